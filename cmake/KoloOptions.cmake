@@ -1,0 +1,33 @@
+# What can be chosen, and what Kolo sets only when it is not part of another project.
+
+option(KOLO_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_WARNINGS_AS_ERRORS "Refuse code that gives warnings" OFF)
+
+set(KOLO_WITH_TORCH "AUTO" CACHE STRING "Build kolo::torch: AUTO (if LibTorch is found), ON or OFF")
+set_property(CACHE KOLO_WITH_TORCH PROPERTY STRINGS AUTO ON OFF)
+if(NOT KOLO_WITH_TORCH MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "KOLO_WITH_TORCH is '${KOLO_WITH_TORCH}'; it must be AUTO, ON or OFF")
+endif()
+
+set(KOLO_SANITIZE "" CACHE STRING "Build with a sanitizer: empty, address or thread")
+set_property(CACHE KOLO_SANITIZE PROPERTY STRINGS "" address thread)
+if(NOT KOLO_SANITIZE MATCHES "^(address|thread)?$")
+  message(FATAL_ERROR "KOLO_SANITIZE is '${KOLO_SANITIZE}'; it must be empty, address or thread")
+endif()
+
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+  set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
+  set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+  set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+  endif()
+  find_program(KOLO_CCACHE ccache)
+  mark_as_advanced(KOLO_CCACHE)
+  if(KOLO_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER "${KOLO_CCACHE}")
+  endif()
+endif()

@@ -1,0 +1,45 @@
+# What Kolo's own targets have in common. Nothing in here reaches a user's targets.
+
+add_library(kolo_warnings INTERFACE)
+target_compile_options(kolo_warnings INTERFACE
+  -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+  $<$<BOOL:${KOLO_WARNINGS_AS_ERRORS}>:-Werror>)
+
+# Linked publicly, but in the build tree only: whoever links an instrumented library needs it too.
+add_library(kolo_sanitizer INTERFACE)
+if(KOLO_SANITIZE STREQUAL "address")
+  set(kolo_sanitizer_flags -fsanitize=address,undefined -fno-sanitize-recover=undefined)
+elseif(KOLO_SANITIZE STREQUAL "thread")
+  set(kolo_sanitizer_flags -fsanitize=thread)
+endif()
+if(KOLO_SANITIZE)
+  target_compile_options(kolo_sanitizer INTERFACE ${kolo_sanitizer_flags} -fno-omit-frame-pointer)
+  target_link_options(kolo_sanitizer INTERFACE ${kolo_sanitizer_flags})
+endif()
+
+# A file that includes torch/torch.h takes 1.3 GB to compile, more with a sanitizer.
+cmake_host_system_information(RESULT kolo_memory_mb QUERY TOTAL_PHYSICAL_MEMORY)
+math(EXPR kolo_torch_jobs "${kolo_memory_mb} / 3000")
+if(kolo_torch_jobs LESS 1)
+  set(kolo_torch_jobs 1)
+endif()
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS kolo_torch=${kolo_torch_jobs})
+
+# kolo_own_target(<target>): C++20, warnings, and few compilations at once if it uses LibTorch.
+function(kolo_own_target target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:kolo_warnings>)
+  get_target_property(libraries ${target} LINK_LIBRARIES)
+  if(libraries MATCHES "kolo::torch|(^|;)torch($|;)")
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE kolo_torch)
+  endif()
+endfunction()
+
+# kolo_add_example(NAME x SOURCES a.cpp... LIBRARIES kolo::kolo...): the program bin/x.
+function(kolo_add_example)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;LIBRARIES")
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  target_link_libraries(${arg_NAME} PRIVATE ${arg_LIBRARIES})
+  kolo_own_target(${arg_NAME})
+endfunction()

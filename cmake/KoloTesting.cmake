@@ -1,0 +1,77 @@
+# kolo_add_test(NAME x KIND unit SOURCES ... [LIBRARIES ...])
+#   The ctest entry and the program `<kind>.x`; no MPI.
+# kolo_add_mpi_test(NAME x KIND mpi SOURCES ... RANKS 1 2 ... [LIBRARIES ...])
+#   The program `<kind>.x`, and an entry `<kind>.x.np<N>` for each number of ranks.
+# kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex] COMMAND target [args...])
+#   Runs any program under mpirun. STATUS: a number, or `nonzero`; 0 if not given. OUTPUT: what
+#   standard output and error together must match.
+#
+# A test's label is its kind. All tests see private headers and what the library links.
+
+find_package(GTest REQUIRED)
+
+# One entry may use as many processes as there are ranks, on fewer cores.
+set(kolo_test_environment
+  OMPI_ALLOW_RUN_AS_ROOT=1
+  OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  OMPI_MCA_rmaps_base_oversubscribe=1
+  OMPI_MCA_mpi_yield_when_idle=1
+  OMPI_MCA_hwloc_base_binding_policy=none
+  OMPI_MCA_btl_vader_single_copy_mechanism=none
+  OMP_NUM_THREADS=1
+  GTEST_COLOR=no
+  ASAN_OPTIONS=detect_leaks=0)
+
+# mpirun ends a run that hangs before ctest does, so that no rank is left behind.
+set(kolo_mpirun_timeout 120)
+set(kolo_test_timeout 150)
+
+function(kolo_test_program target sources libraries)
+  add_executable(${target} ${sources})
+  target_link_libraries(${target} PRIVATE kolo::kolo kolo_internal ${libraries})
+  kolo_own_target(${target})
+endfunction()
+
+function(kolo_test_entry name kind processors)
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${kind}"
+    PROCESSORS ${processors}
+    TIMEOUT ${kolo_test_timeout}
+    ENVIRONMENT "${kolo_test_environment}")
+endfunction()
+
+function(kolo_add_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND" "SOURCES;LIBRARIES")
+  set(name ${arg_KIND}.${arg_NAME})
+  kolo_test_program(${name} "${arg_SOURCES}" "GTest::gmock_main;${arg_LIBRARIES}")
+  add_test(NAME ${name} COMMAND ${name})
+  kolo_test_entry(${name} ${arg_KIND} 1)
+endfunction()
+
+function(kolo_add_mpi_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND" "SOURCES;RANKS;LIBRARIES")
+  set(name ${arg_KIND}.${arg_NAME})
+  kolo_test_program(${name} "${arg_SOURCES}" "kolo_mpi_main;${arg_LIBRARIES}")
+  foreach(ranks IN LISTS arg_RANKS)
+    add_test(NAME ${name}.np${ranks}
+      COMMAND "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
+        "$<TARGET_FILE:${name}>")
+    kolo_test_entry(${name}.np${ranks} ${arg_KIND} ${ranks})
+  endforeach()
+endfunction()
+
+function(kolo_add_mpirun_check)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;STATUS;OUTPUT" "RANKS;COMMAND")
+  if(NOT DEFINED arg_STATUS)
+    set(arg_STATUS 0)
+  endif()
+  list(POP_FRONT arg_COMMAND program)
+  foreach(ranks IN LISTS arg_RANKS)
+    set(name ${arg_KIND}.${arg_NAME}.np${ranks})
+    add_test(NAME ${name}
+      COMMAND bash "${PROJECT_SOURCE_DIR}/tests/support/expect.sh" "${arg_STATUS}" "${arg_OUTPUT}"
+        "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
+        "$<TARGET_FILE:${program}>" ${arg_COMMAND})
+    kolo_test_entry(${name} ${arg_KIND} ${ranks})
+  endforeach()
+endfunction()

@@ -1,0 +1,30 @@
+// A batch of images as the network wants it, in memory that is used again for the next batch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "dataset.hpp"
+#include "random.hpp"
+
+namespace cifar10 {
+
+struct Batch {
+  std::vector<float> pixels;         ///< [n, 32, 32, 3], from 0 to 1.
+  std::vector<std::int64_t> labels;  ///< [n]
+
+  /// Fills the batch with these images of the data set, augmented if there is a `random`.
+  void fill(const Dataset& dataset, std::span<const std::int64_t> indices,
+            Random* random = nullptr);
+};
+
+/// The part of `indices` that makes up batch number `batch`; the last may be smaller.
+[[nodiscard]] std::span<const std::int64_t> batch_of(std::span<const std::int64_t> indices,
+                                                     std::size_t batch, std::size_t batch_size);
+
+/// How many batches that is, the last, smaller one included.
+[[nodiscard]] std::size_t batch_count(std::size_t images, std::size_t batch_size);
+
+}  // namespace cifar10

@@ -1,0 +1,15 @@
+// In the place of download.cpp where libcurl or OpenSSL was not found.
+#include <stdexcept>
+
+#include "download.hpp"
+
+namespace cifar10 {
+
+void download(const Archive& archive, const std::filesystem::path& directory) {
+  if (std::filesystem::exists(directory / archive.content)) return;
+  throw std::runtime_error(
+      "this program was built without libcurl or OpenSSL and cannot download; fetch " +
+      archive.url + " and unpack it into '" + directory.string() + "'");
+}
+
+}  // namespace cifar10

@@ -1,0 +1,45 @@
+// How good the network is, counted on each rank and then over all.
+#pragma once
+
+#include <cstdint>
+
+#include "batch.hpp"
+#include "dataset.hpp"
+#include "network.hpp"
+
+namespace cifar10 {
+
+/// What a batch holds as the network takes it: images [n, 3, 32, 32] and labels [n]. Views, without
+/// a copy: they live as long as the batch is not filled again.
+struct BatchTensors {
+  torch::Tensor images;
+  torch::Tensor labels;
+};
+[[nodiscard]] BatchTensors as_tensors(Batch& batch);
+
+struct Metrics {
+  double loss = 0.0;      ///< Mean cross-entropy of an image, natural logarithm.
+  double accuracy = 0.0;  ///< Fraction of the images, 0 to 1.
+};
+
+/// Sums over the images that this rank has seen.
+class Score {
+ public:
+  /// `loss` is the mean over the batch.
+  void add(const torch::Tensor& logits, const torch::Tensor& labels, const torch::Tensor& loss);
+
+  [[nodiscard]] double loss() const { return loss_sum_ / images_; }
+
+  /// Over the images of all ranks. Collective.
+  [[nodiscard]] Metrics over_all_ranks() const;
+
+ private:
+  double loss_sum_ = 0.0;
+  double correct_ = 0.0;
+  double images_ = 0.0;
+};
+
+/// Tests the network; each rank takes its share of the images, each image once. Collective.
+[[nodiscard]] Metrics evaluate(Network& network, const Dataset& dataset);
+
+}  // namespace cifar10

@@ -1,0 +1,36 @@
+// The convolutional network of Keras' example cifar10_cnn, 1.25 million parameters.
+#pragma once
+
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/pimpl.h>
+#include <torch/optim/rmsprop.h>
+
+#include <cstdint>
+
+namespace cifar10 {
+
+/// Images [n, 3, 32, 32], pixels from 0 to 1, to logits [n, 10].
+class NetworkImpl : public torch::nn::Module {
+ public:
+  NetworkImpl();
+  torch::Tensor forward(torch::Tensor x);
+
+ private:
+  torch::nn::Conv2d conv1_, conv2_, conv3_, conv4_;
+  torch::nn::Linear dense1_, dense2_;
+  torch::nn::Dropout after_block1_, after_block2_, after_dense1_;
+};
+TORCH_MODULE(Network);
+
+/// With initial weights drawn from the seed.
+[[nodiscard]] Network make_network(std::uint64_t seed);
+
+/// Keras' settings of RMSprop: rho 0.9, epsilon 1e-7.
+[[nodiscard]] torch::optim::RMSprop make_rmsprop(Network& network, double learning_rate);
+
+}  // namespace cifar10

@@ -1,0 +1,53 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+
+namespace cifar10 {
+
+std::optional<Options> parse_options(int argc, char** argv, bool speak) {
+  Options options;
+  CLI::App app("Trains a small network on CIFAR-10, on as many ranks as mpirun starts.", "cifar10");
+
+  app.add_option("--data-dir", options.data_dir,
+                 "Where CIFAR-10's binary files are; a generated stand-in is used without it");
+  app.add_option("--download", options.download,
+                 "Get CIFAR-10 (162 MB) into this directory, unless it is there, and train on it")
+      ->excludes("--data-dir");
+  app.add_option("--epochs", options.epochs, "How often each image is seen")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--batch-size", options.batch_size, "Images per rank and step")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--learning-rate", options.learning_rate, "For one rank; scaled by their number")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Of all random numbers")->capture_default_str();
+  app.add_option("--save", options.save,
+                 "Directory for checkpoint.pt (after each epoch) and model.pt (at the end)");
+  app.add_option("--resume", options.resume, "Go on from this checkpoint.pt");
+  app.add_flag("!--no-augment", options.augment, "Train on the images as they are");
+  app.add_option("--limit", options.limit, "Train on the first images only; 0: on all")
+      ->capture_default_str();
+  app.add_option("--stand-in-size", options.stand_in_size, "How many images to generate")
+      ->check(CLI::Range(10, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "Threads of each rank")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    if (speak) std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw std::runtime_error(std::string(error.what()) + " (--help lists the options)");
+  }
+  return options;
+}
+
+}  // namespace cifar10

@@ -1,0 +1,29 @@
+// What the command line says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace cifar10 {
+
+struct Options {
+  std::filesystem::path data_dir{};
+  std::filesystem::path download{};
+  std::int64_t epochs = 25;
+  std::size_t batch_size = 32;
+  double learning_rate = 1e-4;
+  std::uint64_t seed = 42;
+  std::filesystem::path save{};
+  std::filesystem::path resume{};
+  bool augment = true;
+  std::size_t limit = 0;
+  std::size_t stand_in_size = 10'000;
+  int threads = 1;
+};
+
+/// Nothing if only help was asked for, which was printed if `speak`. Throws std::runtime_error.
+[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv, bool speak);
+
+}  // namespace cifar10

@@ -1,0 +1,11 @@
+// Everything but LibTorch (`kolo/torch.hpp`).
+#pragma once
+
+#include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
+#include "kolo/future.hpp"
+#include "kolo/optimizer.hpp"
+#include "kolo/session.hpp"
+#include "kolo/tensor.hpp"
+#include "kolo/training.hpp"
+#include "kolo/version.hpp"

@@ -1,0 +1,78 @@
+// The library's life in a process: start, end, and which rank this is.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kolo {
+
+/// Settings of a session. What is left empty comes from the environment: `KOLO_<NAME>`, else
+/// Horovod's variable of the same meaning, else the default. docs/settings.md lists them.
+struct SessionOptions {
+  /// Bytes of tensors that may travel as one batch. 0 or 1: every tensor alone. Default 64 MiB.
+  std::optional<std::int64_t> fusion_threshold{};
+  /// After this long a rank reports what is pending and which ranks are missing. 0: never. Default 60 s.
+  std::optional<std::chrono::duration<double>> stall_warning{};
+  /// After this long pending operations fail with Stalled. 0: never, the default.
+  std::optional<std::chrono::duration<double>> stall_shutdown{};
+  /// How many names get a slot, i.e. are sent as one bit once they repeat. Default 8192.
+  std::optional<std::int64_t> cache_capacity{};
+  /// trace, debug, info, warning, error, critical or off. Default warning.
+  std::optional<std::string> log_level{};
+};
+
+/// Starts the session, and ends it at the end of scope. One at a time in a process.
+///
+/// If the scope ends because of an exception, or the exception is never caught, the other ranks are
+/// told: each that waits or calls again gets PeerLeft, which names this rank.
+class [[nodiscard]] Session {
+ public:
+  Session();
+  explicit Session(const SessionOptions& options);
+  /// MPI may take its own arguments from `argc` and `argv`. See `init` for errors.
+  Session(int argc, char** argv, const SessionOptions& options = {});
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session();
+
+ private:
+  int exceptions_at_start_;
+};
+
+/// Starts the session; collective over all ranks. Initialises MPI on this thread unless the program
+/// did. Throws InvalidArgument for a setting that cannot be used (on all ranks, naming those that
+/// have it), for a second session, and where MPI was initialised with too little thread support.
+/// After a refusal the process may try again.
+void init(const SessionOptions& options = {});
+void init(int argc, char** argv, const SessionOptions& options = {});
+
+/// Ends the session: this rank leaves, and its pending operations fail with ShutDown if their peers
+/// have not submitted them. Returns when all ranks have left. Does nothing if there is no session.
+void shutdown();
+
+[[nodiscard]] bool initialized() noexcept;
+
+/// This rank, and how many there are. All of these throw NotInitialized outside a session.
+[[nodiscard]] int rank();
+[[nodiscard]] int size();
+/// Among the ranks of this host.
+[[nodiscard]] int local_rank();
+[[nodiscard]] int local_size();
+/// This host among the hosts that have a rank of this `local_rank`.
+[[nodiscard]] int cross_rank();
+[[nodiscard]] int cross_size();
+/// True if every host has the same number of ranks.
+[[nodiscard]] bool homogeneous();
+
+/// What this library was built with.
+struct BuildInfo {
+  std::string version;      ///< Kolo's own, e.g. "0.1.0".
+  std::string mpi_library;  ///< What the MPI library calls itself.
+};
+
+/// Needs no session.
+[[nodiscard]] BuildInfo build_info();
+
+}  // namespace kolo

@@ -1,0 +1,164 @@
+// Views of memory that collectives work on: pointer, shape, dtype and device. No ownership.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <ranges>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+/// Element types. `f16` is IEEE binary16, `bf16` the upper half of an f32; both are two bytes.
+enum class DType : std::uint8_t {
+  u8,
+  i8,
+  u16,
+  i16,
+  u32,
+  i32,
+  u64,
+  i64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  boolean,
+};
+
+enum class DeviceType : std::uint8_t { cpu, cuda };
+
+/// Where memory lies. `index` is the GPU's number in this process, 0 for the CPU.
+struct Device {
+  DeviceType type = DeviceType::cpu;
+  int index = 0;
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+/// The lengths of a tensor's dimensions, outermost first. No dimension means a scalar: one element.
+class Shape {
+ public:
+  Shape() = default;
+
+  /// From integers of any type: `Shape{rows, 3}`. A negative length is refused when used.
+  template <std::integral... Integers>
+    requires(sizeof...(Integers) > 0)
+  Shape(Integers... lengths) : lengths_{static_cast<std::int64_t>(lengths)...} {}  // NOLINT(google-explicit-constructor)
+
+  explicit Shape(std::span<const std::int64_t> lengths) : lengths_(lengths.begin(), lengths.end()) {}
+  explicit Shape(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
+
+  [[nodiscard]] std::size_t dimensions() const noexcept { return lengths_.size(); }
+  [[nodiscard]] std::int64_t operator[](std::size_t dimension) const { return lengths_[dimension]; }
+  [[nodiscard]] const std::vector<std::int64_t>& lengths() const noexcept { return lengths_; }
+
+  /// The product of the lengths: 1 for a scalar, 0 if any length is 0.
+  [[nodiscard]] std::int64_t elements() const noexcept {
+    std::int64_t product = 1;
+    for (const std::int64_t length : lengths_) product *= length;
+    return product;
+  }
+
+  friend bool operator==(const Shape&, const Shape&) = default;
+
+ private:
+  std::vector<std::int64_t> lengths_;
+};
+
+namespace detail {
+
+template <typename T>
+consteval DType dtype_of() {
+  if constexpr (std::same_as<T, bool>) {
+    return DType::boolean;
+  } else if constexpr (std::same_as<T, std::byte>) {
+    return DType::u8;
+  } else if constexpr (std::floating_point<T>) {
+    return sizeof(T) == 4 ? DType::f32 : DType::f64;
+  } else if constexpr (std::is_signed_v<T> && !std::same_as<T, char>) {
+    return sizeof(T) == 1   ? DType::i8
+           : sizeof(T) == 2 ? DType::i16
+           : sizeof(T) == 4 ? DType::i32
+                            : DType::i64;
+  } else {
+    return sizeof(T) == 1   ? DType::u8
+           : sizeof(T) == 2 ? DType::u16
+           : sizeof(T) == 4 ? DType::u32
+                            : DType::u64;
+  }
+}
+
+}  // namespace detail
+
+/// A type that has a DType: the integers, `char` and `std::byte` (both u8), `bool`, `float`, `double`.
+template <typename T>
+concept Element = std::same_as<T, std::byte> || std::same_as<T, bool> ||
+                  (std::integral<T> && sizeof(T) <= 8 && !std::same_as<T, wchar_t>) ||
+                  std::same_as<T, float> || std::same_as<T, double>;
+
+/// The DType of a C++ type, e.g. `dtype_of<float> == DType::f32`.
+template <Element T>
+inline constexpr DType dtype_of = detail::dtype_of<T>();
+
+/// A range that a view may borrow: contiguous, sized, outliving the call (an lvalue, or a span),
+/// with elements that can be written. A `std::string` is text, not a tensor.
+template <typename R>
+concept TensorRange =
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R> &&
+    !std::same_as<std::remove_cvref_t<R>, std::string> &&
+    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>> &&
+    Element<std::ranges::range_value_t<R>>;
+
+/// Memory to be read and written by a collective: row-major, without gaps. Does not own it: it must
+/// stay alive and untouched until the operation is done. Cheap to copy but for its shape.
+class TensorView {
+ public:
+  /// `data` holds `shape.elements()` elements.
+  template <Element T>
+  TensorView(T* data, Shape shape, Device device = {})
+      : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
+
+  /// The same with a dtype known at run time.
+  TensorView(void* data, Shape shape, DType dtype, Device device = {})
+      : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
+
+  /// One-dimensional, from a vector, array, span, ...
+  template <typename R>
+    requires(TensorRange<R> && !std::same_as<std::remove_cvref_t<R>, TensorView>)
+  TensorView(R&& range)  // NOLINT(google-explicit-constructor)
+      : data_(std::ranges::data(range)),
+        shape_(std::ranges::size(range)),
+        dtype_(dtype_of<std::ranges::range_value_t<R>>) {}
+
+  /// A scalar: no dimensions, one element.
+  template <Element T>
+    requires(!std::is_const_v<T>)
+  TensorView(T& value)  // NOLINT(google-explicit-constructor)
+      : data_(&value), dtype_(dtype_of<T>) {}
+
+  [[nodiscard]] void* data() const noexcept { return data_; }
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] std::int64_t elements() const noexcept { return shape_.elements(); }
+
+ private:
+  void* data_;
+  Shape shape_;
+  DType dtype_;
+  Device device_;
+};
+
+/// A tensor with the name that all ranks know it by.
+struct NamedTensor {
+  std::string name;
+  TensorView tensor;
+};
+
+}  // namespace kolo

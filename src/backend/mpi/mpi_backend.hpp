@@ -1,0 +1,33 @@
+// Executes batches on CPUs with MPI's non-blocking collectives.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+
+#include "backend/backend.hpp"
+#include "backend/mpi/context.hpp"
+
+namespace kolo::backend {
+
+/// Batches are cut into pieces, a few of which are under way at once: so a step stays short,
+/// packing overlaps the network, and counts beyond 2^31 are nothing special. All ranks get the same
+/// bits.
+class MpiBackend : public Backend {
+ public:
+  static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 20;
+
+  /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this; its ranks
+  /// are those of the batches' roots. `piece_bytes`, the same on all ranks, is at least 8 and below
+  /// 2^31.
+  explicit MpiBackend(MPI_Comm comm, std::int64_t piece_bytes = default_piece_bytes);
+
+  /// The executions must be gone before the backend. Throws InvalidArgument for what cannot be
+  /// done: a sum of booleans, memory that is not on the CPU.
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+
+ private:
+  mpi::Context context_;
+};
+
+}  // namespace kolo::backend

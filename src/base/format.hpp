@@ -1,0 +1,20 @@
+// How values are spelled in messages to users.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/descriptor.hpp"
+
+namespace kolo {
+
+[[nodiscard]] std::string to_string(const Shape& shape);  // "[64, 3]"
+[[nodiscard]] std::string_view to_string(DType dtype);    // "f32"
+[[nodiscard]] std::string_view to_string(OperationType type);
+[[nodiscard]] std::string_view to_string(ReduceOp op);
+[[nodiscard]] std::string to_string(Device device);  // "cpu", "cuda:1"
+
+/// The descriptor in full: "allreduce average f32 [64, 3]". Defaults are left out.
+[[nodiscard]] std::string to_string(const Descriptor& descriptor);
+
+}  // namespace kolo

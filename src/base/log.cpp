@@ -1,0 +1,72 @@
+#include "base/log.hpp"
+
+#include <fmt/format.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace kolo {
+namespace {
+
+/// Kolo's own logger, not in spdlog's registry: the program may have its own there.
+spdlog::logger& logger() {
+  // Never destroyed, since threads and exit handlers may still write when statics are gone.
+  static spdlog::logger* const instance = [] {
+    auto made =
+        std::make_unique<spdlog::logger>("kolo", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_level(spdlog::level::warn);
+    made->set_pattern("[kolo] %l: %v");
+    return made.release();
+  }();
+  return *instance;
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::trace: return spdlog::level::trace;
+    case LogLevel::debug: return spdlog::level::debug;
+    case LogLevel::info: return spdlog::level::info;
+    case LogLevel::warning: return spdlog::level::warn;
+    case LogLevel::error: return spdlog::level::err;
+    case LogLevel::critical: return spdlog::level::critical;
+    case LogLevel::off: return spdlog::level::off;
+  }
+  return spdlog::level::off;
+}
+
+}  // namespace
+
+void log(LogLevel level, std::string_view message) {
+  logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
+void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+
+void set_log_rank(int rank) { logger().set_pattern(fmt::format("[kolo rank {}] %l: %v", rank)); }
+
+std::optional<LogLevel> parse_log_level(std::string_view text) {
+  static constexpr std::array<std::pair<std::string_view, LogLevel>, 8> names{
+      {{"trace", LogLevel::trace},
+       {"debug", LogLevel::debug},
+       {"info", LogLevel::info},
+       {"warning", LogLevel::warning},
+       {"error", LogLevel::error},
+       {"critical", LogLevel::critical},
+       {"fatal", LogLevel::critical},
+       {"off", LogLevel::off}}};
+  std::string lower(text);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto* found = std::find_if(names.begin(), names.end(),
+                                   [&](const auto& name) { return name.first == lower; });
+  if (found == names.end()) return std::nullopt;
+  return found->second;
+}
+
+}  // namespace kolo

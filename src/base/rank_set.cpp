@@ -1,0 +1,75 @@
+#include "base/rank_set.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+
+namespace kolo {
+
+RankSet RankSet::range(int first, int last) {
+  RankSet ranks;
+  if (first <= last) ranks.ranges_.push_back({first, last});
+  return ranks;
+}
+
+void RankSet::insert(const RankSet& other) {
+  std::vector<Range> sorted;
+  sorted.reserve(ranges_.size() + other.ranges_.size());
+  std::merge(ranges_.begin(), ranges_.end(), other.ranges_.begin(), other.ranges_.end(),
+             std::back_inserter(sorted),
+             [](const Range& a, const Range& b) { return a.first < b.first; });
+  ranges_.clear();
+  for (const Range& next : sorted) {
+    if (!ranges_.empty() && next.first <= ranges_.back().last + 1) {
+      ranges_.back().last = std::max(ranges_.back().last, next.last);
+    } else {
+      ranges_.push_back(next);
+    }
+  }
+}
+
+bool RankSet::contains(int rank) const {
+  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), rank,
+                                      [](int r, const Range& range) { return r < range.first; });
+  return after != ranges_.begin() && rank <= std::prev(after)->last;
+}
+
+int RankSet::count() const {
+  return std::accumulate(ranges_.begin(), ranges_.end(), 0, [](int sum, const Range& range) {
+    return sum + range.last - range.first + 1;
+  });
+}
+
+RankSet RankSet::complement(int size) const {
+  RankSet others;
+  int next = 0;  // the first rank not yet dealt with
+  for (const Range& range : ranges_) {
+    if (range.first >= size) break;
+    if (range.first > next) others.ranges_.push_back({next, range.first - 1});
+    next = std::max(next, range.last + 1);
+  }
+  if (next < size) others.ranges_.push_back({next, size - 1});
+  return others;
+}
+
+std::vector<int> RankSet::to_vector() const {
+  std::vector<int> ranks;
+  ranks.reserve(static_cast<std::size_t>(count()));
+  for (const Range& range : ranges_)
+    for (int rank = range.first; rank <= range.last; ++rank) ranks.push_back(rank);
+  return ranks;
+}
+
+std::string to_string(const RankSet& ranks) {
+  std::string text;
+  for (const RankSet::Range& range : ranks.ranges()) {
+    if (!text.empty()) text += ", ";
+    text += range.first == range.last ? fmt::format("{}", range.first)
+                                      : fmt::format("{}-{}", range.first, range.last);
+  }
+  return text;
+}
+
+}  // namespace kolo

@@ -1,0 +1,58 @@
+// What the state machine asks of its driver. Each action is asked for once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "base/rank_set.hpp"
+
+namespace kolo::negotiation {
+
+/// The driver's number for an operation submitted on this rank.
+using Ticket = std::uint64_t;
+
+/// Bytes for a neighbour in the tree.
+struct Send {
+  int peer;
+  std::vector<std::byte> message;
+};
+
+/// Execute these operations as one batch, after all earlier batches have been started. `kind` is the
+/// first's descriptor; the others differ from it in shape only.
+struct Execute {
+  std::uint64_t sequence;
+  Descriptor kind;
+  std::vector<Ticket> tickets;
+};
+
+enum class FailureKind : std::uint8_t { mismatch, peer_left, stalled, shut_down };
+
+/// Why operations failed, in words for their users.
+struct Failure {
+  FailureKind kind;
+  std::string message;
+  std::string tensor{};
+  RankSet ranks{};
+};
+
+/// The operation of this ticket is answered: it will not be executed.
+struct Fail {
+  Ticket ticket;
+  Failure failure;
+};
+
+struct Actions {
+  std::vector<Send> sends;
+  std::vector<Execute> executes;
+  std::vector<Fail> fails;
+  std::vector<std::string> reports;  // warnings for the log
+
+  [[nodiscard]] bool empty() const {
+    return sends.empty() && executes.empty() && fails.empty() && reports.empty();
+  }
+};
+
+}  // namespace kolo::negotiation

@@ -1,0 +1,103 @@
+#include "negotiation/tally.hpp"
+
+#include <algorithm>
+
+#include "negotiation/codec.hpp"
+
+namespace kolo::negotiation {
+namespace {
+
+void merge(Readiness& into, const Variant& variant) {
+  for (Variant& known : into.variants) {
+    if (known.descriptor == variant.descriptor) {
+      known.ranks.insert(variant.ranks);
+      return;
+    }
+  }
+  if (into.variants.size() < max_variants) {
+    into.variants.push_back(variant);
+  } else {
+    into.others.insert(variant.ranks);
+  }
+}
+
+}  // namespace
+
+Tally::Pending& Tally::find(const Key& key, OperationType type, TimePoint now) {
+  const auto [found, is_new] = pending_.try_emplace(key);
+  Pending& pending = found->second;
+  if (is_new) {
+    pending.so_far.key = key;
+    pending.type = type;
+    pending.since = now;
+  }
+  return pending;
+}
+
+std::optional<Readiness> Tally::complete(const Key& key, Pending& pending) {
+  if (pending.count > below_)
+    throw ProtocolError(to_string(key) + " was submitted by more ranks than there are");
+  if (pending.count < below_) return std::nullopt;
+  std::optional<Readiness> whole = std::move(pending.so_far);
+  pending_.erase(key);
+  return whole;
+}
+
+std::optional<Readiness> Tally::add(Readiness readiness, TimePoint now) {
+  const Key key = readiness.key;
+  Pending& pending = find(key, readiness.variants.front().descriptor.type, now);
+  for (const Variant& variant : readiness.variants) {
+    pending.count += variant.ranks.count();
+    merge(pending.so_far, variant);
+  }
+  pending.count += readiness.others.count();
+  pending.so_far.others.insert(readiness.others);
+  return complete(key, pending);
+}
+
+std::optional<Readiness> Tally::add(const Key& key, const Descriptor& descriptor,
+                                    const RankSet& ranks, TimePoint now) {
+  Pending& pending = find(key, descriptor.type, now);
+  pending.count += ranks.count();
+  merge(pending.so_far, {descriptor, ranks});
+  return complete(key, pending);
+}
+
+void Tally::add(const Lag& lag, TimePoint now) {
+  Pending& pending = find(lag.key, lag.type, now);
+  pending.lagging.insert(lag.submitted);
+  pending.since = std::min(pending.since, now - lag.waited);
+}
+
+std::optional<Lag> Tally::lag(const Key& key, TimePoint now) const {
+  const auto found = pending_.find(key);
+  if (found == pending_.end()) return std::nullopt;
+  return lag_of(key, found->second, now);
+}
+
+std::vector<Lag> Tally::late(std::chrono::nanoseconds age, TimePoint now) {
+  std::vector<Lag> late;
+  for (auto& [key, pending] : pending_) {
+    if (now - pending.since < age) continue;
+    if (pending.reported && now - *pending.reported < age) continue;
+    pending.reported = now;
+    late.push_back(lag_of(key, pending, now));
+  }
+  return late;
+}
+
+std::optional<Lag> Tally::overdue(std::chrono::nanoseconds age, TimePoint now) const {
+  for (const auto& [key, pending] : pending_)
+    if (now - pending.since >= age) return lag_of(key, pending, now);
+  return std::nullopt;
+}
+
+Lag Tally::lag_of(const Key& key, const Pending& pending, TimePoint now) {
+  Lag lag{key, pending.type, pending.lagging,
+          std::chrono::duration_cast<std::chrono::milliseconds>(now - pending.since)};
+  for (const Variant& variant : pending.so_far.variants) lag.submitted.insert(variant.ranks);
+  lag.submitted.insert(pending.so_far.others);
+  return lag;
+}
+
+}  // namespace kolo::negotiation

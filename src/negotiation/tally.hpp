@@ -1,0 +1,60 @@
+// Counts, for each key, which ranks below a place have submitted it and with which descriptors.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "negotiation/message.hpp"
+
+namespace kolo::negotiation {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+class Tally {
+ public:
+  /// `below`: how many ranks must submit a key until it is complete.
+  explicit Tally(int below) : below_(below) {}
+
+  /// Adds what some ranks submitted. Returns the whole, and forgets it, once it is complete.
+  /// Throws ProtocolError if a key gets more submissions than there are ranks.
+  std::optional<Readiness> add(Readiness readiness, TimePoint now);
+  std::optional<Readiness> add(const Key& key, const Descriptor& descriptor, const RankSet& ranks,
+                               TimePoint now);
+
+  /// Ranks that have submitted although their own subtree is not complete yet: known only for keys
+  /// that are late.
+  void add(const Lag& lag, TimePoint now);
+
+  /// What is known of `key`, if it is pending.
+  [[nodiscard]] std::optional<Lag> lag(const Key& key, TimePoint now) const;
+
+  /// Keys that have been pending for `age` and were not returned before within `age`.
+  [[nodiscard]] std::vector<Lag> late(std::chrono::nanoseconds age, TimePoint now);
+
+  /// A key that has been pending for `age`, if there is one.
+  [[nodiscard]] std::optional<Lag> overdue(std::chrono::nanoseconds age, TimePoint now) const;
+
+  [[nodiscard]] bool empty() const { return pending_.empty(); }
+  void clear() { pending_.clear(); }
+
+ private:
+  struct Pending {
+    Readiness so_far;
+    int count = 0;
+    OperationType type = OperationType::barrier;
+    RankSet lagging;  // beyond so_far, from Lag messages
+    TimePoint since;
+    std::optional<TimePoint> reported;
+  };
+
+  Pending& find(const Key& key, OperationType type, TimePoint now);
+  std::optional<Readiness> complete(const Key& key, Pending& pending);
+  static Lag lag_of(const Key& key, const Pending& pending, TimePoint now);
+
+  int below_;
+  std::unordered_map<Key, Pending, KeyHash> pending_;
+};
+
+}  // namespace kolo::negotiation

@@ -1,0 +1,136 @@
+#include "session/coordinator.hpp"
+
+#include <utility>
+
+#include "base/log.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::session {
+namespace {
+
+/// How often the negotiator looks for operations that are late.
+constexpr std::chrono::milliseconds look_interval{100};
+
+std::exception_ptr to_exception(const negotiation::Failure& failure) {
+  const std::vector<int> ranks = failure.ranks.to_vector();
+  switch (failure.kind) {
+    case negotiation::FailureKind::mismatch:
+      return std::make_exception_ptr(Mismatch(failure.message, failure.tensor, ranks));
+    case negotiation::FailureKind::peer_left:
+      return std::make_exception_ptr(PeerLeft(failure.message, failure.tensor, ranks));
+    case negotiation::FailureKind::stalled:
+      return std::make_exception_ptr(Stalled(failure.message, failure.tensor, ranks));
+    case negotiation::FailureKind::shut_down:
+      return std::make_exception_ptr(ShutDown(failure.message, failure.tensor, ranks));
+  }
+  std::terminate();
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
+                         transport::Transport& transport, backend::Backend& backend)
+    : negotiator_(options), queue_(queue), transport_(transport), backend_(backend) {}
+
+bool Coordinator::turn() {
+  try {
+    bool moved = submit();
+    if (failed()) return moved;
+    moved |= transport_.poll([&](int peer, std::span<const std::byte> message) {
+      negotiator_.on_message(peer, message);
+    });
+    const auto now = std::chrono::steady_clock::now();
+    if (now >= next_look_) {
+      negotiator_.on_time(now);
+      next_look_ = now + look_interval;
+    }
+    moved |= negotiate();
+    moved |= execute();
+    return moved;
+  } catch (const std::exception& error) {
+    fail_everything(error.what());
+    return true;
+  }
+}
+
+bool Coordinator::submit() {
+  const std::vector<OperationPtr> operations = queue_.take();
+  for (const OperationPtr& operation : operations) {
+    if (failed()) {
+      finish(operation, failure_);
+      continue;
+    }
+    const negotiation::Ticket ticket = next_ticket_++;
+    negotiating_.emplace(ticket, operation);
+    negotiator_.on_submit(ticket, operation->key(), operation->descriptor());
+  }
+  return !operations.empty();
+}
+
+bool Coordinator::negotiate() {
+  const negotiation::Actions actions = negotiator_.take();
+  for (const negotiation::Send& send : actions.sends) transport_.send(send.peer, send.message);
+  for (const negotiation::Execute& execute : actions.executes) start(execute);
+  for (const negotiation::Fail& fail : actions.fails)
+    finish(take_operation(fail.ticket), to_exception(fail.failure));
+  for (const std::string& report : actions.reports) log(LogLevel::warning, report);
+  return !actions.empty();
+}
+
+void Coordinator::start(const negotiation::Execute& execute) {
+  backend::Batch batch{execute.kind, {}};
+  Running running;
+  for (const negotiation::Ticket ticket : execute.tickets) {
+    running.operations.push_back(take_operation(ticket));
+    batch.members.push_back(running.operations.back()->member());
+  }
+  running_.push_back(std::move(running));  // first, so that an error below fails its operations too
+  running_.back().execution = backend_.start(std::move(batch));
+}
+
+bool Coordinator::execute() {
+  bool moved = false;
+  for (auto running = running_.begin(); running != running_.end();) {
+    if (!running->execution->step()) {
+      ++running;
+      continue;
+    }
+    for (const OperationPtr& operation : running->operations) finish(operation, nullptr);
+    running = running_.erase(running);
+    negotiator_.on_done();
+    moved = true;
+  }
+  return moved;
+}
+
+void Coordinator::leave(bool clean, const std::string& reason) {
+  if (std::exchange(leaving_, true) || failed()) return;
+  try {
+    submit();
+    negotiator_.on_leave(clean, reason);
+  } catch (const std::exception& error) {
+    fail_everything(error.what());
+  }
+}
+
+OperationPtr Coordinator::take_operation(negotiation::Ticket ticket) {
+  return std::move(negotiating_.extract(ticket).mapped());
+}
+
+void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error) {
+  queue_.release(*operation);
+  operation->finish(std::move(error));
+}
+
+void Coordinator::fail_everything(const std::string& reason) {
+  log(LogLevel::critical, "the session cannot go on: " + reason);
+  failure_ = std::make_exception_ptr(BackendError(reason));
+  for (const auto& [ticket, operation] : std::exchange(negotiating_, {})) finish(operation, failure_);
+  for (Running& running : running_) {
+    // The network may still write its buffers: whoever is told should end the process.
+    for (const OperationPtr& operation : running.operations) finish(operation, failure_);
+  }
+  running_.clear();
+}
+
+}  // namespace kolo::session

@@ -1,0 +1,69 @@
+// One turn of the crank: moves messages, negotiates, executes batches and finishes operations.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "negotiation/negotiator.hpp"
+#include "session/operation_queue.hpp"
+#include "transport/transport.hpp"
+
+namespace kolo::session {
+
+/// Used by one thread at a time: by who holds the driver's token. Nothing here blocks.
+class Coordinator {
+ public:
+  Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
+              transport::Transport& transport, backend::Backend& backend);
+
+  /// Does what can be done now. True if anything moved.
+  bool turn();
+
+  /// This rank leaves, after what it has submitted. Only the first call counts.
+  void leave(bool clean, const std::string& reason);
+
+  /// True while an answer or a batch is awaited: turns should come soon.
+  [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
+  /// True while batches run: they move only during turns.
+  [[nodiscard]] bool executing() const { return !running_.empty(); }
+  /// True once every other rank has been sent word that this one left, or cannot be.
+  [[nodiscard]] bool departed() const { return failed() || (negotiator_.left() && transport_.flushed()); }
+  /// True once all ranks have left and none needs this one.
+  [[nodiscard]] bool ended() const { return failed() || (negotiator_.ended() && transport_.flushed() && !executing()); }
+  /// True after an error from which there is no way back: all operations fail with it.
+  [[nodiscard]] bool failed() const { return failure_ != nullptr; }
+
+ private:
+  struct Running {
+    std::unique_ptr<backend::Execution> execution;
+    std::vector<OperationPtr> operations;
+  };
+
+  bool submit();
+  bool negotiate();
+  bool execute();
+  void start(const negotiation::Execute& execute);
+  void finish(const OperationPtr& operation, std::exception_ptr error);
+  OperationPtr take_operation(negotiation::Ticket ticket);
+  void fail_everything(const std::string& reason);
+
+  negotiation::Negotiator negotiator_;
+  OperationQueue& queue_;
+  transport::Transport& transport_;
+  backend::Backend& backend_;
+  std::unordered_map<negotiation::Ticket, OperationPtr> negotiating_;
+  std::deque<Running> running_;
+  negotiation::Ticket next_ticket_ = 0;
+  std::chrono::steady_clock::time_point next_look_{};  // when the negotiator is told the time again
+  bool leaving_ = false;
+  std::exception_ptr failure_;
+};
+
+}  // namespace kolo::session

@@ -1,0 +1,45 @@
+#include "session/current.hpp"
+
+#include <mutex>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "session/departure.hpp"
+
+namespace kolo::session {
+namespace {
+
+std::mutex mutex;
+std::shared_ptr<Engine> engine;  // NOLINT: the one global
+
+}  // namespace
+
+std::shared_ptr<Engine> find_engine() noexcept {
+  const std::lock_guard lock(mutex);
+  return engine;
+}
+
+std::shared_ptr<Engine> current_engine() {
+  std::shared_ptr<Engine> found = find_engine();
+  if (!found) throw NotInitialized("there is no session: make a kolo::Session or call kolo::init first");
+  return found;
+}
+
+void start_session(int argc, char** argv, const SessionOptions& options) {
+  if (find_engine())
+    throw InvalidArgument("a session is open already: a process has one at a time");
+  std::shared_ptr<Engine> started = Engine::start(argc, argv, options);
+  announce_departures();
+  const std::lock_guard lock(mutex);
+  engine = std::move(started);
+}
+
+void end_session(bool clean, const std::string& reason) {
+  std::shared_ptr<Engine> ending = find_engine();
+  if (!ending) return;
+  ending->shut_down(clean, reason);
+  const std::lock_guard lock(mutex);
+  if (engine == ending) engine.reset();
+}
+
+}  // namespace kolo::session

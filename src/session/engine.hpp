@@ -1,0 +1,89 @@
+// A running session: everything it owns, and who drives it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "backend/mpi/mpi_backend.hpp"
+#include "kolo/session.hpp"
+#include "session/coordinator.hpp"
+#include "session/mpi_environment.hpp"
+#include "session/operation_queue.hpp"
+#include "session/settings.hpp"
+#include "session/topology.hpp"
+#include "transport/mpi_transport.hpp"
+
+namespace kolo::session {
+
+/// One driver at a time turns the coordinator: a thread that waits for an operation, or, when none
+/// does, the session's own thread. Thread-safe but for `shut_down`.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  /// Collective. Throws InvalidArgument on every rank if one cannot start.
+  static std::shared_ptr<Engine> start(int argc, char** argv, const SessionOptions& options);
+
+  Engine(const Settings& settings, Topology topology, std::uint64_t session, Communicator control,
+         Communicator data);
+  ~Engine();
+
+  [[nodiscard]] const Topology& topology() const { return topology_; }
+
+  /// `waits`: the caller is about to wait and will drive; else the session's own thread is woken.
+  OperationPtr submit(const std::string& name, Descriptor descriptor, backend::Member member,
+                      bool waits);
+
+  /// Waits until `operation` is done, at most until `deadline`. False if it is not.
+  bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
+
+  /// This rank leaves the session: every other rank learns of it. Does not wait.
+  void leave(bool clean, const std::string& reason);
+
+  /// Leaves, and waits until the others were told, at most for `timeout`.
+  void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
+
+  /// Leaves, waits until all ranks have left, and stops. Once, by one thread; further calls do nothing.
+  void shut_down(bool clean, const std::string& reason);
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Condition = std::function<bool()>;
+
+  bool wait_until(const Condition& met, TimePoint deadline);
+  void drive_until(const Condition& met, TimePoint deadline);
+  bool turn();
+  void run();
+
+  Settings settings_;
+  Topology topology_;
+  Communicator control_;
+  Communicator data_;
+  OperationQueue queue_;
+  transport::MpiTransport transport_;
+  backend::MpiBackend backend_;
+  Coordinator coordinator_;
+
+  // Written by the driver after each turn.
+  std::atomic<bool> departed_{false};
+  std::atomic<bool> ended_{false};
+
+  std::mutex mutex_;                 // of what follows
+  std::condition_variable changed_;  // operations were finished, or the token became free
+  std::condition_variable bell_;     // wakes the session's own thread
+  bool driven_ = false;              // the driver's token
+  std::atomic<int> waiters_{0};
+  bool rung_ = false;  // something was submitted since the thread last looked
+  bool stopping_ = false;
+  std::atomic<bool> leaving_{false};
+  bool left_clean_ = true;
+  std::string reason_of_leaving_;
+  std::thread thread_;
+};
+
+}  // namespace kolo::session

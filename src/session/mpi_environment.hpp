@@ -1,0 +1,33 @@
+// MPI in this process: who started it, who ends it, and what it says of the ranks.
+#pragma once
+
+#include <mpi.h>
+
+namespace kolo::session {
+
+/// Initialises MPI on this thread unless the program did. What Kolo initialised it finalises when the
+/// process exits, so that sessions can follow each other. Throws InvalidArgument if MPI was finalised
+/// already or offers less than MPI_THREAD_SERIALIZED.
+void start_mpi(int argc, char** argv);
+
+/// At exit: end the job by MPI_Abort instead of finalising, because peers may never finalise.
+void abort_at_exit();
+
+/// A communicator that is freed at the end of scope. Its errors are returned, not fatal.
+class Communicator {
+ public:
+  Communicator() = default;
+  /// Takes over `comm`.
+  explicit Communicator(MPI_Comm comm);
+  static Communicator duplicate(MPI_Comm comm);
+  Communicator(Communicator&& other) noexcept;
+  Communicator& operator=(Communicator&& other) noexcept;
+  ~Communicator();
+
+  [[nodiscard]] MPI_Comm get() const { return comm_; }
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+}  // namespace kolo::session

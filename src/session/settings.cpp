@@ -1,0 +1,111 @@
+#include "session/settings.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "kolo/error.hpp"
+
+namespace kolo::session {
+namespace {
+
+/// A setting's text and what to call it in a message.
+struct Source {
+  std::string name;
+  std::string text;
+};
+
+/// The first of the two variables that is set to something.
+std::optional<Source> environment(const char* kolo, const char* horovod) {
+  for (const char* name : {kolo, horovod}) {
+    const char* text = std::getenv(name);
+    if (text != nullptr && *text != '\0') return Source{name, text};
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view wanted) {
+  throw InvalidArgument(fmt::format("{}={}: {}", name, value, wanted));
+}
+
+template <typename Number>
+std::optional<Number> parse(const std::string& text) {
+  Number value{};
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
+}
+
+std::int64_t read_count(const std::optional<std::int64_t>& option, std::string_view option_name,
+                        const char* kolo, const char* horovod, std::string_view unit,
+                        std::int64_t otherwise) {
+  const std::string wanted = fmt::format("must be a number of {}, 0 or more", unit);
+  if (option) {
+    if (*option < 0) refuse(option_name, std::to_string(*option), wanted);
+    return *option;
+  }
+  const std::optional<Source> source = environment(kolo, horovod);
+  if (!source) return otherwise;
+  const std::optional<std::int64_t> value = parse<std::int64_t>(source->text);
+  if (!value || *value < 0) refuse(source->name, source->text, wanted);
+  return *value;
+}
+
+std::chrono::nanoseconds read_seconds(const std::optional<std::chrono::duration<double>>& option,
+                                      std::string_view option_name, const char* kolo,
+                                      const char* horovod, std::chrono::nanoseconds otherwise) {
+  constexpr double most = 1e9;  // 30 years; what is more does not fit into nanoseconds
+  constexpr std::string_view wanted = "must be a number of seconds from 0 to 1e9";
+  const auto usable = [](double seconds) { return seconds >= 0.0 && seconds <= most; };
+  double seconds = 0.0;
+  if (option) {
+    seconds = option->count();
+    if (!usable(seconds)) refuse(option_name, fmt::format("{}", seconds), wanted);
+  } else {
+    const std::optional<Source> source = environment(kolo, horovod);
+    if (!source) return otherwise;
+    const std::optional<double> value = parse<double>(source->text);
+    if (!value || !usable(*value)) refuse(source->name, source->text, wanted);
+    seconds = *value;
+  }
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+LogLevel read_log_level(const std::optional<std::string>& option, LogLevel otherwise) {
+  std::optional<Source> source = environment("KOLO_LOG_LEVEL", "HOROVOD_LOG_LEVEL");
+  if (option) source = Source{"log_level", *option};
+  if (!source) return otherwise;
+  const std::optional<LogLevel> level = parse_log_level(source->text);
+  if (!level)
+    refuse(source->name, source->text,
+           "must be trace, debug, info, warning, error, critical or off");
+  return *level;
+}
+
+}  // namespace
+
+Settings read_settings(const SessionOptions& options) {
+  const Settings defaults;
+  Settings settings;
+  settings.fusion_threshold =
+      read_count(options.fusion_threshold, "fusion_threshold", "KOLO_FUSION_THRESHOLD",
+                 "HOROVOD_FUSION_THRESHOLD", "bytes", defaults.fusion_threshold);
+  settings.stall_warning =
+      read_seconds(options.stall_warning, "stall_warning", "KOLO_STALL_WARNING",
+                   "HOROVOD_STALL_CHECK_TIME_SECONDS", defaults.stall_warning);
+  settings.stall_shutdown =
+      read_seconds(options.stall_shutdown, "stall_shutdown", "KOLO_STALL_SHUTDOWN",
+                   "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", defaults.stall_shutdown);
+  settings.cache_capacity =
+      read_count(options.cache_capacity, "cache_capacity", "KOLO_CACHE_CAPACITY",
+                 "HOROVOD_CACHE_CAPACITY", "names", defaults.cache_capacity);
+  settings.log_level = read_log_level(options.log_level, defaults.log_level);
+  return settings;
+}
+
+}  // namespace kolo::session

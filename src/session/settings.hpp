@@ -1,0 +1,29 @@
+// The settings of a session, read once: from the options, else the environment, else defaults.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "base/log.hpp"
+#include "kolo/session.hpp"
+
+namespace kolo::session {
+
+/// Each member names its variables: Kolo's, then Horovod's of the same meaning.
+struct Settings {
+  /// KOLO_FUSION_THRESHOLD, HOROVOD_FUSION_THRESHOLD: bytes.
+  std::int64_t fusion_threshold = 64 << 20;
+  /// KOLO_STALL_WARNING, HOROVOD_STALL_CHECK_TIME_SECONDS: seconds, 0 for never.
+  std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);
+  /// KOLO_STALL_SHUTDOWN, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: seconds, 0 for never.
+  std::chrono::nanoseconds stall_shutdown{};
+  /// KOLO_CACHE_CAPACITY, HOROVOD_CACHE_CAPACITY: names.
+  std::int64_t cache_capacity = 8192;
+  /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.
+  LogLevel log_level = LogLevel::warning;
+};
+
+/// Throws InvalidArgument, with variable (or option) and value, for the first that cannot be used.
+[[nodiscard]] Settings read_settings(const SessionOptions& options);
+
+}  // namespace kolo::session

@@ -1,0 +1,43 @@
+#include "session/topology.hpp"
+
+#include <cstddef>
+#include <map>
+
+#include "node/mpi_error.hpp"
+#include "session/mpi_environment.hpp"
+
+namespace kolo::session {
+
+using node::check_mpi;
+
+Topology find_topology(MPI_Comm world) {
+  Topology topology;
+  MPI_Comm_rank(world, &topology.rank);
+  MPI_Comm_size(world, &topology.size);
+
+  MPI_Comm split = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, topology.rank, MPI_INFO_NULL, &split),
+            "MPI_Comm_split_type");
+  const Communicator local(split);
+  MPI_Comm_rank(local.get(), &topology.local_rank);
+  MPI_Comm_size(local.get(), &topology.local_size);
+
+  int leader = topology.rank;
+  check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, local.get()), "MPI_Bcast");
+  topology.node_of.resize(static_cast<std::size_t>(topology.size));
+  check_mpi(MPI_Allgather(&leader, 1, MPI_INT, topology.node_of.data(), 1, MPI_INT, world),
+            "MPI_Allgather");
+
+  std::map<int, int> ranks_on;
+  for (const int node : topology.node_of) ++ranks_on[node];
+  topology.cross_size = 0;
+  for (const auto& [node, ranks] : ranks_on) {
+    if (ranks != topology.local_size) topology.homogeneous = false;
+    if (ranks <= topology.local_rank) continue;
+    if (node < leader) ++topology.cross_rank;
+    ++topology.cross_size;
+  }
+  return topology;
+}
+
+}  // namespace kolo::session

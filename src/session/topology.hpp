@@ -1,0 +1,24 @@
+// Which rank this is, and how the ranks lie on hosts.
+#pragma once
+
+#include <mpi.h>
+
+#include <vector>
+
+namespace kolo::session {
+
+struct Topology {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
+  int cross_rank = 0;
+  int cross_size = 1;
+  bool homogeneous = true;
+  std::vector<int> node_of{0};  // for each rank, the lowest rank of its host
+};
+
+/// Collective.
+[[nodiscard]] Topology find_topology(MPI_Comm world);
+
+}  // namespace kolo::session

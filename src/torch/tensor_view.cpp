@@ -1,0 +1,91 @@
+// clang-format off
+#include <ATen/core/ivalue.h>  // first: see kolo/torch.hpp
+// clang-format on
+#include "torch/tensor_view.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::detail {
+namespace {
+
+std::optional<DType> kolo_dtype(at::ScalarType type) {
+  switch (type) {
+    case at::kByte: return DType::u8;
+    case at::kChar: return DType::i8;
+    case at::kShort: return DType::i16;
+    case at::kInt: return DType::i32;
+    case at::kLong: return DType::i64;
+    case at::kHalf: return DType::f16;
+    case at::kBFloat16: return DType::bf16;
+    case at::kFloat: return DType::f32;
+    case at::kDouble: return DType::f64;
+    case at::kBool: return DType::boolean;
+    default: return std::nullopt;
+  }
+}
+
+Shape shape_of(at::IntArrayRef lengths) {
+  return Shape(std::vector<std::int64_t>(lengths.begin(), lengths.end()));
+}
+
+Shape shape_in_memory(const ::torch::Tensor& tensor) {
+  if (tensor.is_contiguous()) return shape_of(tensor.sizes());
+  std::vector<std::int64_t> dimensions(static_cast<std::size_t>(tensor.dim()));
+  std::iota(dimensions.begin(), dimensions.end(), 0);
+  std::stable_sort(dimensions.begin(), dimensions.end(), [&](std::int64_t a, std::int64_t b) {
+    return tensor.stride(a) > tensor.stride(b);
+  });
+  std::vector<std::int64_t> lengths{1};
+  for (const std::int64_t dimension : dimensions) lengths.push_back(tensor.size(dimension));
+  return Shape(std::move(lengths));
+}
+
+}  // namespace
+
+std::string describe(const ::torch::Tensor& tensor) {
+  const auto dtype = kolo_dtype(tensor.scalar_type());
+  std::string text = dtype ? std::string(to_string(*dtype)) : c10::toString(tensor.scalar_type());
+  text += ' ' + to_string(shape_of(tensor.sizes()));
+  if (tensor.layout() != at::kStrided) return text + " sparse";
+  if (!tensor.is_contiguous()) text += " strides " + to_string(shape_of(tensor.strides()));
+  return text;
+}
+
+void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
+  const auto refuse = [&](const std::string& reason) {
+    throw InvalidArgument("'" + name + "': " + reason, name);
+  };
+  if (!tensor.defined()) refuse("the tensor is undefined");
+  if (tensor.layout() != at::kStrided) refuse("sparse tensors are not supported");
+  if (!kolo_dtype(tensor.scalar_type())) {
+    refuse(std::string("elements of type ") + c10::toString(tensor.scalar_type()) +
+           " are not supported");
+  }
+  if (!tensor.is_cpu() && !tensor.is_cuda()) {
+    refuse("tensors on " + tensor.device().str() + " are not supported");
+  }
+}
+
+TensorView view_of(const ::torch::Tensor& tensor) {
+  Device device;
+  if (tensor.is_cuda()) device = {DeviceType::cuda, tensor.device().index()};
+  return {tensor.data_ptr(), shape_in_memory(tensor), kolo_dtype(tensor.scalar_type()).value(),
+          device};
+}
+
+bool same_layout(const ::torch::Tensor& a, const ::torch::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  if (a.is_contiguous() && b.is_contiguous()) return true;
+  return a.is_non_overlapping_and_dense() && b.is_non_overlapping_and_dense() &&
+         a.strides() == b.strides();
+}
+
+}  // namespace kolo::detail

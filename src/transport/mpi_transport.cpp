@@ -1,0 +1,98 @@
+#include "transport/mpi_transport.hpp"
+
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "node/mpi_error.hpp"
+
+namespace kolo::transport {
+namespace {
+
+using node::check_mpi;
+
+constexpr int tag = 1;
+constexpr int messages_per_poll = 64;
+
+}  // namespace
+
+MpiTransport::~MpiTransport() {
+  if (!sent_.empty()) std::make_unique<std::vector<Message>>(std::move(sent_)).release();
+  if (!arriving_.empty()) std::make_unique<std::deque<Arriving>>(std::move(arriving_)).release();
+}
+
+void MpiTransport::send(int peer, Message message) {
+  if (message.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    throw BackendError("a control message is larger than 2 GiB");
+  // Moving a message, also later within the vector, leaves its bytes where they are.
+  MPI_Request& request = sends_.emplace_back(MPI_REQUEST_NULL);
+  const Message& kept = sent_.emplace_back(std::move(message));
+  check_mpi(
+      MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_BYTE, peer, tag, comm_, &request),
+      "MPI_Isend");
+}
+
+bool MpiTransport::poll(const Receiver& receive) {
+  bool moved = finish_sends();
+  for (int i = 0; i < messages_per_poll && match_one(receive); ++i) moved = true;
+  moved |= hand_over_arrived(receive);
+  return moved;
+}
+
+bool MpiTransport::finish_sends() {
+  if (sends_.empty()) return false;
+  finished_.resize(sends_.size());
+  int count = 0;
+  check_mpi(MPI_Testsome(static_cast<int>(sends_.size()), sends_.data(), &count, finished_.data(),
+                         MPI_STATUSES_IGNORE),
+            "MPI_Testsome");
+  if (count == 0) return false;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < sends_.size(); ++i) {
+    if (sends_[i] == MPI_REQUEST_NULL) continue;
+    sends_[kept] = sends_[i];
+    if (kept != i) sent_[kept] = std::move(sent_[i]);
+    ++kept;
+  }
+  sends_.resize(kept);
+  sent_.resize(kept);
+  return true;
+}
+
+bool MpiTransport::match_one(const Receiver& receive) {
+  int found = 0;
+  MPI_Message handle = MPI_MESSAGE_NULL;
+  MPI_Status status;
+  check_mpi(MPI_Improbe(MPI_ANY_SOURCE, tag, comm_, &found, &handle, &status), "MPI_Improbe");
+  if (found == 0) return false;
+  const int peer = status.MPI_SOURCE;
+  int bytes = 0;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  const auto size = static_cast<std::size_t>(bytes);
+  if (size <= small_.size() && arriving_.empty()) {
+    check_mpi(MPI_Mrecv(small_.data(), bytes, MPI_BYTE, &handle, &status), "MPI_Mrecv");
+    receive(peer, std::span<const std::byte>(small_).first(size));
+  } else {
+    Arriving& next = arriving_.emplace_back(Arriving{peer, Message(size), MPI_REQUEST_NULL});
+    check_mpi(MPI_Imrecv(next.message.data(), bytes, MPI_BYTE, &handle, &next.request),
+              "MPI_Imrecv");
+  }
+  return true;
+}
+
+bool MpiTransport::hand_over_arrived(const Receiver& receive) {
+  bool moved = false;
+  while (!arriving_.empty()) {
+    int done = 0;
+    check_mpi(MPI_Test(&arriving_.front().request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) break;
+    const Arriving arrived = std::move(arriving_.front());
+    arriving_.pop_front();
+    receive(arrived.peer, arrived.message);
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace kolo::transport

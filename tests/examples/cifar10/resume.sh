@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Two epochs in two runs end with the very network of two epochs in one run.
+# Usage: resume.sh EXPECT PROGRAM DIRECTORY MPIRUN...
+set -euo pipefail
+program=$2 directory=$3
+shift 3
+
+train() { "${mpirun[@]}" "$program" --stand-in-size 200 "$@"; }
+mpirun=("$@")
+
+rm -rf "$directory"
+train --epochs 2 --save "$directory/whole"
+train --epochs 1 --save "$directory/first"
+train --epochs 2 --resume "$directory/first/checkpoint.pt" --save "$directory/second"
+cmp "$directory/whole/model.pt" "$directory/second/model.pt"
+if cmp -s "$directory/first/model.pt" "$directory/second/model.pt"; then
+  echo "the second run did not train" >&2
+  exit 1
+fi

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# A checkpoint that was cut short: every rank says so, and none hangs.
+# Usage: truncated_checkpoint.sh EXPECT PROGRAM DIRECTORY MPIRUN...
+set -euo pipefail
+expect=$1 program=$2 directory=$3
+shift 3
+
+rm -rf "$directory"
+"$@" "$program" --stand-in-size 64 --epochs 1 --save "$directory"
+head -c 100000 "$directory/checkpoint.pt" >"$directory/cut.pt"
+
+bash "$expect" nonzero "rank [01]: cannot resume: '.*cut.pt' \(100000 bytes\) is truncated" \
+  "$@" "$program" --stand-in-size 64 --epochs 2 --resume "$directory/cut.pt"

@@ -1,0 +1,177 @@
+// The rules of agreement, one at a time. What random schedules add is in simulation_test.cpp.
+#include "negotiation/negotiator.hpp"
+
+#include <gtest/gtest.h>
+
+#include "negotiation/codec.hpp"
+#include "negotiation/tree.hpp"
+#include "simulation.hpp"
+
+namespace kolo::test {
+namespace {
+
+using negotiation::FailureKind;
+using negotiation::Key;
+using negotiation::Negotiator;
+
+const Key weight{.name = "weight"};
+const Key bias{.name = "bias"};
+
+/// The message of the failure that both ranks of a pair get for `key` when they submit a and b.
+std::string mismatch(const Descriptor& a, const Descriptor& b) {
+  Simulation simulation({.node_of = even_nodes(2, 2)});
+  simulation.submit(0, weight, a);
+  simulation.submit(1, weight, b);
+  simulation.run();
+  expect_consistent(simulation);
+  for (int rank = 0; rank < 2; ++rank) {
+    const Outcome& outcome = simulation.outcomes(rank).at(0);
+    if (!outcome.failure || outcome.failure->kind != FailureKind::mismatch) return "no mismatch";
+  }
+  EXPECT_EQ(simulation.outcomes(0)[0].failure->message, simulation.outcomes(1)[0].failure->message);
+  return simulation.outcomes(0)[0].failure->message;
+}
+
+TEST(Negotiator, NothingRunsUntilAllHaveSubmitted) {
+  Simulation simulation({.node_of = even_nodes(3, 3)});
+  simulation.submit(0, weight, floats(4));
+  simulation.submit(1, weight, floats(4));
+  simulation.run();
+  EXPECT_TRUE(simulation.log(0).empty());
+  simulation.submit(2, weight, floats(4));
+  simulation.run();
+  EXPECT_EQ(simulation.log(0).size(), 1U);
+  expect_consistent(simulation);
+}
+
+TEST(Negotiator, EveryDifferenceIsAnsweredByName) {
+  const Descriptor base = floats(4);
+  Descriptor other = base;
+  EXPECT_EQ(mismatch(base, base), "no mismatch");
+  other.shape = Shape{2, 2};
+  EXPECT_EQ(mismatch(base, other),
+            "allreduce \"weight\": the ranks disagree: shape [4] on rank 0, [2, 2] on rank 1");
+  other = base;
+  other.dtype = DType::f64;
+  EXPECT_NE(mismatch(base, other).find("dtype f32 on rank 0, f64 on rank 1"), std::string::npos);
+  other = base;
+  other.op = ReduceOp::average;
+  EXPECT_NE(mismatch(base, other).find("reduce op sum on rank 0, average on rank 1"),
+            std::string::npos);
+  other = base;
+  other.prescale = 0.5;
+  EXPECT_NE(mismatch(base, other).find("prescale 1 on rank 0, 0.5 on rank 1"), std::string::npos);
+  other = base;
+  other.postscale = 3;
+  EXPECT_NE(mismatch(base, other).find("postscale 1 on rank 0, 3 on rank 1"), std::string::npos);
+  other = base;
+  other.step = 8;
+  EXPECT_NE(mismatch(base, other).find("optimizer step 0 on rank 0, 8 on rank 1"),
+            std::string::npos);
+  other = base;
+  other.device = {DeviceType::cuda, 1};
+  EXPECT_NE(mismatch(base, other).find("device cpu on rank 0, cuda:1 on rank 1"), std::string::npos);
+  Descriptor broadcast = base;
+  broadcast.type = OperationType::broadcast;
+  broadcast.root = 0;
+  EXPECT_EQ(mismatch(base, broadcast),
+            "operation \"weight\": the ranks disagree: operation allreduce on rank 0, broadcast on "
+            "rank 1");
+  other = broadcast;
+  other.root = 1;
+  EXPECT_NE(mismatch(broadcast, other).find("root 0 on rank 0, 1 on rank 1"), std::string::npos);
+}
+
+TEST(Negotiator, ManyDifferentDescriptorsAreBounded) {
+  constexpr int ranks = 100;
+  Simulation simulation({.node_of = even_nodes(ranks, 10)});
+  for (int rank = 0; rank < ranks; ++rank) simulation.submit(rank, weight, floats(rank));
+  simulation.run();
+  expect_consistent(simulation);
+  const std::string message = simulation.outcomes(0)[0].failure->message;
+  EXPECT_NE(message.find("something else again on ranks"), std::string::npos);
+  EXPECT_EQ(simulation.outcomes(0)[0].failure->ranks, RankSet::range(0, ranks - 1));
+  EXPECT_LT(message.size(), 1000U);
+}
+
+TEST(Negotiator, ReadyTensorsTravelTogetherUpToTheThreshold) {
+  const auto submit = [&](Negotiator& negotiator, std::uint64_t ticket, std::int64_t elements) {
+    negotiator.on_submit(ticket, {.name = std::to_string(ticket)}, floats(elements));
+  };
+  Negotiator negotiator({.place = negotiation::build_tree(even_nodes(1, 1))[0], .fusion_threshold = 40});
+  submit(negotiator, 0, 4);   // 16 bytes
+  submit(negotiator, 1, 100);  // too much beside another
+  submit(negotiator, 2, 6);   // 24 bytes: just fits
+  submit(negotiator, 3, 1);
+  const negotiation::Actions first = negotiator.take();
+  ASSERT_EQ(first.executes.size(), 2U);  // two batches may be under way
+  EXPECT_EQ(first.executes[0].tickets, (std::vector<negotiation::Ticket>{0, 2}));
+  EXPECT_EQ(first.executes[1].tickets, (std::vector<negotiation::Ticket>{1}));
+  submit(negotiator, 4, 1);
+  EXPECT_TRUE(negotiator.take().executes.empty());
+  negotiator.on_done();
+  const negotiation::Actions second = negotiator.take();
+  ASSERT_EQ(second.executes.size(), 1U);  // what became ready meanwhile leaves together
+  EXPECT_EQ(second.executes[0].tickets, (std::vector<negotiation::Ticket>{3, 4}));
+}
+
+TEST(Negotiator, AChangedShapeTravelsInFullAndIsRemembered) {
+  Simulation simulation({.node_of = even_nodes(4, 2)});
+  for (const std::int64_t elements : {1, 1, 1, 2, 2, 1}) {
+    for (int rank = 0; rank < 4; ++rank) simulation.submit(rank, weight, floats(elements));
+    simulation.run();
+  }
+  expect_consistent(simulation);
+  for (const Outcome& outcome : simulation.outcomes(3)) EXPECT_TRUE(outcome.batch);
+  // A slot (as before) on some ranks and a new shape on others is a disagreement.
+  for (int rank = 0; rank < 4; ++rank) simulation.submit(rank, weight, floats(rank == 1 ? 9 : 1));
+  simulation.run();
+  EXPECT_NE(simulation.outcomes(2).back().failure->message.find("[1] on ranks 0, 2-3, [9] on rank 1"),
+            std::string::npos)
+      << simulation.outcomes(2).back().failure->message;
+}
+
+TEST(Negotiator, AfterADepartureNothingNewCanComplete) {
+  Simulation simulation({.node_of = even_nodes(2, 1)});
+  for (int rank = 0; rank < 2; ++rank) simulation.submit(rank, weight, floats(4));
+  simulation.run();
+  simulation.leave(0, true);
+  simulation.submit(1, bias, floats(4));
+  simulation.run();
+  expect_consistent(simulation);
+  EXPECT_EQ(simulation.log(1).size(), 1U);
+  const Outcome& late = simulation.outcomes(1).back();
+  ASSERT_TRUE(late.failure);
+  EXPECT_EQ(late.failure->kind, FailureKind::peer_left);
+  EXPECT_EQ(late.failure->message, "allreduce \"bias\": rank 0 left the session: of the test");
+}
+
+TEST(Negotiator, MessagesOfAnotherSessionAreIgnored) {
+  const auto places = negotiation::build_tree(even_nodes(2, 2));
+  Negotiator root({.place = places[0], .session = 1});
+  negotiation::Upward upward;
+  upward.departures.push_back({1, true, ""});
+  root.on_message(1, negotiation::encode(2, upward));
+  EXPECT_TRUE(root.take().empty());
+  root.on_message(1, negotiation::encode(1, upward));
+  EXPECT_FALSE(root.take().empty());
+}
+
+TEST(Negotiator, MessagesAgainstTheRulesAreRefused) {
+  const auto places = negotiation::build_tree(even_nodes(3, 3));
+  Negotiator root({.place = places[0]});
+  Negotiator leaf({.place = places[1]});
+  EXPECT_THROW(root.on_message(0, negotiation::encode(0, negotiation::Upward{})),
+               negotiation::ProtocolError);  // not a child
+  EXPECT_THROW(leaf.on_message(2, negotiation::encode(0, negotiation::Downward{})),
+               negotiation::ProtocolError);  // not the parent
+  negotiation::Upward unknown_slot;
+  unknown_slot.slots.insert(3);
+  EXPECT_THROW(root.on_message(1, negotiation::encode(0, unknown_slot)), negotiation::ProtocolError);
+  negotiation::Downward out_of_turn;
+  out_of_turn.entries.push_back({5, negotiation::EndEntry{}});
+  EXPECT_THROW(leaf.on_message(0, negotiation::encode(0, out_of_turn)), negotiation::ProtocolError);
+}
+
+}  // namespace
+}  // namespace kolo::test

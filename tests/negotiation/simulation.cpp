@@ -1,0 +1,158 @@
+#include "simulation.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "negotiation/tree.hpp"
+
+namespace kolo::test {
+
+using negotiation::Key;
+
+Simulation::Simulation(const Options& options)
+    : nodes_(options.node_of.size()),
+      network_(static_cast<int>(options.node_of.size()), options.seed),
+      random_(options.seed * 2 + 1) {
+  const std::vector<negotiation::Place> places =
+      negotiation::build_tree(options.node_of, options.arity);
+  for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+    nodes_[rank].negotiator =
+        std::make_unique<negotiation::Negotiator>(negotiation::NegotiatorOptions{
+            .place = places[rank],
+            .session = options.seed,
+            .fusion_threshold = options.fusion_threshold,
+            .cache_capacity = options.cache_capacity,
+            .stall_warning = options.stall_warning,
+            .stall_shutdown = options.stall_shutdown});
+  }
+}
+
+void Simulation::submit(int rank, const Key& key, const Descriptor& descriptor) {
+  at(rank).wishes.push_back({.key = key, .descriptor = descriptor});
+}
+
+void Simulation::leave(int rank, bool clean, const std::string& reason) {
+  at(rank).wishes.push_back({.leaves = true, .clean = clean, .reason = reason});
+}
+
+bool Simulation::make_wish(int rank) {
+  Node& node = at(rank);
+  if (node.wishes.empty()) return false;
+  const Wish wish = node.wishes.front();
+  if (wish.leaves) {
+    node.negotiator->on_leave(wish.clean, wish.reason);
+  } else {
+    int& pending = node.pending[to_string(wish.key)];
+    if (pending > 0) return false;
+    ++pending;
+    node.outcomes.push_back({wish.key});
+    node.negotiator->on_submit(node.outcomes.size() - 1, wish.key, wish.descriptor);
+  }
+  node.wishes.pop_front();
+  return true;
+}
+
+bool Simulation::take(int rank) {
+  Node& node = at(rank);
+  const negotiation::Actions actions = node.negotiator->take();
+  for (const negotiation::Send& send : actions.sends) {
+    bytes_sent_ += static_cast<std::int64_t>(send.message.size());
+    network_.endpoint(rank).send(send.peer, send.message);
+  }
+  for (const negotiation::Execute& execute : actions.executes) {
+    SeenBatch seen{execute.sequence, {}};
+    for (const negotiation::Ticket ticket : execute.tickets) {
+      Outcome& outcome = node.outcomes.at(ticket);
+      seen.keys.push_back(outcome.key);
+      outcome.batch = execute.sequence;
+      ++outcome.answers;
+      --node.pending[to_string(outcome.key)];
+    }
+    node.log.push_back(std::move(seen));
+    ++node.executing;
+  }
+  for (const negotiation::Fail& fail : actions.fails) {
+    Outcome& outcome = node.outcomes.at(fail.ticket);
+    outcome.failure = fail.failure;
+    ++outcome.answers;
+    --node.pending[to_string(outcome.key)];
+  }
+  node.reports.insert(node.reports.end(), actions.reports.begin(), actions.reports.end());
+  return !actions.empty();
+}
+
+bool Simulation::receive(int rank) {
+  return network_.endpoint(rank).poll([&](int peer, std::span<const std::byte> message) {
+    at(rank).negotiator->on_message(peer, message);
+  });
+}
+
+bool Simulation::event() {
+  const int rank = below(ranks());
+  switch (below(5)) {
+    case 0:
+      return make_wish(rank);
+    case 1:
+      return take(rank);
+    case 2:
+      return receive(rank);
+    case 3:
+      if (at(rank).executing == 0) return false;
+      --at(rank).executing;
+      at(rank).negotiator->on_done();
+      return true;
+    default:
+      return network_.deliver_one();
+  }
+}
+
+void Simulation::run() {
+  // Random events; when many in a row change nothing, everybody gets a turn, and if that changes
+  // nothing either, nothing is left to happen.
+  for (int vain = 0;;) {
+    vain = event() ? 0 : vain + 1;
+    if (vain < 20 + ranks() / 4) continue;
+    bool moved = false;
+    while (network_.deliver_one()) moved = true;
+    for (int rank = 0; rank < ranks(); ++rank) {
+      moved |= receive(rank);
+      moved |= make_wish(rank);
+      for (; at(rank).executing > 0; --at(rank).executing, moved = true)
+        at(rank).negotiator->on_done();
+      moved |= take(rank);
+    }
+    if (!moved) return;
+    vain = 0;
+  }
+}
+
+void Simulation::pass_time(std::chrono::nanoseconds time) {
+  now_ += time;
+  for (Node& node : nodes_) node.negotiator->on_time(now_);
+  run();
+}
+
+std::vector<int> even_nodes(int ranks, int per_node) {
+  std::vector<int> node_of;
+  for (int rank = 0; rank < ranks; ++rank) node_of.push_back(rank / per_node);
+  return node_of;
+}
+
+Descriptor floats(std::int64_t elements) {
+  Descriptor descriptor;
+  descriptor.type = OperationType::allreduce;
+  descriptor.dtype = DType::f32;
+  descriptor.shape = Shape(elements);
+  return descriptor;
+}
+
+void expect_consistent(const Simulation& simulation) {
+  for (int rank = 0; rank < simulation.ranks(); ++rank) {
+    for (const Outcome& outcome : simulation.outcomes(rank))
+      EXPECT_EQ(outcome.answers, 1) << "rank " << rank << ", " << to_string(outcome.key);
+    EXPECT_EQ(simulation.log(rank), simulation.log(0)) << "rank " << rank;
+  }
+}
+
+}  // namespace kolo::test

@@ -1,0 +1,109 @@
+// Many ranks that negotiate over an in-process network, in one thread, from one seed: a failing seed
+// fails again.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "negotiation/negotiator.hpp"
+#include "transport/in_process_network.hpp"
+
+namespace kolo::test {
+
+/// What became of one submission.
+struct Outcome {
+  negotiation::Key key;
+  int answers = 0;                              // must become 1
+  std::optional<std::uint64_t> batch{};         // the sequence number it was executed under
+  std::optional<negotiation::Failure> failure{};
+};
+
+/// A batch as one rank saw it.
+struct SeenBatch {
+  std::uint64_t sequence;
+  std::vector<negotiation::Key> keys;
+  friend bool operator==(const SeenBatch&, const SeenBatch&) = default;
+};
+
+class Simulation {
+ public:
+  struct Options {
+    std::vector<int> node_of;
+    std::uint64_t seed = 0;
+    int arity = 8;
+    std::int64_t fusion_threshold = 1 << 20;
+    std::int64_t cache_capacity = 64;
+    std::chrono::nanoseconds stall_warning{};
+    std::chrono::nanoseconds stall_shutdown{};
+  };
+
+  explicit Simulation(const Options& options);
+
+  /// Queues a submission of `rank`; it is made at some later event, in the order of these calls, and
+  /// not before an earlier one under the same key was answered.
+  void submit(int rank, const negotiation::Key& key, const Descriptor& descriptor);
+  /// Queues that `rank` leaves, after what was queued before.
+  void leave(int rank, bool clean = false, const std::string& reason = "of the test");
+
+  /// Makes events happen in random order until none is left.
+  void run();
+  /// Tells every rank the time, then runs.
+  void pass_time(std::chrono::nanoseconds time);
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(nodes_.size()); }
+  [[nodiscard]] const std::vector<Outcome>& outcomes(int rank) const { return at(rank).outcomes; }
+  [[nodiscard]] const std::vector<SeenBatch>& log(int rank) const { return at(rank).log; }
+  [[nodiscard]] const std::vector<std::string>& reports(int rank) const { return at(rank).reports; }
+  [[nodiscard]] bool ended(int rank) const { return at(rank).negotiator->ended(); }
+  [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
+  [[nodiscard]] std::mt19937_64& random() { return random_; }
+
+ private:
+  struct Wish {
+    bool leaves = false;
+    bool clean = false;
+    negotiation::Key key{};
+    Descriptor descriptor{};
+    std::string reason{};
+  };
+  struct Node {
+    std::unique_ptr<negotiation::Negotiator> negotiator;
+    std::deque<Wish> wishes;
+    std::vector<Outcome> outcomes;  // by ticket
+    std::vector<SeenBatch> log;
+    std::vector<std::string> reports;
+    int executing = 0;
+    std::map<std::string, int> pending;  // keys without an answer
+  };
+
+  [[nodiscard]] const Node& at(int rank) const { return nodes_[static_cast<std::size_t>(rank)]; }
+  Node& at(int rank) { return nodes_[static_cast<std::size_t>(rank)]; }
+  bool make_wish(int rank);
+  bool take(int rank);
+  bool receive(int rank);
+  bool event();
+  int below(int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random_); }
+
+  std::vector<Node> nodes_;
+  transport::InProcessNetwork network_;
+  std::mt19937_64 random_;
+  negotiation::TimePoint now_{};
+  std::int64_t bytes_sent_ = 0;
+};
+
+/// A place on nodes of `per_node` ranks each.
+[[nodiscard]] std::vector<int> even_nodes(int ranks, int per_node);
+
+/// A sum of `elements` floats.
+[[nodiscard]] Descriptor floats(std::int64_t elements);
+
+/// Every submission has one answer, and all ranks saw the same log (those that left: its beginning).
+void expect_consistent(const Simulation& simulation);
+
+}  // namespace kolo::test

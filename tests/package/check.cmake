@@ -1,0 +1,45 @@
+# Builds the consumer against Kolo and runs it. HOW: install or subdirectory.
+# The other variables are set in CMakeLists.txt beside this file.
+
+function(run)
+  list(JOIN ARGV " " command)
+  message(STATUS "${command}")
+  execute_process(COMMAND ${ARGV} COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+set(consumer_dir "${KOLO_BUILD_DIR}/package/${HOW}")
+set(prefix "${KOLO_BUILD_DIR}/package/prefix")
+
+set(arguments
+  -G "${GENERATOR}"
+  "-DCMAKE_BUILD_TYPE=${CONFIG}"
+  "-DCMAKE_CXX_COMPILER=${COMPILER}"
+  "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
+if(HOW STREQUAL "install")
+  file(REMOVE_RECURSE "${prefix}")
+  run("${CMAKE_COMMAND}" --install "${KOLO_BUILD_DIR}" --config "${CONFIG}" --prefix "${prefix}")
+  list(APPEND arguments "-DCMAKE_PREFIX_PATH=${prefix}")
+  if(TORCH_DIR)
+    list(APPEND arguments -DWITH_TORCH=ON "-DTorch_DIR=${TORCH_DIR}"
+      "-DKOLO_TORCH_WHEEL=${TORCH_WHEEL}")
+  endif()
+  if(SANITIZE STREQUAL "address")
+    list(APPEND arguments "-DCMAKE_CXX_FLAGS=-fsanitize=address,undefined")
+  elseif(SANITIZE STREQUAL "thread")
+    list(APPEND arguments "-DCMAKE_CXX_FLAGS=-fsanitize=thread")
+  endif()
+else()
+  list(APPEND arguments "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}" -DKOLO_WITH_TORCH=OFF)
+endif()
+
+file(REMOVE_RECURSE "${consumer_dir}")
+run("${CMAKE_COMMAND}" -S "${SOURCE_DIR}" -B "${consumer_dir}" ${arguments})
+run("${CMAKE_COMMAND}" --build "${consumer_dir}")
+
+foreach(ranks IN ITEMS 1 2 4)
+  run("${MPIRUN}" -np ${ranks} --timeout 120 "${consumer_dir}/consumer")
+  if(HOW STREQUAL "install" AND TORCH_DIR)
+    run("${CMAKE_COMMAND}" -E chdir "${consumer_dir}"
+      "${MPIRUN}" -np ${ranks} --timeout 120 "${consumer_dir}/torch_training")
+  endif()
+endforeach()

@@ -1,0 +1,67 @@
+// One rank leaves in the way that the first argument names, while the others are in a Kolo call; they
+// print whom they miss, and how long after the departure they learned of it.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kolo/kolo.hpp"
+
+namespace {
+
+// Comparable between the processes of one host.
+double milliseconds() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void leave(const std::string& how) {
+  std::vector<float> tensor(8);
+  if (how == "exit") std::exit(3);
+  if (how == "return") return;
+  if (how == "future") {
+    const kolo::Future<void> pending = kolo::allreduce_async(tensor, {.name = "of the leaver"});
+    throw std::runtime_error("with a pending future");
+  }
+  throw std::runtime_error("thrown on purpose");
+}
+
+void train(const std::string& how, int leaver) {
+  const kolo::Session session;
+  std::vector<float> tensor(1000);
+  double left_at = 0.0;
+  for (int step = 0; step < 20; ++step) {
+    kolo::allreduce(tensor, {.name = "gradient"});
+    left_at = milliseconds();
+    kolo::broadcast(left_at, leaver, {.name = "time"});
+  }
+  if (kolo::rank() == leaver) return leave(how);
+  try {
+    kolo::allreduce(tensor, {.name = "gradient"});
+  } catch (const kolo::PeerLeft& error) {
+    std::printf("rank %d misses rank %d after %.1f ms: %s\n", kolo::rank(), error.ranks().at(0),
+                milliseconds() - left_at, error.what());
+    std::fflush(stdout);
+    throw;
+  }
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::string how = argv[1];
+  const int leaver = std::atoi(argv[2]);
+  if (how == "uncaught") {
+    train(how, leaver);
+    return 0;
+  }
+  try {
+    train(how, leaver);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "caught: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,92 @@
+#include "session/settings.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "kolo/error.hpp"
+
+namespace kolo::session {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+/// Sets a variable for one test.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Variable() { unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+std::string refusal(const SessionOptions& options = {}) {
+  try {
+    (void)read_settings(options);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Settings, DefaultsWhereNothingIsSaid) {
+  const Settings settings = read_settings({});
+  EXPECT_EQ(settings.fusion_threshold, 64 << 20);
+  EXPECT_EQ(settings.stall_warning, 60s);
+  EXPECT_EQ(settings.stall_shutdown, 0s);
+  EXPECT_EQ(settings.cache_capacity, 8192);
+  EXPECT_EQ(settings.log_level, LogLevel::warning);
+}
+
+TEST(Settings, OptionsBeatKoloVariablesBeatHorovods) {
+  const Variable horovod("HOROVOD_FUSION_THRESHOLD", "1");
+  EXPECT_EQ(read_settings({}).fusion_threshold, 1);
+  const Variable kolo("KOLO_FUSION_THRESHOLD", "2");
+  EXPECT_EQ(read_settings({}).fusion_threshold, 2);
+  EXPECT_EQ(read_settings({.fusion_threshold = 3}).fusion_threshold, 3);
+}
+
+TEST(Settings, EveryVariableIsRead) {
+  const Variable a("KOLO_STALL_WARNING", "0.25");
+  const Variable b("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "7");
+  const Variable c("KOLO_CACHE_CAPACITY", "0");
+  const Variable d("HOROVOD_LOG_LEVEL", "FATAL");
+  const Settings settings = read_settings({});
+  EXPECT_EQ(settings.stall_warning, 250ms);
+  EXPECT_EQ(settings.stall_shutdown, 7s);
+  EXPECT_EQ(settings.cache_capacity, 0);
+  EXPECT_EQ(settings.log_level, LogLevel::critical);
+}
+
+TEST(Settings, AnEmptyVariableIsAsIfUnset) {
+  const Variable empty("KOLO_FUSION_THRESHOLD", "");
+  EXPECT_EQ(read_settings({}).fusion_threshold, 64 << 20);
+}
+
+TEST(Settings, WhatCannotBeReadIsRefusedWithVariableAndValue) {
+  for (const char* value : {"64MB", "-1", "1e3", " 5", "99999999999999999999"}) {
+    const Variable bad("KOLO_FUSION_THRESHOLD", value);
+    EXPECT_THAT(refusal(), HasSubstr(std::string("KOLO_FUSION_THRESHOLD=") + value + ":"));
+  }
+  for (const char* value : {"soon", "-0.5", "nan", "inf", "1e12"}) {
+    const Variable bad("HOROVOD_STALL_CHECK_TIME_SECONDS", value);
+    EXPECT_THAT(refusal(), HasSubstr(std::string("HOROVOD_STALL_CHECK_TIME_SECONDS=") + value));
+  }
+  const Variable bad("KOLO_LOG_LEVEL", "loud");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_LOG_LEVEL=loud"));
+}
+
+TEST(Settings, OptionsAreCheckedToo) {
+  EXPECT_THAT(refusal({.fusion_threshold = -5}), HasSubstr("fusion_threshold=-5"));
+  EXPECT_THAT(refusal({.stall_warning = -1s}), HasSubstr("stall_warning=-1"));
+  EXPECT_THAT(refusal({.cache_capacity = -1}), HasSubstr("cache_capacity=-1"));
+  EXPECT_THAT(refusal({.log_level = "noisy"}), HasSubstr("log_level=noisy"));
+}
+
+}  // namespace
+}  // namespace kolo::session

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Runs a command and checks how it ends.
+# Usage: expect.sh STATUS PATTERN COMMAND...
+#   STATUS: a number, or `nonzero`. PATTERN: an extended regular expression that a line of standard
+#   output or error must match; empty: none.
+set -u
+status=$1 pattern=$2
+shift 2
+
+output=$("$@" 2>&1)
+got=$?
+printf '%s\n' "$output"
+
+if [[ $status == nonzero ]]; then
+  # 110: mpirun's own time ran out, so the program hung.
+  if ((got == 0 || got == 110)); then
+    echo "expect: exit status $got, wanted a failure of the program itself" >&2
+    exit 1
+  fi
+elif ((got != status)); then
+  echo "expect: exit status $got, wanted $status" >&2
+  exit 1
+fi
+if [[ -n $pattern ]] && ! grep -Eq -- "$pattern" <<<"$output"; then
+  echo "expect: no line of the output matches: $pattern" >&2
+  exit 1
+fi

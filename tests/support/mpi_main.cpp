@@ -1,0 +1,61 @@
+// The main of tests that run on several ranks: any rank's failure is the whole run's. MPI is started
+// here, before any session, and outlives them all.
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <iostream>
+#include <sstream>
+#include <string>
+
+namespace {
+
+// Prints failures only, each with its rank.
+class FailurePrinter : public testing::EmptyTestEventListener {
+ public:
+  explicit FailurePrinter(int rank) : rank_(rank) {}
+
+ private:
+  // Remembered, since asking GoogleTest from within OnTestPartResult would deadlock.
+  void OnTestStart(const testing::TestInfo& test) override {
+    test_ = std::string(test.test_suite_name()) + '.' + test.name() + ' ';
+  }
+  void OnTestEnd(const testing::TestInfo& /*test*/) override { test_.clear(); }
+
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (!result.failed()) return;
+    std::ostringstream text;  // Written at once, so that ranks do not mix within a message.
+    text << '[' << rank_ << "] " << test_
+         << (result.file_name() != nullptr ? result.file_name() : "?") << ':'
+         << result.line_number() << ": " << result.message() << '\n';
+    std::cerr << text.str() << std::flush;
+  }
+
+  std::string test_;
+  int rank_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  if (provided < MPI_THREAD_MULTIPLE) {
+    std::cerr << "This MPI library gives no MPI_THREAD_MULTIPLE.\n";
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  testing::InitGoogleTest(&argc, argv);
+
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (rank != 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new FailurePrinter(rank));  // GoogleTest owns it.
+  }
+
+  int failed = RUN_ALL_TESTS() == 0 ? 0 : 1;
+  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (rank == 0 && failed != 0) std::cerr << "A test failed on at least one rank.\n";
+  MPI_Finalize();
+  return failed;
+}

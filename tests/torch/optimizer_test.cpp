@@ -1,0 +1,296 @@
+// DistributedOptimizer: what it is, which gradients it reduces, and what it refuses.
+#include "support.hpp"
+
+#include <type_traits>
+
+namespace kolo::testing_support {
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using testing::HasSubstr;
+
+using DistributedSGD = DistributedOptimizer<optim::SGD>;
+static_assert(std::is_base_of_v<optim::SGD, DistributedSGD>);
+static_assert(std::is_convertible_v<DistributedSGD&, optim::Optimizer&>);
+static_assert(std::is_move_constructible_v<DistributedSGD>);
+static_assert(!std::is_copy_constructible_v<DistributedSGD>);
+static_assert(std::is_same_v<DistributedSGD, decltype(DistributedOptimizer(
+                                                 std::declval<optim::SGD>(), {.op = ReduceOp::sum}))>);
+static_assert(
+    std::is_same_v<DistributedSGD, decltype(DistributedOptimizer(std::declval<DistributedSGD>()))>);
+
+// The gradient of each element becomes `factor`.
+void backward(const ::torch::Tensor& tensor, double factor) { (tensor * factor).sum().backward(); }
+
+using OptimizerTest = TorchTest;
+
+TEST_F(OptimizerTest, AveragesOrSums) {
+  ::torch::Tensor averaged = parameter({1.0, 2.0});
+  ::torch::Tensor summed = parameter({1.0, 2.0});
+  DistributedOptimizer averaging(optim::SGD({averaged}, 1.0));
+  DistributedOptimizer summing(optim::SGD({summed}, 1.0), {.op = ReduceOp::sum});
+  backward(averaged, rank() + 1);
+  backward(summed, rank() + 1);
+  averaging.step();
+  summing.step();
+  expect_close(averaged, values({1.0, 2.0}) - mean_rank());
+  expect_close(summed, values({1.0, 2.0}) - mean_rank() * size());
+}
+
+TEST_F(OptimizerTest, MayBeMovedWhileGradientsAreReduced) {
+  ::torch::Tensor w = parameter({1.0});
+  DistributedOptimizer first(optim::SGD({w}, 1.0), {{"w", w}});
+  backward(w, rank() + 1);
+  DistributedOptimizer second = std::move(first);
+  second.step();
+  second.zero_grad();
+  backward(w, 2.0 * (rank() + 1));
+  second.step();
+  expect_close(w, values({1.0 - 3.0 * mean_rank()}));
+}
+
+TEST_F(OptimizerTest, HooksOutliveTheOptimizerHarmlessly) {
+  ::torch::Tensor w = parameter({1.0});
+  { DistributedOptimizer optimizer(optim::SGD({w}, 1.0)); }
+  backward(w, 3.0);
+  expect_close(w.grad(), values({3.0}));
+}
+
+TEST_F(OptimizerTest, UnusedParametersGetZeros) {
+  ::torch::Tensor used = parameter({1.0});
+  ::torch::Tensor unused = parameter({1.0, 1.0});
+  ::torch::Tensor sometimes = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({unused, sometimes, used}, 1.0),
+                                 {{"unused", unused}, {"sometimes", sometimes}, {"used", used}});
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    backward(used, rank() + 1);
+    if (rank() == size() - 1) backward(sometimes, 12.0);
+    optimizer.synchronize();
+    expect_close(unused.grad(), values({0.0, 0.0}));
+    expect_close(sometimes.grad(), values({12.0 / size()}));
+    expect_close(used.grad(), values({mean_rank()}));
+    optimizer.step();
+  }
+  expect_close(unused, values({1.0, 1.0}));
+  expect_close(sometimes, values({1.0 - 36.0 / size()}));
+}
+
+TEST_F(OptimizerTest, TiedWeightsAreReducedOnce) {
+  ::torch::Tensor w = parameter({1.0});
+  ::torch::Tensor b = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({w, w, b}, 0.5),
+                                 {{"encoder", w}, {"decoder", w}, {"bias", b}});
+  (w * (rank() + 1) + w * 3.0 + b).sum().backward();
+  optimizer.synchronize();
+  expect_close(w.grad(), values({mean_rank() + 3.0}));
+  optimizer.step();
+  expect_close(w, values({1.0 - (mean_rank() + 3.0)}));  // listed twice: LibTorch steps twice
+  expect_close(b, values({0.5}));
+}
+
+TEST_F(OptimizerTest, FrozenParametersAreLeftOutUntilUnfrozen) {
+  ::torch::Tensor head = parameter({1.0});
+  ::torch::Tensor body = parameter({1.0});
+  body.set_requires_grad(false);
+  DistributedOptimizer optimizer(optim::SGD({body, head}, 1.0), {{"body", body}, {"head", head}});
+  const auto train = [&] {
+    optimizer.zero_grad();
+    ((head + body) * (rank() + 1)).sum().backward();
+    optimizer.step();
+  };
+  train();
+  EXPECT_FALSE(body.grad().defined());
+  body.set_requires_grad(true);
+  train();
+  train();
+  expect_close(head, values({1.0 - 3.0 * mean_rank()}));
+  expect_close(body, values({1.0 - 2.0 * mean_rank()}));
+  body.set_requires_grad(false);
+  optimizer.zero_grad();
+  backward(head, rank() + 1);
+  optimizer.synchronize();
+  expect_close(head.grad(), values({mean_rank()}));
+}
+
+TEST_F(OptimizerTest, ParametersMayBeAddedLater) {
+  ::torch::Tensor w = parameter({1.0});
+  ::torch::Tensor later = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 1.0), {{"w", w}});
+  optimizer.add_param_group(optim::OptimizerParamGroup({later}));
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    ((w + later) * (rank() + 1)).sum().backward();
+    optimizer.step();
+  }
+  expect_close(w, values({1.0 - 2.0 * mean_rank()}));
+  expect_close(later, values({1.0 - 2.0 * mean_rank()}));
+}
+
+TEST_F(OptimizerTest, TwoOptimizersMayUseTheSameNames) {
+  ::torch::Tensor generator = parameter({1.0});
+  ::torch::Tensor discriminator = parameter({1.0, 1.0, 1.0});
+  DistributedOptimizer first(optim::SGD({generator}, 1.0), {{"0.weight", generator}});
+  DistributedOptimizer second(optim::Adam({discriminator}, 0.5), {{"0.weight", discriminator}});
+  for (int step = 0; step < 2; ++step) {
+    first.zero_grad();
+    second.zero_grad();
+    ((generator + discriminator) * (rank() + 1)).sum().backward();
+    if (rank() % 2 == 0) {
+      first.step();
+      second.step();
+    } else {
+      second.step();
+      first.step();
+    }
+  }
+  expect_close(generator, values({1.0 - 2 * 3.0 * mean_rank()}));
+  expect_same_bits_on_all_ranks({discriminator});
+}
+
+TEST_F(OptimizerTest, ZeroGradGivesUpAStepUnderWay) {
+  ::torch::Tensor w = parameter({1.0});
+  ::torch::Tensor unused = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({w, unused}, 1.0));
+  for (const bool synchronized : {false, true}) {
+    backward(w, 1000.0);
+    if (synchronized) optimizer.synchronize();
+    optimizer.zero_grad();
+    EXPECT_TRUE(!w.grad().defined() || w.grad().item<double>() == 0.0);
+  }
+  backward(w, rank() + 1);
+  optimizer.step();
+  expect_close(w, values({1.0 - mean_rank()}));
+}
+
+// LibTorch 2 has an argument here, 1.13 has none.
+template <typename Optimizer>
+void zero_grad_both_ways(Optimizer& optimizer, const ::torch::Tensor& w) {
+  if constexpr (requires { optimizer.zero_grad(false); }) {
+    optimizer.zero_grad(false);
+    expect_close(w.grad(), values({0.0}));
+    optimizer.zero_grad(true);
+    EXPECT_FALSE(w.grad().defined());
+  } else {
+    optimizer.zero_grad();
+    expect_close(w.grad(), values({0.0}));
+  }
+}
+
+TEST_F(OptimizerTest, ZeroGradTakesTheArgumentsOfItsBase) {
+  ::torch::Tensor w = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 1.0));
+  backward(w, 1.0);
+  optimizer.step();
+  zero_grad_both_ways(optimizer, w);
+  backward(w, rank() + 1);
+  optimizer.step();
+  expect_close(w, values({0.0 - mean_rank()}));
+}
+
+TEST_F(OptimizerTest, ASecondBackwardBeforeStepIsRefused) {
+  ::torch::Tensor w = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 1.0), {{"fc.weight", w}});
+  backward(w, 1.0);
+  const auto error = error_of<InvalidArgument>([&] { backward(w, 1.0); });
+  EXPECT_EQ(error.tensor(), "fc.weight");
+  EXPECT_THAT(error.what(), HasSubstr("more backward passes than one before step()"));
+  optimizer.zero_grad();
+  backward(w, rank() + 1);
+  optimizer.step();
+  expect_close(w, values({1.0 - mean_rank()}));
+}
+
+TEST_F(OptimizerTest, GradientsMayLieInAnotherOrder) {
+  const auto factor = ::torch::arange(24, ::torch::kFloat64).reshape({2, 3, 2, 2});
+  const auto start = ::torch::zeros({2, 3, 2, 2}, ::torch::kFloat64);
+  ::torch::Tensor permuted = start.contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  ::torch::Tensor mixed = start.clone().requires_grad_();
+  mixed.mutable_grad() = start.contiguous(at::MemoryFormat::ChannelsLast);  // unlike the parameter
+  ASSERT_FALSE(permuted.is_contiguous());
+  DistributedOptimizer optimizer(optim::SGD({permuted, mixed}, 1.0));
+  (factor * (permuted + mixed) * (rank() + 1)).sum().backward();
+  optimizer.step();
+  expect_close(permuted, -factor * mean_rank());
+  expect_close(mixed, -factor * mean_rank());
+}
+
+TEST_F(OptimizerTest, SparseGradientsAreRefused) {
+  nn::Embedding embedding(nn::EmbeddingOptions(6, 2).sparse(true));
+  DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 1.0),
+                                 embedding->named_parameters());
+  const auto error = error_of<InvalidArgument>(
+      [&] { embedding->forward(::torch::tensor({1, 2}, ::torch::kInt64)).sum().backward(); });
+  EXPECT_EQ(error.tensor(), "weight");
+  EXPECT_THAT(error.what(), HasSubstr("sparse"));
+  error_of<InvalidArgument>([&] { optimizer.step(); });
+}
+
+TEST_F(OptimizerTest, ParametersNeedNames) {
+  nn::Linear layer(3, 2);
+  NamedParameters weight_only{{"weight", layer->weight}};
+  const auto nameless = error_of<InvalidArgument>(
+      [&] { DistributedOptimizer(optim::SGD(layer->parameters(), 1.0), weight_only); });
+  EXPECT_THAT(nameless.what(), HasSubstr("parameter 1 of group 0 (f32 [2])"));
+  NamedParameters twice{{"weight", layer->weight}, {"weight", layer->bias}};
+  const auto duplicate = error_of<InvalidArgument>(
+      [&] { DistributedOptimizer(optim::SGD(layer->parameters(), 1.0), twice); });
+  EXPECT_EQ(duplicate.tensor(), "weight");
+}
+
+// Wraps a model that is another on the last rank; what every rank gets.
+Mismatch mismatch_of(nn::Sequential model) {
+  return error_of<Mismatch>([&] {
+    DistributedOptimizer(optim::SGD(model->parameters(), 1.0), model->named_parameters());
+  });
+}
+
+TEST_F(OptimizerTest, AModelThatDiffersIsRefusedOnEveryRank) {
+  if (size() == 1) return;
+  const bool last = rank() == size() - 1;
+  const std::string last_rank = "rank " + std::to_string(size() - 1);
+
+  const auto wider = mismatch_of(nn::Sequential(nn::Linear(4, 3), nn::Linear(3, last ? 6 : 5)));
+  EXPECT_EQ(wider.tensor(), "1.weight");
+  EXPECT_EQ(wider.ranks(), std::vector<int>{size() - 1});
+  EXPECT_THAT(wider.what(), HasSubstr("f32 [5, 3] on rank 0 and f32 [6, 3] on " + last_rank));
+
+  nn::Sequential longer(nn::Linear(4, 3));
+  if (last) longer->push_back(nn::Linear(3, 1));
+  const auto more = mismatch_of(longer);
+  EXPECT_EQ(more.tensor(), "1.weight");
+  EXPECT_THAT(more.what(), HasSubstr("on " + last_rank + " only"));
+
+  nn::Sequential converted(nn::Linear(4, 3));
+  if (last) converted->to(::torch::kFloat64);
+  EXPECT_THAT(mismatch_of(converted).what(), HasSubstr("f64 [3, 4] on " + last_rank));
+
+  nn::Sequential frozen(nn::Linear(4, 3));
+  if (last) frozen->parameters()[1].set_requires_grad(false);
+  EXPECT_EQ(mismatch_of(frozen).tensor(), "0.bias");
+
+  EXPECT_DOUBLE_EQ(average(rank() + 1.0), mean_rank());  // the session goes on
+}
+
+TEST_F(OptimizerTest, AStepThatFailsOnEveryRankMayBeFollowedByAnother) {
+  if (size() == 1) return;
+  ::torch::Tensor w = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 1.0), {{"w", w}});
+  ::torch::Tensor added =
+      rank() == 0 ? parameter({1.0, 1.0}) : parameter({1.0, 1.0, 1.0});  // not checked when added
+  optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+  backward(w, rank() + 1);
+  const auto error = error_of<Mismatch>([&] { optimizer.step(); });
+  EXPECT_THAT(error.tensor(), HasSubstr("group1.0"));
+  EXPECT_THAT(error.what(), HasSubstr("[2]"));
+  EXPECT_THAT(error.what(), HasSubstr("[3]"));
+  added.set_requires_grad(false);
+  optimizer.zero_grad();
+  backward(w, rank() + 1);
+  optimizer.step();
+  expect_close(w, values({1.0 - mean_rank()}));
+}
+
+}  // namespace
+}  // namespace kolo::testing_support

@@ -1,0 +1,75 @@
+// What the LibTorch tests share.
+#pragma once
+
+#include <kolo/torch.hpp>
+#include <torch/torch.h>
+
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace kolo::testing_support {
+
+// A session for each test.
+class TorchTest : public testing::Test {
+ protected:
+  Session session_;
+};
+
+// A vector with one element per entry: a parameter.
+inline ::torch::Tensor parameter(std::vector<double> values) {
+  return ::torch::tensor(values, ::torch::kFloat64).set_requires_grad(true);
+}
+
+inline ::torch::Tensor values(std::vector<double> list) {
+  return ::torch::tensor(list, ::torch::kFloat64);
+}
+
+// The mean of 1 .. size: what `rank() + 1` averages to.
+inline double mean_rank() { return (size() + 1) / 2.0; }
+
+inline void expect_close(const ::torch::Tensor& actual, const ::torch::Tensor& expected,
+                         double tolerance = 1e-12) {
+  ASSERT_TRUE(actual.defined());
+  ASSERT_EQ(actual.sizes(), expected.sizes());
+  const double error = (actual - expected).abs().max().item<double>();
+  EXPECT_LE(error, tolerance) << "actual: " << actual << "\nexpected: " << expected;
+}
+
+inline bool same_bits(const ::torch::Tensor& a, const ::torch::Tensor& b) {
+  return a.nbytes() == b.nbytes() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
+}
+
+// All elements of all tensors, one after the other.
+inline ::torch::Tensor flat(const std::vector<::torch::Tensor>& tensors) {
+  std::vector<::torch::Tensor> pieces;
+  for (const auto& tensor : tensors) pieces.push_back(tensor.detach().reshape({-1}));
+  return ::torch::cat(pieces);
+}
+
+// Collective.
+inline void expect_same_bits_on_all_ranks(const std::vector<::torch::Tensor>& tensors) {
+  const ::torch::Tensor mine = flat(tensors);
+  ::torch::Tensor reference = mine.clone();
+  broadcast_(reference, 0);
+  EXPECT_TRUE(same_bits(mine, reference)) << "this rank's parameters are not those of rank 0";
+}
+
+// What `action` throws, which must be an `Expected`.
+template <typename Expected, typename Action>
+Expected error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Expected& error) {
+    return error;
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << "another exception: " << error.what();
+    return Expected("");
+  }
+  ADD_FAILURE() << "no exception";
+  return Expected("");
+}
+
+}  // namespace kolo::testing_support

@@ -1,0 +1,166 @@
+// Training on N ranks computes what one process computes on the whole batch.
+#include "support.hpp"
+
+namespace kolo::testing_support {
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+
+constexpr std::int64_t batch = 24;  // divided by 1, 2, 3 and 4 ranks
+
+nn::Sequential make_network(::torch::ScalarType type) {
+  ::torch::manual_seed(7);
+  nn::Sequential network(nn::Conv2d(nn::Conv2dOptions(1, 4, 3).padding(1)), nn::ReLU(),
+                         nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(4, 6, 3)), nn::ReLU(),
+                         nn::Flatten(), nn::Linear(24, 5));
+  network->to(type);
+  return network;
+}
+
+struct Batch {
+  ::torch::Tensor images;
+  ::torch::Tensor labels;
+};
+
+// The same on all ranks; each step has its own.
+Batch global_batch(int step, ::torch::ScalarType type) {
+  ::torch::manual_seed(static_cast<std::uint64_t>(100 + step));
+  const auto images = ::torch::randn({batch, 1, 8, 8}, ::torch::kFloat64).to(type);
+  return {images, ::torch::randint(5, {batch}, ::torch::kInt64)};
+}
+
+Batch my_share(const Batch& whole) {
+  const std::int64_t share = batch / size();
+  const std::int64_t first = rank() * share;
+  return {whole.images.slice(0, first, first + share), whole.labels.slice(0, first, first + share)};
+}
+
+void backward(nn::Sequential& network, const Batch& examples) {
+  nn::functional::cross_entropy(network->forward(examples.images), examples.labels).backward();
+}
+
+void compare_with_one_process(::torch::ScalarType type, double tolerance) {
+  const auto options = optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3);
+  auto reference = make_network(type);
+  optim::SGD reference_optimizer(reference->parameters(), options);
+  auto network = make_network(type);
+  DistributedOptimizer optimizer(optim::SGD(network->parameters(), options),
+                                 network->named_parameters());
+  const auto parameters = network->parameters();
+  const auto expected = reference->parameters();
+  const auto before = flat(parameters);
+
+  for (int step = 0; step < 10; ++step) {
+    const Batch whole = global_batch(step, type);
+    reference_optimizer.zero_grad();
+    backward(reference, whole);
+    optimizer.zero_grad();
+    backward(network, my_share(whole));
+    optimizer.synchronize();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      expect_close(parameters[i].grad(), expected[i].grad(), tolerance);
+    }
+    reference_optimizer.step();
+    optimizer.step();
+    expect_same_bits_on_all_ranks(parameters);
+  }
+  expect_close(flat(parameters), flat(expected), tolerance);
+  EXPECT_GT((flat(parameters) - before).abs().max().item<double>(), 0.01) << "nothing was learned";
+}
+
+using TrainingTest = TorchTest;
+
+TEST_F(TrainingTest, EqualsOneProcessOnTheWholeBatchInFloat64) {
+  compare_with_one_process(::torch::kFloat64, 1e-10);
+}
+
+TEST_F(TrainingTest, EqualsOneProcessOnTheWholeBatchInFloat32) {
+  compare_with_one_process(::torch::kFloat32, 1e-5);
+}
+
+TEST_F(TrainingTest, ClipsTheAveragedGradients) {
+  auto reference = make_network(::torch::kFloat64);
+  optim::SGD reference_optimizer(reference->parameters(), 0.1);
+  auto network = make_network(::torch::kFloat64);
+  DistributedOptimizer optimizer(optim::SGD(network->parameters(), 0.1),
+                                 network->named_parameters());
+  for (int step = 0; step < 3; ++step) {
+    const Batch whole = global_batch(step, ::torch::kFloat64);
+    reference_optimizer.zero_grad();
+    backward(reference, whole);
+    optimizer.zero_grad();
+    backward(network, my_share(whole));
+    optimizer.synchronize();
+    const double norm = nn::utils::clip_grad_norm_(network->parameters(), 0.05);
+    EXPECT_NEAR(norm, nn::utils::clip_grad_norm_(reference->parameters(), 0.05), 1e-10);
+    EXPECT_GT(norm, 0.05);
+    reference_optimizer.step();
+    optimizer.step();  // must not reduce again
+  }
+  expect_close(flat(network->parameters()), flat(reference->parameters()), 1e-10);
+}
+
+TEST_F(TrainingTest, GoesOnAfterConversionToAnotherType) {
+  auto reference = make_network(::torch::kFloat64);
+  optim::SGD reference_optimizer(reference->parameters(), 0.1);
+  auto network = make_network(::torch::kFloat32);
+  DistributedOptimizer optimizer(optim::SGD(network->parameters(), 0.1),
+                                 network->named_parameters());
+  network->to(::torch::kFloat64);
+  reference->to(::torch::kFloat32);  // rounded as the other was
+  reference->to(::torch::kFloat64);
+  for (int step = 0; step < 3; ++step) {
+    const Batch whole = global_batch(step, ::torch::kFloat64);
+    reference_optimizer.zero_grad();
+    backward(reference, whole);
+    optimizer.zero_grad();
+    backward(network, my_share(whole));
+    reference_optimizer.step();
+    optimizer.step();
+  }
+  expect_close(flat(network->parameters()), flat(reference->parameters()), 1e-10);
+
+  // The hooks are back: they see that a step was forgotten.
+  const Batch examples = my_share(global_batch(3, ::torch::kFloat64));
+  optimizer.zero_grad();
+  backward(network, examples);
+  error_of<InvalidArgument>([&] { backward(network, examples); });
+  optimizer.zero_grad();
+}
+
+// Each rank pulls the parameters to its own number: the minimum of the mean is the mean.
+TEST_F(TrainingTest, LineSearchesAgreeOnAllRanks) {
+  ::torch::Tensor w = parameter({5.0, -3.0, 0.25});
+  DistributedOptimizer optimizer(
+      optim::LBFGS({w}, optim::LBFGSOptions(1).max_iter(10).line_search_fn("strong_wolfe")));
+  const auto scale = values({1.0, 4.0, 0.5});
+  ::torch::Tensor loss;
+  for (int step = 0; step < 4; ++step) {
+    loss = optimizer.step([&] {
+      optimizer.zero_grad();
+      const ::torch::Tensor mine = (scale * (w - (rank() + 1)).pow(2)).sum();
+      mine.backward();
+      return mine;
+    });
+    expect_same_bits_on_all_ranks({w});
+    expect_same_bits_on_all_ranks({loss});
+  }
+  expect_close(w, values({mean_rank(), mean_rank(), mean_rank()}), 1e-6);
+}
+
+TEST_F(TrainingTest, StepWithAClosureReturnsTheMeanLoss) {
+  ::torch::Tensor w = parameter({2.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 0.5));
+  const ::torch::Tensor loss = optimizer.step([&] {
+    optimizer.zero_grad();
+    const ::torch::Tensor mine = (w * (rank() + 1)).sum();
+    mine.backward();
+    return mine;
+  });
+  EXPECT_DOUBLE_EQ(loss.item<double>(), 2.0 * mean_rank());
+  expect_close(w, values({2.0 - 0.5 * mean_rank()}));
+}
+
+}  // namespace
+}  // namespace kolo::testing_support
