@@ -16,7 +16,7 @@ std::string error_of(const std::function<void()>& work) {
   try {
     work();
   } catch (const kolo::Error&) {
-    throw;  // Kolo has told the other ranks already.
+    throw;  // Kolo tells the other ranks itself.
   } catch (const std::exception& error) {
     return *error.what() != '\0' ? error.what() : "unknown error";
   }

@@ -34,7 +34,7 @@ std::size_t write_to_file(char* data, std::size_t size, std::size_t count, void*
 }
 
 int show_progress(void* bar, curl_off_t, curl_off_t now, curl_off_t, curl_off_t) {
-  static_cast<kolo::ProgressBar*>(bar)->update(now);
+  static_cast<kolo::ProgressBar*>(bar)->update(now >> 20);
   return 0;
 }
 
@@ -47,7 +47,8 @@ void fetch(const Archive& archive, const fs::path& target) {
   const std::unique_ptr<CURL, CloseCurl> curl(curl_easy_init());
   if (!curl) throw std::runtime_error("libcurl could not be started");
 
-  kolo::ProgressBar bar({.title = "download", .total = static_cast<std::int64_t>(archive.bytes)});
+  kolo::ProgressBar bar(
+      {.title = "download (MB)", .total = static_cast<std::int64_t>(archive.bytes >> 20)});
   std::array<char, CURL_ERROR_SIZE> reason{};
   curl_easy_setopt(curl.get(), CURLOPT_URL, archive.url.c_str());
   curl_easy_setopt(curl.get(), CURLOPT_FOLLOWLOCATION, 1L);

@@ -6,6 +6,16 @@
 #include <string>
 
 namespace cifar10 {
+namespace {
+
+// CLI11's own says "not in range 2.2e-308 to 1.8e308".
+std::string not_positive(const std::string& text) {
+  double value = 0.0;
+  const bool positive = CLI::detail::lexical_cast(text, value) && value > 0.0;
+  return positive ? "" : "'" + text + "' is not a positive number";
+}
+
+}  // namespace
 
 std::optional<Options> parse_options(int argc, char** argv, bool speak) {
   Options options;
@@ -17,13 +27,13 @@ std::optional<Options> parse_options(int argc, char** argv, bool speak) {
                  "Get CIFAR-10 (162 MB) into this directory, unless it is there, and train on it")
       ->excludes("--data-dir");
   app.add_option("--epochs", options.epochs, "How often each image is seen")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   app.add_option("--batch-size", options.batch_size, "Images per rank and step")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   app.add_option("--learning-rate", options.learning_rate, "For one rank; scaled by their number")
-      ->check(CLI::PositiveNumber)
+      ->check(not_positive)
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Of all random numbers")->capture_default_str();
   app.add_option("--save", options.save,

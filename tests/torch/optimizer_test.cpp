@@ -207,7 +207,9 @@ TEST_F(OptimizerTest, GradientsMayLieInAnotherOrder) {
   const auto start = ::torch::zeros({2, 3, 2, 2}, ::torch::kFloat64);
   ::torch::Tensor permuted = start.contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
   ::torch::Tensor mixed = start.clone().requires_grad_();
-  mixed.mutable_grad() = start.contiguous(at::MemoryFormat::ChannelsLast);  // unlike the parameter
+  if (rank() % 2 == 1) {  // unlike the parameter, and unlike other ranks
+    mixed.mutable_grad() = start.contiguous(at::MemoryFormat::ChannelsLast);
+  }
   ASSERT_FALSE(permuted.is_contiguous());
   DistributedOptimizer optimizer(optim::SGD({permuted, mixed}, 1.0));
   (factor * (permuted + mixed) * (rank() + 1)).sum().backward();
@@ -290,6 +292,38 @@ TEST_F(OptimizerTest, AStepThatFailsOnEveryRankMayBeFollowedByAnother) {
   backward(w, rank() + 1);
   optimizer.step();
   expect_close(w, values({1.0 - mean_rank()}));
+}
+
+// The last rank fails between backward and step, with a gradient under way.
+void train_until_a_rank_fails(std::vector<int>& who_left) {
+  Session session;
+  const int last = size() - 1;
+  ::torch::Tensor w = parameter({1.0});
+  ::torch::Tensor not_on_last = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({w, not_on_last}, 1.0));
+  backward(w, 1.0);
+  if (rank() == last) throw std::runtime_error("bad data");
+  backward(not_on_last, 1.0);
+  try {
+    optimizer.step();
+  } catch (const PeerLeft& error) {
+    who_left = error.ranks();
+    throw;
+  }
+}
+
+TEST(OptimizerDepartureTest, ARankThatThrowsAfterBackwardIsNamed) {
+  int ranks = 0;
+  int rank = 0;
+  {
+    Session session;
+    ranks = size();
+    rank = kolo::rank();
+  }
+  if (ranks == 1) return;
+  std::vector<int> who_left;
+  EXPECT_THROW(train_until_a_rank_fails(who_left), std::runtime_error);
+  if (rank != ranks - 1) EXPECT_EQ(who_left, std::vector<int>{ranks - 1});
 }
 
 }  // namespace

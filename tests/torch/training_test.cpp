@@ -132,8 +132,11 @@ TEST_F(TrainingTest, GoesOnAfterConversionToAnotherType) {
 // Each rank pulls the parameters to its own number: the minimum of the mean is the mean.
 TEST_F(TrainingTest, LineSearchesAgreeOnAllRanks) {
   ::torch::Tensor w = parameter({5.0, -3.0, 0.25});
-  DistributedOptimizer optimizer(
-      optim::LBFGS({w}, optim::LBFGSOptions(1).max_iter(10).line_search_fn("strong_wolfe")));
+  DistributedOptimizer optimizer(optim::LBFGS({w}, optim::LBFGSOptions(1)
+                                                       .max_iter(10)
+                                                       .tolerance_grad(1e-12)
+                                                       .tolerance_change(1e-15)
+                                                       .line_search_fn("strong_wolfe")));
   const auto scale = values({1.0, 4.0, 0.5});
   ::torch::Tensor loss;
   for (int step = 0; step < 4; ++step) {

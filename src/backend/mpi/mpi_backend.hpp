@@ -15,7 +15,7 @@ namespace kolo::backend {
 /// bits.
 class MpiBackend : public Backend {
  public:
-  static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 20;
+  static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
   /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this; its ranks
   /// are those of the batches' roots. `piece_bytes`, the same on all ranks, is at least 8 and below

@@ -1,0 +1,95 @@
+#include "fusion/plan.hpp"
+
+#include <gmock/gmock.h>
+
+namespace kolo::fusion {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+Descriptor allreduce(std::int64_t elements, DType dtype = DType::f32) {
+  return {.type = OperationType::allreduce, .dtype = dtype, .shape = elements};
+}
+
+std::vector<std::size_t> plan(const std::vector<Descriptor>& ready, std::int64_t threshold) {
+  std::vector<const Descriptor*> pointers;
+  for (const Descriptor& descriptor : ready) pointers.push_back(&descriptor);
+  return plan_batch(pointers, threshold);
+}
+
+TEST(Fusible, OnlyShapesAndStepsMayDiffer) {
+  const Descriptor one = allreduce(10);
+  Descriptor other = allreduce(20);
+  other.step = 3;
+  EXPECT_TRUE(fusible(one, other));
+  const auto differs = [&](auto change) {
+    Descriptor changed = one;
+    change(changed);
+    return !fusible(one, changed) && !fusible(changed, one);
+  };
+  EXPECT_TRUE(differs([](Descriptor& d) { d.type = OperationType::broadcast; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.dtype = DType::f64; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.op = ReduceOp::average; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.root = 0; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.prescale = 0.5; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.postscale = 0.5; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.device = {DeviceType::cuda, 0}; }));
+}
+
+TEST(Fusible, TextsAndBarriersTravelAlone) {
+  const Descriptor text{.type = OperationType::broadcast_text, .root = 0};
+  EXPECT_FALSE(fusible(text, text));
+  EXPECT_FALSE(fusible(Descriptor{}, Descriptor{}));
+}
+
+TEST(PlanBatch, NothingReadyIsNoBatch) { EXPECT_THAT(plan({}, 100), IsEmpty()); }
+
+TEST(PlanBatch, ThresholdsOfZeroAndOneMeanNoFusion) {
+  for (const std::int64_t threshold : {0, 1}) {
+    EXPECT_THAT(plan({allreduce(1), allreduce(1)}, threshold), ElementsAre(0));
+    EXPECT_THAT(plan({allreduce(0), allreduce(0)}, threshold), ElementsAre(0));
+    EXPECT_THAT(plan({allreduce(1, DType::u8), allreduce(0, DType::u8)}, threshold),
+                ElementsAre(0));
+  }
+}
+
+TEST(PlanBatch, TakesWhatFitsExactly) {
+  EXPECT_THAT(plan({allreduce(2), allreduce(3), allreduce(1)}, 20), ElementsAre(0, 1));
+  EXPECT_THAT(plan({allreduce(2), allreduce(3), allreduce(1)}, 24), ElementsAre(0, 1, 2));
+}
+
+TEST(PlanBatch, CountsBytesOfTheTensorsOwnType) {
+  const std::vector<Descriptor> halves{allreduce(4, DType::f16), allreduce(4, DType::f16)};
+  EXPECT_THAT(plan(halves, 15), ElementsAre(0));
+  EXPECT_THAT(plan(halves, 16), ElementsAre(0, 1));
+}
+
+TEST(PlanBatch, TakesTheFirstWhateverItsSize) {
+  EXPECT_THAT(plan({allreduce(1000), allreduce(1), allreduce(0)}, 64), ElementsAre(0));
+}
+
+TEST(PlanBatch, LooksPastWhatIsNotFusibleOrDoesNotFit) {
+  const std::vector<Descriptor> ready{allreduce(2),   allreduce(2, DType::i32),
+                                      allreduce(100), Descriptor{},
+                                      allreduce(2),   allreduce(0)};
+  EXPECT_THAT(plan(ready, 16), ElementsAre(0, 4, 5));
+}
+
+TEST(PlanBatch, AHugeThresholdTakesAllOfAKind) {
+  std::vector<Descriptor> ready;
+  for (int i = 0; i < 1000; ++i) ready.push_back(allreduce(i, i % 2 == 0 ? DType::f32 : DType::i8));
+  const std::vector<std::size_t> batch = plan(ready, std::int64_t{1} << 60);
+  ASSERT_EQ(batch.size(), 500U);
+  for (std::size_t i = 0; i < batch.size(); ++i) EXPECT_EQ(batch[i], 2 * i);
+}
+
+TEST(PlanBatch, TensorsBeyondTwoGibibytesAreCountedRight) {
+  const std::int64_t half = std::int64_t{3} << 30;  // elements: 12 GiB
+  EXPECT_THAT(plan({allreduce(half), allreduce(half)}, std::int64_t{24} << 30), ElementsAre(0, 1));
+  EXPECT_THAT(plan({allreduce(half), allreduce(half)}, (std::int64_t{24} << 30) - 1),
+              ElementsAre(0));
+}
+
+}  // namespace
+}  // namespace kolo::fusion
