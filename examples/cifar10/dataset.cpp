@@ -12,22 +12,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t records_in_original = 10'000;
-
-std::vector<std::uint8_t> read_records(const fs::path& file) {
+std::vector<std::uint8_t> read_records(const fs::path& file, std::size_t records) {
+  const std::size_t wanted = records * record_bytes;
   std::error_code error;
   const std::uintmax_t size = fs::file_size(file, error);
   if (error) {
     throw std::runtime_error(fmt::format("cannot read '{}': {}; expected a file of {} bytes",
-                                         file.string(), error.message(),
-                                         records_in_original * record_bytes));
+                                         file.string(), error.message(), wanted));
   }
-  if (size == 0 || size % record_bytes != 0) {
-    throw std::runtime_error(fmt::format(
-        "'{}' is truncated or not of CIFAR-10: expected {} bytes ({} records of {}), or another "
-        "whole number of records; found {} bytes",
-        file.string(), records_in_original * record_bytes, records_in_original, record_bytes,
-        size));
+  if (size != wanted) {
+    throw std::runtime_error(
+        fmt::format("'{}' is truncated or not of CIFAR-10: expected {} bytes ({} records of {}), "
+                    "found {} bytes",
+                    file.string(), wanted, records, record_bytes, size));
   }
   std::vector<std::uint8_t> bytes(size);
   std::ifstream stream(file, std::ios::binary);
@@ -46,9 +43,8 @@ void Dataset::keep_first(std::size_t count) {
   pixels.resize(labels.size() * image_bytes);
 }
 
-void append_file(Dataset& dataset, const fs::path& file) {
-  const std::vector<std::uint8_t> bytes = read_records(file);
-  const std::size_t records = bytes.size() / record_bytes;
+void append_file(Dataset& dataset, const fs::path& file, std::size_t records) {
+  const std::vector<std::uint8_t> bytes = read_records(file, records);
   const std::size_t before = dataset.size();
   dataset.labels.resize(before + records);
   dataset.pixels.resize((before + records) * image_bytes);
@@ -70,7 +66,7 @@ void append_file(Dataset& dataset, const fs::path& file) {
   }
 }
 
-Data read_cifar10(const fs::path& directory) {
+Data read_cifar10(const fs::path& directory, std::size_t records) {
   const fs::path unpacked = directory / "cifar-10-batches-bin";
   const fs::path& folder = fs::is_directory(unpacked) ? unpacked : directory;
   if (!fs::is_directory(folder)) {
@@ -79,9 +75,9 @@ Data read_cifar10(const fs::path& directory) {
   }
   Data data;
   for (int batch = 1; batch <= 5; ++batch) {
-    append_file(data.train, folder / fmt::format("data_batch_{}.bin", batch));
+    append_file(data.train, folder / fmt::format("data_batch_{}.bin", batch), records);
   }
-  append_file(data.test, folder / "test_batch.bin");
+  append_file(data.test, folder / "test_batch.bin", records);
   return data;
 }
 

@@ -16,6 +16,8 @@ inline constexpr std::size_t image_bytes = side * side * channels;
 inline constexpr std::size_t record_bytes =
     1 + image_bytes;  // in a file: the label, then the image
 
+inline constexpr std::size_t records_per_file = 10'000;
+
 struct Dataset {
   std::vector<std::uint8_t> pixels;  ///< [n, 32, 32, 3]: the channels of a pixel lie side by side.
   std::vector<std::uint8_t> labels;  ///< [n], 0 to 9.
@@ -34,12 +36,14 @@ struct Data {
 };
 
 /// Appends the images of one file: records of a label byte and the planes R, G, B of 32x32 bytes.
-/// Throws std::runtime_error, which names the file, if it is missing, is not a whole number of
-/// records (then with both sizes), or holds a label above 9.
-void append_file(Dataset& dataset, const std::filesystem::path& file);
+/// Throws std::runtime_error, which names the file, if it is missing, does not hold exactly `records`
+/// (then with both sizes), or has a label above 9.
+void append_file(Dataset& dataset, const std::filesystem::path& file,
+                 std::size_t records = records_per_file);
 
 /// Reads data_batch_1.bin to data_batch_5.bin and test_batch.bin from `directory` or from its
 /// sub-directory cifar-10-batches-bin. Throws as `append_file`.
-[[nodiscard]] Data read_cifar10(const std::filesystem::path& directory);
+[[nodiscard]] Data read_cifar10(const std::filesystem::path& directory,
+                                std::size_t records = records_per_file);
 
 }  // namespace cifar10

@@ -19,7 +19,7 @@
 namespace {
 
 // Each step allocates the same large tensors again. glibc would hand them back to the kernel in
-// between, and clearing fresh pages would take a tenth of the time.
+// between, and the kernel would clear fresh pages for the next step.
 void keep_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);

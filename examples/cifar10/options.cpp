@@ -41,6 +41,7 @@ std::optional<Options> parse_options(int argc, char** argv, bool speak) {
   app.add_option("--resume", options.resume, "Go on from this checkpoint.pt");
   app.add_flag("!--no-augment", options.augment, "Train on the images as they are");
   app.add_option("--limit", options.limit, "Train on the first images only; 0: on all")
+      ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
   app.add_option("--stand-in-size", options.stand_in_size, "How many images to generate")
       ->check(CLI::Range(10, 1'000'000))

@@ -5,12 +5,15 @@
 
 #include "kolo/error.hpp"
 #include "session/departure.hpp"
+#include "session/mpi_environment.hpp"
+#include "session/start.hpp"
 
 namespace kolo::session {
 namespace {
 
-std::mutex mutex;
+std::mutex mutex;   // of what follows
 std::shared_ptr<Engine> engine;  // NOLINT: the one global
+std::mutex ending;  // held while a session ends
 
 }  // namespace
 
@@ -28,18 +31,20 @@ std::shared_ptr<Engine> current_engine() {
 void start_session(int argc, char** argv, const SessionOptions& options) {
   if (find_engine())
     throw InvalidArgument("a session is open already: a process has one at a time");
-  std::shared_ptr<Engine> started = Engine::start(argc, argv, options);
+  std::shared_ptr<Engine> started = start_engine(argc, argv, options);
   announce_departures();
   const std::lock_guard lock(mutex);
   engine = std::move(started);
 }
 
 void end_session(bool clean, const std::string& reason) {
-  std::shared_ptr<Engine> ending = find_engine();
-  if (!ending) return;
-  ending->shut_down(clean, reason);
+  const std::lock_guard ending_lock(ending);  // a second thread returns when the session has ended
+  const std::shared_ptr<Engine> found = find_engine();
+  if (!found) return;
+  found->shut_down(clean, reason);
+  if (found->failed()) abort_at_exit();
   const std::lock_guard lock(mutex);
-  if (engine == ending) engine.reset();
+  engine.reset();
 }
 
 }  // namespace kolo::session

@@ -1,14 +1,11 @@
 #include "session/engine.hpp"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "negotiation/tree.hpp"
-#include "node/mpi_error.hpp"
-#include "session/vote.hpp"
 
 namespace kolo::session {
 namespace {
@@ -36,49 +33,17 @@ negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
           .stall_shutdown = settings.stall_shutdown};
 }
 
-/// A number that all ranks share and an earlier session did not have.
-std::uint64_t agree_on_session(MPI_Comm comm) {
-  std::uint64_t number = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  node::check_mpi(MPI_Bcast(&number, 1, MPI_UINT64_T, 0, comm), "MPI_Bcast");
-  return number;
-}
-
 }  // namespace
 
-std::shared_ptr<Engine> Engine::start(int argc, char** argv, const SessionOptions& options) {
-  start_mpi(argc, argv);
-  Communicator control = Communicator::duplicate(MPI_COMM_WORLD);
-  Settings settings;
-  std::string problem;
-  try {
-    settings = read_settings(options);
-  } catch (const InvalidArgument& error) {
-    problem = error.what();
-  }
-  vote(control.get(), problem);
-  Communicator data = Communicator::duplicate(MPI_COMM_WORLD);
-  Topology topology = find_topology(control.get());
-  const std::uint64_t session = agree_on_session(control.get());
-  set_log_level(settings.log_level);
-  set_log_rank(topology.rank);
-  auto engine = std::make_shared<Engine>(settings, std::move(topology), session, std::move(control),
-                                         std::move(data));
-  engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
-  return engine;
-}
-
-Engine::Engine(const Settings& settings, Topology topology, std::uint64_t session,
-               Communicator control, Communicator data)
+Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
+               std::unique_ptr<Links> links)
     : settings_(settings),
-      topology_(std::move(topology)),
-      control_(std::move(control)),
-      data_(std::move(data)),
+      topology_(topology),
+      links_(std::move(links)),
       queue_(topology_.rank),
-      transport_(control_.get()),
-      backend_(data_.get()),
-      coordinator_(negotiator_options(settings_, topology_, session), queue_, transport_, backend_) {}
-
-Engine::~Engine() = default;
+      coordinator_(negotiator_options(settings_, topology_, session), queue_, links_->transport(),
+                   links_->backend()),
+      thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(const std::string& name, Descriptor descriptor, backend::Member member,
                             bool waits) {
@@ -200,8 +165,7 @@ void Engine::shut_down(bool clean, const std::string& reason) {
     stopping_ = true;
     bell_.notify_one();
   }
-  if (thread_.joinable()) thread_.join();
-  if (coordinator_.failed()) abort_at_exit();
+  thread_.join();
 }
 
 }  // namespace kolo::session

@@ -11,14 +11,11 @@
 #include <string>
 #include <thread>
 
-#include "backend/mpi/mpi_backend.hpp"
-#include "kolo/session.hpp"
 #include "session/coordinator.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/settings.hpp"
 #include "session/topology.hpp"
-#include "transport/mpi_transport.hpp"
 
 namespace kolo::session {
 
@@ -26,12 +23,10 @@ namespace kolo::session {
 /// does, the session's own thread. Thread-safe but for `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// Collective. Throws InvalidArgument on every rank if one cannot start.
-  static std::shared_ptr<Engine> start(int argc, char** argv, const SessionOptions& options);
-
-  Engine(const Settings& settings, Topology topology, std::uint64_t session, Communicator control,
-         Communicator data);
-  ~Engine();
+  /// `session` is a number that all ranks share and no earlier session had. Starts the session's own
+  /// thread. Must be shut down before it is destroyed.
+  Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
+         std::unique_ptr<Links> links);
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
 
@@ -48,8 +43,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Leaves, and waits until the others were told, at most for `timeout`.
   void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
 
-  /// Leaves, waits until all ranks have left, and stops. Once, by one thread; further calls do nothing.
+  /// Leaves, waits until all ranks have left, and stops.
   void shut_down(bool clean, const std::string& reason);
+
+  /// True after an error from which there was no way back. Only after `shut_down`.
+  [[nodiscard]] bool failed() const { return coordinator_.failed(); }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -62,11 +60,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   Settings settings_;
   Topology topology_;
-  Communicator control_;
-  Communicator data_;
+  std::unique_ptr<Links> links_;
   OperationQueue queue_;
-  transport::MpiTransport transport_;
-  backend::MpiBackend backend_;
   Coordinator coordinator_;
 
   // Written by the driver after each turn.

@@ -8,9 +8,6 @@
 namespace kolo::backend {
 namespace {
 
-const Descriptor sum{.type = OperationType::allreduce, .op = ReduceOp::sum};
-const Descriptor average{.type = OperationType::allreduce, .op = ReduceOp::average};
-
 // Alone and fused; with pieces of 256 bytes some fit one, some end in the middle of one.
 const std::vector<Lengths> batches{{0},          {1},          {3},
                                    {64},         {1000},       {0, 0},
@@ -48,19 +45,21 @@ TYPED_TEST_SUITE(MpiAllreduceOfNumbers, Numbers);
 
 TYPED_TEST(MpiAllreduceOfNumbers, Sum) {
   this->expect_result(
-      sum, [&](std::size_t i, std::size_t k) { return element(this->rank_, i, k); },
+      allreduce_of(dtype<TypeParam>(), ReduceOp::sum),
+      [&](std::size_t i, std::size_t k) { return element(this->rank_, i, k); },
       [&](std::size_t i, std::size_t k) { return sum_of_elements(this->size_, i, k); });
 }
 
 TYPED_TEST(MpiAllreduceOfNumbers, AverageOfWholeNumbers) {
   // Ranks r and size-1-r add up to twice the average.
   this->expect_result(
-      average, [&](std::size_t i, std::size_t k) { return 2 * element(this->rank_, i, k); },
+      allreduce_of(dtype<TypeParam>(), ReduceOp::average),
+      [&](std::size_t i, std::size_t k) { return 2 * element(this->rank_, i, k); },
       [&](std::size_t i, std::size_t k) { return 2 * element(0, i, k) + this->size_ - 1; });
 }
 
 TYPED_TEST(MpiAllreduceOfNumbers, Scales) {
-  Descriptor kind = sum;
+  Descriptor kind = allreduce_of(dtype<TypeParam>(), ReduceOp::sum);
   kind.prescale = 2.0;
   kind.postscale = 0.5;
   this->expect_result(
@@ -79,8 +78,7 @@ TYPED_TEST(MpiAllreduceOfIntegers, SumsWrap) {
   const T largest = std::numeric_limits<T>::max();
   std::vector<T> values(100, largest);
   values[0] = std::numeric_limits<T>::min();
-  this->run({{.type = OperationType::allreduce, .dtype = dtype_of<T>, .op = ReduceOp::sum},
-             {{values.data(), 100, nullptr}}});
+  this->run(batch_of(allreduce_of(dtype_of<T>, ReduceOp::sum), values.data(), 100));
   const auto wrapped = [&](T value) {
     return static_cast<T>(static_cast<std::uint64_t>(this->size_) *
                           static_cast<std::uint64_t>(value));
@@ -94,8 +92,7 @@ TYPED_TEST(MpiAllreduceOfIntegers, AveragesAreTruncatedTowardZero) {
   constexpr int sign = std::numeric_limits<T>::is_signed ? -1 : 1;
   // The ranks' values add up to 5 size - 1 away from zero: 4 and a rest.
   std::vector<T> values(100, static_cast<T>(sign * (this->rank_ == 0 ? 4 : 5)));
-  this->run({{.type = OperationType::allreduce, .dtype = dtype_of<T>, .op = ReduceOp::average},
-             {{values.data(), 100, nullptr}}});
+  this->run(batch_of(allreduce_of(dtype_of<T>, ReduceOp::average), values.data(), 100));
   for (const T value : values) ASSERT_EQ(value, static_cast<T>(sign * 4));
 }
 
@@ -104,8 +101,7 @@ class MpiAllreduce : public MpiBackendTest {};
 TEST_F(MpiAllreduce, HalvesAreSummedInF32) {
   // In f16, 2048 + 1 is 2048 again, however often.
   std::vector<F16> values(100, make<F16>(rank_ == 0 ? 2048 : 1));
-  run({{.type = OperationType::allreduce, .dtype = DType::f16, .op = ReduceOp::sum},
-       {{values.data(), 100, nullptr}}});
+  run(batch_of(allreduce_of(DType::f16, ReduceOp::sum), values.data(), 100));
   const F16 expected = to_f16(2048.0F + static_cast<float>(size_ - 1));
   for (const F16 value : values) ASSERT_EQ(value.bits, expected.bits);
 }
@@ -121,8 +117,8 @@ TEST_F(MpiAllreduce, AllRanksGetTheSameBits) {
       std::vector<float> values(static_cast<std::size_t>(length));
       for (float& value : values)
         value = static_cast<float>(random()) / 3e9F - 0.7F;  // any bits may be lost in the sum
-      finish(*backend.start({{.type = OperationType::allreduce, .dtype = DType::f32},
-                             {{values.data(), length, nullptr}}}));
+      finish(*backend.start(batch_of(allreduce_of(DType::f32, ReduceOp::average), values.data(),
+                                     static_cast<std::size_t>(length))));
       std::vector<float> of_root = values;
       MPI_Bcast(of_root.data(), static_cast<int>(length), MPI_FLOAT, 0, comm_);
       EXPECT_EQ(std::memcmp(values.data(), of_root.data(), values.size() * sizeof(float)), 0);
@@ -132,15 +128,12 @@ TEST_F(MpiAllreduce, AllRanksGetTheSameBits) {
 
 TEST_F(MpiAllreduce, BooleansHaveNoSum) {
   bool flag = true;
-  EXPECT_THROW(
-      static_cast<void>(backend_->start(
-          {{.type = OperationType::allreduce, .dtype = DType::boolean, .op = ReduceOp::sum},
-           {{&flag, 1, nullptr}}})),
-      InvalidArgument);
+  EXPECT_THROW(static_cast<void>(backend_->start(
+                   batch_of(allreduce_of(DType::boolean, ReduceOp::sum), &flag, 1))),
+               InvalidArgument);
   // The refused batch leaves no gap in the order.
   float value = 1;
-  run({{.type = OperationType::allreduce, .dtype = DType::f32, .op = ReduceOp::sum},
-       {{&value, 1, nullptr}}});
+  run(batch_of(allreduce_of(DType::f32, ReduceOp::sum), &value, 1));
   EXPECT_EQ(value, static_cast<float>(size_));
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,6 +47,39 @@ class MpiBackendTest : public testing::Test {
   int size_ = 0;
   std::unique_ptr<MpiBackend> backend_;
 };
+
+inline Descriptor allreduce_of(DType dtype, ReduceOp op) {
+  Descriptor kind;
+  kind.type = OperationType::allreduce;
+  kind.dtype = dtype;
+  kind.op = op;
+  return kind;
+}
+
+inline Descriptor broadcast_of(DType dtype, int root) {
+  Descriptor kind;
+  kind.type = OperationType::broadcast;
+  kind.dtype = dtype;
+  kind.root = root;
+  return kind;
+}
+
+/// One tensor.
+template <typename T>
+Batch batch_of(Descriptor kind, T* data, std::size_t elements) {
+  Batch batch;
+  batch.kind = std::move(kind);
+  batch.members.push_back({data, static_cast<std::int64_t>(elements), nullptr});
+  return batch;
+}
+
+inline Batch text_from(int root, std::string& text) {
+  Batch batch;
+  batch.kind.type = OperationType::broadcast_text;
+  batch.kind.root = root;
+  batch.members.push_back({nullptr, 0, &text});
+  return batch;
+}
 
 template <typename T>
 constexpr DType dtype() {
@@ -93,8 +127,8 @@ std::vector<std::unique_ptr<T[]>> make_tensors(const Lengths& lengths, Function 
 template <typename T>
 Batch make_batch(Descriptor kind, const std::vector<std::unique_ptr<T[]>>& tensors,
                  const Lengths& lengths) {
-  kind.dtype = dtype<T>();
-  Batch batch{std::move(kind), {}};
+  Batch batch;
+  batch.kind = std::move(kind);
   for (std::size_t i = 0; i < lengths.size(); ++i)
     batch.members.push_back({tensors[i].get(), static_cast<std::int64_t>(lengths[i]), nullptr});
   return batch;

@@ -21,26 +21,23 @@ TEST_F(MpiBackendOrder, BatchesUnderWayAtOnceNeedNotBeSteppedAlike) {
   std::deque<std::string> texts;
   std::vector<std::unique_ptr<Execution>> running;
   for (int i = 0; i < batches; ++i) {
-    const std::int64_t length = i * 37 % 400;
+    const auto length = static_cast<std::size_t>(i * 37 % 400);
     switch (i % 4) {
       case 0:
-        floats.emplace_back(static_cast<std::size_t>(length), static_cast<float>(i + rank_));
+        floats.emplace_back(length, static_cast<float>(i + rank_));
         running.push_back(backend_->start(
-            {{.type = OperationType::allreduce, .dtype = DType::f32, .op = ReduceOp::sum},
-             {{floats.back().data(), length, nullptr}}}));
+            batch_of(allreduce_of(DType::f32, ReduceOp::sum), floats.back().data(), length)));
         break;
       case 1:
-        integers.emplace_back(static_cast<std::size_t>(length), i + 100 * rank_);
+        integers.emplace_back(length, i + 100 * rank_);
         running.push_back(backend_->start(
-            {{.type = OperationType::broadcast, .dtype = DType::i64, .root = i % size_},
-             {{integers.back().data(), length, nullptr}}}));
+            batch_of(broadcast_of(DType::i64, i % size_), integers.back().data(), length)));
         break;
       case 2:
-        texts.emplace_back(static_cast<std::size_t>(rank_ == 0 ? 5 * length : 1), 'a');
-        running.push_back(backend_->start(
-            {{.type = OperationType::broadcast_text, .root = 0}, {{nullptr, 0, &texts.back()}}}));
+        texts.emplace_back(rank_ == 0 ? 5 * length : 1, 'a');
+        running.push_back(backend_->start(text_from(0, texts.back())));
         break;
-      default: running.push_back(backend_->start({{.type = OperationType::barrier}, {}}));
+      default: running.push_back(backend_->start(Batch{}));
     }
   }
   while (!running.empty()) {
@@ -67,9 +64,9 @@ TEST_F(MpiBackendOrder, BatchesUnderWayAtOnceNeedNotBeSteppedAlike) {
 TEST_F(MpiBackendOrder, ALaterBatchMayBeDoneFirst) {
   std::vector<double> large(10'000, 1.0);
   double small = 1.0;
-  const Descriptor kind{.type = OperationType::allreduce, .dtype = DType::f64, .op = ReduceOp::sum};
-  const auto first = backend_->start({kind, {{large.data(), 10'000, nullptr}}});
-  const auto second = backend_->start({kind, {{&small, 1, nullptr}}});
+  const Descriptor kind = allreduce_of(DType::f64, ReduceOp::sum);
+  const auto first = backend_->start(batch_of(kind, large.data(), large.size()));
+  const auto second = backend_->start(batch_of(kind, &small, 1));
   bool first_done = false;
   bool second_done = false;
   while (!first_done || !second_done) {
@@ -81,7 +78,7 @@ TEST_F(MpiBackendOrder, ALaterBatchMayBeDoneFirst) {
 }
 
 TEST_F(MpiBackendOrder, ABarrierIsDoneOnlyWhenAllHaveEntered) {
-  const auto barrier = backend_->start({{.type = OperationType::barrier}, {}});
+  const auto barrier = backend_->start(Batch{});
   if (rank_ == 0) {
     // The others' word that they are still inside comes before this rank enters.
     for (int peer = 1; peer < size_; ++peer)
@@ -96,12 +93,10 @@ TEST_F(MpiBackendOrder, ABarrierIsDoneOnlyWhenAllHaveEntered) {
 class MpiBackendRefuses : public MpiBackendTest {};
 
 TEST_F(MpiBackendRefuses, MemoryOfAGpu) {
-  EXPECT_THROW(static_cast<void>(backend_->start({{.type = OperationType::allreduce,
-                                                   .dtype = DType::f32,
-                                                   .op = ReduceOp::sum,
-                                                   .device = {DeviceType::cuda, 0}},
-                                                  {}})),
-               InvalidArgument);
+  Batch batch;
+  batch.kind = allreduce_of(DType::f32, ReduceOp::sum);
+  batch.kind.device = {DeviceType::cuda, 0};
+  EXPECT_THROW(static_cast<void>(backend_->start(batch)), InvalidArgument);
 }
 
 TEST_F(MpiBackendRefuses, PiecesOfNoUse) {
@@ -111,9 +106,7 @@ TEST_F(MpiBackendRefuses, PiecesOfNoUse) {
 
 TEST_F(MpiBackendRefuses, ARootThatMpiDoesNotKnow) {
   float value = 0;
-  const auto execution =
-      backend_->start({{.type = OperationType::broadcast, .dtype = DType::f32, .root = size_},
-                       {{&value, 1, nullptr}}});
+  const auto execution = backend_->start(batch_of(broadcast_of(DType::f32, size_), &value, 1));
   try {
     static_cast<void>(execution->step());
     ADD_FAILURE();

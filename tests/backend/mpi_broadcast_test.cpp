@@ -24,7 +24,7 @@ TYPED_TEST(MpiBroadcastOf, EveryRootsTensorsReachAll) {
       };
       const auto tensors = make_tensors<T>(
           lengths, [&](std::size_t i, std::size_t k) { return value(this->rank_, i, k); });
-      this->run(make_batch<T>({.type = OperationType::broadcast, .root = root}, tensors, lengths));
+      this->run(make_batch<T>(broadcast_of(dtype<T>(), root), tensors, lengths));
       EXPECT_TRUE(all_equal<T>(tensors, lengths,
                                [&](std::size_t i, std::size_t k) { return value(root, i, k); }));
     }
@@ -41,7 +41,7 @@ TEST_F(MpiTextBroadcast, OfAnyLengthFromEveryRoot) {
       for (std::size_t i = 0; i < length; ++i)
         expected[i] = static_cast<char>(i * 7 + static_cast<std::size_t>(root));
       std::string text = rank_ == root ? expected : "what was there before";
-      run({{.type = OperationType::broadcast_text, .root = root}, {{nullptr, 0, &text}}});
+      run(text_from(root, text));
       EXPECT_TRUE(text == expected);
     }
   }
@@ -51,8 +51,7 @@ TEST_F(MpiTextBroadcast, OfAMillionBytes) {
   MpiBackend backend(comm_);
   const std::string expected(1'000'000, 'x');
   std::string text = rank_ == 0 ? expected : "";
-  finish(
-      *backend.start({{.type = OperationType::broadcast_text, .root = 0}, {{nullptr, 0, &text}}}));
+  finish(*backend.start(text_from(0, text)));
   EXPECT_TRUE(text == expected);
 }
 

@@ -12,7 +12,7 @@ class Barrier : public Execution {
       node::check_mpi(MPI_Ibarrier(context_.comm, &request_), "MPI_Ibarrier");
       turn_.pass_on();
     }
-    return turn_.is_over() && test(request_, "MPI_Test");
+    return turn_.is_over() && test(request_);
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/mpi/sum.hpp"
 #include "node/mpi_error.hpp"
 
 namespace kolo::backend::mpi {
@@ -35,6 +36,7 @@ struct Context {
   int rank = 0;
   int size = 1;
   std::int64_t piece_bytes = 0;  // a multiple of 8
+  Sums sums{};
   BufferPool buffers{};
   // MPI matches collectives by the order of their calls, and batches get ready for theirs at
   // different times on different ranks: so each batch takes a number when it is started, and calls
@@ -58,10 +60,10 @@ class Turn {
   std::uint64_t number_;
 };
 
-/// True once MPI is done with the request. `doing` as for `check_mpi`.
-inline bool test(MPI_Request& request, const char* doing) {
+/// True once MPI is done with the request.
+inline bool test(MPI_Request& request) {
   int done = 0;
-  node::check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), doing);
+  node::check_mpi(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
   return done != 0;
 }
 

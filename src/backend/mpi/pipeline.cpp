@@ -38,7 +38,7 @@ bool Pipeline::step() {
     }
     if (member_ == members_.size()) turn_.pass_on();
   }
-  if (!under_way_.empty() && test(under_way_.front().request, "MPI_Test")) {
+  if (!under_way_.empty() && test(under_way_.front().request)) {
     Piece& piece = under_way_.front();
     finish(piece);
     if (piece.buffer) context_.buffers.give_back(std::move(piece.buffer));

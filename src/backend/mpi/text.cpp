@@ -23,7 +23,7 @@ class TextBroadcast : public Execution {
 
   bool step() override {
     if (request_ == MPI_REQUEST_NULL && turn_.has_come()) call();
-    if (request_ == MPI_REQUEST_NULL || !test(request_, "MPI_Test")) return false;
+    if (request_ == MPI_REQUEST_NULL || !test(request_)) return false;
     if (!length_known_) {
       length_known_ = true;
       if (root_ != context_.rank) text_.resize(static_cast<std::size_t>(*length_));

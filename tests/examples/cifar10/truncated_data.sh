@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One data file lacks its last byte: every rank says so, and none hangs.
+# One data file holds only half of its records: every rank says so, and none hangs.
 # Usage: truncated_data.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 expect=$1 program=$2 directory=$3
@@ -8,9 +8,9 @@ shift 3
 rm -rf "$directory"
 mkdir -p "$directory"
 for batch in data_batch_{1,2,3,4,5} test_batch; do
-  head -c 30730 /dev/zero >"$directory/$batch.bin"
+  truncate -s 30730000 "$directory/$batch.bin"
 done
-head -c 30729 /dev/zero >"$directory/data_batch_3.bin"
+truncate -s 15365000 "$directory/data_batch_3.bin"
 
-bash "$expect" nonzero "rank [01]: '.*data_batch_3.bin' is truncated .* found 30729 bytes" \
+bash "$expect" nonzero "rank [01]: '.*data_batch_3.bin' is truncated .* found 15365000 bytes" \
   "$@" "$program" --data-dir "$directory" --epochs 1

@@ -1,0 +1,166 @@
+// The engine's threads: many ranks in one process, each with a thread of its own and several users.
+#include "session/engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "kolo/error.hpp"
+#include "thread_links.hpp"
+
+namespace kolo::session {
+namespace {
+
+using testing::HasSubstr;
+using TimePoint = std::chrono::steady_clock::time_point;
+
+class Ranks {
+ public:
+  explicit Ranks(int ranks, const Settings& settings = {}) {
+    const auto world = std::make_shared<test::ThreadWorld>(ranks);
+    Topology topology;
+    topology.size = topology.local_size = ranks;
+    topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
+    for (int rank = 0; rank < ranks; ++rank) {
+      topology.rank = topology.local_rank = rank;
+      engines_.push_back(std::make_shared<Engine>(settings, topology, 1,
+                                                  std::make_unique<test::ThreadLinks>(world, rank)));
+    }
+  }
+
+  /// Runs `body(engine)` for every rank, each on a thread, and then ends the sessions.
+  void run(const std::function<void(Engine&)>& body) {
+    std::vector<std::thread> threads;
+    for (const auto& engine : engines_) {
+      threads.emplace_back([&] {
+        body(*engine);
+        engine->shut_down(true, "");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  std::vector<std::shared_ptr<Engine>> engines_;
+};
+
+OperationPtr submit_sum(Engine& engine, const std::string& name, std::vector<double>& tensor,
+                        bool waits = false) {
+  Descriptor descriptor;
+  descriptor.type = OperationType::allreduce;
+  descriptor.dtype = DType::f64;
+  descriptor.shape = Shape(tensor.size());
+  return engine.submit(name, descriptor,
+                       {tensor.data(), static_cast<std::int64_t>(tensor.size()), nullptr}, waits);
+}
+
+void wait(Engine& engine, const OperationPtr& operation) {
+  EXPECT_TRUE(engine.wait(*operation, TimePoint::max()));
+  if (operation->error()) std::rethrow_exception(operation->error());
+}
+
+/// What waiting for the operation throws.
+std::string error_of(Engine& engine, const OperationPtr& operation) {
+  try {
+    wait(engine, operation);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Engine, ThreadsOfAllRanksGetTheirOwnSums) {
+  constexpr int ranks = 4;
+  constexpr int users = 3;
+  Ranks(ranks).run([&](Engine& engine) {
+    std::vector<std::thread> threads;
+    for (int user = 0; user < users; ++user) {
+      threads.emplace_back([&, user] {
+        for (int i = 0; i < 40; ++i) {
+          std::vector<double> tensor(7, engine.topology().rank + i);
+          wait(engine, submit_sum(engine, "user" + std::to_string(user), tensor, true));
+          EXPECT_THAT(tensor, testing::Each(ranks * (ranks - 1) / 2 + i * ranks));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST(Engine, OperationsThatNobodyWaitsForAreDrivenToo) {
+  Ranks(3).run([&](Engine& engine) {
+    std::vector<std::vector<double>> tensors(100, std::vector<double>(5, 1.0));
+    std::vector<OperationPtr> operations;
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      operations.push_back(submit_sum(engine, std::to_string(i), tensors[i]));
+    while (!operations.back()->done()) std::this_thread::yield();
+    for (const OperationPtr& operation : operations) wait(engine, operation);
+    for (const auto& tensor : tensors) EXPECT_THAT(tensor, testing::Each(3.0));
+  });
+}
+
+TEST(Engine, AWaitWithADeadlineEndsAndMayBeRepeated) {
+  Ranks(2).run([&](Engine& engine) {
+    std::vector<double> tensor(1, 1.0);
+    std::vector<double> go(1, 1.0);
+    if (engine.topology().rank == 0) {
+      const OperationPtr operation = submit_sum(engine, "late", tensor);
+      EXPECT_FALSE(engine.wait(*operation, std::chrono::steady_clock::now()));
+      EXPECT_FALSE(engine.wait(*operation,
+                               std::chrono::steady_clock::now() + std::chrono::milliseconds(3)));
+      wait(engine, submit_sum(engine, "go", go, true));
+      wait(engine, operation);
+    } else {
+      wait(engine, submit_sum(engine, "go", go, true));
+      wait(engine, submit_sum(engine, "late", tensor, true));
+    }
+    EXPECT_EQ(tensor.front(), 2.0);
+  });
+}
+
+TEST(Engine, EveryWaitingThreadLearnsThatARankLeft) {
+  constexpr int leaver = 1;
+  Ranks(4).run([&](Engine& engine) {
+    if (engine.topology().rank == leaver) return engine.leave(false, "for the test");
+    std::vector<std::thread> threads;
+    for (int user = 0; user < 3; ++user) {
+      threads.emplace_back([&, user] {
+        std::vector<double> tensor(4);
+        const std::string message =
+            error_of(engine, submit_sum(engine, "user" + std::to_string(user), tensor, true));
+        EXPECT_THAT(message, HasSubstr("rank 1 left the session: for the test"));
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST(Engine, AnOperationPendingAtShutdownIsAnswered) {
+  std::vector<OperationPtr> operations(2);
+  std::vector<double> tensor(4);
+  Ranks(2).run([&](Engine& engine) {
+    if (engine.topology().rank == 1) operations[1] = submit_sum(engine, "alone", tensor);
+  });
+  ASSERT_TRUE(operations[1]->done());
+  EXPECT_TRUE(operations[1]->error());
+}
+
+TEST(Engine, AStallEndsWaitsOnAllRanks) {
+  Settings settings;
+  settings.stall_shutdown = std::chrono::milliseconds(200);
+  Ranks(3, settings).run([&](Engine& engine) {
+    // Rank 2 waits for another name than the others: none of it can ever complete.
+    std::vector<double> tensor(4);
+    const bool odd = engine.topology().rank == 2;
+    const std::string message =
+        error_of(engine, submit_sum(engine, odd ? "odd" : "even", tensor, true));
+    EXPECT_THAT(message, testing::AnyOf(HasSubstr("not submitted by rank"),
+                                        HasSubstr("the session was ended because rank")));
+  });
+}
+
+}  // namespace
+}  // namespace kolo::session

@@ -1,0 +1,120 @@
+// Ranks as threads of one process: a stand-in for MPI, so that the engine's own threads can be tested
+// under sanitizers that MPI does not bear.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "session/links.hpp"
+
+namespace kolo::test {
+
+/// What the ranks share. Thread-safe.
+class ThreadWorld {
+ public:
+  explicit ThreadWorld(int ranks) : ranks_(ranks), inboxes_(static_cast<std::size_t>(ranks)) {}
+
+  [[nodiscard]] int ranks() const { return ranks_; }
+
+  void send(int from, int to, transport::Message message) {
+    const std::lock_guard lock(mutex_);
+    inboxes_[static_cast<std::size_t>(to)].emplace_back(from, std::move(message));
+  }
+
+  std::deque<std::pair<int, transport::Message>> take_inbox(int rank) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(inboxes_[static_cast<std::size_t>(rank)], {});
+  }
+
+  /// Adds a rank's elements to the sum of batch `number`.
+  void contribute(std::size_t number, const std::vector<double>& elements) {
+    const std::lock_guard lock(mutex_);
+    Sum& sum = sums_[number];
+    sum.elements.resize(elements.size());
+    for (std::size_t i = 0; i < elements.size(); ++i) sum.elements[i] += elements[i];
+    ++sum.contributions;
+  }
+
+  /// The sum, once every rank has contributed; else null. It stays where it is.
+  const std::vector<double>* result(std::size_t number) {
+    const std::lock_guard lock(mutex_);
+    const Sum& sum = sums_[number];
+    return sum.contributions == ranks_ ? &sum.elements : nullptr;
+  }
+
+ private:
+  struct Sum {
+    std::vector<double> elements;
+    int contributions = 0;
+  };
+
+  int ranks_;
+  std::mutex mutex_;
+  std::vector<std::deque<std::pair<int, transport::Message>>> inboxes_;
+  std::map<std::size_t, Sum> sums_;  // by the batch's number: all ranks start the same batches
+};
+
+/// Sums of doubles, and barriers.
+class ThreadLinks : public session::Links, transport::Transport, backend::Backend {
+ public:
+  ThreadLinks(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+
+  [[nodiscard]] transport::Transport& transport() override { return *this; }
+  [[nodiscard]] backend::Backend& backend() override { return *this; }
+
+ private:
+  class Execution : public backend::Execution {
+   public:
+    Execution(ThreadWorld& world, std::size_t number, backend::Batch batch)
+        : world_(world), number_(number), batch_(std::move(batch)) {}
+
+    [[nodiscard]] bool step() override {
+      const std::vector<double>* sum = world_.result(number_);
+      if (sum == nullptr) return false;
+      auto next = sum->begin();
+      for (const backend::Member& member : batch_.members) {
+        auto* element = static_cast<double*>(member.data);
+        for (std::int64_t i = 0; i < member.elements; ++i) *element++ = *next++;
+      }
+      return true;
+    }
+
+   private:
+    ThreadWorld& world_;
+    std::size_t number_;
+    backend::Batch batch_;
+  };
+
+  void send(int peer, transport::Message message) override {
+    world_->send(rank_, peer, std::move(message));
+  }
+
+  bool poll(const Receiver& receive) override {
+    const auto arrived = world_->take_inbox(rank_);
+    for (const auto& [peer, message] : arrived) receive(peer, message);
+    return !arrived.empty();
+  }
+
+  [[nodiscard]] bool flushed() const override { return true; }
+
+  [[nodiscard]] std::unique_ptr<backend::Execution> start(backend::Batch batch) override {
+    std::vector<double> elements;
+    for (const backend::Member& member : batch.members) {
+      const auto* begin = static_cast<const double*>(member.data);
+      elements.insert(elements.end(), begin, begin + member.elements);
+    }
+    world_->contribute(started_, elements);
+    return std::make_unique<Execution>(*world_, started_++, std::move(batch));
+  }
+
+  std::shared_ptr<ThreadWorld> world_;
+  int rank_;
+  std::size_t started_ = 0;
+};
+
+}  // namespace kolo::test
