@@ -71,7 +71,8 @@ class GradientReducer {
   GradientReducer& operator=(GradientReducer&&) noexcept;
   ~GradientReducer();
 
-  /// Submits what backward did not and waits for everything. Does nothing the second time in a step.
+  /// Submits what backward did not and waits for everything. Does nothing the second time in a
+  /// step.
   void synchronize(const Groups& groups);
 
   /// The gradients of this step were used: backward may run again.
@@ -130,11 +131,13 @@ class DistributedOptimizer<Base> : public Base {
 
   DistributedOptimizer(DistributedOptimizer&&) = default;
 
-  /// Waits until this step's gradients are reduced, say to clip them. `step` then does not wait again.
+  /// Waits until this step's gradients are reduced, say to clip them. `step` then does not wait
+  /// again.
   void synchronize() { reducer_.synchronize(this->param_groups()); }
 
   /// Synchronizes, unless that was done, and steps. With a closure, the gradients of each of its
-  /// evaluations are reduced and so is the loss it returns, so that line searches agree on all ranks.
+  /// evaluations are reduced and so is the loss it returns, so that line searches agree on all
+  /// ranks.
   ::torch::Tensor step(LossClosure closure = nullptr) override {
     if (closure == nullptr) {
       synchronize();
@@ -151,7 +154,8 @@ class DistributedOptimizer<Base> : public Base {
     });
   }
 
-  /// As `Base`'s, after finishing the reductions under way: the step that they belong to is given up.
+  /// As `Base`'s, after finishing the reductions under way: the step that they belong to is given
+  /// up.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {

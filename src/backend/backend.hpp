@@ -23,15 +23,18 @@ struct Batch {
   std::vector<Member> members;
 };
 
+/// What one step achieved: nothing, since others are awaited; something; or all there was to do.
+enum class Progress : std::uint8_t { waiting, moved, done };
+
 /// A batch under way. Destroying one that is not done abandons it; the memory of its members may
 /// still be written by the network, so only do that when the process is about to end.
 class Execution {
  public:
   virtual ~Execution() = default;
 
-  /// Does at most about 200 us of work. True once the batch is done on this rank and its members hold
-  /// the result. Throws BackendError.
-  [[nodiscard]] virtual bool step() = 0;
+  /// Does at most about 200 us of work. Once it says `done`, the members hold the result, and it must
+  /// not be called again. Throws BackendError.
+  [[nodiscard]] virtual Progress step() = 0;
 };
 
 /// Every rank starts the same batches in the same order. One thread at a time.

@@ -91,14 +91,15 @@ void Coordinator::start(const negotiation::Execute& execute) {
 bool Coordinator::execute() {
   bool moved = false;
   for (auto running = running_.begin(); running != running_.end();) {
-    if (!running->execution->step()) {
+    const backend::Progress progress = running->execution->step();
+    moved |= progress != backend::Progress::waiting;
+    if (progress != backend::Progress::done) {
       ++running;
       continue;
     }
     for (const OperationPtr& operation : running->operations) finish(operation, nullptr);
     running = running_.erase(running);
     negotiator_.on_done();
-    moved = true;
   }
   return moved;
 }

@@ -127,10 +127,12 @@ void Engine::run() {
       lock.unlock();
       const bool moved = turn();
       outstanding = coordinator_.outstanding();
+      const bool executing = coordinator_.executing();
       pause = moved ? shortest_pause : std::min(2 * pause, longest_pause);
       lock.lock();
       driven_ = false;
       if (waiters_ > 0) changed_.notify_all();
+      if (moved && executing) continue;  // there is more to do
     }
     // What is submitted while answers are awaited gathers until the pause is over.
     bell_.wait_for(lock, outstanding ? pause : idle_pause,

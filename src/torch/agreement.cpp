@@ -38,7 +38,8 @@ bool contains(const std::vector<Item>& items, const std::string& name) {
 Item first_difference(const std::vector<Item>& theirs, const std::vector<Item>& mine) {
   const std::string my_rank = "rank " + std::to_string(rank());
   const auto only_on = [](const Item& item, const std::string& where) {
-    return Item{item.name, "'" + item.name + "' (" + item.description + ") is on " + where + " only"};
+    return Item{item.name,
+                "'" + item.name + "' (" + item.description + ") is on " + where + " only"};
   };
   const std::size_t common = std::min(theirs.size(), mine.size());
   for (std::size_t i = 0; i < common; ++i) {

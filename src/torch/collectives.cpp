@@ -5,7 +5,8 @@
 namespace kolo {
 namespace {
 
-// Calls `operate` with the tensor's elements in row-major order, and puts the result into the tensor.
+// Calls `operate` with the tensor's elements in row-major order, and puts the result into the
+// tensor.
 template <typename Operate>
 void in_place(::torch::Tensor& tensor, const std::string& name, const Operate& operate) {
   detail::require_supported(tensor, name);

@@ -30,8 +30,8 @@ struct Parameter {
   std::shared_ptr<Node> accumulator{};  // has our hook; the tensor itself holds it weakly
   bool submitted = false;               // in this step
   ::torch::Tensor gradient{};           // what is being reduced, kept alive while it is
-  ::torch::Tensor image{};              // its elements as they travel: the gradient itself or a copy
-  Future<void> future{};                // after `image`, so that it ends first
+  ::torch::Tensor image{};  // its elements as they travel: the gradient itself or a copy
+  Future<void> future{};    // after `image`, so that it ends first
 };
 
 }  // namespace
@@ -115,9 +115,9 @@ void GradientReducer::State::require_names(const Groups& groups) const {
     }
   });
   if (nameless != 0) {
-    throw InvalidArgument("DistributedOptimizer: " + std::to_string(nameless) +
-                          " of the optimizer's parameters are not among the named ones: the first is " +
-                          first);
+    throw InvalidArgument(
+        "DistributedOptimizer: " + std::to_string(nameless) +
+        " of the optimizer's parameters are not among the named ones: the first is " + first);
   }
 }
 
@@ -265,8 +265,8 @@ void GradientReducer::discard(const Groups& groups) {
 
 ::torch::Tensor GradientReducer::reduce_loss(const ::torch::Tensor& loss) {
   if (!loss.defined()) return loss;
-  return allreduce(loss, {.name = std::to_string(state_->number) + ".(loss)",
-                          .op = state_->options.op});
+  return allreduce(loss,
+                   {.name = std::to_string(state_->number) + ".(loss)", .op = state_->options.op});
 }
 
 }  // namespace kolo::detail

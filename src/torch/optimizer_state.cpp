@@ -23,8 +23,8 @@ void require_same_structure(const Optimizer& optimizer) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto& tensors = groups[i].params();
     for (std::size_t j = 0; j < tensors.size(); ++j) {
-      items.push_back({"group" + std::to_string(i) + "." + std::to_string(j),
-                       detail::describe(tensors[j])});
+      items.push_back(
+          {"group" + std::to_string(i) + "." + std::to_string(j), detail::describe(tensors[j])});
     }
   }
   detail::require_agreement("kolo.optimizer_state", "The optimizers", items);
@@ -32,7 +32,8 @@ void require_same_structure(const Optimizer& optimizer) {
 
 std::string group_key(std::size_t group) { return "options" + std::to_string(group); }
 
-// `Optimizer::load` brings the options in LibTorch 2, but not in 1.13: they travel beside its archive.
+// `Optimizer::load` brings the options in LibTorch 2, but not in 1.13: they travel beside its
+// archive.
 std::string save(const Optimizer& optimizer) {
   OutputArchive archive;
   OutputArchive state(archive.compilation_unit());
@@ -74,7 +75,8 @@ void on_every_rank(const std::string& what, const Action& action) {
   } catch (const std::exception& exception) {
     error = exception.what();
   }
-  const std::vector<int> failed = detail::ranks_that(!error.empty(), "kolo.optimizer_state." + what);
+  const std::vector<int> failed =
+      detail::ranks_that(!error.empty(), "kolo.optimizer_state." + what);
   if (failed.empty()) return;
   RankSet ranks;
   for (const int rank : failed) ranks.insert(RankSet::of(rank));

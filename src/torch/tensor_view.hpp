@@ -16,8 +16,8 @@ namespace kolo::detail {
 void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 
 /// A view of a supported tensor's memory. It has no gaps; if it is not in row-major order, the
-/// view's shape is that of the memory (dimensions by descending stride) with a leading 1, so that it
-/// never matches a rank whose tensor is in row-major order.
+/// view's shape is that of the memory (dimensions by descending stride) with a leading 1, so that
+/// it never matches a rank whose tensor is in row-major order.
 [[nodiscard]] TensorView view_of(const ::torch::Tensor& tensor);
 
 /// True if the elements of both lie in memory in the same order, without gaps, and are of one type.

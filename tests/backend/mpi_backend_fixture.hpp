@@ -37,7 +37,7 @@ class MpiBackendTest : public testing::Test {
   }
 
   static void finish(Execution& execution) {
-    while (!execution.step()) {
+    while (execution.step() != Progress::done) {
     }
   }
   void run(Batch batch) { finish(*backend_->start(std::move(batch))); }

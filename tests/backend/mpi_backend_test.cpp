@@ -42,7 +42,7 @@ TEST_F(MpiBackendOrder, BatchesUnderWayAtOnceNeedNotBeSteppedAlike) {
   }
   while (!running.empty()) {
     const std::size_t chosen = random() % running.size();
-    if (running[chosen]->step())
+    if (running[chosen]->step() == Progress::done)
       running.erase(running.begin() + static_cast<std::ptrdiff_t>(chosen));
   }
   for (std::size_t n = 0; n < floats.size(); ++n) {
@@ -70,8 +70,8 @@ TEST_F(MpiBackendOrder, ALaterBatchMayBeDoneFirst) {
   bool first_done = false;
   bool second_done = false;
   while (!first_done || !second_done) {
-    if (!second_done) second_done = second->step();
-    if (!first_done) first_done = first->step();
+    if (!second_done) second_done = second->step() == Progress::done;
+    if (!first_done) first_done = first->step() == Progress::done;
   }
   EXPECT_EQ(small, size_);
   EXPECT_TRUE(std::ranges::all_of(large, [&](double x) { return x == size_; }));
@@ -84,7 +84,7 @@ TEST_F(MpiBackendOrder, ABarrierIsDoneOnlyWhenAllHaveEntered) {
     for (int peer = 1; peer < size_; ++peer)
       MPI_Recv(nullptr, 0, MPI_BYTE, peer, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   } else {
-    for (int i = 0; i < 100; ++i) EXPECT_FALSE(barrier->step());
+    for (int i = 0; i < 100; ++i) EXPECT_EQ(barrier->step(), Progress::waiting);
     MPI_Send(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD);
   }
   finish(*barrier);

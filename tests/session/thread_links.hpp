@@ -73,15 +73,15 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
     Execution(ThreadWorld& world, std::size_t number, backend::Batch batch)
         : world_(world), number_(number), batch_(std::move(batch)) {}
 
-    [[nodiscard]] bool step() override {
+    [[nodiscard]] backend::Progress step() override {
       const std::vector<double>* sum = world_.result(number_);
-      if (sum == nullptr) return false;
+      if (sum == nullptr) return backend::Progress::waiting;
       auto next = sum->begin();
       for (const backend::Member& member : batch_.members) {
         auto* element = static_cast<double*>(member.data);
         for (std::int64_t i = 0; i < member.elements; ++i) *element++ = *next++;
       }
-      return true;
+      return backend::Progress::done;
     }
 
    private:

@@ -15,8 +15,9 @@ static_assert(std::is_base_of_v<optim::SGD, DistributedSGD>);
 static_assert(std::is_convertible_v<DistributedSGD&, optim::Optimizer&>);
 static_assert(std::is_move_constructible_v<DistributedSGD>);
 static_assert(!std::is_copy_constructible_v<DistributedSGD>);
-static_assert(std::is_same_v<DistributedSGD, decltype(DistributedOptimizer(
-                                                 std::declval<optim::SGD>(), {.op = ReduceOp::sum}))>);
+static_assert(
+    std::is_same_v<DistributedSGD, decltype(DistributedOptimizer(std::declval<optim::SGD>(),
+                                                                 {.op = ReduceOp::sum}))>);
 static_assert(
     std::is_same_v<DistributedSGD, decltype(DistributedOptimizer(std::declval<DistributedSGD>()))>);
 
@@ -222,8 +223,9 @@ TEST_F(OptimizerTest, SparseGradientsAreRefused) {
   nn::Embedding embedding(nn::EmbeddingOptions(6, 2).sparse(true));
   DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 1.0),
                                  embedding->named_parameters());
-  const auto error = error_of<InvalidArgument>(
-      [&] { embedding->forward(::torch::tensor({1, 2}, ::torch::kInt64)).sum().backward(); });
+  const auto error = error_of<InvalidArgument>([&] {
+    embedding->forward(::torch::tensor({1, 2}, ::torch::kInt64)).sum().backward();
+  });
   EXPECT_EQ(error.tensor(), "weight");
   EXPECT_THAT(error.what(), HasSubstr("sparse"));
   error_of<InvalidArgument>([&] { optimizer.step(); });

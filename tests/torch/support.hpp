@@ -1,8 +1,8 @@
 // What the LibTorch tests share.
 #pragma once
 
-#include <kolo/torch.hpp>
 #include <torch/torch.h>
+#include <kolo/torch.hpp>
 
 #include <gmock/gmock.h>
 

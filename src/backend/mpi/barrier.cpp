@@ -7,12 +7,12 @@ class Barrier : public Execution {
  public:
   explicit Barrier(Context& context) : context_(context), turn_(context) {}
 
-  bool step() override {
+  Progress step() override {
     if (turn_.has_come()) {
       node::check_mpi(MPI_Ibarrier(context_.comm, &request_), "MPI_Ibarrier");
       turn_.pass_on();
     }
-    return turn_.is_over() && test(request_);
+    return turn_.is_over() && test(request_) ? Progress::done : Progress::waiting;
   }
 
  private:

@@ -24,17 +24,19 @@ Pipeline::~Pipeline() {
   for (Piece& piece : under_way_) static_cast<void>(piece.buffer.release());
 }
 
-bool Pipeline::step() {
+Progress Pipeline::step() {
+  bool moved = false;
   if (!prepared_ && member_ < members_.size() && under_way_.size() < most_under_way) {
     next_ = next_piece();
     prepare(next_);
-    prepared_ = true;
+    prepared_ = moved = true;
   }
   if (turn_.has_come()) {
     if (prepared_) {
       under_way_.push_back(std::move(next_));
       prepared_ = false;
       call(under_way_.back());
+      moved = true;
     }
     if (member_ == members_.size()) turn_.pass_on();
   }
@@ -43,8 +45,10 @@ bool Pipeline::step() {
     finish(piece);
     if (piece.buffer) context_.buffers.give_back(std::move(piece.buffer));
     under_way_.pop_front();
+    moved = true;
   }
-  return turn_.is_over() && under_way_.empty();
+  if (turn_.is_over() && under_way_.empty()) return Progress::done;
+  return moved ? Progress::moved : Progress::waiting;
 }
 
 Piece Pipeline::next_piece() {

@@ -37,7 +37,7 @@ class Pipeline : public Execution {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  [[nodiscard]] bool step() final;
+  [[nodiscard]] Progress step() final;
 
  protected:
   [[nodiscard]] const Context& context() const { return context_; }

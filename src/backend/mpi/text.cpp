@@ -21,16 +21,16 @@ class TextBroadcast : public Execution {
   TextBroadcast(const TextBroadcast&) = delete;
   TextBroadcast& operator=(const TextBroadcast&) = delete;
 
-  bool step() override {
+  Progress step() override {
     if (request_ == MPI_REQUEST_NULL && turn_.has_come()) call();
-    if (request_ == MPI_REQUEST_NULL || !test(request_)) return false;
+    if (request_ == MPI_REQUEST_NULL || !test(request_)) return Progress::waiting;
     if (!length_known_) {
       length_known_ = true;
       if (root_ != context_.rank) text_.resize(static_cast<std::size_t>(*length_));
     }
-    if (sent_ < *length_) return false;
+    if (sent_ < *length_) return Progress::moved;
     if (!turn_.is_over()) turn_.pass_on();
-    return true;
+    return Progress::done;
   }
 
  private:
