@@ -6,7 +6,8 @@
 #   Runs any program under mpirun. STATUS: a number, or `nonzero`; 0 if not given. OUTPUT: what
 #   standard output and error together must match.
 #
-# A test's label is its kind. All tests see private headers and what the library links.
+# A test's label is its kind; the target kolo_tests_<kind> builds those of one kind. All tests see
+# private headers and what the library links.
 
 find_package(GTest REQUIRED)
 
@@ -26,10 +27,18 @@ set(kolo_test_environment
 set(kolo_mpirun_timeout 120)
 set(kolo_test_timeout 150)
 
-function(kolo_test_program target sources libraries)
+function(kolo_test_program target kind sources libraries)
   add_executable(${target} ${sources})
   target_link_libraries(${target} PRIVATE kolo::kolo kolo_internal ${libraries})
   kolo_own_target(${target})
+  kolo_test_needs(${kind} ${target})
+endfunction()
+
+function(kolo_test_needs kind target)
+  if(NOT TARGET kolo_tests_${kind})
+    add_custom_target(kolo_tests_${kind})
+  endif()
+  add_dependencies(kolo_tests_${kind} ${target})
 endfunction()
 
 function(kolo_test_entry name kind processors)
@@ -43,7 +52,7 @@ endfunction()
 function(kolo_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND" "SOURCES;LIBRARIES")
   set(name ${arg_KIND}.${arg_NAME})
-  kolo_test_program(${name} "${arg_SOURCES}" "GTest::gmock_main;${arg_LIBRARIES}")
+  kolo_test_program(${name} ${arg_KIND} "${arg_SOURCES}" "GTest::gmock_main;${arg_LIBRARIES}")
   add_test(NAME ${name} COMMAND ${name})
   kolo_test_entry(${name} ${arg_KIND} 1)
 endfunction()
@@ -51,7 +60,7 @@ endfunction()
 function(kolo_add_mpi_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND" "SOURCES;RANKS;LIBRARIES")
   set(name ${arg_KIND}.${arg_NAME})
-  kolo_test_program(${name} "${arg_SOURCES}" "kolo_mpi_main;${arg_LIBRARIES}")
+  kolo_test_program(${name} ${arg_KIND} "${arg_SOURCES}" "kolo_mpi_main;${arg_LIBRARIES}")
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}.np${ranks}
       COMMAND "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
@@ -66,6 +75,7 @@ function(kolo_add_mpirun_check)
     set(arg_STATUS 0)
   endif()
   list(POP_FRONT arg_COMMAND program)
+  kolo_test_needs(${arg_KIND} ${program})
   foreach(ranks IN LISTS arg_RANKS)
     set(name ${arg_KIND}.${arg_NAME}.np${ranks})
     add_test(NAME ${name}

@@ -18,9 +18,9 @@ namespace kolo::fusion {
 void pack(const void* tensor, std::int64_t elements, DType dtype, double scale, std::byte* buffer);
 
 /// The way back: element = buffer / divisor * scale. Without a scale f32 and f64 are the quotient
-/// itself; with one they are multiplied by scale / divisor, rounded to their type. The half types are
-/// computed in f32 and then rounded. Integers are divided in 64 bits and truncated, then scaled in
-/// double and truncated as by `pack`.
+/// itself; with one they are multiplied by scale / divisor, rounded to their type. The half types
+/// are computed in f32 and then rounded. Integers are divided in 64 bits and truncated, then scaled
+/// in double and truncated as by `pack`.
 void unpack(const std::byte* buffer, std::int64_t elements, DType dtype, std::int64_t divisor,
             double scale, void* tensor);
 

@@ -14,9 +14,9 @@ namespace kolo::fusion {
 /// device. Text broadcasts and barriers travel alone.
 [[nodiscard]] bool fusible(const Descriptor& a, const Descriptor& b);
 
-/// The next batch out of `ready`, as ascending indices: the first operation and every later one that
-/// is fusible with it, while their bytes stay within `threshold`. The first is taken whatever its
-/// size; others that do not fit are passed over.
+/// The next batch out of `ready`, as ascending indices: the first operation and every later one
+/// that is fusible with it, while their bytes stay within `threshold`. The first is taken whatever
+/// its size; others that do not fit are passed over.
 [[nodiscard]] std::vector<std::size_t> plan_batch(std::span<const Descriptor* const> ready,
                                                   std::int64_t threshold);
 

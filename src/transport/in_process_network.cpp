@@ -13,7 +13,8 @@ class InProcessNetwork::Endpoint : public Transport {
 
   bool poll(const Receiver& receive) override {
     const bool moved = !inbox_.empty();
-    for (; !inbox_.empty(); inbox_.pop_front()) receive(inbox_.front().first, inbox_.front().second);
+    for (; !inbox_.empty(); inbox_.pop_front())
+      receive(inbox_.front().first, inbox_.front().second);
     return moved;
   }
 
@@ -35,10 +36,13 @@ InProcessNetwork::InProcessNetwork(int ranks, std::uint64_t seed) : random_(seed
 
 InProcessNetwork::~InProcessNetwork() = default;
 
-Transport& InProcessNetwork::endpoint(int rank) { return *endpoints_.at(static_cast<std::size_t>(rank)); }
+Transport& InProcessNetwork::endpoint(int rank) {
+  return *endpoints_.at(static_cast<std::size_t>(rank));
+}
 
 void InProcessNetwork::send(int from, int to, Message message) {
-  const std::uint64_t pair = (static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint32_t>(to);
+  const std::uint64_t pair =
+      (static_cast<std::uint64_t>(from) << 32) | static_cast<std::uint32_t>(to);
   Edge& edge = edges_.try_emplace(pair, Edge{from, to, {}}).first->second;
   if (edge.messages.empty()) busy_.push_back(&edge);
   edge.messages.push_back(std::move(message));
@@ -46,7 +50,8 @@ void InProcessNetwork::send(int from, int to, Message message) {
 
 bool InProcessNetwork::deliver_one() {
   if (busy_.empty()) return false;
-  const std::size_t chosen = std::uniform_int_distribution<std::size_t>(0, busy_.size() - 1)(random_);
+  const std::size_t chosen =
+      std::uniform_int_distribution<std::size_t>(0, busy_.size() - 1)(random_);
   Edge& edge = *busy_[chosen];
   endpoints_[static_cast<std::size_t>(edge.to)]->put(edge.from, std::move(edge.messages.front()));
   edge.messages.pop_front();

@@ -20,7 +20,8 @@ class InProcessNetwork {
 
   [[nodiscard]] Transport& endpoint(int rank);
 
-  /// Moves one message, of a random pair that has one, to its receiver's inbox. False if there is none.
+  /// Moves one message, of a random pair that has one, to its receiver's inbox. False if there is
+  /// none.
   bool deliver_one();
 
   /// True if no message is under way or in an inbox.
