@@ -2,7 +2,8 @@
 #   The ctest entry and the program `<kind>.x`; no MPI.
 # kolo_add_mpi_test(NAME x KIND mpi SOURCES ... RANKS 1 2 ... [LIBRARIES ...])
 #   The program `<kind>.x`, and an entry `<kind>.x.np<N>` for each number of ranks.
-# kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex] COMMAND target [args...])
+# kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
+#                       COMMAND target [args...])
 #   Runs any program under mpirun. STATUS: a number, or `nonzero`; 0 if not given. OUTPUT: what
 #   standard output and error together must match.
 #

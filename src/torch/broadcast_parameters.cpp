@@ -1,8 +1,9 @@
 // Every rank starts from the same parameters and buffers.
+#include "kolo/torch.hpp"
+
 #include <deque>
 #include <unordered_set>
 
-#include "kolo/torch.hpp"
 #include "torch/agreement.hpp"
 #include "torch/tensor_view.hpp"
 

@@ -1,14 +1,17 @@
 // How the gradients of one optimizer are reduced while backward runs.
+#include "kolo/torch.hpp"
+
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 
-#include "kolo/torch.hpp"
 #include "torch/agreement.hpp"
 #include "torch/tensor_view.hpp"
 

@@ -1,4 +1,6 @@
 // Every rank's optimizer starts from the same state and options.
+#include "kolo/torch.hpp"
+
 #include <c10/util/Type.h>
 #include <torch/serialize/archive.h>
 
@@ -6,7 +8,6 @@
 #include <typeinfo>
 
 #include "base/rank_set.hpp"
-#include "kolo/torch.hpp"
 #include "torch/agreement.hpp"
 #include "torch/tensor_view.hpp"
 

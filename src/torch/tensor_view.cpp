@@ -1,6 +1,5 @@
-// clang-format off
 #include <ATen/core/ivalue.h>  // first: see kolo/torch.hpp
-// clang-format on
+
 #include "torch/tensor_view.hpp"
 
 #include <algorithm>

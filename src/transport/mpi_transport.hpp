@@ -44,7 +44,7 @@ class MpiTransport : public Transport {
   std::vector<Message> sent_;      // what the sends read
   std::vector<int> finished_;      // indices, reused
   std::deque<Arriving> arriving_;  // in the order in which they were matched
-  std::array<std::byte, small_bytes> small_;
+  alignas(std::max_align_t) std::array<std::byte, small_bytes> small_;  // read in place
 };
 
 }  // namespace kolo::transport

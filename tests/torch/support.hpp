@@ -1,8 +1,9 @@
 // What the LibTorch tests share.
 #pragma once
 
+#include <kolo/torch.hpp>  // before torch/torch.h, as clang 14 needs it
+
 #include <torch/torch.h>
-#include <kolo/torch.hpp>
 
 #include <gmock/gmock.h>
 
