@@ -1,8 +1,9 @@
-// How much processor time a rank uses while it has nothing outstanding: traffic first, then SECONDS of
-// silence (default 10), then the share of one core that each rank used, over all its threads.
+// How much processor time a rank uses while it has nothing outstanding: traffic first, then SECONDS
+// of silence (default 10), then the share of one core that each rank used, over all its threads.
 // Usage: mpirun -np N bench-idle [SECONDS]
 #include <kolo/kolo.hpp>
 
+#include <unistd.h>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,7 +13,6 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace {

@@ -36,8 +36,8 @@ struct Data {
 };
 
 /// Appends the images of one file: records of a label byte and the planes R, G, B of 32x32 bytes.
-/// Throws std::runtime_error, which names the file, if it is missing, does not hold exactly `records`
-/// (then with both sizes), or has a label above 9.
+/// Throws std::runtime_error, which names the file, if it is missing, does not hold exactly
+/// `records` (then with both sizes), or has a label above 9.
 void append_file(Dataset& dataset, const std::filesystem::path& file,
                  std::size_t records = records_per_file);
 

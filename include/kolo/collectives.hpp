@@ -6,8 +6,9 @@
 // operations without a name are matched by their order, and one thread at a time may submit those.
 //
 // Errors of every operation here: NotInitialized; InvalidArgument (a wrong argument: nothing was
-// submitted); DuplicateName (an operation of this name is pending on this rank); Mismatch (the ranks
-// disagree: nothing was changed, the session goes on); PeerLeft, Stalled, ShutDown, BackendError.
+// submitted); DuplicateName (an operation of this name is pending on this rank); Mismatch (the
+// ranks disagree: nothing was changed, the session goes on); PeerLeft, Stalled, ShutDown,
+// BackendError.
 #pragma once
 
 #include <cstdint>
@@ -46,12 +47,12 @@ struct BarrierOptions {
 /// A type that may be given away to an operation and handed back by its future: an rvalue that owns
 /// its elements, such as a `std::vector<float>`.
 template <typename R>
-concept OwningRange =
-    !std::is_lvalue_reference_v<R> && !std::ranges::borrowed_range<R> && TensorRange<std::remove_reference_t<R>&>;
+concept OwningRange = !std::is_lvalue_reference_v<R> && !std::ranges::borrowed_range<R> &&
+                      TensorRange<std::remove_reference_t<R>&>;
 
-/// Combines the ranks' tensors element by element; every rank gets the result, bit for bit the same,
-/// in place. Shape, dtype and options must be alike on all ranks. f16 and bf16 are summed in f32 and
-/// rounded once. Booleans have no sum: InvalidArgument.
+/// Combines the ranks' tensors element by element; every rank gets the result, bit for bit the
+/// same, in place. Shape, dtype and options must be alike on all ranks. f16 and bf16 are summed in
+/// f32 and rounded once. Booleans have no sum: InvalidArgument.
 void allreduce(TensorView tensor, const AllreduceOptions& options = {});
 
 /// As `allreduce`. The tensor's memory must live, untouched, until the future is done.

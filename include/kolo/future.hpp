@@ -61,7 +61,8 @@ class [[nodiscard]] Future : public detail::FutureBase {
       : FutureBase(std::move(operation)), value_(std::move(value)) {}
   Future(Future&&) noexcept = default;
   Future& operator=(Future&& other) noexcept {
-    FutureBase::operator=(std::move(other));  // waits for what is pending here before its buffer goes
+    FutureBase::operator=(
+        std::move(other));  // waits for what is pending here before its buffer goes
     value_ = std::move(other.value_);
     return *this;
   }

@@ -13,7 +13,8 @@ namespace kolo {
 struct SessionOptions {
   /// Bytes of tensors that may travel as one batch. 0 or 1: every tensor alone. Default 64 MiB.
   std::optional<std::int64_t> fusion_threshold{};
-  /// After this long a rank reports what is pending and which ranks are missing. 0: never. Default 60 s.
+  /// After this long a rank reports what is pending and which ranks are missing. 0: never. Default
+  /// 60 s.
   std::optional<std::chrono::duration<double>> stall_warning{};
   /// After this long pending operations fail with Stalled. 0: never, the default.
   std::optional<std::chrono::duration<double>> stall_shutdown{};

@@ -49,9 +49,11 @@ class Shape {
   /// From integers of any type: `Shape{rows, 3}`. A negative length is refused when used.
   template <std::integral... Integers>
     requires(sizeof...(Integers) > 0)
-  Shape(Integers... lengths) : lengths_{static_cast<std::int64_t>(lengths)...} {}  // NOLINT(google-explicit-constructor)
+  Shape(Integers... lengths)
+      : lengths_{static_cast<std::int64_t>(lengths)...} {}  // NOLINT(google-explicit-constructor)
 
-  explicit Shape(std::span<const std::int64_t> lengths) : lengths_(lengths.begin(), lengths.end()) {}
+  explicit Shape(std::span<const std::int64_t> lengths)
+      : lengths_(lengths.begin(), lengths.end()) {}
   explicit Shape(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
 
   [[nodiscard]] std::size_t dimensions() const noexcept { return lengths_.size(); }
@@ -96,7 +98,8 @@ consteval DType dtype_of() {
 
 }  // namespace detail
 
-/// A type that has a DType: the integers, `char` and `std::byte` (both u8), `bool`, `float`, `double`.
+/// A type that has a DType: the integers, `char` and `std::byte` (both u8), `bool`, `float`,
+/// `double`.
 template <typename T>
 concept Element = std::same_as<T, std::byte> || std::same_as<T, bool> ||
                   (std::integral<T> && sizeof(T) <= 8 && !std::same_as<T, wchar_t>) ||
@@ -110,8 +113,8 @@ inline constexpr DType dtype_of = detail::dtype_of<T>();
 /// with elements that can be written. A `std::string` is text, not a tensor.
 template <typename R>
 concept TensorRange =
-    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R> &&
-    !std::same_as<std::remove_cvref_t<R>, std::string> &&
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+    std::ranges::borrowed_range<R> && !std::same_as<std::remove_cvref_t<R>, std::string> &&
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>> &&
     Element<std::ranges::range_value_t<R>>;
 

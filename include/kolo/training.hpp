@@ -8,7 +8,8 @@
 
 namespace kolo {
 
-/// The mean over all ranks of `value`: the same bits on every rank. Collective. Errors as `allreduce`.
+/// The mean over all ranks of `value`: the same bits on every rank. Collective. Errors as
+/// `allreduce`.
 [[nodiscard]] double average(double value);
 
 /// The means of several values, each rank counting by its `weight` (say, how many examples it saw).
@@ -17,8 +18,8 @@ namespace kolo {
 [[nodiscard]] std::vector<double> average(std::vector<double> values, double weight = 1.0);
 
 struct LearningRateWarmupOptions {
-  double from = 0.0;      ///< The learning rate at step 0.
-  double to = 0.0;        ///< The learning rate from step `steps` on.
+  double from = 0.0;       ///< The learning rate at step 0.
+  double to = 0.0;         ///< The learning rate from step `steps` on.
   std::int64_t steps = 0;  ///< How many steps the way takes; 0: none.
 };
 
@@ -40,8 +41,8 @@ struct DistributedSamplerOptions {
   int ranks = -1;             ///< How many ranks share the data; -1: the session's.
   bool shuffle = true;        ///< A new order each epoch, the same on all ranks.
   std::uint64_t seed = 0;     ///< Of the order; must be alike on all ranks.
-  bool even = true;           ///< Every rank gets equally many: up to `ranks - 1` examples are left out
-                              ///< of an epoch (others in the next, if shuffled). Else none is left out.
+  bool even = true;  ///< Every rank gets equally many: up to `ranks - 1` examples are left out
+                     ///< of an epoch (others in the next, if shuffled). Else none is left out.
 };
 
 /// Shares the examples of a data set among ranks: no example is given to two of them.

@@ -32,8 +32,8 @@ class Execution {
  public:
   virtual ~Execution() = default;
 
-  /// Does at most about 200 us of work. Once it says `done`, the members hold the result, and it must
-  /// not be called again. Throws BackendError.
+  /// Does at most about 200 us of work. Once it says `done`, the members hold the result, and it
+  /// must not be called again. Throws BackendError.
   [[nodiscard]] virtual Progress step() = 0;
 };
 

@@ -20,8 +20,8 @@ struct Send {
   std::vector<std::byte> message;
 };
 
-/// Execute these operations as one batch, after all earlier batches have been started. `kind` is the
-/// first's descriptor; the others differ from it in shape only.
+/// Execute these operations as one batch, after all earlier batches have been started. `kind` is
+/// the first's descriptor; the others differ from it in shape only.
 struct Execute {
   std::uint64_t sequence;
   Descriptor kind;

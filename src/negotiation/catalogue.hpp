@@ -33,8 +33,8 @@ class Catalogue {
   [[nodiscard]] const Item& operator[](Slot slot) const { return items_[slot]; }
   [[nodiscard]] Slot size() const { return static_cast<Slot>(items_.size()); }
 
-  /// Enters a new key into the next slot, or renews the descriptor of a known one. False if `slot` is
-  /// neither.
+  /// Enters a new key into the next slot, or renews the descriptor of a known one. False if `slot`
+  /// is neither.
   [[nodiscard]] bool enter(Slot slot, const Key& key, const Descriptor& descriptor) {
     if (slot < items_.size() && items_[slot].key == key) {
       items_[slot].descriptor = descriptor;

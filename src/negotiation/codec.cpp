@@ -211,11 +211,8 @@ Entry read(const wire::Entry& in) {
     case wire::Body_InquiryEntry:
       entry.body = InquiryEntry{read(*in.body_as_InquiryEntry()->key())};
       return entry;
-    case wire::Body_EndEntry:
-      entry.body = EndEntry{};
-      return entry;
-    default:
-      throw ProtocolError("unknown kind of log entry");
+    case wire::Body_EndEntry: entry.body = EndEntry{}; return entry;
+    default: throw ProtocolError("unknown kind of log entry");
   }
 }
 

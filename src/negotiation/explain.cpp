@@ -22,7 +22,8 @@ std::string operation_in_words(OperationType type, const Key& key) {
 using Property = std::function<std::string(const Descriptor&)>;
 
 /// "shape [7] on rank 0, [8] on ranks 1-3", or "" if all have the same.
-std::string difference(const Readiness& conflict, const std::string& name, const Property& property) {
+std::string difference(const Readiness& conflict, const std::string& name,
+                       const Property& property) {
   std::vector<std::pair<std::string, RankSet>> values;
   for (const Variant& variant : conflict.variants) {
     const std::string value = property(variant.descriptor);
@@ -104,10 +105,10 @@ Failure explain_stall(const Lag& stalled, int ranks, OperationType type, const K
 }
 
 std::string report_lag(const Lag& lag, int ranks) {
-  return fmt::format("{} has waited {} s: submitted by {}, missing {}",
-                     operation_in_words(lag.type, lag.key),
-                     static_cast<double>(lag.waited.count()) / 1000.0,
-                     ranks_in_words(lag.submitted), ranks_in_words(lag.submitted.complement(ranks)));
+  return fmt::format(
+      "{} has waited {} s: submitted by {}, missing {}", operation_in_words(lag.type, lag.key),
+      static_cast<double>(lag.waited.count()) / 1000.0, ranks_in_words(lag.submitted),
+      ranks_in_words(lag.submitted.complement(ranks)));
 }
 
 }  // namespace kolo::negotiation

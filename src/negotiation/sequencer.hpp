@@ -16,7 +16,8 @@ class Sequencer {
   Sequencer(std::int64_t fusion_threshold, std::int64_t cache_capacity)
       : fusion_threshold_(fusion_threshold), cache_capacity_(cache_capacity) {}
 
-  /// All ranks have submitted the key. A disagreement is appended at once; agreed operations gather.
+  /// All ranks have submitted the key. A disagreement is appended at once; agreed operations
+  /// gather.
   void complete(Readiness readiness);
 
   /// Puts what has gathered into one more batch. False if nothing has gathered.

@@ -18,7 +18,8 @@ std::vector<Place> build_tree(std::span<const int> node_of, int arity) {
     Place& place = places[static_cast<std::size_t>(rank)];
     place.rank = rank;
     place.ranks = ranks;
-    const auto [leader, first] = leader_of_node.try_emplace(node_of[static_cast<std::size_t>(rank)], rank);
+    const auto [leader, first] =
+        leader_of_node.try_emplace(node_of[static_cast<std::size_t>(rank)], rank);
     if (!first) {
       attach(rank, leader->second);
       continue;

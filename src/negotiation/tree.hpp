@@ -29,8 +29,8 @@ struct Place {
   }
 };
 
-/// `node_of[r]` is the node of rank r, any number. The lowest rank of a node leads it; leaders form a
-/// tree in which each has at most `arity` leaders below.
+/// `node_of[r]` is the node of rank r, any number. The lowest rank of a node leads it; leaders form
+/// a tree in which each has at most `arity` leaders below.
 [[nodiscard]] std::vector<Place> build_tree(std::span<const int> node_of, int arity = 8);
 
 }  // namespace kolo::negotiation

@@ -45,7 +45,8 @@ void check_tensor(const Request& request) {
 void check_root(const Request& request) {
   const int size = request.engine->topology().size;
   if (request.descriptor.root < 0 || request.descriptor.root >= size)
-    refuse(request, fmt::format("root {} is not one of the ranks 0-{}", request.descriptor.root, size - 1));
+    refuse(request,
+           fmt::format("root {} is not one of the ranks 0-{}", request.descriptor.root, size - 1));
 }
 
 Request describe(OperationType type, const std::string& name) {

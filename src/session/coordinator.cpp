@@ -126,7 +126,8 @@ void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error
 void Coordinator::fail_everything(const std::string& reason) {
   log(LogLevel::critical, "the session cannot go on: " + reason);
   failure_ = std::make_exception_ptr(BackendError(reason));
-  for (const auto& [ticket, operation] : std::exchange(negotiating_, {})) finish(operation, failure_);
+  for (const auto& [ticket, operation] : std::exchange(negotiating_, {}))
+    finish(operation, failure_);
   for (Running& running : running_) {
     // The network may still write its buffers: whoever is told should end the process.
     for (const OperationPtr& operation : running.operations) finish(operation, failure_);

@@ -34,9 +34,13 @@ class Coordinator {
   /// True while batches run: they move only during turns.
   [[nodiscard]] bool executing() const { return !running_.empty(); }
   /// True once every other rank has been sent word that this one left, or cannot be.
-  [[nodiscard]] bool departed() const { return failed() || (negotiator_.left() && transport_.flushed()); }
+  [[nodiscard]] bool departed() const {
+    return failed() || (negotiator_.left() && transport_.flushed());
+  }
   /// True once all ranks have left and none needs this one.
-  [[nodiscard]] bool ended() const { return failed() || (negotiator_.ended() && transport_.flushed() && !executing()); }
+  [[nodiscard]] bool ended() const {
+    return failed() || (negotiator_.ended() && transport_.flushed() && !executing());
+  }
   /// True after an error from which there is no way back: all operations fail with it.
   [[nodiscard]] bool failed() const { return failure_ != nullptr; }
 

@@ -11,9 +11,9 @@
 namespace kolo::session {
 namespace {
 
-std::mutex mutex;   // of what follows
+std::mutex mutex;                // of what follows
 std::shared_ptr<Engine> engine;  // NOLINT: the one global
-std::mutex ending;  // held while a session ends
+std::mutex ending;               // held while a session ends
 
 }  // namespace
 
@@ -24,7 +24,8 @@ std::shared_ptr<Engine> find_engine() noexcept {
 
 std::shared_ptr<Engine> current_engine() {
   std::shared_ptr<Engine> found = find_engine();
-  if (!found) throw NotInitialized("there is no session: make a kolo::Session or call kolo::init first");
+  if (!found)
+    throw NotInitialized("there is no session: make a kolo::Session or call kolo::init first");
   return found;
 }
 

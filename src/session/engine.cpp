@@ -25,12 +25,13 @@ constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data o
 
 negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
                                                   const Topology& topology, std::uint64_t session) {
-  return {.place = negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)],
-          .session = session,
-          .fusion_threshold = settings.fusion_threshold,
-          .cache_capacity = settings.cache_capacity,
-          .stall_warning = settings.stall_warning,
-          .stall_shutdown = settings.stall_shutdown};
+  return {
+      .place = negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)],
+      .session = session,
+      .fusion_threshold = settings.fusion_threshold,
+      .cache_capacity = settings.cache_capacity,
+      .stall_warning = settings.stall_warning,
+      .stall_shutdown = settings.stall_shutdown};
 }
 
 }  // namespace
@@ -157,8 +158,9 @@ void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
 
 void Engine::shut_down(bool clean, const std::string& reason) {
   leave(clean, reason);
-  const nanoseconds patient =
-      settings_.stall_warning.count() > 0 ? settings_.stall_warning : nanoseconds(std::chrono::hours(1));
+  const nanoseconds patient = settings_.stall_warning.count() > 0
+                                  ? settings_.stall_warning
+                                  : nanoseconds(std::chrono::hours(1));
   while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
     log(LogLevel::warning,
         "this rank has left the session and still waits for other ranks to leave it");

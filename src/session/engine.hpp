@@ -23,8 +23,8 @@ namespace kolo::session {
 /// does, the session's own thread. Thread-safe but for `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// `session` is a number that all ranks share and no earlier session had. Starts the session's own
-  /// thread. Must be shut down before it is destroyed.
+  /// `session` is a number that all ranks share and no earlier session had. Starts the session's
+  /// own thread. Must be shut down before it is destroyed.
   Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
          std::unique_ptr<Links> links);
 

@@ -15,7 +15,8 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 const Operation& checked(const std::shared_ptr<Operation>& operation) {
   if (!operation)
-    throw InvalidArgument("this future has no operation: it was moved from, or its value was taken");
+    throw InvalidArgument(
+        "this future has no operation: it was moved from, or its value was taken");
   return *operation;
 }
 
@@ -50,8 +51,8 @@ bool FutureBase::wait_for(std::chrono::duration<double> timeout) {
   const Operation& operation = checked(operation_);
   constexpr std::chrono::duration<double> most = std::chrono::hours(24 * 365);
   const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::clamp(timeout, decltype(most)::zero(), most));
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                             std::clamp(timeout, decltype(most)::zero(), most));
   if (!operation.engine()->wait(operation, deadline)) return false;
   throw_error_of(operation);
   return true;
@@ -63,9 +64,9 @@ void FutureBase::abandon() noexcept {
   const std::shared_ptr<Operation> operation = std::move(operation_);
   if (!operation || operation->done()) return;
   if (std::uncaught_exceptions() > exceptions_at_start_)
-    operation->engine()->leave(
-        false, "an exception destroyed the future of " + to_string(operation->descriptor()) + ' ' +
-                   negotiation::to_string(operation->key()));
+    operation->engine()->leave(false, "an exception destroyed the future of " +
+                                          to_string(operation->descriptor()) + ' ' +
+                                          negotiation::to_string(operation->key()));
   operation->engine()->wait(*operation, TimePoint::max());
 }
 

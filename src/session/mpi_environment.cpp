@@ -31,6 +31,9 @@ void start_mpi(int argc, char** argv) {
   MPI_Initialized(&initialized);
   int provided = MPI_THREAD_SINGLE;
   if (initialized == 0) {
+    // Kolo's own thread asks MPI for progress beside a thread that computes, often on the same
+    // core: Open MPI is to give the core away where it finds nothing. The user's own choice stands.
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
     node::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
     std::atexit(end_mpi);
   } else {

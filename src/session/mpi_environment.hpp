@@ -5,9 +5,9 @@
 
 namespace kolo::session {
 
-/// Initialises MPI on this thread unless the program did. What Kolo initialised it finalises when the
-/// process exits, so that sessions can follow each other. Throws InvalidArgument if MPI was finalised
-/// already or offers less than MPI_THREAD_SERIALIZED.
+/// Initialises MPI on this thread unless the program did. What Kolo initialised it finalises when
+/// the process exits, so that sessions can follow each other. Throws InvalidArgument if MPI was
+/// finalised already or offers less than MPI_THREAD_SERIALIZED.
 void start_mpi(int argc, char** argv);
 
 /// At exit: end the job by MPI_Abort instead of finalising, because peers may never finalise.

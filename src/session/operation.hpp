@@ -17,7 +17,8 @@ class Engine;
 
 namespace kolo::detail {
 
-/// Shared by its future and the session. Done once; what is written before is seen by who sees done.
+/// Shared by its future and the session. Done once; what is written before is seen by who sees
+/// done.
 class Operation {
  public:
   Operation(std::shared_ptr<session::Engine> engine, negotiation::Key key, Descriptor descriptor,
@@ -46,7 +47,8 @@ class Operation {
   negotiation::Key key_;
   Descriptor descriptor_;
   backend::Member member_;
-  std::shared_ptr<session::Engine> engine_;  // lives as long as an operation may have to be waited for
+  std::shared_ptr<session::Engine>
+      engine_;  // lives as long as an operation may have to be waited for
   std::exception_ptr error_;
   std::atomic<bool> done_{false};
 };

@@ -15,16 +15,18 @@ OperationPtr OperationQueue::push(std::shared_ptr<Engine> engine, const std::str
   negotiation::Key key;
   if (!name.empty()) {
     if (!names_.insert(name).second)
-      throw DuplicateName(fmt::format("{} \"{}\": an operation of this name is still pending on rank {}",
-                                      kolo::to_string(descriptor.type), name, rank_),
-                          name, {rank_});
+      throw DuplicateName(
+          fmt::format("{} \"{}\": an operation of this name is still pending on rank {}",
+                      kolo::to_string(descriptor.type), name, rank_),
+          name, {rank_});
     key.name = name;
   } else {
     if (unnamed_pending_ > 0 && unnamed_thread_ != std::this_thread::get_id())
       throw InvalidArgument(
-          fmt::format("{} without a name: another thread of rank {} has one pending, and nothing tells "
-                      "them apart on other ranks; give them names",
-                      kolo::to_string(descriptor.type), rank_),
+          fmt::format(
+              "{} without a name: another thread of rank {} has one pending, and nothing tells "
+              "them apart on other ranks; give them names",
+              kolo::to_string(descriptor.type), rank_),
           "", {rank_});
     key.number = next_unnamed_++;
     unnamed_thread_ = std::this_thread::get_id();

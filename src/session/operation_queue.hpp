@@ -21,8 +21,8 @@ class OperationQueue {
  public:
   explicit OperationQueue(int rank) : rank_(rank) {}
 
-  /// Throws DuplicateName if the name is pending on this rank, InvalidArgument if an unnamed operation
-  /// of another thread is: two threads have no common order. Nothing is changed then.
+  /// Throws DuplicateName if the name is pending on this rank, InvalidArgument if an unnamed
+  /// operation of another thread is: two threads have no common order. Nothing is changed then.
   OperationPtr push(std::shared_ptr<Engine> engine, const std::string& name, Descriptor descriptor,
                     backend::Member member);
 

@@ -73,7 +73,8 @@ std::chrono::nanoseconds read_seconds(const std::optional<std::chrono::duration<
     if (!value || !usable(*value)) refuse(source->name, source->text, wanted);
     seconds = *value;
   }
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds));
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(seconds));
 }
 
 LogLevel read_log_level(const std::optional<std::string>& option, LogLevel otherwise) {

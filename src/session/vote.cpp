@@ -46,9 +46,9 @@ void vote(MPI_Comm world, const std::string& problem) {
   copy(version, mine.version);
   copy(problem, mine.problem);
   std::vector<Ballot> ballots(static_cast<std::size_t>(size));
-  node::check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, ballots.data(), sizeof mine, MPI_BYTE,
-                                world),
-                  "MPI_Allgather");
+  node::check_mpi(
+      MPI_Allgather(&mine, sizeof mine, MPI_BYTE, ballots.data(), sizeof mine, MPI_BYTE, world),
+      "MPI_Allgather");
 
   std::vector<Complaint> complaints;
   RankSet complaining;

@@ -7,8 +7,8 @@
 
 namespace kolo::session {
 
-/// Collective. `problem`: why this rank cannot start, or "". Throws InvalidArgument on every rank if
-/// any has a problem, or if they run different versions.
+/// Collective. `problem`: why this rank cannot start, or "". Throws InvalidArgument on every rank
+/// if any has a problem, or if they run different versions.
 void vote(MPI_Comm world, const std::string& problem);
 
 }  // namespace kolo::session

@@ -11,6 +11,7 @@
 #include <functional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "torch/agreement.hpp"
 #include "torch/tensor_view.hpp"
@@ -18,7 +19,9 @@
 namespace kolo::detail {
 namespace {
 
-using Node = ::torch::autograd::Node;
+// A std::shared_ptr in LibTorch 1.13 and 2.11, a c10::intrusive_ptr in 2.15.
+using NodePointer =
+    decltype(::torch::autograd::impl::grad_accumulator(std::declval<const ::torch::Tensor&>()));
 
 // Two optimizers may have parameters of one name: operations carry the optimizer's number. Ranks
 // make their optimizers in the same order.
@@ -30,11 +33,11 @@ std::int64_t next_optimizer_number() {
 struct Parameter {
   std::string name;
   ::torch::Tensor tensor;
-  std::shared_ptr<Node> accumulator{};  // has our hook; the tensor itself holds it weakly
-  bool submitted = false;               // in this step
-  ::torch::Tensor gradient{};           // what is being reduced, kept alive while it is
-  ::torch::Tensor image{};  // its elements as they travel: the gradient itself or a copy
-  Future<void> future{};    // after `image`, so that it ends first
+  NodePointer accumulator{};   // has our hook; the tensor itself holds it weakly
+  bool submitted = false;      // in this step
+  ::torch::Tensor gradient{};  // what is being reduced, kept alive while it is
+  ::torch::Tensor image{};     // its elements as they travel: the gradient itself or a copy
+  Future<void> future{};       // after `image`, so that it ends first
 };
 
 }  // namespace

@@ -48,13 +48,16 @@ static_assert(dtype_of<std::uint16_t> == DType::u16 && dtype_of<bool> == DType::
 // What owns its elements may be given away; what borrows them may not.
 template <typename Range>
 constexpr bool may_be_given_away = requires(Range&& range) {
-  { allreduce_async(std::forward<Range>(range)) } -> std::same_as<Future<std::remove_cvref_t<Range>>>;
+  {
+    allreduce_async(std::forward<Range>(range))
+    } -> std::same_as<Future<std::remove_cvref_t<Range>>>;
 };
 static_assert(may_be_given_away<std::vector<float>>);
 static_assert(!may_be_given_away<std::vector<float>&>);
 static_assert(!may_be_given_away<std::span<float>>);
 
-static_assert(!std::is_copy_constructible_v<Future<void>> && std::is_move_constructible_v<Future<void>>);
+static_assert(!std::is_copy_constructible_v<Future<void>> &&
+              std::is_move_constructible_v<Future<void>>);
 
 TEST(TensorView, RangesAreFlatAndScalarsHaveNoDimensions) {
   std::vector<std::int32_t> range(6);

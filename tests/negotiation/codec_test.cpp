@@ -27,10 +27,13 @@ Upward some_upward() {
   message.slots.insert(200);
   RankSet ranks = RankSet::range(0, 511);
   ranks.insert(RankSet::of(700));
-  message.ready.push_back({{.name = "weight"}, {{every_field(), ranks}, {Descriptor{}, RankSet::of(9)}}, RankSet::of(12)});
+  message.ready.push_back({{.name = "weight"},
+                           {{every_field(), ranks}, {Descriptor{}, RankSet::of(9)}},
+                           RankSet::of(12)});
   message.ready.push_back({{.number = 5}, {{Descriptor{}, RankSet::of(1)}}});
   message.departures.push_back({4, false, "an exception: \"x\""});
-  message.lags.push_back({{.name = "late"}, OperationType::broadcast_text, ranks, std::chrono::milliseconds(61000)});
+  message.lags.push_back(
+      {{.name = "late"}, OperationType::broadcast_text, ranks, std::chrono::milliseconds(61000)});
   return message;
 }
 
@@ -103,12 +106,13 @@ TEST(Codec, WhatIsCutShortIsRefused) {
 }
 
 TEST(Codec, DamagedBytesNeverDoHarm) {
-  // Most damage is refused; some still reads as a message. Neither may read out of bounds (run under
-  // the address sanitizer) or throw anything else.
+  // Most damage is refused; some still reads as a message. Neither may read out of bounds (run
+  // under the address sanitizer) or throw anything else.
   std::mt19937 random(1);
   int refused = 0;
   for (int round = 0; round < 3000; ++round) {
-    std::vector<std::byte> bytes = round % 2 == 0 ? encode(1, some_upward()) : encode(1, some_downward());
+    std::vector<std::byte> bytes =
+        round % 2 == 0 ? encode(1, some_upward()) : encode(1, some_downward());
     for (int i = 0; i < 4; ++i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     try {
       (void)decode(bytes);

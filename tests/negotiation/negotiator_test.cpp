@@ -70,7 +70,8 @@ TEST(Negotiator, EveryDifferenceIsAnsweredByName) {
             std::string::npos);
   other = base;
   other.device = {DeviceType::cuda, 1};
-  EXPECT_NE(mismatch(base, other).find("device cpu on rank 0, cuda:1 on rank 1"), std::string::npos);
+  EXPECT_NE(mismatch(base, other).find("device cpu on rank 0, cuda:1 on rank 1"),
+            std::string::npos);
   Descriptor broadcast = base;
   broadcast.type = OperationType::broadcast;
   broadcast.root = 0;
@@ -98,10 +99,11 @@ TEST(Negotiator, ReadyTensorsTravelTogetherUpToTheThreshold) {
   const auto submit = [&](Negotiator& negotiator, std::uint64_t ticket, std::int64_t elements) {
     negotiator.on_submit(ticket, {.name = std::to_string(ticket)}, floats(elements));
   };
-  Negotiator negotiator({.place = negotiation::build_tree(even_nodes(1, 1))[0], .fusion_threshold = 40});
-  submit(negotiator, 0, 4);   // 16 bytes
+  Negotiator negotiator(
+      {.place = negotiation::build_tree(even_nodes(1, 1))[0], .fusion_threshold = 40});
+  submit(negotiator, 0, 4);    // 16 bytes
   submit(negotiator, 1, 100);  // too much beside another
-  submit(negotiator, 2, 6);   // 24 bytes: just fits
+  submit(negotiator, 2, 6);    // 24 bytes: just fits
   submit(negotiator, 3, 1);
   const negotiation::Actions first = negotiator.take();
   ASSERT_EQ(first.executes.size(), 2U);  // two batches may be under way
@@ -126,8 +128,9 @@ TEST(Negotiator, AChangedShapeTravelsInFullAndIsRemembered) {
   // A slot (as before) on some ranks and a new shape on others is a disagreement.
   for (int rank = 0; rank < 4; ++rank) simulation.submit(rank, weight, floats(rank == 1 ? 9 : 1));
   simulation.run();
-  EXPECT_NE(simulation.outcomes(2).back().failure->message.find("[1] on ranks 0, 2-3, [9] on rank 1"),
-            std::string::npos)
+  EXPECT_NE(
+      simulation.outcomes(2).back().failure->message.find("[1] on ranks 0, 2-3, [9] on rank 1"),
+      std::string::npos)
       << simulation.outcomes(2).back().failure->message;
 }
 
@@ -167,7 +170,8 @@ TEST(Negotiator, MessagesAgainstTheRulesAreRefused) {
                negotiation::ProtocolError);  // not the parent
   negotiation::Upward unknown_slot;
   unknown_slot.slots.insert(3);
-  EXPECT_THROW(root.on_message(1, negotiation::encode(0, unknown_slot)), negotiation::ProtocolError);
+  EXPECT_THROW(root.on_message(1, negotiation::encode(0, unknown_slot)),
+               negotiation::ProtocolError);
   negotiation::Downward out_of_turn;
   out_of_turn.entries.push_back({5, negotiation::EndEntry{}});
   EXPECT_THROW(leaf.on_message(0, negotiation::encode(0, out_of_turn)), negotiation::ProtocolError);

@@ -17,14 +17,13 @@ Simulation::Simulation(const Options& options)
   const std::vector<negotiation::Place> places =
       negotiation::build_tree(options.node_of, options.arity);
   for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
-    nodes_[rank].negotiator =
-        std::make_unique<negotiation::Negotiator>(negotiation::NegotiatorOptions{
-            .place = places[rank],
-            .session = options.seed,
-            .fusion_threshold = options.fusion_threshold,
-            .cache_capacity = options.cache_capacity,
-            .stall_warning = options.stall_warning,
-            .stall_shutdown = options.stall_shutdown});
+    nodes_[rank].negotiator = std::make_unique<negotiation::Negotiator>(
+        negotiation::NegotiatorOptions{.place = places[rank],
+                                       .session = options.seed,
+                                       .fusion_threshold = options.fusion_threshold,
+                                       .cache_capacity = options.cache_capacity,
+                                       .stall_warning = options.stall_warning,
+                                       .stall_shutdown = options.stall_shutdown});
   }
 }
 
@@ -91,19 +90,15 @@ bool Simulation::receive(int rank) {
 bool Simulation::event() {
   const int rank = below(ranks());
   switch (below(5)) {
-    case 0:
-      return make_wish(rank);
-    case 1:
-      return take(rank);
-    case 2:
-      return receive(rank);
+    case 0: return make_wish(rank);
+    case 1: return take(rank);
+    case 2: return receive(rank);
     case 3:
       if (at(rank).executing == 0) return false;
       --at(rank).executing;
       at(rank).negotiator->on_done();
       return true;
-    default:
-      return network_.deliver_one();
+    default: return network_.deliver_one();
   }
 }
 

@@ -1,5 +1,5 @@
-// Many ranks that negotiate over an in-process network, in one thread, from one seed: a failing seed
-// fails again.
+// Many ranks that negotiate over an in-process network, in one thread, from one seed: a failing
+// seed fails again.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace kolo::test {
 /// What became of one submission.
 struct Outcome {
   negotiation::Key key;
-  int answers = 0;                              // must become 1
-  std::optional<std::uint64_t> batch{};         // the sequence number it was executed under
+  int answers = 0;                       // must become 1
+  std::optional<std::uint64_t> batch{};  // the sequence number it was executed under
   std::optional<negotiation::Failure> failure{};
 };
 
@@ -45,8 +45,8 @@ class Simulation {
 
   explicit Simulation(const Options& options);
 
-  /// Queues a submission of `rank`; it is made at some later event, in the order of these calls, and
-  /// not before an earlier one under the same key was answered.
+  /// Queues a submission of `rank`; it is made at some later event, in the order of these calls,
+  /// and not before an earlier one under the same key was answered.
   void submit(int rank, const negotiation::Key& key, const Descriptor& descriptor);
   /// Queues that `rank` leaves, after what was queued before.
   void leave(int rank, bool clean = false, const std::string& reason = "of the test");
@@ -103,7 +103,8 @@ class Simulation {
 /// A sum of `elements` floats.
 [[nodiscard]] Descriptor floats(std::int64_t elements);
 
-/// Every submission has one answer, and all ranks saw the same log (those that left: its beginning).
+/// Every submission has one answer, and all ranks saw the same log (those that left: its
+/// beginning).
 void expect_consistent(const Simulation& simulation);
 
 }  // namespace kolo::test

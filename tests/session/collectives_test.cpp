@@ -51,9 +51,9 @@ TEST_F(Collectives, NamedOperationsMayComeInAnyOrder) {
     std::vector<Future<void>> futures;
     for (int k = 0; k < tensors; ++k) {
       const int i = me_ % 2 == 0 ? k : tensors - 1 - k;
-      futures.push_back(allreduce_async(
-          values[static_cast<std::size_t>(i)],
-          {.name = "tensor" + std::to_string(i), .op = ReduceOp::sum}));
+      futures.push_back(
+          allreduce_async(values[static_cast<std::size_t>(i)],
+                          {.name = "tensor" + std::to_string(i), .op = ReduceOp::sum}));
     }
     for (Future<void>& future : futures) future.wait();
     for (int i = 0; i < tensors; ++i)
@@ -77,7 +77,8 @@ TEST_F(Collectives, BroadcastsTensorsScalarsAndText) {
     bool flag = me_ == root;
     broadcast(flag, root);
     EXPECT_TRUE(flag);
-    std::string text = me_ == root ? "from " + std::to_string(root) : std::string(static_cast<std::size_t>(me_) * 7, 'x');
+    std::string text = me_ == root ? "from " + std::to_string(root)
+                                   : std::string(static_cast<std::size_t>(me_) * 7, 'x');
     broadcast(text, root);
     EXPECT_EQ(text, "from " + std::to_string(root));
     std::string empty = me_ == root ? "" : "not empty";
@@ -177,9 +178,7 @@ TEST_F(Collectives, ManyThreadsMaySubmitNamedOperations) {
 TEST_F(Collectives, FuturesMayBeDroppedAndAskedInAnyWay) {
   std::vector<float> a(100, 1.0F);
   std::vector<float> b(100, 1.0F);
-  {
-    const Future<void> dropped = allreduce_async(a, {.name = "a", .op = ReduceOp::sum});
-  }
+  { const Future<void> dropped = allreduce_async(a, {.name = "a", .op = ReduceOp::sum}); }
   EXPECT_THAT(a, Each(static_cast<float>(n_)));
   Future<void> future = allreduce_async(b, {.name = "b", .op = ReduceOp::sum});
   while (!future.wait_for(std::chrono::seconds(1))) {

@@ -1,5 +1,5 @@
-// One rank leaves in the way that the first argument names, while the others are in a Kolo call; they
-// print whom they miss, and how long after the departure they learned of it.
+// One rank leaves in the way that the first argument names, while the others are in a Kolo call;
+// they print whom they miss, and how long after the departure they learned of it.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +14,8 @@ namespace {
 
 // Comparable between the processes of one host.
 double milliseconds() {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch())
+  return std::chrono::duration<double, std::milli>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
 

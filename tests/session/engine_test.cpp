@@ -26,8 +26,8 @@ class Ranks {
     topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       topology.rank = topology.local_rank = rank;
-      engines_.push_back(std::make_shared<Engine>(settings, topology, 1,
-                                                  std::make_unique<test::ThreadLinks>(world, rank)));
+      engines_.push_back(std::make_shared<Engine>(
+          settings, topology, 1, std::make_unique<test::ThreadLinks>(world, rank)));
     }
   }
 
@@ -109,8 +109,8 @@ TEST(Engine, AWaitWithADeadlineEndsAndMayBeRepeated) {
     if (engine.topology().rank == 0) {
       const OperationPtr operation = submit_sum(engine, "late", tensor);
       EXPECT_FALSE(engine.wait(*operation, std::chrono::steady_clock::now()));
-      EXPECT_FALSE(engine.wait(*operation,
-                               std::chrono::steady_clock::now() + std::chrono::milliseconds(3)));
+      EXPECT_FALSE(
+          engine.wait(*operation, std::chrono::steady_clock::now() + std::chrono::milliseconds(3)));
       wait(engine, submit_sum(engine, "go", go, true));
       wait(engine, operation);
     } else {

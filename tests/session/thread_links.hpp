@@ -1,5 +1,5 @@
-// Ranks as threads of one process: a stand-in for MPI, so that the engine's own threads can be tested
-// under sanitizers that MPI does not bear.
+// Ranks as threads of one process: a stand-in for MPI, so that the engine's own threads can be
+// tested under sanitizers that MPI does not bear.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,8 @@ class ThreadWorld {
 /// Sums of doubles, and barriers.
 class ThreadLinks : public session::Links, transport::Transport, backend::Backend {
  public:
-  ThreadLinks(std::shared_ptr<ThreadWorld> world, int rank) : world_(std::move(world)), rank_(rank) {}
+  ThreadLinks(std::shared_ptr<ThreadWorld> world, int rank)
+      : world_(std::move(world)), rank_(rank) {}
 
   [[nodiscard]] transport::Transport& transport() override { return *this; }
   [[nodiscard]] backend::Backend& backend() override { return *this; }

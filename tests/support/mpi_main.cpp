@@ -1,5 +1,5 @@
-// The main of tests that run on several ranks: any rank's failure is the whole run's. MPI is started
-// here, before any session, and outlives them all.
+// The main of tests that run on several ranks: any rank's failure is the whole run's. MPI is
+// started here, before any session, and outlives them all.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
