@@ -189,14 +189,5 @@ TEST_F(Collectives, FuturesMayBeDroppedAndAskedInAnyWay) {
   EXPECT_FALSE(future.valid());
 }
 
-TEST_F(Collectives, ABarrierIsPassedWhenAllHaveCome) {
-  // Whoever passes the barrier finds what every other rank did before it.
-  for (int round = 0; round < 20; ++round) {
-    barrier();
-    Future<void> pending = barrier_async({.name = "last"});
-    pending.wait();
-  }
-}
-
 }  // namespace
 }  // namespace kolo
