@@ -5,6 +5,7 @@ set(kolo_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kolo")
 
 install(TARGETS kolo EXPORT koloTargets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+  FILE_SET mpi_headers DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 install(EXPORT koloTargets NAMESPACE kolo:: DESTINATION "${kolo_package_dir}")
 

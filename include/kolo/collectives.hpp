@@ -1,48 +1,119 @@
-// Collective operations: every rank of the session calls them, and all get the result.
+// Collective operations: every rank of a process set calls them, and all get the result.
 //
 // Each is safe to call from any thread. The synchronous form returns when the result is there and
 // throws what went wrong; the asynchronous one returns a Future at once. An operation is matched
 // with the other ranks' by its name, so ranks may submit named operations in different orders; the
-// operations without a name are matched by their order, and one thread at a time may submit those.
+// operations without a name are matched by their order in their process set, and one thread at a
+// time may submit those.
+//
+// Memory given to an asynchronous call must live, untouched, until its future is done. Tensors with
+// no elements, and no dimensions, are fine wherever nothing else is said.
 //
 // Errors of every operation here: NotInitialized; InvalidArgument (a wrong argument: nothing was
-// submitted); DuplicateName (an operation of this name is pending on this rank); Mismatch (the
-// ranks disagree: nothing was changed, the session goes on); PeerLeft, Stalled, ShutDown,
-// BackendError.
+// submitted); DuplicateName (an operation of this name is pending in the set on this rank);
+// Mismatch (the ranks disagree, or an operation has no meaning without the ranks that have joined:
+// nothing was changed, the session goes on); PeerLeft, Stalled, ShutDown, BackendError.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <memory>
+#include <ranges>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "kolo/future.hpp"
+#include "kolo/process_set.hpp"
 #include "kolo/tensor.hpp"
 
 namespace kolo {
 
-/// How elements are combined. An average is the sum divided by the number of ranks; of integers it
-/// is divided in 64 bits and truncated toward zero. Integer sums wrap as their type does.
-enum class ReduceOp : std::uint8_t { average, sum };
+/// How elements are combined, always in the order of the ranks.
+///
+/// - `average`, `sum`: an average is the sum divided by the number of ranks; of integers it is
+///   divided in 64 bits (u64: in double) and truncated toward zero. Integer sums and products wrap
+///   as their type does.
+/// - `min`, `max`, `product`. A NaN in any rank's element gives NaN.
+/// - `adasum`: sums what is orthogonal and averages what is parallel (Maleki et al., 2020,
+///   https://arxiv.org/abs/2006.02924), tensor by tensor; for floating-point types.
+///
+/// Booleans have `min` (and), `max` (or) and `product` (and) only. f16 and bf16 are computed in f32
+/// and rounded once.
+enum class ReduceOp : std::uint8_t { average, sum, min, max, product, adasum };
 
-/// What travels. `none`: the tensor's own type.
-enum class Compression : std::uint8_t { none };
+/// What travels in place of f32 and f64: `none` the tensor's own type, else a two-byte type. Sums
+/// are still computed in f32. Other types travel as they are.
+enum class Compression : std::uint8_t { none, fp16, bf16 };
+
+/// By how many ranks an average divides while some have joined (see `join`): by all of the set, or
+/// by those that take part.
+enum class AverageOver : std::uint8_t { all, present };
 
 struct AllreduceOptions {
   std::string name{};  ///< Matches the operation across ranks; "" matches by order.
   ReduceOp op = ReduceOp::average;
-  double prescale = 1.0;   ///< Each rank's elements are multiplied by this before they are summed.
+  double prescale = 1.0;  ///< Each rank's elements are multiplied by this before they are combined.
   double postscale = 1.0;  ///< The result is multiplied by this.
+  Compression compression = Compression::none;
+  AverageOver average_over = AverageOver::all;
+  ProcessSet process_set{};  ///< Who takes part.
+};
+
+struct GroupedAllreduceOptions {
+  std::string name{};  ///< Of the group; "" matches by order.
+  ReduceOp op = ReduceOp::average;
+  double prescale = 1.0;  ///< Each rank's elements are multiplied by this before they are combined.
+  double postscale = 1.0;  ///< The result is multiplied by this.
+  Compression compression = Compression::none;
+  AverageOver average_over = AverageOver::all;
+  bool fuse_exactly = false;  ///< The group travels as one batch with nothing else in it.
+  ProcessSet process_set{};   ///< Who takes part.
+};
+
+struct ReducescatterOptions {
+  std::string name{};               ///< Matches the operation across ranks; "" matches by order.
+  ReduceOp op = ReduceOp::average;  ///< Anything but adasum.
+  double prescale = 1.0;  ///< Each rank's elements are multiplied by this before they are combined.
+  double postscale = 1.0;  ///< The result is multiplied by this.
+  Compression compression = Compression::none;
+  ProcessSet process_set{};  ///< Who takes part.
+};
+
+struct AllgatherOptions {
+  std::string name{};        ///< Matches the operation across ranks; "" matches by order.
+  ProcessSet process_set{};  ///< Who takes part.
 };
 
 struct BroadcastOptions {
-  std::string name{};  ///< Matches the operation across ranks; "" matches by order.
+  std::string name{};        ///< Matches the operation across ranks; "" matches by order.
+  ProcessSet process_set{};  ///< Who takes part.
+};
+
+struct AlltoallOptions {
+  std::string name{};        ///< Matches the operation across ranks; "" matches by order.
+  ProcessSet process_set{};  ///< Who takes part.
 };
 
 struct BarrierOptions {
-  std::string name{};  ///< Matches the operation across ranks; "" matches by order.
+  std::string name{};        ///< Matches the operation across ranks; "" matches by order.
+  ProcessSet process_set{};  ///< Who takes part.
 };
+
+/// What the ranks of a set sent here: `counts[i]` elements from its i-th member, in this order.
+/// Booleans are stored as bytes.
+template <typename T>
+struct Gathered {
+  std::vector<std::conditional_t<std::same_as<T, bool>, std::uint8_t, T>> values;
+  std::vector<std::int64_t> counts;
+};
+
+/// Gives the memory for a result whose size only the ranks together know: called once, by any
+/// thread, with the number of rows from each member of the set. Must not call Kolo.
+using Allocator = std::function<void*(std::span<const std::int64_t> rows)>;
 
 /// A type that may be given away to an operation and handed back by its future: an rvalue that owns
 /// its elements, such as a `std::vector<float>`.
@@ -50,45 +121,301 @@ template <typename R>
 concept OwningRange = !std::is_lvalue_reference_v<R> && !std::ranges::borrowed_range<R> &&
                       TensorRange<std::remove_reference_t<R>&>;
 
-/// Combines the ranks' tensors element by element; every rank gets the result, bit for bit the
-/// same, in place. Shape, dtype and options must be alike on all ranks. f16 and bf16 are summed in
-/// f32 and rounded once. Booleans have no sum: InvalidArgument.
-void allreduce(TensorView tensor, const AllreduceOptions& options = {});
+/// Numbers of rows: a range of integers of any type.
+template <typename R>
+concept CountRange = std::ranges::input_range<R> && std::integral<std::ranges::range_value_t<R>>;
 
-/// As `allreduce`. The tensor's memory must live, untouched, until the future is done.
+namespace detail {
+
+template <typename R>
+using element_of = std::remove_cv_t<std::ranges::range_value_t<R>>;
+
+/// How a vector stores elements of the type.
+template <typename T>
+using stored_as = std::conditional_t<std::same_as<T, bool>, std::uint8_t, T>;
+
+}  // namespace detail
+
+// ---- allreduce ----
+
+/// Combines the ranks' tensors element by element; every rank gets the result, bit for bit the
+/// same, in place. Shape, dtype and options must be alike on all ranks.
+void allreduce(TensorView tensor, const AllreduceOptions& options = {});
 Future<void> allreduce_async(TensorView tensor, const AllreduceOptions& options = {});
+
+/// The same out of place. Both must have the same dtype, device and number of elements, and must
+/// not overlap.
+void allreduce(ConstTensorView input, TensorView output, const AllreduceOptions& options = {});
+Future<void> allreduce_async(ConstTensorView input, TensorView output,
+                             const AllreduceOptions& options = {});
 
 /// As `allreduce_async`, on memory given away: the future hands it back.
 template <OwningRange R>
 Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions& options = {});
 
-/// Every rank's tensor becomes a copy of `root`'s. `root` is a rank. Shape and dtype must be alike.
+/// Several tensors as one operation: all of them are reduced, in one batch, or none. They may
+/// differ in dtype; adasum is done tensor by tensor.
+void grouped_allreduce(std::span<const TensorView> tensors,
+                       const GroupedAllreduceOptions& options = {});
+void grouped_allreduce(std::initializer_list<TensorView> tensors,
+                       const GroupedAllreduceOptions& options = {});
+Future<void> grouped_allreduce_async(std::span<const TensorView> tensors,
+                                     const GroupedAllreduceOptions& options = {});
+Future<void> grouped_allreduce_async(std::initializer_list<TensorView> tensors,
+                                     const GroupedAllreduceOptions& options = {});
+
+// ---- reducescatter ----
+
+/// How many rows the member of rank `index` in a set of `size` gets of `rows`: where they cannot be
+/// shared evenly, the first members get one more.
+[[nodiscard]] constexpr std::int64_t reducescatter_rows(std::int64_t rows, int index, int size) {
+  return rows / size + (index < rows % size ? 1 : 0);
+}
+
+/// Combines the ranks' tensors, of which each rank gets some rows (see `reducescatter_rows`). Rows
+/// are slices of the first dimension, in a range the elements; a scalar is refused. Shape, dtype
+/// and options must be alike on all ranks. `output` holds this rank's rows. Not while a member of
+/// the set has joined.
+void reducescatter(ConstTensorView input, TensorView output,
+                   const ReducescatterOptions& options = {});
+Future<void> reducescatter_async(ConstTensorView input, TensorView output,
+                                 const ReducescatterOptions& options = {});
+
+/// The same of a range, into a new vector. Booleans come as bytes.
+template <ConstTensorRange R>
+[[nodiscard]] std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
+    R&& range, const ReducescatterOptions& options = {});
+template <ConstTensorRange R>
+Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_async(
+    R&& range, const ReducescatterOptions& options = {});
+
+/// Several as one operation, all or none. `outputs[i]` holds this rank's rows of `inputs[i]`.
+void grouped_reducescatter(std::span<const ConstTensorView> inputs,
+                           std::span<const TensorView> outputs,
+                           const ReducescatterOptions& options = {});
+Future<void> grouped_reducescatter_async(std::span<const ConstTensorView> inputs,
+                                         std::span<const TensorView> outputs,
+                                         const ReducescatterOptions& options = {});
+
+// ---- allgather ----
+
+/// Every rank gets the tensors of all, one after the other in the order of the ranks. The first
+/// dimension may differ between ranks, the others and the dtype may not; a scalar counts as one
+/// row. `allocate` is told the rows of each and returns memory for all of them. A rank that has
+/// joined has no rows. Returns the rows of each.
+std::vector<std::int64_t> allgather(ConstTensorView tensor, Allocator allocate,
+                                    const AllgatherOptions& options = {});
+Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, Allocator allocate,
+                                                  const AllgatherOptions& options = {});
+
+/// The same of a range; its length may differ between ranks.
+template <ConstTensorRange R>
+[[nodiscard]] Gathered<detail::element_of<R>> allgather(R&& range,
+                                                        const AllgatherOptions& options = {});
+template <ConstTensorRange R>
+Future<Gathered<detail::element_of<R>>> allgather_async(R&& range,
+                                                        const AllgatherOptions& options = {});
+
+/// Texts, of any length. A rank that has joined gives "".
+[[nodiscard]] std::vector<std::string> allgather(const std::string& text,
+                                                 const AllgatherOptions& options = {});
+
+/// Several as one operation, all or none: `allocators[i]` gives memory for the rows of
+/// `tensors[i]`. Returns the rows of each rank, tensor by tensor.
+std::vector<std::vector<std::int64_t>> grouped_allgather(std::span<const ConstTensorView> tensors,
+                                                         std::span<const Allocator> allocators,
+                                                         const AllgatherOptions& options = {});
+Future<std::vector<std::vector<std::int64_t>>> grouped_allgather_async(
+    std::span<const ConstTensorView> tensors, std::span<const Allocator> allocators,
+    const AllgatherOptions& options = {});
+
+/// The same of vectors of one type.
+template <Element T>
+[[nodiscard]] std::vector<Gathered<T>> grouped_allgather(std::span<const std::vector<T>> ranges,
+                                                         const AllgatherOptions& options = {});
+
+// ---- broadcast ----
+
+/// Every rank's tensor becomes a copy of `root`'s. `root` is a rank of the world and a member of
+/// the set, and has not joined. Shape and dtype must be alike.
 void broadcast(TensorView tensor, int root, const BroadcastOptions& options = {});
+Future<void> broadcast_async(TensorView tensor, int root, const BroadcastOptions& options = {});
+
+/// The same out of place: `input` counts on the root only, where it is copied to `output` too.
+void broadcast(ConstTensorView input, TensorView output, int root,
+               const BroadcastOptions& options = {});
+Future<void> broadcast_async(ConstTensorView input, TensorView output, int root,
+                             const BroadcastOptions& options = {});
 
 /// The same for text of any length: the other ranks' strings are resized.
 void broadcast(std::string& text, int root, const BroadcastOptions& options = {});
-
-/// As `broadcast`. The memory must live, untouched, until the future is done.
-Future<void> broadcast_async(TensorView tensor, int root, const BroadcastOptions& options = {});
 Future<void> broadcast_async(std::string& text, int root, const BroadcastOptions& options = {});
 
-/// Returns when every rank has called it.
+// ---- alltoall ----
+
+/// Sends `counts[i]` rows to the i-th member of the set, one after the other; every rank gets what
+/// was sent to it, in the order of the senders. Counts may be zero and add up to the rows of the
+/// tensor. `allocate` is told the rows from each. Returns the rows from each. A scalar is refused.
+/// Not while a member of the set has joined.
+std::vector<std::int64_t> alltoall(ConstTensorView tensor, std::span<const std::int64_t> counts,
+                                   Allocator allocate, const AlltoallOptions& options = {});
+Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
+                                                 std::span<const std::int64_t> counts,
+                                                 Allocator allocate,
+                                                 const AlltoallOptions& options = {});
+
+/// The same of a range, whose elements are the rows.
+template <ConstTensorRange R, CountRange Counts>
+[[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
+                                                       const AlltoallOptions& options = {});
+template <ConstTensorRange R, CountRange Counts>
+Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& counts,
+                                                       const AlltoallOptions& options = {});
+
+/// The same with equal counts; the length must be a multiple of the number of members.
+template <ConstTensorRange R>
+[[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range,
+                                                       const AlltoallOptions& options = {});
+template <ConstTensorRange R>
+Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range,
+                                                       const AlltoallOptions& options = {});
+
+// ---- barrier and join ----
+
+/// Returns when every member of the set has called it.
 void barrier(const BarrierOptions& options = {});
+void barrier(const ProcessSet& set);
 Future<void> barrier_async(const BarrierOptions& options = {});
+
+/// This rank has no more data: until all ranks have joined, it counts as present in whatever the
+/// others submit, and takes no part in it. Reductions combine the tensors of the others, an
+/// allgather gets no rows of it; an operation that has no meaning without it (a broadcast from it,
+/// alltoall, reducescatter) fails with Mismatch on those that submitted it. What this rank
+/// submitted before is still done. Of the world, and of all sets. Returns the rank that was the
+/// last to join, the same on all.
+///
+/// Until then this rank may submit nothing: InvalidArgument. Afterwards operations without a name
+/// are counted from the start again.
+int join();
+Future<int> join_async();
+
+// ---- what the templates stand on ----
 
 namespace detail {
 
 /// `step` is part of what must match: an optimizer gives the number of its step.
-std::shared_ptr<Operation> submit_allreduce(TensorView tensor, const AllreduceOptions& options,
-                                            std::int64_t step = 0);
+std::shared_ptr<Operation> submit_allreduce(ConstTensorView input, TensorView output,
+                                            const AllreduceOptions& options, std::int64_t step = 0);
+std::shared_ptr<Operation> submit_grouped_allreduce(std::span<const TensorView> tensors,
+                                                    const GroupedAllreduceOptions& options,
+                                                    std::int64_t step = 0);
+std::shared_ptr<Operation> submit_broadcast(ConstTensorView input, TensorView output, int root,
+                                            const BroadcastOptions& options);
+std::shared_ptr<Operation> submit_reducescatter(ConstTensorView input, TensorView output,
+                                                const ReducescatterOptions& options);
+std::shared_ptr<Operation> submit_allgather(ConstTensorView tensor, Allocator allocate,
+                                            const AllgatherOptions& options);
+/// Without counts: equal ones.
+std::shared_ptr<Operation> submit_alltoall(ConstTensorView tensor,
+                                           const std::vector<std::int64_t>* counts,
+                                           Allocator allocate, const AlltoallOptions& options);
+
+/// Rows of a one-dimensional tensor that this rank gets. Throws as the operation would.
+std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set);
+
+/// Makes room in `gathered` once the counts are known. `gathered` outlives the operation.
+template <typename T>
+Allocator gather_into(Gathered<T>& gathered) {
+  return [&gathered](std::span<const std::int64_t> counts) -> void* {
+    std::int64_t total = 0;
+    for (const std::int64_t count : counts) total += count;
+    gathered.counts.assign(counts.begin(), counts.end());
+    gathered.values.resize(static_cast<std::size_t>(total));
+    return gathered.values.data();
+  };
+}
 
 }  // namespace detail
 
 template <OwningRange R>
 Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions& options) {
   auto value = std::make_unique<std::remove_cvref_t<R>>(std::forward<R>(owned));
-  auto operation = detail::submit_allreduce(TensorView(*value), options);
+  const TensorView view(*value);
+  auto operation = detail::submit_allreduce(view, view, options);
   return {std::move(operation), std::move(value)};
+}
+
+template <ConstTensorRange R>
+Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_async(
+    R&& range, const ReducescatterOptions& options) {
+  using T = detail::element_of<R>;
+  const ConstTensorView input(range);
+  const std::int64_t rows = detail::own_reducescatter_rows(input.elements(), options.process_set);
+  auto value = std::make_unique<std::vector<detail::stored_as<T>>>(static_cast<std::size_t>(rows));
+  const TensorView output(static_cast<void*>(value->data()), Shape(rows), input.dtype());
+  auto operation = detail::submit_reducescatter(input, output, options);
+  return {std::move(operation), std::move(value)};
+}
+
+template <ConstTensorRange R>
+std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
+    R&& range, const ReducescatterOptions& options) {
+  return reducescatter_async(std::forward<R>(range), options).get();
+}
+
+template <ConstTensorRange R>
+Future<Gathered<detail::element_of<R>>> allgather_async(R&& range,
+                                                        const AllgatherOptions& options) {
+  auto value = std::make_unique<Gathered<detail::element_of<R>>>();
+  auto operation =
+      detail::submit_allgather(ConstTensorView(range), detail::gather_into(*value), options);
+  return {std::move(operation), std::move(value)};
+}
+
+template <ConstTensorRange R>
+Gathered<detail::element_of<R>> allgather(R&& range, const AllgatherOptions& options) {
+  return allgather_async(std::forward<R>(range), options).get();
+}
+
+template <Element T>
+std::vector<Gathered<T>> grouped_allgather(std::span<const std::vector<T>> ranges,
+                                           const AllgatherOptions& options) {
+  std::vector<Gathered<T>> gathered(ranges.size());
+  std::vector<ConstTensorView> tensors(ranges.begin(), ranges.end());
+  std::vector<Allocator> allocators;
+  for (Gathered<T>& one : gathered) allocators.push_back(detail::gather_into(one));
+  static_cast<void>(grouped_allgather(tensors, allocators, options));
+  return gathered;
+}
+
+template <ConstTensorRange R, CountRange Counts>
+Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& counts,
+                                                       const AlltoallOptions& options) {
+  std::vector<std::int64_t> rows;
+  for (const auto count : counts) rows.push_back(static_cast<std::int64_t>(count));
+  auto value = std::make_unique<Gathered<detail::element_of<R>>>();
+  auto operation =
+      detail::submit_alltoall(ConstTensorView(range), &rows, detail::gather_into(*value), options);
+  return {std::move(operation), std::move(value)};
+}
+
+template <ConstTensorRange R, CountRange Counts>
+Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
+                                         const AlltoallOptions& options) {
+  return alltoall_async(std::forward<R>(range), counts, options).get();
+}
+
+template <ConstTensorRange R>
+Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const AlltoallOptions& options) {
+  auto value = std::make_unique<Gathered<detail::element_of<R>>>();
+  auto operation = detail::submit_alltoall(ConstTensorView(range), nullptr,
+                                           detail::gather_into(*value), options);
+  return {std::move(operation), std::move(value)};
+}
+
+template <ConstTensorRange R>
+Gathered<detail::element_of<R>> alltoall(R&& range, const AlltoallOptions& options) {
+  return alltoall_async(std::forward<R>(range), options).get();
 }
 
 }  // namespace kolo

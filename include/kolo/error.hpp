@@ -37,28 +37,29 @@ class DuplicateName : public InvalidArgument {
   using InvalidArgument::InvalidArgument;
 };
 
-/// The ranks submitted the same name with different shapes, dtypes, operations, roots or scales.
-/// Every rank gets it, no tensor was changed, and the session goes on.
+/// The ranks submitted the same name with different shapes, dtypes, operations, roots, scales or
+/// other options, or they agree on what has no meaning without the ranks that have joined. Every
+/// rank that submitted it gets it, no tensor was changed, and the session goes on.
 class Mismatch : public Error {
  public:
   using Error::Error;
 };
 
 /// A rank left the session while others still count on it. `ranks()` names it. No further
-/// collective can succeed; what remains is to end the session.
+/// collective of the world or of a process set that holds it can succeed.
 class PeerLeft : public Error {
  public:
   using Error::Error;
 };
 
 /// Some ranks did not submit an operation within the time set by `stall_shutdown`. `ranks()` are
-/// those that are missing. No further collective can succeed.
+/// those that are missing. No further collective of that process set can succeed.
 class Stalled : public Error {
  public:
   using Error::Error;
 };
 
-/// The operation was pending when this rank's session was shut down.
+/// The operation was pending when this rank's session was shut down or its process set removed.
 class ShutDown : public Error {
  public:
   using Error::Error;

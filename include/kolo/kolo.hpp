@@ -5,6 +5,7 @@
 #include "kolo/error.hpp"
 #include "kolo/future.hpp"
 #include "kolo/optimizer.hpp"
+#include "kolo/process_set.hpp"
 #include "kolo/session.hpp"
 #include "kolo/tensor.hpp"
 #include "kolo/training.hpp"

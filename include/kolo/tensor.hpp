@@ -118,6 +118,13 @@ concept TensorRange =
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>> &&
     Element<std::ranges::range_value_t<R>>;
 
+/// The same for reading: the elements may be const.
+template <typename R>
+concept ConstTensorRange =
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
+    std::ranges::borrowed_range<R> && !std::same_as<std::remove_cvref_t<R>, std::string> &&
+    Element<std::ranges::range_value_t<R>>;
+
 /// Memory to be read and written by a collective: row-major, without gaps. Does not own it: it must
 /// stay alive and untouched until the operation is done. Cheap to copy but for its shape.
 class TensorView {
@@ -153,6 +160,53 @@ class TensorView {
 
  private:
   void* data_;
+  Shape shape_;
+  DType dtype_;
+  Device device_;
+};
+
+/// Memory to be read by a collective. As TensorView otherwise, and made from one implicitly.
+class ConstTensorView {
+ public:
+  /// `data` holds `shape.elements()` elements.
+  template <Element T>
+  ConstTensorView(const T* data, Shape shape, Device device = {})
+      : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
+
+  /// The same with a dtype known at run time.
+  ConstTensorView(const void* data, Shape shape, DType dtype, Device device = {})
+      : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
+
+  ConstTensorView(const TensorView& tensor)  // NOLINT(google-explicit-constructor)
+      : data_(tensor.data()),
+        shape_(tensor.shape()),
+        dtype_(tensor.dtype()),
+        device_(tensor.device()) {}
+
+  /// One-dimensional, from a vector, array, span, ...
+  template <typename R>
+    requires(ConstTensorRange<R> && !std::same_as<std::remove_cvref_t<R>, TensorView> &&
+             !std::same_as<std::remove_cvref_t<R>, ConstTensorView>)
+  ConstTensorView(R&& range)  // NOLINT(google-explicit-constructor)
+      : data_(std::ranges::data(range)),
+        shape_(std::ranges::size(range)),
+        dtype_(dtype_of<std::ranges::range_value_t<R>>) {}
+
+  /// A scalar: no dimensions, one element. Not of a temporary.
+  template <Element T>
+  ConstTensorView(const T& value)  // NOLINT(google-explicit-constructor)
+      : data_(&value), dtype_(dtype_of<T>) {}
+  template <Element T>
+  ConstTensorView(const T&& value) = delete;
+
+  [[nodiscard]] const void* data() const noexcept { return data_; }
+  [[nodiscard]] const Shape& shape() const noexcept { return shape_; }
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] Device device() const noexcept { return device_; }
+  [[nodiscard]] std::int64_t elements() const noexcept { return shape_.elements(); }
+
+ private:
+  const void* data_;
   Shape shape_;
   DType dtype_;
   Device device_;

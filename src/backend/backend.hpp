@@ -7,20 +7,37 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "kolo/collectives.hpp"
 
 namespace kolo::backend {
 
-/// One tensor of a batch on this rank. `text` is set for text broadcasts, `data` for all else.
+/// One tensor of a batch on this rank. Rows are slices of the first dimension; what has no rows of
+/// its own is one row per element. Elements are `rows * row_elements`.
 struct Member {
-  void* data = nullptr;
-  std::int64_t elements = 0;
-  std::string* text = nullptr;
+  const void* input = nullptr;  // read by all but text broadcasts and barriers
+  void* output = nullptr;       // of allreduce, reducescatter and broadcast; may be the input
+  std::string* text = nullptr;  // of text broadcasts
+  DType dtype = DType::u8;
+  std::int64_t rows = 0;  // of the input
+  std::int64_t row_elements = 1;
+  std::vector<std::int64_t> counts{};  // alltoall: rows for each rank of the batch's `ranks`
+  Allocator allocate{};  // allgather, alltoall: is told the rows from each rank of the batch's
+                         // `set`, 0 for those that take no part, and gives the memory for them
+
+  [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
 };
 
-/// `kind` says what all members have in common; its shape is of no meaning here.
+/// `kind` says what all members have in common; its tensors are of no meaning here. Members are in
+/// the same order on all ranks, and alike but for `rows` of allgathers, `counts`, and addresses.
+/// They may differ in dtype. Member and what it points to live until the execution is done.
 struct Batch {
   Descriptor kind;
-  std::vector<Member> members;
+  std::vector<const Member*> members;
+  std::vector<int> set;    // the process set: ranks of the world, ascending
+  std::vector<int> ranks;  // those that take part: `set` but for ranks that have joined. This rank
+                           // is one of them, and so is a broadcast's root
+  std::int64_t divisor = 1;    // of averages
+  std::uint64_t sequence = 0;  // the number of the batch: the same on all its ranks, ascending
 };
 
 /// What one step achieved: nothing, since others are awaited; something; or all there was to do.
@@ -37,7 +54,8 @@ class Execution {
   [[nodiscard]] virtual Progress step() = 0;
 };
 
-/// Every rank starts the same batches in the same order. One thread at a time.
+/// Two ranks start the batches that both take part in in the same order, so that batches of
+/// different sets may run side by side. One thread at a time.
 class Backend {
  public:
   virtual ~Backend() = default;

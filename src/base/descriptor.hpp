@@ -2,25 +2,53 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <vector>
 
+#include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/tensor.hpp"
 
 namespace kolo {
 
-enum class OperationType : std::uint8_t { allreduce, broadcast, broadcast_text, barrier };
+enum class OperationType : std::uint8_t {
+  allreduce,
+  reducescatter,
+  allgather,
+  alltoall,
+  broadcast,
+  broadcast_text,
+  barrier,
+  join,
+  add_process_set,
+  remove_process_set,
+};
+
+/// In place of the first length of a shape where ranks may differ in it: allgather and alltoall.
+inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::min();
+
+struct TensorSpec {
+  DType dtype = DType::u8;
+  Shape shape{};
+
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
 
 /// Fields that mean nothing to an operation keep their defaults, so that `==` is what must match.
 struct Descriptor {
   OperationType type = OperationType::barrier;
-  DType dtype = DType::u8;
-  Shape shape{};
+  std::vector<TensorSpec> tensors{};  // more than one: a group
   ReduceOp op = ReduceOp::sum;
-  int root = -1;
   double prescale = 1.0;
   double postscale = 1.0;
+  Compression compression = Compression::none;
+  AverageOver average_over = AverageOver::all;
+  bool alone = false;  // travels in a batch of its own
+  int root = -1;       // of the world
   Device device{};
-  std::int64_t step = 0;  // of the optimizer that submitted it
+  std::int64_t step = 0;     // of the optimizer that submitted it
+  RankSet ranks{};           // of the process set to be made
+  std::int64_t removed = 0;  // the process set to be removed
 
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };

@@ -8,10 +8,12 @@
 
 namespace kolo {
 
-[[nodiscard]] std::string to_string(const Shape& shape);  // "[64, 3]"
+[[nodiscard]] std::string to_string(const Shape& shape);  // "[64, 3]", "[*, 3]"
 [[nodiscard]] std::string_view to_string(DType dtype);    // "f32"
 [[nodiscard]] std::string_view to_string(OperationType type);
 [[nodiscard]] std::string_view to_string(ReduceOp op);
+[[nodiscard]] std::string_view to_string(Compression compression);
+[[nodiscard]] std::string_view to_string(AverageOver over);
 [[nodiscard]] std::string to_string(Device device);  // "cpu", "cuda:1"
 
 /// The descriptor in full: "allreduce average f32 [64, 3]". Defaults are left out.

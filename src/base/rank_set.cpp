@@ -14,6 +14,20 @@ RankSet RankSet::range(int first, int last) {
   return ranks;
 }
 
+RankSet RankSet::of(const std::vector<int>& ranks) {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  RankSet set;
+  for (const int rank : sorted) {
+    if (set.ranges_.empty() || rank > set.ranges_.back().last + 1) {
+      set.ranges_.push_back({rank, rank});
+    } else {
+      set.ranges_.back().last = rank;
+    }
+  }
+  return set;
+}
+
 void RankSet::insert(const RankSet& other) {
   std::vector<Range> sorted;
   sorted.reserve(ranges_.size() + other.ranges_.size());
@@ -52,6 +66,28 @@ RankSet RankSet::complement(int size) const {
   }
   if (next < size) others.ranges_.push_back({next, size - 1});
   return others;
+}
+
+RankSet RankSet::common(const RankSet& others) const {
+  RankSet both;
+  auto a = ranges_.begin();
+  auto b = others.ranges_.begin();
+  while (a != ranges_.end() && b != others.ranges_.end()) {
+    const int first = std::max(a->first, b->first);
+    const int last = std::min(a->last, b->last);
+    if (first <= last) both.ranges_.push_back({first, last});
+    if (a->last < b->last) {
+      ++a;
+    } else {
+      ++b;
+    }
+  }
+  return both;
+}
+
+RankSet RankSet::without(const RankSet& others) const {
+  if (ranges_.empty()) return {};
+  return common(others.complement(ranges_.back().last + 1));
 }
 
 std::vector<int> RankSet::to_vector() const {

@@ -18,6 +18,8 @@ class RankSet {
   /// The ranks `first` to `last`, both included.
   static RankSet range(int first, int last);
   static RankSet of(int rank) { return range(rank, rank); }
+  /// In any order; a rank may be there twice.
+  static RankSet of(const std::vector<int>& ranks);
 
   void insert(const RankSet& other);
   [[nodiscard]] bool contains(int rank) const;
@@ -25,6 +27,8 @@ class RankSet {
   [[nodiscard]] bool empty() const { return ranges_.empty(); }
   /// The ranks of 0 .. size-1 that are not in this set.
   [[nodiscard]] RankSet complement(int size) const;
+  [[nodiscard]] RankSet without(const RankSet& others) const;
+  [[nodiscard]] RankSet common(const RankSet& others) const;
   [[nodiscard]] std::vector<int> to_vector() const;
   /// Ascending, disjoint, not adjacent.
   [[nodiscard]] const std::vector<Range>& ranges() const { return ranges_; }

@@ -1,27 +1,35 @@
-// Copies the tensors of a batch into one buffer and back, scaling and converting on the way.
+// Copies the tensors of a batch into one buffer and back, converting on the way.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "kolo/collectives.hpp"
 #include "kolo/tensor.hpp"
 
 namespace kolo::fusion {
 
-/// The type in which a reduction of `dtype` travels and is summed: f32 for the half types.
-[[nodiscard]] DType wire_type(DType dtype);
+/// Elements that follow each other in one tensor; where they come from and where the results go.
+struct Part {
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::int64_t elements = 0;
+};
 
-/// Writes `elements` of `dtype` at `tensor`, each times `scale`, to `buffer` as `wire_type(dtype)`.
-/// Integers are scaled in double and truncated toward zero, to the nearest value their type has; a
-/// scale of 1 changes no bit.
-void pack(const void* tensor, std::int64_t elements, DType dtype, double scale, std::byte* buffer);
+/// The type in which elements of `dtype` travel: their own, unless f32 and f64 are compressed.
+[[nodiscard]] DType wire_type(DType dtype, Compression compression);
 
-/// The way back: element = buffer / divisor * scale. Without a scale f32 and f64 are the quotient
-/// itself; with one they are multiplied by scale / divisor, rounded to their type. The half types
-/// are computed in f32 and then rounded. Integers are divided in 64 bits and truncated, then scaled
-/// in double and truncated as by `pack`.
-void unpack(const std::byte* buffer, std::int64_t elements, DType dtype, std::int64_t divisor,
-            double scale, void* tensor);
+/// Copies elements from one place to another. The types are alike, or the one is f32 or f64 and the
+/// other f16 or bf16: then each is rounded to nearest. Memory may lie at any address, and the
+/// places must not overlap unless they are the same and so are the types.
+void convert(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
+             DType to_type);
+
+/// Writes the inputs of the parts to `buffer`, one after the other, as `wire`.
+void pack(std::span<const Part> parts, DType dtype, DType wire, std::byte* buffer);
+
+/// The way back, into the outputs.
+void unpack(const std::byte* buffer, DType wire, DType dtype, std::span<const Part> parts);
 
 }  // namespace kolo::fusion

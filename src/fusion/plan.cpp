@@ -5,16 +5,33 @@
 namespace kolo::fusion {
 namespace {
 
+/// Where ranks may differ in the first length nothing is packed, and nothing counts.
 std::int64_t bytes_of(const Descriptor& descriptor) {
-  return descriptor.shape.elements() * static_cast<std::int64_t>(size_of(descriptor.dtype));
+  std::int64_t bytes = 0;
+  for (const TensorSpec& tensor : descriptor.tensors) {
+    const bool known = tensor.shape.dimensions() == 0 || tensor.shape[0] != any_length;
+    if (known) bytes += tensor.shape.elements() * static_cast<std::int64_t>(size_of(tensor.dtype));
+  }
+  return bytes;
+}
+
+bool travels_with_others(const Descriptor& descriptor) {
+  switch (descriptor.type) {
+    case OperationType::allreduce:
+    case OperationType::reducescatter:
+    case OperationType::allgather:
+    case OperationType::broadcast: return !descriptor.alone && !descriptor.tensors.empty();
+    default: return false;
+  }
 }
 
 }  // namespace
 
 bool fusible(const Descriptor& a, const Descriptor& b) {
-  const bool has_tensor = a.type == OperationType::allreduce || a.type == OperationType::broadcast;
-  return has_tensor && a.type == b.type && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         a.prescale == b.prescale && a.postscale == b.postscale && a.device == b.device;
+  return travels_with_others(a) && travels_with_others(b) && a.type == b.type &&
+         a.tensors.front().dtype == b.tensors.front().dtype && a.op == b.op && a.root == b.root &&
+         a.prescale == b.prescale && a.postscale == b.postscale && a.compression == b.compression &&
+         a.average_over == b.average_over && a.device == b.device;
 }
 
 std::vector<std::size_t> plan_batch(std::span<const Descriptor* const> ready,

@@ -10,8 +10,9 @@
 
 namespace kolo::fusion {
 
-/// True if the two can be packed into one batch: the same type, dtype, reduction, root, scales and
-/// device. Text broadcasts and barriers travel alone.
+/// True if the two can travel as one batch: the same type, dtype (of a group's first tensor),
+/// reduction, root, scales, compression, divisor and device. Alltoalls, text broadcasts, barriers
+/// and what asks for it travel alone.
 [[nodiscard]] bool fusible(const Descriptor& a, const Descriptor& b);
 
 /// The next batch out of `ready`, as ascending indices: the first operation and every later one

@@ -8,6 +8,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/rank_set.hpp"
+#include "negotiation/key.hpp"
 
 namespace kolo::negotiation {
 
@@ -21,9 +22,12 @@ struct Send {
 };
 
 /// Execute these operations as one batch, after all earlier batches have been started. `kind` is
-/// the first's descriptor; the others differ from it in shape only.
+/// the first's descriptor; the others differ from it in their tensors only.
 struct Execute {
   std::uint64_t sequence;
+  SetId set;
+  RankSet members;  // of the set
+  RankSet absent;   // those of them that take no part; this rank is none
   Descriptor kind;
   std::vector<Ticket> tickets;
 };
@@ -44,14 +48,22 @@ struct Fail {
   Failure failure;
 };
 
+/// The operation of this ticket is answered by a number: the last rank to join, or a process set.
+struct Answer {
+  Ticket ticket;
+  OperationType type;
+  std::int64_t value;
+};
+
 struct Actions {
   std::vector<Send> sends;
   std::vector<Execute> executes;
   std::vector<Fail> fails;
+  std::vector<Answer> answers;
   std::vector<std::string> reports;  // warnings for the log
 
   [[nodiscard]] bool empty() const {
-    return sends.empty() && executes.empty() && fails.empty() && reports.empty();
+    return sends.empty() && executes.empty() && fails.empty() && answers.empty() && reports.empty();
   }
 };
 

@@ -25,16 +25,25 @@ Offset<Vector<const wire::RankRange*>> write(FlatBufferBuilder& out, const RankS
 
 Offset<wire::Key> write(FlatBufferBuilder& out, const Key& key) {
   const auto name = key.named() ? out.CreateString(key.name) : 0;
-  return wire::CreateKey(out, name, key.number);
+  return wire::CreateKey(out, name, key.number, key.set);
 }
 
 Offset<wire::Descriptor> write(FlatBufferBuilder& out, const Descriptor& descriptor) {
-  const auto shape = out.CreateVector(descriptor.shape.lengths());
+  std::vector<Offset<wire::TensorSpec>> specs;
+  specs.reserve(descriptor.tensors.size());
+  for (const TensorSpec& tensor : descriptor.tensors) {
+    const auto shape = out.CreateVector(tensor.shape.lengths());
+    specs.push_back(wire::CreateTensorSpec(out, static_cast<std::uint8_t>(tensor.dtype), shape));
+  }
+  const auto tensors = out.CreateVector(specs);
+  const auto ranks = descriptor.ranks.empty() ? 0 : write(out, descriptor.ranks);
   return wire::CreateDescriptor(
-      out, static_cast<std::uint8_t>(descriptor.type), static_cast<std::uint8_t>(descriptor.dtype),
-      shape, static_cast<std::uint8_t>(descriptor.op), descriptor.root, descriptor.prescale,
-      descriptor.postscale, static_cast<std::uint8_t>(descriptor.device.type),
-      descriptor.device.index, descriptor.step);
+      out, static_cast<std::uint8_t>(descriptor.type), tensors,
+      static_cast<std::uint8_t>(descriptor.op), descriptor.root, descriptor.prescale,
+      descriptor.postscale, static_cast<std::uint8_t>(descriptor.compression),
+      static_cast<std::uint8_t>(descriptor.average_over), descriptor.alone,
+      static_cast<std::uint8_t>(descriptor.device.type), descriptor.device.index, descriptor.step,
+      ranks, descriptor.removed);
 }
 
 Offset<wire::Variant> write(FlatBufferBuilder& out, const Variant& variant) {
@@ -83,13 +92,28 @@ struct BodyWriter {
   FlatBufferBuilder& out;
 
   std::pair<wire::Body, Offset<void>> operator()(const BatchEntry& batch) const {
+    const auto absent = batch.absent.empty() ? 0 : write(out, batch.absent);
     const auto slots = out.CreateVector(batch.slots.words());
     const auto spelled = write_all(out, batch.spelled);
-    return {wire::Body_BatchEntry, wire::CreateBatchEntry(out, slots, spelled).Union()};
+    return {wire::Body_BatchEntry,
+            wire::CreateBatchEntry(out, batch.set, absent, slots, spelled).Union()};
   }
   std::pair<wire::Body, Offset<void>> operator()(const MismatchEntry& entry) const {
     const auto conflict = write(out, entry.conflict);
-    return {wire::Body_MismatchEntry, wire::CreateMismatchEntry(out, conflict).Union()};
+    const auto absent = write(out, entry.absent);
+    return {wire::Body_MismatchEntry, wire::CreateMismatchEntry(out, conflict, absent).Union()};
+  }
+  std::pair<wire::Body, Offset<void>> operator()(const JoinEntry& entry) const {
+    return {wire::Body_JoinEntry, wire::CreateJoinEntry(out, entry.last).Union()};
+  }
+  std::pair<wire::Body, Offset<void>> operator()(const AddSetEntry& entry) const {
+    const auto key = write(out, entry.key);
+    const auto ranks = write(out, entry.ranks);
+    return {wire::Body_AddSetEntry, wire::CreateAddSetEntry(out, key, entry.set, ranks).Union()};
+  }
+  std::pair<wire::Body, Offset<void>> operator()(const RemoveSetEntry& entry) const {
+    const auto key = write(out, entry.key);
+    return {wire::Body_RemoveSetEntry, wire::CreateRemoveSetEntry(out, key, entry.set).Union()};
   }
   std::pair<wire::Body, Offset<void>> operator()(const DepartureEntry& entry) const {
     const auto departure = write(out, entry.departure);
@@ -97,7 +121,8 @@ struct BodyWriter {
   }
   std::pair<wire::Body, Offset<void>> operator()(const StallEntry& entry) const {
     const auto lag = write(out, entry.lag);
-    return {wire::Body_StallEntry, wire::CreateStallEntry(out, lag).Union()};
+    const auto missing = write(out, entry.missing);
+    return {wire::Body_StallEntry, wire::CreateStallEntry(out, lag, missing).Union()};
   }
   std::pair<wire::Body, Offset<void>> operator()(const InquiryEntry& entry) const {
     const auto key = write(out, entry.key);
@@ -146,26 +171,41 @@ SlotSet read(const Vector<std::uint64_t>* words) {
 }
 
 Key read(const wire::Key& key) {
-  return {key.name() != nullptr ? key.name()->str() : std::string(), key.number()};
+  if (key.set() < 0) throw ProtocolError("a process set without a number");
+  return {key.name() != nullptr ? key.name()->str() : std::string(), key.number(), key.set()};
+}
+
+TensorSpec read(const wire::TensorSpec& in) {
+  TensorSpec tensor{read_enum(in.dtype(), DType::boolean, "dtype"), {}};
+  if (in.shape() != nullptr)
+    tensor.shape = Shape(std::vector<std::int64_t>(in.shape()->begin(), in.shape()->end()));
+  return tensor;
 }
 
 Descriptor read(const wire::Descriptor& in) {
   Descriptor descriptor;
-  descriptor.type = read_enum(in.type(), OperationType::barrier, "operation");
-  descriptor.dtype = read_enum(in.dtype(), DType::boolean, "dtype");
-  if (in.shape() != nullptr)
-    descriptor.shape = Shape(std::vector<std::int64_t>(in.shape()->begin(), in.shape()->end()));
-  descriptor.op = read_enum(in.op(), ReduceOp::sum, "reduce op");
+  descriptor.type = read_enum(in.type(), OperationType::remove_process_set, "operation");
+  if (in.tensors() != nullptr)
+    for (const wire::TensorSpec* tensor : *in.tensors())
+      descriptor.tensors.push_back(read(*tensor));
+  descriptor.op = read_enum(in.op(), ReduceOp::adasum, "reduce op");
   descriptor.root = in.root();
   descriptor.prescale = in.prescale();
   descriptor.postscale = in.postscale();
+  descriptor.compression = read_enum(in.compression(), Compression::bf16, "compression");
+  descriptor.average_over = read_enum(in.average_over(), AverageOver::present, "divisor");
+  descriptor.alone = in.alone();
   descriptor.device = {read_enum(in.device_type(), DeviceType::cuda, "device"), in.device_index()};
   descriptor.step = in.step();
+  descriptor.ranks = read(in.ranks());
+  descriptor.removed = in.removed();
   return descriptor;
 }
 
 Readiness read(const wire::Readiness& in) {
-  Readiness readiness{read(*in.key()), {}, read(in.others())};
+  Readiness readiness;
+  readiness.key = read(*in.key());
+  readiness.others = read(in.others());
   for (const wire::Variant* variant : *in.variants())
     readiness.variants.push_back({read(*variant->descriptor()), read(variant->ranks())});
   if (readiness.variants.empty()) throw ProtocolError("readiness without a descriptor");
@@ -177,37 +217,74 @@ Departure read(const wire::Departure& in) {
 }
 
 Lag read(const wire::Lag& in) {
-  return {read(*in.key()), read_enum(in.type(), OperationType::barrier, "operation"),
-          read(in.submitted()), std::chrono::milliseconds(in.waited_ms())};
+  Lag lag;
+  lag.key = read(*in.key());
+  lag.type = read_enum(in.type(), OperationType::remove_process_set, "operation");
+  lag.submitted = read(in.submitted());
+  lag.waited = std::chrono::milliseconds(in.waited_ms());
+  return lag;
 }
 
 Spelled read(const wire::Spelled& in) {
-  Spelled spelled{read(*in.key()), read(*in.descriptor()), {}};
+  Spelled spelled;
+  spelled.key = read(*in.key());
+  spelled.descriptor = read(*in.descriptor());
   if (in.slot() >= 0) spelled.slot = static_cast<Slot>(in.slot());
   return spelled;
+}
+
+BatchEntry read(const wire::BatchEntry& in) {
+  BatchEntry batch;
+  batch.set = in.set();
+  batch.absent = read(in.absent());
+  batch.slots = read(in.slots());
+  if (in.spelled() != nullptr)
+    for (const wire::Spelled* item : *in.spelled()) batch.spelled.push_back(read(*item));
+  return batch;
+}
+
+MismatchEntry read(const wire::MismatchEntry& in) {
+  MismatchEntry entry;
+  entry.conflict = read(*in.conflict());
+  entry.absent = read(in.absent());
+  return entry;
+}
+
+AddSetEntry read(const wire::AddSetEntry& in) {
+  AddSetEntry entry;
+  entry.key = read(*in.key());
+  entry.set = in.set();
+  entry.ranks = read(in.ranks());
+  return entry;
+}
+
+RemoveSetEntry read(const wire::RemoveSetEntry& in) {
+  RemoveSetEntry entry;
+  entry.key = read(*in.key());
+  entry.set = in.set();
+  return entry;
+}
+
+StallEntry read(const wire::StallEntry& in) {
+  StallEntry entry;
+  entry.lag = read(*in.lag());
+  entry.missing = read(in.missing());
+  return entry;
 }
 
 Entry read(const wire::Entry& in) {
   Entry entry;
   entry.sequence = in.sequence();
   switch (in.body_type()) {
-    case wire::Body_BatchEntry: {
-      BatchEntry batch;
-      batch.slots = read(in.body_as_BatchEntry()->slots());
-      if (const auto* spelled = in.body_as_BatchEntry()->spelled())
-        for (const wire::Spelled* item : *spelled) batch.spelled.push_back(read(*item));
-      entry.body = std::move(batch);
-      return entry;
-    }
-    case wire::Body_MismatchEntry:
-      entry.body = MismatchEntry{read(*in.body_as_MismatchEntry()->conflict())};
-      return entry;
+    case wire::Body_BatchEntry: entry.body = read(*in.body_as_BatchEntry()); return entry;
+    case wire::Body_MismatchEntry: entry.body = read(*in.body_as_MismatchEntry()); return entry;
+    case wire::Body_JoinEntry: entry.body = JoinEntry{in.body_as_JoinEntry()->last()}; return entry;
+    case wire::Body_AddSetEntry: entry.body = read(*in.body_as_AddSetEntry()); return entry;
+    case wire::Body_RemoveSetEntry: entry.body = read(*in.body_as_RemoveSetEntry()); return entry;
     case wire::Body_DepartureEntry:
       entry.body = DepartureEntry{read(*in.body_as_DepartureEntry()->departure())};
       return entry;
-    case wire::Body_StallEntry:
-      entry.body = StallEntry{read(*in.body_as_StallEntry()->lag())};
-      return entry;
+    case wire::Body_StallEntry: entry.body = read(*in.body_as_StallEntry()); return entry;
     case wire::Body_InquiryEntry:
       entry.body = InquiryEntry{read(*in.body_as_InquiryEntry()->key())};
       return entry;
@@ -218,6 +295,7 @@ Entry read(const wire::Entry& in) {
 
 Upward read(const wire::Upward& in) {
   Upward message;
+  if (in.joins() != nullptr) message.joins.assign(in.joins()->begin(), in.joins()->end());
   message.slots = read(in.slots());
   if (in.ready() != nullptr)
     for (const wire::Readiness* item : *in.ready()) message.ready.push_back(read(*item));
@@ -239,11 +317,12 @@ Downward read(const wire::Downward& in) {
 
 std::vector<std::byte> encode(std::uint64_t session, const Upward& message) {
   FlatBufferBuilder out;
+  const auto joins = out.CreateVector(message.joins);
   const auto slots = out.CreateVector(message.slots.words());
   const auto ready = write_all(out, message.ready);
   const auto departures = write_all(out, message.departures);
   const auto lags = write_all(out, message.lags);
-  const auto content = wire::CreateUpward(out, slots, ready, departures, lags);
+  const auto content = wire::CreateUpward(out, joins, slots, ready, departures, lags);
   return seal(out, session, wire::Content_Upward, content.Union());
 }
 

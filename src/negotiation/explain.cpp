@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@ std::string ranks_in_words(const RankSet& ranks) {
 }
 
 std::string operation_in_words(OperationType type, const Key& key) {
+  if (key.reserved()) return std::string(kolo::to_string(type));
   return fmt::format("{} {}", kolo::to_string(type), to_string(key));
 }
 
@@ -36,6 +38,9 @@ std::string difference(const Readiness& conflict, const std::string& name,
     if (!known) values.emplace_back(value, variant.ranks);
   }
   if (values.size() < 2) return {};
+  // By rank, not by who came first: the same mistake reads the same every time.
+  std::ranges::sort(values, {},
+                    [](const auto& value) { return value.second.ranges().front().first; });
   std::string text = name;
   for (std::size_t i = 0; i < values.size(); ++i)
     text += fmt::format("{} {} on {}", i == 0 ? "" : ",", values[i].first,
@@ -43,38 +48,110 @@ std::string difference(const Readiness& conflict, const std::string& name,
   return text;
 }
 
+/// The first tensor in which any two variants differ; those that not all have are told apart by the
+/// number of tensors.
+std::size_t first_different_tensor(const Readiness& conflict) {
+  const std::vector<TensorSpec>& first = conflict.variants.front().descriptor.tensors;
+  for (std::size_t i = 0; i < first.size(); ++i)
+    for (const Variant& variant : conflict.variants)
+      if (i < variant.descriptor.tensors.size() && variant.descriptor.tensors[i] != first[i])
+        return i;
+  return 0;
+}
+
+using Named = std::pair<std::string, Property>;
+
+/// What tensor `i` of a group, or the only one, may differ in.
+std::vector<Named> properties_of_tensor(std::size_t i, bool grouped) {
+  const std::string which = grouped ? fmt::format(" of tensor {}", i) : "";
+  const auto of = [i](auto spell) {
+    return [i, spell](const Descriptor& d) {
+      return i < d.tensors.size() ? std::string(spell(d.tensors[i])) : std::string("none");
+    };
+  };
+  return {{"dtype" + which, of([](const TensorSpec& t) { return kolo::to_string(t.dtype); })},
+          {"shape" + which, of([](const TensorSpec& t) { return kolo::to_string(t.shape); })}};
+}
+
+/// Everything but the type of the operation and its tensors.
+std::vector<Named> other_properties() {
+  const auto number = [](auto field) {
+    return [field](const Descriptor& d) { return fmt::format("{}", d.*field); };
+  };
+  return {
+      {"reduce op", [](const Descriptor& d) { return std::string(kolo::to_string(d.op)); }},
+      {"root", number(&Descriptor::root)},
+      {"prescale", number(&Descriptor::prescale)},
+      {"postscale", number(&Descriptor::postscale)},
+      {"compression",
+       [](const Descriptor& d) { return std::string(kolo::to_string(d.compression)); }},
+      {"average over",
+       [](const Descriptor& d) { return std::string(kolo::to_string(d.average_over)); }},
+      {"fuse exactly", number(&Descriptor::alone)},
+      {"device", [](const Descriptor& d) { return kolo::to_string(d.device); }},
+      {"optimizer step", number(&Descriptor::step)},
+      {"ranks", [](const Descriptor& d) { return kolo::to_string(d.ranks); }},
+      {"process set", number(&Descriptor::removed)},
+  };
+}
+
+std::string type_of(const Descriptor& descriptor) {
+  return std::string(kolo::to_string(descriptor.type));
+}
+
+std::string number_of_tensors(const Descriptor& descriptor) {
+  return std::to_string(descriptor.tensors.size());
+}
+
+/// All that differs, "; " between.
+std::string differences(const Readiness& conflict) {
+  std::string text = difference(conflict, "operation", type_of);
+  if (!text.empty()) return text;  // what else differs follows from it
+  std::vector<Named> properties{{"number of tensors", number_of_tensors}};
+  const bool grouped = conflict.variants.front().descriptor.tensors.size() > 1;
+  for (Named& property : properties_of_tensor(first_different_tensor(conflict), grouped))
+    properties.push_back(std::move(property));
+  for (Named& property : other_properties()) properties.push_back(std::move(property));
+  for (const auto& [name, property] : properties) {
+    const std::string line = difference(conflict, name, property);
+    if (line.empty()) continue;
+    text += (text.empty() ? "" : "; ") + line;
+    if (&property == &properties.front().second) break;  // what follows compares other tensors
+  }
+  return text;
+}
+
 }  // namespace
 
 Failure explain_mismatch(const Readiness& conflict) {
-  const std::vector<std::pair<std::string, Property>> properties = {
-      {"operation", [](const Descriptor& d) { return std::string(kolo::to_string(d.type)); }},
-      {"dtype", [](const Descriptor& d) { return std::string(kolo::to_string(d.dtype)); }},
-      {"shape", [](const Descriptor& d) { return kolo::to_string(d.shape); }},
-      {"reduce op", [](const Descriptor& d) { return std::string(kolo::to_string(d.op)); }},
-      {"root", [](const Descriptor& d) { return std::to_string(d.root); }},
-      {"prescale", [](const Descriptor& d) { return fmt::format("{}", d.prescale); }},
-      {"postscale", [](const Descriptor& d) { return fmt::format("{}", d.postscale); }},
-      {"device", [](const Descriptor& d) { return kolo::to_string(d.device); }},
-      {"optimizer step", [](const Descriptor& d) { return std::to_string(d.step); }},
-  };
-  const bool one_type = difference(conflict, "", properties.front().second).empty();
+  const bool one_type = difference(conflict, "", type_of).empty();
   std::string text =
       one_type ? operation_in_words(conflict.variants.front().descriptor.type, conflict.key)
                : "operation " + to_string(conflict.key);
   text += ": the ranks disagree";
-  const char* separator = ": ";
-  for (const auto& [name, property] : properties) {
-    const std::string line = difference(conflict, name, property);
-    if (line.empty()) continue;
-    text += separator + line;
-    separator = "; ";
-    if (!one_type) break;  // what else differs follows from it
-  }
-  RankSet ranks = conflict.others;
-  for (const Variant& variant : conflict.variants) ranks.insert(variant.ranks);
+  const std::string lines = differences(conflict);
+  if (!lines.empty()) text += ": " + lines;
   if (!conflict.others.empty())
     text += fmt::format("; something else again on {}", ranks_in_words(conflict.others));
-  return {FailureKind::mismatch, text, conflict.key.name, ranks};
+  return {FailureKind::mismatch, text, conflict.key.name, conflict.submitters()};
+}
+
+Failure explain_absence(const Readiness& agreed, const RankSet& absent) {
+  const Descriptor& descriptor = agreed.variants.front().descriptor;
+  std::string text = operation_in_words(descriptor.type, agreed.key);
+  if (absent.contains(descriptor.root)) {
+    text += fmt::format(": its root, rank {}, has joined and takes part in nothing until all have",
+                        descriptor.root);
+  } else {
+    text += fmt::format(": it has no meaning without {}, which {} joined", ranks_in_words(absent),
+                        absent.count() == 1 ? "has" : "have");
+  }
+  return {FailureKind::mismatch, text, agreed.key.name, absent};
+}
+
+Failure explain_removal(OperationType type, const Key& key) {
+  return {FailureKind::shut_down,
+          fmt::format("{}: the process set was removed", operation_in_words(type, key)), key.name};
 }
 
 Failure explain_departure(const Departure& departure, OperationType type, const Key& key) {
@@ -91,24 +168,25 @@ Failure explain_own_departure(const Departure& departure, OperationType type, co
           key.name, RankSet::of(departure.rank)};
 }
 
-Failure explain_stall(const Lag& stalled, int ranks, OperationType type, const Key& key) {
-  const RankSet missing = stalled.submitted.complement(ranks);
+Failure explain_stall(const StallEntry& stalled, OperationType type, const Key& key) {
+  const Lag& lag = stalled.lag;
   std::string text = operation_in_words(type, key);
-  if (key == stalled.key) {
-    text += fmt::format(": not submitted by {} within {} s", ranks_in_words(missing),
-                        static_cast<double>(stalled.waited.count()) / 1000.0);
+  if (key == lag.key) {
+    text += fmt::format(": not submitted by {} within {} s", ranks_in_words(stalled.missing),
+                        static_cast<double>(lag.waited.count()) / 1000.0);
   } else {
-    text += fmt::format(": the session was ended because {} did not submit {}",
-                        ranks_in_words(missing), operation_in_words(stalled.type, stalled.key));
+    text += fmt::format(": {} was ended because {} did not submit {}",
+                        key.set == world_set ? "the session" : "the process set",
+                        ranks_in_words(stalled.missing), operation_in_words(lag.type, lag.key));
   }
-  return {FailureKind::stalled, text, key.name, missing};
+  return {FailureKind::stalled, text, key.name, stalled.missing};
 }
 
-std::string report_lag(const Lag& lag, int ranks) {
-  return fmt::format(
-      "{} has waited {} s: submitted by {}, missing {}", operation_in_words(lag.type, lag.key),
-      static_cast<double>(lag.waited.count()) / 1000.0, ranks_in_words(lag.submitted),
-      ranks_in_words(lag.submitted.complement(ranks)));
+std::string report_lag(const Lag& lag, const RankSet& missing) {
+  return fmt::format("{} has waited {} s: submitted by {}, missing {}",
+                     operation_in_words(lag.type, lag.key),
+                     static_cast<double>(lag.waited.count()) / 1000.0,
+                     ranks_in_words(lag.submitted), ranks_in_words(missing));
 }
 
 }  // namespace kolo::negotiation

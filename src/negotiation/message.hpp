@@ -24,11 +24,19 @@ struct Variant {
 /// How many variants of a key are told apart; the ranks of any further ones are only listed.
 inline constexpr std::size_t max_variants = 8;
 
-/// Every rank below the sender has submitted `key`. More than one variant is a disagreement.
+/// Every member of the set below the sender has submitted `key` or has joined. More than one
+/// variant is a disagreement.
 struct Readiness {
   Key key;
   std::vector<Variant> variants;
   RankSet others{};
+
+  [[nodiscard]] bool disagrees() const { return variants.size() > 1 || !others.empty(); }
+  [[nodiscard]] RankSet submitters() const {
+    RankSet ranks = others;
+    for (const Variant& variant : variants) ranks.insert(variant.ranks);
+    return ranks;
+  }
 };
 
 /// A rank ends its session. `clean`: by `shutdown` or at the end of scope.
@@ -48,42 +56,67 @@ struct Lag {
 
 /// From a rank to its parent.
 struct Upward {
-  SlotSet slots;  // complete below, with the descriptor of the last entry for the slot
+  std::vector<int> joins;  // ranks that have joined; they count as joined for all that follows
+  SlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every member
+                  // of its set below that has not joined
   std::vector<Readiness> ready;
   std::vector<Departure> departures;
   std::vector<Lag> lags;
 
   [[nodiscard]] bool empty() const {
-    return slots.empty() && ready.empty() && departures.empty() && lags.empty();
+    return joins.empty() && slots.empty() && ready.empty() && departures.empty() && lags.empty();
   }
 };
 
-/// A member of a batch that is spelled out. With a slot, all ranks enter it into their catalogue.
+/// A part of a batch that is spelled out. With a slot, all ranks enter it into their catalogue.
 struct Spelled {
   Key key;
   Descriptor descriptor;
   std::optional<Slot> slot{};
 };
 
-/// Operations to be executed together: first those of the slots, ascending, then the spelled.
+/// Operations of one process set to be executed together by its members but for those that are
+/// absent, having joined: first those of the slots, ascending, then the spelled.
 struct BatchEntry {
-  SlotSet slots;
-  std::vector<Spelled> spelled;
+  SetId set = world_set;
+  RankSet absent{};
+  SlotSet slots{};
+  std::vector<Spelled> spelled{};
 };
 
-/// The ranks disagree about a key: it fails on all of them.
+/// The ranks disagree about a key, or agree on what has no meaning without the absent: it fails on
+/// all that submitted it.
 struct MismatchEntry {
   Readiness conflict;
+  RankSet absent{};
 };
 
-/// A rank has left. Whatever is pending can never complete.
+/// All ranks have joined, `last` as the last: nobody counts as joined any more.
+struct JoinEntry {
+  int last = -1;
+};
+
+/// There is a process set `set` of `ranks` from here on, unless there was one before.
+struct AddSetEntry {
+  Key key;  // of the operation that asked for it
+  SetId set = world_set;
+  RankSet ranks{};
+};
+
+struct RemoveSetEntry {
+  Key key;
+  SetId set = world_set;
+};
+
+/// A rank has left. Whatever is pending in a set that holds it can never complete.
 struct DepartureEntry {
   Departure departure;
 };
 
-/// A key waited longer than the session allows.
+/// A key waited longer than the session allows: its set is broken.
 struct StallEntry {
   Lag lag;
+  RankSet missing{};
 };
 
 /// The root asks who has submitted a key that is late. Whoever has it pending answers with a Lag.
@@ -96,7 +129,9 @@ struct EndEntry {};
 
 struct Entry {
   std::uint64_t sequence = 0;
-  std::variant<BatchEntry, MismatchEntry, DepartureEntry, StallEntry, InquiryEntry, EndEntry> body;
+  std::variant<BatchEntry, MismatchEntry, JoinEntry, AddSetEntry, RemoveSetEntry, DepartureEntry,
+               StallEntry, InquiryEntry, EndEntry>
+      body;
 };
 
 /// From a rank to its children: the log, or its next part.

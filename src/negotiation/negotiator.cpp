@@ -1,16 +1,15 @@
+// Events, and readiness on its way up. How the log is written and read is in negotiator_log.cpp.
 #include "negotiation/negotiator.hpp"
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "negotiation/codec.hpp"
 #include "negotiation/explain.hpp"
 
 namespace kolo::negotiation {
 namespace {
-
-/// While this many batches are under way at the root, agreed operations gather for the next.
-constexpr int batches_under_way = 2;
 
 /// How long the root gathers answers about a key that is late before it speaks.
 constexpr std::chrono::milliseconds time_to_answer{500};
@@ -20,18 +19,27 @@ constexpr std::chrono::milliseconds time_to_answer{500};
 Negotiator::Negotiator(const NegotiatorOptions& options)
     : place_(options.place),
       options_(options),
-      tally_(options.place.below()),
-      sequencer_(options.fusion_threshold, options.cache_capacity) {}
+      now_(options.now),
+      sequencer_(options.fusion_threshold, options.cache_capacity) {
+  add_set(world_set, RankSet::range(0, place_.ranks - 1));
+}
 
 // ---- events ----
 
 void Negotiator::on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor) {
-  if (broken_) {
-    actions_.fails.push_back({ticket, broken_failure(key, descriptor.type)});
+  Set* set = find(key.set);
+  if (set == nullptr || set->broken) {
+    actions_.fails.push_back({ticket, set == nullptr ? explain_removal(descriptor.type, key)
+                                                     : broken_failure(*set, key, descriptor.type)});
     return;
   }
   own_.emplace(key, Own{ticket, descriptor.type});
-  count(tally_.add(key, descriptor, RankSet::of(place_.rank), now_));
+  if (descriptor.type == OperationType::join) {
+    own_join_ = key;
+    on_joined(place_.rank);
+    return;
+  }
+  count(*set, set->tally.add(key, descriptor, RankSet::of(place_.rank), now_));
 }
 
 void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
@@ -51,128 +59,29 @@ void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
   on_upward(*child, std::get<Upward>(envelope.content));
 }
 
-void Negotiator::on_upward(const Child& child, const Upward& message) {
-  if (!broken_) {  // else: sent before its sender learned that nothing can complete any more
-    message.slots.for_each([&](Slot slot) {
-      if (!catalogue_.has(slot))
-        throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
-      const Catalogue::Item& item = catalogue_[slot];
-      count(tally_.add(item.key, item.descriptor, child.ranks, now_));
-    });
-    for (const Readiness& readiness : message.ready) count(tally_.add(readiness, now_));
-    for (const Lag& lag : message.lags) {
-      tally_.add(lag, now_);
-      if (!is_root()) upward_.lags.push_back(lag);
-    }
-  }
-  for (const Departure& departure : message.departures) {
-    if (is_root()) {
-      append_departure(departure);
-    } else {
-      upward_.departures.push_back(departure);
-    }
-  }
-}
-
 void Negotiator::on_time(TimePoint now) {
   now_ = now;
-  const std::chrono::nanoseconds warning = options_.stall_warning;
-  const std::chrono::nanoseconds shutdown = options_.stall_shutdown;
-  if (!is_root()) {
-    // The root is to hear of it in time for whichever comes first.
-    const auto age = warning.count() == 0    ? shutdown
-                     : shutdown.count() == 0 ? warning
-                                             : std::min(warning, shutdown);
-    if (age.count() == 0) return;
-    for (Lag& lag : tally_.late(age, now)) upward_.lags.push_back(std::move(lag));
-    return;
-  }
-  conclude_inquiries();
-  if (warning.count() != 0)
-    for (const Lag& lag : tally_.late(warning, now)) inquire(lag.key, false);
-  const bool giving_up = std::ranges::any_of(inquiries_, &Inquiry::fatal);
-  if (shutdown.count() != 0 && !giving_up)
-    if (const std::optional<Lag> lag = tally_.overdue(shutdown, now)) inquire(lag->key, true);
+  if (is_root()) conclude_inquiries();
+  look_for_late_ones();
 }
 
-void Negotiator::on_done() { --unfinished_; }
+void Negotiator::on_done(SetId set) {
+  if (Set* found = find(set)) --found->unfinished;
+}
 
 void Negotiator::on_leave(bool clean, const std::string& reason) {
   const Departure departure{place_.rank, clean, reason};
   if (is_root()) {
     append_departure(departure);
   } else {
-    upward_.departures.push_back(departure);
+    upward().departures.push_back(departure);
   }
 }
 
-// ---- readiness on its way up ----
-
-void Negotiator::count(std::optional<Readiness> complete) {
-  if (!complete) return;
-  if (is_root()) {
-    sequencer_.complete(std::move(*complete));
-    return;
-  }
-  if (complete->variants.size() == 1 && complete->others.empty()) {
-    if (const auto slot = catalogue_.find(complete->key, complete->variants.front().descriptor)) {
-      upward_.slots.insert(*slot);
-      return;
-    }
-  }
-  upward_.ready.push_back(std::move(*complete));
-}
-
-// ---- what is late ----
-
-void Negotiator::inquire(const Key& key, bool fatal) {
-  inquiries_.push_back({key, fatal, now_});
-  sequencer_.append_inquiry(key);
-}
-
-void Negotiator::conclude_inquiries() {
-  std::vector<Inquiry> open = std::exchange(inquiries_, {});
-  for (Inquiry& inquiry : open) {
-    if (now_ - inquiry.asked < time_to_answer) {
-      inquiries_.push_back(std::move(inquiry));
-      continue;
-    }
-    const std::optional<Lag> lag = tally_.lag(inquiry.key, now_);
-    if (!lag) continue;  // it was answered meanwhile
-    if (inquiry.fatal) {
-      append_stall(*lag);
-    } else {
-      actions_.reports.push_back(report_lag(*lag, place_.ranks));
-    }
-  }
-}
-
-// ---- the log, as the root writes it ----
-
-void Negotiator::append_stall(const Lag& stalled) {
-  while (sequencer_.append_batch(catalogue_)) apply_log();
-  sequencer_.append(stalled);
-  apply_log();
-}
-
-void Negotiator::append_departure(const Departure& departure) {
-  // What was agreed before is still executed, by the one that leaves too.
-  while (sequencer_.append_batch(catalogue_)) apply_log();
-  sequencer_.append(departure);
-  if (++departures_ == place_.ranks) sequencer_.append_end();
-  apply_log();
-}
-
-void Negotiator::sequence() {
-  apply_log();
-  while (unfinished_ < batches_under_way && sequencer_.append_batch(catalogue_)) apply_log();
-}
-
-void Negotiator::apply_log() {
-  while (sequencer_.has_entry()) {
-    downward_.entries.push_back(sequencer_.take_entry());
-    apply(downward_.entries.back());
-  }
+bool Negotiator::outstanding() const {
+  return !own_.empty() || std::ranges::any_of(sets_, [](const auto& numbered) {
+    return !numbered.second.tally.empty();
+  });
 }
 
 Actions Negotiator::take() {
@@ -183,97 +92,154 @@ Actions Negotiator::take() {
       for (const Child& child : place_.children) actions_.sends.push_back({child.rank, bytes});
       downward_.entries.clear();
     }
-  } else if (!upward_.empty()) {
-    actions_.sends.push_back({place_.parent, encode(options_.session, upward_)});
-    upward_ = {};
+  } else {
+    for (const Upward& message : std::exchange(upwards_, {}))
+      if (!message.empty())
+        actions_.sends.push_back({place_.parent, encode(options_.session, message)});
   }
   return std::exchange(actions_, {});
 }
 
-// ---- the log, as every rank reads it ----
+// ---- readiness on its way up ----
 
-void Negotiator::apply(const Entry& entry) {
-  if (entry.sequence != next_sequence_++)
-    throw ProtocolError("log entry " + std::to_string(entry.sequence) + " came out of turn");
-  if (const auto* batch = std::get_if<BatchEntry>(&entry.body)) {
-    apply(*batch, entry.sequence);
-  } else if (const auto* mismatch = std::get_if<MismatchEntry>(&entry.body)) {
-    apply(*mismatch);
-  } else if (const auto* departure = std::get_if<DepartureEntry>(&entry.body)) {
-    apply(*departure);
-  } else if (const auto* stall = std::get_if<StallEntry>(&entry.body)) {
-    apply(*stall);
-  } else if (const auto* inquiry = std::get_if<InquiryEntry>(&entry.body)) {
-    apply(*inquiry);
-  } else {
-    ended_ = true;
-  }
+/// Null if the set was removed.
+Negotiator::Set* Negotiator::find(SetId set) {
+  const auto found = sets_.find(set);
+  if (found != sets_.end()) return &found->second;
+  if (set >= next_set_) throw ProtocolError("process set " + std::to_string(set) + " is unknown");
+  return nullptr;
 }
 
-Ticket Negotiator::answered(const Key& key) {
-  const auto own = own_.find(key);
-  if (own == own_.end())
-    throw ProtocolError(to_string(key) + " was answered, but this rank did not submit it");
-  const Ticket ticket = own->second.ticket;
-  own_.erase(own);
-  return ticket;
+/// Null also if nothing of the set can complete: a rank below had not learned of it when it sent.
+Negotiator::Set* Negotiator::find_whole(SetId set) {
+  Set* found = find(set);
+  return found != nullptr && !found->broken ? found : nullptr;
 }
 
-void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
-  std::optional<Execute> execute;
-  const auto add = [&](const Key& key, const Descriptor& descriptor) {
-    if (!execute) execute = Execute{sequence, descriptor, {}};
-    execute->tickets.push_back(answered(key));
-  };
-  batch.slots.for_each([&](Slot slot) {
+Upward& Negotiator::upward() {
+  if (upwards_.empty()) upwards_.emplace_back();
+  return upwards_.back();
+}
+
+void Negotiator::on_upward(const Child& child, const Upward& message) {
+  for (const int rank : message.joins) on_joined(rank);
+  message.slots.for_each([&](Slot slot) {
     if (!catalogue_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
-    add(catalogue_[slot].key, catalogue_[slot].descriptor);
+    const Catalogue::Item& item = catalogue_[slot];
+    if (Set* set = find_whole(item.key.set))
+      count(*set, set->tally.add(item.key, item.descriptor,
+                                 set->tally.expected().common(child.ranks), now_));
   });
-  for (const Spelled& spelled : batch.spelled) {
-    if (spelled.slot && !catalogue_.enter(*spelled.slot, spelled.key, spelled.descriptor))
-      throw ProtocolError("slot " + std::to_string(*spelled.slot) + " cannot be given to " +
-                          to_string(spelled.key));
-    add(spelled.key, spelled.descriptor);
+  for (const Readiness& readiness : message.ready)
+    if (Set* set = find_whole(readiness.key.set)) count(*set, set->tally.add(readiness, now_));
+  for (const Lag& lag : message.lags) {
+    Set* set = find_whole(lag.key.set);
+    if (set == nullptr) continue;
+    set->tally.add(lag, now_);
+    if (!is_root()) upward().lags.push_back(lag);
   }
-  if (!execute) throw ProtocolError("an empty batch");
-  ++unfinished_;
-  actions_.executes.push_back(std::move(*execute));
+  for (const Departure& departure : message.departures) {
+    if (is_root()) {
+      append_departure(departure);
+    } else {
+      upward().departures.push_back(departure);
+    }
+  }
 }
 
-void Negotiator::apply(const MismatchEntry& entry) {
-  actions_.fails.push_back({answered(entry.conflict.key), explain_mismatch(entry.conflict)});
+void Negotiator::on_joined(int rank) {
+  joined_.push_back(rank);
+  std::vector<Readiness> complete;
+  for (auto& [id, set] : sets_)
+    for (Readiness& one : set.tally.join(rank)) complete.push_back(std::move(one));
+  if (is_root()) {
+    for (Readiness& one : complete)
+      if (Set* set = find(one.key.set)) agree(*set, std::move(one));  // none if that was removed
+    return;
+  }
+  // The parent must learn of all that was submitted before, by whoever has joined by now, before it
+  // leaves this rank out. A slot's bit, though, stands for those that have not joined: it follows,
+  // and one of them is always missing above until it comes.
+  std::vector<Slot> slots;
+  for (Readiness& one : complete) {
+    if (const auto slot = slot_of(*find(one.key.set), one)) {
+      slots.push_back(*slot);
+    } else {
+      upward().ready.push_back(std::move(one));
+    }
+  }
+  if (!upward().slots.empty() || !upward().ready.empty()) upwards_.emplace_back();
+  upward().joins.push_back(rank);
+  for (const Slot slot : slots) upward().slots.insert(slot);
 }
 
-void Negotiator::apply(const DepartureEntry& entry) {
-  if (entry.departure.rank == place_.rank) left_ = true;
-  break_off(entry.departure);
+void Negotiator::count(Set& set, std::optional<Readiness> complete) {
+  if (!complete) return;
+  if (is_root()) {
+    agree(set, std::move(*complete));
+  } else if (const auto slot = slot_of(set, *complete)) {
+    upward().slots.insert(*slot);
+  } else {
+    upward().ready.push_back(std::move(*complete));
+  }
 }
 
-void Negotiator::apply(const StallEntry& entry) { break_off(entry.lag); }
-
-void Negotiator::apply(const InquiryEntry& entry) {
-  if (is_root()) return;
-  if (std::optional<Lag> lag = tally_.lag(entry.key, now_)) upward_.lags.push_back(std::move(*lag));
+/// The slot whose bit says the same, if there is one.
+std::optional<Slot> Negotiator::slot_of(const Set& set, const Readiness& complete) const {
+  const auto& variants = complete.variants;
+  if (complete.disagrees() || variants.front().ranks != set.tally.expected()) return std::nullopt;
+  return catalogue_.find(complete.key, variants.front().descriptor);
 }
 
-void Negotiator::break_off(std::variant<Departure, Lag> cause) {
-  if (broken_) return;  // the first cause is the one to tell
-  broken_ = std::move(cause);
-  for (const auto& [key, own] : own_)
-    actions_.fails.push_back({own.ticket, broken_failure(key, own.type)});
-  own_.clear();
-  tally_.clear();
-  upward_.slots = {};
-  upward_.ready.clear();
-  upward_.lags.clear();
+// ---- what is late ----
+
+void Negotiator::look_for_late_ones() {
+  const std::chrono::nanoseconds warning = options_.stall_warning;
+  const std::chrono::nanoseconds shutdown = options_.stall_shutdown;
+  if (is_root()) {
+    const bool giving_up = std::ranges::any_of(inquiries_, &Inquiry::fatal);
+    for (auto& [id, set] : sets_) {
+      if (warning.count() != 0)
+        for (const Lag& lag : set.tally.late(warning, now_)) inquire(lag.key, false);
+      if (shutdown.count() == 0 || giving_up) continue;
+      if (const std::optional<Lag> lag = set.tally.overdue(shutdown, now_)) inquire(lag->key, true);
+    }
+    return;
+  }
+  // The root is to hear of it in time for whichever comes first.
+  const auto age = warning.count() == 0    ? shutdown
+                   : shutdown.count() == 0 ? warning
+                                           : std::min(warning, shutdown);
+  if (age.count() == 0) return;
+  for (auto& [id, set] : sets_)
+    for (Lag& lag : set.tally.late(age, now_)) upward().lags.push_back(std::move(lag));
 }
 
-Failure Negotiator::broken_failure(const Key& key, OperationType type) const {
-  if (const auto* stalled = std::get_if<Lag>(&*broken_))
-    return explain_stall(*stalled, place_.ranks, type, key);
-  const Departure& departure = std::get<Departure>(*broken_);
-  return departure.rank == place_.rank ? explain_own_departure(departure, type, key)
-                                       : explain_departure(departure, type, key);
+void Negotiator::inquire(const Key& key, bool fatal) {
+  inquiries_.push_back({key, fatal, now_});
+  append(InquiryEntry{key});
+}
+
+void Negotiator::conclude_inquiries() {
+  std::vector<Inquiry> open = std::exchange(inquiries_, {});
+  for (Inquiry& inquiry : open) {
+    if (now_ - inquiry.asked < time_to_answer) {
+      inquiries_.push_back(std::move(inquiry));
+      continue;
+    }
+    const Set* set = find(inquiry.key.set);
+    const std::optional<Lag> lag =
+        set == nullptr ? std::nullopt : set->tally.lag(inquiry.key, now_);
+    const auto age = inquiry.fatal ? options_.stall_shutdown : options_.stall_warning;
+    if (!lag || lag->waited < age) continue;  // answered meanwhile, and perhaps submitted again
+    const RankSet missing = set->tally.expected().without(lag->submitted);
+    if (inquiry.fatal) {
+      append_all_batches();
+      append(StallEntry{*lag, missing});
+    } else {
+      actions_.reports.push_back(report_lag(*lag, missing));
+    }
+  }
 }
 
 }  // namespace kolo::negotiation

@@ -1,15 +1,20 @@
 // The protocol of one rank: events in, actions out. No threads, no clock, no input or output.
 //
 // Feed it what has happened, then `take` what is to be done. What gathers between two calls of
-// `take` travels as one message per neighbour, and, at the root, may become one batch.
+// `take` travels together, and, at the root, may become one batch.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <variant>
+#include <vector>
 
 #include "negotiation/actions.hpp"
 #include "negotiation/catalogue.hpp"
@@ -27,6 +32,7 @@ struct NegotiatorOptions {
   std::int64_t cache_capacity = 8192;
   std::chrono::nanoseconds stall_warning{};   // 0: never
   std::chrono::nanoseconds stall_shutdown{};  // 0: never
+  TimePoint now{};                            // the time until it is told another
 };
 
 /// Not thread-safe. Throws ProtocolError for a message that breaks the rules; it is of no use then.
@@ -34,12 +40,13 @@ class Negotiator {
  public:
   explicit Negotiator(const NegotiatorOptions& options);
 
-  /// This rank submits an operation. It has no other one pending under `key`.
+  /// This rank submits an operation. It has no other one pending under `key`, and has not joined. A
+  /// join has a key of its own that no other operation has.
   void on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor);
   void on_message(int peer, std::span<const std::byte> bytes);
   void on_time(TimePoint now);
-  /// This rank has executed one more batch.
-  void on_done();
+  /// This rank has executed one more batch of the set.
+  void on_done(SetId set);
   /// This rank leaves: it submits nothing more, but goes on passing messages.
   void on_leave(bool clean, const std::string& reason);
 
@@ -50,7 +57,7 @@ class Negotiator {
   /// True once this rank's own departure stands in the log: everyone learns of it.
   [[nodiscard]] bool left() const { return left_; }
   /// True if an operation submitted here, or one this rank knows of, waits for an answer.
-  [[nodiscard]] bool outstanding() const { return !own_.empty() || !tally_.empty(); }
+  [[nodiscard]] bool outstanding() const;
 
  private:
   struct Own {
@@ -58,49 +65,80 @@ class Negotiator {
     OperationType type;
   };
 
+  /// Why nothing of a set can complete any more: the first departure or stall in the log.
+  using Cause = std::variant<Departure, StallEntry>;
+
+  struct Set {
+    RankSet members;
+    Tally tally;  // of the members at or below this rank
+    std::optional<Cause> broken{};
+    int unfinished = 0;  // batches that this rank takes part in and has not executed yet
+  };
+
   /// The root's question about a key that is late, and what follows the answers.
   struct Inquiry {
     Key key;
-    bool fatal;  // a stall that ends the session, else a warning
+    bool fatal;  // a stall that breaks the set, else a warning
     TimePoint asked;
   };
 
+  // Readiness on its way up.
   [[nodiscard]] bool is_root() const { return place_.parent < 0; }
+  Set* find(SetId set);
+  Set* find_whole(SetId set);
   void on_upward(const Child& child, const Upward& message);
-  void count(std::optional<Readiness> complete);
-  void sequence();
-  void append_departure(const Departure& departure);
-  void append_stall(const Lag& stalled);
+  void on_joined(int rank);
+  void count(Set& set, std::optional<Readiness> complete);
+  [[nodiscard]] std::optional<Slot> slot_of(const Set& set, const Readiness& complete) const;
+  void agree(Set& set, Readiness complete);
+  Upward& upward();
+
+  // What is late.
+  void look_for_late_ones();
   void inquire(const Key& key, bool fatal);
   void conclude_inquiries();
+
+  // The log, as the root writes it.
+  void sequence();
+  void append_all_batches();
+  void append(decltype(Entry::body) body);
+  void append_departure(const Departure& departure);
   void apply_log();
 
+  // The log, as every rank reads it.
   void apply(const Entry& entry);
   void apply(const BatchEntry& batch, std::uint64_t sequence);
   void apply(const MismatchEntry& entry);
+  void apply(const JoinEntry& entry);
+  void apply(const AddSetEntry& entry);
+  void apply(const RemoveSetEntry& entry);
   void apply(const DepartureEntry& entry);
   void apply(const StallEntry& entry);
   void apply(const InquiryEntry& entry);
+  void apply(const EndEntry& entry);
+  void add_set(SetId id, const RankSet& members);
   Ticket answered(const Key& key);
-  void break_off(std::variant<Departure, Lag> cause);
-  [[nodiscard]] Failure broken_failure(const Key& key, OperationType type) const;
+  void answer(const Key& key, std::int64_t value);
+  void break_off(SetId id, Set& set, const Cause& cause);
+  void fail_own(SetId set, const std::function<Failure(const Key&, OperationType)>& explain);
+  [[nodiscard]] Failure broken_failure(const Set& set, const Key& key, OperationType type) const;
 
   Place place_;
   NegotiatorOptions options_;
-  TimePoint now_{};
+  TimePoint now_;
   std::unordered_map<Key, Own, KeyHash> own_;  // submitted here, not answered yet
-  Tally tally_;
+  std::map<SetId, Set> sets_;
+  SetId next_set_ = world_set + 1;
+  std::vector<int> joined_;  // at or below this rank, in the order in which it learned of them
+  std::optional<Key> own_join_;
   Catalogue catalogue_;
-  Sequencer sequencer_;  // used by the root only
-  Upward upward_;        // for the parent, at the next take
-  Downward downward_;    // at the root: for the children, at the next take
+  Sequencer sequencer_;         // used by the root only
+  std::deque<Upward> upwards_;  // for the parent, at the next take
+  Downward downward_;           // at the root: for the children, at the next take
   Actions actions_;
   std::uint64_t next_sequence_ = 0;
-  int unfinished_ = 0;  // batches that this rank has not executed yet
   int departures_ = 0;  // counted by the root
   std::vector<Inquiry> inquiries_;
-  // Why nothing more can complete: the first departure or stall in the log.
-  std::optional<std::variant<Departure, Lag>> broken_;
   bool left_ = false;
   bool ended_ = false;
 };

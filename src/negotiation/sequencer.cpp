@@ -6,7 +6,7 @@
 
 namespace kolo::negotiation {
 
-void Sequencer::append_entry(decltype(Entry::body) body) {
+void Sequencer::append(decltype(Entry::body) body) {
   log_.push_back({next_sequence_++, std::move(body)});
 }
 
@@ -16,35 +16,48 @@ Entry Sequencer::take_entry() {
   return entry;
 }
 
-void Sequencer::complete(Readiness readiness) {
-  if (readiness.variants.size() > 1 || !readiness.others.empty()) {
-    append_entry(MismatchEntry{std::move(readiness)});
-  } else {
-    agreed_.push_back({std::move(readiness.key), std::move(readiness.variants.front().descriptor)});
-  }
+void Sequencer::agree(Key key, Descriptor descriptor, RankSet absent) {
+  std::deque<Agreed>& agreed = agreed_[key.set];
+  agreed.push_back({std::move(key), std::move(descriptor), std::move(absent)});
 }
 
-bool Sequencer::append_batch(const Catalogue& catalogue) {
-  if (agreed_.empty()) return false;
-  std::vector<const Descriptor*> descriptors;
-  descriptors.reserve(agreed_.size());
-  for (const Agreed& agreed : agreed_) descriptors.push_back(&agreed.descriptor);
-  const std::vector<std::size_t> chosen = fusion::plan_batch(descriptors, fusion_threshold_);
+std::vector<SetId> Sequencer::gathering() const {
+  std::vector<SetId> sets;
+  for (const auto& [set, agreed] : agreed_) sets.push_back(set);
+  return sets;
+}
 
-  BatchEntry batch;
+std::vector<std::size_t> Sequencer::choose(const std::deque<Agreed>& agreed) const {
+  std::vector<const Descriptor*> descriptors;
+  descriptors.reserve(agreed.size());
+  for (const Agreed& one : agreed) descriptors.push_back(&one.descriptor);
+  std::vector<std::size_t> chosen = fusion::plan_batch(descriptors, fusion_threshold_);
+  // One batch, one list of those that take part.
+  std::erase_if(chosen, [&](std::size_t i) { return agreed[i].absent != agreed.front().absent; });
+  return chosen;
+}
+
+bool Sequencer::append_batch(SetId set, const Catalogue& catalogue) {
+  const auto gathered = agreed_.find(set);
+  if (gathered == agreed_.end()) return false;
+  std::deque<Agreed> agreed = std::move(gathered->second);
+  agreed_.erase(gathered);
+  const std::vector<std::size_t> chosen = choose(agreed);
+
+  BatchEntry batch{.set = set, .absent = agreed.front().absent};
   Slot next_slot = catalogue.size();
   std::deque<Agreed> rest;
   std::size_t next = 0;
-  for (std::size_t i = 0; i < agreed_.size(); ++i) {
+  for (std::size_t i = 0; i < agreed.size(); ++i) {
     if (next < chosen.size() && chosen[next] == i) {
-      add_member(std::move(agreed_[i]), catalogue, next_slot, batch);
+      add_member(std::move(agreed[i]), catalogue, next_slot, batch);
       ++next;
     } else {
-      rest.push_back(std::move(agreed_[i]));
+      rest.push_back(std::move(agreed[i]));
     }
   }
-  agreed_ = std::move(rest);
-  append_entry(std::move(batch));
+  if (!rest.empty()) agreed_.emplace(set, std::move(rest));
+  append(std::move(batch));
   return true;
 }
 

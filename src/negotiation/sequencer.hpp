@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <unordered_set>
 #include <vector>
 
@@ -16,17 +17,16 @@ class Sequencer {
   Sequencer(std::int64_t fusion_threshold, std::int64_t cache_capacity)
       : fusion_threshold_(fusion_threshold), cache_capacity_(cache_capacity) {}
 
-  /// All ranks have submitted the key. A disagreement is appended at once; agreed operations
-  /// gather.
-  void complete(Readiness readiness);
+  /// All members of the key's set have submitted it alike, but for the absent. It gathers.
+  void agree(Key key, Descriptor descriptor, RankSet absent);
 
-  /// Puts what has gathered into one more batch. False if nothing has gathered.
-  bool append_batch(const Catalogue& catalogue);
+  /// Puts what has gathered in a set into one more batch. False if nothing has gathered.
+  bool append_batch(SetId set, const Catalogue& catalogue);
 
-  void append(const Departure& departure) { append_entry(DepartureEntry{departure}); }
-  void append(const Lag& stalled) { append_entry(StallEntry{stalled}); }
-  void append_inquiry(const Key& key) { append_entry(InquiryEntry{key}); }
-  void append_end() { append_entry(EndEntry{}); }
+  /// The sets in which something has gathered.
+  [[nodiscard]] std::vector<SetId> gathering() const;
+
+  void append(decltype(Entry::body) body);
 
   /// The next entry that was not taken yet, in the order of the log.
   [[nodiscard]] bool has_entry() const { return !log_.empty(); }
@@ -36,14 +36,15 @@ class Sequencer {
   struct Agreed {
     Key key;
     Descriptor descriptor;
+    RankSet absent;
   };
 
-  void append_entry(decltype(Entry::body) body);
+  std::vector<std::size_t> choose(const std::deque<Agreed>& agreed) const;
   void add_member(Agreed agreed, const Catalogue& catalogue, Slot& next_slot, BatchEntry& batch);
 
   std::int64_t fusion_threshold_;
   std::int64_t cache_capacity_;
-  std::deque<Agreed> agreed_;
+  std::map<SetId, std::deque<Agreed>> agreed_;  // no queue is empty
   std::deque<Entry> log_;
   std::uint64_t next_sequence_ = 0;
   std::unordered_set<Key, KeyHash> agreed_once_;  // named keys that get a slot when they come again

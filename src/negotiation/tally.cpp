@@ -1,6 +1,7 @@
 #include "negotiation/tally.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "negotiation/codec.hpp"
 
@@ -23,6 +24,9 @@ void merge(Readiness& into, const Variant& variant) {
 
 }  // namespace
 
+Tally::Tally(RankSet below)
+    : below_(std::move(below)), below_count_(below_.count()), expected_(below_) {}
+
 Tally::Pending& Tally::find(const Key& key, OperationType type, TimePoint now) {
   const auto [found, is_new] = pending_.try_emplace(key);
   Pending& pending = found->second;
@@ -34,16 +38,43 @@ Tally::Pending& Tally::find(const Key& key, OperationType type, TimePoint now) {
   return pending;
 }
 
+bool Tally::is_complete(const Pending& pending) const {
+  if (joined_.empty() || pending.count == below_count_) return pending.count >= below_count_;
+  return expected_.without(pending.so_far.submitters()).empty();
+}
+
 std::optional<Readiness> Tally::complete(const Key& key, Pending& pending) {
-  if (pending.count > below_)
+  if (pending.count > below_count_)
     throw ProtocolError(to_string(key) + " was submitted by more ranks than there are");
-  if (pending.count < below_) return std::nullopt;
+  if (!is_complete(pending)) return std::nullopt;
   std::optional<Readiness> whole = std::move(pending.so_far);
   pending_.erase(key);
   return whole;
 }
 
-std::optional<Readiness> Tally::add(Readiness readiness, TimePoint now) {
+std::vector<Readiness> Tally::join(int rank) {
+  if (!below_.contains(rank)) return {};
+  joined_.insert(RankSet::of(rank));
+  expected_ = below_.without(joined_);
+  std::vector<Readiness> complete;
+  for (auto pending = pending_.begin(); pending != pending_.end();) {
+    // A key of which only the lateness is known has no submission here yet.
+    if (pending->second.count > 0 && is_complete(pending->second)) {
+      complete.push_back(std::move(pending->second.so_far));
+      pending = pending_.erase(pending);
+    } else {
+      ++pending;
+    }
+  }
+  return complete;
+}
+
+void Tally::release_joined() {
+  joined_ = {};
+  expected_ = below_;
+}
+
+std::optional<Readiness> Tally::add(const Readiness& readiness, TimePoint now) {
   const Key key = readiness.key;
   Pending& pending = find(key, readiness.variants.front().descriptor.type, now);
   for (const Variant& variant : readiness.variants) {
@@ -95,8 +126,7 @@ std::optional<Lag> Tally::overdue(std::chrono::nanoseconds age, TimePoint now) c
 Lag Tally::lag_of(const Key& key, const Pending& pending, TimePoint now) {
   Lag lag{key, pending.type, pending.lagging,
           std::chrono::duration_cast<std::chrono::milliseconds>(now - pending.since)};
-  for (const Variant& variant : pending.so_far.variants) lag.submitted.insert(variant.ranks);
-  lag.submitted.insert(pending.so_far.others);
+  lag.submitted.insert(pending.so_far.submitters());
   return lag;
 }
 

@@ -1,4 +1,5 @@
-// Counts, for each key, which ranks below a place have submitted it and with which descriptors.
+// Counts, for each key of one process set, which members below a place have submitted it and with
+// which descriptors.
 #pragma once
 
 #include <chrono>
@@ -14,14 +15,21 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Tally {
  public:
-  /// `below`: how many ranks must submit a key until it is complete.
-  explicit Tally(int below) : below_(below) {}
+  /// `below`: the members that must submit a key, or have joined, until it is complete.
+  explicit Tally(RankSet below);
 
   /// Adds what some ranks submitted. Returns the whole, and forgets it, once it is complete.
   /// Throws ProtocolError if a key gets more submissions than there are ranks.
-  std::optional<Readiness> add(Readiness readiness, TimePoint now);
+  std::optional<Readiness> add(const Readiness& readiness, TimePoint now);
   std::optional<Readiness> add(const Key& key, const Descriptor& descriptor, const RankSet& ranks,
                                TimePoint now);
+
+  /// From now on the rank counts as having submitted every key. Returns what is complete by that.
+  [[nodiscard]] std::vector<Readiness> join(int rank);
+  /// Nobody counts as joined any more.
+  void release_joined();
+  /// The members below that have not joined.
+  [[nodiscard]] const RankSet& expected() const { return expected_; }
 
   /// Ranks that have submitted although their own subtree is not complete yet: known only for keys
   /// that are late.
@@ -51,9 +59,13 @@ class Tally {
 
   Pending& find(const Key& key, OperationType type, TimePoint now);
   std::optional<Readiness> complete(const Key& key, Pending& pending);
+  [[nodiscard]] bool is_complete(const Pending& pending) const;
   static Lag lag_of(const Key& key, const Pending& pending, TimePoint now);
 
-  int below_;
+  RankSet below_;
+  int below_count_;
+  RankSet expected_;
+  RankSet joined_;
   std::unordered_map<Key, Pending, KeyHash> pending_;
 };
 

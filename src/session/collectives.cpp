@@ -1,152 +1,155 @@
-// The public face of the collectives: checks arguments, describes the operation and submits it.
+// The public face of the collectives in which every rank has the same shape: allreduce, broadcast,
+// barrier, join.
 #include "kolo/collectives.hpp"
 
-#include <fmt/format.h>
-
-#include <chrono>
-#include <cmath>
-#include <string_view>
-
-#include "base/format.hpp"
-#include "kolo/error.hpp"
-#include "session/current.hpp"
+#include "session/request.hpp"
 
 namespace kolo {
 namespace {
 
-using session::Engine;
-using session::OperationPtr;
+using session::Request;
 
-/// An operation that is ready to be submitted.
-struct Request {
-  std::shared_ptr<Engine> engine;
-  std::string name;
-  Descriptor descriptor;
-  backend::Member member;
-};
-
-[[noreturn]] void refuse(const Request& request, std::string_view why) {
-  throw InvalidArgument(fmt::format("{} \"{}\" on rank {}: {}", to_string(request.descriptor.type),
-                                    request.name, request.engine->topology().rank, why),
-                        request.name, {request.engine->topology().rank});
-}
-
-void check_tensor(const Request& request) {
-  for (const std::int64_t length : request.descriptor.shape.lengths())
-    if (length < 0)
-      refuse(request, "shape " + to_string(request.descriptor.shape) + " has a negative length");
-  if (request.member.elements > 0 && request.member.data == nullptr)
-    refuse(request, "the tensor has elements, but its data is null");
-  if (request.descriptor.device.type != DeviceType::cpu)
-    refuse(request, "the tensor is on " + to_string(request.descriptor.device) +
-                        ", and this build of Kolo works on CPU tensors only");
-}
-
-void check_root(const Request& request) {
-  const int size = request.engine->topology().size;
-  if (request.descriptor.root < 0 || request.descriptor.root >= size)
-    refuse(request,
-           fmt::format("root {} is not one of the ranks 0-{}", request.descriptor.root, size - 1));
-}
-
-Request describe(OperationType type, const std::string& name) {
-  Request request{session::current_engine(), name, {}, {}};
-  request.descriptor.type = type;
+Request describe_allreduce(const ConstTensorView& input, const TensorView& output,
+                           const AllreduceOptions& options, std::int64_t step) {
+  Request request(OperationType::allreduce, options.name, options.process_set);
+  request.add(input, output);
+  request.set_reduction(options.op, options.prescale, options.postscale, options.compression);
+  if (options.op == ReduceOp::average) request.descriptor().average_over = options.average_over;
+  request.descriptor().step = step;
   return request;
 }
 
-void describe_tensor(Request& request, const TensorView& tensor) {
-  request.descriptor.dtype = tensor.dtype();
-  request.descriptor.shape = tensor.shape();
-  request.descriptor.device = tensor.device();
-  request.member = {tensor.data(), tensor.elements(), nullptr};
-  check_tensor(request);
-}
-
-Request describe_allreduce(const TensorView& tensor, const AllreduceOptions& options,
-                           std::int64_t step) {
-  Request request = describe(OperationType::allreduce, options.name);
-  request.descriptor.op = options.op;
-  request.descriptor.prescale = options.prescale;
-  request.descriptor.postscale = options.postscale;
-  request.descriptor.step = step;
-  describe_tensor(request, tensor);
-  if (!std::isfinite(options.prescale) || !std::isfinite(options.postscale))
-    refuse(request, fmt::format("prescale {} and postscale {} must be finite", options.prescale,
-                                options.postscale));
-  if (tensor.dtype() == DType::boolean)
-    refuse(request, fmt::format("booleans have no {}", to_string(options.op)));
+Request describe_group(std::span<const TensorView> tensors, const GroupedAllreduceOptions& options,
+                       std::int64_t step) {
+  Request request(OperationType::allreduce, options.name, options.process_set);
+  if (tensors.empty()) request.refuse("a group needs at least one tensor");
+  for (const TensorView& tensor : tensors) request.add(tensor, tensor);
+  request.set_reduction(options.op, options.prescale, options.postscale, options.compression);
+  if (options.op == ReduceOp::average) request.descriptor().average_over = options.average_over;
+  request.descriptor().alone = options.fuse_exactly;
+  request.descriptor().step = step;
   return request;
 }
 
-Request describe_broadcast(const TensorView& tensor, int root, const BroadcastOptions& options) {
-  Request request = describe(OperationType::broadcast, options.name);
-  request.descriptor.root = root;
-  describe_tensor(request, tensor);
-  check_root(request);
+Request describe_broadcast(const ConstTensorView& input, const TensorView& output, int root,
+                           const BroadcastOptions& options) {
+  Request request(OperationType::broadcast, options.name, options.process_set);
+  request.add(input, output);
+  request.set_root(root);
   return request;
 }
 
 Request describe_broadcast(std::string& text, int root, const BroadcastOptions& options) {
-  Request request = describe(OperationType::broadcast_text, options.name);
-  request.descriptor.root = root;
-  request.member.text = &text;
-  check_root(request);
+  Request request(OperationType::broadcast_text, options.name, options.process_set);
+  request.add_text(text);
+  request.set_root(root);
   return request;
 }
 
-OperationPtr submit(Request request) {
-  return request.engine->submit(request.name, std::move(request.descriptor), request.member, false);
+Request describe_barrier(const BarrierOptions& options) {
+  return {OperationType::barrier, options.name, options.process_set};
 }
 
-Future<void> submit_async(Request request) { return Future<void>(submit(std::move(request))); }
-
-void submit_and_wait(Request request) {
-  const OperationPtr operation =
-      request.engine->submit(request.name, std::move(request.descriptor), request.member, true);
-  request.engine->wait(*operation, std::chrono::steady_clock::time_point::max());
-  if (operation->error()) std::rethrow_exception(operation->error());
-}
+Future<void> submit(Request request) { return Future<void>(std::move(request).submit()); }
 
 }  // namespace
 
 void allreduce(TensorView tensor, const AllreduceOptions& options) {
-  submit_and_wait(describe_allreduce(tensor, options, 0));
+  describe_allreduce(tensor, tensor, options, 0).run();
 }
 
 Future<void> allreduce_async(TensorView tensor, const AllreduceOptions& options) {
-  return submit_async(describe_allreduce(tensor, options, 0));
+  return submit(describe_allreduce(tensor, tensor, options, 0));
+}
+
+void allreduce(ConstTensorView input, TensorView output, const AllreduceOptions& options) {
+  describe_allreduce(input, output, options, 0).run();
+}
+
+Future<void> allreduce_async(ConstTensorView input, TensorView output,
+                             const AllreduceOptions& options) {
+  return submit(describe_allreduce(input, output, options, 0));
+}
+
+void grouped_allreduce(std::span<const TensorView> tensors,
+                       const GroupedAllreduceOptions& options) {
+  describe_group(tensors, options, 0).run();
+}
+
+void grouped_allreduce(std::initializer_list<TensorView> tensors,
+                       const GroupedAllreduceOptions& options) {
+  grouped_allreduce(std::span(tensors.begin(), tensors.size()), options);
+}
+
+Future<void> grouped_allreduce_async(std::span<const TensorView> tensors,
+                                     const GroupedAllreduceOptions& options) {
+  return submit(describe_group(tensors, options, 0));
+}
+
+Future<void> grouped_allreduce_async(std::initializer_list<TensorView> tensors,
+                                     const GroupedAllreduceOptions& options) {
+  return grouped_allreduce_async(std::span(tensors.begin(), tensors.size()), options);
 }
 
 void broadcast(TensorView tensor, int root, const BroadcastOptions& options) {
-  submit_and_wait(describe_broadcast(tensor, root, options));
-}
-
-void broadcast(std::string& text, int root, const BroadcastOptions& options) {
-  submit_and_wait(describe_broadcast(text, root, options));
+  describe_broadcast(tensor, tensor, root, options).run();
 }
 
 Future<void> broadcast_async(TensorView tensor, int root, const BroadcastOptions& options) {
-  return submit_async(describe_broadcast(tensor, root, options));
+  return submit(describe_broadcast(tensor, tensor, root, options));
+}
+
+void broadcast(ConstTensorView input, TensorView output, int root,
+               const BroadcastOptions& options) {
+  describe_broadcast(input, output, root, options).run();
+}
+
+Future<void> broadcast_async(ConstTensorView input, TensorView output, int root,
+                             const BroadcastOptions& options) {
+  return submit(describe_broadcast(input, output, root, options));
+}
+
+void broadcast(std::string& text, int root, const BroadcastOptions& options) {
+  describe_broadcast(text, root, options).run();
 }
 
 Future<void> broadcast_async(std::string& text, int root, const BroadcastOptions& options) {
-  return submit_async(describe_broadcast(text, root, options));
+  return submit(describe_broadcast(text, root, options));
 }
 
-void barrier(const BarrierOptions& options) {
-  submit_and_wait(describe(OperationType::barrier, options.name));
-}
+void barrier(const BarrierOptions& options) { describe_barrier(options).run(); }
+
+void barrier(const ProcessSet& set) { barrier({.process_set = set}); }
 
 Future<void> barrier_async(const BarrierOptions& options) {
-  return submit_async(describe(OperationType::barrier, options.name));
+  return submit(describe_barrier(options));
+}
+
+int join() { return join_async().get(); }
+
+Future<int> join_async() {
+  auto last = std::make_unique<int>(-1);
+  Request request(OperationType::join, "", world());
+  request.on_answer([&value = *last](std::int64_t rank) { value = static_cast<int>(rank); });
+  return {std::move(request).submit(), std::move(last)};
 }
 
 namespace detail {
 
-std::shared_ptr<Operation> submit_allreduce(TensorView tensor, const AllreduceOptions& options,
-                                            std::int64_t step) {
-  return submit(describe_allreduce(tensor, options, step));
+std::shared_ptr<Operation> submit_allreduce(ConstTensorView input, TensorView output,
+                                            const AllreduceOptions& options, std::int64_t step) {
+  return describe_allreduce(input, output, options, step).submit();
+}
+
+std::shared_ptr<Operation> submit_grouped_allreduce(std::span<const TensorView> tensors,
+                                                    const GroupedAllreduceOptions& options,
+                                                    std::int64_t step) {
+  return describe_group(tensors, options, step).submit();
+}
+
+std::shared_ptr<Operation> submit_broadcast(ConstTensorView input, TensorView output, int root,
+                                            const BroadcastOptions& options) {
+  return describe_broadcast(input, output, root, options).submit();
 }
 
 }  // namespace detail

@@ -73,16 +73,28 @@ bool Coordinator::negotiate() {
   for (const negotiation::Execute& execute : actions.executes) start(execute);
   for (const negotiation::Fail& fail : actions.fails)
     finish(take_operation(fail.ticket), to_exception(fail.failure));
+  for (const negotiation::Answer& answer : actions.answers)
+    finish(take_operation(answer.ticket), nullptr, answer.value);
   for (const std::string& report : actions.reports) log(LogLevel::warning, report);
   return !actions.empty();
 }
 
 void Coordinator::start(const negotiation::Execute& execute) {
-  backend::Batch batch{execute.kind, {}};
-  Running running;
+  backend::Batch batch{.kind = execute.kind,
+                       .members = {},
+                       .set = execute.members.to_vector(),
+                       .ranks = execute.members.without(execute.absent).to_vector(),
+                       .divisor = 1,
+                       .sequence = execute.sequence};
+  if (execute.kind.op == ReduceOp::average) {
+    const bool over_all = execute.kind.average_over == AverageOver::all;
+    batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
+  }
+  Running running{nullptr, {}, execute.set};
   for (const negotiation::Ticket ticket : execute.tickets) {
     running.operations.push_back(take_operation(ticket));
-    batch.members.push_back(running.operations.back()->member());
+    for (const backend::Member& member : running.operations.back()->members())
+      batch.members.push_back(&member);
   }
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
   running_.back().execution = backend_.start(std::move(batch));
@@ -98,8 +110,8 @@ bool Coordinator::execute() {
       continue;
     }
     for (const OperationPtr& operation : running->operations) finish(operation, nullptr);
+    negotiator_.on_done(running->set);
     running = running_.erase(running);
-    negotiator_.on_done();
   }
   return moved;
 }
@@ -118,9 +130,10 @@ OperationPtr Coordinator::take_operation(negotiation::Ticket ticket) {
   return std::move(negotiating_.extract(ticket).mapped());
 }
 
-void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error) {
+void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error,
+                         std::int64_t answer) {
   queue_.release(*operation);
-  operation->finish(std::move(error));
+  operation->finish(std::move(error), answer);
 }
 
 void Coordinator::fail_everything(const std::string& reason) {

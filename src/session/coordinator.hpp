@@ -48,13 +48,14 @@ class Coordinator {
   struct Running {
     std::unique_ptr<backend::Execution> execution;
     std::vector<OperationPtr> operations;
+    negotiation::SetId set;
   };
 
   bool submit();
   bool negotiate();
   bool execute();
   void start(const negotiation::Execute& execute);
-  void finish(const OperationPtr& operation, std::exception_ptr error);
+  void finish(const OperationPtr& operation, std::exception_ptr error, std::int64_t answer = 0);
   OperationPtr take_operation(negotiation::Ticket ticket);
   void fail_everything(const std::string& reason);
 

@@ -5,47 +5,58 @@
 
 #include "kolo/error.hpp"
 #include "session/departure.hpp"
+#include "session/fork_guard.hpp"
 #include "session/mpi_environment.hpp"
-#include "session/start.hpp"
 
 namespace kolo::session {
 namespace {
 
-std::mutex mutex;                // of what follows
-std::shared_ptr<Engine> engine;  // NOLINT: the one global
-std::mutex ending;               // held while a session ends
+/// The one global. Never destroyed, so that neither the end of the process nor that of a forked
+/// child touches the thread of a session that is still open.
+struct Current {
+  std::mutex mutex;  // of `engine`
+  std::shared_ptr<Engine> engine;
+  std::mutex ending;  // held while a session ends
+};
+Current& current = *new Current;
 
 }  // namespace
 
 std::shared_ptr<Engine> find_engine() noexcept {
-  const std::lock_guard lock(mutex);
-  return engine;
+  if (forked()) return nullptr;
+  const std::lock_guard lock(current.mutex);
+  return current.engine;
 }
 
 std::shared_ptr<Engine> current_engine() {
+  require_not_forked();
   std::shared_ptr<Engine> found = find_engine();
   if (!found)
     throw NotInitialized("there is no session: make a kolo::Session or call kolo::init first");
   return found;
 }
 
-void start_session(int argc, char** argv, const SessionOptions& options) {
+void start_session(const StartArguments& arguments) {
+  require_not_forked();
   if (find_engine())
     throw InvalidArgument("a session is open already: a process has one at a time");
-  std::shared_ptr<Engine> started = start_engine(argc, argv, options);
+  watch_forks();
+  std::shared_ptr<Engine> started = start_engine(arguments);
   announce_departures();
-  const std::lock_guard lock(mutex);
-  engine = std::move(started);
+  const std::lock_guard lock(current.mutex);
+  current.engine = std::move(started);
 }
 
 void end_session(bool clean, const std::string& reason) {
-  const std::lock_guard ending_lock(ending);  // a second thread returns when the session has ended
+  if (forked()) return;
+  // A second thread returns when the session has ended.
+  const std::lock_guard ending_lock(current.ending);
   const std::shared_ptr<Engine> found = find_engine();
   if (!found) return;
   found->shut_down(clean, reason);
   if (found->failed()) abort_at_exit();
-  const std::lock_guard lock(mutex);
-  engine.reset();
+  const std::lock_guard lock(current.mutex);
+  current.engine.reset();
 }
 
 }  // namespace kolo::session

@@ -6,16 +6,17 @@
 
 #include "kolo/session.hpp"
 #include "session/engine.hpp"
+#include "session/start.hpp"
 
 namespace kolo::session {
 
-/// Throws NotInitialized if there is no session.
+/// Throws NotInitialized if there is no session, InvalidArgument in a forked process.
 [[nodiscard]] std::shared_ptr<Engine> current_engine();
 
-/// Null if there is none.
+/// Null if there is none, and in a forked process.
 [[nodiscard]] std::shared_ptr<Engine> find_engine() noexcept;
 
-void start_session(int argc, char** argv, const SessionOptions& options);
+void start_session(const StartArguments& arguments);
 
 /// Does nothing if there is none.
 void end_session(bool clean, const std::string& reason);

@@ -19,6 +19,8 @@ using std::chrono::steady_clock;
 constexpr nanoseconds shortest_pause = microseconds(50);
 constexpr nanoseconds longest_pause = milliseconds(1);  // while an answer is awaited
 constexpr nanoseconds idle_pause = milliseconds(5);
+// Right after traffic more of it is likely, be it of others that this rank passes on.
+constexpr nanoseconds lively = milliseconds(50);
 // A thread whose caller waits yields for this long after something moved, then it pauses.
 constexpr nanoseconds patience = microseconds(100);
 constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
@@ -31,7 +33,8 @@ negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
       .fusion_threshold = settings.fusion_threshold,
       .cache_capacity = settings.cache_capacity,
       .stall_warning = settings.stall_warning,
-      .stall_shutdown = settings.stall_shutdown};
+      .stall_shutdown = settings.stall_shutdown,
+      .now = steady_clock::now()};
 }
 
 }  // namespace
@@ -41,15 +44,15 @@ Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t
     : settings_(settings),
       topology_(topology),
       links_(std::move(links)),
+      process_sets_(session, topology_.rank, topology_.size),
       queue_(topology_.rank),
       coordinator_(negotiator_options(settings_, topology_, session), queue_, links_->transport(),
                    links_->backend()),
       thread_([this] { run(); }) {}
 
-OperationPtr Engine::submit(const std::string& name, Descriptor descriptor, backend::Member member,
-                            bool waits) {
-  if (leaving_) throw ShutDown("this rank has left the session", name, {topology_.rank});
-  OperationPtr operation = queue_.push(shared_from_this(), name, std::move(descriptor), member);
+OperationPtr Engine::submit(Submission submission, bool waits) {
+  if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
+  OperationPtr operation = queue_.push(shared_from_this(), std::move(submission));
   if (!waits) {
     const std::lock_guard lock(mutex_);
     rung_ = true;
@@ -120,6 +123,7 @@ bool Engine::turn() {
 void Engine::run() {
   std::unique_lock lock(mutex_);
   nanoseconds pause = shortest_pause;
+  TimePoint moved_at = steady_clock::now();
   while (!stopping_) {
     bool outstanding = false;
     if (!driven_ && waiters_ == 0) {
@@ -130,13 +134,16 @@ void Engine::run() {
       outstanding = coordinator_.outstanding();
       const bool executing = coordinator_.executing();
       pause = moved ? shortest_pause : std::min(2 * pause, longest_pause);
+      const TimePoint now = steady_clock::now();
+      if (moved) moved_at = now;
+      if (!outstanding && now - moved_at > lively) pause = idle_pause;
       lock.lock();
       driven_ = false;
       if (waiters_ > 0) changed_.notify_all();
       if (moved && executing) continue;  // there is more to do
     }
     // What is submitted while answers are awaited gathers until the pause is over.
-    bell_.wait_for(lock, outstanding ? pause : idle_pause,
+    bell_.wait_for(lock, pause,
                    [&] { return stopping_ || (rung_ && !outstanding && waiters_ == 0); });
   }
 }

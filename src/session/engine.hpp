@@ -14,6 +14,7 @@
 #include "session/coordinator.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
+#include "session/process_sets.hpp"
 #include "session/settings.hpp"
 #include "session/topology.hpp"
 
@@ -29,10 +30,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
          std::unique_ptr<Links> links);
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
+  [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
 
   /// `waits`: the caller is about to wait and will drive; else the session's own thread is woken.
-  OperationPtr submit(const std::string& name, Descriptor descriptor, backend::Member member,
-                      bool waits);
+  OperationPtr submit(Submission submission, bool waits);
 
   /// Waits until `operation` is done, at most until `deadline`. False if it is not.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
@@ -61,6 +62,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Settings settings_;
   Topology topology_;
   std::unique_ptr<Links> links_;
+  ProcessSets process_sets_;
   OperationQueue queue_;
   Coordinator coordinator_;
 

@@ -7,6 +7,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "session/engine.hpp"
+#include "session/fork_guard.hpp"
 
 namespace kolo::detail {
 namespace {
@@ -42,12 +43,14 @@ FutureBase& FutureBase::operator=(FutureBase&& other) noexcept {
 FutureBase::~FutureBase() { abandon(); }
 
 void FutureBase::wait() {
+  session::require_not_forked();
   const Operation& operation = checked(operation_);
   operation.engine()->wait(operation, TimePoint::max());
   throw_error_of(operation);
 }
 
 bool FutureBase::wait_for(std::chrono::duration<double> timeout) {
+  session::require_not_forked();
   const Operation& operation = checked(operation_);
   constexpr std::chrono::duration<double> most = std::chrono::hours(24 * 365);
   const auto deadline =
@@ -62,7 +65,7 @@ bool FutureBase::ready() const { return checked(operation_).done(); }
 
 void FutureBase::abandon() noexcept {
   const std::shared_ptr<Operation> operation = std::move(operation_);
-  if (!operation || operation->done()) return;
+  if (!operation || operation->done() || session::forked()) return;
   if (std::uncaught_exceptions() > exceptions_at_start_)
     operation->engine()->leave(false, "an exception destroyed the future of " +
                                           to_string(operation->descriptor()) + ' ' +

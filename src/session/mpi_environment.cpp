@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
 #include "node/mpi_error.hpp"
+#include "session/fork_guard.hpp"
 
 namespace kolo::session {
 namespace {
@@ -13,11 +15,21 @@ namespace {
 std::atomic<bool> abort_instead{false};
 
 void end_mpi() {
+  if (forked()) return;
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
   if (abort_instead) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   MPI_Finalize();
+}
+
+const char* level_name(int level) {
+  switch (level) {
+    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
+    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
+    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
+    default: return "MPI_THREAD_MULTIPLE";
+  }
 }
 
 }  // namespace
@@ -41,8 +53,10 @@ void start_mpi(int argc, char** argv) {
   }
   if (provided < MPI_THREAD_SERIALIZED)
     throw InvalidArgument(
-        "MPI was initialised without thread support: Kolo needs MPI_THREAD_SERIALIZED, or "
-        "MPI_THREAD_MULTIPLE if the program calls MPI itself during the session");
+        std::string("MPI was initialised with ") + level_name(provided) +
+        ", but Kolo has a thread of its own that calls MPI: initialise it by MPI_Init_thread with "
+        "MPI_THREAD_SERIALIZED, or MPI_THREAD_MULTIPLE if the program calls MPI itself during the "
+        "session; or leave MPI to Kolo");
 }
 
 void abort_at_exit() { abort_instead = true; }

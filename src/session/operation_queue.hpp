@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -21,10 +21,10 @@ class OperationQueue {
  public:
   explicit OperationQueue(int rank) : rank_(rank) {}
 
-  /// Throws DuplicateName if the name is pending on this rank, InvalidArgument if an unnamed
-  /// operation of another thread is: two threads have no common order. Nothing is changed then.
-  OperationPtr push(std::shared_ptr<Engine> engine, const std::string& name, Descriptor descriptor,
-                    backend::Member member);
+  /// Throws DuplicateName if the name is pending in the set on this rank; InvalidArgument if an
+  /// unnamed operation of another thread is, since two threads have no common order, and while this
+  /// rank has joined. Nothing is changed then.
+  OperationPtr push(std::shared_ptr<Engine> engine, Submission submission);
 
   /// All that was pushed, in order.
   std::vector<OperationPtr> take();
@@ -33,13 +33,28 @@ class OperationQueue {
   void release(const detail::Operation& operation);
 
  private:
+  struct Unnamed {
+    std::uint64_t next = 0;
+    int pending = 0;
+    std::thread::id thread{};
+  };
+
+  using Lock = std::unique_lock<std::mutex>;
+
+  negotiation::Key make_key(const Submission& submission, Lock& lock);
+  negotiation::Key number(const Submission& submission, Lock& lock);
+  /// Unlocks before it throws: of an exception that nobody catches the stack is not unwound, and
+  /// this rank's departure is announced all the same.
+  template <typename E>
+  [[noreturn]] void refuse(Lock& lock, const Submission& submission,
+                           const std::string& message) const;
+
   int rank_;
   std::mutex mutex_;
   std::vector<OperationPtr> submitted_;
-  std::unordered_set<std::string> names_;
-  std::uint64_t next_unnamed_ = 0;
-  int unnamed_pending_ = 0;
-  std::thread::id unnamed_thread_;
+  std::unordered_set<negotiation::Key, negotiation::KeyHash> pending_;  // but for the numbered
+  std::unordered_map<negotiation::SetId, Unnamed> unnamed_;
+  bool joined_ = false;
 };
 
 }  // namespace kolo::session

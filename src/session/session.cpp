@@ -11,10 +11,10 @@
 
 namespace kolo {
 
-void init(const SessionOptions& options) { session::start_session(0, nullptr, options); }
+void init(const SessionOptions& options) { session::start_session({.options = options}); }
 
 void init(int argc, char** argv, const SessionOptions& options) {
-  session::start_session(argc, argv, options);
+  session::start_session({.argc = argc, .argv = argv, .options = options});
 }
 
 void shutdown() { session::end_session(true, ""); }

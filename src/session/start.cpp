@@ -23,13 +23,14 @@ std::uint64_t agree_on_session(MPI_Comm comm) {
 
 }  // namespace
 
-std::shared_ptr<Engine> start_engine(int argc, char** argv, const SessionOptions& options) {
-  start_mpi(argc, argv);
-  const Communicator world = Communicator::duplicate(MPI_COMM_WORLD);
+std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
+  start_mpi(arguments.argc, arguments.argv);
+  const Communicator world =
+      Communicator::duplicate(arguments.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : arguments.comm);
   Settings settings;
   std::string problem;
   try {
-    settings = read_settings(options);
+    settings = read_settings(arguments.options);
   } catch (const InvalidArgument& error) {
     problem = error.what();
   }

@@ -1,6 +1,8 @@
 // How a session comes to be.
 #pragma once
 
+#include <mpi.h>
+
 #include <memory>
 
 #include "kolo/session.hpp"
@@ -8,8 +10,15 @@
 
 namespace kolo::session {
 
+/// What `init` was given.
+struct StartArguments {
+  int argc = 0;
+  char** argv = nullptr;
+  MPI_Comm comm = MPI_COMM_NULL;  // null: MPI_COMM_WORLD
+  SessionOptions options{};
+};
+
 /// Collective over all ranks. Throws InvalidArgument on every rank if one cannot start.
-[[nodiscard]] std::shared_ptr<Engine> start_engine(int argc, char** argv,
-                                                   const SessionOptions& options);
+[[nodiscard]] std::shared_ptr<Engine> start_engine(const StartArguments& arguments);
 
 }  // namespace kolo::session

@@ -1,11 +1,11 @@
 // Every rank starts from the same parameters and buffers.
-#include "kolo/torch.hpp"
+#include "kolo/torch/state.hpp"
 
 #include <deque>
 #include <unordered_set>
 
-#include "torch/agreement.hpp"
 #include "torch/tensor_view.hpp"
+#include "training/agreement.hpp"
 
 namespace kolo {
 namespace {
@@ -16,13 +16,14 @@ struct Broadcast {
   Future<void> future{};
 };
 
-void broadcast_all(const NamedParameters& tensors, int root) {
+void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& set) {
+  detail::require_root("broadcast_parameters", root, set);
   std::vector<detail::Item> items;
   for (const auto& [name, tensor] : tensors) {
     detail::require_supported(tensor, name);
     items.push_back({name, detail::describe(tensor)});
   }
-  detail::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items);
+  detail::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
 
   const at::NoGradGuard no_grad;
   std::deque<Broadcast> broadcasts;
@@ -30,8 +31,9 @@ void broadcast_all(const NamedParameters& tensors, int root) {
   for (const auto& [name, tensor] : tensors) {
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     Broadcast& broadcast = broadcasts.emplace_back(Broadcast{tensor, tensor.contiguous()});
-    broadcast.future = broadcast_async(detail::view_of(broadcast.image), root,
-                                       {.name = "kolo.broadcast_parameters." + name});
+    broadcast.future =
+        broadcast_async(detail::view_of(broadcast.image), root,
+                        {.name = "kolo.broadcast_parameters." + name, .process_set = set});
   }
   for (Broadcast& broadcast : broadcasts) {
     broadcast.future.get();
@@ -41,14 +43,14 @@ void broadcast_all(const NamedParameters& tensors, int root) {
 
 }  // namespace
 
-void broadcast_parameters(::torch::nn::Module& module, int root) {
+void broadcast_parameters(::torch::nn::Module& module, int root, const ProcessSet& set) {
   NamedParameters tensors = module.named_parameters().pairs();
   for (auto& buffer : module.named_buffers().pairs()) tensors.push_back(std::move(buffer));
-  broadcast_all(tensors, root);
+  broadcast_all(tensors, root, set);
 }
 
-void broadcast_parameters(const ModuleTensors& tensors, int root) {
-  broadcast_all(tensors.pairs(), root);
+void broadcast_parameters(const ModuleTensors& tensors, int root, const ProcessSet& set) {
+  broadcast_all(tensors.pairs(), root, set);
 }
 
 }  // namespace kolo

@@ -1,4 +1,4 @@
-#include "kolo/torch.hpp"
+#include "kolo/torch/state.hpp"
 
 namespace kolo {
 

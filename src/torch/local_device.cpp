@@ -1,6 +1,8 @@
-#include "kolo/torch.hpp"
+#include "kolo/torch/device.hpp"
 
 #include <torch/cuda.h>
+
+#include "kolo/session.hpp"
 
 namespace kolo {
 

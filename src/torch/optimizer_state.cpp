@@ -1,5 +1,5 @@
 // Every rank's optimizer starts from the same state and options.
-#include "kolo/torch.hpp"
+#include "kolo/torch/state.hpp"
 
 #include <c10/util/Type.h>
 #include <torch/serialize/archive.h>
@@ -7,9 +7,9 @@
 #include <sstream>
 #include <typeinfo>
 
-#include "base/rank_set.hpp"
-#include "torch/agreement.hpp"
+#include "kolo/session.hpp"
 #include "torch/tensor_view.hpp"
+#include "training/agreement.hpp"
 
 namespace kolo {
 namespace {
@@ -18,7 +18,7 @@ using ::torch::optim::Optimizer;
 using ::torch::serialize::InputArchive;
 using ::torch::serialize::OutputArchive;
 
-void require_same_structure(const Optimizer& optimizer) {
+void require_same_structure(const Optimizer& optimizer, const ProcessSet& set) {
   std::vector<detail::Item> items{{"class", c10::demangle(typeid(optimizer).name())}};
   const auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -28,7 +28,7 @@ void require_same_structure(const Optimizer& optimizer) {
           {"group" + std::to_string(i) + "." + std::to_string(j), detail::describe(tensors[j])});
     }
   }
-  detail::require_agreement("kolo.optimizer_state", "The optimizers", items);
+  detail::require_agreement("kolo.optimizer_state", "The optimizers", items, set);
 }
 
 std::string group_key(std::size_t group) { return "options" + std::to_string(group); }
@@ -67,40 +67,22 @@ void load(Optimizer& optimizer, const std::string& bytes) {
   }
 }
 
-// Runs `action`; if it failed on any rank, every rank throws.
-template <typename Action>
-void on_every_rank(const std::string& what, const Action& action) {
-  std::string error;
-  try {
-    action();
-  } catch (const std::exception& exception) {
-    error = exception.what();
-  }
-  const std::vector<int> failed =
-      detail::ranks_that(!error.empty(), "kolo.optimizer_state." + what);
-  if (failed.empty()) return;
-  RankSet ranks;
-  for (const int rank : failed) ranks.insert(RankSet::of(rank));
-  throw Error("broadcast_optimizer_state: to " + what + " the optimizer failed on ranks " +
-                  to_string(ranks) + (error.empty() ? "" : ": " + error),
-              {}, failed);
-}
-
 }  // namespace
 
-void broadcast_optimizer_state(Optimizer& optimizer, int root) {
-  if (root < 0 || root >= size()) {
-    throw InvalidArgument("broadcast_optimizer_state: there is no rank " + std::to_string(root));
-  }
-  require_same_structure(optimizer);
+void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {
+  const std::string function = "broadcast_optimizer_state";
+  detail::require_root(function, root, set);
+  require_same_structure(optimizer, set);
   std::string bytes;
-  on_every_rank("save", [&] {
+  const auto save_here = [&] {
     if (rank() == root) bytes = save(optimizer);
-  });
-  broadcast(bytes, root, {.name = "kolo.optimizer_state.bytes"});
-  on_every_rank("load", [&] {
+  };
+  detail::require_success(function, "save", detail::failure_of(save_here), set);
+  broadcast(bytes, root, {.name = "kolo.optimizer_state.bytes", .process_set = set});
+  const auto load_here = [&] {
     if (rank() != root) load(optimizer, bytes);
-  });
+  };
+  detail::require_success(function, "load", detail::failure_of(load_here), set);
 }
 
 }  // namespace kolo

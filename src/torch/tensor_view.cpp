@@ -1,6 +1,9 @@
-#include <ATen/core/ivalue.h>  // first: see kolo/torch.hpp
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include "torch/tensor_view.hpp"
+
+#include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -78,6 +81,20 @@ TensorView view_of(const ::torch::Tensor& tensor) {
   if (tensor.is_cuda()) device = {DeviceType::cuda, tensor.device().index()};
   return {tensor.data_ptr(), shape_in_memory(tensor), kolo_dtype(tensor.scalar_type()).value(),
           device};
+}
+
+Allocator rows_like(const ::torch::Tensor& tensor, ::torch::Tensor& result) {
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  if (sizes.empty()) sizes.push_back(1);
+  return [sizes, options = tensor.options(), &result](std::span<const std::int64_t> rows) mutable {
+    sizes.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+    result = at::empty(sizes, options);
+    return result.data_ptr();
+  };
+}
+
+void mark_changed(const ::torch::Tensor& tensor) {
+  if (!tensor.is_inference()) ::torch::autograd::impl::bump_version(tensor);
 }
 
 bool same_layout(const ::torch::Tensor& a, const ::torch::Tensor& b) {

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "kolo/collectives.hpp"
 #include "kolo/tensor.hpp"
 
 namespace kolo::detail {
@@ -19,6 +20,14 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 /// view's shape is that of the memory (dimensions by descending stride) with a leading 1, so that
 /// it never matches a rank whose tensor is in row-major order.
 [[nodiscard]] TensorView view_of(const ::torch::Tensor& tensor);
+
+/// Memory for the rows that a gather brings: `result` becomes a tensor of as many, otherwise like
+/// `tensor`; a scalar counts as one row. `result` outlives the operation.
+[[nodiscard]] Allocator rows_like(const ::torch::Tensor& tensor, ::torch::Tensor& result);
+
+/// To be called after elements were written behind LibTorch's back: a backward that still needs the
+/// old ones then fails instead of using the new.
+void mark_changed(const ::torch::Tensor& tensor);
 
 /// True if the elements of both lie in memory in the same order, without gaps, and are of one type.
 [[nodiscard]] bool same_layout(const ::torch::Tensor& a, const ::torch::Tensor& b);

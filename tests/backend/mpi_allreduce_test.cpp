@@ -2,6 +2,7 @@
 #include <limits>
 #include <random>
 
+#include "base/dtype.hpp"
 #include "kolo/error.hpp"
 #include "mpi_backend_fixture.hpp"
 
@@ -9,132 +10,208 @@ namespace kolo::backend {
 namespace {
 
 // Alone and fused; with pieces of 256 bytes some fit one, some end in the middle of one.
-const std::vector<Lengths> batches{{0},          {1},          {3},
-                                   {64},         {1000},       {0, 0},
-                                   {1, 1, 1},    {3, 1000, 1}, {0, 40, 0, 500, 2},
-                                   {32, 32, 32}, {1000, 1000}};
-
-/// Small, so that sums over four ranks fit every type; different on every rank, in every tensor.
-std::int64_t element(int rank, std::size_t tensor, std::size_t index) {
-  return static_cast<std::int64_t>((index + 3 * tensor) % 11) + rank;
-}
-
-/// The sum of `element` over ranks 0 .. size-1.
-std::int64_t sum_of_elements(int size, std::size_t tensor, std::size_t index) {
-  return size * element(0, tensor, index) + size * (size - 1) / 2;
-}
+const std::vector<Lengths> batches{{},
+                                   {0},
+                                   {1},
+                                   {3},
+                                   {64},
+                                   {1000},
+                                   {0, 0},
+                                   {1, 1, 1},
+                                   {3, 1000, 1},
+                                   {32, 32, 32},
+                                   {1000, 1000},
+                                   {0, 40, 0, 500, 2},
+                                   {5, 300, 7, 7, 300, 100, 20}};
 
 template <typename T>
 class MpiAllreduceOfNumbers : public MpiBackendTest {
  protected:
   void expect_result(const Descriptor& kind, auto value, auto expected) {
+    const auto value_of_type = [&](std::size_t i, std::int64_t k) { return make<T>(value(i, k)); };
+    const auto expected_of_type = [&](std::size_t i, std::int64_t k) {
+      return make<T>(expected(i, k));
+    };
     for (const Lengths& lengths : batches) {
-      SCOPED_TRACE(testing::PrintToString(lengths));
-      const auto tensors = make_tensors<T>(
-          lengths, [&](std::size_t i, std::size_t k) { return make<T>(value(i, k)); });
-      run(make_batch<T>(kind, tensors, lengths));
-      EXPECT_TRUE(all_equal<T>(
-          tensors, lengths, [&](std::size_t i, std::size_t k) { return make<T>(expected(i, k)); }));
+      for (const bool in_place : {true, false}) {
+        SCOPED_TRACE(testing::PrintToString(lengths) + (in_place ? " in place" : ""));
+        Tensors<T> tensors(lengths, in_place, value_of_type);
+        run(batch_of(kind, tensors));
+        EXPECT_TRUE(tensors.hold(expected_of_type, value_of_type));
+      }
     }
   }
 };
-using Numbers =
-    testing::Types<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t,
-                   std::int32_t, std::uint64_t, std::int64_t, F16, BF16, float, double>;
 TYPED_TEST_SUITE(MpiAllreduceOfNumbers, Numbers);
 
 TYPED_TEST(MpiAllreduceOfNumbers, Sum) {
   this->expect_result(
-      allreduce_of(dtype<TypeParam>(), ReduceOp::sum),
-      [&](std::size_t i, std::size_t k) { return element(this->rank_, i, k); },
-      [&](std::size_t i, std::size_t k) { return sum_of_elements(this->size_, i, k); });
+      allreduce_of(ReduceOp::sum),
+      [&](std::size_t i, std::int64_t k) { return element(this->rank_, i, k); },
+      [&](std::size_t i, std::int64_t k) { return sum_of_elements(this->size_, i, k); });
 }
 
 TYPED_TEST(MpiAllreduceOfNumbers, AverageOfWholeNumbers) {
   // Ranks r and size-1-r add up to twice the average.
   this->expect_result(
-      allreduce_of(dtype<TypeParam>(), ReduceOp::average),
-      [&](std::size_t i, std::size_t k) { return 2 * element(this->rank_, i, k); },
-      [&](std::size_t i, std::size_t k) { return 2 * element(0, i, k) + this->size_ - 1; });
+      allreduce_of(ReduceOp::average),
+      [&](std::size_t i, std::int64_t k) { return 2 * element(this->rank_, i, k); },
+      [&](std::size_t i, std::int64_t k) { return 2 * element(0, i, k) + this->size_ - 1; });
+}
+
+TYPED_TEST(MpiAllreduceOfNumbers, MinAndMax) {
+  const auto value = [&](std::size_t i, std::int64_t k) { return element(this->rank_, i, k); };
+  this->expect_result(allreduce_of(ReduceOp::min), value,
+                      [&](std::size_t i, std::int64_t k) { return element(0, i, k); });
+  this->expect_result(allreduce_of(ReduceOp::max), value, [&](std::size_t i, std::int64_t k) {
+    return element(this->size_ - 1, i, k);
+  });
+}
+
+TYPED_TEST(MpiAllreduceOfNumbers, Product) {
+  // The rank k % size has a 3, the others have ones.
+  this->expect_result(
+      allreduce_of(ReduceOp::product),
+      [&](std::size_t, std::int64_t k) { return k % this->size_ == this->rank_ ? 3 : 1; },
+      [&](std::size_t, std::int64_t) { return 3; });
 }
 
 TYPED_TEST(MpiAllreduceOfNumbers, Scales) {
-  Descriptor kind = allreduce_of(dtype<TypeParam>(), ReduceOp::sum);
+  Descriptor kind = allreduce_of(ReduceOp::sum);
   kind.prescale = 2.0;
   kind.postscale = 0.5;
   this->expect_result(
-      kind, [&](std::size_t i, std::size_t k) { return element(this->rank_, i, k); },
-      [&](std::size_t i, std::size_t k) { return sum_of_elements(this->size_, i, k); });
+      kind, [&](std::size_t i, std::int64_t k) { return element(this->rank_, i, k); },
+      [&](std::size_t i, std::int64_t k) { return sum_of_elements(this->size_, i, k); });
 }
 
-template <typename T>
-class MpiAllreduceOfIntegers : public MpiBackendTest {};
-using Integers = testing::Types<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t,
-                                std::uint32_t, std::int32_t, std::uint64_t, std::int64_t>;
-TYPED_TEST_SUITE(MpiAllreduceOfIntegers, Integers);
-
-TYPED_TEST(MpiAllreduceOfIntegers, SumsWrap) {
-  using T = TypeParam;
-  const T largest = std::numeric_limits<T>::max();
-  std::vector<T> values(100, largest);
-  values[0] = std::numeric_limits<T>::min();
-  this->run(batch_of(allreduce_of(dtype_of<T>, ReduceOp::sum), values.data(), 100));
-  const auto wrapped = [&](T value) {
-    return static_cast<T>(static_cast<std::uint64_t>(this->size_) *
-                          static_cast<std::uint64_t>(value));
-  };
-  EXPECT_EQ(values[0], wrapped(std::numeric_limits<T>::min()));
-  for (std::size_t i = 1; i < values.size(); ++i) ASSERT_EQ(values[i], wrapped(largest)) << i;
-}
-
-TYPED_TEST(MpiAllreduceOfIntegers, AveragesAreTruncatedTowardZero) {
-  using T = TypeParam;
-  constexpr int sign = std::numeric_limits<T>::is_signed ? -1 : 1;
-  // The ranks' values add up to 5 size - 1 away from zero: 4 and a rest.
-  std::vector<T> values(100, static_cast<T>(sign * (this->rank_ == 0 ? 4 : 5)));
-  this->run(batch_of(allreduce_of(dtype_of<T>, ReduceOp::average), values.data(), 100));
-  for (const T value : values) ASSERT_EQ(value, static_cast<T>(sign * 4));
+TYPED_TEST(MpiAllreduceOfNumbers, Compression) {
+  // Small whole numbers are exact in both types.
+  for (const auto compression : {kolo::Compression::fp16, kolo::Compression::bf16}) {
+    this->expect_result(
+        allreduce_of(ReduceOp::sum, compression),
+        [&](std::size_t i, std::int64_t k) { return element(this->rank_, i, k); },
+        [&](std::size_t i, std::int64_t k) { return sum_of_elements(this->size_, i, k); });
+  }
 }
 
 class MpiAllreduce : public MpiBackendTest {};
 
+TEST_F(MpiAllreduce, IntegersWrap) {
+  const std::uint8_t largest = std::numeric_limits<std::uint8_t>::max();
+  const auto value = [=](std::size_t, std::int64_t) { return largest; };
+  Tensors<std::uint8_t> tensors({1000}, true, value);
+  run(batch_of(allreduce_of(ReduceOp::sum), tensors));
+  const auto wrapped = static_cast<std::uint8_t>(256 - size_);
+  EXPECT_TRUE(tensors.hold([=](std::size_t, std::int64_t) { return wrapped; }, value));
+}
+
+TEST_F(MpiAllreduce, MembersMayDifferInType) {
+  const Lengths lengths{40, 3};
+  const auto value = [&](std::size_t i, std::int64_t k) { return element(rank_, i, k); };
+  const auto sum = [&](std::size_t i, std::int64_t k) { return sum_of_elements(size_, i, k); };
+  const auto as = [](auto type, auto function) {
+    return [=](std::size_t i, std::int64_t k) { return make<decltype(type)>(function(i, k)); };
+  };
+  for (const Compression compression : {Compression::none, Compression::fp16}) {
+    Tensors<float> floats(lengths, true, as(float{}, value));
+    Tensors<F16> halves(lengths, true, as(F16{}, value));
+    Tensors<std::int64_t> integers(lengths, false, as(std::int64_t{}, value));
+    Tensors<float> more(lengths, false, as(float{}, value));
+    Batch batch = batch_of(allreduce_of(ReduceOp::sum, compression));
+    floats.add_to(batch);
+    halves.add_to(batch);
+    integers.add_to(batch);
+    more.add_to(batch);
+    run(batch);
+    EXPECT_TRUE(floats.hold(as(float{}, sum), as(float{}, value)));
+    EXPECT_TRUE(halves.hold(as(F16{}, sum), as(F16{}, value)));
+    EXPECT_TRUE(integers.hold(as(std::int64_t{}, sum), as(std::int64_t{}, value)));
+    EXPECT_TRUE(more.hold(as(float{}, sum), as(float{}, value)));
+  }
+}
+
 TEST_F(MpiAllreduce, HalvesAreSummedInF32) {
   // In f16, 2048 + 1 is 2048 again, however often.
-  std::vector<F16> values(100, make<F16>(rank_ == 0 ? 2048 : 1));
-  run(batch_of(allreduce_of(DType::f16, ReduceOp::sum), values.data(), 100));
-  const F16 expected = to_f16(2048.0F + static_cast<float>(size_ - 1));
-  for (const F16 value : values) ASSERT_EQ(value.bits, expected.bits);
+  const auto value = [&](std::size_t, std::int64_t) { return make<F16>(rank_ == 0 ? 2048 : 1); };
+  Tensors<F16> tensors({100}, true, value);
+  run(batch_of(allreduce_of(ReduceOp::sum), tensors));
+  EXPECT_TRUE(
+      tensors.hold([&](std::size_t, std::int64_t) { return make<F16>(2048 + size_ - 1); }, value));
+}
+
+TEST_F(MpiAllreduce, CompressionRoundsWhatTravels) {
+  // 2049 and 257 are halfway between two values of f16 and bf16: they travel as the even ones.
+  const auto sum_of = [&](float sent, Compression compression) {
+    const auto value = [=](std::size_t, std::int64_t) { return sent; };
+    Tensors<float> tensors({500}, true, value);
+    run(batch_of(allreduce_of(ReduceOp::average, compression), tensors));
+    return tensors.output(0)[499];
+  };
+  EXPECT_EQ(sum_of(2049.0F, Compression::fp16), 2048.0F);
+  EXPECT_EQ(sum_of(2049.0F, Compression::none), 2049.0F);
+  EXPECT_EQ(sum_of(257.0F, Compression::bf16), 256.0F);
+}
+
+TEST_F(MpiAllreduce, BooleansHaveAndAndOr) {
+  const auto all = [&](std::size_t, std::int64_t k) { return k % 2 == 0 || rank_ > 0; };
+  const auto one = [&](std::size_t, std::int64_t k) { return k % size_ == rank_; };
+  for (const ReduceOp op : {ReduceOp::min, ReduceOp::product}) {
+    Tensors<bool> tensors({1, 1000}, false, all);
+    run(batch_of(allreduce_of(op), tensors));
+    EXPECT_TRUE(tensors.hold([](std::size_t, std::int64_t k) { return k % 2 == 0; }, all));
+  }
+  Tensors<bool> tensors({1, 1000}, false, one);
+  run(batch_of(allreduce_of(ReduceOp::max), tensors));
+  EXPECT_TRUE(tensors.hold([](std::size_t, std::int64_t) { return true; }, one));
 }
 
 TEST_F(MpiAllreduce, AllRanksGetTheSameBits) {
   for (const std::int64_t piece :
-       {std::int64_t{1} << 16, MpiBackend::default_piece_bytes, std::int64_t{1} << 30}) {
-    MpiBackend backend(comm_, piece);
-    for (const std::int64_t length : {1, 2, 3, 17, 1000, 16'384, 65'537, 5'000'000}) {
-      const auto seed = static_cast<unsigned>(length * 10 + rank_);
-      SCOPED_TRACE(testing::Message() << length << " elements, pieces of " << piece);
-      std::mt19937 random(seed);
-      std::vector<float> values(static_cast<std::size_t>(length));
-      for (float& value : values)
-        value = static_cast<float>(random()) / 3e9F - 0.7F;  // any bits may be lost in the sum
-      finish(*backend.start(batch_of(allreduce_of(DType::f32, ReduceOp::average), values.data(),
-                                     static_cast<std::size_t>(length))));
-      std::vector<float> of_root = values;
-      MPI_Bcast(of_root.data(), static_cast<int>(length), MPI_FLOAT, 0, comm_);
-      EXPECT_EQ(std::memcmp(values.data(), of_root.data(), values.size() * sizeof(float)), 0);
+       {std::int64_t{1} << 12, MpiBackend::default_piece_bytes, std::int64_t{1} << 30}) {
+    backend_ = std::make_unique<MpiBackend>(comm_, piece);
+    for (const Compression compression : {Compression::none, Compression::bf16}) {
+      for (const std::int64_t length : {1, 2, 3, 17, 1000, 16'384, 65'537, 1'000'000}) {
+        SCOPED_TRACE(testing::Message() << length << " elements, pieces of " << piece
+                                        << ", the seed is the length * 10 + the rank");
+        std::mt19937 random(static_cast<unsigned>(length * 10 + rank_));
+        // Any bits may be lost in the sum.
+        Tensors<float> tensors({length}, true, [&](std::size_t, std::int64_t) {
+          return static_cast<float>(random()) / 3e9F - 0.7F;
+        });
+        run(batch_of(allreduce_of(ReduceOp::average, compression), tensors));
+        const auto bytes = static_cast<std::size_t>(length) * sizeof(float);
+        std::vector<std::byte> of_root(bytes);
+        std::memcpy(of_root.data(), tensors.output(0).elements.get(), bytes);
+        MPI_Bcast(of_root.data(), static_cast<int>(bytes), MPI_BYTE, 0, comm_);
+        EXPECT_EQ(std::memcmp(tensors.output(0).elements.get(), of_root.data(), bytes), 0);
+      }
     }
   }
 }
 
-TEST_F(MpiAllreduce, BooleansHaveNoSum) {
-  bool flag = true;
-  EXPECT_THROW(static_cast<void>(backend_->start(
-                   batch_of(allreduce_of(DType::boolean, ReduceOp::sum), &flag, 1))),
-               InvalidArgument);
-  // The refused batch leaves no gap in the order.
-  float value = 1;
-  run(batch_of(allreduce_of(DType::f32, ReduceOp::sum), &value, 1));
-  EXPECT_EQ(value, static_cast<float>(size_));
+TEST_F(MpiAllreduce, SumsInTheOrderOfTheRanks) {
+  // 1e8 + 1 is 1e8 in f32: only the order decides whether the ones count.
+  const auto value = [&](std::size_t, std::int64_t) {
+    return rank_ == 0 ? 1e8F : rank_ == size_ - 1 ? -1e8F : 1.0F;
+  };
+  for (const std::int64_t length : {1, 1000}) {
+    Tensors<float> tensors({length}, true, value);
+    run(batch_of(allreduce_of(ReduceOp::sum), tensors));
+    const float expected = size_ == 1 ? 1e8F : 0.0F;
+    EXPECT_TRUE(tensors.hold([=](std::size_t, std::int64_t) { return expected; }, value));
+  }
+}
+
+TEST_F(MpiAllreduce, RefusesWhatHasNoMeaning) {
+  Tensors<bool> tensors({1}, true, [](std::size_t, std::int64_t) { return true; });
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::adasum})
+    EXPECT_THROW(static_cast<void>(backend_->start(batch_of(allreduce_of(op), tensors))),
+                 InvalidArgument);
+  Tensors<int> integers({1}, true, [](std::size_t, std::int64_t) { return 1; });
+  EXPECT_THROW(
+      static_cast<void>(backend_->start(batch_of(allreduce_of(ReduceOp::adasum), integers))),
+      InvalidArgument);
 }
 
 }  // namespace

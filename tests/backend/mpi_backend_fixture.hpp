@@ -6,18 +6,92 @@
 
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "../support/elements.hpp"
 #include "backend/mpi/mpi_backend.hpp"
-#include "base/dtype.hpp"
-#include "base/half.hpp"
 
 namespace kolo::backend {
 
 /// The numbers of elements of a batch's tensors.
-using Lengths = std::vector<std::size_t>;
+using Lengths = std::vector<std::int64_t>;
+
+/// Elements of one type: not a std::vector, which stores booleans as bits.
+template <typename T>
+struct Array {
+  Array() = default;
+  explicit Array(std::int64_t given_length)
+      : length(given_length),
+        elements(std::make_unique<T[]>(static_cast<std::size_t>(given_length))) {}
+
+  T& operator[](std::int64_t index) { return elements[static_cast<std::size_t>(index)]; }
+  const T& operator[](std::int64_t index) const {
+    return elements[static_cast<std::size_t>(index)];
+  }
+
+  std::int64_t length = 0;
+  std::unique_ptr<T[]> elements{};
+};
+
+/// The tensors of one batch: the i-th has `lengths[i]` elements, given by `value(i, k)`. In place
+/// or, with outputs, out of place.
+template <typename T>
+class Tensors {
+ public:
+  template <typename Function>
+  Tensors(const Lengths& lengths, bool in_place, Function value) : in_place_(in_place) {
+    members_.reserve(lengths.size());
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      Array<T> input(lengths[i]);
+      for (std::int64_t k = 0; k < lengths[i]; ++k) input[k] = value(i, k);
+      outputs_.emplace_back(in_place ? 0 : lengths[i]);
+      inputs_.push_back(std::move(input));
+      members_.push_back({.input = inputs_[i].elements.get(),
+                          .output = output(i).elements.get(),
+                          .dtype = dtype<T>(),
+                          .rows = lengths[i]});
+    }
+  }
+
+  [[nodiscard]] Array<T>& output(std::size_t i) { return in_place_ ? inputs_[i] : outputs_[i]; }
+  [[nodiscard]] Member& member(std::size_t i) { return members_[i]; }
+
+  void add_to(Batch& batch) const {
+    for (const Member& member : members_) batch.members.push_back(&member);
+  }
+
+  /// Every output is `expected(i, k)`; inputs that are not outputs are `value(i, k)` still.
+  template <typename Expected, typename Function>
+  testing::AssertionResult hold(Expected expected, Function value) {
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (auto result = equal(i, output(i), expected); !result) return result;
+      if (in_place_) continue;
+      if (auto result = equal(i, inputs_[i], value); !result)
+        return testing::AssertionFailure() << "the input was changed: " << result.message();
+    }
+    return testing::AssertionSuccess();
+  }
+
+ private:
+  template <typename Function>
+  static testing::AssertionResult equal(std::size_t i, const Array<T>& found, Function expected) {
+    for (std::int64_t k = 0; k < found.length; ++k) {
+      const double wanted = value_of(T(expected(i, k)));
+      if (value_of(found[k]) != wanted)
+        return testing::AssertionFailure() << "element " << k << " of tensor " << i << " is "
+                                           << value_of(found[k]) << ", not " << wanted;
+    }
+    return testing::AssertionSuccess();
+  }
+
+  bool in_place_;
+  std::vector<Array<T>> inputs_{};
+  std::vector<Array<T>> outputs_{};
+  std::vector<Member> members_{};
+};
 
 class MpiBackendTest : public testing::Test {
  protected:
@@ -36,6 +110,25 @@ class MpiBackendTest : public testing::Test {
     MPI_Comm_free(&comm_);
   }
 
+  /// Without members, among all ranks. Every rank calls this equally often.
+  [[nodiscard]] Batch batch_of(Descriptor kind) {
+    Batch batch;
+    batch.kind = std::move(kind);
+    batch.set.resize(static_cast<std::size_t>(size_));
+    std::iota(batch.set.begin(), batch.set.end(), 0);
+    batch.ranks = batch.set;
+    batch.divisor = size_;
+    batch.sequence = sequence_++;
+    return batch;
+  }
+
+  template <typename T>
+  [[nodiscard]] Batch batch_of(Descriptor kind, const Tensors<T>& tensors) {
+    Batch batch = batch_of(std::move(kind));
+    tensors.add_to(batch);
+    return batch;
+  }
+
   static void finish(Execution& execution) {
     while (execution.step() != Progress::done) {
     }
@@ -46,108 +139,39 @@ class MpiBackendTest : public testing::Test {
   int rank_ = 0;
   int size_ = 0;
   std::unique_ptr<MpiBackend> backend_;
+
+ private:
+  std::uint64_t sequence_ = 4090;  // near the end of the tags
 };
 
-inline Descriptor allreduce_of(DType dtype, ReduceOp op) {
+inline Descriptor reduction_of(OperationType type, ReduceOp op,
+                               Compression compression = Compression::none) {
   Descriptor kind;
-  kind.type = OperationType::allreduce;
-  kind.dtype = dtype;
+  kind.type = type;
   kind.op = op;
+  kind.compression = compression;
   return kind;
 }
 
-inline Descriptor broadcast_of(DType dtype, int root) {
+inline Descriptor allreduce_of(ReduceOp op, Compression compression = Compression::none) {
+  return reduction_of(OperationType::allreduce, op, compression);
+}
+
+inline Descriptor operation_of(OperationType type, int root = -1) {
   Descriptor kind;
-  kind.type = OperationType::broadcast;
-  kind.dtype = dtype;
+  kind.type = type;
   kind.root = root;
   return kind;
 }
 
-/// One tensor.
-template <typename T>
-Batch batch_of(Descriptor kind, T* data, std::size_t elements) {
-  Batch batch;
-  batch.kind = std::move(kind);
-  batch.members.push_back({data, static_cast<std::int64_t>(elements), nullptr});
-  return batch;
+/// Small, so that sums over four ranks fit every type; different on every rank, in every tensor.
+inline std::int64_t element(int rank, std::size_t tensor, std::int64_t index) {
+  return (index + 3 * static_cast<std::int64_t>(tensor)) % 11 + rank;
 }
 
-inline Batch text_from(int root, std::string& text) {
-  Batch batch;
-  batch.kind.type = OperationType::broadcast_text;
-  batch.kind.root = root;
-  batch.members.push_back({nullptr, 0, &text});
-  return batch;
-}
-
-template <typename T>
-constexpr DType dtype() {
-  if constexpr (std::is_same_v<T, F16>) {
-    return DType::f16;
-  } else if constexpr (std::is_same_v<T, BF16>) {
-    return DType::bf16;
-  } else {
-    return dtype_of<T>;
-  }
-}
-
-template <typename T>
-T make(std::int64_t value) {
-  if constexpr (std::is_same_v<T, F16>) {
-    return to_f16(static_cast<float>(value));
-  } else if constexpr (std::is_same_v<T, BF16>) {
-    return to_bf16(static_cast<float>(value));
-  } else {
-    return static_cast<T>(value);
-  }
-}
-
-/// A number for messages and comparisons; the bits of the half types.
-template <typename T>
-auto printable(T element) {
-  if constexpr (std::is_same_v<T, F16> || std::is_same_v<T, BF16>) {
-    return to_float(element);
-  } else {
-    return element;
-  }
-}
-
-/// The tensors of one batch: `tensors[i]` has `lengths[i]` elements, given by `value(i, index)`.
-template <typename T, typename Function>
-std::vector<std::unique_ptr<T[]>> make_tensors(const Lengths& lengths, Function value) {
-  std::vector<std::unique_ptr<T[]>> tensors;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    tensors.push_back(std::make_unique<T[]>(lengths[i]));
-    for (std::size_t k = 0; k < lengths[i]; ++k) tensors[i][k] = value(i, k);
-  }
-  return tensors;
-}
-
-template <typename T>
-Batch make_batch(Descriptor kind, const std::vector<std::unique_ptr<T[]>>& tensors,
-                 const Lengths& lengths) {
-  Batch batch;
-  batch.kind = std::move(kind);
-  for (std::size_t i = 0; i < lengths.size(); ++i)
-    batch.members.push_back({tensors[i].get(), static_cast<std::int64_t>(lengths[i]), nullptr});
-  return batch;
-}
-
-/// How many elements differ from `value(i, index)`, with the first such place in a message.
-template <typename T, typename Function>
-testing::AssertionResult all_equal(const std::vector<std::unique_ptr<T[]>>& tensors,
-                                   const Lengths& lengths, Function value) {
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    for (std::size_t k = 0; k < lengths[i]; ++k) {
-      const auto found = printable(tensors[i][k]);
-      const auto expected = printable(T(value(i, k)));
-      if (found != expected)
-        return testing::AssertionFailure() << "element " << k << " of tensor " << i << " is "
-                                           << +found << ", not " << +expected;
-    }
-  }
-  return testing::AssertionSuccess();
+/// The sum of `element` over ranks 0 .. size-1.
+inline std::int64_t sum_of_elements(int size, std::size_t tensor, std::int64_t index) {
+  return size * element(0, tensor, index) + size * (size - 1) / 2;
 }
 
 }  // namespace kolo::backend

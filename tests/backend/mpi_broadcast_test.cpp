@@ -1,37 +1,64 @@
 #include <string>
 
+#include "kolo/error.hpp"
 #include "mpi_backend_fixture.hpp"
 
 namespace kolo::backend {
 namespace {
 
-const std::vector<Lengths> batches{{0}, {1}, {1000}, {1, 1, 1}, {0, 40, 0, 500, 2}, {32, 32, 1000}};
+const std::vector<Lengths> batches{
+    {}, {0}, {1}, {1000}, {1, 1, 1}, {0, 40, 0, 500, 2}, {32, 32, 1000}};
 
 template <typename T>
 class MpiBroadcastOf : public MpiBackendTest {};
-using AllTypes =
-    testing::Types<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t, std::uint32_t,
-                   std::int32_t, std::uint64_t, std::int64_t, F16, BF16, float, double, bool>;
 TYPED_TEST_SUITE(MpiBroadcastOf, AllTypes);
 
 TYPED_TEST(MpiBroadcastOf, EveryRootsTensorsReachAll) {
   using T = TypeParam;
+  const auto value = [](int rank, std::size_t i, std::int64_t k) {
+    return make<T>((k + static_cast<std::int64_t>(i)) % 13 + 20 * (rank + 1));
+  };
   for (int root = 0; root < this->size_; ++root) {
     for (const Lengths& lengths : batches) {
-      SCOPED_TRACE(testing::Message() << testing::PrintToString(lengths) << " from " << root);
-      const auto value = [](int rank, std::size_t i, std::size_t k) {
-        return make<T>(static_cast<std::int64_t>((k + i) % 13) + 20 * (rank + 1));
-      };
-      const auto tensors = make_tensors<T>(
-          lengths, [&](std::size_t i, std::size_t k) { return value(this->rank_, i, k); });
-      this->run(make_batch<T>(broadcast_of(dtype<T>(), root), tensors, lengths));
-      EXPECT_TRUE(all_equal<T>(tensors, lengths,
-                               [&](std::size_t i, std::size_t k) { return value(root, i, k); }));
+      for (const bool in_place : {true, false}) {
+        SCOPED_TRACE(testing::Message() << testing::PrintToString(lengths) << " from " << root);
+        const auto own = [&](std::size_t i, std::int64_t k) { return value(this->rank_, i, k); };
+        Tensors<T> tensors(lengths, in_place, own);
+        this->run(this->batch_of(operation_of(OperationType::broadcast, root), tensors));
+        EXPECT_TRUE(
+            tensors.hold([&](std::size_t i, std::int64_t k) { return value(root, i, k); }, own));
+      }
     }
   }
 }
 
-class MpiTextBroadcast : public MpiBackendTest {};
+class MpiBroadcast : public MpiBackendTest {};
+
+TEST_F(MpiBroadcast, OfALargeTensor) {
+  backend_ = std::make_unique<MpiBackend>(comm_);
+  const auto own = [&](std::size_t, std::int64_t k) { return k * 10 + rank_; };
+  const int root = size_ - 1;
+  Tensors<std::int64_t> tensors({1'000'000, 3}, true, own);
+  run(batch_of(operation_of(OperationType::broadcast, root), tensors));
+  EXPECT_TRUE(tensors.hold([=](std::size_t, std::int64_t k) { return k * 10 + root; }, own));
+}
+
+TEST_F(MpiBroadcast, RefusesARootThatTakesNoPart) {
+  Tensors<float> tensors({1}, true, [](std::size_t, std::int64_t) { return 1.0F; });
+  EXPECT_THROW(static_cast<void>(backend_->start(
+                   batch_of(operation_of(OperationType::broadcast, size_), tensors))),
+               InvalidArgument);
+}
+
+class MpiTextBroadcast : public MpiBackendTest {
+ protected:
+  void broadcast(int root, std::string& text) {
+    const Member member{.text = &text};
+    Batch batch = batch_of(operation_of(OperationType::broadcast_text, root));
+    batch.members.push_back(&member);
+    run(std::move(batch));
+  }
+};
 
 TEST_F(MpiTextBroadcast, OfAnyLengthFromEveryRoot) {
   for (const std::size_t length : {0U, 1U, 255U, 256U, 257U, 100'000U}) {
@@ -41,18 +68,24 @@ TEST_F(MpiTextBroadcast, OfAnyLengthFromEveryRoot) {
       for (std::size_t i = 0; i < length; ++i)
         expected[i] = static_cast<char>(i * 7 + static_cast<std::size_t>(root));
       std::string text = rank_ == root ? expected : "what was there before";
-      run(text_from(root, text));
+      broadcast(root, text);
       EXPECT_TRUE(text == expected);
     }
   }
 }
 
 TEST_F(MpiTextBroadcast, OfAMillionBytes) {
-  MpiBackend backend(comm_);
+  backend_ = std::make_unique<MpiBackend>(comm_);
   const std::string expected(1'000'000, 'x');
   std::string text = rank_ == 0 ? expected : "";
-  finish(*backend.start(text_from(0, text)));
+  broadcast(0, text);
   EXPECT_TRUE(text == expected);
+}
+
+TEST_F(MpiTextBroadcast, TakesOneText) {
+  EXPECT_THROW(
+      static_cast<void>(backend_->start(batch_of(operation_of(OperationType::broadcast_text, 0)))),
+      InvalidArgument);
 }
 
 }  // namespace

@@ -41,12 +41,11 @@ TEST(Format, Devices) {
 TEST(Format, DescriptorsLeaveDefaultsOut) {
   EXPECT_EQ(to_string(Descriptor{}), "barrier");
   EXPECT_EQ(to_string(Descriptor{.type = OperationType::allreduce,
-                                 .dtype = DType::f32,
-                                 .shape = {64, 3},
+                                 .tensors = {{DType::f32, {64, 3}}},
                                  .op = ReduceOp::average}),
             "allreduce average f32 [64, 3]");
   EXPECT_EQ(to_string(Descriptor{
-                .type = OperationType::broadcast, .dtype = DType::i64, .shape = {7}, .root = 2}),
+                .type = OperationType::broadcast, .tensors = {{DType::i64, {7}}}, .root = 2}),
             "broadcast i64 [7] from rank 2");
   EXPECT_EQ(to_string(Descriptor{.type = OperationType::broadcast_text, .root = 0}),
             "text broadcast from rank 0");
@@ -54,8 +53,7 @@ TEST(Format, DescriptorsLeaveDefaultsOut) {
 
 TEST(Format, DescriptorsSayWhatIsNotDefault) {
   EXPECT_EQ(to_string(Descriptor{.type = OperationType::allreduce,
-                                 .dtype = DType::bf16,
-                                 .shape = {2},
+                                 .tensors = {{DType::bf16, {2}}},
                                  .op = ReduceOp::sum,
                                  .prescale = 0.5,
                                  .postscale = 3.0,

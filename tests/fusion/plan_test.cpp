@@ -9,7 +9,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 Descriptor allreduce(std::int64_t elements, DType dtype = DType::f32) {
-  return {.type = OperationType::allreduce, .dtype = dtype, .shape = elements};
+  return {.type = OperationType::allreduce, .tensors = {{dtype, elements}}};
 }
 
 std::vector<std::size_t> plan(const std::vector<Descriptor>& ready, std::int64_t threshold) {
@@ -29,11 +29,14 @@ TEST(Fusible, OnlyShapesAndStepsMayDiffer) {
     return !fusible(one, changed) && !fusible(changed, one);
   };
   EXPECT_TRUE(differs([](Descriptor& d) { d.type = OperationType::broadcast; }));
-  EXPECT_TRUE(differs([](Descriptor& d) { d.dtype = DType::f64; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.tensors.front().dtype = DType::f64; }));
   EXPECT_TRUE(differs([](Descriptor& d) { d.op = ReduceOp::average; }));
   EXPECT_TRUE(differs([](Descriptor& d) { d.root = 0; }));
   EXPECT_TRUE(differs([](Descriptor& d) { d.prescale = 0.5; }));
   EXPECT_TRUE(differs([](Descriptor& d) { d.postscale = 0.5; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.compression = Compression::fp16; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.average_over = AverageOver::present; }));
+  EXPECT_TRUE(differs([](Descriptor& d) { d.alone = true; }));
   EXPECT_TRUE(differs([](Descriptor& d) { d.device = {DeviceType::cuda, 0}; }));
 }
 
@@ -41,6 +44,22 @@ TEST(Fusible, TextsAndBarriersTravelAlone) {
   const Descriptor text{.type = OperationType::broadcast_text, .root = 0};
   EXPECT_FALSE(fusible(text, text));
   EXPECT_FALSE(fusible(Descriptor{}, Descriptor{}));
+  Descriptor alone = allreduce(1);
+  alone.alone = true;
+  EXPECT_FALSE(fusible(alone, alone));
+}
+
+TEST(PlanBatch, AGroupCountsAllItsTensors) {
+  Descriptor group = allreduce(1);
+  group.tensors.push_back({DType::u8, Shape(12)});
+  EXPECT_THAT(plan({allreduce(1), group, allreduce(1)}, 20), ElementsAre(0, 1));
+  EXPECT_THAT(plan({allreduce(1), group, allreduce(1)}, 19), ElementsAre(0, 2));
+}
+
+TEST(PlanBatch, GathersTravelTogetherThoughTheirSizesAreUnknown) {
+  const Descriptor gather{.type = OperationType::allgather,
+                          .tensors = {{DType::f32, Shape{any_length, 1000}}}};
+  EXPECT_THAT(plan({gather, gather}, 64), ElementsAre(0, 1));
 }
 
 TEST(PlanBatch, NothingReadyIsNoBatch) { EXPECT_THAT(plan({}, 100), IsEmpty()); }

@@ -10,9 +10,15 @@ namespace {
 Descriptor every_field() {
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
-  descriptor.dtype = DType::bf16;
-  descriptor.shape = Shape{64, 0, std::int64_t{1} << 40};
-  descriptor.op = ReduceOp::average;
+  descriptor.tensors = {{DType::bf16, Shape{64, 0, std::int64_t{1} << 40}},
+                        {DType::i64, Shape{any_length, 3}},
+                        {DType::boolean, {}}};
+  descriptor.op = ReduceOp::adasum;
+  descriptor.compression = Compression::bf16;
+  descriptor.average_over = AverageOver::present;
+  descriptor.alone = true;
+  descriptor.ranks = RankSet::range(2, 5);
+  descriptor.removed = 17;
   descriptor.root = 3;
   descriptor.prescale = 0.1;
   descriptor.postscale = -2.0;
@@ -23,6 +29,7 @@ Descriptor every_field() {
 
 Upward some_upward() {
   Upward message;
+  message.joins = {7, 3};
   message.slots.insert(0);
   message.slots.insert(200);
   RankSet ranks = RankSet::range(0, 511);
@@ -30,7 +37,7 @@ Upward some_upward() {
   message.ready.push_back({{.name = "weight"},
                            {{every_field(), ranks}, {Descriptor{}, RankSet::of(9)}},
                            RankSet::of(12)});
-  message.ready.push_back({{.number = 5}, {{Descriptor{}, RankSet::of(1)}}});
+  message.ready.push_back({{.number = 5, .set = 12}, {{Descriptor{}, RankSet::of(1)}}});
   message.departures.push_back({4, false, "an exception: \"x\""});
   message.lags.push_back(
       {{.name = "late"}, OperationType::broadcast_text, ranks, std::chrono::milliseconds(61000)});
@@ -39,15 +46,18 @@ Upward some_upward() {
 
 Downward some_downward() {
   Downward message;
-  BatchEntry batch;
+  BatchEntry batch{.set = 4, .absent = RankSet::of(6)};
   batch.slots.insert(65);
   batch.spelled.push_back({{.name = "a"}, every_field(), Slot{8191}});
   batch.spelled.push_back({{.number = 2}, Descriptor{}});
   message.entries.push_back({7, batch});
-  message.entries.push_back({8, MismatchEntry{some_upward().ready.front()}});
+  message.entries.push_back({8, MismatchEntry{some_upward().ready.front(), RankSet::of(8)}});
   message.entries.push_back({9, DepartureEntry{{1, true, ""}}});
-  message.entries.push_back({10, StallEntry{some_upward().lags.front()}});
+  message.entries.push_back({10, StallEntry{some_upward().lags.front(), RankSet::range(1, 2)}});
   message.entries.push_back({11, EndEntry{}});
+  message.entries.push_back({12, JoinEntry{3}});
+  message.entries.push_back({13, AddSetEntry{{.number = 9}, 2, RankSet::range(0, 3)}});
+  message.entries.push_back({14, RemoveSetEntry{{.number = 9}, 2}});
   return message;
 }
 
@@ -66,6 +76,7 @@ TEST(Codec, UpwardComesBackAsItWas) {
   const Envelope envelope = decode(encode(42, sent));
   EXPECT_EQ(envelope.session, 42U);
   const auto& got = std::get<Upward>(envelope.content);
+  EXPECT_EQ(got.joins, sent.joins);
   EXPECT_EQ(got.slots, sent.slots);
   ASSERT_EQ(got.ready.size(), 2U);
   expect_equal(got.ready[0], sent.ready[0]);
@@ -84,9 +95,11 @@ TEST(Codec, UpwardComesBackAsItWas) {
 TEST(Codec, DownwardComesBackAsItWas) {
   const Envelope envelope = decode(encode(1, some_downward()));
   const auto& got = std::get<Downward>(envelope.content);
-  ASSERT_EQ(got.entries.size(), 5U);
-  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(got.entries[i].sequence, 7 + i);
+  ASSERT_EQ(got.entries.size(), 8U);
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(got.entries[i].sequence, 7 + i);
   const auto& batch = std::get<BatchEntry>(got.entries[0].body);
+  EXPECT_EQ(batch.set, 4);
+  EXPECT_EQ(batch.absent, RankSet::of(6));
   EXPECT_EQ(batch.slots, std::get<BatchEntry>(some_downward().entries[0].body).slots);
   ASSERT_EQ(batch.spelled.size(), 2U);
   EXPECT_EQ(batch.spelled[0].descriptor, every_field());
@@ -94,9 +107,17 @@ TEST(Codec, DownwardComesBackAsItWas) {
   EXPECT_EQ(batch.spelled[1].key.number, 2U);
   EXPECT_FALSE(batch.spelled[1].slot);
   expect_equal(std::get<MismatchEntry>(got.entries[1].body).conflict, some_upward().ready.front());
+  EXPECT_EQ(std::get<MismatchEntry>(got.entries[1].body).absent, RankSet::of(8));
   EXPECT_TRUE(std::get<DepartureEntry>(got.entries[2].body).departure.clean);
   EXPECT_EQ(std::get<StallEntry>(got.entries[3].body).lag.waited.count(), 61000);
+  EXPECT_EQ(std::get<StallEntry>(got.entries[3].body).missing, RankSet::range(1, 2));
   EXPECT_TRUE(std::holds_alternative<EndEntry>(got.entries[4].body));
+  EXPECT_EQ(std::get<JoinEntry>(got.entries[5].body).last, 3);
+  const auto& added = std::get<AddSetEntry>(got.entries[6].body);
+  EXPECT_EQ(added.key, (Key{.number = 9}));
+  EXPECT_EQ(added.set, 2);
+  EXPECT_EQ(added.ranks, RankSet::range(0, 3));
+  EXPECT_EQ(std::get<RemoveSetEntry>(got.entries[7].body).set, 2);
 }
 
 TEST(Codec, WhatIsCutShortIsRefused) {

@@ -48,11 +48,11 @@ TEST(Negotiator, EveryDifferenceIsAnsweredByName) {
   const Descriptor base = floats(4);
   Descriptor other = base;
   EXPECT_EQ(mismatch(base, base), "no mismatch");
-  other.shape = Shape{2, 2};
+  other.tensors.front().shape = Shape{2, 2};
   EXPECT_EQ(mismatch(base, other),
             "allreduce \"weight\": the ranks disagree: shape [4] on rank 0, [2, 2] on rank 1");
   other = base;
-  other.dtype = DType::f64;
+  other.tensors.front().dtype = DType::f64;
   EXPECT_NE(mismatch(base, other).find("dtype f32 on rank 0, f64 on rank 1"), std::string::npos);
   other = base;
   other.op = ReduceOp::average;
@@ -72,6 +72,18 @@ TEST(Negotiator, EveryDifferenceIsAnsweredByName) {
   other.device = {DeviceType::cuda, 1};
   EXPECT_NE(mismatch(base, other).find("device cpu on rank 0, cuda:1 on rank 1"),
             std::string::npos);
+  other = base;
+  other.compression = Compression::bf16;
+  EXPECT_NE(mismatch(base, other).find("compression none on rank 0, bf16 on rank 1"),
+            std::string::npos);
+  other = base;
+  other.average_over = AverageOver::present;
+  EXPECT_NE(mismatch(base, other).find("average over all on rank 0, present on rank 1"),
+            std::string::npos);
+  other = base;
+  other.alone = true;
+  EXPECT_NE(mismatch(base, other).find("fuse exactly false on rank 0, true on rank 1"),
+            std::string::npos);
   Descriptor broadcast = base;
   broadcast.type = OperationType::broadcast;
   broadcast.root = 0;
@@ -81,6 +93,24 @@ TEST(Negotiator, EveryDifferenceIsAnsweredByName) {
   other = broadcast;
   other.root = 1;
   EXPECT_NE(mismatch(broadcast, other).find("root 0 on rank 0, 1 on rank 1"), std::string::npos);
+}
+
+TEST(Negotiator, WhatDiffersInAGroupIsNamed) {
+  Descriptor base = floats(4);
+  base.tensors = {{DType::f32, Shape(4)}, {DType::bf16, Shape{2, 2}}, {DType::f32, Shape(1)}};
+  Descriptor other = base;
+  other.tensors[1].shape = Shape{2, 3};
+  EXPECT_EQ(
+      mismatch(base, other),
+      "allreduce \"weight\": the ranks disagree: shape of tensor 1 [2, 2] on rank 0, [2, 3] on "
+      "rank 1");
+  other = base;
+  other.tensors[2].dtype = DType::f64;
+  EXPECT_NE(mismatch(base, other).find("dtype of tensor 2 f32 on rank 0, f64 on rank 1"),
+            std::string::npos);
+  other.tensors.pop_back();
+  EXPECT_NE(mismatch(base, other).find("number of tensors 3 on rank 0, 2 on rank 1"),
+            std::string::npos);
 }
 
 TEST(Negotiator, ManyDifferentDescriptorsAreBounded) {
@@ -111,7 +141,7 @@ TEST(Negotiator, ReadyTensorsTravelTogetherUpToTheThreshold) {
   EXPECT_EQ(first.executes[1].tickets, (std::vector<negotiation::Ticket>{1}));
   submit(negotiator, 4, 1);
   EXPECT_TRUE(negotiator.take().executes.empty());
-  negotiator.on_done();
+  negotiator.on_done(negotiation::world_set);
   const negotiation::Actions second = negotiator.take();
   ASSERT_EQ(second.executes.size(), 1U);  // what became ready meanwhile leaves together
   EXPECT_EQ(second.executes[0].tickets, (std::vector<negotiation::Ticket>{3, 4}));
@@ -147,6 +177,20 @@ TEST(Negotiator, AfterADepartureNothingNewCanComplete) {
   ASSERT_TRUE(late.failure);
   EXPECT_EQ(late.failure->kind, FailureKind::peer_left);
   EXPECT_EQ(late.failure->message, "allreduce \"bias\": rank 0 left the session: of the test");
+}
+
+TEST(Negotiator, WhatIsSubmittedBeforeItIsToldTheTimeIsNotLate) {
+  using namespace std::chrono_literals;
+  const negotiation::TimePoint start{1000h};
+  Negotiator root({.place = negotiation::build_tree(even_nodes(2, 2))[0],
+                   .stall_warning = 1h,
+                   .stall_shutdown = 1h,
+                   .now = start});
+  root.on_submit(0, weight, floats(4));
+  root.on_time(start + 1min);
+  EXPECT_TRUE(root.take().empty());
+  root.on_time(start + 61min);
+  EXPECT_FALSE(root.take().empty());  // it asks who has it
 }
 
 TEST(Negotiator, MessagesOfAnotherSessionAreIgnored) {

@@ -31,13 +31,33 @@ void Simulation::submit(int rank, const Key& key, const Descriptor& descriptor) 
   at(rank).wishes.push_back({.key = key, .descriptor = descriptor});
 }
 
+void Simulation::join(int rank) {
+  Descriptor descriptor;
+  descriptor.type = OperationType::join;
+  submit(rank, {.number = negotiation::join_number}, descriptor);
+}
+
+void Simulation::add_set(int rank, const RankSet& members) {
+  Descriptor descriptor;
+  descriptor.type = OperationType::add_process_set;
+  descriptor.ranks = members;
+  submit(rank, {.number = negotiation::set_change_number}, descriptor);
+}
+
+void Simulation::remove_set(int rank, negotiation::SetId set) {
+  Descriptor descriptor;
+  descriptor.type = OperationType::remove_process_set;
+  descriptor.removed = set;
+  submit(rank, {.number = negotiation::set_change_number}, descriptor);
+}
+
 void Simulation::leave(int rank, bool clean, const std::string& reason) {
   at(rank).wishes.push_back({.leaves = true, .clean = clean, .reason = reason});
 }
 
 bool Simulation::make_wish(int rank) {
   Node& node = at(rank);
-  if (node.wishes.empty()) return false;
+  if (node.wishes.empty() || node.joined) return false;
   const Wish wish = node.wishes.front();
   if (wish.leaves) {
     node.negotiator->on_leave(wish.clean, wish.reason);
@@ -45,6 +65,7 @@ bool Simulation::make_wish(int rank) {
     int& pending = node.pending[to_string(wish.key)];
     if (pending > 0) return false;
     ++pending;
+    node.joined = wish.descriptor.type == OperationType::join;
     node.outcomes.push_back({wish.key});
     node.negotiator->on_submit(node.outcomes.size() - 1, wish.key, wish.descriptor);
   }
@@ -60,7 +81,7 @@ bool Simulation::take(int rank) {
     network_.endpoint(rank).send(send.peer, send.message);
   }
   for (const negotiation::Execute& execute : actions.executes) {
-    SeenBatch seen{execute.sequence, {}};
+    SeenBatch seen{execute.sequence, execute.members.without(execute.absent), {}};
     for (const negotiation::Ticket ticket : execute.tickets) {
       Outcome& outcome = node.outcomes.at(ticket);
       seen.keys.push_back(outcome.key);
@@ -69,13 +90,21 @@ bool Simulation::take(int rank) {
       --node.pending[to_string(outcome.key)];
     }
     node.log.push_back(std::move(seen));
-    ++node.executing;
+    node.executing.push_back(execute.set);
   }
   for (const negotiation::Fail& fail : actions.fails) {
     Outcome& outcome = node.outcomes.at(fail.ticket);
     outcome.failure = fail.failure;
     ++outcome.answers;
     --node.pending[to_string(outcome.key)];
+    if (outcome.key.number == negotiation::join_number) node.joined = false;
+  }
+  for (const negotiation::Answer& answer : actions.answers) {
+    Outcome& outcome = node.outcomes.at(answer.ticket);
+    outcome.answer = answer.value;
+    ++outcome.answers;
+    --node.pending[to_string(outcome.key)];
+    if (answer.type == OperationType::join) node.joined = false;
   }
   node.reports.insert(node.reports.end(), actions.reports.begin(), actions.reports.end());
   return !actions.empty();
@@ -87,17 +116,21 @@ bool Simulation::receive(int rank) {
   });
 }
 
+bool Simulation::finish_one(int rank) {
+  Node& node = at(rank);
+  if (node.executing.empty()) return false;
+  node.negotiator->on_done(node.executing.front());
+  node.executing.pop_front();
+  return true;
+}
+
 bool Simulation::event() {
   const int rank = below(ranks());
   switch (below(5)) {
     case 0: return make_wish(rank);
     case 1: return take(rank);
     case 2: return receive(rank);
-    case 3:
-      if (at(rank).executing == 0) return false;
-      --at(rank).executing;
-      at(rank).negotiator->on_done();
-      return true;
+    case 3: return finish_one(rank);
     default: return network_.deliver_one();
   }
 }
@@ -113,8 +146,7 @@ void Simulation::run() {
     for (int rank = 0; rank < ranks(); ++rank) {
       moved |= receive(rank);
       moved |= make_wish(rank);
-      for (; at(rank).executing > 0; --at(rank).executing, moved = true)
-        at(rank).negotiator->on_done();
+      while (finish_one(rank)) moved = true;
       moved |= take(rank);
     }
     if (!moved) return;
@@ -137,17 +169,29 @@ std::vector<int> even_nodes(int ranks, int per_node) {
 Descriptor floats(std::int64_t elements) {
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
-  descriptor.dtype = DType::f32;
-  descriptor.shape = Shape(elements);
+  descriptor.tensors = {{DType::f32, Shape(elements)}};
   return descriptor;
 }
 
 void expect_consistent(const Simulation& simulation) {
+  std::map<std::uint64_t, std::pair<SeenBatch, int>> batches;  // and how many ranks saw them
   for (int rank = 0; rank < simulation.ranks(); ++rank) {
     for (const Outcome& outcome : simulation.outcomes(rank))
       EXPECT_EQ(outcome.answers, 1) << "rank " << rank << ", " << to_string(outcome.key);
-    EXPECT_EQ(simulation.log(rank), simulation.log(0)) << "rank " << rank;
+    const std::vector<SeenBatch>& log = simulation.log(rank);
+    EXPECT_TRUE(
+        std::is_sorted(log.begin(), log.end(),
+                       [](const auto& a, const auto& b) { return a.sequence < b.sequence; }))
+        << "rank " << rank;
+    for (const SeenBatch& batch : log) {
+      EXPECT_TRUE(batch.ranks.contains(rank)) << "rank " << rank;
+      const auto [known, first] = batches.try_emplace(batch.sequence, batch, 0);
+      EXPECT_EQ(known->second.first, batch) << "rank " << rank;
+      ++known->second.second;
+    }
   }
+  for (const auto& [sequence, batch] : batches)
+    EXPECT_EQ(batch.second, batch.first.ranks.count()) << "batch " << sequence;
 }
 
 }  // namespace kolo::test

@@ -22,11 +22,13 @@ struct Outcome {
   int answers = 0;                       // must become 1
   std::optional<std::uint64_t> batch{};  // the sequence number it was executed under
   std::optional<negotiation::Failure> failure{};
+  std::optional<std::int64_t> answer{};
 };
 
 /// A batch as one rank saw it.
 struct SeenBatch {
   std::uint64_t sequence;
+  RankSet ranks;  // that take part
   std::vector<negotiation::Key> keys;
   friend bool operator==(const SeenBatch&, const SeenBatch&) = default;
 };
@@ -48,6 +50,10 @@ class Simulation {
   /// Queues a submission of `rank`; it is made at some later event, in the order of these calls,
   /// and not before an earlier one under the same key was answered.
   void submit(int rank, const negotiation::Key& key, const Descriptor& descriptor);
+  /// Queues a join; what is queued after it waits for its answer.
+  void join(int rank);
+  void add_set(int rank, const RankSet& members);
+  void remove_set(int rank, negotiation::SetId set);
   /// Queues that `rank` leaves, after what was queued before.
   void leave(int rank, bool clean = false, const std::string& reason = "of the test");
 
@@ -78,7 +84,8 @@ class Simulation {
     std::vector<Outcome> outcomes;  // by ticket
     std::vector<SeenBatch> log;
     std::vector<std::string> reports;
-    int executing = 0;
+    std::deque<negotiation::SetId> executing;  // the sets of batches that are not done
+    bool joined = false;
     std::map<std::string, int> pending;  // keys without an answer
   };
 
@@ -87,6 +94,7 @@ class Simulation {
   bool make_wish(int rank);
   bool take(int rank);
   bool receive(int rank);
+  bool finish_one(int rank);
   bool event();
   int below(int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random_); }
 
@@ -103,8 +111,8 @@ class Simulation {
 /// A sum of `elements` floats.
 [[nodiscard]] Descriptor floats(std::int64_t elements);
 
-/// Every submission has one answer, and all ranks saw the same log (those that left: its
-/// beginning).
+/// Every submission has one answer, and any two ranks saw the batches that concern both in the same
+/// order, with the same content; every rank that takes part in a batch saw it.
 void expect_consistent(const Simulation& simulation);
 
 }  // namespace kolo::test

@@ -212,5 +212,24 @@ TEST(Simulation, ALateRankIsNamedAndThenGivenUp) {
   }
 }
 
+TEST(Simulation, AKeyThatIsSubmittedAgainIsNotLateForItsLastTime) {
+  using namespace std::chrono_literals;
+  Simulation simulation(
+      {.node_of = even_nodes(2, 2), .seed = 1, .stall_warning = 10s, .stall_shutdown = 10s});
+  const Key key{.name = "again"};
+  simulation.submit(0, key, floats(1));
+  simulation.run();
+  simulation.pass_time(11s);  // the root asks who has it
+  simulation.submit(1, key, floats(1));
+  simulation.submit(0, key, floats(1));
+  simulation.run();
+  simulation.pass_time(1s);
+  EXPECT_TRUE(simulation.reports(0).empty()) << simulation.reports(0).front();
+  simulation.submit(1, key, floats(1));
+  simulation.run();
+  expect_consistent(simulation);
+  for (const Outcome& outcome : simulation.outcomes(0)) EXPECT_TRUE(outcome.batch);
+}
+
 }  // namespace
 }  // namespace kolo::test

@@ -23,6 +23,10 @@ void leave(const std::string& how) {
   std::vector<float> tensor(8);
   if (how == "exit") std::exit(3);
   if (how == "return") return;
+  if (how == "refused") {  // the second time
+    const kolo::Future<void> pending = kolo::barrier_async({.name = "of the leaver"});
+    kolo::barrier({.name = "of the leaver"});
+  }
   if (how == "future") {
     const kolo::Future<void> pending = kolo::allreduce_async(tensor, {.name = "of the leaver"});
     throw std::runtime_error("with a pending future");
@@ -55,7 +59,7 @@ void train(const std::string& how, int leaver) {
 int main(int, char** argv) {
   const std::string how = argv[1];
   const int leaver = std::atoi(argv[2]);
-  if (how == "uncaught") {
+  if (how == "uncaught" || how == "refused") {
     train(how, leaver);
     return 0;
   }

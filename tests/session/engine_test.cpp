@@ -51,10 +51,12 @@ OperationPtr submit_sum(Engine& engine, const std::string& name, std::vector<dou
                         bool waits = false) {
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
-  descriptor.dtype = DType::f64;
-  descriptor.shape = Shape(tensor.size());
-  return engine.submit(name, descriptor,
-                       {tensor.data(), static_cast<std::int64_t>(tensor.size()), nullptr}, waits);
+  descriptor.tensors = {{DType::f64, Shape(tensor.size())}};
+  backend::Member member;
+  member.input = member.output = tensor.data();
+  member.dtype = DType::f64;
+  member.rows = static_cast<std::int64_t>(tensor.size());
+  return engine.submit({.name = name, .descriptor = descriptor, .members = {member}}, waits);
 }
 
 void wait(Engine& engine, const OperationPtr& operation) {

@@ -78,9 +78,9 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
       const std::vector<double>* sum = world_.result(number_);
       if (sum == nullptr) return backend::Progress::waiting;
       auto next = sum->begin();
-      for (const backend::Member& member : batch_.members) {
-        auto* element = static_cast<double*>(member.data);
-        for (std::int64_t i = 0; i < member.elements; ++i) *element++ = *next++;
+      for (const backend::Member* member : batch_.members) {
+        auto* element = static_cast<double*>(member->output);
+        for (std::int64_t i = 0; i < member->elements(); ++i) *element++ = *next++;
       }
       return backend::Progress::done;
     }
@@ -105,9 +105,9 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
 
   [[nodiscard]] std::unique_ptr<backend::Execution> start(backend::Batch batch) override {
     std::vector<double> elements;
-    for (const backend::Member& member : batch.members) {
-      const auto* begin = static_cast<const double*>(member.data);
-      elements.insert(elements.end(), begin, begin + member.elements);
+    for (const backend::Member* member : batch.members) {
+      const auto* begin = static_cast<const double*>(member->input);
+      elements.insert(elements.end(), begin, begin + member->elements());
     }
     world_->contribute(started_, elements);
     return std::make_unique<Execution>(*world_, started_++, std::move(batch));

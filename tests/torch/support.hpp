@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -35,6 +36,7 @@ inline void expect_close(const ::torch::Tensor& actual, const ::torch::Tensor& e
                          double tolerance = 1e-12) {
   ASSERT_TRUE(actual.defined());
   ASSERT_EQ(actual.sizes(), expected.sizes());
+  if (actual.numel() == 0) return;
   const double error = (actual - expected).abs().max().item<double>();
   EXPECT_LE(error, tolerance) << "actual: " << actual << "\nexpected: " << expected;
 }

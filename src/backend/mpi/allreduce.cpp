@@ -1,65 +1,190 @@
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "backend/mpi/executions.hpp"
+#include "backend/mpi/pieces.hpp"
 #include "backend/mpi/pipeline.hpp"
 #include "base/dtype.hpp"
-#include "fusion/pack.hpp"
+#include "reduction/reduce.hpp"
 
 namespace kolo::backend::mpi {
 namespace {
 
+constexpr std::size_t slots = 4;
+
+// Pieces so small, among so few ranks, are sent whole to all, and each reduces alone.
+constexpr std::int64_t most_bytes_alone = 4096;
+constexpr int most_ranks_alone = 8;
+
+// Slices begin at multiples of so many elements, where there are enough, for the sake of alignment.
+constexpr std::int64_t granularity = 16;
+
+std::vector<Run> runs_of(const Batch& batch) {
+  std::vector<Run> runs;
+  for (const Member* member : batch.members) {
+    const fusion::Part part{static_cast<const std::byte*>(member->input),
+                            static_cast<std::byte*>(member->output), member->elements()};
+    runs.push_back({part, member->dtype, fusion::wire_type(member->dtype, batch.kind.compression)});
+  }
+  return runs;
+}
+
+/// Each piece is shared out among the ranks. Every rank sends each slice to the rank that owns it,
+/// reduces its own, and sends the result to all.
 class Allreduce : public Pipeline {
  public:
-  Allreduce(Context& context, Batch batch)
-      : Pipeline(context, std::move(batch.members), size_of(batch.kind.dtype),
-                 size_of(fusion::wire_type(batch.kind.dtype))),
-        kind_(std::move(batch.kind)),
-        sum_(context.sums.of(kind_.dtype)),
-        wire_bytes_(static_cast<std::int64_t>(size_of(fusion::wire_type(kind_.dtype)))),
-        divisor_(kind_.op == ReduceOp::average ? context.size : 1) {}
+  Allreduce(Context& context, Batch given, int index)
+      : Pipeline(context, std::move(given), index, slots),
+        cutter_(runs_of(batch()), piece_bytes()) {}
 
  private:
-  void prepare(Piece& piece) override {
-    take_buffer(piece);
-    if (sent_from_its_place(piece)) return;
-    std::byte* to = piece.buffer.get();
-    for (const Part& part : piece.parts) {
-      fusion::pack(part.data, part.elements, kind_.dtype, kind_.prescale, to);
-      to += part.elements * wire_bytes_;
+  struct Slice {
+    std::int64_t offset = 0;  // in bytes on the wire
+    std::int64_t elements = 0;
+    std::int64_t bytes = 0;
+  };
+
+  struct Slot {
+    Piece piece{};
+    bool alone = false;             // every rank owns the whole piece
+    std::byte* packed = nullptr;    // null if the piece moves in place
+    std::byte* versions = nullptr;  // the others' of the slice that this rank owns
+    const std::byte* source = nullptr;
+    std::byte* target = nullptr;
+    int sending = 0;    // of slices to their owners
+    int receiving = 0;  // of the others' versions
+    int spreading = 0;  // of results
+    bool reduced = false;
+    bool collecting = false;  // the others' results
+  };
+
+  bool begin(std::size_t number) override {
+    Slot& slot = slots_[number];
+    if (!cutter_.next(slot.piece)) return false;
+    const std::int64_t bytes = slot.piece.wire_bytes();
+    slot.alone =
+        bytes <= std::min(most_bytes_alone, piece_bytes() / 4) && size() <= most_ranks_alone;
+    slot.reduced = slot.collecting = false;
+    choose_memory(slot);
+    const std::int64_t own_bytes = slice(slot, index()).bytes;
+    slot.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
+    const int lane = 2 * static_cast<int>(number);
+    for (int distance = 1; distance < size(); ++distance) {
+      const int from = (index() + size() - distance) % size();
+      exchange().receive(rank_of(from), lane, version(slot, from), own_bytes, slot.receiving);
+    }
+    for (int distance = 1; distance < size(); ++distance) {
+      const int to = (index() + distance) % size();
+      const Slice its = slice(slot, to);
+      exchange().send(rank_of(to), lane, slot.source + its.offset, its.bytes, slot.sending);
+    }
+    return true;
+  }
+
+  Progress advance(std::size_t number) override {
+    Slot& slot = slots_[number];
+    const int lane = 2 * static_cast<int>(number) + 1;
+    bool moved = false;
+    // What others are still sent must not be overwritten.
+    const bool target_is_free = slot.sending == 0 || slot.source != slot.target;
+    if (!slot.reduced && slot.receiving == 0 && (!slot.alone || target_is_free)) {
+      reduce(slot);
+      if (!slot.alone) spread(slot, lane);
+      slot.reduced = moved = true;
+    }
+    if (!slot.collecting && target_is_free) {
+      if (!slot.alone) collect(slot, lane);
+      slot.collecting = moved = true;
+    }
+    if (slot.reduced && slot.collecting && slot.sending == 0 && slot.spreading == 0) {
+      finish(slot);
+      return Progress::done;
+    }
+    return moved ? Progress::moved : Progress::waiting;
+  }
+
+  void choose_memory(Slot& slot) {
+    const Piece& piece = slot.piece;
+    if (piece.in_place()) {
+      slot.packed = nullptr;
+      slot.source = piece.parts.front().input;
+      slot.target = piece.parts.front().output;
+    } else {
+      slot.packed = exchange().take(piece.wire_bytes());
+      fusion::pack(piece.parts, piece.dtype, piece.wire, slot.packed);
+      worked(piece.wire_bytes(), piece.wire);
+      slot.source = slot.target = slot.packed;
     }
   }
 
-  void call(Piece& piece) override {
-    const std::byte* from =
-        sent_from_its_place(piece) ? piece.parts.front().data : piece.buffer.get();
-    node::check_mpi(MPI_Iallreduce(from, second_half(piece), static_cast<int>(piece.elements),
-                                   sum_.type, sum_.op, context().comm, &piece.request),
-                    "MPI_Iallreduce");
+  [[nodiscard]] Slice slice(const Slot& slot, int owner) const {
+    const std::int64_t all = slot.piece.elements;
+    const auto element_bytes = static_cast<std::int64_t>(size_of(slot.piece.wire));
+    if (slot.alone) return {0, all, all * element_bytes};
+    std::int64_t each = (all + size() - 1) / size();
+    if (each >= granularity) each = (each + granularity - 1) / granularity * granularity;
+    const std::int64_t begin = std::min(owner * each, all);
+    const std::int64_t elements = std::min(each, all - begin);
+    return {begin * element_bytes, elements, elements * element_bytes};
   }
 
-  void finish(Piece& piece) override {
-    const std::byte* from = second_half(piece);
-    for (const Part& part : piece.parts) {
-      fusion::unpack(from, part.elements, kind_.dtype, divisor_, kind_.postscale, part.data);
-      from += part.elements * wire_bytes_;
+  /// Where the version of the rank `from` is put.
+  [[nodiscard]] std::byte* version(const Slot& slot, int from) const {
+    const int before = from < index() ? from : from - 1;
+    return slot.versions + before * slice(slot, index()).bytes;
+  }
+
+  void reduce(const Slot& slot) {
+    const Slice own = slice(slot, index());
+    inputs_.clear();
+    for (int from = 0; from < size(); ++from)
+      inputs_.push_back(from == index() ? slot.source + own.offset : version(slot, from));
+    const Descriptor& kind = batch().kind;
+    const reduction::Arithmetic arithmetic{
+        .op = kind.op,
+        .dtype = slot.piece.wire,
+        .prescale = kind.prescale,
+        .postscale = kind.postscale,
+        .divisor = kind.op == ReduceOp::average ? batch().divisor : 1};
+    reduction::reduce(arithmetic, inputs_, own.elements, slot.target + own.offset);
+    worked(size() * own.bytes, slot.piece.wire);
+  }
+
+  void spread(Slot& slot, int lane) {
+    const Slice own = slice(slot, index());
+    for (int distance = 1; distance < size(); ++distance) {
+      const int to = rank_of((index() + distance) % size());
+      exchange().send(to, lane, slot.target + own.offset, own.bytes, slot.spreading);
     }
   }
 
-  [[nodiscard]] bool sent_from_its_place(const Piece& piece) const {
-    return piece.parts.size() == 1 && kind_.prescale == 1.0 && !is_half(kind_.dtype);
+  void collect(Slot& slot, int lane) {
+    for (int distance = 1; distance < size(); ++distance) {
+      const int from = (index() + size() - distance) % size();
+      const Slice its = slice(slot, from);
+      exchange().receive(rank_of(from), lane, slot.target + its.offset, its.bytes, slot.spreading);
+    }
   }
 
-  Descriptor kind_;
-  Sum sum_;
-  std::int64_t wire_bytes_;
-  std::int64_t divisor_;
+  void finish(Slot& slot) {
+    if (slot.packed != nullptr) {
+      fusion::unpack(slot.packed, slot.piece.wire, slot.piece.dtype, slot.piece.parts);
+      worked(slot.piece.wire_bytes(), slot.piece.wire);
+    }
+    exchange().give_back(slot.packed);
+    exchange().give_back(slot.versions);
+  }
+
+  Cutter cutter_;
+  std::array<Slot, slots> slots_{};
+  std::vector<const std::byte*> inputs_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_allreduce(Context& context, Batch batch) {
-  static_cast<void>(context.sums.of(batch.kind.dtype));  // refused before the batch takes its turn
-  return std::make_unique<Allreduce>(context, std::move(batch));
+std::unique_ptr<Execution> make_allreduce(Context& context, Batch batch, int index) {
+  return std::make_unique<Allreduce>(context, std::move(batch), index);
 }
 
 }  // namespace kolo::backend::mpi

@@ -1,60 +1,93 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/mpi/executions.hpp"
-#include "backend/mpi/pipeline.hpp"
+#include "backend/mpi/tree_broadcast.hpp"
 #include "base/dtype.hpp"
+#include "kolo/error.hpp"
 
 namespace kolo::backend::mpi {
 namespace {
 
-class Broadcast : public Pipeline {
+int root_index(const Batch& batch) {
+  const auto found = std::ranges::find(batch.ranks, batch.kind.root);
+  if (found == batch.ranks.end())
+    throw InvalidArgument(
+        fmt::format("the root of a broadcast, rank {}, takes no part in it", batch.kind.root));
+  return static_cast<int>(found - batch.ranks.begin());
+}
+
+/// The length first, since the others do not know it, then the bytes. The two follow each other on
+/// the same lanes.
+class TextBroadcast : public Execution {
  public:
-  Broadcast(Context& context, Batch batch)
-      : Pipeline(context, std::move(batch.members), size_of(batch.kind.dtype),
-                 size_of(batch.kind.dtype)),
-        element_bytes_(size_of(batch.kind.dtype)),
-        root_(batch.kind.root) {}
+  TextBroadcast(Context& context, Batch batch, int index, int root)
+      : context_(context), batch_(std::move(batch)), index_(index), root_(root) {
+    *length_ = static_cast<std::int64_t>(text().size());
+    auto* const bytes = reinterpret_cast<std::byte*>(length_.get());
+    start({bytes, bytes, sizeof(std::int64_t)});
+  }
+
+  /// What MPI may yet write is leaked on purpose.
+  ~TextBroadcast() override {
+    if (!length_known_) static_cast<void>(length_.release());
+  }
+  TextBroadcast(const TextBroadcast&) = delete;
+  TextBroadcast& operator=(const TextBroadcast&) = delete;
+
+  [[nodiscard]] Progress step() override {
+    const Progress progress = stage_->step();
+    if (progress != Progress::done || length_known_) return progress;
+    length_known_ = true;
+    if (index_ != root_) text().resize(static_cast<std::size_t>(*length_));
+    auto* const bytes = reinterpret_cast<std::byte*>(text().data());
+    start({bytes, bytes, *length_});
+    return Progress::moved;
+  }
 
  private:
-  void prepare(Piece& piece) override {
-    if (moves_in_place(piece)) return;
-    take_buffer(piece);
-    if (root_ != context().rank) return;
-    std::byte* to = piece.buffer.get();
-    for (const Part& part : piece.parts) to = std::copy_n(part.data, bytes_of(part), to);
+  [[nodiscard]] std::string& text() const { return *batch_.members.front()->text; }
+
+  void start(const fusion::Part& part) {
+    stage_ = std::make_unique<TreeBroadcast>(context_, batch_, index_, root_,
+                                             std::vector<Run>{{part, DType::u8, DType::u8}});
   }
 
-  void call(Piece& piece) override {
-    std::byte* data = moves_in_place(piece) ? piece.parts.front().data : piece.buffer.get();
-    const auto bytes = static_cast<std::size_t>(piece.elements) * element_bytes_;
-    node::check_mpi(
-        MPI_Ibcast(data, static_cast<int>(bytes), MPI_BYTE, root_, context().comm, &piece.request),
-        "MPI_Ibcast");
-  }
-
-  void finish(Piece& piece) override {
-    if (moves_in_place(piece) || root_ == context().rank) return;
-    const std::byte* from = piece.buffer.get();
-    for (const Part& part : piece.parts) {
-      std::copy_n(from, bytes_of(part), part.data);
-      from += bytes_of(part);
-    }
-  }
-
-  [[nodiscard]] static bool moves_in_place(const Piece& piece) { return piece.parts.size() == 1; }
-  [[nodiscard]] std::size_t bytes_of(const Part& part) const {
-    return static_cast<std::size_t>(part.elements) * element_bytes_;
-  }
-
-  std::size_t element_bytes_;
+  Context& context_;
+  Batch batch_;
+  int index_;
   int root_;
+  std::unique_ptr<std::int64_t> length_ = std::make_unique<std::int64_t>(0);
+  bool length_known_ = false;
+  std::unique_ptr<TreeBroadcast> stage_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_broadcast(Context& context, Batch batch) {
-  return std::make_unique<Broadcast>(context, std::move(batch));
+std::unique_ptr<Execution> make_broadcast(Context& context, Batch batch, int index) {
+  const int root = root_index(batch);
+  std::vector<Run> runs;
+  for (const Member* member : batch.members) {
+    const std::int64_t bytes =
+        member->elements() * static_cast<std::int64_t>(size_of(member->dtype));
+    runs.push_back({{static_cast<const std::byte*>(member->input),
+                     static_cast<std::byte*>(member->output), bytes},
+                    DType::u8,
+                    DType::u8});
+  }
+  return std::make_unique<TreeBroadcast>(context, std::move(batch), index, root, std::move(runs));
+}
+
+std::unique_ptr<Execution> make_text_broadcast(Context& context, Batch batch, int index) {
+  if (batch.members.size() != 1 || batch.members.front()->text == nullptr)
+    throw InvalidArgument("a text broadcast takes one text");
+  const int root = root_index(batch);
+  return std::make_unique<TextBroadcast>(context, std::move(batch), index, root);
 }
 
 }  // namespace kolo::backend::mpi

@@ -1,4 +1,4 @@
-// Makes the executions of the MPI backend: one file per collective.
+// Makes the executions of the MPI backend. `index` is this rank's in the batch's `ranks`.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,16 @@
 
 namespace kolo::backend::mpi {
 
-[[nodiscard]] std::unique_ptr<Execution> make_allreduce(Context& context, Batch batch);
-[[nodiscard]] std::unique_ptr<Execution> make_broadcast(Context& context, Batch batch);
-[[nodiscard]] std::unique_ptr<Execution> make_text_broadcast(Context& context, Batch batch);
-[[nodiscard]] std::unique_ptr<Execution> make_barrier(Context& context);
+// All of these throw InvalidArgument for a batch that cannot be executed.
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(Context& context, Batch batch, int index);
+[[nodiscard]] std::unique_ptr<Execution> make_adasum(Context& context, Batch batch, int index);
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Context& context, Batch batch,
+                                                            int index);
+/// Allgather and alltoall.
+[[nodiscard]] std::unique_ptr<Execution> make_gather(Context& context, Batch batch, int index);
+[[nodiscard]] std::unique_ptr<Execution> make_broadcast(Context& context, Batch batch, int index);
+[[nodiscard]] std::unique_ptr<Execution> make_text_broadcast(Context& context, Batch batch,
+                                                             int index);
+[[nodiscard]] std::unique_ptr<Execution> make_barrier(Context& context, Batch batch, int index);
 
 }  // namespace kolo::backend::mpi

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -9,8 +10,28 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "node/mpi_error.hpp"
+#include "reduction/reduce.hpp"
 
 namespace kolo::backend {
+namespace {
+
+/// This rank's place in the list.
+int index_in(const std::vector<int>& ranks, const mpi::Context& context) {
+  for (const int rank : ranks)
+    if (rank < 0 || rank >= context.size)
+      throw InvalidArgument(fmt::format("rank {} is not one of the {} ranks", rank, context.size));
+  const auto found = std::ranges::find(ranks, context.rank);
+  if (found == ranks.end())
+    throw InvalidArgument(fmt::format("rank {} is given a batch of others", context.rank));
+  return static_cast<int>(found - ranks.begin());
+}
+
+void check_reduction(const Batch& batch) {
+  for (const Member* member : batch.members)
+    reduction::check_arithmetic(batch.kind.op, member->dtype);
+}
+
+}  // namespace
 
 MpiBackend::MpiBackend(MPI_Comm comm, std::int64_t piece_bytes) {
   if (piece_bytes < 8 || piece_bytes > std::numeric_limits<int>::max())
@@ -26,13 +47,27 @@ std::unique_ptr<Execution> MpiBackend::start(Batch batch) {
   if (batch.kind.device.type != DeviceType::cpu)
     throw InvalidArgument(fmt::format("MPI cannot execute \"{}\": the memory must be on the CPU",
                                       to_string(batch.kind)));
+  const int index = index_in(batch.ranks, context_);
   switch (batch.kind.type) {
-    case OperationType::allreduce: return mpi::make_allreduce(context_, std::move(batch));
-    case OperationType::broadcast: return mpi::make_broadcast(context_, std::move(batch));
-    case OperationType::broadcast_text: return mpi::make_text_broadcast(context_, std::move(batch));
-    case OperationType::barrier: return mpi::make_barrier(context_);
+    case OperationType::allreduce:
+      check_reduction(batch);
+      return batch.kind.op == ReduceOp::adasum
+                 ? mpi::make_adasum(context_, std::move(batch), index)
+                 : mpi::make_allreduce(context_, std::move(batch), index);
+    case OperationType::reducescatter:
+      check_reduction(batch);
+      return mpi::make_reducescatter(context_, std::move(batch), index);
+    case OperationType::allgather:
+    case OperationType::alltoall: return mpi::make_gather(context_, std::move(batch), index);
+    case OperationType::broadcast: return mpi::make_broadcast(context_, std::move(batch), index);
+    case OperationType::broadcast_text:
+      return mpi::make_text_broadcast(context_, std::move(batch), index);
+    case OperationType::barrier: return mpi::make_barrier(context_, std::move(batch), index);
+    case OperationType::join:
+    case OperationType::add_process_set:
+    case OperationType::remove_process_set: break;
   }
-  throw InvalidArgument("MPI cannot execute an unknown operation");
+  throw InvalidArgument(fmt::format("MPI cannot execute \"{}\"", to_string(batch.kind)));
 }
 
 }  // namespace kolo::backend

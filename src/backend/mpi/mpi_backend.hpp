@@ -1,4 +1,4 @@
-// Executes batches on CPUs with MPI's non-blocking collectives.
+// Executes batches on CPUs over MPI's point-to-point messages.
 #pragma once
 
 #include <mpi.h>
@@ -10,20 +10,21 @@
 
 namespace kolo::backend {
 
-/// Batches are cut into pieces, a few of which are under way at once: so a step stays short,
-/// packing overlaps the network, and counts beyond 2^31 are nothing special. All ranks get the same
-/// bits.
+/// The collectives are made of messages between the ranks that a batch lists, so that any of them
+/// may take part and batches of different ranks run side by side. Batches are cut into pieces, a
+/// few of which are under way at once: so a step stays short, arithmetic overlaps the network, and
+/// counts beyond 2^31 are nothing special. All ranks get the same bits.
 class MpiBackend : public Backend {
  public:
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
   /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this; its ranks
-  /// are those of the batches' roots. `piece_bytes`, the same on all ranks, is at least 8 and below
-  /// 2^31.
+  /// are those of the batches. `piece_bytes`, the same on all ranks, is at least 8 and below 2^31.
   explicit MpiBackend(MPI_Comm comm, std::int64_t piece_bytes = default_piece_bytes);
 
-  /// The executions must be gone before the backend. Throws InvalidArgument for what cannot be
-  /// done: a sum of booleans, memory that is not on the CPU.
+  /// The executions must be gone before the backend, and at most 4096 batches may be begun while an
+  /// older one is under way. Throws InvalidArgument for what cannot be done, such as a sum of
+  /// booleans or memory that is not on the CPU.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
  private:

@@ -1,0 +1,16 @@
+// Which device this rank should use.
+#pragma once
+
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
+#include <c10/core/Device.h>
+#include <torch/types.h>
+
+namespace kolo {
+
+/// The device that this rank should use: its GPU by local rank where LibTorch has CUDA and a GPU,
+/// else the CPU.
+[[nodiscard]] ::torch::Device local_device();
+
+}  // namespace kolo

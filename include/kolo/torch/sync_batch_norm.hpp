@@ -1,0 +1,85 @@
+// Batch normalisation over the batches of all ranks.
+#pragma once
+
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/options/batchnorm.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstddef>
+#include <ostream>
+#include <utility>
+
+#include "kolo/process_set.hpp"
+
+namespace kolo {
+
+/// See SyncBatchNorm.
+class SyncBatchNormImpl
+    : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
+ public:
+  explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options, ProcessSet set = {});
+
+  /// With the parameters of a batch normalisation and a copy of its statistics.
+  template <size_t D, typename Other>
+  SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other, ProcessSet set);
+
+  [[nodiscard]] ::torch::Tensor forward(const ::torch::Tensor& input);
+
+  void pretty_print(std::ostream& stream) const override;
+
+  [[nodiscard]] const ProcessSet& process_set() const { return set_; }
+
+ protected:
+  void _check_input_dim(const ::torch::Tensor& input) override;
+
+ private:
+  void share(const ::torch::Tensor& their_weight, const ::torch::Tensor& their_bias);
+  void copy_statistics(const ::torch::Tensor& mean, const ::torch::Tensor& variance,
+                       const ::torch::Tensor& batches);
+  [[nodiscard]] bool is_synchronized() const;
+  [[nodiscard]] double update_factor();
+  void update_statistics(const ::torch::Tensor& mean, const ::torch::Tensor& variance, double count,
+                         double factor);
+
+  ProcessSet set_;
+};
+
+/// As `torch::nn::BatchNorm1d`, `2d` and `3d`, but in training the mean and the variance are those
+/// of the batches of all ranks together, and so are the gradients: what one process would compute
+/// on the whole batch. Ranks may have batches of different sizes, or none. Input is [N, C, ...].
+///
+/// In training, forward and backward are each one collective without a name: ranks must run their
+/// modules in the same order. Evaluation is local. Gradients of weight and bias are this rank's
+/// part; their sum over the ranks is the whole one. A rank outside the process set normalises over
+/// its own batch. Forward throws InvalidArgument, on all ranks, if they have one value per channel
+/// together.
+///
+///     kolo::SyncBatchNorm norm(64);
+///     kolo::SyncBatchNorm norm(torch::nn::BatchNormOptions(64).momentum(0.01), set);
+class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
+ public:
+  using ::torch::nn::ModuleHolder<SyncBatchNormImpl>::ModuleHolder;
+  using Impl = SyncBatchNormImpl;
+};
+
+/// The same modules in the same order, with SyncBatchNorm in place of each BatchNorm1d, 2d and 3d.
+/// Modules and parameters are shared with `model`, statistics are copied. Throws InvalidArgument if
+/// there is a batch normalisation inside a module that is no Sequential: only that module's own
+/// code can replace it.
+[[nodiscard]] ::torch::nn::Sequential convert_sync_batchnorm(const ::torch::nn::Sequential& model,
+                                                             const ProcessSet& set = {});
+
+template <size_t D, typename Other>
+SyncBatchNormImpl::SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other,
+                                     ProcessSet set)
+    : SyncBatchNormImpl(other.options, std::move(set)) {
+  share(other.weight, other.bias);
+  copy_statistics(other.running_mean, other.running_var, other.num_batches_tracked);
+  this->train(other.is_training());
+}
+
+}  // namespace kolo

@@ -1,0 +1,190 @@
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "backend/mpi/collective.hpp"
+#include "backend/mpi/executions.hpp"
+#include "base/dtype.hpp"
+#include "fusion/pack.hpp"
+#include "reduction/adasum.hpp"
+#include "reduction/reduce.hpp"
+
+namespace kolo::backend::mpi {
+namespace {
+
+constexpr std::int64_t block = 32 << 10;  // elements; the dots are added up in blocks of this size
+
+/// A member as it is combined. `own` is in its output or, where that has another type, in a buffer.
+struct Vector {
+  const Member* member;
+  DType wire;
+  std::byte* own;
+  std::byte* other;  // another rank's
+  reduction::Dots dots{};
+
+  [[nodiscard]] std::int64_t bytes() const {
+    return member->elements() * static_cast<std::int64_t>(size_of(wire));
+  }
+};
+
+/// A round in which whole vectors travel. Indices of ranks, -1 for none.
+struct Round {
+  int send_to = -1;
+  int receive_from = -1;
+  bool combine = false;  // else what is received replaces the own
+};
+
+/// Recursive doubling over the largest power of two of ranks: in every round pairs exchange what
+/// they have and combine it in the same order. Ranks beyond it give theirs to one of those first,
+/// and get the result in the end.
+std::vector<Round> rounds_of(int index, int size) {
+  const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
+  if (index >= paired) return {{.send_to = index - paired}, {.receive_from = index - paired}};
+  std::vector<Round> rounds;
+  const int extra = index + paired < size ? index + paired : -1;
+  if (extra >= 0) rounds.push_back({.receive_from = extra, .combine = true});
+  for (int distance = 1; distance < paired; distance *= 2) {
+    const int partner = index ^ distance;
+    rounds.push_back({.send_to = partner, .receive_from = partner, .combine = true});
+  }
+  if (extra >= 0) rounds.push_back({.send_to = extra});
+  return rounds;
+}
+
+class Adasum : public Collective {
+ public:
+  Adasum(Context& context, Batch given, int index)
+      : Collective(context, std::move(given), index), rounds_(rounds_of(index, size())) {
+    for (const Member* member : members()) {
+      const DType wire = fusion::wire_type(member->dtype, batch().kind.compression);
+      Vector vector{member, wire, static_cast<std::byte*>(member->output), nullptr};
+      if (wire != member->dtype) vector.own = exchange().take(vector.bytes());
+      if (size() > 1) vector.other = exchange().take(vector.bytes());
+      vectors_.push_back(vector);
+    }
+  }
+
+  [[nodiscard]] Progress step() override {
+    const bool moved = exchange().step();
+    if (pending_ > 0) return moved ? Progress::moved : Progress::waiting;
+    switch (stage_) {
+      case Stage::prepare:
+        if (!next_block()) enter(Stage::post);
+        break;
+      case Stage::post:
+        if (round_ == rounds_.size()) {
+          enter(Stage::finish);
+        } else {
+          post(rounds_[round_]);
+          enter(rounds_[round_].combine ? Stage::dots : Stage::next);
+        }
+        break;
+      case Stage::dots:
+        if (!next_block()) enter(Stage::combine);
+        break;
+      case Stage::combine:
+        if (!next_block()) enter(Stage::next);
+        break;
+      case Stage::next:
+        ++round_;
+        enter(Stage::post);
+        break;
+      case Stage::finish:
+        if (!next_block()) return Progress::done;
+    }
+    return Progress::moved;
+  }
+
+ private:
+  enum class Stage : std::uint8_t { prepare, post, dots, combine, next, finish };
+
+  void enter(Stage stage) {
+    stage_ = stage;
+    vector_ = 0;
+    offset_ = 0;
+    if (stage == Stage::dots)
+      for (Vector& vector : vectors_) vector.dots = {};
+  }
+
+  void post(const Round& round) {
+    for (const Vector& vector : vectors_) {
+      if (round.receive_from >= 0)
+        exchange().receive(rank_of(round.receive_from), 0,
+                           round.combine ? vector.other : vector.own, vector.bytes(), pending_);
+      if (round.send_to >= 0)
+        exchange().send(rank_of(round.send_to), 0, vector.own, vector.bytes(), pending_);
+    }
+  }
+
+  /// Works on the stage's next block. False if there is none left.
+  bool next_block() {
+    while (vector_ < vectors_.size() && offset_ >= vectors_[vector_].member->elements()) {
+      ++vector_;
+      offset_ = 0;
+    }
+    if (vector_ == vectors_.size()) return false;
+    Vector& vector = vectors_[vector_];
+    const std::int64_t elements = std::min(block, vector.member->elements() - offset_);
+    work_on(vector, elements);
+    offset_ += elements;
+    return true;
+  }
+
+  void work_on(Vector& vector, std::int64_t elements) {
+    const auto wire_bytes = static_cast<std::int64_t>(size_of(vector.wire));
+    const auto tensor_bytes = static_cast<std::int64_t>(size_of(vector.member->dtype));
+    std::byte* const own = vector.own + offset_ * wire_bytes;
+    const Descriptor& kind = batch().kind;
+    if (stage_ == Stage::prepare) {
+      const auto* const input = static_cast<const std::byte*>(vector.member->input);
+      fusion::convert(input + offset_ * tensor_bytes, vector.member->dtype, elements, own,
+                      vector.wire);
+      scale(own, vector.wire, kind.prescale, elements);
+    } else if (stage_ == Stage::finish) {
+      auto* const output = static_cast<std::byte*>(vector.member->output);
+      scale(own, vector.wire, kind.postscale, elements);
+      fusion::convert(own, vector.wire, elements, output + offset_ * tensor_bytes,
+                      vector.member->dtype);
+    } else {
+      combine(vector, own, vector.other + offset_ * wire_bytes, elements);
+    }
+  }
+
+  /// The lower rank's vector comes first, so that both ranks of a pair compute the same bits.
+  void combine(Vector& vector, std::byte* own, const std::byte* other, std::int64_t elements) {
+    const bool own_first = index() < rounds_[round_].receive_from;
+    const std::byte* const a = own_first ? own : other;
+    const std::byte* const b = own_first ? other : own;
+    if (stage_ == Stage::dots) {
+      reduction::add_dots(vector.wire, a, b, elements, vector.dots);
+    } else {
+      const reduction::Shares shares = reduction::adasum_shares(vector.dots);
+      reduction::add_shares(vector.wire, a, b, shares, elements, own);
+    }
+  }
+
+  static void scale(std::byte* data, DType dtype, double factor, std::int64_t elements) {
+    const std::byte* const inputs[] = {data};
+    reduction::reduce({.op = ReduceOp::sum, .dtype = dtype, .prescale = factor}, inputs, elements,
+                      data);
+  }
+
+  std::vector<Round> rounds_;
+  std::vector<Vector> vectors_{};
+  Stage stage_ = Stage::prepare;
+  std::size_t round_ = 0;
+  // Where the next block begins.
+  std::size_t vector_ = 0;
+  std::int64_t offset_ = 0;
+  int pending_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_adasum(Context& context, Batch batch, int index) {
+  return std::make_unique<Adasum>(context, std::move(batch), index);
+}
+
+}  // namespace kolo::backend::mpi

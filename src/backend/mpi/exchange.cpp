@@ -1,0 +1,119 @@
+#include "backend/mpi/exchange.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "node/mpi_error.hpp"
+
+namespace kolo::backend::mpi {
+namespace {
+
+constexpr int most_under_way = 4;  // chunks of a flow
+
+// MPI promises tags up to 32767.
+constexpr std::uint64_t sequences = 4096;
+
+}  // namespace
+
+Exchange::Exchange(Context& context, std::uint64_t sequence)
+    : context_(context), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
+
+Exchange::~Exchange() {
+  for (Kept& kept : kept_) {
+    if (requests_.empty()) {
+      context_.buffers.give_back(std::move(kept.buffer), kept.bytes);
+    } else {
+      static_cast<void>(kept.buffer.release());
+    }
+  }
+}
+
+void Exchange::send(int peer, int lane, const std::byte* data, std::int64_t bytes, int& pending) {
+  add({peer, lane, Direction::send}, {const_cast<std::byte*>(data), bytes, &pending});
+}
+
+void Exchange::receive(int peer, int lane, std::byte* data, std::int64_t bytes, int& pending) {
+  add({peer, lane, Direction::receive}, {data, bytes, &pending});
+}
+
+void Exchange::add(const Key& key, const Transfer& transfer) {
+  if (transfer.bytes == 0) return;
+  const std::int64_t chunks = (transfer.bytes + context_.piece_bytes - 1) / context_.piece_bytes;
+  *transfer.pending += static_cast<int>(chunks);
+  const auto found = flows_.try_emplace(key).first;
+  found->second.waiting.push_back(transfer);
+  post(found->first, found->second);
+}
+
+void Exchange::post(const Key& key, Flow& flow) {
+  while (flow.under_way < most_under_way && flow.first < flow.waiting.size()) {
+    Transfer& transfer = flow.waiting[flow.first];
+    post_chunk(key, flow, transfer);
+    if (transfer.bytes == 0) ++flow.first;
+  }
+  if (flow.first == flow.waiting.size()) {
+    flow.waiting.clear();
+    flow.first = 0;
+  }
+}
+
+void Exchange::post_chunk(const Key& key, Flow& flow, Transfer& transfer) {
+  const auto& [peer, lane, direction] = key;
+  const std::int64_t bytes = std::min(transfer.bytes, context_.piece_bytes);
+  const int count = static_cast<int>(bytes);
+  const int tag = first_tag_ + lane;
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (direction == Direction::send) {
+    node::check_mpi(MPI_Isend(transfer.data, count, MPI_BYTE, peer, tag, context_.comm, &request),
+                    "MPI_Isend");
+  } else {
+    node::check_mpi(MPI_Irecv(transfer.data, count, MPI_BYTE, peer, tag, context_.comm, &request),
+                    "MPI_Irecv");
+  }
+  transfer.data += bytes;
+  transfer.bytes -= bytes;
+  requests_.push_back(request);
+  chunks_.push_back({&key, &flow, transfer.pending});
+  ++flow.under_way;
+}
+
+bool Exchange::step() {
+  if (requests_.empty()) return false;
+  finished_.resize(requests_.size());
+  int count = 0;
+  node::check_mpi(MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
+                               finished_.data(), MPI_STATUSES_IGNORE),
+                  "MPI_Testsome");
+  if (count <= 0) return false;
+  // From the last to the first, so that what takes a finished one's place is not finished itself.
+  finished_.resize(static_cast<std::size_t>(count));
+  std::ranges::sort(finished_, std::greater<>());
+  for (const int index : finished_) {
+    const auto at = static_cast<std::size_t>(index);
+    const Chunk chunk = chunks_[at];
+    requests_[at] = requests_.back();
+    chunks_[at] = chunks_.back();
+    requests_.pop_back();
+    chunks_.pop_back();
+    --chunk.flow->under_way;
+    --*chunk.pending;
+    post(*chunk.key, *chunk.flow);
+  }
+  return true;
+}
+
+std::byte* Exchange::take(std::int64_t bytes) {
+  kept_.push_back({context_.buffers.take(bytes), bytes});
+  return kept_.back().buffer.get();
+}
+
+void Exchange::give_back(const std::byte* buffer) {
+  const auto found =
+      std::ranges::find_if(kept_, [=](const Kept& kept) { return kept.buffer.get() == buffer; });
+  if (found == kept_.end()) return;
+  context_.buffers.give_back(std::move(found->buffer), found->bytes);
+  kept_.erase(found);
+}
+
+}  // namespace kolo::backend::mpi

@@ -1,0 +1,82 @@
+// The messages of one execution, between any two of its ranks.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "backend/mpi/context.hpp"
+
+namespace kolo::backend::mpi {
+
+/// Sends and receives memory of any size, in chunks of the context's `piece_bytes`, a few at a time
+/// per peer, lane and direction. What one rank sends another on a lane is received in the order of
+/// the calls, and both name the same number of bytes. Transfers of no bytes are none.
+///
+/// The memory belongs to the network until the transfer's counter is back at 0. If an exchange is
+/// destroyed before that, buffers that came from `take` are leaked on purpose.
+class Exchange {
+ public:
+  static constexpr int lanes = 8;
+
+  /// Exchanges of the same ranks that are alive at once have different sequences.
+  Exchange(Context& context, std::uint64_t sequence);
+  ~Exchange();
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  /// Adds the transfer's chunks to `pending`, and takes each away when it is complete. `peer` is a
+  /// rank of the communicator.
+  void send(int peer, int lane, const std::byte* data, std::int64_t bytes, int& pending);
+  void receive(int peer, int lane, std::byte* data, std::int64_t bytes, int& pending);
+
+  /// True if a chunk was completed. Does not block. Throws BackendError.
+  bool step();
+
+  /// Memory that lives until it is given back or the exchange ends.
+  [[nodiscard]] std::byte* take(std::int64_t bytes);
+  void give_back(const std::byte* buffer);
+
+ private:
+  struct Transfer {
+    std::byte* data;  // of sends only read
+    std::int64_t bytes;
+    int* pending;
+  };
+  enum class Direction : std::uint8_t { send, receive };
+  using Key = std::tuple<int, int, Direction>;  // peer, lane
+  /// Transfers in their order. The first may be under way in part.
+  struct Flow {
+    std::vector<Transfer> waiting{};
+    std::size_t first = 0;  // before it, all chunks have been posted
+    int under_way = 0;      // chunks
+  };
+  struct Chunk {
+    const Key* key;
+    Flow* flow;
+    int* pending;
+  };
+  struct Kept {
+    Buffer buffer;
+    std::int64_t bytes;
+  };
+
+  void add(const Key& key, const Transfer& transfer);
+  void post(const Key& key, Flow& flow);
+  void post_chunk(const Key& key, Flow& flow, Transfer& transfer);
+
+  Context& context_;
+  int first_tag_;
+  std::map<Key, Flow> flows_{};
+  // Side by side: what MPI works on, and what it is.
+  std::vector<MPI_Request> requests_{};
+  std::vector<Chunk> chunks_{};
+  std::vector<int> finished_{};
+  std::vector<Kept> kept_{};
+};
+
+}  // namespace kolo::backend::mpi

@@ -1,0 +1,209 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "backend/mpi/collective.hpp"
+#include "backend/mpi/executions.hpp"
+#include "base/dtype.hpp"
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend::mpi {
+namespace {
+
+constexpr int rows_lane = 0;
+constexpr int data_lane = 1;
+constexpr std::int64_t most_copied = 512 << 10;  // bytes in a step
+
+/// Allgather and alltoall: the first is the second with the same rows for every rank. The ranks
+/// tell each other how many rows they send of each member, make room, and send them.
+class Gather : public Collective {
+ public:
+  Gather(Context& context, Batch given, int index)
+      : Collective(context, std::move(given), index),
+        sent_rows_(take_rows()),
+        received_rows_(take_rows()) {}
+
+  [[nodiscard]] Progress step() override {
+    const bool moved = exchange().step();
+    switch (stage_) {
+      case Stage::begin:
+        exchange_rows();
+        stage_ = Stage::rows;
+        return Progress::moved;
+      case Stage::rows:
+        if (pending_ > 0) break;
+        for (std::size_t m = 0; m < members().size(); ++m) exchange_data(m);
+        stage_ = Stage::data;
+        return Progress::moved;
+      case Stage::data:
+        if (copy_some()) return Progress::moved;
+        if (pending_ == 0) return Progress::done;
+        break;
+    }
+    return moved ? Progress::moved : Progress::waiting;
+  }
+
+ private:
+  enum class Stage : std::uint8_t { begin, rows, data };
+
+  /// What this rank sends to itself.
+  struct Copy {
+    const std::byte* from;
+    std::byte* to;
+    std::int64_t bytes;
+  };
+
+  /// Of each member, for each rank.
+  [[nodiscard]] std::int64_t* take_rows() {
+    const std::size_t count = members().size() * batch().ranks.size();
+    return reinterpret_cast<std::int64_t*>(
+        exchange().take(static_cast<std::int64_t>(count * sizeof(std::int64_t))));
+  }
+
+  [[nodiscard]] std::int64_t* rows_of(std::int64_t* rows, int rank_index) const {
+    return rows + static_cast<std::size_t>(rank_index) * members().size();
+  }
+
+  void exchange_rows() {
+    for (int to = 0; to < size(); ++to)
+      for (std::size_t m = 0; m < members().size(); ++m)
+        rows_of(sent_rows_, to)[m] = rows_for(*members()[m], to);
+    const auto bytes = static_cast<std::int64_t>(members().size() * sizeof(std::int64_t));
+    std::memcpy(rows_of(received_rows_, index()), rows_of(sent_rows_, index()),
+                static_cast<std::size_t>(bytes));
+    for (int distance = 1; distance < size(); ++distance) {
+      const int to = (index() + distance) % size();
+      const int from = (index() + size() - distance) % size();
+      exchange().receive(rank_of(from), rows_lane,
+                         reinterpret_cast<std::byte*>(rows_of(received_rows_, from)), bytes,
+                         pending_);
+      exchange().send(rank_of(to), rows_lane,
+                      reinterpret_cast<const std::byte*>(rows_of(sent_rows_, to)), bytes, pending_);
+    }
+  }
+
+  [[nodiscard]] std::int64_t rows_for(const Member& member, int to) const {
+    return is_alltoall() ? member.counts[static_cast<std::size_t>(to)] : member.rows;
+  }
+
+  [[nodiscard]] bool is_alltoall() const { return batch().kind.type == OperationType::alltoall; }
+
+  void exchange_data(std::size_t m) {
+    const Member& member = *members()[m];
+    const std::int64_t row_bytes =
+        member.row_elements * static_cast<std::int64_t>(size_of(member.dtype));
+    std::byte* const output = allocate(m);
+    const auto* const input = static_cast<const std::byte*>(member.input);
+    // Where the rows for and from each rank begin.
+    std::vector<std::int64_t> sent_before;
+    std::vector<std::int64_t> received_before;
+    std::int64_t sent = 0;
+    std::int64_t received = 0;
+    for (int i = 0; i < size(); ++i) {
+      sent_before.push_back(is_alltoall() ? sent : 0);
+      received_before.push_back(received);
+      sent += rows_of(sent_rows_, i)[m];
+      received += rows_of(received_rows_, i)[m];
+    }
+    const auto source = [&](int to) {
+      return at(input, sent_before[static_cast<std::size_t>(to)] * row_bytes);
+    };
+    const auto target = [&](int from) {
+      return at(output, received_before[static_cast<std::size_t>(from)] * row_bytes);
+    };
+    copies_.push_back(
+        {source(index()), target(index()), rows_of(sent_rows_, index())[m] * row_bytes});
+    for (int distance = 1; distance < size(); ++distance) {
+      const int to = (index() + distance) % size();
+      const int from = (index() + size() - distance) % size();
+      exchange().receive(rank_of(from), data_lane, target(from),
+                         rows_of(received_rows_, from)[m] * row_bytes, pending_);
+      exchange().send(rank_of(to), data_lane, source(to), rows_of(sent_rows_, to)[m] * row_bytes,
+                      pending_);
+    }
+  }
+
+  /// Null stays null: nothing is read or written there.
+  template <typename Byte>
+  [[nodiscard]] static Byte* at(Byte* data, std::int64_t offset) {
+    return data == nullptr ? nullptr : data + offset;
+  }
+
+  /// Memory for all rows of the member.
+  [[nodiscard]] std::byte* allocate(std::size_t m) {
+    const Member& member = *members()[m];
+    std::vector<std::int64_t> rows(batch().set.size(), 0);
+    std::int64_t elements = 0;
+    for (int i = 0; i < size(); ++i) {
+      const auto place = std::ranges::find(batch().set, rank_of(i)) - batch().set.begin();
+      const std::int64_t from_it = rows_of(received_rows_, i)[m];
+      rows[static_cast<std::size_t>(place)] = from_it;
+      elements += from_it * member.row_elements;
+    }
+    void* memory = nullptr;
+    std::string reason = "the allocator gave none";
+    try {
+      memory = member.allocate(rows);
+    } catch (const std::exception& error) {
+      memory = nullptr;
+      reason = error.what();
+    }
+    if (memory == nullptr && elements > 0)
+      throw BackendError(fmt::format("{}: no memory for {} elements of {}: {}",
+                                     to_string(batch().kind.type), elements,
+                                     to_string(member.dtype), reason));
+    return static_cast<std::byte*>(memory);
+  }
+
+  /// False if all was copied before.
+  bool copy_some() {
+    std::int64_t room = most_copied;
+    bool copied = false;
+    while (!copies_.empty() && room > 0) {
+      Copy& copy = copies_.back();
+      const std::int64_t bytes = std::min(copy.bytes, room);
+      if (bytes > 0) {
+        std::memcpy(copy.to, copy.from, static_cast<std::size_t>(bytes));
+        copy.from += bytes;
+        copy.to += bytes;
+        copy.bytes -= bytes;
+        room -= bytes;
+        copied = true;
+      }
+      if (copy.bytes == 0) copies_.pop_back();
+    }
+    return copied;
+  }
+
+  Stage stage_ = Stage::begin;
+  int pending_ = 0;
+  std::int64_t* sent_rows_;
+  std::int64_t* received_rows_;
+  std::vector<Copy> copies_{};
+};
+
+void check(const Batch& batch) {
+  for (const int rank : batch.ranks)
+    if (!std::ranges::binary_search(batch.set, rank))
+      throw InvalidArgument(fmt::format("rank {} is not of the process set", rank));
+  for (const Member* member : batch.members) {
+    if (member->allocate == nullptr) throw InvalidArgument("there is nothing to allocate with");
+    if (batch.kind.type == OperationType::alltoall && member->counts.size() != batch.ranks.size())
+      throw InvalidArgument(fmt::format("an alltoall among {} ranks has {} counts",
+                                        batch.ranks.size(), member->counts.size()));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Execution> make_gather(Context& context, Batch batch, int index) {
+  check(batch);
+  return std::make_unique<Gather>(context, std::move(batch), index);
+}
+
+}  // namespace kolo::backend::mpi

@@ -1,0 +1,57 @@
+#include "backend/mpi/pieces.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/dtype.hpp"
+
+namespace kolo::backend::mpi {
+namespace {
+
+constexpr std::int64_t least_alone = 32 << 10;
+
+std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
+
+}  // namespace
+
+std::int64_t Piece::wire_bytes() const { return elements * bytes_of(wire); }
+
+Cutter::Cutter(std::vector<Run> runs, std::int64_t piece_bytes)
+    : runs_(std::move(runs)), piece_bytes_(piece_bytes) {
+  std::erase_if(runs_, [](const Run& run) { return run.part.elements == 0; });
+}
+
+bool Cutter::next(Piece& piece) {
+  piece.parts.clear();
+  piece.elements = 0;
+  if (first_ == runs_.size()) return false;
+  piece.dtype = runs_[first_].dtype;
+  piece.wire = runs_[first_].wire;
+  const std::int64_t most = piece_bytes_ / (is_half(piece.wire) ? 4 : bytes_of(piece.wire));
+  const bool alone = travels_alone(runs_[first_]);
+  do {
+    Run& run = runs_[first_];
+    take(run, most - piece.elements, piece);
+    if (run.part.elements > 0) break;
+    ++first_;
+  } while (!alone && first_ < runs_.size() && piece.elements < most &&
+           runs_[first_].dtype == piece.dtype && !travels_alone(runs_[first_]));
+  return true;
+}
+
+bool Cutter::travels_alone(const Run& run) const {
+  return run.part.elements * bytes_of(run.wire) >= std::min(least_alone, piece_bytes_ / 2);
+}
+
+void Cutter::take(Run& run, std::int64_t room, Piece& piece) {
+  fusion::Part& left = run.part;
+  const std::int64_t elements = std::min(left.elements, room);
+  piece.parts.push_back({left.input, left.output, elements});
+  piece.elements += elements;
+  const std::int64_t bytes = elements * bytes_of(run.dtype);
+  if (left.input != nullptr) left.input += bytes;
+  if (left.output != nullptr) left.output += bytes;
+  left.elements -= elements;
+}
+
+}  // namespace kolo::backend::mpi

@@ -1,0 +1,84 @@
+// Elements in memory whose type is known at run time only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "base/half.hpp"
+#include "kolo/tensor.hpp"
+
+namespace kolo {
+
+// Elements are read and written by memcpy, since memory given as void* may lie at any address;
+// compilers make the plain, vectorised access of it.
+template <typename T>
+[[nodiscard]] T load(const std::byte* from, std::int64_t index) {
+  T value;
+  std::memcpy(&value, from + index * std::int64_t{sizeof(T)}, sizeof(T));
+  return value;
+}
+
+template <typename T>
+void store(std::byte* to, std::int64_t index, T value) {
+  std::memcpy(to + index * std::int64_t{sizeof(T)}, &value, sizeof(T));
+}
+
+template <typename T>
+inline constexpr bool is_half_type = std::is_same_v<T, F16> || std::is_same_v<T, BF16>;
+
+/// The type in which elements are computed: f32 for the half types, else their own.
+template <typename T>
+using Computed = std::conditional_t<is_half_type<T>, float, T>;
+
+template <typename T>
+[[nodiscard]] Computed<T> computed(T element) {
+  if constexpr (is_half_type<T>) {
+    return to_float(element);
+  } else {
+    return element;
+  }
+}
+
+/// Rounds a real number to the floating-point type `T`.
+template <typename T, typename Real>
+[[nodiscard]] T rounded(Real value) {
+  if constexpr (std::is_same_v<T, F16>) {
+    return to_f16(static_cast<float>(value));
+  } else if constexpr (std::is_same_v<T, BF16>) {
+    return to_bf16(static_cast<float>(value));
+  } else {
+    return static_cast<T>(value);
+  }
+}
+
+/// Calls `function` with a value of the floating-point type; does nothing for the others.
+template <typename Function>
+void visit_real(DType dtype, Function function) {
+  switch (dtype) {
+    case DType::f16: return function(F16{});
+    case DType::bf16: return function(BF16{});
+    case DType::f32: return function(float{});
+    case DType::f64: return function(double{});
+    default: return;
+  }
+}
+
+/// Calls `function` with a value of the integer type; does nothing for the others.
+template <typename Function>
+void visit_integer(DType dtype, Function function) {
+  switch (dtype) {
+    case DType::u8: return function(std::uint8_t{});
+    case DType::i8: return function(std::int8_t{});
+    case DType::u16: return function(std::uint16_t{});
+    case DType::i16: return function(std::int16_t{});
+    case DType::u32: return function(std::uint32_t{});
+    case DType::i32: return function(std::int32_t{});
+    case DType::u64: return function(std::uint64_t{});
+    case DType::i64: return function(std::int64_t{});
+    default: return;
+  }
+}
+
+}  // namespace kolo

@@ -1,0 +1,238 @@
+// The log: how the root writes it, and how every rank reads it.
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "negotiation/codec.hpp"
+#include "negotiation/explain.hpp"
+#include "negotiation/negotiator.hpp"
+
+namespace kolo::negotiation {
+namespace {
+
+/// While this many batches of a set are under way at the root, agreed operations gather for the
+/// next.
+constexpr int batches_under_way = 2;
+
+/// Reductions, allgathers and barriers are defined among those that are there.
+bool has_meaning_without(const Descriptor& descriptor, const RankSet& absent) {
+  switch (descriptor.type) {
+    case OperationType::alltoall:
+    case OperationType::reducescatter: return absent.empty();
+    case OperationType::broadcast:
+    case OperationType::broadcast_text: return !absent.contains(descriptor.root);
+    default: return true;
+  }
+}
+
+}  // namespace
+
+// ---- as the root writes it ----
+
+void Negotiator::agree(Set& set, Readiness complete) {
+  RankSet absent;
+  if (!joined_.empty()) absent = set.members.without(complete.submitters());
+  const Descriptor& descriptor = complete.variants.front().descriptor;
+  if (complete.disagrees() || !has_meaning_without(descriptor, absent)) {
+    sequencer_.append(MismatchEntry{std::move(complete), std::move(absent)});
+  } else if (descriptor.type == OperationType::add_process_set) {
+    // The world is no set that anybody made, or could remove.
+    const auto same = std::find_if(std::next(sets_.begin()), sets_.end(), [&](const auto& known) {
+      return known.second.members == descriptor.ranks;
+    });
+    append(
+        AddSetEntry{complete.key, same != sets_.end() ? same->first : next_set_, descriptor.ranks});
+  } else if (descriptor.type == OperationType::remove_process_set) {
+    append_all_batches();
+    append(RemoveSetEntry{complete.key, descriptor.removed});
+  } else {
+    sequencer_.agree(std::move(complete.key), std::move(complete.variants.front().descriptor),
+                     std::move(absent));
+  }
+}
+
+/// Nothing that is in the sequencer stays behind it.
+void Negotiator::append(decltype(Entry::body) body) {
+  sequencer_.append(std::move(body));
+  apply_log();
+}
+
+/// What was agreed before goes first; whoever leaves or joins executes it too.
+void Negotiator::append_all_batches() {
+  for (const SetId set : sequencer_.gathering())
+    while (sequencer_.append_batch(set, catalogue_)) apply_log();
+}
+
+void Negotiator::append_departure(const Departure& departure) {
+  append_all_batches();
+  append(DepartureEntry{departure});
+  if (++departures_ == place_.ranks) append(EndEntry{});
+}
+
+void Negotiator::sequence() {
+  apply_log();
+  if (static_cast<int>(joined_.size()) == place_.ranks) {
+    append_all_batches();
+    append(JoinEntry{joined_.back()});
+  }
+  for (const SetId id : sequencer_.gathering()) {
+    const Set& set = sets_.at(id);
+    while (set.unfinished < batches_under_way && sequencer_.append_batch(id, catalogue_))
+      apply_log();
+  }
+}
+
+void Negotiator::apply_log() {
+  while (sequencer_.has_entry()) {
+    downward_.entries.push_back(sequencer_.take_entry());
+    apply(downward_.entries.back());
+  }
+}
+
+// ---- as every rank reads it ----
+
+void Negotiator::apply(const Entry& entry) {
+  if (entry.sequence != next_sequence_++)
+    throw ProtocolError("log entry " + std::to_string(entry.sequence) + " came out of turn");
+  std::visit(
+      [&](const auto& body) {
+        if constexpr (std::is_same_v<decltype(body), const BatchEntry&>) {
+          apply(body, entry.sequence);
+        } else {
+          apply(body);
+        }
+      },
+      entry.body);
+}
+
+Ticket Negotiator::answered(const Key& key) {
+  const auto own = own_.find(key);
+  if (own == own_.end())
+    throw ProtocolError(to_string(key) + " was answered, but this rank did not submit it");
+  const Ticket ticket = own->second.ticket;
+  own_.erase(own);
+  return ticket;
+}
+
+void Negotiator::answer(const Key& key, std::int64_t value) {
+  const OperationType type = own_.contains(key) ? own_.at(key).type : OperationType::barrier;
+  actions_.answers.push_back({answered(key), type, value});
+}
+
+void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
+  Set* set = find(batch.set);
+  if (set == nullptr) throw ProtocolError("a batch of a removed process set");
+  const bool takes_part = set->members.contains(place_.rank) && !batch.absent.contains(place_.rank);
+  std::optional<Execute> execute;
+  const auto add = [&](const Key& key, const Descriptor& descriptor) {
+    if (!takes_part) return;
+    if (!execute)
+      execute = Execute{sequence, batch.set, set->members, batch.absent, descriptor, {}};
+    execute->tickets.push_back(answered(key));
+  };
+  batch.slots.for_each([&](Slot slot) {
+    if (!catalogue_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
+    add(catalogue_[slot].key, catalogue_[slot].descriptor);
+  });
+  for (const Spelled& spelled : batch.spelled) {
+    if (spelled.slot && !catalogue_.enter(*spelled.slot, spelled.key, spelled.descriptor))
+      throw ProtocolError("slot " + std::to_string(*spelled.slot) + " cannot be given to " +
+                          to_string(spelled.key));
+    add(spelled.key, spelled.descriptor);
+  }
+  if (!takes_part) return;
+  if (!execute) throw ProtocolError("an empty batch");
+  ++set->unfinished;
+  actions_.executes.push_back(std::move(*execute));
+}
+
+void Negotiator::apply(const MismatchEntry& entry) {
+  if (!entry.conflict.submitters().contains(place_.rank)) return;
+  actions_.fails.push_back(
+      {answered(entry.conflict.key), entry.conflict.disagrees()
+                                         ? explain_mismatch(entry.conflict)
+                                         : explain_absence(entry.conflict, entry.absent)});
+}
+
+void Negotiator::apply(const JoinEntry& entry) {
+  joined_.clear();
+  for (auto& [id, set] : sets_) set.tally.release_joined();
+  if (const std::optional<Key> join = std::exchange(own_join_, std::nullopt)) {
+    answer(*join, entry.last);
+  } else if (!sets_.at(world_set).broken) {
+    throw ProtocolError("all ranks have joined, but this one has not");
+  }
+}
+
+void Negotiator::apply(const AddSetEntry& entry) {
+  if (!sets_.contains(entry.set)) {
+    if (entry.set != next_set_) throw ProtocolError("process sets came out of turn");
+    ++next_set_;
+    add_set(entry.set, entry.ranks);
+  }
+  // A rank that has joined did not ask for it.
+  if (own_.contains(entry.key)) answer(entry.key, entry.set);
+}
+
+void Negotiator::add_set(SetId id, const RankSet& members) {
+  RankSet below = RankSet::of(place_.rank);
+  for (const Child& child : place_.children) below.insert(child.ranks);
+  Set& set = sets_.emplace(id, Set{members, Tally(members.common(below))}).first->second;
+  for (const int rank : joined_) static_cast<void>(set.tally.join(rank));
+}
+
+void Negotiator::apply(const RemoveSetEntry& entry) {
+  if (sets_.erase(entry.set) != 0)
+    fail_own(entry.set,
+             [](const Key& key, OperationType type) { return explain_removal(type, key); });
+  if (own_.contains(entry.key)) answer(entry.key, entry.set);
+}
+
+void Negotiator::apply(const DepartureEntry& entry) {
+  if (entry.departure.rank == place_.rank) left_ = true;
+  for (auto& [id, set] : sets_)
+    if (set.members.contains(entry.departure.rank)) break_off(id, set, entry.departure);
+}
+
+void Negotiator::apply(const StallEntry& entry) {
+  if (Set* set = find(entry.lag.key.set)) break_off(entry.lag.key.set, *set, entry);
+}
+
+void Negotiator::apply(const InquiryEntry& entry) {
+  const Set* set = find(entry.key.set);
+  if (is_root() || set == nullptr) return;
+  if (std::optional<Lag> lag = set->tally.lag(entry.key, now_))
+    upward().lags.push_back(std::move(*lag));
+}
+
+void Negotiator::apply(const EndEntry& /*entry*/) { ended_ = true; }
+
+void Negotiator::break_off(SetId id, Set& set, const Cause& cause) {
+  if (set.broken) return;  // the first cause is the one to tell
+  set.broken = cause;
+  set.tally.clear();
+  if (id == world_set) own_join_.reset();
+  fail_own(id, [&](const Key& key, OperationType type) { return broken_failure(set, key, type); });
+}
+
+void Negotiator::fail_own(SetId set,
+                          const std::function<Failure(const Key&, OperationType)>& explain) {
+  for (auto own = own_.begin(); own != own_.end();) {
+    if (own->first.set != set) {
+      ++own;
+      continue;
+    }
+    actions_.fails.push_back({own->second.ticket, explain(own->first, own->second.type)});
+    own = own_.erase(own);
+  }
+}
+
+Failure Negotiator::broken_failure(const Set& set, const Key& key, OperationType type) const {
+  if (const auto* stalled = std::get_if<StallEntry>(&*set.broken))
+    return explain_stall(*stalled, type, key);
+  const Departure& departure = std::get<Departure>(*set.broken);
+  return departure.rank == place_.rank ? explain_own_departure(departure, type, key)
+                                       : explain_departure(departure, type, key);
+}
+
+}  // namespace kolo::negotiation

@@ -1,0 +1,36 @@
+// Adasum of two vectors: what is orthogonal is added, what is parallel is averaged (Maleki et al.,
+// 2020, https://arxiv.org/abs/2006.02924).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kolo/tensor.hpp"
+
+namespace kolo::reduction {
+
+struct Dots {
+  double ab = 0.0;
+  double aa = 0.0;
+  double bb = 0.0;
+};
+
+/// The vectors' shares in their combination.
+struct Shares {
+  double of_a = 1.0;
+  double of_b = 1.0;
+};
+
+/// Adds the dot products of `elements` of a floating-point type, computed in double. For the same
+/// bits, cut the vectors alike.
+void add_dots(DType dtype, const std::byte* a, const std::byte* b, std::int64_t elements,
+              Dots& dots);
+
+/// 1 - a.b / (2 |a|^2) and 1 - a.b / (2 |b|^2). Beside a vector of zeros the other counts fully.
+[[nodiscard]] Shares adasum_shares(const Dots& dots);
+
+/// output = of_a * a + of_b * b, computed in double and rounded once. The output may be `a` or `b`.
+void add_shares(DType dtype, const std::byte* a, const std::byte* b, const Shares& shares,
+                std::int64_t elements, std::byte* output);
+
+}  // namespace kolo::reduction

@@ -1,0 +1,38 @@
+// The arithmetic of reductions. No communication.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kolo/collectives.hpp"
+#include "kolo/tensor.hpp"
+
+namespace kolo::reduction {
+
+struct Arithmetic {
+  ReduceOp op = ReduceOp::sum;  // anything but adasum
+  DType dtype = DType::f32;     // of the inputs
+  double prescale = 1.0;
+  double postscale = 1.0;
+  std::int64_t divisor = 1;
+  std::optional<DType> result{};  // of the output if not `dtype`: f32 or f64, of f16 and bf16
+};
+
+/// Throws InvalidArgument if `op` has no meaning for elements of `dtype`.
+void check_arithmetic(ReduceOp op, DType dtype);
+
+/// output[k] = (prescale * inputs[0][k] op prescale * inputs[1][k] op ...) / divisor * postscale,
+/// in this order. There is at least one input; the output may be one of them if it has their type;
+/// memory may lie at any address.
+///
+/// f16 and bf16 are computed in f32 and rounded once. f32 and f64 without a postscale are the
+/// quotient itself; with one they are multiplied by postscale / divisor. A NaN in any input gives
+/// NaN. Integers: sums and products wrap; scales are applied in double and truncated toward zero,
+/// to the nearest value of the type; the division is in 64 bits (u64: in double), truncated.
+/// Booleans know neither scales nor divisors. Throws InvalidArgument as `check_arithmetic`.
+void reduce(const Arithmetic& arithmetic, std::span<const std::byte* const> inputs,
+            std::int64_t elements, std::byte* output);
+
+}  // namespace kolo::reduction

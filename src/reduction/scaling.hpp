@@ -1,0 +1,80 @@
+// Multiplying and dividing elements, before and after they are combined.
+#pragma once
+
+#include <bit>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+namespace kolo::reduction {
+
+/// Truncated toward zero; what the type cannot hold becomes its nearest value, NaN becomes 0.
+template <std::integral T>
+[[nodiscard]] T truncate(double value) {
+  constexpr auto least = static_cast<double>(std::numeric_limits<T>::min());
+  // The first value above the range: a power of two, so that it is exact.
+  constexpr double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+  if (value <= least) return std::numeric_limits<T>::min();
+  if (value >= above) return std::numeric_limits<T>::max();
+  return value == value ? static_cast<T>(value) : T{0};
+}
+
+struct Unchanged {
+  template <typename T>
+  T operator()(T x) const {
+    return x;
+  }
+};
+
+/// Hands `consumer` what multiplies by `factor`.
+template <typename T, typename Consumer>
+void with_factor(double factor, Consumer consumer) {
+  if (factor == 1.0) {
+    consumer(Unchanged{});
+  } else if constexpr (std::integral<T>) {
+    consumer([=](T x) { return truncate<T>(static_cast<double>(x) * factor); });
+  } else {
+    consumer([real = static_cast<T>(factor)](T x) { return x * real; });
+  }
+}
+
+/// Hands `consumer` what turns a combination into the result. Without a scale it divides, so that
+/// the average of equal values is that value; by a power of two a multiplication does the same.
+template <std::floating_point Real, typename Consumer>
+void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
+  if (scale == 1.0 && divisor == 1) {
+    consumer(Unchanged{});
+  } else if (scale == 1.0 && !std::has_single_bit(static_cast<std::uint64_t>(divisor))) {
+    consumer([n = static_cast<Real>(divisor)](Real x) { return x / n; });
+  } else {
+    const auto factor = static_cast<Real>(scale / static_cast<double>(divisor));
+    consumer([=](Real x) { return x * factor; });
+  }
+}
+
+/// Truncated toward zero. Of the types up to 32 bits, a quotient in double truncates to the same,
+/// and is computed several at once.
+template <std::integral T>
+[[nodiscard]] T quotient(T value, std::int64_t divisor) {
+  if constexpr (std::is_same_v<T, std::int64_t>) {
+    return value / divisor;
+  } else {
+    return truncate<T>(static_cast<double>(value) / static_cast<double>(divisor));
+  }
+}
+
+template <std::integral T, typename Consumer>
+void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
+  if (scale == 1.0 && divisor == 1) {
+    consumer(Unchanged{});
+  } else if (scale == 1.0) {
+    consumer([=](T x) { return quotient(x, divisor); });
+  } else if (divisor == 1) {
+    consumer([=](T x) { return truncate<T>(static_cast<double>(x) * scale); });
+  } else {
+    consumer([=](T x) { return truncate<T>(static_cast<double>(quotient(x, divisor)) * scale); });
+  }
+}
+
+}  // namespace kolo::reduction

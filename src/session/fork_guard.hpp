@@ -1,0 +1,15 @@
+// MPI does not survive a fork: the child of a process that has initialised it must not use Kolo.
+#pragma once
+
+namespace kolo::session {
+
+/// From now on the children of this process count as forked.
+void watch_forks();
+
+/// True in a process that was forked from one that watched.
+[[nodiscard]] bool forked() noexcept;
+
+/// Throws InvalidArgument if this process was forked.
+void require_not_forked();
+
+}  // namespace kolo::session

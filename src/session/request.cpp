@@ -1,0 +1,158 @@
+#include "session/request.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+#include "session/current.hpp"
+
+namespace kolo::session {
+namespace {
+
+std::string in_words(OperationType type, const std::string& name) {
+  return fmt::format("{} \"{}\"", to_string(type), name);
+}
+
+bool has_meaning(ReduceOp op, DType dtype) {
+  if (op == ReduceOp::adasum) return is_floating(dtype);
+  const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
+  return dtype != DType::boolean || !sums;
+}
+
+bool overlap(const void* a, const void* b, std::size_t bytes) {
+  const auto* first = static_cast<const std::byte*>(a);
+  const auto* second = static_cast<const std::byte*>(b);
+  const std::less<> before;
+  return a != b && before(first, second + bytes) && before(second, first + bytes);
+}
+
+}  // namespace
+
+Rows rows_of(const Shape& shape) {
+  if (shape.dimensions() == 0) return {1, 1};
+  std::int64_t row_elements = 1;
+  for (std::size_t i = 1; i < shape.dimensions(); ++i) row_elements *= shape[i];
+  return {shape[0], row_elements};
+}
+
+Request::Request(OperationType type, const std::string& name, const ProcessSet& set)
+    : engine_(current_engine()),
+      submission_{.name = name},
+      set_(engine_->process_sets().find_for_member(set, in_words(type, name), name)) {
+  submission_.set = set_.id;
+  submission_.descriptor.type = type;
+}
+
+void Request::refuse(std::string_view why) const {
+  const int rank = engine_->topology().rank;
+  throw InvalidArgument(
+      fmt::format("{} on rank {}: {}", in_words(submission_.descriptor.type, submission_.name),
+                  rank, why),
+      submission_.name, {rank});
+}
+
+void Request::check(const ConstTensorView& tensor) const {
+  for (const std::int64_t length : tensor.shape().lengths())
+    if (length < 0) refuse("shape " + to_string(tensor.shape()) + " has a negative length");
+  if (tensor.elements() > 0 && tensor.data() == nullptr)
+    refuse("the tensor has elements, but its data is null");
+  if (tensor.device().type != DeviceType::cpu)
+    refuse("the tensor is on " + to_string(tensor.device()) +
+           ", and this build of Kolo works on CPU tensors only");
+}
+
+void Request::add_spec(const ConstTensorView& tensor, Shape shape) {
+  check(tensor);
+  Descriptor& descriptor = submission_.descriptor;
+  if (!descriptor.tensors.empty() && tensor.device() != descriptor.device)
+    refuse("the tensors of a group are on " + to_string(descriptor.device) + " and on " +
+           to_string(tensor.device()));
+  descriptor.device = tensor.device();
+  descriptor.tensors.push_back({tensor.dtype(), std::move(shape)});
+}
+
+void Request::add(const ConstTensorView& input, const TensorView& output) {
+  add_spec(input, input.shape());
+  if (input.data() != output.data() || input.dtype() != output.dtype()) {
+    check(output);
+    if (input.dtype() != output.dtype() || input.elements() != output.elements() ||
+        input.device() != output.device())
+      refuse(fmt::format("the input is {} {} on {}, the output {} {} on {}",
+                         to_string(input.dtype()), to_string(input.shape()),
+                         to_string(input.device()), to_string(output.dtype()),
+                         to_string(output.shape()), to_string(output.device())));
+    if (overlap(input.data(), output.data(),
+                static_cast<std::size_t>(input.elements()) * size_of(input.dtype())))
+      refuse("input and output overlap");
+  }
+  backend::Member member;
+  member.input = input.data();
+  member.output = output.data();
+  member.dtype = input.dtype();
+  member.rows = input.elements();
+  submission_.members.push_back(std::move(member));
+}
+
+void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output,
+                       Allocator allocate) {
+  std::vector<std::int64_t> lengths = input.shape().lengths();
+  if (any_rows && lengths.empty()) lengths.push_back(1);
+  if (any_rows) lengths.front() = any_length;
+  add_spec(input, Shape(std::move(lengths)));
+  const Rows rows = rows_of(input.shape());
+  backend::Member member;
+  member.input = input.data();
+  member.output = output;
+  member.dtype = input.dtype();
+  member.rows = rows.rows;
+  member.row_elements = rows.row_elements;
+  member.allocate = std::move(allocate);
+  submission_.members.push_back(std::move(member));
+}
+
+void Request::add_text(std::string& text) {
+  backend::Member member;
+  member.text = &text;
+  submission_.members.push_back(std::move(member));
+}
+
+void Request::set_reduction(ReduceOp op, double prescale, double postscale,
+                            Compression compression) {
+  Descriptor& descriptor = submission_.descriptor;
+  descriptor.op = op;
+  descriptor.prescale = prescale;
+  descriptor.postscale = postscale;
+  descriptor.compression = compression;
+  if (!std::isfinite(prescale) || !std::isfinite(postscale))
+    refuse(fmt::format("prescale {} and postscale {} must be finite", prescale, postscale));
+  for (const TensorSpec& tensor : descriptor.tensors)
+    if (!has_meaning(op, tensor.dtype))
+      refuse(fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(op)));
+}
+
+void Request::set_root(int root) {
+  submission_.descriptor.root = root;
+  for (const int member : set_.ranks)
+    if (member == root) return;
+  refuse(
+      fmt::format("root {} is not one of the ranks {}", root, to_string(RankSet::of(set_.ranks))));
+}
+
+OperationPtr Request::submit(bool waits) && {
+  return engine_->submit(std::move(submission_), waits);
+}
+
+void Request::run() && {
+  const std::shared_ptr<Engine> engine = engine_;
+  const OperationPtr operation = std::move(*this).submit(/*waits=*/true);
+  engine->wait(*operation, std::chrono::steady_clock::time_point::max());
+  if (operation->error()) std::rethrow_exception(operation->error());
+}
+
+}  // namespace kolo::session

@@ -1,0 +1,63 @@
+// From the arguments of a collective to a submission: checked, described, not yet submitted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kolo/collectives.hpp"
+#include "session/engine.hpp"
+#include "session/process_sets.hpp"
+
+namespace kolo::session {
+
+/// How a tensor is cut into rows: slices of the first dimension; a scalar is one row.
+struct Rows {
+  std::int64_t rows;
+  std::int64_t row_elements;
+};
+[[nodiscard]] Rows rows_of(const Shape& shape);
+
+/// One operation in the making. Everything here throws InvalidArgument, which names the operation
+/// and this rank; nothing is submitted then.
+class Request {
+ public:
+  /// Throws NotInitialized; InvalidArgument if this rank is no member of the set.
+  Request(OperationType type, const std::string& name, const ProcessSet& set);
+
+  [[noreturn]] void refuse(std::string_view why) const;
+
+  [[nodiscard]] const ProcessSets::View& set() const { return set_; }
+  [[nodiscard]] Descriptor& descriptor() { return submission_.descriptor; }
+
+  /// A tensor that is combined or copied element by element. `output` may be the input.
+  void add(const ConstTensorView& input, const TensorView& output);
+  /// A tensor of which rows travel; ranks may differ in their number if `any_rows`.
+  void add_rows(const ConstTensorView& input, bool any_rows, void* output, Allocator allocate);
+  void add_text(std::string& text);
+  /// The member that was added last.
+  [[nodiscard]] backend::Member& member() { return submission_.members.back(); }
+
+  void set_reduction(ReduceOp op, double prescale, double postscale, Compression compression);
+  void set_root(int root);
+  void on_answer(std::function<void(std::int64_t)> deliver) {
+    submission_.on_answer = std::move(deliver);
+  }
+
+  [[nodiscard]] OperationPtr submit(bool waits = false) &&;
+  /// Submits, waits, and throws what went wrong.
+  void run() &&;
+
+ private:
+  void check(const ConstTensorView& tensor) const;
+  void add_spec(const ConstTensorView& tensor, Shape shape);
+
+  std::shared_ptr<Engine> engine_;
+  Submission submission_;
+  ProcessSets::View set_;
+};
+
+}  // namespace kolo::session

@@ -1,0 +1,52 @@
+// The names that all ranks know an optimizer's parameters by.
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "kolo/torch/state.hpp"
+
+namespace kolo::detail {
+
+using ParameterGroups = std::vector<::torch::optim::OptimizerParamGroup>;
+
+/// Calls `visit` with the group's number, the number in the group and the tensor of each parameter.
+template <typename Visit>
+void for_each_parameter(const ParameterGroups& groups, const Visit& visit) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& tensors = groups[i].params();
+    for (std::size_t j = 0; j < tensors.size(); ++j) {
+      if (tensors[j].defined()) visit(i, j, tensors[j]);
+    }
+  }
+}
+
+class ParameterNames {
+ public:
+  /// Parameters are known by their position.
+  ParameterNames() = default;
+  /// Throws InvalidArgument if a name occurs twice. A tensor may have several names: the first
+  /// counts.
+  explicit ParameterNames(const NamedParameters& named);
+
+  /// Throws InvalidArgument if a parameter has no name.
+  void require_all(const ParameterGroups& groups) const;
+
+  /// The name of a parameter: the one given, else its position.
+  [[nodiscard]] std::string of(const ::torch::Tensor& tensor, std::size_t group,
+                               std::size_t index) const;
+
+  /// The first name of the tensor that `name` was given to; empty if it was given to none.
+  [[nodiscard]] std::optional<std::string> first_name(const std::string& name) const;
+
+ private:
+  NamedParameters named_;  // keeps the tensors of `name_of_` alive
+  std::unordered_map<const c10::TensorImpl*, std::string> name_of_;
+  std::unordered_map<std::string, std::string> first_name_of_;
+};
+
+}  // namespace kolo::detail

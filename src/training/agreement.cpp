@@ -1,0 +1,121 @@
+#include "training/agreement.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <sstream>
+
+#include "base/rank_set.hpp"
+#include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
+#include "kolo/session.hpp"
+
+namespace kolo::detail {
+namespace {
+
+// One item a line: name, tab, description.
+std::string to_text(const std::vector<Item>& items) {
+  std::string text;
+  for (const Item& item : items) text += item.name + '\t' + item.description + '\n';
+  return text;
+}
+
+std::vector<Item> from_text(const std::string& text) {
+  std::vector<Item> items;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t tab = line.rfind('\t');
+    items.push_back({line.substr(0, tab), line.substr(tab + 1)});
+  }
+  return items;
+}
+
+bool contains(const std::vector<Item>& items, const std::string& name) {
+  return std::any_of(items.begin(), items.end(),
+                     [&](const Item& item) { return item.name == name; });
+}
+
+// The first item that differs from those of the rank `reference`, and how.
+Item first_difference(int reference, const std::vector<Item>& theirs,
+                      const std::vector<Item>& mine) {
+  const std::string their_rank = "rank " + std::to_string(reference);
+  const std::string my_rank = "rank " + std::to_string(rank());
+  const auto only_on = [](const Item& item, const std::string& where) {
+    return Item{item.name,
+                "'" + item.name + "' (" + item.description + ") is on " + where + " only"};
+  };
+  const std::size_t common = std::min(theirs.size(), mine.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    const Item& a = theirs[i];
+    const Item& b = mine[i];
+    if (a.name == b.name && a.description == b.description) continue;
+    if (a.name == b.name) {
+      return {a.name, "'" + a.name + "' is " + a.description + " on " + their_rank + " and " +
+                          b.description + " on " + my_rank};
+    }
+    if (!contains(mine, a.name)) return only_on(a, their_rank);
+    if (!contains(theirs, b.name)) return only_on(b, my_rank);
+    return {b.name, "number " + std::to_string(i) + " is '" + a.name + "' on " + their_rank +
+                        " and '" + b.name + "' on " + my_rank};
+  }
+  if (theirs.size() > common) return only_on(theirs[common], their_rank);
+  return only_on(mine[common], my_rank);
+}
+
+std::string listed(const std::vector<int>& ranks) {
+  RankSet set;
+  for (const int rank : ranks) set.insert(RankSet::of(rank));
+  return to_string(set);
+}
+
+}  // namespace
+
+std::vector<int> ranks_that(bool said_so, const std::string& operation, const ProcessSet& set) {
+  const std::vector<int> members = set.ranks();
+  std::vector<std::int64_t> answers(members.size(), 0);
+  const int mine = set.rank();
+  if (mine >= 0) answers[static_cast<std::size_t>(mine)] = said_so ? 1 : 0;
+  allreduce(answers, {.name = operation, .op = ReduceOp::sum, .process_set = set});
+  std::vector<int> ranks;
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    if (answers[i] != 0) ranks.push_back(members[i]);
+  }
+  return ranks;
+}
+
+void require_agreement(const std::string& operation, const std::string& subject,
+                       const std::vector<Item>& items, const ProcessSet& set) {
+  const int first = set.ranks().front();
+  const std::string mine = to_text(items);
+  std::string reference = mine;
+  broadcast(reference, first, {.name = operation, .process_set = set});
+  const std::vector<int> differing = ranks_that(reference != mine, operation + ".differs", set);
+  if (differing.empty()) return;
+
+  const int witness = differing.front();
+  std::string report;
+  if (rank() == witness) report = to_text({first_difference(first, from_text(reference), items)});
+  broadcast(report, witness, {.name = operation + ".report", .process_set = set});
+
+  const Item difference = from_text(report).front();
+  throw Mismatch(subject + " differ between the ranks: " + difference.description +
+                     ". Differing from rank " + std::to_string(first) + ": " + listed(differing) +
+                     ".",
+                 difference.name, differing);
+}
+
+void require_root(const std::string& function, int root, const ProcessSet& set) {
+  if (set.contains(root)) return;
+  throw InvalidArgument(function + ": the root " + std::to_string(root) +
+                        " is not one of the ranks " + listed(set.ranks()));
+}
+
+void require_success(const std::string& function, const std::string& what, const std::string& error,
+                     const ProcessSet& set) {
+  const std::vector<int> failed = ranks_that(!error.empty(), "kolo." + function + "." + what, set);
+  if (failed.empty()) return;
+  throw Error(function + ": to " + what + " failed on ranks " + listed(failed) +
+                  (error.empty() ? "" : ": " + error),
+              {}, failed);
+}
+
+}  // namespace kolo::detail

@@ -1,0 +1,203 @@
+// How the gradients of an optimizer of one's own are reduced.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <unordered_map>
+#include <utility>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+#include "kolo/optimizer.hpp"
+#include "kolo/session.hpp"
+#include "training/gradient_groups.hpp"
+#include "training/named_tensors.hpp"
+#include "training/optimizer_number.hpp"
+#include "training/optimizer_options.hpp"
+
+namespace kolo::detail {
+namespace {
+
+constexpr const char* subject = "DistributedOptimizer";
+
+/// Gradients that are reduced as one operation: a group, or one that is in none.
+struct Unit {
+  std::string name;                    // of the operation
+  std::vector<std::size_t> gradients;  // by position
+  std::size_t ready = 0;               // how many of them are
+  bool submitted = false;
+  Future<void> future{};
+};
+
+}  // namespace
+
+struct NamedGradientReducer::State {
+  DistributedOptimizerOptions options;
+  std::vector<Item> items;
+  std::unordered_map<std::string, std::size_t> position_of;
+  std::vector<Unit> units;
+  std::vector<std::size_t> unit_of;  // by position
+  std::vector<bool> ready;           // by position, in this pass
+  std::int64_t step = 0;
+  int passes_ended = 0;  // in this step
+  bool synchronized = false;
+  bool takes_part = true;
+
+  State(const Gradients& gradients, const DistributedOptimizerOptions& given);
+
+  void make_units(std::int64_t number);
+  [[nodiscard]] bool in_last_pass() const {
+    return passes_ended == options.backward_passes_per_step - 1;
+  }
+  void require_same(const Gradients& gradients) const;
+  void submit(Unit& unit, const Gradients& gradients);
+  void wait();
+  void end_step();
+};
+
+NamedGradientReducer::State::State(const Gradients& gradients,
+                                   const DistributedOptimizerOptions& given)
+    : options(given), items(items_of(gradients, subject)) {
+  require_valid(options);
+  for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
+  ready.assign(items.size(), false);
+  takes_part = options.process_set.contains(rank());
+  if (!takes_part) return;
+  const std::int64_t number = agree_on_optimizer_number(options.process_set);
+  make_units(number);
+  std::vector<Item> agreed = items;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    agreed[i].description += ", reduced in " + units[unit_of[i]].name;
+  agreed.push_back(describe(options));
+  require_agreement(fmt::format("kolo.optimizer.{}", number),
+                    "The gradients of the DistributedOptimizer", agreed, options.process_set);
+}
+
+void NamedGradientReducer::State::make_units(std::int64_t number) {
+  std::vector<std::string> names;
+  for (const Item& item : items) names.push_back(item.name);
+  const auto known = [&](const std::string& name) {
+    return position_of.contains(name) ? std::optional(name) : std::nullopt;
+  };
+  const GroupNumbers groups =
+      options.num_groups > 0
+          ? consecutive_groups(names, static_cast<std::size_t>(options.num_groups))
+          : listed_groups(options.groups, known);
+  std::unordered_map<std::size_t, std::size_t> unit_of_group;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto group = groups.find(names[i]);
+    std::size_t unit = units.size();
+    std::string name = fmt::format("{}.{}", number, names[i]);
+    if (group != groups.end()) {
+      unit = unit_of_group.try_emplace(group->second, unit).first->second;
+      name = fmt::format("{}.(group {})", number, group->second);
+    }
+    if (unit == units.size()) units.push_back({.name = std::move(name), .gradients = {}});
+    units[unit].gradients.push_back(i);
+    unit_of.push_back(unit);
+  }
+}
+
+void NamedGradientReducer::State::require_same(const Gradients& gradients) const {
+  const bool same =
+      gradients.size() == items.size() &&
+      std::ranges::equal(gradients, items, [](const NamedTensor& gradient, const Item& item) {
+        return gradient.name == item.name;
+      });
+  if (!same)
+    throw InvalidArgument(
+        fmt::format("{}: gradients() must always give the same names in the same order", subject));
+}
+
+void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
+  std::vector<TensorView> tensors;
+  for (const std::size_t i : unit.gradients) tensors.push_back(gradients[i].tensor);
+  const double passes =
+      options.accumulation == Accumulation::mean ? static_cast<double>(passes_ended + 1) : 1.0;
+  const double factor = options.gradient_predivide_factor;
+  unit.future = Future<void>(submit_grouped_allreduce(tensors,
+                                                      {.name = unit.name,
+                                                       .op = options.op,
+                                                       .prescale = 1.0 / (factor * passes),
+                                                       .postscale = factor,
+                                                       .compression = options.compression,
+                                                       .process_set = options.process_set},
+                                                      step));
+  unit.submitted = true;
+}
+
+// Waits for all, also after one has failed; then the step is over, on all ranks alike.
+void NamedGradientReducer::State::wait() {
+  std::exception_ptr first_error;
+  for (Unit& unit : units) {
+    if (!unit.future.valid()) continue;
+    try {
+      unit.future.get();
+    } catch (...) {
+      if (!first_error) first_error = std::current_exception();
+      unit.future = {};
+    }
+  }
+  if (!first_error) return;
+  end_step();
+  std::rethrow_exception(first_error);
+}
+
+void NamedGradientReducer::State::end_step() {
+  for (Unit& unit : units) {
+    unit.submitted = false;
+    unit.ready = 0;
+  }
+  std::fill(ready.begin(), ready.end(), false);
+  passes_ended = 0;
+  synchronized = false;
+  ++step;
+}
+
+NamedGradientReducer::NamedGradientReducer(const Gradients& gradients,
+                                           const DistributedOptimizerOptions& options)
+    : state_(std::make_unique<State>(gradients, options)) {}
+
+NamedGradientReducer::NamedGradientReducer(NamedGradientReducer&&) noexcept = default;
+NamedGradientReducer& NamedGradientReducer::operator=(NamedGradientReducer&&) noexcept = default;
+NamedGradientReducer::~NamedGradientReducer() = default;
+
+void NamedGradientReducer::ready(const Gradients& gradients, const std::string& name) {
+  State& state = *state_;
+  const auto found = state.position_of.find(name);
+  if (found == state.position_of.end())
+    throw InvalidArgument(fmt::format("{}: there is no gradient '{}'", subject, name), name);
+  state.require_same(gradients);
+  const std::size_t position = found->second;
+  if (state.ready[position] || state.synchronized)
+    throw InvalidArgument(fmt::format("{}: '{}' was ready already in this pass", subject, name),
+                          name);
+  state.ready[position] = true;
+  if (!state.takes_part || !state.in_last_pass()) return;
+  Unit& unit = state.units[state.unit_of[position]];
+  if (++unit.ready == unit.gradients.size()) state.submit(unit, gradients);
+}
+
+void NamedGradientReducer::end_pass() {
+  State& state = *state_;
+  if (state.in_last_pass())
+    throw InvalidArgument(
+        fmt::format("{}: a step has {} backward passes, and this is the last: call step()", subject,
+                    state.options.backward_passes_per_step));
+  ++state.passes_ended;
+  std::fill(state.ready.begin(), state.ready.end(), false);
+}
+
+void NamedGradientReducer::synchronize(const Gradients& gradients) {
+  State& state = *state_;
+  if (state.synchronized) return;
+  state.require_same(gradients);
+  for (Unit& unit : state.units)
+    if (!unit.submitted) state.submit(unit, gradients);
+  state.wait();
+  state.synchronized = true;
+}
+
+void NamedGradientReducer::end_step() { state_->end_step(); }
+
+}  // namespace kolo::detail

@@ -1,0 +1,91 @@
+#include "backend/mpi/pieces.hpp"
+
+#include <gmock/gmock.h>
+
+#include <vector>
+
+namespace kolo::backend::mpi {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::int64_t piece_bytes = 256;
+
+/// Of f32: the elements of every part of every piece.
+std::vector<std::vector<std::int64_t>> cut(const std::vector<std::int64_t>& lengths) {
+  std::vector<Run> runs;
+  for (const std::int64_t length : lengths)
+    runs.push_back({{nullptr, nullptr, length}, DType::f32, DType::f32});
+  Cutter cutter(runs, piece_bytes);
+  std::vector<std::vector<std::int64_t>> pieces;
+  Piece piece;
+  while (cutter.next(piece)) {
+    auto& parts = pieces.emplace_back();
+    std::int64_t elements = 0;
+    for (const fusion::Part& part : piece.parts) elements += parts.emplace_back(part.elements);
+    EXPECT_EQ(piece.elements, elements);
+    EXPECT_EQ(piece.wire_bytes(), 4 * elements);
+    EXPECT_LE(piece.wire_bytes(), piece_bytes);
+  }
+  return pieces;
+}
+
+TEST(Cutter, CutsWhatIsLarge) {
+  EXPECT_THAT(cut({150}), ElementsAre(ElementsAre(64), ElementsAre(64), ElementsAre(22)));
+}
+
+TEST(Cutter, JoinsWhatIsSmall) {
+  EXPECT_THAT(cut({1, 2, 3}), ElementsAre(ElementsAre(1, 2, 3)));
+  EXPECT_THAT(cut({30, 30, 30}), ElementsAre(ElementsAre(30, 30, 4), ElementsAre(26)));
+}
+
+TEST(Cutter, LeavesWhatIsLargeOutOfAPieceOfSmallOnes) {
+  EXPECT_THAT(cut({5, 40, 7}), ElementsAre(ElementsAre(5), ElementsAre(40), ElementsAre(7)));
+  EXPECT_THAT(cut({70, 5}), ElementsAre(ElementsAre(64), ElementsAre(6, 5)));
+}
+
+TEST(Cutter, PassesOverWhatIsEmpty) {
+  EXPECT_THAT(cut({}), ElementsAre());
+  EXPECT_THAT(cut({0, 0}), ElementsAre());
+  EXPECT_THAT(cut({0, 5, 0, 6, 0}), ElementsAre(ElementsAre(5, 6)));
+}
+
+TEST(Cutter, CutsHalvesShorter) {
+  Cutter cutter({{{nullptr, nullptr, 100}, DType::f16, DType::f16}}, piece_bytes);
+  Piece piece;
+  ASSERT_TRUE(cutter.next(piece));
+  EXPECT_EQ(piece.wire_bytes(), piece_bytes / 2);
+}
+
+TEST(Cutter, NeverMixesTypes) {
+  Cutter cutter({{{nullptr, nullptr, 3}, DType::f32, DType::f16},
+                 {{nullptr, nullptr, 4}, DType::f16, DType::f16},
+                 {{nullptr, nullptr, 5}, DType::f16, DType::f16}},
+                piece_bytes);
+  Piece piece;
+  ASSERT_TRUE(cutter.next(piece));
+  EXPECT_EQ(piece.dtype, DType::f32);
+  EXPECT_EQ(piece.elements, 3);
+  EXPECT_EQ(piece.wire_bytes(), 6);
+  EXPECT_FALSE(piece.in_place());
+  ASSERT_TRUE(cutter.next(piece));
+  EXPECT_EQ(piece.dtype, DType::f16);
+  EXPECT_EQ(piece.elements, 9);
+  EXPECT_FALSE(cutter.next(piece));
+}
+
+TEST(Cutter, APieceOfOnePartWithoutConversionIsInPlace) {
+  std::vector<float> tensor(100);
+  auto* const bytes = reinterpret_cast<std::byte*>(tensor.data());
+  Cutter cutter({{{bytes, bytes, 100}, DType::f32, DType::f32}}, piece_bytes);
+  Piece piece;
+  ASSERT_TRUE(cutter.next(piece));
+  EXPECT_TRUE(piece.in_place());
+  ASSERT_TRUE(cutter.next(piece));
+  EXPECT_TRUE(piece.in_place());
+  EXPECT_EQ(piece.parts.front().input, bytes + 256);
+  EXPECT_EQ(piece.parts.front().output, bytes + 256);
+}
+
+}  // namespace
+}  // namespace kolo::backend::mpi

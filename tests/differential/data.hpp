@@ -1,0 +1,46 @@
+// What the ranks put into an operation, and what comes out of it, each computed by every rank
+// alone.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+namespace kolo::differential {
+
+/// A tensor in memory.
+struct Buffer {
+  DType dtype = DType::u8;
+  Shape shape{};
+  std::vector<std::byte> bytes{};
+
+  [[nodiscard]] TensorView view() { return {bytes.data(), shape, dtype}; }
+  [[nodiscard]] ConstTensorView const_view() const { return {bytes.data(), shape, dtype}; }
+
+  friend bool operator==(const Buffer&, const Buffer&) = default;
+};
+
+/// Zeros.
+[[nodiscard]] Buffer make_buffer(DType dtype, const Shape& shape);
+
+/// The shape of the tensor on the rank, whose rows may be its own.
+[[nodiscard]] Shape shape_on(const Operation& operation, std::size_t tensor, int rank);
+
+[[nodiscard]] Buffer input(const Operation& operation, std::size_t tensor, int rank);
+[[nodiscard]] std::string input_text(const Operation& operation, int rank);
+/// Rows for each member: alltoall.
+[[nodiscard]] std::vector<std::int64_t> counts(const Operation& operation, int from);
+
+/// What the rank gets if the operation succeeds.
+[[nodiscard]] Buffer output(const Operation& operation, std::size_t tensor, int rank);
+/// Rows from each member: allgather and alltoall.
+[[nodiscard]] std::vector<std::int64_t> received(const Operation& operation, std::size_t tensor,
+                                                 int rank);
+
+/// False if the ranks disagree, or it has no meaning without the absent ones.
+[[nodiscard]] bool succeeds(const Operation& operation);
+
+}  // namespace kolo::differential

@@ -1,0 +1,100 @@
+// A random program of operations. Every rank derives the same one from the seed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kolo/collectives.hpp"
+
+namespace kolo::differential {
+
+enum class Kind : std::uint8_t {
+  allreduce,
+  reducescatter,
+  allgather,
+  alltoall,
+  broadcast,
+  broadcast_text,
+  barrier,
+};
+
+/// What one rank, the odd one, does otherwise than the others.
+enum class Mistake : std::uint8_t {
+  dtype,
+  shape,
+  reduce_op,
+  prescale,
+  compression,
+  root,
+  kind,
+  number_of_tensors,
+};
+
+struct Tensor {
+  DType dtype = DType::f32;
+  Shape shape{};  // of allgather and alltoall each rank has a first length of its own
+};
+
+/// What all ranks of a set that have not joined submit.
+struct Operation {
+  std::uint64_t number = 0;  // of all that were ever made: the data follow from it
+  std::string name{};        // "": none
+  std::size_t set = 0;       // among the sets of its phase
+  std::vector<int> members{};
+  std::vector<int> present{};  // those of the members that submit it
+  Kind kind = Kind::barrier;
+  std::vector<Tensor> tensors{};
+  ReduceOp op = ReduceOp::sum;
+  double prescale = 1.0;
+  double postscale = 1.0;
+  Compression compression = Compression::none;
+  AverageOver average_over = AverageOver::all;
+  bool fuse_exactly = false;
+  bool in_place = true;
+  int root = 0;
+  std::optional<Mistake> mistake{};
+  int odd = -1;                // who makes it
+  bool refused_first = false;  // each rank tries a call that is refused before
+
+  [[nodiscard]] std::int64_t divisor() const {
+    return static_cast<std::int64_t>(average_over == AverageOver::all ? members.size()
+                                                                      : present.size());
+  }
+};
+
+/// One change of the process sets, before the operations of a phase.
+struct SetChange {
+  std::vector<int> added{};    // empty: one is removed
+  std::size_t removed = 0;     // among the sets so far
+  bool while_pending = false;  // its first member waits in it for another
+};
+
+/// The sets after the changes are numbered from 0, which is the world; a removed one's number goes
+/// to the last.
+struct Phase {
+  std::vector<SetChange> changes{};
+  std::vector<Operation> operations{};      // by all ranks
+  std::vector<int> joining{};               // these join then; nobody: no joins in this phase
+  std::vector<Operation> without_joined{};  // by the others, who join then
+  bool in_step = false;  // every rank in the same order, each operation waited for
+  int threads = 1;
+};
+
+struct Program {
+  std::uint64_t seed = 0;
+  std::int64_t fusion_threshold = 0;
+  std::int64_t cache_capacity = 0;
+  std::vector<Phase> phases{};
+};
+
+[[nodiscard]] Program make_program(std::uint64_t seed, int ranks);
+
+/// The operation as `rank` submits it: the odd one's has its mistake.
+[[nodiscard]] Operation as_submitted(Operation operation, int rank);
+
+/// For messages.
+[[nodiscard]] std::string to_string(const Operation& operation);
+
+}  // namespace kolo::differential

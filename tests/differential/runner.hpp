@@ -1,0 +1,56 @@
+// Runs a program on this rank, in a session of its own.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "execution.hpp"
+#include "program.hpp"
+#include "random.hpp"
+
+namespace kolo::differential {
+
+class Runner {
+ public:
+  /// Within an open session.
+  Runner(const Program& program, int rank);
+
+  /// What was not as expected on this rank, a line each.
+  [[nodiscard]] std::vector<std::string> run();
+  [[nodiscard]] std::int64_t operations() const { return operations_; }
+
+ private:
+  /// What one thread submits, in its order.
+  struct Share {
+    std::vector<Execution*> first{};           // with all ranks
+    std::vector<Execution*> without_joined{};  // while some have joined
+  };
+
+  void run(const Phase& phase);
+  void change(const SetChange& change);
+  void remove(const SetChange& change);
+  [[nodiscard]] std::vector<Execution*> prepare(const std::vector<Operation>& operations);
+  [[nodiscard]] std::vector<std::vector<Execution*>> share_out(
+      const std::vector<Execution*>& executions, const Phase& phase);
+  void restore_order_of_unnamed(std::vector<Execution*>& executions) const;
+  void submit(const std::vector<Execution*>& executions, bool in_step);
+  void finish(std::vector<Execution*> executions, std::uint64_t seed);
+  void check_last(int last);
+  void complain(const std::string& text);
+
+  const Program& program_;
+  int rank_;
+  Random random_;  // of this rank alone
+  std::vector<ProcessSet> sets_{world()};
+  std::vector<std::unique_ptr<Execution>> executions_{};  // of the phase
+  std::size_t phase_ = 0;
+  std::int64_t operations_ = 0;
+  std::mutex mutex_;  // of complaints_
+  std::vector<std::string> complaints_{};
+};
+
+}  // namespace kolo::differential

@@ -1,0 +1,138 @@
+// Wrong calls are refused on the rank that makes them: nothing is submitted, and the same name can
+// be used rightly afterwards.
+#include <limits>
+
+#include "fixture.hpp"
+
+namespace kolo {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+class InvalidArguments : public WithSession {
+ protected:
+  static constexpr const char* name = "refused";
+
+  /// `call` is made by one rank alone, which must learn what is wrong; then all use the name.
+  template <typename Call>
+  void refuse(Call call, const std::string& why) {
+    if (me_ == last_) {
+      const auto error = thrown_by<InvalidArgument>(call);
+      EXPECT_EQ(error.tensor(), name);
+      EXPECT_EQ(error.ranks(), std::vector{me_});
+      EXPECT_THAT(error.what(), HasSubstr(std::string(1, '"') + name + '"'));
+      EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(me_)));
+      EXPECT_THAT(error.what(), HasSubstr(why));
+    }
+    std::vector<double> right(4, 1.0);
+    allreduce(right, {.name = name, .op = ReduceOp::sum});
+    EXPECT_THAT(right, Each(static_cast<double>(n_)));
+  }
+
+  std::vector<float> tensor_ = std::vector<float>(4, 1.0F);
+};
+
+TEST_F(InvalidArguments, Tensors) {
+  refuse([&] { allreduce(TensorView(tensor_.data(), {-4}), {.name = name}); }, "[-4]");
+  refuse([&] { allreduce(TensorView(tensor_.data(), {-2, -2}), {.name = name}); }, "[-2, -2]");
+  refuse([&] { broadcast(TensorView(static_cast<float*>(nullptr), {4}), 0, {.name = name}); },
+         "null");
+  refuse(
+      [&] {
+        allreduce(TensorView(tensor_.data(), {4}, {DeviceType::cuda, 0}), {.name = name});
+      },
+      "cuda");
+  refuse(
+      [&] {
+        (void)allgather(std::span<const float>(static_cast<float*>(nullptr), 3), {.name = name});
+      },
+      "null");
+}
+
+TEST_F(InvalidArguments, InputsAndOutputs) {
+  std::vector<float> short_output(3);
+  std::vector<std::int32_t> other_type(4);
+  refuse([&] { allreduce(tensor_, short_output, {.name = name}); }, "[3]");
+  refuse([&] { allreduce(tensor_, other_type, {.name = name}); }, "i32");
+  refuse([&] { broadcast(tensor_, short_output, 0, {.name = name}); }, "[3]");
+  const std::span all(tensor_);
+  refuse([&] { allreduce(all.first(3), all.last(3), {.name = name}); }, "overlap");
+}
+
+TEST_F(InvalidArguments, Scales) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  refuse([&] { allreduce(tensor_, {.name = name, .prescale = infinity}); }, "inf");
+  refuse([&] { allreduce(tensor_, {.name = name, .postscale = nan}); }, "nan");
+  refuse([&] { grouped_allreduce({tensor_}, {.name = name, .prescale = nan}); }, "nan");
+}
+
+TEST_F(InvalidArguments, Operators) {
+  bool flag = true;
+  std::int32_t integer = 1;
+  refuse([&] { allreduce(flag, {.name = name}); }, "average");
+  refuse([&] { allreduce(flag, {.name = name, .op = ReduceOp::sum}); }, "sum");
+  refuse([&] { allreduce(integer, {.name = name, .op = ReduceOp::adasum}); }, "adasum");
+  refuse([&] { (void)reducescatter(tensor_, {.name = name, .op = ReduceOp::adasum}); }, "adasum");
+}
+
+TEST_F(InvalidArguments, Roots) {
+  std::string text;
+  refuse([&] { broadcast(tensor_, n_, {.name = name}); }, "root " + std::to_string(n_));
+  refuse([&] { broadcast(tensor_, -1, {.name = name}); }, "root -1");
+  refuse([&] { broadcast(text, n_, {.name = name}); }, "root");
+}
+
+TEST_F(InvalidArguments, CountsAndRows) {
+  const std::vector<int> counts(static_cast<std::size_t>(n_ + 1));
+  const float scalar = 1.0F;
+  refuse([&] { (void)alltoall(tensor_, counts, {.name = name}); }, "counts");
+  refuse([&] { reducescatter(scalar, tensor_, {.name = name}); }, "scalar");
+}
+
+// Of one rank the operation would be done before its name is used again.
+TEST_F(InvalidArguments, ADuplicateName) {
+  if (n_ == 1) GTEST_SKIP() << "alone, an operation does not stay pending";
+  for (int holder = 0; holder < n_; ++holder) {
+    std::vector<float> first(4, 1.0F);
+    if (me_ == holder) {  // pending until the others have passed the barrier
+      Future<void> pending = allreduce_async(first, {.name = "twice", .op = ReduceOp::sum});
+      const auto error = thrown_by<DuplicateName>([&] { allreduce(tensor_, {.name = "twice"}); });
+      EXPECT_EQ(error.tensor(), "twice");
+      EXPECT_EQ(error.ranks(), std::vector{me_});
+      EXPECT_THAT(error.what(), HasSubstr("\"twice\""));
+      EXPECT_THROW((void)allgather(tensor_, {.name = "twice"}), DuplicateName);
+      EXPECT_THROW(broadcast(tensor_, 0, {.name = "twice"}), DuplicateName);
+      EXPECT_THROW((void)reducescatter(tensor_, {.name = "twice"}), DuplicateName);
+      EXPECT_THROW(barrier({.name = "twice"}), DuplicateName);
+      barrier({.name = "go"});
+      pending.wait();
+    } else {
+      barrier({.name = "go"});
+      allreduce(first, {.name = "twice", .op = ReduceOp::sum});
+    }
+    EXPECT_THAT(first, Each(static_cast<float>(n_)));
+    EXPECT_THAT(tensor_, Each(1.0F));
+  }
+}
+
+TEST(OutsideASession, EveryOperationIsRefused) {
+  std::vector<float> tensor(4, 1.0F);
+  std::string text;
+  EXPECT_THROW(allreduce(tensor), NotInitialized);
+  EXPECT_THROW((void)allreduce_async(tensor), NotInitialized);
+  EXPECT_THROW(grouped_allreduce({tensor}), NotInitialized);
+  EXPECT_THROW((void)allgather(tensor), NotInitialized);
+  EXPECT_THROW((void)allgather(text), NotInitialized);
+  EXPECT_THROW((void)alltoall(tensor), NotInitialized);
+  EXPECT_THROW((void)reducescatter(tensor), NotInitialized);
+  EXPECT_THROW(broadcast(tensor, 0), NotInitialized);
+  EXPECT_THROW(broadcast(text, 0), NotInitialized);
+  EXPECT_THROW(barrier(), NotInitialized);
+  EXPECT_THROW((void)join(), NotInitialized);
+  EXPECT_THROW((void)add_process_set({0}), NotInitialized);
+}
+
+}  // namespace
+}  // namespace kolo

@@ -1,0 +1,178 @@
+// A program that starts and ends sessions in the way that its first argument names, and checks what
+// Kolo makes of it.
+#include <mpi.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kolo/kolo.hpp"
+#include "kolo/mpi.hpp"
+
+namespace {
+
+void check(bool fine, const std::string& what) {
+  if (!fine) throw std::runtime_error("not so: " + what);
+}
+
+template <typename E, typename Function>
+void check_throws(Function function, const std::string& text) {
+  try {
+    function();
+  } catch (const E& error) {
+    check(std::string(error.what()).find(text) != std::string::npos,
+          "\"" + std::string(error.what()) + "\" has \"" + text + '"');
+    return;
+  }
+  throw std::runtime_error("nothing was thrown that has \"" + text + '"');
+}
+
+/// Fails unless the session works.
+void work(int expected_rank, int expected_size) {
+  check(kolo::rank() == expected_rank, "the rank");
+  check(kolo::size() == expected_size, "the size");
+  std::vector<double> tensor(100, expected_rank + 1);
+  kolo::allreduce(tensor, {.name = "tensor", .op = kolo::ReduceOp::sum});
+  check(tensor.back() == expected_size * (expected_size + 1) / 2, "the sum");
+}
+
+int rank_in(MPI_Comm comm) {
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+  return rank;
+}
+
+int size_of(MPI_Comm comm) {
+  int size = 0;
+  MPI_Comm_size(comm, &size);
+  return size;
+}
+
+/// The program's own MPI, of which it makes use after the session too.
+void with_mpi_at(int level) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, level, &provided);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const int size = size_of(MPI_COMM_WORLD);
+  if (provided < MPI_THREAD_SERIALIZED) {
+    check_throws<kolo::InvalidArgument>([] { kolo::init(); }, "MPI_THREAD_SERIALIZED");
+    check_throws<kolo::InvalidArgument>([] { kolo::init(MPI_COMM_WORLD); }, "MPI_Init_thread");
+    check(!kolo::initialized(), "nothing was started");
+  } else {
+    for (int round = 0; round < 2; ++round) {
+      const kolo::Session session;
+      work(rank, size);
+    }
+  }
+  int sum = 1;
+  MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  check(sum == size, "MPI works after the session");
+  MPI_Finalize();
+}
+
+/// Sessions of their own among the ranks of each parity, then in reverse order, then of all.
+void on_communicators() {
+  check_throws<kolo::InvalidArgument>([] { kolo::init(MPI_COMM_NULL); }, "MPI_COMM_NULL");
+  check_throws<kolo::InvalidArgument>([] { kolo::init(MPI_COMM_WORLD); }, "not initialised");
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const int size = size_of(MPI_COMM_WORLD);
+  for (const bool reversed : {false, true}) {
+    MPI_Comm half = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, reversed ? -rank : rank, &half);
+    kolo::init(half);
+    work(rank_in(half), size_of(half));
+    int sum = 1;  // the program's own traffic, on the same communicator
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_INT, MPI_SUM, half);
+    check(sum == kolo::size(), "the communicator is the program's own");
+    kolo::shutdown();
+    MPI_Comm_free(&half);
+  }
+  kolo::init(MPI_COMM_WORLD);
+  work(rank, size);
+  kolo::shutdown();
+  MPI_Finalize();
+  check_throws<kolo::InvalidArgument>([] { kolo::init(); }, "finalized");
+}
+
+void again() {
+  for (int round = 0; round < 10; ++round) {
+    kolo::init();
+    check(kolo::initialized(), "initialized");
+    work(kolo::rank(), kolo::size());
+    kolo::shutdown();
+    check(!kolo::initialized(), "not initialized");
+    check_throws<kolo::NotInitialized>([] { (void)kolo::rank(); }, "no session");
+  }
+}
+
+/// The exit status of a child that runs `body`; 0 if that returns true.
+int status_of_child(const std::function<bool()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    bool fine = false;
+    try {
+      fine = body();
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "in the child: %s\n", error.what());
+    }
+    _exit(fine ? 0 : 1);
+  }
+  int status = -1;
+  check(waitpid(child, &status, 0) == child, "the child ended");
+  return status;
+}
+
+void fork_before() {
+  check(status_of_child([] { return !kolo::initialized(); }) == 0, "the child is fine");
+  const kolo::Session session;
+  work(kolo::rank(), kolo::size());
+}
+
+void fork_after() {
+  const kolo::Session session;
+  work(kolo::rank(), kolo::size());
+  std::vector<float> given(100, 1.0F);
+  kolo::Future<void> pending = kolo::allreduce_async(given, {.name = "across the fork"});
+  const int status = status_of_child([&] {
+    check(!kolo::initialized(), "the child has no session");
+    float value = 1.0F;
+    check_throws<kolo::InvalidArgument>([&] { kolo::allreduce(value); }, "fork");
+    check_throws<kolo::InvalidArgument>([&] { (void)kolo::rank(); }, "fork");
+    check_throws<kolo::InvalidArgument>([] { kolo::init(); }, "fork");
+    check_throws<kolo::InvalidArgument>([&] { pending.wait(); }, "fork");
+    kolo::shutdown();  // does nothing
+    return true;
+  });
+  check(status == 0, "the child is fine");
+  pending.wait();
+  work(kolo::rank(), kolo::size());
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const std::map<std::string, std::function<void()>> ways{
+      {"single", [] { with_mpi_at(MPI_THREAD_SINGLE); }},
+      {"funneled", [] { with_mpi_at(MPI_THREAD_FUNNELED); }},
+      {"serialized", [] { with_mpi_at(MPI_THREAD_SERIALIZED); }},
+      {"multiple", [] { with_mpi_at(MPI_THREAD_MULTIPLE); }},
+      {"communicators", on_communicators},
+      {"again", again},
+      {"fork_before", fork_before},
+      {"fork_after", fork_after},
+  };
+  try {
+    ways.at(argv[1])();
+    std::puts("as it should be");
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
+    return 1;
+  }
+}

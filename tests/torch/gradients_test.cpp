@@ -1,0 +1,236 @@
+// DistributedOptimizer: the gradients that autograd can come up with.
+#include "support.hpp"
+
+namespace kolo::testing_support {
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using testing::HasSubstr;
+
+using GradientsTest = TorchTest;
+using SparseTest = TorchTest;
+
+TEST_F(GradientsTest, AParameterMayBeUsedThreeTimes) {
+  ::torch::Tensor w = parameter({2.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 1.0));
+  (w * w * w * (rank() + 1)).sum().backward();
+  optimizer.step();
+  expect_close(w, values({2.0 - 12.0 * mean_rank()}));
+}
+
+// The penalty on the gradient of the loss w.r.t. the input needs a second derivative:
+// loss = a * w * x, d loss / d x = a * w, and the whole is a * w * x + (a * w)^2 / 2.
+TEST_F(GradientsTest, GradientPenaltiesAreReduced) {
+  ::torch::Tensor w = parameter({3.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 0.1));
+  const double a = rank() + 1;
+  const ::torch::Tensor x = parameter({2.0});
+  const ::torch::Tensor loss = (w * x * a).sum();
+  const auto slope = ::torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true,
+                                             /*create_graph=*/true);
+  (loss + slope.front().pow(2).sum() / 2.0).backward();
+  optimizer.step();
+  const double mean_square = (size() + 1) * (2 * size() + 1) / 6.0;
+  expect_close(w, values({3.0 - 0.1 * (2.0 * mean_rank() + 3.0 * mean_square)}));
+}
+
+TEST_F(GradientsTest, BackwardMayCreateAGraph) {
+  ::torch::Tensor w = parameter({3.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 1.0));
+  (w * w * (rank() + 1)).sum().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+  optimizer.step();
+  expect_close(w, values({3.0 - 6.0 * mean_rank()}));
+  w.mutable_grad().reset();
+}
+
+TEST_F(GradientsTest, WhatTheReductionChangedCannotBeDifferentiated) {
+  ::torch::Tensor w = parameter({3.0});
+  DistributedOptimizer optimizer(optim::SGD({w}, 1.0));
+  (w * w).sum().backward({}, /*retain_graph=*/true, /*create_graph=*/true);
+  const ::torch::Tensor penalty = w.grad().pow(2).sum();  // keeps the gradient as it is now
+  optimizer.synchronize();
+  EXPECT_THROW(::torch::autograd::grad({penalty}, {w}), c10::Error);
+  w.mutable_grad().reset();
+}
+
+TEST_F(GradientsTest, ChannelsLastConvolutionsAreReduced) {
+  ::torch::manual_seed(3);
+  nn::Conv2d reference(nn::Conv2dOptions(3, 4, 3));
+  nn::Conv2d convolution(nn::Conv2dOptions(3, 4, 3));
+  for (auto* layer : {&reference, &convolution}) (*layer)->to(::torch::kFloat64);
+  {
+    const ::torch::NoGradGuard no_grad;
+    convolution->weight.copy_(reference->weight);
+    convolution->bias.copy_(reference->bias);
+  }
+  convolution->weight.set_data(
+      convolution->weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
+  DistributedOptimizer optimizer(optim::SGD(convolution->parameters(), 0.1),
+                                 convolution->named_parameters());
+  const auto images = ::torch::randn({2, 3, 6, 6}, ::torch::kFloat64);
+  (reference->forward(images).pow(2).sum() * mean_rank()).backward();
+  convolution->forward(images.contiguous(at::MemoryFormat::ChannelsLast))
+      .pow(2)
+      .sum()
+      .mul(rank() + 1)
+      .backward();
+  optimizer.synchronize();
+  expect_close(convolution->weight.grad(), reference->weight.grad(), 1e-9);
+  expect_close(convolution->bias.grad(), reference->bias.grad(), 1e-9);
+}
+
+TEST_F(GradientsTest, GradientsMayComeAndGo) {
+  ::torch::Tensor a = parameter({1.0});
+  ::torch::Tensor b = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({a, b}, 1.0), {{"a", a}, {"b", b}});
+  for (int step = 0; step < 4; ++step) {
+    optimizer.zero_grad();
+    // Undefined, as zero_grad leaves them in LibTorch 2.
+    if (step % 2 == 1) a.mutable_grad().reset();
+    b.mutable_grad().reset();
+    ((step < 2 ? a : b) * (rank() + 1)).sum().backward();
+    optimizer.step();
+  }
+  expect_close(a, values({1.0 - 2.0 * mean_rank()}));
+  expect_close(b, values({1.0 - 2.0 * mean_rank()}));
+}
+
+TEST_F(GradientsTest, ConvertedParametersAccumulateAgain) {
+  ::torch::Tensor w = ::torch::ones({2}, ::torch::kFloat32).requires_grad_();
+  DistributedOptimizer optimizer(
+      optim::SGD({w}, 1.0), {.backward_passes_per_step = 2, .accumulation = Accumulation::mean});
+  w.set_data(w.detach().to(::torch::kFloat64));  // as to(dtype) does
+  for (int step = 0; step < 2; ++step) {
+    for (int pass = 0; pass < 2; ++pass) (w * (rank() + 1)).sum().backward();
+    optimizer.step();
+    w.mutable_grad().reset();
+  }
+  expect_close(w, values({1.0, 1.0}) - 2.0 * mean_rank());
+  for (int pass = 0; pass < 2; ++pass) w.sum().backward();
+  error_of<InvalidArgument>([&] { w.sum().backward(); });  // the hook is back
+}
+
+constexpr std::int64_t rows = 8;
+
+nn::Embedding make_embedding() {
+  nn::Embedding embedding(nn::EmbeddingOptions(rows, 2).sparse(true));
+  embedding->to(::torch::kFloat64);
+  const ::torch::NoGradGuard no_grad;
+  embedding->weight.zero_();
+  return embedding;
+}
+
+// Looks up row 0 twice, row rank + 1, and row 5 on rank 0.
+void look_up(nn::Embedding& embedding) {
+  std::vector<std::int64_t> indices{0, rank() + 1, 0};
+  if (rank() == 0) indices.push_back(5);
+  (embedding->forward(::torch::tensor(indices, ::torch::kInt64)) * (rank() + 1)).sum().backward();
+}
+
+// The sum over the ranks of what `look_up` gives.
+::torch::Tensor expected_sum() {
+  ::torch::Tensor sum = ::torch::zeros({rows, 2}, ::torch::kFloat64);
+  for (int r = 0; r < size(); ++r) {
+    sum[0] += 2.0 * (r + 1);
+    sum[r + 1] += r + 1.0;
+  }
+  sum[5] += 1.0;
+  return sum;
+}
+
+TEST_F(SparseTest, SparseGradientsAreAveragedAndStaySparse) {
+  auto embedding = make_embedding();
+  DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 1.0),
+                                 embedding->named_parameters());
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    look_up(embedding);
+    optimizer.synchronize();
+    const ::torch::Tensor gradient = embedding->weight.grad();
+    ASSERT_TRUE(gradient.is_sparse());
+    EXPECT_TRUE(gradient.is_coalesced());
+    EXPECT_EQ(gradient._nnz(), size() + 2);
+    expect_close(gradient.to_dense(), expected_sum() / size());
+    optimizer.step();
+  }
+  expect_close(embedding->weight, -3.0 * expected_sum() / size());
+  expect_same_bits_on_all_ranks({embedding->weight});
+}
+
+TEST_F(SparseTest, SparseGradientsAreSummedOverPasses) {
+  auto embedding = make_embedding();
+  DistributedOptimizer optimizer(
+      optim::SGD(embedding->parameters(), 1.0), embedding->named_parameters(),
+      {.op = ReduceOp::sum, .backward_passes_per_step = 3, .accumulation = Accumulation::mean});
+  for (int pass = 0; pass < 2; ++pass) look_up(embedding);  // one pass fewer
+  optimizer.step();
+  expect_close(embedding->weight, -expected_sum());
+}
+
+TEST_F(SparseTest, SparseGradientsMayTravelDense) {
+  auto embedding = make_embedding();
+  DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 1.0),
+                                 embedding->named_parameters(),
+                                 {.groups = {{"weight"}}, .sparse_as_dense = true});
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    look_up(embedding);
+    optimizer.synchronize();
+    EXPECT_FALSE(embedding->weight.grad().is_sparse());
+    optimizer.step();
+  }
+  expect_close(embedding->weight, -2.0 * expected_sum() / size());
+}
+
+TEST_F(SparseTest, ARankMayHaveNoRowsToLookUp) {
+  auto embedding = make_embedding();
+  DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 1.0),
+                                 embedding->named_parameters(), {.op = ReduceOp::sum});
+  look_up(embedding);
+  optimizer.step();
+  for (const bool undefined : {false, true}) {
+    optimizer.zero_grad();
+    if (undefined) embedding->weight.mutable_grad().reset();
+    if (rank() == 0) look_up(embedding);  // the others take no part in backward
+    optimizer.step();
+  }
+  ::torch::Tensor of_rank_0 = ::torch::zeros({rows, 2}, ::torch::kFloat64);
+  of_rank_0[0] = 2.0;
+  of_rank_0[1] = 1.0;
+  of_rank_0[5] = 1.0;
+  expect_close(embedding->weight, -expected_sum() - 2.0 * of_rank_0);
+}
+
+TEST_F(SparseTest, RanksAtDifferentStepsAreNoticed) {
+  if (size() == 1) return;
+  auto embedding = make_embedding();
+  DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 1.0),
+                                 embedding->named_parameters());
+  if (rank() == 0) {  // steps once more than the others, without anything to reduce
+    embedding->weight.set_requires_grad(false);
+    optimizer.step();
+    embedding->weight.set_requires_grad(true);
+  }
+  look_up(embedding);
+  const auto error = error_of<Mismatch>([&] { optimizer.step(); });
+  EXPECT_THAT(error.what(), HasSubstr("step 1 on rank 0, 0 on rank 1"));
+  EXPECT_EQ(error.ranks().front(), 1);
+}
+
+TEST_F(SparseTest, WhatCannotBeReducedIsRefused) {
+  auto embedding = make_embedding();
+  DistributedOptimizer grouped(optim::SGD(embedding->parameters(), 1.0),
+                               embedding->named_parameters(), {.num_groups = 1});
+  const auto in_group = error_of<InvalidArgument>([&] { look_up(embedding); });
+  EXPECT_EQ(in_group.tensor(), "weight");
+  EXPECT_THAT(in_group.what(), HasSubstr("sparse_as_dense"));
+
+  auto another = make_embedding();
+  DistributedOptimizer adasum(optim::SGD(another->parameters(), 1.0), another->named_parameters(),
+                              {.op = ReduceOp::adasum});
+  EXPECT_THAT(error_of<InvalidArgument>([&] { look_up(another); }).what(), HasSubstr("adasum"));
+}
+
+}  // namespace
+}  // namespace kolo::testing_support
