@@ -37,7 +37,9 @@ run("${CMAKE_COMMAND}" -S "${SOURCE_DIR}" -B "${consumer_dir}" ${arguments})
 run("${CMAKE_COMMAND}" --build "${consumer_dir}")
 
 foreach(ranks IN ITEMS 1 2 4)
-  run("${MPIRUN}" -np ${ranks} --timeout 120 "${consumer_dir}/consumer")
+  foreach(program IN ITEMS consumer quickstart asynchronous custom_trainer)
+    run("${MPIRUN}" -np ${ranks} --timeout 120 "${consumer_dir}/${program}")
+  endforeach()
   if(HOW STREQUAL "install" AND TORCH_DIR)
     run("${CMAKE_COMMAND}" -E chdir "${consumer_dir}"
       "${MPIRUN}" -np ${ranks} --timeout 120 "${consumer_dir}/torch_training")
