@@ -3,7 +3,6 @@
 
 #include "base/format.hpp"
 #include "kolo/collectives.hpp"
-#include "session/current.hpp"
 #include "session/request.hpp"
 
 namespace kolo {
