@@ -313,8 +313,14 @@ std::shared_ptr<Operation> submit_broadcast(ConstTensorView input, TensorView ou
                                             const BroadcastOptions& options);
 std::shared_ptr<Operation> submit_reducescatter(ConstTensorView input, TensorView output,
                                                 const ReducescatterOptions& options);
+std::shared_ptr<Operation> submit_grouped_reducescatter(std::span<const ConstTensorView> inputs,
+                                                        std::span<const TensorView> outputs,
+                                                        const ReducescatterOptions& options);
 std::shared_ptr<Operation> submit_allgather(ConstTensorView tensor, Allocator allocate,
                                             const AllgatherOptions& options);
+std::shared_ptr<Operation> submit_grouped_allgather(std::span<const ConstTensorView> tensors,
+                                                    std::span<const Allocator> allocators,
+                                                    const AllgatherOptions& options);
 /// Without counts: equal ones.
 std::shared_ptr<Operation> submit_alltoall(ConstTensorView tensor,
                                            const std::vector<std::int64_t>* counts,

@@ -129,7 +129,7 @@ void grouped_reducescatter(std::span<const ConstTensorView> inputs,
 Future<void> grouped_reducescatter_async(std::span<const ConstTensorView> inputs,
                                          std::span<const TensorView> outputs,
                                          const ReducescatterOptions& options) {
-  return Future<void>(describe_reducescatter(inputs, outputs, options).submit());
+  return Future<void>(detail::submit_grouped_reducescatter(inputs, outputs, options));
 }
 
 std::vector<std::int64_t> allgather(ConstTensorView tensor, Allocator allocate,
@@ -196,9 +196,21 @@ std::shared_ptr<Operation> submit_reducescatter(ConstTensorView input, TensorVie
   return describe_reducescatter(input, output, options).submit();
 }
 
+std::shared_ptr<Operation> submit_grouped_reducescatter(std::span<const ConstTensorView> inputs,
+                                                        std::span<const TensorView> outputs,
+                                                        const ReducescatterOptions& options) {
+  return describe_reducescatter(inputs, outputs, options).submit();
+}
+
 std::shared_ptr<Operation> submit_allgather(ConstTensorView tensor, Allocator allocate,
                                             const AllgatherOptions& options) {
   return describe_allgather(tensor, allocate, options).submit();
+}
+
+std::shared_ptr<Operation> submit_grouped_allgather(std::span<const ConstTensorView> tensors,
+                                                    std::span<const Allocator> allocators,
+                                                    const AllgatherOptions& options) {
+  return describe_allgather(tensors, allocators, options).submit();
 }
 
 std::shared_ptr<Operation> submit_alltoall(ConstTensorView tensor,

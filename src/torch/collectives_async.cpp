@@ -22,24 +22,23 @@ Tensor copy_of(const Tensor& tensor, const std::string& name) {
   return tensor.detach().clone(at::MemoryFormat::Contiguous);
 }
 
-Tensor source_of(const Tensor& tensor, const std::string& name) {
-  detail::require_supported(tensor, name);
-  return tensor.detach().contiguous();
-}
-
-// Keeps the source alive as long as the operation, and notes the rows that come.
-Allocator allocate_result(const Tensor& source, Tensor& result, std::vector<std::int64_t>* rows) {
-  return [source, rows, allocate = detail::rows_like(source, result)](
+// Also notes the rows that come.
+Allocator allocate_result(const Tensor& source, Received& received) {
+  return [&received, allocate = detail::rows_like(source, received.output)](
              std::span<const std::int64_t> counts) -> void* {
-    if (rows != nullptr) rows->assign(counts.begin(), counts.end());
+    received.splits.assign(counts.begin(), counts.end());
     return allocate(counts);
   };
 }
 
-// The input outlives the operation: the result's memory, which the future holds, keeps it.
-Tensor rows_that_keep(const Tensor& source, std::int64_t rows) {
+// For this rank's rows of the reduced source. The input outlives the operation: the result's
+// memory, which the future holds, keeps it.
+Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
+  if (source.dim() == 0) {
+    throw InvalidArgument("'" + options.name + "': a scalar has no rows to scatter", options.name);
+  }
   std::vector<std::int64_t> sizes = source.sizes().vec();
-  sizes.front() = rows;
+  sizes.front() = detail::own_reducescatter_rows(sizes.front(), options.process_set);
   const Tensor memory = at::empty(sizes, source.options());
   return at::from_blob(
       memory.data_ptr(), sizes, [memory, source](void*) {}, memory.options());
@@ -47,11 +46,10 @@ Tensor rows_that_keep(const Tensor& source, std::int64_t rows) {
 
 Future<Received> exchange_async(const Tensor& tensor, const std::vector<std::int64_t>* splits,
                                 const AlltoallOptions& options) {
-  const Tensor source = source_of(tensor, options.name);
+  const Tensor source = detail::source_of(tensor, options.name);
   auto received = std::make_unique<Received>();
-  auto operation = detail::submit_alltoall(
-      detail::view_of(source), splits, allocate_result(source, received->output, &received->splits),
-      options);
+  auto operation = detail::submit_alltoall(detail::view_of(source), splits,
+                                           allocate_result(source, *received), options);
   return {std::move(operation), std::move(received)};
 }
 
@@ -69,11 +67,19 @@ Future<std::vector<Tensor>> grouped_allreduce_async(const std::vector<Tensor>& t
 }
 
 Future<Tensor> allgather_async(const Tensor& tensor, const AllgatherOptions& options) {
-  const Tensor source = source_of(tensor, options.name);
+  const Tensor source = detail::source_of(tensor, options.name);
   auto result = std::make_unique<Tensor>();
   auto operation = detail::submit_allgather(detail::view_of(source),
-                                            allocate_result(source, *result, nullptr), options);
+                                            detail::rows_like(source, *result), options);
   return {std::move(operation), std::move(result)};
+}
+
+Future<std::vector<Tensor>> grouped_allgather_async(const std::vector<Tensor>& tensors,
+                                                    const AllgatherOptions& options) {
+  auto results = std::make_unique<std::vector<Tensor>>(tensors.size());
+  const auto group = detail::gather_group(tensors, *results, options.name);
+  auto operation = detail::submit_grouped_allgather(group.sources, group.allocators, options);
+  return {std::move(operation), std::move(results)};
 }
 
 Future<Tensor> broadcast_async(const Tensor& tensor, int root, const BroadcastOptions& options) {
@@ -90,15 +96,26 @@ Future<Received> alltoall_async(const Tensor& tensor, const AlltoallOptions& opt
 }
 
 Future<Tensor> reducescatter_async(const Tensor& tensor, const ReducescatterOptions& options) {
-  const Tensor source = source_of(tensor, options.name);
-  if (source.dim() == 0) {
-    throw InvalidArgument("'" + options.name + "': a scalar has no rows to scatter", options.name);
-  }
-  const std::int64_t rows = detail::own_reducescatter_rows(source.size(0), options.process_set);
-  auto result = std::make_unique<Tensor>(rows_that_keep(source, rows));
+  const Tensor source = detail::source_of(tensor, options.name);
+  auto result = std::make_unique<Tensor>(own_rows(source, options));
   auto operation =
       detail::submit_reducescatter(detail::view_of(source), detail::view_of(*result), options);
   return {std::move(operation), std::move(result)};
+}
+
+Future<std::vector<Tensor>> grouped_reducescatter_async(const std::vector<Tensor>& tensors,
+                                                        const ReducescatterOptions& options) {
+  auto results = std::make_unique<std::vector<Tensor>>();
+  std::vector<ConstTensorView> sources;
+  std::vector<TensorView> outputs;
+  for (const Tensor& tensor : tensors) {
+    const Tensor source = detail::source_of(tensor, options.name);
+    sources.emplace_back(detail::view_of(source));
+    results->push_back(own_rows(source, options));
+    outputs.push_back(detail::view_of(results->back()));
+  }
+  auto operation = detail::submit_grouped_reducescatter(sources, outputs, options);
+  return {std::move(operation), std::move(results)};
 }
 
 }  // namespace kolo

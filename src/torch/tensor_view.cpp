@@ -76,6 +76,11 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
   }
 }
 
+::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name) {
+  require_supported(tensor, name);
+  return tensor.detach().contiguous();
+}
+
 TensorView view_of(const ::torch::Tensor& tensor) {
   Device device;
   if (tensor.is_cuda()) device = {DeviceType::cuda, tensor.device().index()};
@@ -86,11 +91,22 @@ TensorView view_of(const ::torch::Tensor& tensor) {
 Allocator rows_like(const ::torch::Tensor& tensor, ::torch::Tensor& result) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   if (sizes.empty()) sizes.push_back(1);
-  return [sizes, options = tensor.options(), &result](std::span<const std::int64_t> rows) mutable {
+  return [sizes, tensor, &result](std::span<const std::int64_t> rows) mutable {
     sizes.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-    result = at::empty(sizes, options);
+    result = at::empty(sizes, tensor.options());
     return result.data_ptr();
   };
+}
+
+GatherGroup gather_group(const std::vector<::torch::Tensor>& tensors,
+                         std::vector<::torch::Tensor>& results, const std::string& name) {
+  GatherGroup group;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const ::torch::Tensor source = source_of(tensors[i], name);
+    group.sources.emplace_back(view_of(source));
+    group.allocators.push_back(rows_like(source, results[i]));
+  }
+  return group;
 }
 
 void mark_changed(const ::torch::Tensor& tensor) {

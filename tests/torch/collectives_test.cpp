@@ -14,13 +14,6 @@ using ArchiveTest = TorchTest;
 
 constexpr auto f64 = ::torch::kFloat64;
 
-Tensor full(std::int64_t rows, double value) { return ::torch::full({rows, 2}, value, f64); }
-
-// A weight for each row and column, so that gradients of different places differ.
-Tensor weights(std::int64_t rows, double factor) {
-  return ::torch::arange(1, 2 * rows + 1, f64).reshape({rows, 2}) * factor;
-}
-
 TEST_F(CollectivesTest, AsynchronousAllreduceInAndOutOfPlace) {
   auto future = allreduce_async(full(3, rank() + 1.0), {.name = "temporary", .op = ReduceOp::sum});
   Tensor changed = full(2, rank() + 1.0);
@@ -33,27 +26,6 @@ TEST_F(CollectivesTest, AsynchronousAllreduceInAndOutOfPlace) {
                 static_cast<void>(allreduce_async_(with_gaps, {.name = "x"}));
               }).what(),
               HasSubstr("without gaps"));
-}
-
-TEST_F(CollectivesTest, GroupsOfTensors) {
-  const Tensor a = full(2, rank() + 1.0);
-  const Tensor b = ::torch::full({3}, rank(), ::torch::kInt64);
-  const auto sums = grouped_allreduce({a, b}, {.name = "g", .op = ReduceOp::sum});
-  ASSERT_EQ(sums.size(), 2U);
-  expect_close(sums[0], full(2, mean_rank() * size()));
-  EXPECT_EQ(sums[1].sum().item<std::int64_t>(), 3 * size() * (size() - 1) / 2);
-  expect_close(a, full(2, rank() + 1.0));
-
-  Tensor matrix = ::torch::zeros({2, 3}, f64);
-  Tensor column = matrix.select(1, 1);
-  column.fill_(rank() + 1.0);
-  grouped_allreduce_({a, column});
-  expect_close(a, full(2, mean_rank()));
-  EXPECT_DOUBLE_EQ(matrix.sum().item<double>(), 2.0 * mean_rank());
-
-  const auto doubled = grouped_allreduce_async_({a}, {.op = ReduceOp::sum}).get();
-  EXPECT_TRUE(doubled.front().is_same(a));
-  expect_close(a, full(2, mean_rank() * size()));
 }
 
 TEST_F(CollectivesTest, GathersDifferentNumbersOfRows) {
@@ -139,16 +111,6 @@ TEST_F(CollectiveGradientsTest, OfAllreduce) {
     const double divisor = op == ReduceOp::average ? size() : 1.0;
     expect_close(x.grad(), weights(3, 6.0 * ranks / divisor));
   }
-}
-
-TEST_F(CollectiveGradientsTest, OfGroups) {
-  Tensor x = full(3, 1.0).requires_grad_();
-  Tensor y = full(1, 1.0).requires_grad_();
-  const auto results = grouped_allreduce({x, y, full(2, 1.0)}, {.op = ReduceOp::sum});
-  EXPECT_FALSE(results[2].requires_grad());
-  ((results[0] * weights(3, rank() + 1.0)).sum() + results[1].sum() * 5.0).backward();
-  expect_close(x.grad(), weights(3, mean_rank() * size()));
-  expect_close(y.grad(), full(1, 5.0 * size()));
 }
 
 TEST_F(CollectiveGradientsTest, OfOtherReductionsAreRefused) {

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -27,6 +28,17 @@ inline ::torch::Tensor parameter(std::vector<double> values) {
 
 inline ::torch::Tensor values(std::vector<double> list) {
   return ::torch::tensor(list, ::torch::kFloat64);
+}
+
+// Rows of two elements, all of them `value`.
+inline ::torch::Tensor full(std::int64_t rows, double value) {
+  return ::torch::full({rows, 2}, value, ::torch::kFloat64);
+}
+
+// Rows of two elements, each another multiple of `factor`, so that rows and columns that are mixed
+// up show.
+inline ::torch::Tensor weights(std::int64_t rows, double factor) {
+  return ::torch::arange(1, 2 * rows + 1, ::torch::kFloat64).reshape({rows, 2}) * factor;
 }
 
 // The mean of 1 .. size: what `rank() + 1` averages to.

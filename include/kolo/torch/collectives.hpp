@@ -61,6 +61,13 @@ Future<std::vector<::torch::Tensor>> grouped_allreduce_async_(
 Future<::torch::Tensor> allgather_async(const ::torch::Tensor& tensor,
                                         const AllgatherOptions& options = {});
 
+/// Several tensors as one operation: all or none. They may differ in type, shape and number of
+/// rows. Gradient as `allgather`, tensor by tensor.
+[[nodiscard]] std::vector<::torch::Tensor> grouped_allgather(
+    const std::vector<::torch::Tensor>& tensors, const AllgatherOptions& options = {});
+Future<std::vector<::torch::Tensor>> grouped_allgather_async(
+    const std::vector<::torch::Tensor>& tensors, const AllgatherOptions& options = {});
+
 // ---- broadcast ----
 
 /// `root`'s tensor. Gradient: on the root the sum of all ranks', elsewhere zeros.
@@ -102,5 +109,13 @@ Future<Received> alltoall_async(const ::torch::Tensor& tensor, const AlltoallOpt
 /// The result keeps the input's memory alive as long as its own.
 Future<::torch::Tensor> reducescatter_async(const ::torch::Tensor& tensor,
                                             const ReducescatterOptions& options = {});
+
+/// Several tensors as one operation: all or none. They may differ in type, shape and number of
+/// rows. Gradient as `reducescatter`, tensor by tensor.
+[[nodiscard]] std::vector<::torch::Tensor> grouped_reducescatter(
+    const std::vector<::torch::Tensor>& tensors, const ReducescatterOptions& options = {});
+/// As `reducescatter_async`.
+Future<std::vector<::torch::Tensor>> grouped_reducescatter_async(
+    const std::vector<::torch::Tensor>& tensors, const ReducescatterOptions& options = {});
 
 }  // namespace kolo
