@@ -1,7 +1,10 @@
 #include "session/coordinator.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 
@@ -29,8 +32,8 @@ std::exception_ptr to_exception(const negotiation::Failure& failure) {
 }  // namespace
 
 Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                         transport::Transport& transport, backend::Backend& backend)
-    : negotiator_(options), queue_(queue), transport_(transport), backend_(backend) {}
+                         Links& links)
+    : negotiator_(options), queue_(queue), links_(links), transport_(links.transport()) {}
 
 bool Coordinator::turn() {
   try {
@@ -41,16 +44,29 @@ bool Coordinator::turn() {
     });
     const auto now = std::chrono::steady_clock::now();
     if (now >= next_look_) {
-      negotiator_.on_time(now);
       next_look_ = now + look_interval;
+      negotiator_.on_time(now);
+      look();
     }
+    if (failed()) return true;
     moved |= negotiate();
     moved |= execute();
     return moved;
   } catch (const std::exception& error) {
-    fail_everything(error.what());
+    fail_everything(std::make_exception_ptr(BackendError(error.what())), error.what());
     return true;
   }
+}
+
+void Coordinator::look() {
+  if (failed() || negotiator_.ended()) return;
+  if (!lost_.empty()) {
+    const std::string reason =
+        fmt::format("of the ranks of this host, {} ended without leaving the session: {} no more",
+                    to_string(RankSet::of(lost_)), lost_.size() == 1 ? "it is" : "they are");
+    fail_everything(std::make_exception_ptr(PeerLeft(reason, "", lost_)), reason);
+  }
+  lost_ = links_.lost_ranks();
 }
 
 bool Coordinator::submit() {
@@ -97,7 +113,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
       batch.members.push_back(&member);
   }
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
-  running_.back().execution = backend_.start(std::move(batch));
+  running_.back().execution = links_.backend().start(std::move(batch));
 }
 
 bool Coordinator::execute() {
@@ -122,7 +138,7 @@ void Coordinator::leave(bool clean, const std::string& reason) {
     submit();
     negotiator_.on_leave(clean, reason);
   } catch (const std::exception& error) {
-    fail_everything(error.what());
+    fail_everything(std::make_exception_ptr(BackendError(error.what())), error.what());
   }
 }
 
@@ -136,9 +152,9 @@ void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error
   operation->finish(std::move(error), answer);
 }
 
-void Coordinator::fail_everything(const std::string& reason) {
+void Coordinator::fail_everything(std::exception_ptr failure, const std::string& reason) {
   log(LogLevel::critical, "the session cannot go on: " + reason);
-  failure_ = std::make_exception_ptr(BackendError(reason));
+  failure_ = std::move(failure);
   for (const auto& [ticket, operation] : std::exchange(negotiating_, {}))
     finish(operation, failure_);
   for (Running& running : running_) {

@@ -12,16 +12,15 @@
 
 #include "backend/backend.hpp"
 #include "negotiation/negotiator.hpp"
+#include "session/links.hpp"
 #include "session/operation_queue.hpp"
-#include "transport/transport.hpp"
 
 namespace kolo::session {
 
 /// Used by one thread at a time: by who holds the driver's token. Nothing here blocks.
 class Coordinator {
  public:
-  Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-              transport::Transport& transport, backend::Backend& backend);
+  Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links);
 
   /// Does what can be done now. True if anything moved.
   bool turn();
@@ -33,6 +32,8 @@ class Coordinator {
   [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
   /// True while batches run: they move only during turns.
   [[nodiscard]] bool executing() const { return !running_.empty(); }
+  /// How many operations were submitted so far.
+  [[nodiscard]] std::uint64_t submissions() const { return next_ticket_; }
   /// True once every other rank has been sent word that this one left, or cannot be.
   [[nodiscard]] bool departed() const {
     return failed() || (negotiator_.left() && transport_.flushed());
@@ -57,16 +58,19 @@ class Coordinator {
   void start(const negotiation::Execute& execute);
   void finish(const OperationPtr& operation, std::exception_ptr error, std::int64_t answer = 0);
   OperationPtr take_operation(negotiation::Ticket ticket);
-  void fail_everything(const std::string& reason);
+  void fail_everything(std::exception_ptr failure, const std::string& reason);
+  /// What has to be looked after now and then.
+  void look();
 
   negotiation::Negotiator negotiator_;
   OperationQueue& queue_;
+  Links& links_;
   transport::Transport& transport_;
-  backend::Backend& backend_;
   std::unordered_map<negotiation::Ticket, OperationPtr> negotiating_;
   std::deque<Running> running_;
   negotiation::Ticket next_ticket_ = 0;
   std::chrono::steady_clock::time_point next_look_{};  // when the negotiator is told the time again
+  std::vector<int> lost_{};  // at the last look: what they had sent before has been read since
   bool leaving_ = false;
   std::exception_ptr failure_;
 };

@@ -15,14 +15,22 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// Control messages are polled for, since MPI cannot be waited for without burning a core.
+// A thread whose caller waits yields for this long after something moved, then it sleeps.
+constexpr nanoseconds patience = microseconds(100);
+
+// Nobody sleeps longer: what depends on the time is looked after at least so often.
+constexpr nanoseconds longest_sleep = milliseconds(100);
+
+// What is submitted within this time of something else gathers: the submitting thread need not wake
+// anybody each time.
+constexpr nanoseconds gathering = microseconds(50);
+
+// Where nobody rings one has to look: MPI cannot be waited for without burning a core.
 constexpr nanoseconds shortest_pause = microseconds(50);
 constexpr nanoseconds longest_pause = milliseconds(1);  // while an answer is awaited
 constexpr nanoseconds idle_pause = milliseconds(5);
 // Right after traffic more of it is likely, be it of others that this rank passes on.
 constexpr nanoseconds lively = milliseconds(50);
-// A thread whose caller waits yields for this long after something moved, then it pauses.
-constexpr nanoseconds patience = microseconds(100);
 constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
 
 negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
@@ -46,18 +54,13 @@ Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t
       links_(std::move(links)),
       process_sets_(session, topology_.rank, topology_.size),
       queue_(topology_.rank),
-      coordinator_(negotiator_options(settings_, topology_, session), queue_, links_->transport(),
-                   links_->backend()),
+      coordinator_(negotiator_options(settings_, topology_, session), queue_, *links_),
       thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(Submission submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
   OperationPtr operation = queue_.push(shared_from_this(), std::move(submission));
-  if (!waits) {
-    const std::lock_guard lock(mutex_);
-    rung_ = true;
-    if (waiters_ == 0) bell_.notify_one();
-  }
+  if (!waits && !napping_) bell().ring();
   return operation;
 }
 
@@ -74,9 +77,13 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
       lock.unlock();
       drive_until(met, deadline);
       lock.lock();
+      if (waiters_ == 1) hand_over();
       driven_ = false;
       changed_.notify_all();
-    } else if (deadline == TimePoint::max()) {
+      continue;
+    }
+    bell().ring();  // the driver may sleep and does not know of what this thread submitted
+    if (deadline == TimePoint::max()) {
       changed_.wait(lock);
     } else {
       changed_.wait_until(lock, deadline);
@@ -86,30 +93,46 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   return met();
 }
 
+void Engine::listen(node::Listener who) const {
+  bell().listen(who, coordinator_.executing() ? node::Concern::data : node::Concern::messages);
+}
+
 void Engine::drive_until(const Condition& met, TimePoint deadline) {
+  bell().stop_listening();
   TimePoint moved_at = steady_clock::now();
   nanoseconds pause = shortest_pause;
   while (!met()) {
     const bool moved = turn();
     const TimePoint now = steady_clock::now();
     if (now >= deadline) return;
+    const bool polls = links_->must_poll();
+    const bool executing = coordinator_.executing();
     if (moved) {
       moved_at = now;
       pause = shortest_pause;
-    } else if (now - moved_at < (coordinator_.executing() ? patience_executing : patience)) {
+    } else if (now - moved_at < (polls && executing ? patience_executing : patience)) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(std::min<nanoseconds>(pause, deadline - now));
-      pause = coordinator_.executing() ? shortest_pause : std::min(2 * pause, longest_pause);
+      listen(node::Listener::waiter);
+      if (!turn() && !met())
+        bell().sleep(node::Listener::waiter,
+                     std::min<nanoseconds>(polls ? pause : longest_sleep, deadline - now));
+      bell().stop_listening();
+      pause = executing ? shortest_pause : std::min(2 * pause, longest_pause);
     }
   }
 }
 
+/// Nobody waits any more: from now on the session's own thread hears the bell. It need not be woken
+/// for that.
+void Engine::hand_over() {
+  listen(node::Listener::thread);
+  if (turn() || (links_->must_poll() && coordinator_.outstanding()))
+    bell().wake(node::Listener::thread);
+}
+
 bool Engine::turn() {
-  if (leaving_) {
-    const std::lock_guard lock(mutex_);
-    coordinator_.leave(left_clean_, reason_of_leaving_);
-  }
+  if (leaving_) coordinator_.leave(left_clean_, reason_of_leaving_);
   const bool moved = coordinator_.turn();
   departed_ = coordinator_.departed();
   ended_ = coordinator_.ended();
@@ -122,30 +145,62 @@ bool Engine::turn() {
 
 void Engine::run() {
   std::unique_lock lock(mutex_);
-  nanoseconds pause = shortest_pause;
-  TimePoint moved_at = steady_clock::now();
   while (!stopping_) {
-    bool outstanding = false;
+    nanoseconds pause = longest_sleep;
     if (!driven_ && waiters_ == 0) {
       driven_ = true;
-      rung_ = false;
       lock.unlock();
-      const bool moved = turn();
-      outstanding = coordinator_.outstanding();
-      const bool executing = coordinator_.executing();
-      pause = moved ? shortest_pause : std::min(2 * pause, longest_pause);
-      const TimePoint now = steady_clock::now();
-      if (moved) moved_at = now;
-      if (!outstanding && now - moved_at > lively) pause = idle_pause;
+      drive_in_background();
+      pause = pause_;
       lock.lock();
       driven_ = false;
       if (waiters_ > 0) changed_.notify_all();
-      if (moved && executing) continue;  // there is more to do
     }
-    // What is submitted while answers are awaited gathers until the pause is over.
-    bell_.wait_for(lock, pause,
-                   [&] { return stopping_ || (rung_ && !outstanding && waiters_ == 0); });
+    lock.unlock();
+    if (napping_) {
+      nap();
+    } else {
+      bell().sleep(node::Listener::thread, pause);
+    }
+    lock.lock();
   }
+}
+
+/// Until nothing moves or somebody waits, who then drives. What is left to come rings.
+void Engine::drive_in_background() {
+  bell().stop_listening();
+  bool moved = false;
+  while (waiters_ == 0) {
+    if (turn()) {
+      moved = true;
+      continue;
+    }
+    listen(node::Listener::thread);
+    if (!turn()) break;
+    moved = true;
+    bell().stop_listening();
+  }
+  pause_ = next_pause(moved);
+}
+
+nanoseconds Engine::next_pause(bool moved) {
+  const TimePoint now = steady_clock::now();
+  if (links_->must_poll()) {
+    if (moved) moved_at_ = now;
+    if (!coordinator_.outstanding() && now - moved_at_ > lively) return idle_pause;
+    return moved ? shortest_pause : std::min(2 * pause_, longest_pause);
+  }
+  // In a burst of submissions they are looked for, and need not wake this thread one by one.
+  if (std::exchange(submissions_, coordinator_.submissions()) != coordinator_.submissions())
+    napping_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
+  return longest_sleep;
+}
+
+void Engine::nap() {
+  bell().sleep(node::Listener::thread, gathering);
+  napping_ = false;
+  const std::lock_guard lock(mutex_);
+  if (driven_ || waiters_ > 0) bell().ring();  // who drives now was not told either
 }
 
 void Engine::leave(bool clean, const std::string& reason) {
@@ -154,8 +209,7 @@ void Engine::leave(bool clean, const std::string& reason) {
   left_clean_ = clean;
   reason_of_leaving_ = reason;
   leaving_ = true;
-  rung_ = true;
-  bell_.notify_one();
+  bell().ring();
 }
 
 void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
@@ -174,8 +228,8 @@ void Engine::shut_down(bool clean, const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    bell_.notify_one();
   }
+  bell().wake(node::Listener::thread);
   thread_.join();
 }
 

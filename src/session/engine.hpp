@@ -55,9 +55,19 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using Condition = std::function<bool()>;
 
   bool wait_until(const Condition& met, TimePoint deadline);
-  void drive_until(const Condition& met, TimePoint deadline);
+  // By who holds the driver's token.
   bool turn();
+  void drive_until(const Condition& met, TimePoint deadline);
+  void hand_over();
+  void drive_in_background();
+  // By the session's own thread.
   void run();
+  void nap();
+  [[nodiscard]] std::chrono::nanoseconds next_pause(bool moved);
+
+  [[nodiscard]] const node::Doorbell& bell() const { return links_->bell(); }
+  /// Whatever may come from now on rings.
+  void listen(node::Listener who) const;
 
   Settings settings_;
   Topology topology_;
@@ -72,14 +82,19 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   std::mutex mutex_;                 // of what follows
   std::condition_variable changed_;  // operations were finished, or the token became free
-  std::condition_variable bell_;     // wakes the session's own thread
   bool driven_ = false;              // the driver's token
   std::atomic<int> waiters_{0};
-  bool rung_ = false;  // something was submitted since the thread last looked
   bool stopping_ = false;
   std::atomic<bool> leaving_{false};
   bool left_clean_ = true;
   std::string reason_of_leaving_;
+
+  // Of the session's own thread. Where nobody rings it looks ever less often.
+  std::chrono::nanoseconds pause_{};
+  TimePoint moved_at_{};
+  TimePoint submitted_at_{};
+  std::uint64_t submissions_ = 0;
+  std::atomic<bool> napping_{false};  // it looks soon: no need to wake it
   std::thread thread_;
 };
 

@@ -1,17 +1,26 @@
 // What connects this rank with the others: a way for control messages, and one for data.
 #pragma once
 
+#include <vector>
+
 #include "backend/backend.hpp"
+#include "node/doorbell.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::session {
 
-/// Owns both, and what they stand on. The seam between the engine and MPI.
+/// Owns all of it, and what it stands on. The seam between the engine and MPI.
 class Links {
  public:
   virtual ~Links() = default;
   [[nodiscard]] virtual transport::Transport& transport() = 0;
   [[nodiscard]] virtual backend::Backend& backend() = 0;
+  /// This rank's. Thread-safe.
+  [[nodiscard]] virtual const node::Doorbell& bell() const = 0;
+  /// True while something may come for which nobody rings the bell: so one has to look.
+  [[nodiscard]] virtual bool must_poll() const = 0;
+  /// Ranks of this host whose process has ended.
+  [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };
 
 }  // namespace kolo::session

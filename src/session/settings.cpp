@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,9 +21,9 @@ struct Source {
   std::string text;
 };
 
-/// The first of the two variables that is set to something.
-std::optional<Source> environment(const char* kolo, const char* horovod) {
-  for (const char* name : {kolo, horovod}) {
+/// The first of the variables that is set to something.
+std::optional<Source> environment(std::initializer_list<const char*> names) {
+  for (const char* name : names) {
     const char* text = std::getenv(name);
     if (text != nullptr && *text != '\0') return Source{name, text};
   }
@@ -49,7 +50,7 @@ std::int64_t read_count(const std::optional<std::int64_t>& option, std::string_v
     if (*option < 0) refuse(option_name, std::to_string(*option), wanted);
     return *option;
   }
-  const std::optional<Source> source = environment(kolo, horovod);
+  const std::optional<Source> source = environment({kolo, horovod});
   if (!source) return otherwise;
   const std::optional<std::int64_t> value = parse<std::int64_t>(source->text);
   if (!value || *value < 0) refuse(source->name, source->text, wanted);
@@ -67,7 +68,7 @@ std::chrono::nanoseconds read_seconds(const std::optional<std::chrono::duration<
     seconds = option->count();
     if (!usable(seconds)) refuse(option_name, fmt::format("{}", seconds), wanted);
   } else {
-    const std::optional<Source> source = environment(kolo, horovod);
+    const std::optional<Source> source = environment({kolo, horovod});
     if (!source) return otherwise;
     const std::optional<double> value = parse<double>(source->text);
     if (!value || !usable(*value)) refuse(source->name, source->text, wanted);
@@ -77,8 +78,19 @@ std::chrono::nanoseconds read_seconds(const std::optional<std::chrono::duration<
       std::chrono::duration<double>(seconds));
 }
 
+CpuOperations read_cpu_operations(const std::optional<std::string>& option,
+                                  CpuOperations otherwise) {
+  std::optional<Source> source = environment({"KOLO_CPU_OPERATIONS"});
+  if (option) source = Source{"cpu_operations", *option};
+  if (!source) return otherwise;
+  if (source->text == "auto") return CpuOperations::automatic;
+  if (source->text == "shm") return CpuOperations::shm;
+  if (source->text == "mpi") return CpuOperations::mpi;
+  refuse(source->name, source->text, "must be auto, shm or mpi");
+}
+
 LogLevel read_log_level(const std::optional<std::string>& option, LogLevel otherwise) {
-  std::optional<Source> source = environment("KOLO_LOG_LEVEL", "HOROVOD_LOG_LEVEL");
+  std::optional<Source> source = environment({"KOLO_LOG_LEVEL", "HOROVOD_LOG_LEVEL"});
   if (option) source = Source{"log_level", *option};
   if (!source) return otherwise;
   const std::optional<LogLevel> level = parse_log_level(source->text);
@@ -105,6 +117,7 @@ Settings read_settings(const SessionOptions& options) {
   settings.cache_capacity =
       read_count(options.cache_capacity, "cache_capacity", "KOLO_CACHE_CAPACITY",
                  "HOROVOD_CACHE_CAPACITY", "names", defaults.cache_capacity);
+  settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
   settings.log_level = read_log_level(options.log_level, defaults.log_level);
   return settings;
 }

@@ -9,6 +9,9 @@
 
 namespace kolo::session {
 
+/// What carries data between CPUs.
+enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
+
 /// Each member names its variables: Kolo's, then Horovod's of the same meaning.
 struct Settings {
   /// KOLO_FUSION_THRESHOLD, HOROVOD_FUSION_THRESHOLD: bytes.
@@ -19,6 +22,8 @@ struct Settings {
   std::chrono::nanoseconds stall_shutdown{};
   /// KOLO_CACHE_CAPACITY, HOROVOD_CACHE_CAPACITY: names.
   std::int64_t cache_capacity = 8192;
+  /// KOLO_CPU_OPERATIONS.
+  CpuOperations cpu_operations = CpuOperations::automatic;
   /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.
   LogLevel log_level = LogLevel::warning;
 };

@@ -7,8 +7,8 @@
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "node/mpi_error.hpp"
+#include "session/cpu_links.hpp"
 #include "session/mpi_environment.hpp"
-#include "session/mpi_links.hpp"
 #include "session/vote.hpp"
 
 namespace kolo::session {
@@ -37,10 +37,19 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   vote(world.get(), problem);
   const Topology topology = find_topology(world.get());
   const std::uint64_t session = agree_on_session(world.get());
+  Meeting meeting = meet_neighbours(world.get(), topology, session,
+                                    settings.cpu_operations != CpuOperations::mpi);
+  const bool shm_is_demanded = settings.cpu_operations == CpuOperations::shm;
+  vote(world.get(),
+       shm_is_demanded && !meeting.neighbours
+           ? "cpu_operations is shm, but the ranks of this host cannot share memory: " + meeting.why
+           : "");
   set_log_level(settings.log_level);
   set_log_rank(topology.rank);
-  return std::make_shared<Engine>(settings, topology, session,
-                                  std::make_unique<MpiLinks>(world.get()));
+  if (!meeting.neighbours) log(LogLevel::info, "no shared memory on this host: " + meeting.why);
+  return std::make_shared<Engine>(
+      settings, topology, session,
+      std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours)));
 }
 
 }  // namespace kolo::session

@@ -1,10 +1,10 @@
-#include "backend/mpi/pieces.hpp"
+#include "backend/pieces.hpp"
 
 #include <gmock/gmock.h>
 
 #include <vector>
 
-namespace kolo::backend::mpi {
+namespace kolo::backend {
 namespace {
 
 using testing::ElementsAre;
@@ -88,4 +88,4 @@ TEST(Cutter, APieceOfOnePartWithoutConversionIsInPlace) {
 }
 
 }  // namespace
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::backend

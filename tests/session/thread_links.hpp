@@ -17,13 +17,24 @@ namespace kolo::test {
 /// What the ranks share. Thread-safe.
 class ThreadWorld {
  public:
-  explicit ThreadWorld(int ranks) : ranks_(ranks), inboxes_(static_cast<std::size_t>(ranks)) {}
+  explicit ThreadWorld(int ranks)
+      : ranks_(ranks),
+        inboxes_(static_cast<std::size_t>(ranks)),
+        words_(static_cast<std::size_t>(ranks)) {
+    for (node::BellWord& word : words_) bells_.emplace_back(word, node::Doorbell::open());
+  }
 
   [[nodiscard]] int ranks() const { return ranks_; }
+  [[nodiscard]] const node::Doorbell& bell(int rank) const {
+    return bells_[static_cast<std::size_t>(rank)];
+  }
 
   void send(int from, int to, transport::Message message) {
-    const std::lock_guard lock(mutex_);
-    inboxes_[static_cast<std::size_t>(to)].emplace_back(from, std::move(message));
+    {
+      const std::lock_guard lock(mutex_);
+      inboxes_[static_cast<std::size_t>(to)].emplace_back(from, std::move(message));
+    }
+    bell(to).ring();
   }
 
   std::deque<std::pair<int, transport::Message>> take_inbox(int rank) {
@@ -33,11 +44,14 @@ class ThreadWorld {
 
   /// Adds a rank's elements to the sum of batch `number`.
   void contribute(std::size_t number, const std::vector<double>& elements) {
-    const std::lock_guard lock(mutex_);
-    Sum& sum = sums_[number];
-    sum.elements.resize(elements.size());
-    for (std::size_t i = 0; i < elements.size(); ++i) sum.elements[i] += elements[i];
-    ++sum.contributions;
+    {
+      const std::lock_guard lock(mutex_);
+      Sum& sum = sums_[number];
+      sum.elements.resize(elements.size());
+      for (std::size_t i = 0; i < elements.size(); ++i) sum.elements[i] += elements[i];
+      if (++sum.contributions < ranks_) return;
+    }
+    for (const node::Doorbell& bell : bells_) bell.ring(node::Concern::data);
   }
 
   /// The sum, once every rank has contributed; else null. It stays where it is.
@@ -56,6 +70,8 @@ class ThreadWorld {
   int ranks_;
   std::mutex mutex_;
   std::vector<std::deque<std::pair<int, transport::Message>>> inboxes_;
+  std::vector<node::BellWord> words_;
+  std::vector<node::Doorbell> bells_{};
   std::map<std::size_t, Sum> sums_;  // by the batch's number: all ranks start the same batches
 };
 
@@ -67,6 +83,8 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
 
   [[nodiscard]] transport::Transport& transport() override { return *this; }
   [[nodiscard]] backend::Backend& backend() override { return *this; }
+  [[nodiscard]] const node::Doorbell& bell() const override { return world_->bell(rank_); }
+  [[nodiscard]] bool must_poll() const override { return false; }
 
  private:
   class Execution : public backend::Execution {

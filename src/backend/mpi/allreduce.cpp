@@ -2,9 +2,10 @@
 #include <utility>
 #include <vector>
 
+#include "backend/batch.hpp"
 #include "backend/mpi/executions.hpp"
-#include "backend/mpi/pieces.hpp"
 #include "backend/mpi/pipeline.hpp"
+#include "backend/pieces.hpp"
 #include "base/dtype.hpp"
 #include "reduction/reduce.hpp"
 
@@ -17,29 +18,16 @@ constexpr std::size_t slots = 4;
 constexpr std::int64_t most_bytes_alone = 4096;
 constexpr int most_ranks_alone = 8;
 
-// Slices begin at multiples of so many elements, where there are enough, for the sake of alignment.
-constexpr std::int64_t granularity = 16;
-
-std::vector<Run> runs_of(const Batch& batch) {
-  std::vector<Run> runs;
-  for (const Member* member : batch.members) {
-    const fusion::Part part{static_cast<const std::byte*>(member->input),
-                            static_cast<std::byte*>(member->output), member->elements()};
-    runs.push_back({part, member->dtype, fusion::wire_type(member->dtype, batch.kind.compression)});
-  }
-  return runs;
-}
-
 /// Each piece is shared out among the ranks. Every rank sends each slice to the rank that owns it,
 /// reduces its own, and sends the result to all.
 class Allreduce : public Pipeline {
  public:
   Allreduce(Context& context, Batch given, int index)
       : Pipeline(context, std::move(given), index, slots),
-        cutter_(runs_of(batch()), piece_bytes()) {}
+        cutter_(element_runs(batch()), piece_bytes()) {}
 
  private:
-  struct Slice {
+  struct Section {
     std::int64_t offset = 0;  // in bytes on the wire
     std::int64_t elements = 0;
     std::int64_t bytes = 0;
@@ -67,7 +55,7 @@ class Allreduce : public Pipeline {
         bytes <= std::min(most_bytes_alone, piece_bytes() / 4) && size() <= most_ranks_alone;
     slot.reduced = slot.collecting = false;
     choose_memory(slot);
-    const std::int64_t own_bytes = slice(slot, index()).bytes;
+    const std::int64_t own_bytes = section(slot, index()).bytes;
     slot.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
     const int lane = 2 * static_cast<int>(number);
     for (int distance = 1; distance < size(); ++distance) {
@@ -76,7 +64,7 @@ class Allreduce : public Pipeline {
     }
     for (int distance = 1; distance < size(); ++distance) {
       const int to = (index() + distance) % size();
-      const Slice its = slice(slot, to);
+      const Section its = section(slot, to);
       exchange().send(rank_of(to), lane, slot.source + its.offset, its.bytes, slot.sending);
     }
     return true;
@@ -118,41 +106,31 @@ class Allreduce : public Pipeline {
     }
   }
 
-  [[nodiscard]] Slice slice(const Slot& slot, int owner) const {
+  [[nodiscard]] Section section(const Slot& slot, int owner) const {
     const std::int64_t all = slot.piece.elements;
     const auto element_bytes = static_cast<std::int64_t>(size_of(slot.piece.wire));
-    if (slot.alone) return {0, all, all * element_bytes};
-    std::int64_t each = (all + size() - 1) / size();
-    if (each >= granularity) each = (each + granularity - 1) / granularity * granularity;
-    const std::int64_t begin = std::min(owner * each, all);
-    const std::int64_t elements = std::min(each, all - begin);
-    return {begin * element_bytes, elements, elements * element_bytes};
+    const Slice slice = slot.alone ? Slice{0, all} : slice_of(all, owner, size());
+    return {slice.begin * element_bytes, slice.elements, slice.elements * element_bytes};
   }
 
   /// Where the version of the rank `from` is put.
   [[nodiscard]] std::byte* version(const Slot& slot, int from) const {
     const int before = from < index() ? from : from - 1;
-    return slot.versions + before * slice(slot, index()).bytes;
+    return slot.versions + before * section(slot, index()).bytes;
   }
 
   void reduce(const Slot& slot) {
-    const Slice own = slice(slot, index());
+    const Section own = section(slot, index());
     inputs_.clear();
     for (int from = 0; from < size(); ++from)
       inputs_.push_back(from == index() ? slot.source + own.offset : version(slot, from));
-    const Descriptor& kind = batch().kind;
-    const reduction::Arithmetic arithmetic{
-        .op = kind.op,
-        .dtype = slot.piece.wire,
-        .prescale = kind.prescale,
-        .postscale = kind.postscale,
-        .divisor = kind.op == ReduceOp::average ? batch().divisor : 1};
-    reduction::reduce(arithmetic, inputs_, own.elements, slot.target + own.offset);
+    reduction::reduce(arithmetic_of(batch(), slot.piece.wire), inputs_, own.elements,
+                      slot.target + own.offset);
     worked(size() * own.bytes, slot.piece.wire);
   }
 
   void spread(Slot& slot, int lane) {
-    const Slice own = slice(slot, index());
+    const Section own = section(slot, index());
     for (int distance = 1; distance < size(); ++distance) {
       const int to = rank_of((index() + distance) % size());
       exchange().send(to, lane, slot.target + own.offset, own.bytes, slot.spreading);
@@ -162,7 +140,7 @@ class Allreduce : public Pipeline {
   void collect(Slot& slot, int lane) {
     for (int distance = 1; distance < size(); ++distance) {
       const int from = (index() + size() - distance) % size();
-      const Slice its = slice(slot, from);
+      const Section its = section(slot, from);
       exchange().receive(rank_of(from), lane, slot.target + its.offset, its.bytes, slot.spreading);
     }
   }

@@ -1,26 +1,14 @@
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "backend/batch.hpp"
 #include "backend/mpi/executions.hpp"
 #include "backend/mpi/tree_broadcast.hpp"
-#include "base/dtype.hpp"
-#include "kolo/error.hpp"
 
 namespace kolo::backend::mpi {
 namespace {
-
-int root_index(const Batch& batch) {
-  const auto found = std::ranges::find(batch.ranks, batch.kind.root);
-  if (found == batch.ranks.end())
-    throw InvalidArgument(
-        fmt::format("the root of a broadcast, rank {}, takes no part in it", batch.kind.root));
-  return static_cast<int>(found - batch.ranks.begin());
-}
 
 /// The length first, since the others do not know it, then the bytes. The two follow each other on
 /// the same lanes.
@@ -51,7 +39,7 @@ class TextBroadcast : public Execution {
   }
 
  private:
-  [[nodiscard]] std::string& text() const { return *batch_.members.front()->text; }
+  [[nodiscard]] std::string& text() const { return text_of(batch_); }
 
   void start(const fusion::Part& part) {
     stage_ = std::make_unique<TreeBroadcast>(context_, batch_, index_, root_,
@@ -71,21 +59,11 @@ class TextBroadcast : public Execution {
 
 std::unique_ptr<Execution> make_broadcast(Context& context, Batch batch, int index) {
   const int root = root_index(batch);
-  std::vector<Run> runs;
-  for (const Member* member : batch.members) {
-    const std::int64_t bytes =
-        member->elements() * static_cast<std::int64_t>(size_of(member->dtype));
-    runs.push_back({{static_cast<const std::byte*>(member->input),
-                     static_cast<std::byte*>(member->output), bytes},
-                    DType::u8,
-                    DType::u8});
-  }
+  std::vector<Run> runs = byte_runs(batch);
   return std::make_unique<TreeBroadcast>(context, std::move(batch), index, root, std::move(runs));
 }
 
 std::unique_ptr<Execution> make_text_broadcast(Context& context, Batch batch, int index) {
-  if (batch.members.size() != 1 || batch.members.front()->text == nullptr)
-    throw InvalidArgument("a text broadcast takes one text");
   const int root = root_index(batch);
   return std::make_unique<TextBroadcast>(context, std::move(batch), index, root);
 }

@@ -1,16 +1,12 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <utility>
 #include <vector>
 
+#include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"
 #include "backend/mpi/executions.hpp"
 #include "base/dtype.hpp"
-#include "base/format.hpp"
-#include "kolo/error.hpp"
 
 namespace kolo::backend::mpi {
 namespace {
@@ -97,7 +93,7 @@ class Gather : public Collective {
     const Member& member = *members()[m];
     const std::int64_t row_bytes =
         member.row_elements * static_cast<std::int64_t>(size_of(member.dtype));
-    std::byte* const output = allocate(m);
+    std::byte* const output = allocate(batch(), member, rows_from_each(m));
     const auto* const input = static_cast<const std::byte*>(member.input);
     // Where the rows for and from each rank begin.
     std::vector<std::int64_t> sent_before;
@@ -128,36 +124,16 @@ class Gather : public Collective {
     }
   }
 
+  [[nodiscard]] std::vector<std::int64_t> rows_from_each(std::size_t m) const {
+    std::vector<std::int64_t> rows;
+    for (int from = 0; from < size(); ++from) rows.push_back(rows_of(received_rows_, from)[m]);
+    return rows;
+  }
+
   /// Null stays null: nothing is read or written there.
   template <typename Byte>
   [[nodiscard]] static Byte* at(Byte* data, std::int64_t offset) {
     return data == nullptr ? nullptr : data + offset;
-  }
-
-  /// Memory for all rows of the member.
-  [[nodiscard]] std::byte* allocate(std::size_t m) {
-    const Member& member = *members()[m];
-    std::vector<std::int64_t> rows(batch().set.size(), 0);
-    std::int64_t elements = 0;
-    for (int i = 0; i < size(); ++i) {
-      const auto place = std::ranges::find(batch().set, rank_of(i)) - batch().set.begin();
-      const std::int64_t from_it = rows_of(received_rows_, i)[m];
-      rows[static_cast<std::size_t>(place)] = from_it;
-      elements += from_it * member.row_elements;
-    }
-    void* memory = nullptr;
-    std::string reason = "the allocator gave none";
-    try {
-      memory = member.allocate(rows);
-    } catch (const std::exception& error) {
-      memory = nullptr;
-      reason = error.what();
-    }
-    if (memory == nullptr && elements > 0)
-      throw BackendError(fmt::format("{}: no memory for {} elements of {}: {}",
-                                     to_string(batch().kind.type), elements,
-                                     to_string(member.dtype), reason));
-    return static_cast<std::byte*>(memory);
   }
 
   /// False if all was copied before.
@@ -187,22 +163,9 @@ class Gather : public Collective {
   std::vector<Copy> copies_{};
 };
 
-void check(const Batch& batch) {
-  for (const int rank : batch.ranks)
-    if (!std::ranges::binary_search(batch.set, rank))
-      throw InvalidArgument(fmt::format("rank {} is not of the process set", rank));
-  for (const Member* member : batch.members) {
-    if (member->allocate == nullptr) throw InvalidArgument("there is nothing to allocate with");
-    if (batch.kind.type == OperationType::alltoall && member->counts.size() != batch.ranks.size())
-      throw InvalidArgument(fmt::format("an alltoall among {} ranks has {} counts",
-                                        batch.ranks.size(), member->counts.size()));
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<Execution> make_gather(Context& context, Batch batch, int index) {
-  check(batch);
   return std::make_unique<Gather>(context, std::move(batch), index);
 }
 

@@ -2,33 +2,22 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
+#include "backend/batch.hpp"
 #include "backend/mpi/executions.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "node/mpi_error.hpp"
-#include "reduction/reduce.hpp"
 
 namespace kolo::backend {
 namespace {
 
-/// This rank's place in the list.
-int index_in(const std::vector<int>& ranks, const mpi::Context& context) {
-  for (const int rank : ranks)
-    if (rank < 0 || rank >= context.size)
-      throw InvalidArgument(fmt::format("rank {} is not one of the {} ranks", rank, context.size));
-  const auto found = std::ranges::find(ranks, context.rank);
-  if (found == ranks.end())
-    throw InvalidArgument(fmt::format("rank {} is given a batch of others", context.rank));
-  return static_cast<int>(found - ranks.begin());
-}
-
-void check_reduction(const Batch& batch) {
-  for (const Member* member : batch.members)
-    reduction::check_arithmetic(batch.kind.op, member->dtype);
+void check_ranks(const Batch& batch, int size) {
+  for (const int rank : batch.ranks)
+    if (rank < 0 || rank >= size)
+      throw InvalidArgument(fmt::format("rank {} is not one of the {} ranks", rank, size));
 }
 
 }  // namespace
@@ -44,18 +33,15 @@ MpiBackend::MpiBackend(MPI_Comm comm, std::int64_t piece_bytes) {
 }
 
 std::unique_ptr<Execution> MpiBackend::start(Batch batch) {
-  if (batch.kind.device.type != DeviceType::cpu)
-    throw InvalidArgument(fmt::format("MPI cannot execute \"{}\": the memory must be on the CPU",
-                                      to_string(batch.kind)));
-  const int index = index_in(batch.ranks, context_);
+  check_ranks(batch, context_.size);
+  check(batch);
+  const int index = index_of(context_.rank, batch);
   switch (batch.kind.type) {
     case OperationType::allreduce:
-      check_reduction(batch);
       return batch.kind.op == ReduceOp::adasum
                  ? mpi::make_adasum(context_, std::move(batch), index)
                  : mpi::make_allreduce(context_, std::move(batch), index);
     case OperationType::reducescatter:
-      check_reduction(batch);
       return mpi::make_reducescatter(context_, std::move(batch), index);
     case OperationType::allgather:
     case OperationType::alltoall: return mpi::make_gather(context_, std::move(batch), index);

@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/batch.hpp"
 #include "backend/mpi/executions.hpp"
 #include "backend/mpi/pipeline.hpp"
 #include "base/dtype.hpp"
@@ -18,15 +19,14 @@ std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dt
 class Reducescatter : public Pipeline {
  public:
   Reducescatter(Context& context, Batch given, int index)
-      : Pipeline(context, std::move(given), index, most_slots) {}
+      : Pipeline(context, std::move(given), index, most_slots), windows_(batch(), piece_bytes()) {}
 
  private:
   struct Slot {
-    const Member* member = nullptr;
+    Window window{};
     DType wire = DType::u8;
-    std::int64_t place = 0;         // of the piece's first element in each rank's rows
-    std::int64_t most = 0;          // elements of a slice
-    std::byte* packed = nullptr;    // slices, `most` elements apart; null without conversion
+    std::byte* packed =
+        nullptr;  // slices, as far apart as windows are long; null without conversion
     std::byte* versions = nullptr;  // the others' of this rank's slice
     int sending = 0;
     int receiving = 0;
@@ -34,18 +34,10 @@ class Reducescatter : public Pipeline {
   };
 
   bool begin(std::size_t number) override {
-    while (member_ < members().size() && place_ >= elements_of(*members()[member_], 0)) {
-      ++member_;
-      place_ = 0;
-    }
-    if (member_ == members().size()) return false;
     Slot& slot = slots_[number];
-    slot.member = members()[member_];
-    slot.wire = fusion::wire_type(slot.member->dtype, batch().kind.compression);
-    slot.place = place_;
-    slot.most = std::max<std::int64_t>(piece_bytes() / bytes_of(slot.wire) / size(), 1);
+    if (!windows_.next(slot.window)) return false;
+    slot.wire = fusion::wire_type(slot.window.member->dtype, batch().kind.compression);
     slot.reduced = false;
-    place_ += slot.most;
     pack(slot);
     post(slot, static_cast<int>(number));
     return true;
@@ -66,28 +58,14 @@ class Reducescatter : public Pipeline {
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  /// Of all of the rank's rows.
-  [[nodiscard]] std::int64_t elements_of(const Member& member, int owner) const {
-    return reducescatter_rows(member.rows, owner, size()) * member.row_elements;
-  }
-
   [[nodiscard]] std::int64_t slice_elements(const Slot& slot, int owner) const {
-    return std::clamp<std::int64_t>(elements_of(*slot.member, owner) - slot.place, 0, slot.most);
-  }
-
-  /// In the member's input.
-  [[nodiscard]] const std::byte* slice_input(const Slot& slot, int owner) const {
-    const Member& member = *slot.member;
-    const std::int64_t rows_before =
-        owner * (member.rows / size()) + std::min<std::int64_t>(owner, member.rows % size());
-    return static_cast<const std::byte*>(member.input) +
-           (rows_before * member.row_elements + slot.place) * bytes_of(member.dtype);
+    return slot.window.elements_of(owner, size());
   }
 
   /// As it travels.
   [[nodiscard]] const std::byte* slice(const Slot& slot, int owner) const {
-    return slot.packed == nullptr ? slice_input(slot, owner)
-                                  : slot.packed + owner * slot.most * bytes_of(slot.wire);
+    return slot.packed == nullptr ? slot.window.input_of(owner, size())
+                                  : slot.packed + owner * slot.window.most * bytes_of(slot.wire);
   }
 
   [[nodiscard]] std::byte* version(const Slot& slot, int from) const {
@@ -97,12 +75,12 @@ class Reducescatter : public Pipeline {
 
   void pack(Slot& slot) {
     slot.packed = nullptr;
-    if (slot.wire == slot.member->dtype) return;
-    const std::int64_t stride = slot.most * bytes_of(slot.wire);
+    if (slot.wire == slot.window.member->dtype) return;
+    const std::int64_t stride = slot.window.most * bytes_of(slot.wire);
     slot.packed = exchange().take(size() * stride);
     for (int owner = 0; owner < size(); ++owner)
-      fusion::convert(slice_input(slot, owner), slot.member->dtype, slice_elements(slot, owner),
-                      slot.packed + owner * stride, slot.wire);
+      fusion::convert(slot.window.input_of(owner, size()), slot.window.member->dtype,
+                      slice_elements(slot, owner), slot.packed + owner * stride, slot.wire);
     worked(size() * stride, slot.wire);
   }
 
@@ -126,25 +104,15 @@ class Reducescatter : public Pipeline {
     inputs_.clear();
     for (int from = 0; from < size(); ++from)
       inputs_.push_back(from == index() ? slice(slot, from) : version(slot, from));
-    const Descriptor& kind = batch().kind;
-    const reduction::Arithmetic arithmetic{
-        .op = kind.op,
-        .dtype = slot.wire,
-        .prescale = kind.prescale,
-        .postscale = kind.postscale,
-        .divisor = kind.op == ReduceOp::average ? batch().divisor : 1,
-        .result = slot.member->dtype};
-    reduction::reduce(
-        arithmetic, inputs_, elements,
-        static_cast<std::byte*>(slot.member->output) + slot.place * bytes_of(slot.member->dtype));
+    reduction::Arithmetic arithmetic = arithmetic_of(batch(), slot.wire);
+    arithmetic.result = slot.window.member->dtype;
+    reduction::reduce(arithmetic, inputs_, elements, slot.window.output());
     worked(size() * elements * bytes_of(slot.wire), slot.wire);
   }
 
+  Windows windows_;
   std::array<Slot, most_slots> slots_{};
   std::vector<const std::byte*> inputs_{};
-  // Where the next piece begins.
-  std::size_t member_ = 0;
-  std::int64_t place_ = 0;
 };
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "backend/mpi/pieces.hpp"
 #include "backend/mpi/pipeline.hpp"
+#include "backend/pieces.hpp"
 
 namespace kolo::backend::mpi {
 

@@ -5,10 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/backend.hpp"
 #include "fusion/pack.hpp"
 #include "kolo/tensor.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::backend {
 
 /// The tensor's elements. `wire` is the type in which they travel.
 struct Run {
@@ -16,6 +17,11 @@ struct Run {
   DType dtype = DType::u8;
   DType wire = DType::u8;
 };
+
+/// All members of an allreduce, in the types in which they travel.
+[[nodiscard]] std::vector<Run> element_runs(const Batch& batch);
+/// All members as bytes.
+[[nodiscard]] std::vector<Run> byte_runs(const Batch& batch);
 
 /// Never mixes types.
 struct Piece {
@@ -49,4 +55,4 @@ class Cutter {
   std::int64_t piece_bytes_;
 };
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::backend

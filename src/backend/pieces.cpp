@@ -1,18 +1,39 @@
-#include "backend/mpi/pieces.hpp"
+#include "backend/pieces.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/dtype.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::backend {
 namespace {
 
 constexpr std::int64_t least_alone = 32 << 10;
 
 std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
+fusion::Part part_of(const Member& member, std::int64_t elements) {
+  return {static_cast<const std::byte*>(member.input), static_cast<std::byte*>(member.output),
+          elements};
+}
+
 }  // namespace
+
+std::vector<Run> element_runs(const Batch& batch) {
+  std::vector<Run> runs;
+  for (const Member* member : batch.members)
+    runs.push_back({part_of(*member, member->elements()), member->dtype,
+                    fusion::wire_type(member->dtype, batch.kind.compression)});
+  return runs;
+}
+
+std::vector<Run> byte_runs(const Batch& batch) {
+  std::vector<Run> runs;
+  for (const Member* member : batch.members)
+    runs.push_back(
+        {part_of(*member, member->elements() * bytes_of(member->dtype)), DType::u8, DType::u8});
+  return runs;
+}
 
 std::int64_t Piece::wire_bytes() const { return elements * bytes_of(wire); }
 
@@ -54,4 +75,4 @@ void Cutter::take(Run& run, std::int64_t room, Piece& piece) {
   left.elements -= elements;
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::backend

@@ -1,0 +1,77 @@
+// What every backend asks of a batch.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "reduction/reduce.hpp"
+
+namespace kolo::backend {
+
+/// The place of `rank` among those that take part. Throws InvalidArgument if it is none of them.
+[[nodiscard]] int index_of(int rank, const Batch& batch);
+
+/// The broadcast's root as a place among those that take part; else InvalidArgument.
+[[nodiscard]] int root_index(const Batch& batch);
+
+/// The one text of a text broadcast; else InvalidArgument.
+[[nodiscard]] std::string& text_of(const Batch& batch);
+
+/// Throws InvalidArgument if the memory is not on the CPU, the reduction has no meaning for a
+/// member's type, or an allgather or alltoall lacks an allocator or counts.
+void check(const Batch& batch);
+
+/// Of elements of `wire`.
+[[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire);
+
+/// Memory for all rows that arrive for a member of an allgather or alltoall: `rows` from each of
+/// the batch's `ranks`. Null if there are none and the allocator gives none. Throws BackendError.
+[[nodiscard]] std::byte* allocate(const Batch& batch, const Member& member,
+                                  std::span<const std::int64_t> rows);
+
+/// A part of something that is shared out among the ranks.
+struct Slice {
+  std::int64_t begin = 0;  // in elements
+  std::int64_t elements = 0;
+};
+
+/// The part of `elements` that belongs to the rank with this index. Slices begin at multiples of 16
+/// elements where there are enough.
+[[nodiscard]] Slice slice_of(std::int64_t elements, int index, int size);
+
+/// A window on all ranks' rows of a reducescatter's member: the elements at the same place in each
+/// rank's rows.
+struct Window {
+  const Member* member = nullptr;
+  std::int64_t place = 0;  // of the first element in each rank's rows
+  std::int64_t most = 0;   // elements of each rank
+
+  [[nodiscard]] std::int64_t elements_of(int index, int size) const;
+  /// In the member's input.
+  [[nodiscard]] const std::byte* input_of(int index, int size) const;
+  /// In the member's output.
+  [[nodiscard]] std::byte* output() const;
+};
+
+/// Goes through the members of a reducescatter, window by window, alike on all ranks.
+class Windows {
+ public:
+  /// `bytes` are what a window has room for, over all ranks, on the wire.
+  Windows(const Batch& batch, std::int64_t bytes);
+
+  /// False if nothing is left.
+  [[nodiscard]] bool next(Window& window);
+
+ private:
+  std::span<const Member* const> members_;
+  Compression compression_;
+  int size_;
+  std::int64_t bytes_;
+  std::size_t member_ = 0;
+  std::int64_t place_ = 0;
+};
+
+}  // namespace kolo::backend

@@ -1,0 +1,41 @@
+#include "backend/shm/arena.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace kolo::backend::shm {
+namespace {
+
+constexpr std::size_t counters_bytes = lane_count * sizeof(Counters);
+
+/// Slots begin at cache lines.
+std::size_t stride(std::int64_t piece_bytes) {
+  return (static_cast<std::size_t>(piece_bytes) + 63) / 64 * 64;
+}
+
+}  // namespace
+
+std::size_t Arena::bytes_needed(std::int64_t piece_bytes) {
+  return counters_bytes + lane_count * slot_count * stride(piece_bytes);
+}
+
+std::byte* Arena::slot(int index, std::size_t lane, std::size_t slot) const {
+  return neighbours_[static_cast<std::size_t>(index)].memory + counters_bytes +
+         (lane * slot_count + slot) * stride(piece_bytes_);
+}
+
+void Arena::leave(std::size_t lane, std::vector<int> others, std::uint64_t value) {
+  ++lanes_[lane].served;
+  if (others.empty()) return;  // who may still read is who might before
+  lanes_[lane].last_ranks = std::move(others);
+  lanes_[lane].last_value = value;
+}
+
+bool Arena::is_free(std::size_t lane) const {
+  return std::ranges::all_of(lanes_[lane].last_ranks, [&](int other) {
+    return counters(other, lane).collected.value.load(std::memory_order_acquire) >=
+           lanes_[lane].last_value;
+  });
+}
+
+}  // namespace kolo::backend::shm

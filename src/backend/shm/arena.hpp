@@ -1,0 +1,82 @@
+// The memory through which the ranks of one host execute batches.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "node/doorbell.hpp"
+
+namespace kolo::backend::shm {
+
+/// How far a rank has come with the pieces of a batch. Written by that rank, read by all. A value
+/// is the batch's sequence and a number of pieces; since batches follow each other in ascending
+/// sequence, whoever has gone on to a later one counts as done with the earlier.
+struct Counters {
+  struct alignas(64) Counter {
+    std::atomic<std::uint64_t> value;
+  };
+  Counter deposited;  // its own part of a piece lies in its slot
+  Counter combined;   // its slice of a piece is reduced
+  Counter collected;  // it has read all it needs of a piece
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Batches are executed in lanes. A lane has slots, into each of which a rank puts its part of one
+/// piece. All ranks have the same lanes; batches that are under way at once are in different ones.
+inline constexpr std::size_t lane_count = 4;
+inline constexpr std::size_t slot_count = 4;
+
+/// One rank of the host, as the others see it.
+struct Neighbour {
+  std::byte* memory;  // `Arena::bytes_needed` of it, aligned to cache lines, zeros at first
+  const node::Doorbell* bell;
+};
+
+/// Ranks are known by their index on the host. One thread at a time.
+class Arena {
+ public:
+  [[nodiscard]] static std::size_t bytes_needed(std::int64_t piece_bytes);
+
+  /// `piece_bytes` is the same on all ranks.
+  Arena(std::vector<Neighbour> neighbours, int index, std::int64_t piece_bytes)
+      : neighbours_(std::move(neighbours)), index_(index), piece_bytes_(piece_bytes) {}
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
+  [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
+    return reinterpret_cast<Counters*>(neighbours_[static_cast<std::size_t>(index)].memory)[lane];
+  }
+  [[nodiscard]] std::byte* slot(int index, std::size_t lane, std::size_t slot) const;
+  void ring(int index) const {
+    neighbours_[static_cast<std::size_t>(index)].bell->ring(node::Concern::data);
+  }
+
+  /// A lane is used by one batch of this rank after the other, in the order of these calls.
+  [[nodiscard]] std::uint64_t queue_up(std::size_t lane) { return lanes_[lane].queued++; }
+  [[nodiscard]] bool is_next(std::size_t lane, std::uint64_t place) const {
+    return lanes_[lane].served == place;
+  }
+  /// This rank is done with the batch; the others, by their index, are when they have collected as
+  /// much as `value` says.
+  void leave(std::size_t lane, std::vector<int> others, std::uint64_t value);
+  /// True once nobody reads any more what this rank's last batch left in the lane.
+  [[nodiscard]] bool is_free(std::size_t lane) const;
+
+ private:
+  struct Lane {
+    std::uint64_t queued = 0;
+    std::uint64_t served = 0;
+    std::vector<int> last_ranks{};
+    std::uint64_t last_value = 0;
+  };
+
+  std::vector<Neighbour> neighbours_;
+  int index_;
+  std::int64_t piece_bytes_;
+  std::array<Lane, lane_count> lanes_{};
+};
+
+}  // namespace kolo::backend::shm

@@ -1,0 +1,111 @@
+#include "backend/shm/pipeline.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace kolo::backend::shm {
+namespace {
+
+// Bytes in a step: about 100 us.
+constexpr std::int64_t most_work = 1 << 20;
+
+// A batch has at most so many pieces: petabytes.
+constexpr int piece_bits = 28;
+
+}  // namespace
+
+Pipeline::Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts)
+    : arena_(arena),
+      batch_(std::move(batch)),
+      index_(index),
+      hosts_(std::move(hosts)),
+      all_(hosts_.size()),
+      lane_(batch_.sequence % lane_count),
+      place_(arena.queue_up(lane_)) {
+  std::iota(all_.begin(), all_.end(), 0);
+  sources_ = all_;
+}
+
+Progress Pipeline::step() {
+  if (!arena_.is_next(lane_, place_)) return Progress::waiting;
+  work_ = 0;
+  bool moved = false;
+  // Others wait for what is combined; what was collected makes room.
+  while (work_ < most_work && (try_combine() || try_collect() || try_deposit())) moved = true;
+  if (all_begun_ && collected_ == deposited_) {
+    std::vector<int> others;  // of a batch without pieces nobody tells anything
+    for (const int rank : all_)
+      if (rank != index_ && collected_ > 0)
+        others.push_back(hosts_[static_cast<std::size_t>(rank)]);
+    arena_.leave(lane_, std::move(others), value(collected_));
+    return Progress::done;
+  }
+  return moved ? Progress::moved : Progress::waiting;
+}
+
+bool Pipeline::try_combine() {
+  if (combined_ == deposited_) return false;
+  const std::size_t slot = combined_ % slot_count;
+  if (combines(slot)) {
+    if (!have(all_, &Counters::deposited, combined_ + 1)) return false;
+    combine(slot);
+    publish(&Counters::combined, combined_ + 1);
+  }
+  ++combined_;
+  return true;
+}
+
+bool Pipeline::try_collect() {
+  if (collected_ == combined_) return false;
+  const std::size_t slot = collected_ % slot_count;
+  if (combines(slot) ? !have(all_, &Counters::combined, collected_ + 1)
+                     : !have(sources_, &Counters::deposited, collected_ + 1))
+    return false;
+  collect(slot);
+  ++collected_;
+  publish(&Counters::collected, collected_);
+  return true;
+}
+
+bool Pipeline::try_deposit() {
+  if (all_begun_ || deposited_ - collected_ == slot_count) return false;
+  const std::size_t slot = deposited_ % slot_count;
+  if (!begun_) {
+    const Next next = begin(slot);
+    all_begun_ = next == Next::none;
+    if (next != Next::piece) return all_begun_;
+    begun_ = true;
+  }
+  // What lay in the slot before must have been read.
+  if (deposited_ < slot_count ? !arena_.is_free(lane_)
+                              : !have(all_, &Counters::collected, deposited_ - slot_count + 1))
+    return false;
+  deposit(slot);
+  ++deposited_;
+  begun_ = false;
+  publish(&Counters::deposited, deposited_);
+  return true;
+}
+
+bool Pipeline::have(const std::vector<int>& ranks, Counter counter, std::uint64_t pieces) const {
+  const std::uint64_t enough = value(pieces);
+  return std::ranges::all_of(ranks, [&](int rank) {
+    if (rank == index_) return true;
+    const Counters& counters = arena_.counters(hosts_[static_cast<std::size_t>(rank)], lane_);
+    return (counters.*counter).value.load(std::memory_order_acquire) >= enough;
+  });
+}
+
+void Pipeline::publish(Counter counter, std::uint64_t pieces) {
+  (arena_.counters(arena_.index(), lane_).*counter)
+      .value.store(value(pieces), std::memory_order_release);
+  for (const int rank : all_)
+    if (rank != index_) arena_.ring(hosts_[static_cast<std::size_t>(rank)]);
+}
+
+std::uint64_t Pipeline::value(std::uint64_t pieces) const {
+  return (batch_.sequence << piece_bits) + pieces;
+}
+
+}  // namespace kolo::backend::shm

@@ -1,0 +1,81 @@
+// Moves a batch through the ranks' slots piece by piece.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/shm/arena.hpp"
+#include "base/dtype.hpp"
+
+namespace kolo::backend::shm {
+
+/// Every rank deposits its part of a piece in its slot; where a piece is reduced in slices, it
+/// combines its slice of all ranks' slots; then it collects what it needs out of the slots. A few
+/// pieces are under way at once, and no rank waits for another but for what it reads. All ranks
+/// have the same pieces.
+///
+/// The ranks that take part are known by their index in the batch's `ranks`.
+class Pipeline : public Execution {
+ public:
+  /// `index` is this rank's, `hosts` are the indices on the host of all.
+  Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts);
+
+  [[nodiscard]] Progress step() final;
+
+ protected:
+  enum class Next : std::uint8_t { piece, later, none };
+
+  [[nodiscard]] const Batch& batch() const { return batch_; }
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int size() const { return static_cast<int>(hosts_.size()); }
+  [[nodiscard]] std::int64_t piece_bytes() const { return arena_.piece_bytes(); }
+  /// The rank's slot with this number.
+  [[nodiscard]] std::byte* memory(int index, std::size_t slot) const {
+    return arena_.slot(hosts_[static_cast<std::size_t>(index)], lane_, slot);
+  }
+  /// Counts bytes that were computed or copied, so that a step ends in time.
+  void worked(std::int64_t bytes) { work_ += bytes; }
+  /// Nobody but this rank need have deposited before a piece is collected.
+  void collect_from(int index) { sources_ = {index}; }
+
+ private:
+  using Counter = Counters::Counter Counters::*;
+
+  /// Plans the next piece, which has this slot until it is collected. `later`: not before another
+  /// piece was collected.
+  virtual Next begin(std::size_t slot) = 0;
+  virtual void deposit(std::size_t slot) = 0;
+  /// True if the slot's piece is combined before it is collected.
+  [[nodiscard]] virtual bool combines(std::size_t /*slot*/) const { return false; }
+  virtual void combine(std::size_t /*slot*/) {}
+  virtual void collect(std::size_t slot) = 0;
+
+  bool try_combine();
+  bool try_collect();
+  bool try_deposit();
+  /// All `ranks` but this one have come as far as `pieces`.
+  [[nodiscard]] bool have(const std::vector<int>& ranks, Counter counter,
+                          std::uint64_t pieces) const;
+  void publish(Counter counter, std::uint64_t pieces);
+  [[nodiscard]] std::uint64_t value(std::uint64_t pieces) const;
+
+  Arena& arena_;
+  Batch batch_;
+  int index_;
+  std::vector<int> hosts_;
+  std::vector<int> sources_;  // whose deposits are awaited
+  std::vector<int> all_;
+  std::size_t lane_;
+  std::uint64_t place_;  // in the lane's queue
+  std::int64_t work_ = 0;
+  // Pieces that this rank has done so much with.
+  std::uint64_t deposited_ = 0;
+  std::uint64_t combined_ = 0;
+  std::uint64_t collected_ = 0;
+  bool begun_ = false;  // the piece after those deposited
+  bool all_begun_ = false;
+};
+
+}  // namespace kolo::backend::shm

@@ -1,0 +1,65 @@
+#include "backend/shm/shm_backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/batch.hpp"
+#include "backend/shm/executions.hpp"
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend {
+
+ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neighbours, int index,
+                       std::int64_t piece_bytes)
+    : ranks_(std::move(ranks)), arena_(std::move(neighbours), index, piece_bytes) {
+  const auto least = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
+  if (piece_bytes < least || piece_bytes % 8 != 0)
+    throw InvalidArgument(fmt::format(
+        "piece_bytes is {}; it must be a multiple of 8 and at least {}", piece_bytes, least));
+}
+
+int ShmBackend::host_index(int rank) const {
+  const auto found = std::ranges::find(ranks_, rank);
+  return found == ranks_.end() ? -1 : static_cast<int>(found - ranks_.begin());
+}
+
+bool ShmBackend::can_execute(const Batch& batch) const {
+  const bool adasum =
+      batch.kind.type == OperationType::allreduce && batch.kind.op == ReduceOp::adasum;
+  return !adasum &&
+         std::ranges::all_of(batch.ranks, [&](int rank) { return host_index(rank) >= 0; });
+}
+
+std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
+  if (!can_execute(batch))
+    throw InvalidArgument(
+        fmt::format("\"{}\" cannot be executed in shared memory", to_string(batch.kind)));
+  check(batch);
+  const int index = index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch);
+  std::vector<int> hosts;
+  for (const int rank : batch.ranks) hosts.push_back(host_index(rank));
+  switch (batch.kind.type) {
+    case OperationType::allreduce:
+      return shm::make_allreduce(arena_, std::move(batch), index, std::move(hosts));
+    case OperationType::reducescatter:
+      return shm::make_reducescatter(arena_, std::move(batch), index, std::move(hosts));
+    case OperationType::allgather:
+    case OperationType::alltoall:
+      return shm::make_gather(arena_, std::move(batch), index, std::move(hosts));
+    case OperationType::broadcast:
+      return shm::make_broadcast(arena_, std::move(batch), index, std::move(hosts));
+    case OperationType::broadcast_text:
+      return shm::make_text_broadcast(arena_, std::move(batch), index, std::move(hosts));
+    case OperationType::barrier:
+      return shm::make_barrier(arena_, std::move(batch), index, std::move(hosts));
+    case OperationType::join:
+    case OperationType::add_process_set:
+    case OperationType::remove_process_set: break;
+  }
+  throw InvalidArgument(fmt::format("\"{}\" is no batch", to_string(batch.kind)));
+}
+
+}  // namespace kolo::backend

@@ -1,0 +1,46 @@
+// Executes batches among ranks of one host through memory that they share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/shm/arena.hpp"
+
+namespace kolo::backend {
+
+/// The fusion buffer is the transport: every rank packs into its own segment, and the others read
+/// it there. All ranks get the same bits. Nothing here asks the operating system for anything but
+/// to wake a rank that sleeps.
+class ShmBackend : public Backend {
+ public:
+  static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
+
+  /// What each rank's memory must have room for.
+  [[nodiscard]] static std::size_t bytes_needed(std::int64_t piece_bytes = default_piece_bytes) {
+    return shm::Arena::bytes_needed(piece_bytes);
+  }
+
+  /// `ranks` are the host's ranks by index, `neighbours` are they, and `index` is this one's.
+  /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
+  /// each rank.
+  ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neighbours, int index,
+             std::int64_t piece_bytes = default_piece_bytes);
+
+  /// True if all that take part are of this host, and the operation is one of this backend's: all
+  /// but Adasum.
+  [[nodiscard]] bool can_execute(const Batch& batch) const;
+
+  /// The executions must be gone before the backend. Throws InvalidArgument for what cannot be
+  /// done.
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+
+ private:
+  /// On the host; -1 if it is not of this host.
+  [[nodiscard]] int host_index(int rank) const;
+
+  std::vector<int> ranks_;
+  shm::Arena arena_;
+};
+
+}  // namespace kolo::backend

@@ -1,0 +1,48 @@
+#include "node/doorbell.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "node/system_error.hpp"
+
+namespace kolo::node {
+
+Doorbell::Descriptors Doorbell::open() {
+  Descriptors opened;
+  for (FileDescriptor& fd : opened) {
+    fd = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!fd.valid()) throw_system_error("eventfd");
+  }
+  return opened;
+}
+
+void Doorbell::ring(Concern about) const noexcept {
+  // What was made visible before comes before the look at the word, as the sleeper's word comes
+  // before its last look.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  constexpr auto data = static_cast<std::uint32_t>(Concern::data);
+  const std::uint32_t heard = word_->listener.load(std::memory_order_relaxed);
+  if (heard == value(Listener::nobody) || (about == Concern::data && (heard & data) == 0)) return;
+  const auto who = static_cast<Listener>(word_->listener.exchange(value(Listener::nobody)) & ~data);
+  if (who != Listener::nobody) wake(who);
+}
+
+void Doorbell::sleep(Listener who, std::chrono::nanoseconds most) const noexcept {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
+  const timespec timeout{.tv_sec = std::max<std::int64_t>(seconds.count(), 0),
+                         .tv_nsec = std::max<std::int64_t>((most - seconds).count(), 0)};
+  pollfd waiting{.fd = descriptor_of(who), .events = POLLIN, .revents = 0};
+  if (::ppoll(&waiting, 1, &timeout, nullptr) <= 0) return;
+  std::uint64_t rung = 0;
+  static_cast<void>(!::read(waiting.fd, &rung, sizeof rung));
+}
+
+void Doorbell::wake(Listener who) const noexcept {
+  const std::uint64_t once = 1;
+  static_cast<void>(!::write(descriptor_of(who), &once, sizeof once));
+}
+
+}  // namespace kolo::node

@@ -1,0 +1,72 @@
+// How a rank sleeps until there is something for it, and how others wake it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "node/file_descriptor.hpp"
+
+namespace kolo::node {
+
+/// Who of a rank's threads listens for the bell. The others need not be told of anything.
+enum class Listener : std::uint32_t { nobody, thread, waiter };
+
+/// What the listener wants to hear of: messages only, or also that others have come further with
+/// the data of a batch that it takes part in.
+enum class Concern : std::uint32_t { messages = 0, data = 4 };
+
+/// In memory that all who ring can reach; zeros are a good beginning.
+struct alignas(64) BellWord {
+  std::atomic<std::uint32_t> listener;
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+/// The sleeper says that it listens, looks once more whether there is something, and sleeps. Who
+/// has something for it makes that visible first, then rings. So nothing is missed, and a bell that
+/// nobody listens for costs a memory access.
+///
+/// Thread-safe, but one thread at a time listens.
+class Doorbell {
+ public:
+  using Descriptors = std::array<FileDescriptor, 2>;  // eventfds of the thread and the waiter
+
+  /// Throws BackendError.
+  [[nodiscard]] static Descriptors open();
+
+  /// `word` outlives this.
+  Doorbell(BellWord& word, Descriptors descriptors)
+      : word_(&word), descriptors_(std::move(descriptors)) {}
+
+  /// Wakes who listens, once: then nobody does.
+  void ring(Concern about = Concern::messages) const noexcept;
+
+  /// From now on the bell is heard. Look once more before `sleep`.
+  void listen(Listener who, Concern about) const {
+    word_->listener.store(value(who) | static_cast<std::uint32_t>(about),
+                          std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  /// The bell need not be rung any more.
+  void stop_listening() const {
+    word_->listener.store(value(Listener::nobody), std::memory_order_relaxed);
+  }
+  /// Returns when the bell was rung for `who`, at most after `most`.
+  void sleep(Listener who, std::chrono::nanoseconds most) const noexcept;
+  /// Ends the sleep of `who`, or its next one.
+  void wake(Listener who) const noexcept;
+
+  [[nodiscard]] const Descriptors& descriptors() const { return descriptors_; }
+
+ private:
+  static std::uint32_t value(Listener who) { return static_cast<std::uint32_t>(who); }
+  [[nodiscard]] int descriptor_of(Listener who) const {
+    return descriptors_[who == Listener::thread ? 0 : 1].get();
+  }
+
+  BellWord* word_;
+  Descriptors descriptors_;
+};
+
+}  // namespace kolo::node

@@ -1,0 +1,56 @@
+// The ranks of one host: each sees the others' memory, can wake them, and learns of their end.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "node/descriptor_exchange.hpp"
+#include "node/doorbell.hpp"
+#include "node/file_descriptor.hpp"
+#include "node/shared_memory.hpp"
+
+namespace kolo::node {
+
+/// Ranks are known by their index on the host. Thread-safe once made.
+class Neighbourhood {
+ public:
+  static constexpr std::chrono::seconds patience{20};
+
+  /// All ranks of the party at once, each with the same `bytes` of memory for the others to see.
+  /// `barrier` as in `exchange_descriptors`. Throws BackendError.
+  Neighbourhood(const Party& party, std::size_t bytes, const std::function<void()>& barrier);
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int size() const { return static_cast<int>(neighbours_.size()); }
+  /// Zeros at first, aligned to pages.
+  [[nodiscard]] std::byte* memory(int index) const {
+    return neighbour(index).segment.data() + header_bytes;
+  }
+  [[nodiscard]] const Doorbell& bell(int index) const { return neighbour(index).bell; }
+  [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
+
+  /// Those whose process has ended, however it did.
+  [[nodiscard]] std::vector<int> ended() const;
+
+ private:
+  static constexpr std::size_t header_bytes = 4096;
+
+  struct Neighbour {
+    SharedMemory segment;
+    Doorbell bell;
+    FileDescriptor process;  // a pidfd; none of this process itself
+  };
+
+  static Neighbour make_own(std::size_t bytes);
+  static Neighbour make(Parcel parcel, std::size_t bytes);
+  [[nodiscard]] const Neighbour& neighbour(int index) const {
+    return neighbours_[static_cast<std::size_t>(index)];
+  }
+
+  int index_;
+  std::vector<Neighbour> neighbours_{};
+};
+
+}  // namespace kolo::node

@@ -1,0 +1,144 @@
+#include "session/cpu_links.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "node/mpi_error.hpp"
+
+namespace kolo::session {
+namespace {
+
+using node::check_mpi;
+
+// The neighbours' memory: the rings of the transport, then what the backend needs.
+std::size_t backend_offset(int ranks_of_host) {
+  constexpr std::size_t page = 4096;
+  return (transport::ShmTransport::bytes_needed(ranks_of_host) + page - 1) / page * page;
+}
+
+std::vector<int> find_ranks_of_host(const Topology& topology) {
+  std::vector<int> ranks;
+  const int own = topology.node_of[static_cast<std::size_t>(topology.rank)];
+  for (int rank = 0; rank < topology.size; ++rank)
+    if (topology.node_of[static_cast<std::size_t>(rank)] == own) ranks.push_back(rank);
+  return ranks;
+}
+
+}  // namespace
+
+Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t session,
+                        bool wanted) {
+  const int node = topology.node_of[static_cast<std::size_t>(topology.rank)];
+  MPI_Comm split = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split(world, node, topology.rank, &split), "MPI_Comm_split");
+  const Communicator host(split);
+  const auto all_of_host = [&](bool mine) {
+    int all = mine ? 1 : 0;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, host.get()), "MPI_Allreduce");
+    return all != 0;
+  };
+  if (!all_of_host(wanted)) return {nullptr, "a rank of this host does without"};
+  Meeting meeting;
+  try {
+    const std::size_t bytes =
+        backend_offset(topology.local_size) + backend::ShmBackend::bytes_needed();
+    meeting.neighbours = std::make_unique<node::Neighbourhood>(
+        node::Party{fmt::format("{:016x}-{}", session, node), topology.local_rank,
+                    topology.local_size},
+        bytes, [&] { check_mpi(MPI_Barrier(host.get()), "MPI_Barrier"); });
+  } catch (const std::exception& error) {
+    meeting.why = error.what();
+  }
+  if (!all_of_host(meeting.neighbours != nullptr)) {
+    meeting.neighbours.reset();
+    if (meeting.why.empty()) meeting.why = "another rank of this host cannot";
+  }
+  return meeting;
+}
+
+/// Counts itself while it lives.
+class CpuLinks::MpiExecution : public backend::Execution {
+ public:
+  MpiExecution(std::unique_ptr<backend::Execution> execution, int& count)
+      : execution_(std::move(execution)), count_(count) {
+    ++count_;
+  }
+  ~MpiExecution() override { --count_; }
+  MpiExecution(const MpiExecution&) = delete;
+  MpiExecution& operator=(const MpiExecution&) = delete;
+
+  [[nodiscard]] backend::Progress step() override { return execution_->step(); }
+
+ private:
+  std::unique_ptr<backend::Execution> execution_;
+  int& count_;
+};
+
+CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
+                   std::unique_ptr<node::Neighbourhood> neighbours)
+    : control_(Communicator::duplicate(world)),
+      data_(Communicator::duplicate(world)),
+      neighbours_(std::move(neighbours)) {
+  if (neighbours_ == nullptr) {
+    own_bell_.emplace(own_word_, node::Doorbell::open());
+    return;
+  }
+  ranks_of_host_ = find_ranks_of_host(topology);
+  all_are_neighbours_ = topology.local_size == topology.size;
+  shm_transport_.emplace(*neighbours_, 0, ranks_of_host_);
+  std::vector<backend::shm::Neighbour> shared;
+  for (int index = 0; index < neighbours_->size(); ++index)
+    shared.push_back({neighbours_->memory(index) + backend_offset(neighbours_->size()),
+                      &neighbours_->bell(index)});
+  shm_backend_.emplace(ranks_of_host_, std::move(shared), neighbours_->index());
+}
+
+const node::Doorbell& CpuLinks::bell() const {
+  return neighbours_ == nullptr ? *own_bell_ : neighbours_->own_bell();
+}
+
+bool CpuLinks::must_poll() const { return !all_are_neighbours_ || mpi_executions_ > 0; }
+
+std::vector<int> CpuLinks::lost_ranks() const {
+  std::vector<int> lost;
+  if (neighbours_ == nullptr) return lost;
+  for (const int index : neighbours_->ended())
+    lost.push_back(ranks_of_host_[static_cast<std::size_t>(index)]);
+  return lost;
+}
+
+bool CpuLinks::is_neighbour(int rank) const {
+  return std::ranges::binary_search(ranks_of_host_, rank);
+}
+
+void CpuLinks::Transport::send(int peer, transport::Message message) {
+  if (links_.is_neighbour(peer)) {
+    links_.shm_transport_->send(peer, std::move(message));
+  } else {
+    links_.mpi_transport_.send(peer, std::move(message));
+  }
+}
+
+bool CpuLinks::Transport::poll(const Receiver& receive) {
+  bool moved = links_.shm_transport_ && links_.shm_transport_->poll(receive);
+  if (!links_.all_are_neighbours_) moved |= links_.mpi_transport_.poll(receive);
+  return moved;
+}
+
+bool CpuLinks::Transport::flushed() const {
+  return links_.mpi_transport_.flushed() &&
+         (!links_.shm_transport_ || links_.shm_transport_->flushed());
+}
+
+std::unique_ptr<backend::Execution> CpuLinks::Backend::start(backend::Batch batch) {
+  if (links_.shm_backend_ && links_.shm_backend_->can_execute(batch))
+    return links_.shm_backend_->start(std::move(batch));
+  return std::make_unique<MpiExecution>(links_.mpi_backend_.start(std::move(batch)),
+                                        links_.mpi_executions_);
+}
+
+}  // namespace kolo::session

@@ -1,0 +1,130 @@
+#include "transport/shm_transport.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace kolo::transport {
+namespace {
+
+constexpr std::uint64_t header_bytes = 16;  // the message's length, padded
+
+}  // namespace
+
+std::size_t ShmTransport::bytes_needed(int ranks_of_host) {
+  return static_cast<std::size_t>(ranks_of_host) * sizeof(Ring);
+}
+
+ShmTransport::ShmTransport(const node::Neighbourhood& neighbours, std::size_t offset,
+                           std::vector<int> ranks)
+    : neighbours_(neighbours),
+      peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1) {
+  const auto ring = [&](int writer, int reader) {
+    return reinterpret_cast<Ring*>(neighbours.memory(writer) + offset) + reader;
+  };
+  for (int index = 0; index < neighbours.size(); ++index) {
+    if (index == neighbours.index()) continue;
+    const int rank = ranks[static_cast<std::size_t>(index)];
+    peer_of_rank_[static_cast<std::size_t>(rank)] = static_cast<int>(peers_.size());
+    peers_.push_back(
+        {rank, index, ring(neighbours.index(), index), ring(index, neighbours.index())});
+  }
+}
+
+void ShmTransport::send(int peer, Message message) {
+  const int place = peer_of_rank_.at(static_cast<std::size_t>(peer));
+  Peer& to = peers_.at(static_cast<std::size_t>(place));
+  to.outgoing.messages.push_back(std::move(message));
+  ++unsent_;
+  flush(to);
+}
+
+bool ShmTransport::poll(const Receiver& receive) {
+  bool moved = false;
+  for (Peer& peer : peers_) {
+    if (unsent_ > 0) moved |= flush(peer);
+    moved |= read(peer, receive);
+  }
+  return moved;
+}
+
+bool ShmTransport::flush(Peer& peer) {
+  Outgoing& outgoing = peer.outgoing;
+  if (outgoing.messages.empty()) return false;
+  Ring& ring = *peer.out;
+  std::uint64_t written = ring.written.load(std::memory_order_relaxed);
+  std::uint64_t room = ring_bytes - (written - ring.read.load(std::memory_order_acquire));
+  const std::uint64_t before = written;
+  // All lengths are multiples of 16, and so is all room.
+  const auto put = [&](const std::byte* from, std::uint64_t bytes) {
+    const std::uint64_t place = written % ring_bytes;
+    const std::uint64_t first = std::min(bytes, ring_bytes - place);
+    std::memcpy(ring.data + place, from, first);
+    if (bytes > first) std::memcpy(ring.data, from + first, bytes - first);
+    written += padded(bytes);
+    room -= padded(bytes);
+    outgoing.sent += bytes;
+  };
+  while (!outgoing.messages.empty() && room > 0) {
+    const Message& message = outgoing.messages.front();
+    if (outgoing.sent == 0) {
+      std::array<std::byte, header_bytes> header{};
+      const std::uint64_t length = message.size();
+      std::memcpy(header.data(), &length, sizeof length);
+      put(header.data(), header_bytes);
+    }
+    const std::uint64_t done = outgoing.sent - header_bytes;
+    const std::uint64_t bytes = std::min(message.size() - done, room);
+    if (bytes > 0) put(message.data() + done, bytes);
+    if (outgoing.sent < header_bytes + message.size()) break;
+    outgoing.messages.pop_front();
+    outgoing.sent = 0;
+    --unsent_;
+  }
+  if (written == before) return false;
+  ring.written.store(written, std::memory_order_release);
+  neighbours_.bell(peer.index).ring();
+  return true;
+}
+
+bool ShmTransport::read(Peer& peer, const Receiver& receive) {
+  Ring& ring = *peer.in;
+  Incoming& incoming = peer.incoming;
+  std::uint64_t at = ring.read.load(std::memory_order_relaxed);
+  const std::uint64_t written = ring.written.load(std::memory_order_acquire);
+  if (at == written) return false;
+  while (at != written) {
+    const std::byte* const data = ring.data + at % ring_bytes;
+    const std::uint64_t contiguous = std::min(written - at, ring_bytes - at % ring_bytes);
+    if (incoming.missing == 0) {
+      std::memcpy(&incoming.length, data, sizeof incoming.length);
+      const std::uint64_t whole = header_bytes + padded(incoming.length);
+      if (contiguous >= whole) {
+        receive(peer.rank, std::span(data + header_bytes, incoming.length));
+        at += whole;
+        continue;
+      }
+      incoming.message.clear();
+      incoming.missing = padded(incoming.length);
+      at += header_bytes;
+    } else {
+      const std::uint64_t bytes = std::min(contiguous, incoming.missing);
+      incoming.message.insert(incoming.message.end(), data, data + bytes);
+      incoming.missing -= bytes;
+      at += bytes;
+    }
+    if (incoming.missing > 0) continue;
+    incoming.message.resize(incoming.length);
+    receive(peer.rank, incoming.message);
+  }
+  const std::uint64_t before = ring.read.load(std::memory_order_relaxed);
+  ring.read.store(at, std::memory_order_release);
+  // A writer that found the ring full waits for room. Either it sees this, or it is seen here.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (ring.written.load(std::memory_order_relaxed) - before == ring_bytes)
+    neighbours_.bell(peer.index).ring();
+  return true;
+}
+
+}  // namespace kolo::transport

@@ -1,0 +1,69 @@
+// Control messages between the ranks of one host, through rings in shared memory.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "node/neighbourhood.hpp"
+#include "transport/transport.hpp"
+
+namespace kolo::transport {
+
+/// Each rank has a ring for every other of its host, in its own memory; there it writes, and the
+/// other reads. Who is sent something is woken.
+class ShmTransport : public Transport {
+ public:
+  /// What each rank's memory must have room for.
+  [[nodiscard]] static std::size_t bytes_needed(int ranks_of_host);
+
+  /// `neighbours` outlives this; the rings lie at `offset` in each one's memory, a multiple of 64.
+  /// `ranks` are the host's ranks by index.
+  ShmTransport(const node::Neighbourhood& neighbours, std::size_t offset, std::vector<int> ranks);
+
+  void send(int peer, Message message) override;
+  bool poll(const Receiver& receive) override;
+  [[nodiscard]] bool flushed() const override { return unsent_ == 0; }
+
+ private:
+  static constexpr std::uint64_t ring_bytes = 16 << 10;
+
+  /// Counts of bytes; a message is a header and its bytes, each beginning at a multiple of 16.
+  struct Ring {
+    alignas(64) std::atomic<std::uint64_t> written;
+    alignas(64) std::atomic<std::uint64_t> read;
+    alignas(64) std::byte data[ring_bytes];
+  };
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  struct Outgoing {
+    std::deque<Message> messages{};
+    std::uint64_t sent = 0;  // bytes of the first, with its header
+  };
+  struct Incoming {
+    Message message{};          // what has come of one that is not in the ring as a whole
+    std::uint64_t missing = 0;  // bytes of it, with what it is padded by
+    std::uint64_t length = 0;
+  };
+  struct Peer {
+    int rank;
+    int index;
+    Ring* out;
+    Ring* in;
+    Outgoing outgoing{};
+    Incoming incoming{};
+  };
+
+  bool flush(Peer& peer);
+  bool read(Peer& peer, const Receiver& receive);
+  static std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }
+
+  const node::Neighbourhood& neighbours_;
+  std::vector<Peer> peers_{};
+  std::vector<int> peer_of_rank_{};
+  std::size_t unsent_ = 0;  // messages that are not in their ring as a whole
+};
+
+}  // namespace kolo::transport
