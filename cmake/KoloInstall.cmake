@@ -17,6 +17,10 @@ if(KOLO_HAVE_TORCH)
   install(EXPORT koloTorchTargets NAMESPACE kolo:: DESTINATION "${kolo_package_dir}")
 endif()
 
+if(KOLO_BUILD_TOOLS)
+  install(TARGETS kolo-perf RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+endif()
+
 # A static library asks its users to link what it uses.
 get_target_property(kolo_type kolo TYPE)
 if(kolo_type STREQUAL "STATIC_LIBRARY")

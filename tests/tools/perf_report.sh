@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs a command and checks the JSON that it prints.
+# Usage: perf_report.sh CHECKER RANKS ROWS [idle] -- COMMAND...
+set -euo pipefail
+check=()
+while [[ $1 != -- ]]; do
+  check+=("$1")
+  shift
+done
+shift
+"$@" | "${check[@]}"

@@ -1,0 +1,285 @@
+#include "collective_workload.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "buffer.hpp"
+#include "elements.hpp"
+#include "mpi_types.hpp"
+#include "pattern.hpp"
+
+namespace perf {
+namespace {
+
+using kolo::ReduceOp;
+
+/// What the workloads of one tensor have in common.
+class TensorWorkload : public Workload {
+ public:
+  /// `elements` as `Workload::elements` counts them.
+  TensorWorkload(const Case& row, const World& world, std::int64_t elements)
+      : world_(world), dtype_(row.dtype), op_(row.reduce_op), elements_(elements) {}
+
+  [[nodiscard]] std::int64_t elements() const override { return elements_; }
+  [[nodiscard]] std::int64_t tensors() const override { return 1; }
+
+ protected:
+  [[nodiscard]] std::int64_t bytes(std::int64_t elements) const {
+    return elements * size_of(dtype_);
+  }
+  /// Of an equal share of the elements.
+  [[nodiscard]] std::int64_t share() const { return elements_ / world_.size(); }
+
+  [[nodiscard]] PeriodicTable inputs(ReduceOp op, int rank) const {
+    return {dtype_, input_values(dtype_, op, rank, world_.size())};
+  }
+  [[nodiscard]] PeriodicTable results(ReduceOp op) const {
+    return {dtype_, reduced_values(dtype_, op, op_, world_.size())};
+  }
+  [[nodiscard]] std::vector<PeriodicTable> all_inputs(ReduceOp op) const {
+    std::vector<PeriodicTable> tables;
+    for (int rank = 0; rank < world_.size(); ++rank) tables.push_back(inputs(op, rank));
+    return tables;
+  }
+
+  [[nodiscard]] bool mpi_reduces() const {
+    return reduced_type(dtype_) != MPI_DATATYPE_NULL && fits_mpi_count(elements_);
+  }
+
+  const World& world_;
+  kolo::DType dtype_;
+  ReduceOp op_;
+  std::int64_t elements_;
+};
+
+class Allreduce : public TensorWorkload {
+ public:
+  Allreduce(const Case& row, const World& world, std::int64_t elements)
+      : TensorWorkload(row, world, elements),
+        buffer_(bytes(elements)),
+        input_(inputs(op_, world.rank())),
+        wanted_{results(op_), results(peer_op(op_))} {}
+
+  void fill(Side /*side*/, std::int64_t phase) override { input_.fill(buffer_.bytes(), phase); }
+
+  void run(Side side) override {
+    if (side == Side::kolo)
+      kolo::allreduce(kolo::TensorView(buffer_.data(), kolo::Shape(elements_), dtype_),
+                      {.name = "allreduce", .op = op_});
+    else
+      MPI_Allreduce(MPI_IN_PLACE, buffer_.data(), static_cast<int>(elements_), reduced_type(dtype_),
+                    mpi_op(dtype_, op_), world_.comm());
+  }
+
+  [[nodiscard]] std::int64_t count_wrong(Side side, std::int64_t phase) const override {
+    return wanted_[static_cast<std::size_t>(side)].count_wrong(buffer_.bytes(), phase);
+  }
+
+  [[nodiscard]] bool has_peer() const override { return mpi_reduces(); }
+
+ private:
+  Buffer buffer_;
+  PeriodicTable input_;
+  std::vector<PeriodicTable> wanted_;  // of either side
+};
+
+class Reducescatter : public TensorWorkload {
+ public:
+  Reducescatter(const Case& row, const World& world, std::int64_t elements)
+      : TensorWorkload(row, world, elements),
+        from_(bytes(elements)),
+        to_(bytes(share())),
+        input_(inputs(op_, world.rank())),
+        wanted_{results(op_), results(peer_op(op_))} {}
+
+  void fill(Side /*side*/, std::int64_t phase) override {
+    input_.fill(from_.bytes(), phase);
+    spoil(to_.bytes());
+  }
+
+  void run(Side side) override {
+    if (side == Side::kolo)
+      kolo::reducescatter(kolo::ConstTensorView(from_.data(), kolo::Shape(elements_), dtype_),
+                          kolo::TensorView(to_.data(), kolo::Shape(share()), dtype_),
+                          {.name = "reducescatter", .op = op_});
+    else
+      MPI_Reduce_scatter_block(from_.data(), to_.data(), static_cast<int>(share()),
+                               reduced_type(dtype_), mpi_op(dtype_, op_), world_.comm());
+  }
+
+  [[nodiscard]] std::int64_t count_wrong(Side side, std::int64_t phase) const override {
+    return wanted_[static_cast<std::size_t>(side)].count_wrong(to_.bytes(),
+                                                               phase + share() * world_.rank());
+  }
+
+  [[nodiscard]] bool has_peer() const override { return mpi_reduces(); }
+
+ private:
+  Buffer from_;
+  Buffer to_;
+  PeriodicTable input_;
+  std::vector<PeriodicTable> wanted_;
+};
+
+/// What is only moved. Inputs are as for `max`, whose values are the most various.
+class Broadcast : public TensorWorkload {
+ public:
+  Broadcast(const Case& row, const World& world, std::int64_t elements)
+      : TensorWorkload(row, world, elements),
+        buffer_(bytes(elements)),
+        input_(inputs(ReduceOp::max, root)) {}
+
+  void fill(Side /*side*/, std::int64_t phase) override {
+    if (world_.rank() == root)
+      input_.fill(buffer_.bytes(), phase);
+    else
+      spoil(buffer_.bytes());
+  }
+
+  void run(Side side) override {
+    if (side == Side::kolo)
+      kolo::broadcast(kolo::TensorView(buffer_.data(), kolo::Shape(elements_), dtype_), root,
+                      {.name = "broadcast"});
+    else
+      MPI_Bcast(buffer_.data(), static_cast<int>(elements_), moved_type(dtype_), root,
+                world_.comm());
+  }
+
+  [[nodiscard]] std::int64_t count_wrong(Side /*side*/, std::int64_t phase) const override {
+    return input_.count_wrong(buffer_.bytes(), phase);
+  }
+
+  [[nodiscard]] bool has_peer() const override { return fits_mpi_count(elements_); }
+
+ private:
+  static constexpr int root = 0;
+
+  Buffer buffer_;
+  PeriodicTable input_;
+};
+
+class Allgather : public TensorWorkload {
+ public:
+  Allgather(const Case& row, const World& world, std::int64_t elements)
+      : TensorWorkload(row, world, elements),
+        from_(bytes(share())),
+        to_(bytes(elements)),
+        inputs_(all_inputs(ReduceOp::max)) {}
+
+  void fill(Side /*side*/, std::int64_t phase) override {
+    inputs_[static_cast<std::size_t>(world_.rank())].fill(from_.bytes(), phase);
+    spoil(to_.bytes());
+  }
+
+  void run(Side side) override {
+    if (side == Side::kolo)
+      kolo::allgather(kolo::ConstTensorView(from_.data(), kolo::Shape(share()), dtype_),
+                      [this](std::span<const std::int64_t>) -> void* { return to_.data(); },
+                      {.name = "allgather"});
+    else
+      MPI_Allgather(from_.data(), static_cast<int>(share()), moved_type(dtype_), to_.data(),
+                    static_cast<int>(share()), moved_type(dtype_), world_.comm());
+  }
+
+  [[nodiscard]] std::int64_t count_wrong(Side /*side*/, std::int64_t phase) const override {
+    const auto length = static_cast<std::size_t>(bytes(share()));
+    std::int64_t wrong = 0;
+    for (std::size_t rank = 0; rank < inputs_.size(); ++rank)
+      wrong += inputs_[rank].count_wrong(to_.bytes().subspan(rank * length, length), phase);
+    return wrong;
+  }
+
+  [[nodiscard]] bool has_peer() const override { return fits_mpi_count(share()); }
+
+ private:
+  Buffer from_;
+  Buffer to_;
+  std::vector<PeriodicTable> inputs_;  // of every rank
+};
+
+class Alltoall : public TensorWorkload {
+ public:
+  Alltoall(const Case& row, const World& world, std::int64_t elements)
+      : TensorWorkload(row, world, elements),
+        from_(bytes(elements)),
+        to_(bytes(elements)),
+        counts_(static_cast<std::size_t>(world.size()), share()),
+        inputs_(all_inputs(ReduceOp::max)) {}
+
+  void fill(Side /*side*/, std::int64_t phase) override {
+    inputs_[static_cast<std::size_t>(world_.rank())].fill(from_.bytes(), phase);
+    spoil(to_.bytes());
+  }
+
+  void run(Side side) override {
+    if (side == Side::kolo)
+      kolo::alltoall(kolo::ConstTensorView(from_.data(), kolo::Shape(elements_), dtype_), counts_,
+                     [this](std::span<const std::int64_t>) -> void* { return to_.data(); },
+                     {.name = "alltoall"});
+    else
+      MPI_Alltoall(from_.data(), static_cast<int>(share()), moved_type(dtype_), to_.data(),
+                   static_cast<int>(share()), moved_type(dtype_), world_.comm());
+  }
+
+  /// The sender's elements for this rank begin after those for the ranks before it.
+  [[nodiscard]] std::int64_t count_wrong(Side /*side*/, std::int64_t phase) const override {
+    const auto length = static_cast<std::size_t>(bytes(share()));
+    const std::int64_t sent = phase + share() * world_.rank();
+    std::int64_t wrong = 0;
+    for (std::size_t rank = 0; rank < inputs_.size(); ++rank)
+      wrong += inputs_[rank].count_wrong(to_.bytes().subspan(rank * length, length), sent);
+    return wrong;
+  }
+
+  [[nodiscard]] bool has_peer() const override { return fits_mpi_count(share()); }
+
+ private:
+  Buffer from_;
+  Buffer to_;
+  std::vector<std::int64_t> counts_;
+  std::vector<PeriodicTable> inputs_;
+};
+
+/// Nothing to verify in memory: the clock shows whether a rank left before the last had come.
+class Barrier : public Workload {
+ public:
+  explicit Barrier(const World& world) : world_(world) {}
+
+  void fill(Side /*side*/, std::int64_t /*phase*/) override {}
+  void run(Side side) override {
+    if (side == Side::kolo)
+      kolo::barrier({.name = "barrier"});
+    else
+      MPI_Barrier(world_.comm());
+  }
+  [[nodiscard]] std::int64_t count_wrong(Side /*side*/, std::int64_t /*phase*/) const override {
+    return 0;
+  }
+  [[nodiscard]] bool has_peer() const override { return true; }
+  [[nodiscard]] std::int64_t elements() const override { return 0; }
+  [[nodiscard]] std::int64_t tensors() const override { return 0; }
+
+ private:
+  const World& world_;
+};
+
+std::int64_t divide_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+std::unique_ptr<Workload> make_collective_workload(const Case& row, const World& world) {
+  const std::int64_t whole = divide_up(row.bytes, size_of(row.dtype));
+  const std::int64_t shared = divide_up(whole, world.size()) * world.size();
+  switch (row.operation) {
+    case Operation::allreduce: return std::make_unique<Allreduce>(row, world, whole);
+    case Operation::broadcast: return std::make_unique<Broadcast>(row, world, whole);
+    case Operation::allgather: return std::make_unique<Allgather>(row, world, shared);
+    case Operation::alltoall: return std::make_unique<Alltoall>(row, world, shared);
+    case Operation::reducescatter: return std::make_unique<Reducescatter>(row, world, shared);
+    case Operation::barrier: return std::make_unique<Barrier>(world);
+  }
+  throw std::logic_error("an operation without a workload");
+}
+
+}  // namespace perf

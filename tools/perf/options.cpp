@@ -1,0 +1,159 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <kolo/version.hpp>
+#include <optional>
+
+#include "elements.hpp"
+#include "pattern.hpp"
+#include "sizes.hpp"
+
+namespace perf {
+namespace {
+
+constexpr const char* description =
+    "Measures Kolo's collectives beside those of MPI, on the same buffers and in the same run, and "
+    "verifies every result.\n\n"
+    "  mpirun -np 4 kolo-perf --operation allreduce,allgather --sizes 4,64K,16M\n"
+    "  mpirun -np 4 kolo-perf --gradients resnet50 --iterations 20 --json\n\n"
+    "Sizes are bytes: 4, 64K, 1M, 2G (powers of 1024). Several values are separated by commas.";
+
+constexpr const char* footer =
+    "A file for --gradients has one gradient per line, in the order of the model's layers: a name, "
+    "then a\nshape or a number of elements; '#' starts a comment:\n\n"
+    "  conv1.weight  64x3x7x7\n"
+    "  fc.bias       1000\n\n"
+    "Exit status: 0; 1 if a result was wrong or the run failed; 2 for a command line that cannot "
+    "be "
+    "used.";
+
+/// The flags as they are written.
+struct Flags {
+  std::vector<std::string> operations{"allreduce"};
+  std::vector<std::string> sizes{"4", "1K", "64K", "1M", "16M", "64M"};
+  std::string min_size;
+  std::string max_size;
+  std::int64_t factor = 4;
+  std::vector<std::string> dtypes{"f32"};
+  std::string reduce_op = "sum";
+  std::vector<std::string> peers{"flat"};
+  std::string mode = "busy";
+  bool csv = false;
+  bool json = false;
+};
+
+void add_what(CLI::App& app, Flags& flags, Options& options) {
+  CLI::Option* const operation = app.add_option("--operation", flags.operations,
+                                                "What to measure: " + join_names(operation_names))
+                                     ->delimiter(',')
+                                     ->capture_default_str();
+  CLI::Option* const sizes =
+      app.add_option("--sizes", flags.sizes, "Sizes in bytes; see docs/performance.md for which")
+          ->delimiter(',')
+          ->capture_default_str();
+  CLI::Option* const smallest =
+      app.add_option("--min-size", flags.min_size, "The first of a series of sizes (default 4)")
+          ->excludes(sizes);
+  CLI::Option* const largest =
+      app.add_option("--max-size", flags.max_size, "None is larger (default 64M)")->excludes(sizes);
+  app.add_option("--factor", flags.factor, "From each size to the next")
+      ->excludes(sizes)
+      ->capture_default_str();
+  app.add_option("--gradients", options.gradients,
+                 "Sets of gradients to reduce instead: resnet50, resnet101, vgg16, bert-base, "
+                 "1000x1KB (so many of this size), or a FILE")
+      ->delimiter(',')
+      ->excludes(operation)
+      ->excludes(sizes)
+      ->excludes(smallest)
+      ->excludes(largest);
+  app.add_option("--dtype", flags.dtypes, "Of the elements: " + join_names(dtype_names))
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--reduce-op", flags.reduce_op,
+                 "How elements are combined: " + join_names(reduce_op_names))
+      ->capture_default_str();
+}
+
+void add_how(CLI::App& app, Flags& flags, Options& options) {
+  app.add_option("--peer", flags.peers,
+                 "What MPI does for a set of gradients: flat (one buffer of the same size), each "
+                 "(one after the other), packed (copied together and back)")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--mode", flags.mode,
+                 "busy (iterations one after the other), from-sleep (each after 100 ms or more of "
+                 "silence, at another moment on each rank; one node), idle (processor time of a "
+                 "session with nothing to do)")
+      ->capture_default_str();
+  app.add_option("--warmup", options.warmup, "Iterations before those that count")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--iterations", options.iterations, "Iterations of each row")
+      ->check(CLI::Range(1, 10'000'000))
+      ->capture_default_str();
+  app.add_option("--seconds", options.seconds, "How long --mode idle watches")
+      ->check(CLI::Range(0.01, 86400.0))
+      ->capture_default_str();
+  app.add_option("--seed", options.seed, "Of the random moments of --mode from-sleep")
+      ->capture_default_str();
+  CLI::Option* const csv = app.add_flag("--csv", flags.csv, "Print comma-separated values");
+  app.add_flag("--json", flags.json, "Print JSON, when all is measured")->excludes(csv);
+  app.set_version_flag("--version", "kolo-perf " + std::string(kolo::version));
+}
+
+template <typename T, std::size_t size>
+std::vector<T> find_values(const Names<T, size>& names, std::string_view flag,
+                           const std::vector<std::string>& texts) {
+  std::vector<T> values;
+  for (const std::string& text : texts) values.push_back(find_value(names, flag, text));
+  return values;
+}
+
+std::vector<std::int64_t> find_sizes(const CLI::App& app, const Flags& flags) {
+  const bool series = app.count("--min-size") + app.count("--max-size") + app.count("--factor") > 0;
+  if (series)
+    return geometric_sizes(
+        parse_bytes("--min-size", flags.min_size.empty() ? "4" : flags.min_size),
+        parse_bytes("--max-size", flags.max_size.empty() ? "64M" : flags.max_size), flags.factor);
+  std::vector<std::int64_t> sizes;
+  for (const std::string& text : flags.sizes) sizes.push_back(parse_bytes("--sizes", text));
+  return sizes;
+}
+
+/// Fills in what CLI11 left as text.
+void translate(const CLI::App& app, const Flags& flags, Options& options) {
+  options.mode = find_value(mode_names, "--mode", flags.mode);
+  options.format = flags.csv ? Format::csv : flags.json ? Format::json : Format::table;
+  options.operations = find_values(operation_names, "--operation", flags.operations);
+  options.sizes = find_sizes(app, flags);
+  options.dtypes = find_values(dtype_names, "--dtype", flags.dtypes);
+  options.reduce_op = find_value(reduce_op_names, "--reduce-op", flags.reduce_op);
+  options.peers = find_values(peer_names, "--peer", flags.peers);
+}
+
+}  // namespace
+
+Options parse_options(int argc, const char* const* argv) {
+  Options options;
+  Flags flags;
+  CLI::App app(description, "kolo-perf");
+  app.footer(footer);
+  add_what(app, flags, options);
+  add_how(app, flags, options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    options.answer = app.help();
+    return options;
+  } catch (const CLI::CallForVersion& version) {
+    options.answer = version.what() + std::string("\n");
+    return options;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(error.what());
+  }
+  translate(app, flags, options);
+  return options;
+}
+
+}  // namespace perf
