@@ -36,6 +36,15 @@ function(kolo_own_target target)
   endif()
 endfunction()
 
+# kolo_vector_sources(<file>...): of the target kolo, in the current folder: loops over elements, and
+# what is compiled for each instruction set. Vectors give the bits that scalars give: neither may
+# fuse a multiplication with an addition.
+function(kolo_vector_sources)
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY kolo PROPERTIES
+    COMPILE_OPTIONS "-ffp-contract=off;$<$<CONFIG:RelWithDebInfo>:-O3>"
+    COMPILE_DEFINITIONS HWY_DISABLED_TARGETS=HWY_SSSE3)
+endfunction()
+
 # kolo_add_example(NAME x SOURCES a.cpp... LIBRARIES kolo::kolo...): the program bin/x.
 function(kolo_add_example)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME" "SOURCES;LIBRARIES")

@@ -70,6 +70,10 @@ void shutdown();
 /// True if every host has the same number of ranks.
 [[nodiscard]] bool homogeneous();
 
+/// What carries data between CPUs in this session: `shm`, `mpi`, or `shm+mpi` where it is memory
+/// inside a host and MPI between hosts.
+[[nodiscard]] std::string cpu_operations();
+
 /// What this library was built with.
 struct BuildInfo {
   std::string version;      ///< Kolo's own, e.g. "0.1.0".

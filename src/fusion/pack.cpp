@@ -2,8 +2,8 @@
 
 #include <cstring>
 
+#include "base/convert.hpp"
 #include "base/dtype.hpp"
-#include "base/elements.hpp"
 
 namespace kolo::fusion {
 namespace {
@@ -27,15 +27,7 @@ void convert(const std::byte* from, DType from_type, std::int64_t elements, std:
       std::memcpy(to, from, static_cast<std::size_t>(bytes_of(elements, from_type)));
     return;
   }
-  visit_real(from_type, [&](auto from_element) {
-    visit_real(to_type, [&](auto to_element) {
-      using From = decltype(from_element);
-      using To = decltype(to_element);
-      if constexpr (is_half_type<From> != is_half_type<To>)
-        for (std::int64_t i = 0; i < elements; ++i)
-          store<To>(to, i, rounded<To>(computed(load<From>(from, i))));
-    });
-  });
+  convert_reals(from, from_type, elements, to, to_type);
 }
 
 void pack(std::span<const Part> parts, DType dtype, DType wire, std::byte* buffer) {

@@ -40,7 +40,7 @@ struct Min {
     if constexpr (std::integral<T>) {
       return a < b ? a : b;
     } else {
-      return (a < b) | (a != a) ? a : b;
+      return ((a < b) | (a != a)) ? a : b;
     }
   }
 };
@@ -51,7 +51,7 @@ struct Max {
     if constexpr (std::integral<T>) {
       return a > b ? a : b;
     } else {
-      return (a > b) | (a != a) ? a : b;
+      return ((a > b) | (a != a)) ? a : b;
     }
   }
 };

@@ -20,6 +20,8 @@ struct Arithmetic {
   std::optional<DType> result{};  // of the output if not `dtype`: f32 or f64, of f16 and bf16
 };
 
+using Inputs = std::span<const std::byte* const>;
+
 /// Throws InvalidArgument if `op` has no meaning for elements of `dtype`.
 void check_arithmetic(ReduceOp op, DType dtype);
 
@@ -32,7 +34,6 @@ void check_arithmetic(ReduceOp op, DType dtype);
 /// NaN. Integers: sums and products wrap; scales are applied in double and truncated toward zero,
 /// to the nearest value of the type; the division is in 64 bits (u64: in double), truncated.
 /// Booleans know neither scales nor divisors. Throws InvalidArgument as `check_arithmetic`.
-void reduce(const Arithmetic& arithmetic, std::span<const std::byte* const> inputs,
-            std::int64_t elements, std::byte* output);
+void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, std::byte* output);
 
 }  // namespace kolo::reduction

@@ -39,17 +39,36 @@ void with_factor(double factor, Consumer consumer) {
   }
 }
 
-/// Hands `consumer` what turns a combination into the result. Without a scale it divides, so that
+/// What turns a combination of real numbers into the result. Without a scale it divides, so that
 /// the average of equal values is that value; by a power of two a multiplication does the same.
+template <std::floating_point Real>
+struct RealScaling {
+  enum class Kind : std::uint8_t { none, multiply, divide };
+
+  RealScaling(std::int64_t divisor, double scale) {
+    if (scale == 1.0 && divisor == 1) return;
+    if (scale == 1.0 && !std::has_single_bit(static_cast<std::uint64_t>(divisor))) {
+      kind = Kind::divide;
+      by = static_cast<Real>(divisor);
+    } else {
+      kind = Kind::multiply;
+      by = static_cast<Real>(scale / static_cast<double>(divisor));
+    }
+  }
+
+  Kind kind = Kind::none;
+  Real by = 1;
+};
+
+/// Hands `consumer` what turns a combination into the result.
 template <std::floating_point Real, typename Consumer>
 void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
-  if (scale == 1.0 && divisor == 1) {
-    consumer(Unchanged{});
-  } else if (scale == 1.0 && !std::has_single_bit(static_cast<std::uint64_t>(divisor))) {
-    consumer([n = static_cast<Real>(divisor)](Real x) { return x / n; });
-  } else {
-    const auto factor = static_cast<Real>(scale / static_cast<double>(divisor));
-    consumer([=](Real x) { return x * factor; });
+  using Kind = typename RealScaling<Real>::Kind;
+  const RealScaling<Real> scaling(divisor, scale);
+  switch (scaling.kind) {
+    case Kind::none: return consumer(Unchanged{});
+    case Kind::multiply: return consumer([by = scaling.by](Real x) { return x * by; });
+    case Kind::divide: return consumer([by = scaling.by](Real x) { return x / by; });
   }
 }
 

@@ -103,6 +103,11 @@ const node::Doorbell& CpuLinks::bell() const {
 
 bool CpuLinks::must_poll() const { return !all_are_neighbours_ || mpi_executions_ > 0; }
 
+std::string CpuLinks::data_path() const {
+  if (neighbours_ == nullptr) return "mpi";
+  return all_are_neighbours_ ? "shm" : "shm+mpi";
+}
+
 std::vector<int> CpuLinks::lost_ranks() const {
   std::vector<int> lost;
   if (neighbours_ == nullptr) return lost;

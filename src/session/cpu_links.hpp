@@ -41,6 +41,7 @@ class CpuLinks : public Links {
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
   [[nodiscard]] const node::Doorbell& bell() const override;
   [[nodiscard]] bool must_poll() const override;
+  [[nodiscard]] std::string data_path() const override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
  private:

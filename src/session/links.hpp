@@ -1,6 +1,7 @@
 // What connects this rank with the others: a way for control messages, and one for data.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -19,6 +20,8 @@ class Links {
   [[nodiscard]] virtual const node::Doorbell& bell() const = 0;
   /// True while something may come for which nobody rings the bell: so one has to look.
   [[nodiscard]] virtual bool must_poll() const = 0;
+  /// What carries data: shm, mpi or shm+mpi.
+  [[nodiscard]] virtual std::string data_path() const = 0;
   /// Ranks of this host whose process has ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };

@@ -43,6 +43,8 @@ int cross_rank() { return session::current_engine()->topology().cross_rank; }
 int cross_size() { return session::current_engine()->topology().cross_size; }
 bool homogeneous() { return session::current_engine()->topology().homogeneous; }
 
+std::string cpu_operations() { return session::current_engine()->data_path(); }
+
 BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
   int length = 0;

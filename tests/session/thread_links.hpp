@@ -85,6 +85,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
   [[nodiscard]] backend::Backend& backend() override { return *this; }
   [[nodiscard]] const node::Doorbell& bell() const override { return world_->bell(rank_); }
   [[nodiscard]] bool must_poll() const override { return false; }
+  [[nodiscard]] std::string data_path() const override { return "threads"; }
 
  private:
   class Execution : public backend::Execution {

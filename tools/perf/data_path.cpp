@@ -1,7 +1,9 @@
 #include "data_path.hpp"
 
+#include <kolo/session.hpp>
+
 namespace perf {
 
-std::string data_path() { return "mpi"; }
+std::string data_path() { return kolo::cpu_operations(); }
 
 }  // namespace perf
