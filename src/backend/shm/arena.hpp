@@ -26,7 +26,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 /// Batches are executed in lanes. A lane has slots, into each of which a rank puts its part of one
 /// piece. All ranks have the same lanes; batches that are under way at once are in different ones.
-inline constexpr std::size_t lane_count = 4;
+inline constexpr std::size_t lane_count = 2;
 inline constexpr std::size_t slot_count = 4;
 
 /// One rank of the host, as the others see it.
