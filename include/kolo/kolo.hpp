@@ -7,6 +7,7 @@
 #include "kolo/optimizer.hpp"
 #include "kolo/process_set.hpp"
 #include "kolo/session.hpp"
+#include "kolo/shared_memory.hpp"
 #include "kolo/tensor.hpp"
 #include "kolo/training.hpp"
 #include "kolo/version.hpp"

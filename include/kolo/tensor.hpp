@@ -1,6 +1,8 @@
 // Views of memory that collectives work on: pointer, shape, dtype and device. No ownership.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -49,28 +51,42 @@ class Shape {
   /// From integers of any type: `Shape{rows, 3}`. A negative length is refused when used.
   template <std::integral... Integers>
     requires(sizeof...(Integers) > 0)
-  Shape(Integers... lengths)
-      : lengths_{static_cast<std::int64_t>(lengths)...} {}  // NOLINT(google-explicit-constructor)
+  Shape(Integers... lengths)  // NOLINT(google-explicit-constructor)
+      : Shape(std::span<const std::int64_t>(
+            std::array<std::int64_t, sizeof...(Integers)>{static_cast<std::int64_t>(lengths)...})) {
+  }
 
-  explicit Shape(std::span<const std::int64_t> lengths)
-      : lengths_(lengths.begin(), lengths.end()) {}
-  explicit Shape(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
+  explicit Shape(std::span<const std::int64_t> lengths) : dimensions_(lengths.size()) {
+    if (dimensions_ > few_.size()) many_.assign(lengths.begin(), lengths.end());
+    if (dimensions_ <= few_.size()) std::ranges::copy(lengths, few_.begin());
+  }
+  explicit Shape(const std::vector<std::int64_t>& lengths)
+      : Shape(std::span<const std::int64_t>(lengths)) {}
 
-  [[nodiscard]] std::size_t dimensions() const noexcept { return lengths_.size(); }
-  [[nodiscard]] std::int64_t operator[](std::size_t dimension) const { return lengths_[dimension]; }
-  [[nodiscard]] const std::vector<std::int64_t>& lengths() const noexcept { return lengths_; }
+  [[nodiscard]] std::size_t dimensions() const noexcept { return dimensions_; }
+  [[nodiscard]] std::int64_t operator[](std::size_t dimension) const {
+    return lengths()[dimension];
+  }
+  /// Lives as long as the shape.
+  [[nodiscard]] std::span<const std::int64_t> lengths() const noexcept {
+    return {dimensions_ <= few_.size() ? few_.data() : many_.data(), dimensions_};
+  }
 
   /// The product of the lengths: 1 for a scalar, 0 if any length is 0.
   [[nodiscard]] std::int64_t elements() const noexcept {
     std::int64_t product = 1;
-    for (const std::int64_t length : lengths_) product *= length;
+    for (const std::int64_t length : lengths()) product *= length;
     return product;
   }
 
-  friend bool operator==(const Shape&, const Shape&) = default;
+  friend bool operator==(const Shape& a, const Shape& b) noexcept {
+    return std::ranges::equal(a.lengths(), b.lengths());
+  }
 
  private:
-  std::vector<std::int64_t> lengths_;
+  std::size_t dimensions_ = 0;
+  std::array<std::int64_t, 4> few_{};  // unless there are more: most shapes need no allocation
+  std::vector<std::int64_t> many_{};
 };
 
 namespace detail {

@@ -32,7 +32,7 @@ Offset<wire::Descriptor> write(FlatBufferBuilder& out, const Descriptor& descrip
   std::vector<Offset<wire::TensorSpec>> specs;
   specs.reserve(descriptor.tensors.size());
   for (const TensorSpec& tensor : descriptor.tensors) {
-    const auto shape = out.CreateVector(tensor.shape.lengths());
+    const auto shape = out.CreateVector(tensor.shape.lengths().data(), tensor.shape.dimensions());
     specs.push_back(wire::CreateTensorSpec(out, static_cast<std::uint8_t>(tensor.dtype), shape));
   }
   const auto tensors = out.CreateVector(specs);

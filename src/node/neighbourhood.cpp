@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/syscall.h>
 
+#include <array>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -27,24 +28,26 @@ FileDescriptor open_process(pid_t pid) {
 Neighbourhood::Neighbour Neighbourhood::make_own(std::size_t bytes) {
   SharedMemory segment = SharedMemory::create(header_bytes + bytes);
   BellWord& word = word_in(segment);
-  return {std::move(segment), Doorbell(word, Doorbell::open()), {}};
+  return {std::move(segment), Doorbell(word, Doorbell::open()), {}, {}};
 }
 
-Neighbourhood::Neighbour Neighbourhood::make(Parcel parcel, std::size_t bytes) {
+Neighbourhood::Neighbour Neighbourhood::make(Parcel parcel, std::size_t bytes,
+                                              std::size_t heap_bytes) {
   std::vector<FileDescriptor>& sent = parcel.descriptors;
   SharedMemory segment = SharedMemory::map(std::move(sent[0]), header_bytes + bytes);
   BellWord& word = word_in(segment);
   return {std::move(segment), Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
-          open_process(parcel.pid)};
+          SharedMemory::map(std::move(sent[3]), heap_bytes), open_process(parcel.pid)};
 }
 
-Neighbourhood::Neighbourhood(const Party& party, std::size_t bytes,
+Neighbourhood::Neighbourhood(const Party& party, std::size_t bytes, std::size_t heap_bytes,
                              const std::function<void()>& barrier)
     : index_(party.index) {
   std::optional<Neighbour> own;
   std::exception_ptr problem;
   try {
     own = make_own(bytes);
+    own_heap_ = std::make_shared<SharedHeap>(heap_bytes);
   } catch (...) {
     problem = std::current_exception();
   }
@@ -53,15 +56,23 @@ Neighbourhood::Neighbourhood(const Party& party, std::size_t bytes,
     std::rethrow_exception(problem);
   }
   const Doorbell::Descriptors& bell = own->bell.descriptors();
-  const std::array<int, 3> descriptors{own->segment.fd(), bell[0].get(), bell[1].get()};
+  const std::array<int, 4> descriptors{own->segment.fd(), bell[0].get(), bell[1].get(),
+                                       own_heap_->fd()};
   std::vector<Parcel> parcels = exchange_descriptors(party, descriptors, barrier, patience);
   for (int index = 0; index < party.size; ++index) {
     if (index == index_) {
       neighbours_.push_back(std::move(*own));
     } else {
-      neighbours_.push_back(make(std::move(parcels[static_cast<std::size_t>(index)]), bytes));
+      neighbours_.push_back(make(std::move(parcels[static_cast<std::size_t>(index)]), bytes,
+                                 heap_bytes));
     }
   }
+}
+
+std::span<std::byte> Neighbourhood::heap(int index) const {
+  if (index == index_) return own_heap_->memory();
+  const SharedMemory& heap = neighbour(index).heap;
+  return {heap.data(), heap.size()};
 }
 
 std::vector<int> Neighbourhood::ended() const {

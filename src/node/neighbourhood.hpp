@@ -4,11 +4,14 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "node/descriptor_exchange.hpp"
 #include "node/doorbell.hpp"
 #include "node/file_descriptor.hpp"
+#include "node/shared_heap.hpp"
 #include "node/shared_memory.hpp"
 
 namespace kolo::node {
@@ -18,9 +21,10 @@ class Neighbourhood {
  public:
   static constexpr std::chrono::seconds patience{20};
 
-  /// All ranks of the party at once, each with the same `bytes` of memory for the others to see.
-  /// `barrier` as in `exchange_descriptors`. Throws BackendError.
-  Neighbourhood(const Party& party, std::size_t bytes, const std::function<void()>& barrier);
+  /// All ranks of the party at once, each with the same `bytes` of memory for the others to see, and
+  /// a heap of at most `heap_bytes`, of which only what is used takes memory. `barrier` as in `exchange_descriptors`. Throws BackendError.
+  Neighbourhood(const Party& party, std::size_t bytes, std::size_t heap_bytes,
+                const std::function<void()>& barrier);
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(neighbours_.size()); }
@@ -28,6 +32,10 @@ class Neighbourhood {
   [[nodiscard]] std::byte* memory(int index) const {
     return neighbour(index).segment.data() + header_bytes;
   }
+  /// Where the rank's heap lies in this process.
+  [[nodiscard]] std::span<std::byte> heap(int index) const;
+  /// This rank's. Others may hold it for longer than the neighbourhood lives.
+  [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
   [[nodiscard]] const Doorbell& bell(int index) const { return neighbour(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
 
@@ -40,16 +48,18 @@ class Neighbourhood {
   struct Neighbour {
     SharedMemory segment;
     Doorbell bell;
+    SharedMemory heap;       // none of this rank itself
     FileDescriptor process;  // a pidfd; none of this process itself
   };
 
   static Neighbour make_own(std::size_t bytes);
-  static Neighbour make(Parcel parcel, std::size_t bytes);
+  static Neighbour make(Parcel parcel, std::size_t bytes, std::size_t heap_bytes);
   [[nodiscard]] const Neighbour& neighbour(int index) const {
     return neighbours_[static_cast<std::size_t>(index)];
   }
 
   int index_;
+  std::shared_ptr<SharedHeap> own_heap_{};
   std::vector<Neighbour> neighbours_{};
 };
 

@@ -11,16 +11,32 @@
 
 namespace kolo::node {
 
-SharedMemory SharedMemory::create(std::size_t bytes) {
+FileDescriptor SharedMemory::open(std::size_t bytes) {
   FileDescriptor fd(::memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) throw_system_error("memfd_create");
-  const auto length = static_cast<off_t>(bytes);
-  if (::ftruncate(fd.get(), length) != 0) throw_system_error("ftruncate of a shared segment");
-  if (::fallocate(fd.get(), 0, 0, length) != 0) throw_system_error("fallocate of a shared segment");
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    throw_system_error("ftruncate of a shared segment");
   // Nobody can make it shorter under those that map it.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     throw_system_error("sealing a shared segment");
-  return {std::move(fd), bytes};
+  return fd;
+}
+
+SharedMemory SharedMemory::create(std::size_t bytes) {
+  SharedMemory memory = create_sparse(bytes);
+  if (!memory.reserve(0, bytes)) throw_system_error("fallocate of a shared segment");
+  return memory;
+}
+
+SharedMemory SharedMemory::create_sparse(std::size_t bytes) { return {open(bytes), bytes}; }
+
+bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
+  return ::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+}
+
+void SharedMemory::give_back(std::size_t offset, std::size_t bytes) const {
+  ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+              static_cast<off_t>(bytes));
 }
 
 SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
@@ -33,10 +49,12 @@ SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
 
 SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes)
     : fd_(std::move(fd)), size_(bytes) {
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                              fd_.get(), 0);
   if (memory == MAP_FAILED) throw_system_error("mmap of a shared segment");
   data_ = static_cast<std::byte*>(memory);
   ::madvise(memory, bytes, MADV_HUGEPAGE);
+  ::madvise(memory, bytes, MADV_DONTDUMP);
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept

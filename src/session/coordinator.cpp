@@ -125,7 +125,8 @@ bool Coordinator::execute() {
       ++running;
       continue;
     }
-    for (const OperationPtr& operation : running->operations) finish(operation, nullptr);
+    queue_.release(running->operations);
+    for (const OperationPtr& operation : running->operations) operation->finish(nullptr);
     negotiator_.on_done(running->set);
     running = running_.erase(running);
   }
@@ -148,7 +149,7 @@ OperationPtr Coordinator::take_operation(negotiation::Ticket ticket) {
 
 void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error,
                          std::int64_t answer) {
-  queue_.release(*operation);
+  queue_.release({&operation, 1});
   operation->finish(std::move(error), answer);
 }
 

@@ -1,6 +1,7 @@
 #include "session/cpu_links.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <exception>
@@ -18,6 +19,12 @@ using node::check_mpi;
 std::size_t backend_offset(int ranks_of_host) {
   constexpr std::size_t page = 4096;
   return (transport::ShmTransport::bytes_needed(ranks_of_host) + page - 1) / page * page;
+}
+
+/// More than that cannot be used: the heaps take memory only for what is in them.
+std::size_t memory_of_host() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 std::vector<int> find_ranks_of_host(const Topology& topology) {
@@ -49,7 +56,7 @@ Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t 
     meeting.neighbours = std::make_unique<node::Neighbourhood>(
         node::Party{fmt::format("{:016x}-{}", session, node), topology.local_rank,
                     topology.local_size},
-        bytes, [&] { check_mpi(MPI_Barrier(host.get()), "MPI_Barrier"); });
+        bytes, memory_of_host(), [&] { check_mpi(MPI_Barrier(host.get()), "MPI_Barrier"); });
   } catch (const std::exception& error) {
     meeting.why = error.what();
   }
@@ -93,12 +100,16 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
   std::vector<backend::shm::Neighbour> shared;
   for (int index = 0; index < neighbours_->size(); ++index)
     shared.push_back({neighbours_->memory(index) + backend_offset(neighbours_->size()),
-                      &neighbours_->bell(index)});
+                      &neighbours_->bell(index), neighbours_->heap(index)});
   shm_backend_.emplace(ranks_of_host_, std::move(shared), neighbours_->index());
 }
 
 const node::Doorbell& CpuLinks::bell() const {
   return neighbours_ == nullptr ? *own_bell_ : neighbours_->own_bell();
+}
+
+std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
+  return neighbours_ == nullptr ? nullptr : neighbours_->own_heap();
 }
 
 bool CpuLinks::must_poll() const { return !all_are_neighbours_ || mpi_executions_ > 0; }

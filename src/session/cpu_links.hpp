@@ -42,6 +42,7 @@ class CpuLinks : public Links {
   [[nodiscard]] const node::Doorbell& bell() const override;
   [[nodiscard]] bool must_poll() const override;
   [[nodiscard]] std::string data_path() const override;
+  [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
  private:

@@ -32,6 +32,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
 
+  [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const { return links_->heap(); }
   [[nodiscard]] std::string data_path() const { return links_->data_path(); }
 
   /// `waits`: the caller is about to wait and will drive; else the session's own thread is woken.

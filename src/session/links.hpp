@@ -1,11 +1,13 @@
 // What connects this rank with the others: a way for control messages, and one for data.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
 #include "node/doorbell.hpp"
+#include "node/shared_heap.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::session {
@@ -22,6 +24,8 @@ class Links {
   [[nodiscard]] virtual bool must_poll() const = 0;
   /// What carries data: shm, mpi or shm+mpi.
   [[nodiscard]] virtual std::string data_path() const = 0;
+  /// Memory that the other ranks of this host read where it lies; null if there is none.
+  [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
   /// Ranks of this host whose process has ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };

@@ -11,12 +11,19 @@ namespace kolo::session {
 
 using negotiation::Key;
 
+namespace {
+
+constexpr std::size_t most_kept = 16384;  // names that are not pending
+
+}  // namespace
+
 OperationPtr OperationQueue::push(std::shared_ptr<Engine> engine, Submission submission) {
   std::unique_lock lock(mutex_);
   Key key = make_key(submission, lock);
   joined_ = submission.descriptor.type == OperationType::join;
   submitted_.push_back(std::make_shared<detail::Operation>(std::move(engine), std::move(key),
                                                            std::move(submission)));
+  any_submitted_.store(true, std::memory_order_release);
   return submitted_.back();
 }
 
@@ -34,7 +41,7 @@ Key OperationQueue::make_key(const Submission& submission, Lock& lock) {
     default:
       if (!key.named()) return number(submission, lock);
   }
-  if (!pending_.insert(key).second)
+  if (std::exchange(pending_[key], true))
     refuse<DuplicateName>(
         lock, submission,
         fmt::format("{} {}: an operation of this name is still pending on rank {}",
@@ -64,18 +71,28 @@ void OperationQueue::refuse(Lock& lock, const Submission& submission,
 }
 
 std::vector<OperationPtr> OperationQueue::take() {
+  if (!any_submitted_.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(mutex_);
-  return std::exchange(submitted_, {});
+  any_submitted_.store(false, std::memory_order_relaxed);
+  std::vector<OperationPtr> taken = std::exchange(submitted_, {});
+  submitted_.reserve(taken.size());
+  return taken;
+}
+
+void OperationQueue::release(std::span<const OperationPtr> operations) {
+  const std::lock_guard lock(mutex_);
+  for (const OperationPtr& operation : operations) release(*operation);
 }
 
 void OperationQueue::release(const detail::Operation& operation) {
-  const std::lock_guard lock(mutex_);
   const Key& key = operation.key();
   if (!key.named() && !key.reserved()) {
     --unnamed_[key.set].pending;
     return;
   }
-  pending_.erase(key);
+  const auto known = pending_.find(key);
+  known->second = false;
+  if (pending_.size() > most_kept || key.reserved()) pending_.erase(known);
   if (operation.descriptor().type != OperationType::join) return;
   // All ranks have joined: whoever had missed operations without a name counts like the others.
   joined_ = false;

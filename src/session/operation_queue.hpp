@@ -1,12 +1,13 @@
 // What user threads have submitted and the driver has not taken yet.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "negotiation/key.hpp"
@@ -26,11 +27,11 @@ class OperationQueue {
   /// rank has joined. Nothing is changed then.
   OperationPtr push(std::shared_ptr<Engine> engine, Submission submission);
 
-  /// All that was pushed, in order.
+  /// All that was pushed, in order. Costs little if there is nothing.
   std::vector<OperationPtr> take();
 
-  /// The operation is answered: its name may be used again.
-  void release(const detail::Operation& operation);
+  /// The operations are answered: their names may be used again.
+  void release(std::span<const OperationPtr> operations);
 
  private:
   struct Unnamed {
@@ -41,6 +42,7 @@ class OperationQueue {
 
   using Lock = std::unique_lock<std::mutex>;
 
+  void release(const detail::Operation& operation);
   negotiation::Key make_key(const Submission& submission, Lock& lock);
   negotiation::Key number(const Submission& submission, Lock& lock);
   /// Unlocks before it throws: of an exception that nobody catches the stack is not unwound, and
@@ -52,7 +54,10 @@ class OperationQueue {
   int rank_;
   std::mutex mutex_;
   std::vector<OperationPtr> submitted_;
-  std::unordered_set<negotiation::Key, negotiation::KeyHash> pending_;  // but for the numbered
+  std::atomic<bool> any_submitted_{false};
+  // Those that are pending, but for the numbered. Names that were used are kept while there are not
+  // too many, since most come again.
+  std::unordered_map<negotiation::Key, bool, negotiation::KeyHash> pending_;
   std::unordered_map<negotiation::SetId, Unnamed> unnamed_;
   bool joined_ = false;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/format.hpp"
 #include "base/rank_set.hpp"
 #include "kolo/error.hpp"
 
@@ -29,24 +30,28 @@ ProcessSets::ProcessSets(std::uint64_t session, int rank, int size)
       rank_(rank),
       world_{session, negotiation::world_set, first_ranks(size), rank} {}
 
-void ProcessSets::require_usable(const ProcessSet& set, const std::string& what,
-                                 const std::string& name) const {
+std::string ProcessSets::why_unusable(const ProcessSet& set) const {
   const detail::ProcessSetData* data = set.data().get();
-  if (data == nullptr) return;
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidArgument(fmt::format("{}: process set {} {}", what, data->id, why), name, {rank_});
-  };
-  if (data->session != session_) refuse("is of an earlier session");
-  if (data->removed) refuse("was removed");
+  if (data == nullptr) return {};
+  if (data->session != session_) return "is of an earlier session";
+  return data->removed ? "was removed" : "";
 }
 
-ProcessSets::View ProcessSets::find_for_member(const ProcessSet& set, const std::string& what,
+void ProcessSets::require_usable(const ProcessSet& set, const std::string& what,
+                                 const std::string& name) const {
+  if (const std::string why = why_unusable(set); !why.empty())
+    throw InvalidArgument(fmt::format("{}: process set {} {}", what, set.data()->id, why), name,
+                          {rank_});
+}
+
+ProcessSets::View ProcessSets::find_for_member(const ProcessSet& set, OperationType type,
                                                const std::string& name) const {
-  require_usable(set, what, name);
+  const auto what = [&] { return fmt::format("{} \"{}\"", to_string(type), name); };
+  if (!why_unusable(set).empty()) require_usable(set, what(), name);
   const detail::ProcessSetData& data = set.data() ? *set.data() : world_;
   if (data.own_place < 0)
     throw InvalidArgument(
-        fmt::format("{}: rank {} is no member of process set {}, which has ranks {}", what, rank_,
+        fmt::format("{}: rank {} is no member of process set {}, which has ranks {}", what(), rank_,
                     data.id, to_string(RankSet::of(data.ranks))),
         name, {rank_});
   return {data.id, data.ranks, data.own_place};

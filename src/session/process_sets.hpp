@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/descriptor.hpp"
 #include "kolo/process_set.hpp"
 #include "negotiation/key.hpp"
 
@@ -32,18 +33,19 @@ class ProcessSets {
  public:
   ProcessSets(std::uint64_t session, int rank, int size);
 
-  /// The members and this rank's place of a set of this session. `what` begins the message of the
-  /// InvalidArgument for a set that was removed or is another session's, or of which this rank is
-  /// no member.
+  /// The members and this rank's place of a set of this session, for an operation of this type and
+  /// name. Throws InvalidArgument for a set that was removed or is another session's, or of which
+  /// this rank is no member.
   struct View {
     negotiation::SetId id;
     const std::vector<int>& ranks;
     int own_place;
   };
-  [[nodiscard]] View find_for_member(const ProcessSet& set, const std::string& what,
+  [[nodiscard]] View find_for_member(const ProcessSet& set, OperationType type,
                                      const std::string& name) const;
 
-  /// Throws InvalidArgument for a set that was removed or is another session's.
+  /// Throws InvalidArgument, which begins with `what`, for a set that was removed or is another
+  /// session's.
   void require_usable(const ProcessSet& set, const std::string& what,
                       const std::string& name) const;
 
@@ -52,6 +54,9 @@ class ProcessSets {
   void remove(negotiation::SetId id);
 
  private:
+  /// Empty if it is usable.
+  [[nodiscard]] std::string why_unusable(const ProcessSet& set) const;
+
   std::uint64_t session_;
   int rank_;
   detail::ProcessSetData world_;

@@ -44,7 +44,7 @@ Rows rows_of(const Shape& shape) {
 Request::Request(OperationType type, const std::string& name, const ProcessSet& set)
     : engine_(current_engine()),
       submission_{.name = name},
-      set_(engine_->process_sets().find_for_member(set, in_words(type, name), name)) {
+      set_(engine_->process_sets().find_for_member(set, type, name)) {
   submission_.set = set_.id;
   submission_.descriptor.type = type;
 }
@@ -101,10 +101,11 @@ void Request::add(const ConstTensorView& input, const TensorView& output) {
 
 void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output,
                        Allocator allocate) {
-  std::vector<std::int64_t> lengths = input.shape().lengths();
+  std::vector<std::int64_t> lengths(input.shape().lengths().begin(),
+                                    input.shape().lengths().end());
   if (any_rows && lengths.empty()) lengths.push_back(1);
   if (any_rows) lengths.front() = any_length;
-  add_spec(input, Shape(std::move(lengths)));
+  add_spec(input, Shape(lengths));
   const Rows rows = rows_of(input.shape());
   backend::Member member;
   member.input = input.data();

@@ -104,7 +104,7 @@ std::int64_t row_elements(const Tensor& tensor) {
 }
 
 Shape with_rows(const Shape& shape, std::int64_t rows) {
-  std::vector<std::int64_t> lengths = shape.lengths();
+  std::vector<std::int64_t> lengths(shape.lengths().begin(), shape.lengths().end());
   if (lengths.empty()) lengths.push_back(1);
   lengths.front() = rows;
   return Shape(lengths);

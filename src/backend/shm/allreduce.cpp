@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -46,6 +48,7 @@ class Allreduce : public Pipeline {
     Piece piece{};
     bool alone = false;   // every rank reduces the whole piece
     bool direct = false;  // the rank's own slice is read and written where the tensor lies
+    bool shared = false;  // so are the others': the tensor lies in this rank's heap
   };
 
   Next begin(std::size_t number) override {
@@ -55,6 +58,9 @@ class Allreduce : public Pipeline {
     slot.alone = size() == 1 || (slot.piece.wire_bytes() <= most_bytes_alone &&
                                  size() <= most_ranks_alone && !converts);
     slot.direct = slot.piece.in_place();
+    slot.shared = !slot.alone && slot.direct && in_heap(slot.piece.parts.front().input) >= 0 &&
+                  in_heap(slot.piece.parts.front().output) >= 0;
+    if (slot.shared) await_readers();
     return Next::piece;
   }
 
@@ -62,6 +68,10 @@ class Allreduce : public Pipeline {
     const Slot& slot = slots_[number];
     if (size() == 1 && !converts(slot)) return;  // nobody reads it
     const std::int64_t all = slot.piece.elements;
+    const fusion::Part& part = slot.piece.parts.front();
+    deposit_of(index(), number) =
+        slot.shared ? Deposit{in_heap(part.input), in_heap(part.output)} : Deposit{};
+    if (slot.shared) return;
     if (slot.alone || !slot.direct) {
       pack(slot, number, {0, all});
     } else {
@@ -77,11 +87,12 @@ class Allreduce : public Pipeline {
     const Slot& slot = slots_[number];
     const Slice own = slice_of(slot.piece.elements, index(), size());
     if (own.elements == 0) return;
-    std::byte* const result = at(slot, number, index(), own.begin);
     const fusion::Part& part = slot.piece.parts.front();
     const std::int64_t offset = own.begin * bytes_of(slot.piece.dtype);
+    std::byte* const result =
+        slot.shared ? part.output + offset : at(slot, number, index(), own.begin);
     reduce(slot, number, own, slot.direct ? part.input + offset : result, result);
-    if (slot.direct) std::memcpy(part.output + offset, result, wire_bytes(slot, own));
+    if (slot.direct && !slot.shared) std::memcpy(part.output + offset, result, wire_bytes(slot, own));
   }
 
   void collect(std::size_t number) override {
@@ -101,7 +112,7 @@ class Allreduce : public Pipeline {
       const Slice its = slice_of(piece.elements, owner, size());
       if (slot.direct && owner == index()) continue;
       for_each_part(piece, its, [&](const fusion::Part& part, std::int64_t first) {
-        fusion::convert(at(slot, number, owner, first), piece.wire, part.elements, part.output,
+        fusion::convert(result_of(slot, number, owner, first), piece.wire, part.elements, part.output,
                         piece.dtype);
       });
       worked(2 * static_cast<std::int64_t>(wire_bytes(slot, its)));
@@ -120,6 +131,32 @@ class Allreduce : public Pipeline {
     return memory(rank, number) + element * bytes_of(slot.piece.wire);
   }
 
+  /// The same where the rank has deposited it, in the slot or in its heap.
+  [[nodiscard]] const std::byte* input_of(const Slot& slot, std::size_t number, int rank,
+                                          std::int64_t element) const {
+    const std::int64_t place = deposit_of(rank, number).input;
+    return place < 0 ? at(slot, number, rank, element) : in_heap(slot, rank, place, element);
+  }
+  /// Where it has left its result.
+  [[nodiscard]] const std::byte* result_of(const Slot& slot, std::size_t number, int rank,
+                                           std::int64_t element) const {
+    const std::int64_t place = deposit_of(rank, number).output;
+    return place < 0 ? at(slot, number, rank, element) : in_heap(slot, rank, place, element);
+  }
+
+  [[nodiscard]] const std::byte* in_heap(const Slot& slot, int rank, std::int64_t place,
+                                         std::int64_t element) const {
+    return heap(rank).data() + place + element * bytes_of(slot.piece.wire);
+  }
+  /// Where in this rank's heap something lies; -1 if it does not.
+  [[nodiscard]] std::int64_t in_heap(const std::byte* place) const {
+    const std::span<std::byte> own = heap(index());
+    const std::less<> before;
+    return before(place, own.data()) || !before(place, own.data() + own.size())
+               ? -1
+               : place - own.data();
+  }
+
   void pack(const Slot& slot, std::size_t number, Slice slice) {
     const Piece& piece = slot.piece;
     for_each_part(piece, slice, [&](const fusion::Part& part, std::int64_t first) {
@@ -134,7 +171,7 @@ class Allreduce : public Pipeline {
               std::byte* output) {
     inputs_.clear();
     for (int rank = 0; rank < size(); ++rank)
-      inputs_.push_back(rank == index() ? own : at(slot, number, rank, slice.begin));
+      inputs_.push_back(rank == index() ? own : input_of(slot, number, rank, slice.begin));
     reduction::reduce(arithmetic_of(batch(), slot.piece.wire), inputs_, slice.elements, output);
     worked((size() + 1) * static_cast<std::int64_t>(wire_bytes(slot, slice)));
   }

@@ -7,6 +7,7 @@ namespace kolo::backend::shm {
 namespace {
 
 constexpr std::size_t counters_bytes = lane_count * sizeof(Counters);
+constexpr std::size_t deposits_bytes = lane_count * slot_count * sizeof(Deposit);
 
 /// Slots begin at cache lines.
 std::size_t stride(std::int64_t piece_bytes) {
@@ -16,12 +17,17 @@ std::size_t stride(std::int64_t piece_bytes) {
 }  // namespace
 
 std::size_t Arena::bytes_needed(std::int64_t piece_bytes) {
-  return counters_bytes + lane_count * slot_count * stride(piece_bytes);
+  return counters_bytes + deposits_bytes + lane_count * slot_count * stride(piece_bytes);
 }
 
 std::byte* Arena::slot(int index, std::size_t lane, std::size_t slot) const {
   return neighbours_[static_cast<std::size_t>(index)].memory + counters_bytes +
-         (lane * slot_count + slot) * stride(piece_bytes_);
+         deposits_bytes + (lane * slot_count + slot) * stride(piece_bytes_);
+}
+
+Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {
+  std::byte* const memory = neighbours_[static_cast<std::size_t>(index)].memory;
+  return reinterpret_cast<Deposit*>(memory + counters_bytes)[lane * slot_count + slot];
 }
 
 void Arena::leave(std::size_t lane, std::vector<int> others, std::uint64_t value) {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "node/doorbell.hpp"
@@ -29,10 +31,18 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 inline constexpr std::size_t lane_count = 2;
 inline constexpr std::size_t slot_count = 4;
 
+/// What a rank has deposited in a slot: its part of the piece, or where its tensor lies, in its
+/// heap, whose memory all can read. Offsets, -1 for what lies in the slot.
+struct alignas(64) Deposit {
+  std::int64_t input = -1;
+  std::int64_t output = -1;
+};
+
 /// One rank of the host, as the others see it.
 struct Neighbour {
   std::byte* memory;  // `Arena::bytes_needed` of it, aligned to cache lines, zeros at first
   const node::Doorbell* bell;
+  std::span<std::byte> heap{};  // may be empty
 };
 
 /// Ranks are known by their index on the host. One thread at a time.
@@ -50,6 +60,11 @@ class Arena {
     return reinterpret_cast<Counters*>(neighbours_[static_cast<std::size_t>(index)].memory)[lane];
   }
   [[nodiscard]] std::byte* slot(int index, std::size_t lane, std::size_t slot) const;
+  /// Read once it was counted as deposited.
+  [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t slot) const;
+  [[nodiscard]] std::span<std::byte> heap(int index) const {
+    return neighbours_[static_cast<std::size_t>(index)].heap;
+  }
   void ring(int index) const {
     neighbours_[static_cast<std::size_t>(index)].bell->ring(node::Concern::data);
   }

@@ -33,7 +33,8 @@ Progress Pipeline::step() {
   bool moved = false;
   // Others wait for what is combined; what was collected makes room.
   while (work_ < most_work && (try_combine() || try_collect() || try_deposit())) moved = true;
-  if (all_begun_ && collected_ == deposited_) {
+  if (all_begun_ && collected_ == deposited_ &&
+      (!awaits_readers_ || have(all_, &Counters::collected, collected_))) {
     std::vector<int> others;  // of a batch without pieces nobody tells anything
     for (const int rank : all_)
       if (rank != index_ && collected_ > 0)

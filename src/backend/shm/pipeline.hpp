@@ -35,6 +35,14 @@ class Pipeline : public Execution {
   [[nodiscard]] std::byte* memory(int index, std::size_t slot) const {
     return arena_.slot(hosts_[static_cast<std::size_t>(index)], lane_, slot);
   }
+  [[nodiscard]] Deposit& deposit_of(int index, std::size_t slot) const {
+    return arena_.deposit(hosts_[static_cast<std::size_t>(index)], lane_, slot);
+  }
+  [[nodiscard]] std::span<std::byte> heap(int index) const {
+    return arena_.heap(hosts_[static_cast<std::size_t>(index)]);
+  }
+  /// Others read this rank's tensors: the batch is not done before they have.
+  void await_readers() { awaits_readers_ = true; }
   /// Counts bytes that were computed or copied, so that a step ends in time.
   void worked(std::int64_t bytes) { work_ += bytes; }
   /// Nobody but this rank need have deposited before a piece is collected.
@@ -76,6 +84,7 @@ class Pipeline : public Execution {
   std::uint64_t collected_ = 0;
   bool begun_ = false;  // the piece after those deposited
   bool all_begun_ = false;
+  bool awaits_readers_ = false;
 };
 
 }  // namespace kolo::backend::shm
