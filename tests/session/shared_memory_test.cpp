@@ -21,23 +21,23 @@ float element(int rank, std::int64_t index) {
   return static_cast<float>((index % 97) + 100 * static_cast<std::int64_t>(rank));
 }
 
-float sum(std::int64_t index) {
-  const auto ranks = static_cast<std::int64_t>(size());
-  return static_cast<float>(ranks * (index % 97) + 100 * ranks * (ranks - 1) / 2);
-}
-
 template <typename Vector>
 void fill(Vector& tensor) {
+  const int own = rank();
   for (std::size_t i = 0; i < tensor.size(); ++i)
-    tensor[i] = element(rank(), static_cast<std::int64_t>(i));
+    tensor[i] = element(own, static_cast<std::int64_t>(i));
 }
 
 template <typename Vector>
 testing::AssertionResult holds_sums(const Vector& tensor) {
-  for (std::size_t i = 0; i < tensor.size(); ++i)
-    if (tensor[i] != sum(static_cast<std::int64_t>(i)))
+  const auto ranks = static_cast<std::int64_t>(size());
+  for (std::size_t i = 0; i < tensor.size(); ++i) {
+    const std::int64_t sum =
+        ranks * (static_cast<std::int64_t>(i) % 97) + 100 * ranks * (ranks - 1) / 2;
+    if (tensor[i] != static_cast<float>(sum))
       return testing::AssertionFailure() << "element " << i << " of " << tensor.size() << " is "
-                                         << tensor[i];
+                                         << tensor[i] << ", not " << sum;
+  }
   return testing::AssertionSuccess();
 }
 
