@@ -2,6 +2,8 @@
 #   The ctest entry and the program `<kind>.x`; no MPI.
 # kolo_add_mpi_test(NAME x KIND mpi SOURCES ... RANKS 1 2 ... [LIBRARIES ...])
 #   The program `<kind>.x`, and an entry `<kind>.x.np<N>` for each number of ranks.
+# kolo_add_mpi_variant(NAME x KIND mpi VARIANT v RANKS 2 ... ENVIRONMENT NAME=value ...)
+#   The same program in another environment: entries `<kind>.x.<v>.np<N>`.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
 #                       COMMAND target [args...])
 #   Runs any program under mpirun. STATUS: a number, or `nonzero`; 0 if not given. OUTPUT: what
@@ -67,6 +69,19 @@ function(kolo_add_mpi_test)
       COMMAND "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
         "$<TARGET_FILE:${name}>")
     kolo_test_entry(${name}.np${ranks} ${arg_KIND} ${ranks})
+  endforeach()
+endfunction()
+
+function(kolo_add_mpi_variant)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;VARIANT" "RANKS;ENVIRONMENT")
+  set(program ${arg_KIND}.${arg_NAME})
+  foreach(ranks IN LISTS arg_RANKS)
+    set(name ${program}.${arg_VARIANT}.np${ranks})
+    add_test(NAME ${name}
+      COMMAND "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
+        "$<TARGET_FILE:${program}>")
+    kolo_test_entry(${name} ${arg_KIND} ${ranks})
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT})
   endforeach()
 endfunction()
 

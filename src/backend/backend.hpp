@@ -37,7 +37,7 @@ struct Batch {
   std::vector<int> ranks;  // those that take part: `set` but for ranks that have joined. This rank
                            // is one of them, and so is a broadcast's root
   std::int64_t divisor = 1;    // of averages
-  std::uint64_t sequence = 0;  // the number of the batch: the same on all its ranks, ascending
+  std::uint64_t sequence = 0;  // the same on all its ranks, strictly ascending
 };
 
 /// What one step achieved: nothing, since others are awaited; something; or all there was to do.

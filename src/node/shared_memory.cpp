@@ -4,12 +4,32 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <fstream>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
 #include "node/system_error.hpp"
 
 namespace kolo::node {
+
+namespace {
+
+/// What the host can give without swapping, in bytes; unlimited where it does not say.
+std::size_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  std::size_t kilobytes = 0;
+  while (file >> name >> kilobytes) {
+    if (name == "MemAvailable:") return kilobytes * 1024;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::numeric_limits<std::size_t>::max();
+}
+
+}  // namespace
 
 FileDescriptor SharedMemory::open(std::size_t bytes) {
   FileDescriptor fd(::memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -31,6 +51,11 @@ SharedMemory SharedMemory::create(std::size_t bytes) {
 SharedMemory SharedMemory::create_sparse(std::size_t bytes) { return {open(bytes), bytes}; }
 
 bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
+  // The kernel would rather end processes than say no.
+  if (bytes > available_memory()) {
+    errno = ENOMEM;
+    return false;
+  }
   return ::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
 }
 

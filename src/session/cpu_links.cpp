@@ -96,12 +96,16 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
   }
   ranks_of_host_ = find_ranks_of_host(topology);
   all_are_neighbours_ = topology.local_size == topology.size;
-  shm_transport_.emplace(*neighbours_, 0, ranks_of_host_);
-  std::vector<backend::shm::Neighbour> shared;
-  for (int index = 0; index < neighbours_->size(); ++index)
-    shared.push_back({neighbours_->memory(index) + backend_offset(neighbours_->size()),
-                      &neighbours_->bell(index), neighbours_->heap(index)});
-  shm_backend_.emplace(ranks_of_host_, std::move(shared), neighbours_->index());
+  const auto parts_at = [&](std::size_t offset) {
+    std::vector<node::Neighbour> parts;
+    for (int index = 0; index < neighbours_->size(); ++index)
+      parts.push_back({neighbours_->memory(index) + offset, &neighbours_->bell(index),
+                       neighbours_->heap(index)});
+    return parts;
+  };
+  shm_transport_.emplace(parts_at(0), neighbours_->index(), ranks_of_host_);
+  shm_backend_.emplace(ranks_of_host_, parts_at(backend_offset(neighbours_->size())),
+                       neighbours_->index());
 }
 
 const node::Doorbell& CpuLinks::bell() const {

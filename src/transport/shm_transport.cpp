@@ -16,19 +16,17 @@ std::size_t ShmTransport::bytes_needed(int ranks_of_host) {
   return static_cast<std::size_t>(ranks_of_host) * sizeof(Ring);
 }
 
-ShmTransport::ShmTransport(const node::Neighbourhood& neighbours, std::size_t offset,
-                           std::vector<int> ranks)
-    : neighbours_(neighbours),
-      peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1) {
-  const auto ring = [&](int writer, int reader) {
-    return reinterpret_cast<Ring*>(neighbours.memory(writer) + offset) + reader;
+ShmTransport::ShmTransport(const std::vector<node::Neighbour>& neighbours, int index,
+                           const std::vector<int>& ranks)
+    : peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1) {
+  const auto ring = [&](std::size_t writer, std::size_t reader) {
+    return reinterpret_cast<Ring*>(neighbours[writer].memory) + reader;
   };
-  for (int index = 0; index < neighbours.size(); ++index) {
-    if (index == neighbours.index()) continue;
-    const int rank = ranks[static_cast<std::size_t>(index)];
-    peer_of_rank_[static_cast<std::size_t>(rank)] = static_cast<int>(peers_.size());
-    peers_.push_back(
-        {rank, index, ring(neighbours.index(), index), ring(index, neighbours.index())});
+  const auto own = static_cast<std::size_t>(index);
+  for (std::size_t other = 0; other < neighbours.size(); ++other) {
+    if (other == own) continue;
+    peer_of_rank_[static_cast<std::size_t>(ranks[other])] = static_cast<int>(peers_.size());
+    peers_.push_back({ranks[other], neighbours[other].bell, ring(own, other), ring(other, own)});
   }
 }
 
@@ -84,16 +82,29 @@ bool ShmTransport::flush(Peer& peer) {
   }
   if (written == before) return false;
   ring.written.store(written, std::memory_order_release);
-  neighbours_.bell(peer.index).ring();
+  peer.bell->ring();
   return true;
 }
 
 bool ShmTransport::read(Peer& peer, const Receiver& receive) {
-  Ring& ring = *peer.in;
+  const std::uint64_t before = peer.in->read.load(std::memory_order_relaxed);
+  const std::uint64_t written = peer.in->written.load(std::memory_order_acquire);
+  if (before == written) return false;
+  std::uint64_t at = before;
+  try {
+    hand_over(peer, at, written, receive);
+  } catch (...) {
+    make_room(peer, before, at);
+    throw;
+  }
+  make_room(peer, before, at);
+  return true;
+}
+
+void ShmTransport::hand_over(Peer& peer, std::uint64_t& at, std::uint64_t written,
+                             const Receiver& receive) {
+  const Ring& ring = *peer.in;
   Incoming& incoming = peer.incoming;
-  std::uint64_t at = ring.read.load(std::memory_order_relaxed);
-  const std::uint64_t written = ring.written.load(std::memory_order_acquire);
-  if (at == written) return false;
   while (at != written) {
     const std::byte* const data = ring.data + at % ring_bytes;
     const std::uint64_t contiguous = std::min(written - at, ring_bytes - at % ring_bytes);
@@ -101,8 +112,8 @@ bool ShmTransport::read(Peer& peer, const Receiver& receive) {
       std::memcpy(&incoming.length, data, sizeof incoming.length);
       const std::uint64_t whole = header_bytes + padded(incoming.length);
       if (contiguous >= whole) {
-        receive(peer.rank, std::span(data + header_bytes, incoming.length));
         at += whole;
+        receive(peer.rank, std::span(data + header_bytes, incoming.length));
         continue;
       }
       incoming.message.clear();
@@ -118,13 +129,14 @@ bool ShmTransport::read(Peer& peer, const Receiver& receive) {
     incoming.message.resize(incoming.length);
     receive(peer.rank, incoming.message);
   }
-  const std::uint64_t before = ring.read.load(std::memory_order_relaxed);
+}
+
+void ShmTransport::make_room(Peer& peer, std::uint64_t before, std::uint64_t at) {
+  Ring& ring = *peer.in;
   ring.read.store(at, std::memory_order_release);
   // A writer that found the ring full waits for room. Either it sees this, or it is seen here.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (ring.written.load(std::memory_order_relaxed) - before == ring_bytes)
-    neighbours_.bell(peer.index).ring();
-  return true;
+  if (ring.written.load(std::memory_order_relaxed) - before == ring_bytes) peer.bell->ring();
 }
 
 }  // namespace kolo::transport

@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "node/neighbourhood.hpp"
+#include "node/neighbour.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::transport {
@@ -19,9 +19,10 @@ class ShmTransport : public Transport {
   /// What each rank's memory must have room for.
   [[nodiscard]] static std::size_t bytes_needed(int ranks_of_host);
 
-  /// `neighbours` outlives this; the rings lie at `offset` in each one's memory, a multiple of 64.
-  /// `ranks` are the host's ranks by index.
-  ShmTransport(const node::Neighbourhood& neighbours, std::size_t offset, std::vector<int> ranks);
+  /// `neighbours` have `bytes_needed` of memory each, `index` is this one's place among them, and
+  /// `ranks` are theirs.
+  ShmTransport(const std::vector<node::Neighbour>& neighbours, int index,
+               const std::vector<int>& ranks);
 
   void send(int peer, Message message) override;
   bool poll(const Receiver& receive) override;
@@ -49,7 +50,7 @@ class ShmTransport : public Transport {
   };
   struct Peer {
     int rank;
-    int index;
+    const node::Doorbell* bell;
     Ring* out;
     Ring* in;
     Outgoing outgoing{};
@@ -58,9 +59,13 @@ class ShmTransport : public Transport {
 
   bool flush(Peer& peer);
   bool read(Peer& peer, const Receiver& receive);
+  /// What was written from `at` on. `at` goes ahead of the messages: what a receiver was given has
+  /// come, even if it throws.
+  static void hand_over(Peer& peer, std::uint64_t& at, std::uint64_t written,
+                        const Receiver& receive);
+  static void make_room(Peer& peer, std::uint64_t before, std::uint64_t at);
   static std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-  const node::Neighbourhood& neighbours_;
   std::vector<Peer> peers_{};
   std::vector<int> peer_of_rank_{};
   std::size_t unsent_ = 0;  // messages that are not in their ring as a whole

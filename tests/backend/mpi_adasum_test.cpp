@@ -1,7 +1,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "mpi_backend_fixture.hpp"
+#include "fixture.hpp"
 
 namespace kolo::backend {
 namespace {
@@ -43,7 +43,7 @@ double value(int rank, std::size_t tensor, std::int64_t k) {
 }
 
 template <typename T>
-class MpiAdasum : public MpiBackendTest {
+class MpiAdasum : public BackendTest {
  protected:
   /// Half types and compression round at every level of the tree.
   void expect_result(Descriptor kind, double allowed) {

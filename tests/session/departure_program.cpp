@@ -1,6 +1,7 @@
 // One rank leaves in the way that the first argument names, while the others are in a Kolo call;
 // they print whom they miss, and how long after the departure they learned of it.
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -11,6 +12,9 @@
 #include "kolo/kolo.hpp"
 
 namespace {
+
+// Takes longer than a rank needs to be killed in the middle of it.
+constexpr std::size_t large_elements = std::size_t{8} << 20;
 
 // Comparable between the processes of one host.
 double milliseconds() {
@@ -23,6 +27,13 @@ void leave(const std::string& how) {
   std::vector<float> tensor(8);
   if (how == "exit") std::exit(3);
   if (how == "return") return;
+  if (how == "killed") std::raise(SIGKILL);
+  if (how == "killed_sending") {
+    std::vector<float> large(large_elements);
+    kolo::Future<void> pending = kolo::allreduce_async(large, {.name = "large"});
+    (void)pending.wait_for(std::chrono::milliseconds(10));  // any moment will do
+    std::raise(SIGKILL);
+  }
   if (how == "refused") {  // the second time
     const kolo::Future<void> pending = kolo::barrier_async({.name = "of the leaver"});
     kolo::barrier({.name = "of the leaver"});
@@ -45,6 +56,10 @@ void train(const std::string& how, int leaver) {
   }
   if (kolo::rank() == leaver) return leave(how);
   try {
+    if (how == "killed_sending") {
+      std::vector<float> large(large_elements);
+      kolo::allreduce(large, {.name = "large"});
+    }
     kolo::allreduce(tensor, {.name = "gradient"});
   } catch (const kolo::PeerLeft& error) {
     std::printf("rank %d misses rank %d after %.1f ms: %s\n", kolo::rank(), error.ranks().at(0),

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <random>
 #include <string>
 #include <thread>
 
@@ -101,6 +102,31 @@ TEST(Engine, OperationsThatNobodyWaitsForAreDrivenToo) {
     while (!operations.back()->done()) std::this_thread::yield();
     for (const OperationPtr& operation : operations) wait(engine, operation);
     for (const auto& tensor : tensors) EXPECT_THAT(tensor, testing::Each(3.0));
+  });
+}
+
+TEST(Engine, WhoSleepsIsWoken) {
+  // Ranks come early or so late that the others sleep, and wait or leave it to the engine's thread.
+  // A lost wake costs the longest sleep, so a few operations may take that long on a busy machine.
+  constexpr int operations = 300;
+  constexpr std::chrono::milliseconds longest_sleep{100};
+  Ranks(3).run([&](Engine& engine) {
+    constexpr unsigned seed = 5;
+    std::mt19937 random(seed + static_cast<unsigned>(engine.topology().rank));
+    int late = 0;
+    for (int i = 0; i < operations; ++i) {
+      std::vector<double> tensor(1, i);
+      const auto submit_at =
+          std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 2 * 400);
+      while (std::chrono::steady_clock::now() < submit_at) std::this_thread::yield();
+      const bool waits = random() % 2 == 0;
+      const OperationPtr operation = submit_sum(engine, "sum", tensor, waits);
+      while (!waits && !operation->done()) std::this_thread::yield();
+      wait(engine, operation);
+      EXPECT_EQ(tensor.front(), 3.0 * i);
+      if (std::chrono::steady_clock::now() - submit_at >= longest_sleep) ++late;
+    }
+    EXPECT_LT(late, operations / 10) << "the seed is " << seed;
   });
 }
 

@@ -87,6 +87,52 @@ INSTANTIATE_TEST_SUITE_P(Bytes, AnyFusionThreshold,
                          testing::Values(0, 1, 100, 4096, std::int64_t{1} << 40U,
                                          std::numeric_limits<std::int64_t>::max()));
 
+class AnyCpuOperations : public AnySession {
+ protected:
+  static constexpr const char* names[] = {"auto", "shm", "mpi"};
+};
+TEST_P(AnyCpuOperations, TheResultsAreTheSame) {
+  const Session session({.cpu_operations = names[GetParam()]});
+  train();
+  stumble();
+}
+INSTANTIATE_TEST_SUITE_P(Of, AnyCpuOperations, testing::Values(0, 1, 2));
+
+class CpuOperationsOfRanks : public AnySession {
+ protected:
+  CpuOperationsOfRanks() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size_);
+  }
+
+  int world_rank_ = 0;
+  int world_size_ = 1;
+};
+
+TEST_F(CpuOperationsOfRanks, OneThatWantsMpiDecides) {
+  for (const int decider : {0, world_size_ - 1}) {
+    const Session session({.cpu_operations = world_rank_ == decider ? "mpi" : "auto"});
+    train();
+  }
+}
+
+TEST_F(CpuOperationsOfRanks, ADemandThatCannotBeMetIsRefusedOnAll) {
+  // The last rank wants MPI, which the others of its host do not bear.
+  if (world_size_ == 1) return;
+  const bool differs = world_rank_ == world_size_ - 1;
+  const auto refused =
+      thrown_by<InvalidArgument>([&] { init({.cpu_operations = differs ? "mpi" : "shm"}); });
+  EXPECT_THAT(refused.what(),
+              testing::HasSubstr("cpu_operations is shm, but the ranks of this host cannot share "
+                                 "memory: a rank of this host does without"));
+  std::vector<int> demanding;
+  for (int rank = 0; rank + 1 < world_size_; ++rank) demanding.push_back(rank);
+  EXPECT_EQ(refused.ranks(), demanding);
+  EXPECT_FALSE(initialized());
+  const Session session({.cpu_operations = "shm"});
+  train();
+}
+
 TEST(SessionOptions, MayDifferBetweenRanks) {
   for (const bool at_root : {false, true}) {
     int world_rank = 0;

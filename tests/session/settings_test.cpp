@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <utility>
 
 #include "kolo/error.hpp"
 
@@ -40,6 +41,7 @@ TEST(Settings, DefaultsWhereNothingIsSaid) {
   EXPECT_EQ(settings.stall_warning, 60s);
   EXPECT_EQ(settings.stall_shutdown, 0s);
   EXPECT_EQ(settings.cache_capacity, 8192);
+  EXPECT_EQ(settings.cpu_operations, CpuOperations::automatic);
   EXPECT_EQ(settings.log_level, LogLevel::warning);
 }
 
@@ -61,6 +63,24 @@ TEST(Settings, EveryVariableIsRead) {
   EXPECT_EQ(settings.stall_shutdown, 7s);
   EXPECT_EQ(settings.cache_capacity, 0);
   EXPECT_EQ(settings.log_level, LogLevel::critical);
+}
+
+TEST(Settings, CpuOperationsAreOneOfThree) {
+  for (const auto& [name, value] : {std::pair("auto", CpuOperations::automatic),
+                                    {"shm", CpuOperations::shm},
+                                    {"mpi", CpuOperations::mpi}}) {
+    EXPECT_EQ(read_settings({.cpu_operations = name}).cpu_operations, value) << name;
+    const Variable variable("KOLO_CPU_OPERATIONS", name);
+    EXPECT_EQ(read_settings({}).cpu_operations, value) << name;
+    EXPECT_EQ(read_settings({.cpu_operations = "mpi"}).cpu_operations, CpuOperations::mpi);
+  }
+  for (const char* name : {"MPI", "gloo", " shm", "automatic"}) {
+    EXPECT_THAT(refusal({.cpu_operations = name}),
+                HasSubstr(std::string("cpu_operations=") + name + ": must be auto, shm or mpi"));
+    const Variable bad("KOLO_CPU_OPERATIONS", name);
+    EXPECT_THAT(refusal(), HasSubstr(std::string("KOLO_CPU_OPERATIONS=") + name));
+  }
+  EXPECT_THAT(refusal({.cpu_operations = ""}), HasSubstr("cpu_operations=:"));
 }
 
 TEST(Settings, AnEmptyVariableIsAsIfUnset) {

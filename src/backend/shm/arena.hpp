@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "node/doorbell.hpp"
+#include "node/neighbour.hpp"
 
 namespace kolo::backend::shm {
 
@@ -38,12 +38,8 @@ struct alignas(64) Deposit {
   std::int64_t output = -1;
 };
 
-/// One rank of the host, as the others see it.
-struct Neighbour {
-  std::byte* memory;  // `Arena::bytes_needed` of it, aligned to cache lines, zeros at first
-  const node::Doorbell* bell;
-  std::span<std::byte> heap{};  // may be empty
-};
+/// Has `Arena::bytes_needed` of memory.
+using Neighbour = node::Neighbour;
 
 /// Ranks are known by their index on the host. One thread at a time.
 class Arena {

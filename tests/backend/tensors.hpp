@@ -1,18 +1,15 @@
-// What the tests of the MPI backend share.
+// Batches for tests: tensors of known elements, and what becomes of them.
 #pragma once
 
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <cstdint>
 #include <memory>
-#include <numeric>
-#include <string>
-#include <utility>
+#include <span>
 #include <vector>
 
 #include "../support/elements.hpp"
-#include "backend/mpi/mpi_backend.hpp"
+#include "backend/backend.hpp"
 
 namespace kolo::backend {
 
@@ -93,55 +90,32 @@ class Tensors {
   std::vector<Member> members_{};
 };
 
-class MpiBackendTest : public testing::Test {
- protected:
-  // Small pieces, so that a thousand elements take many.
-  static constexpr std::int64_t piece_bytes = 256;
+using Rows = std::vector<std::int64_t>;
 
-  MpiBackendTest() {
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
-    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(comm_, &rank_);
-    MPI_Comm_size(comm_, &size_);
-    backend_ = std::make_unique<MpiBackend>(comm_, piece_bytes);
+/// A member whose result is allocated here.
+template <typename T>
+struct Gathered {
+  Member member{};
+  Array<T> input{};
+  Array<T> output{};
+  Rows rows{};
+
+  explicit Gathered(std::int64_t input_rows, std::int64_t row_elements = 1)
+      : input(input_rows * row_elements) {
+    member.input = input.elements.get();
+    member.dtype = dtype<T>();
+    member.rows = input_rows;
+    member.row_elements = row_elements;
+    member.allocate = [this, row_elements](std::span<const std::int64_t> given) {
+      rows.assign(given.begin(), given.end());
+      std::int64_t total = 0;
+      for (const std::int64_t from_one : given) total += from_one;
+      output = Array<T>(total * row_elements);
+      return output.elements.get();
+    };
   }
-  ~MpiBackendTest() override {
-    backend_.reset();
-    MPI_Comm_free(&comm_);
-  }
-
-  /// Without members, among all ranks. Every rank calls this equally often.
-  [[nodiscard]] Batch batch_of(Descriptor kind) {
-    Batch batch;
-    batch.kind = std::move(kind);
-    batch.set.resize(static_cast<std::size_t>(size_));
-    std::iota(batch.set.begin(), batch.set.end(), 0);
-    batch.ranks = batch.set;
-    batch.divisor = size_;
-    batch.sequence = sequence_++;
-    return batch;
-  }
-
-  template <typename T>
-  [[nodiscard]] Batch batch_of(Descriptor kind, const Tensors<T>& tensors) {
-    Batch batch = batch_of(std::move(kind));
-    tensors.add_to(batch);
-    return batch;
-  }
-
-  static void finish(Execution& execution) {
-    while (execution.step() != Progress::done) {
-    }
-  }
-  void run(Batch batch) { finish(*backend_->start(std::move(batch))); }
-
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0;
-  int size_ = 0;
-  std::unique_ptr<MpiBackend> backend_;
-
- private:
-  std::uint64_t sequence_ = 4090;  // near the end of the tags
+  Gathered(const Gathered&) = delete;
+  Gathered& operator=(const Gathered&) = delete;
 };
 
 inline Descriptor reduction_of(OperationType type, ReduceOp op,

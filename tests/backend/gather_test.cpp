@@ -3,39 +3,11 @@
 
 #include <new>
 
+#include "fixture.hpp"
 #include "kolo/error.hpp"
-#include "mpi_backend_fixture.hpp"
 
 namespace kolo::backend {
 namespace {
-
-using Rows = std::vector<std::int64_t>;
-
-/// A member whose result is allocated here.
-template <typename T>
-struct Gathered {
-  Member member{};
-  Array<T> input{};
-  Array<T> output{};
-  Rows rows{};
-
-  explicit Gathered(std::int64_t input_rows, std::int64_t row_elements = 1)
-      : input(input_rows * row_elements) {
-    member.input = input.elements.get();
-    member.dtype = dtype<T>();
-    member.rows = input_rows;
-    member.row_elements = row_elements;
-    member.allocate = [this, row_elements](std::span<const std::int64_t> given) {
-      rows.assign(given.begin(), given.end());
-      std::int64_t total = 0;
-      for (const std::int64_t from_one : given) total += from_one;
-      output = Array<T>(total * row_elements);
-      return output.elements.get();
-    };
-  }
-  Gathered(const Gathered&) = delete;
-  Gathered& operator=(const Gathered&) = delete;
-};
 
 template <typename T>
 T tagged(int from, int to, std::int64_t k) {
@@ -43,7 +15,7 @@ T tagged(int from, int to, std::int64_t k) {
 }
 
 template <typename T>
-class MpiGather : public MpiBackendTest {
+class Gather : public BackendTest {
  protected:
   /// `sent(from)` rows of `row_elements`; the result is all ranks' rows.
   void expect_allgather(const std::vector<std::pair<std::int64_t, std::int64_t>>& shapes,
@@ -98,9 +70,9 @@ class MpiGather : public MpiBackendTest {
     }
   }
 };
-TYPED_TEST_SUITE(MpiGather, AllTypes);
+TYPED_TEST_SUITE(Gather, AllTypes);
 
-TYPED_TEST(MpiGather, AllgatherOfTheSameRowsFromEach) {
+TYPED_TEST(Gather, AllgatherOfTheSameRowsFromEach) {
   const auto same = [](std::int64_t rows, int) { return rows; };
   this->expect_allgather({{1, 1}}, same);
   this->expect_allgather({{500, 3}}, same);
@@ -108,25 +80,25 @@ TYPED_TEST(MpiGather, AllgatherOfTheSameRowsFromEach) {
   this->expect_allgather({{5, 1}, {1000, 1}, {2, 0}, {1, 300}}, same);
 }
 
-TYPED_TEST(MpiGather, AllgatherOfOtherRowsFromEach) {
+TYPED_TEST(Gather, AllgatherOfOtherRowsFromEach) {
   this->expect_allgather({{0, 3}, {1, 1}, {100, 7}},
                          [](std::int64_t rows, int rank) { return rows * rank + rank % 2; });
 }
 
-TYPED_TEST(MpiGather, AlltoallOfTheSameCounts) {
+TYPED_TEST(Gather, AlltoallOfTheSameCounts) {
   this->expect_alltoall({1}, [](int, int) { return std::int64_t{1}; });
   this->expect_alltoall({1, 10}, [](int, int) { return std::int64_t{200}; });
 }
 
-TYPED_TEST(MpiGather, AlltoallOfOtherCounts) {
+TYPED_TEST(Gather, AlltoallOfOtherCounts) {
   this->expect_alltoall({1, 3, 0},
                         [](int from, int to) { return std::int64_t{70} * from * (to % 2) + to; });
   this->expect_alltoall({2}, [](int, int) { return std::int64_t{0}; });
 }
 
-class MpiAllgather : public MpiBackendTest {};
+class Allgather : public BackendTest {};
 
-TEST_F(MpiAllgather, RanksThatTakeNoPartHaveNoRows) {
+TEST_F(Allgather, RanksThatTakeNoPartHaveNoRows) {
   // The last rank has joined.
   Gathered<float> gathered(3);
   for (std::int64_t k = 0; k < 3; ++k) gathered.input[k] = static_cast<float>(10 * rank_ + k);
@@ -142,21 +114,21 @@ TEST_F(MpiAllgather, RanksThatTakeNoPartHaveNoRows) {
     EXPECT_EQ(gathered.output[k], static_cast<float>(k / 3 * 10 + k % 3));
 }
 
-TEST_F(MpiAllgather, WithoutMemoryItFails) {
+TEST_F(Allgather, WithoutMemoryItFails) {
   const Allocator allocators[] = {
       [](std::span<const std::int64_t>) -> void* { return nullptr; },
       [](std::span<const std::int64_t>) -> void* { throw std::bad_alloc(); }};
   for (const Allocator& allocator : allocators) {
-    MpiBackend backend(comm_);
+    start_anew(piece_bytes);
     Gathered<float> gathered(3);
     gathered.member.allocate = allocator;
     Batch batch = batch_of(operation_of(OperationType::allgather));
     batch.members.push_back(&gathered.member);
-    EXPECT_THROW(finish(*backend.start(std::move(batch))), BackendError);
+    EXPECT_THROW(finish(*backend_->start(std::move(batch))), BackendError);
   }
 }
 
-TEST_F(MpiAllgather, NoElementsNeedNoMemory) {
+TEST_F(Allgather, NoElementsNeedNoMemory) {
   Gathered<float> gathered(0);
   gathered.member.allocate = [](std::span<const std::int64_t>) -> void* { return nullptr; };
   Batch batch = batch_of(operation_of(OperationType::allgather));
@@ -164,7 +136,7 @@ TEST_F(MpiAllgather, NoElementsNeedNoMemory) {
   run(std::move(batch));
 }
 
-TEST_F(MpiAllgather, RefusesWhatCannotBe) {
+TEST_F(Allgather, RefusesWhatCannotBe) {
   Gathered<float> gathered(3);
   Batch batch = batch_of(operation_of(OperationType::alltoall));
   batch.members.push_back(&gathered.member);

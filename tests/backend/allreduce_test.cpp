@@ -3,8 +3,8 @@
 #include <random>
 
 #include "base/dtype.hpp"
+#include "fixture.hpp"
 #include "kolo/error.hpp"
-#include "mpi_backend_fixture.hpp"
 
 namespace kolo::backend {
 namespace {
@@ -25,7 +25,7 @@ const std::vector<Lengths> batches{{},
                                    {5, 300, 7, 7, 300, 100, 20}};
 
 template <typename T>
-class MpiAllreduceOfNumbers : public MpiBackendTest {
+class AllreduceOfNumbers : public BackendTest {
  protected:
   void expect_result(const Descriptor& kind, auto value, auto expected) {
     const auto value_of_type = [&](std::size_t i, std::int64_t k) { return make<T>(value(i, k)); };
@@ -42,16 +42,16 @@ class MpiAllreduceOfNumbers : public MpiBackendTest {
     }
   }
 };
-TYPED_TEST_SUITE(MpiAllreduceOfNumbers, Numbers);
+TYPED_TEST_SUITE(AllreduceOfNumbers, Numbers);
 
-TYPED_TEST(MpiAllreduceOfNumbers, Sum) {
+TYPED_TEST(AllreduceOfNumbers, Sum) {
   this->expect_result(
       allreduce_of(ReduceOp::sum),
       [&](std::size_t i, std::int64_t k) { return element(this->rank_, i, k); },
       [&](std::size_t i, std::int64_t k) { return sum_of_elements(this->size_, i, k); });
 }
 
-TYPED_TEST(MpiAllreduceOfNumbers, AverageOfWholeNumbers) {
+TYPED_TEST(AllreduceOfNumbers, AverageOfWholeNumbers) {
   // Ranks r and size-1-r add up to twice the average.
   this->expect_result(
       allreduce_of(ReduceOp::average),
@@ -59,7 +59,7 @@ TYPED_TEST(MpiAllreduceOfNumbers, AverageOfWholeNumbers) {
       [&](std::size_t i, std::int64_t k) { return 2 * element(0, i, k) + this->size_ - 1; });
 }
 
-TYPED_TEST(MpiAllreduceOfNumbers, MinAndMax) {
+TYPED_TEST(AllreduceOfNumbers, MinAndMax) {
   const auto value = [&](std::size_t i, std::int64_t k) { return element(this->rank_, i, k); };
   this->expect_result(allreduce_of(ReduceOp::min), value,
                       [&](std::size_t i, std::int64_t k) { return element(0, i, k); });
@@ -68,7 +68,7 @@ TYPED_TEST(MpiAllreduceOfNumbers, MinAndMax) {
   });
 }
 
-TYPED_TEST(MpiAllreduceOfNumbers, Product) {
+TYPED_TEST(AllreduceOfNumbers, Product) {
   // The rank k % size has a 3, the others have ones.
   this->expect_result(
       allreduce_of(ReduceOp::product),
@@ -76,7 +76,7 @@ TYPED_TEST(MpiAllreduceOfNumbers, Product) {
       [&](std::size_t, std::int64_t) { return 3; });
 }
 
-TYPED_TEST(MpiAllreduceOfNumbers, Scales) {
+TYPED_TEST(AllreduceOfNumbers, Scales) {
   Descriptor kind = allreduce_of(ReduceOp::sum);
   kind.prescale = 2.0;
   kind.postscale = 0.5;
@@ -85,7 +85,7 @@ TYPED_TEST(MpiAllreduceOfNumbers, Scales) {
       [&](std::size_t i, std::int64_t k) { return sum_of_elements(this->size_, i, k); });
 }
 
-TYPED_TEST(MpiAllreduceOfNumbers, Compression) {
+TYPED_TEST(AllreduceOfNumbers, Compression) {
   // Small whole numbers are exact in both types.
   for (const auto compression : {kolo::Compression::fp16, kolo::Compression::bf16}) {
     this->expect_result(
@@ -95,9 +95,9 @@ TYPED_TEST(MpiAllreduceOfNumbers, Compression) {
   }
 }
 
-class MpiAllreduce : public MpiBackendTest {};
+class Allreduce : public BackendTest {};
 
-TEST_F(MpiAllreduce, IntegersWrap) {
+TEST_F(Allreduce, IntegersWrap) {
   const std::uint8_t largest = std::numeric_limits<std::uint8_t>::max();
   const auto value = [=](std::size_t, std::int64_t) { return largest; };
   Tensors<std::uint8_t> tensors({1000}, true, value);
@@ -106,7 +106,7 @@ TEST_F(MpiAllreduce, IntegersWrap) {
   EXPECT_TRUE(tensors.hold([=](std::size_t, std::int64_t) { return wrapped; }, value));
 }
 
-TEST_F(MpiAllreduce, MembersMayDifferInType) {
+TEST_F(Allreduce, MembersMayDifferInType) {
   const Lengths lengths{40, 3};
   const auto value = [&](std::size_t i, std::int64_t k) { return element(rank_, i, k); };
   const auto sum = [&](std::size_t i, std::int64_t k) { return sum_of_elements(size_, i, k); };
@@ -131,7 +131,7 @@ TEST_F(MpiAllreduce, MembersMayDifferInType) {
   }
 }
 
-TEST_F(MpiAllreduce, HalvesAreSummedInF32) {
+TEST_F(Allreduce, HalvesAreSummedInF32) {
   // In f16, 2048 + 1 is 2048 again, however often.
   const auto value = [&](std::size_t, std::int64_t) { return make<F16>(rank_ == 0 ? 2048 : 1); };
   Tensors<F16> tensors({100}, true, value);
@@ -140,7 +140,7 @@ TEST_F(MpiAllreduce, HalvesAreSummedInF32) {
       tensors.hold([&](std::size_t, std::int64_t) { return make<F16>(2048 + size_ - 1); }, value));
 }
 
-TEST_F(MpiAllreduce, CompressionRoundsWhatTravels) {
+TEST_F(Allreduce, CompressionRoundsWhatTravels) {
   // 2049 and 257 are halfway between two values of f16 and bf16: they travel as the even ones.
   const auto sum_of = [&](float sent, Compression compression) {
     const auto value = [=](std::size_t, std::int64_t) { return sent; };
@@ -153,7 +153,7 @@ TEST_F(MpiAllreduce, CompressionRoundsWhatTravels) {
   EXPECT_EQ(sum_of(257.0F, Compression::bf16), 256.0F);
 }
 
-TEST_F(MpiAllreduce, BooleansHaveAndAndOr) {
+TEST_F(Allreduce, BooleansHaveAndAndOr) {
   const auto all = [&](std::size_t, std::int64_t k) { return k % 2 == 0 || rank_ > 0; };
   const auto one = [&](std::size_t, std::int64_t k) { return k % size_ == rank_; };
   for (const ReduceOp op : {ReduceOp::min, ReduceOp::product}) {
@@ -166,10 +166,10 @@ TEST_F(MpiAllreduce, BooleansHaveAndAndOr) {
   EXPECT_TRUE(tensors.hold([](std::size_t, std::int64_t) { return true; }, one));
 }
 
-TEST_F(MpiAllreduce, AllRanksGetTheSameBits) {
+TEST_F(Allreduce, AllRanksGetTheSameBits) {
   for (const std::int64_t piece :
-       {std::int64_t{1} << 12, MpiBackend::default_piece_bytes, std::int64_t{1} << 30}) {
-    backend_ = std::make_unique<MpiBackend>(comm_, piece);
+       {std::int64_t{1} << 12, default_piece_bytes(), large_piece_bytes()}) {
+    start_anew(piece);
     for (const Compression compression : {Compression::none, Compression::bf16}) {
       for (const std::int64_t length : {1, 2, 3, 17, 1000, 16'384, 65'537, 1'000'000}) {
         SCOPED_TRACE(testing::Message() << length << " elements, pieces of " << piece
@@ -190,7 +190,7 @@ TEST_F(MpiAllreduce, AllRanksGetTheSameBits) {
   }
 }
 
-TEST_F(MpiAllreduce, SumsInTheOrderOfTheRanks) {
+TEST_F(Allreduce, SumsInTheOrderOfTheRanks) {
   // 1e8 + 1 is 1e8 in f32: only the order decides whether the ones count.
   const auto value = [&](std::size_t, std::int64_t) {
     return rank_ == 0 ? 1e8F : rank_ == size_ - 1 ? -1e8F : 1.0F;
@@ -203,7 +203,7 @@ TEST_F(MpiAllreduce, SumsInTheOrderOfTheRanks) {
   }
 }
 
-TEST_F(MpiAllreduce, RefusesWhatHasNoMeaning) {
+TEST_F(Allreduce, RefusesWhatHasNoMeaning) {
   Tensors<bool> tensors({1}, true, [](std::size_t, std::int64_t) { return true; });
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::average, ReduceOp::adasum})
     EXPECT_THROW(static_cast<void>(backend_->start(batch_of(allreduce_of(op), tensors))),

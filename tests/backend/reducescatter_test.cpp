@@ -1,4 +1,4 @@
-#include "mpi_backend_fixture.hpp"
+#include "fixture.hpp"
 
 namespace kolo::backend {
 namespace {
@@ -9,7 +9,7 @@ struct Matrix {
 };
 
 template <typename T>
-class MpiReducescatter : public MpiBackendTest {
+class Reducescatter : public BackendTest {
  protected:
   /// Inputs are `element`; `expected(i, k)` is of the k-th element of the whole result.
   void expect_result(const Descriptor& kind, const std::vector<Matrix>& shapes, auto expected) {
@@ -37,13 +37,13 @@ class MpiReducescatter : public MpiBackendTest {
     EXPECT_TRUE(inputs.hold(value, value));
   }
 };
-TYPED_TEST_SUITE(MpiReducescatter, Numbers);
+TYPED_TEST_SUITE(Reducescatter, Numbers);
 
 const std::vector<std::vector<Matrix>> shapes{
     {{0, 1}},    {{1, 1}},   {{4, 1}}, {{5, 3}},
     {{1000, 1}}, {{7, 100}}, {{3, 0}}, {{2, 700}, {0, 5}, {9, 11}, {1, 1}}};
 
-TYPED_TEST(MpiReducescatter, GivesEachRankItsRows) {
+TYPED_TEST(Reducescatter, GivesEachRankItsRows) {
   const int size = this->size_;
   for (const auto& batch : shapes) {
     this->expect_result(reduction_of(OperationType::reducescatter, ReduceOp::sum), batch,
@@ -53,7 +53,7 @@ TYPED_TEST(MpiReducescatter, GivesEachRankItsRows) {
   }
 }
 
-TYPED_TEST(MpiReducescatter, ScalesAndCompresses) {
+TYPED_TEST(Reducescatter, ScalesAndCompresses) {
   Descriptor kind = reduction_of(OperationType::reducescatter, ReduceOp::sum, Compression::fp16);
   kind.prescale = 2.0;
   kind.postscale = 0.5;
@@ -63,9 +63,9 @@ TYPED_TEST(MpiReducescatter, ScalesAndCompresses) {
                         [=](std::size_t i, std::int64_t k) { return sum_of_elements(size, i, k); });
 }
 
-class MpiReducescatterOfFloats : public MpiReducescatter<float> {};
+class ReducescatterOfFloats : public Reducescatter<float> {};
 
-TEST_F(MpiReducescatterOfFloats, TheSumOfCompressedElementsIsNotRoundedAgain) {
+TEST_F(ReducescatterOfFloats, TheSumOfCompressedElementsIsNotRoundedAgain) {
   Tensors<float> input({8 * size_}, true,
                        [&](std::size_t, std::int64_t) { return rank_ == 0 ? 2048.0F : 1.0F; });
   Array<float> output(8);

@@ -1,7 +1,7 @@
 #include <string>
 
+#include "fixture.hpp"
 #include "kolo/error.hpp"
-#include "mpi_backend_fixture.hpp"
 
 namespace kolo::backend {
 namespace {
@@ -10,10 +10,10 @@ const std::vector<Lengths> batches{
     {}, {0}, {1}, {1000}, {1, 1, 1}, {0, 40, 0, 500, 2}, {32, 32, 1000}};
 
 template <typename T>
-class MpiBroadcastOf : public MpiBackendTest {};
-TYPED_TEST_SUITE(MpiBroadcastOf, AllTypes);
+class BroadcastOf : public BackendTest {};
+TYPED_TEST_SUITE(BroadcastOf, AllTypes);
 
-TYPED_TEST(MpiBroadcastOf, EveryRootsTensorsReachAll) {
+TYPED_TEST(BroadcastOf, EveryRootsTensorsReachAll) {
   using T = TypeParam;
   const auto value = [](int rank, std::size_t i, std::int64_t k) {
     return make<T>((k + static_cast<std::int64_t>(i)) % 13 + 20 * (rank + 1));
@@ -32,10 +32,10 @@ TYPED_TEST(MpiBroadcastOf, EveryRootsTensorsReachAll) {
   }
 }
 
-class MpiBroadcast : public MpiBackendTest {};
+class Broadcast : public BackendTest {};
 
-TEST_F(MpiBroadcast, OfALargeTensor) {
-  backend_ = std::make_unique<MpiBackend>(comm_);
+TEST_F(Broadcast, OfALargeTensor) {
+  start_anew(default_piece_bytes());
   const auto own = [&](std::size_t, std::int64_t k) { return k * 10 + rank_; };
   const int root = size_ - 1;
   Tensors<std::int64_t> tensors({1'000'000, 3}, true, own);
@@ -43,14 +43,14 @@ TEST_F(MpiBroadcast, OfALargeTensor) {
   EXPECT_TRUE(tensors.hold([=](std::size_t, std::int64_t k) { return k * 10 + root; }, own));
 }
 
-TEST_F(MpiBroadcast, RefusesARootThatTakesNoPart) {
+TEST_F(Broadcast, RefusesARootThatTakesNoPart) {
   Tensors<float> tensors({1}, true, [](std::size_t, std::int64_t) { return 1.0F; });
   EXPECT_THROW(static_cast<void>(backend_->start(
                    batch_of(operation_of(OperationType::broadcast, size_), tensors))),
                InvalidArgument);
 }
 
-class MpiTextBroadcast : public MpiBackendTest {
+class TextBroadcast : public BackendTest {
  protected:
   void broadcast(int root, std::string& text) {
     const Member member{.text = &text};
@@ -60,7 +60,7 @@ class MpiTextBroadcast : public MpiBackendTest {
   }
 };
 
-TEST_F(MpiTextBroadcast, OfAnyLengthFromEveryRoot) {
+TEST_F(TextBroadcast, OfAnyLengthFromEveryRoot) {
   for (const std::size_t length : {0U, 1U, 255U, 256U, 257U, 100'000U}) {
     for (int root = 0; root < size_; ++root) {
       SCOPED_TRACE(testing::Message() << length << " bytes from " << root);
@@ -74,15 +74,15 @@ TEST_F(MpiTextBroadcast, OfAnyLengthFromEveryRoot) {
   }
 }
 
-TEST_F(MpiTextBroadcast, OfAMillionBytes) {
-  backend_ = std::make_unique<MpiBackend>(comm_);
+TEST_F(TextBroadcast, OfAMillionBytes) {
+  start_anew(default_piece_bytes());
   const std::string expected(1'000'000, 'x');
   std::string text = rank_ == 0 ? expected : "";
   broadcast(0, text);
   EXPECT_TRUE(text == expected);
 }
 
-TEST_F(MpiTextBroadcast, TakesOneText) {
+TEST_F(TextBroadcast, TakesOneText) {
   EXPECT_THROW(
       static_cast<void>(backend_->start(batch_of(operation_of(OperationType::broadcast_text, 0)))),
       InvalidArgument);

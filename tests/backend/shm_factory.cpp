@@ -1,0 +1,63 @@
+// The backend under test is that of shared memory.
+#include <fmt/format.h>
+
+#include <random>
+#include <vector>
+
+#include "backend/shm/shm_backend.hpp"
+#include "fixture.hpp"
+#include "node/neighbourhood.hpp"
+
+namespace kolo::backend {
+namespace {
+
+node::Party party_of(MPI_Comm comm) {
+  node::Party party;
+  MPI_Comm_rank(comm, &party.index);
+  MPI_Comm_size(comm, &party.size);
+  std::uint64_t number = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
+  MPI_Bcast(&number, 1, MPI_UINT64_T, 0, comm);
+  party.name = fmt::format("test-{:016x}", number);
+  return party;
+}
+
+std::vector<node::Neighbour> neighbours_in(const node::Neighbourhood& host) {
+  std::vector<node::Neighbour> neighbours;
+  for (int index = 0; index < host.size(); ++index)
+    neighbours.push_back({host.memory(index), &host.bell(index)});
+  return neighbours;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// Owns what it stands on.
+class OnThisHost : public Backend {
+ public:
+  OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
+      : host_(party_of(comm), ShmBackend::bytes_needed(piece_bytes), 4096,
+              [=] { MPI_Barrier(comm); }),
+        backend_(all_ranks(host_.size()), neighbours_in(host_), host_.index(), piece_bytes) {}
+
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {
+    return backend_.start(std::move(batch));
+  }
+
+ private:
+  node::Neighbourhood host_;
+  ShmBackend backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
+  return std::make_unique<OnThisHost>(comm, piece_bytes);
+}
+
+std::int64_t default_piece_bytes() { return ShmBackend::default_piece_bytes; }
+std::int64_t large_piece_bytes() { return std::int64_t{1} << 22; }
+
+}  // namespace kolo::backend

@@ -1,0 +1,54 @@
+// The ranks of a host as objects of one process, with plain memory for their segments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backend/shm/shm_backend.hpp"
+#include "node/doorbell.hpp"
+#include "node/neighbour.hpp"
+
+namespace kolo::backend {
+
+class ShmHost {
+ public:
+  /// By index.
+  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes)
+      : ranks_(std::move(given_ranks)), words_(ranks_.size()) {
+    const std::size_t lines = ShmBackend::bytes_needed(piece_bytes) / sizeof(Line) + 1;
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      segments_.push_back(std::make_unique<Line[]>(lines));
+      bells_.push_back(std::make_unique<node::Doorbell>(words_[i], node::Doorbell::open()));
+    }
+    std::vector<node::Neighbour> neighbours;
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+      neighbours.push_back({segments_[i][0].bytes, bells_[i].get()});
+    for (std::size_t i = 0; i < ranks_.size(); ++i)
+      backends_.push_back(
+          std::make_unique<ShmBackend>(ranks_, neighbours, static_cast<int>(i), piece_bytes));
+  }
+
+  [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+  [[nodiscard]] ShmBackend& backend(int index) const {
+    return *backends_[static_cast<std::size_t>(index)];
+  }
+  [[nodiscard]] const node::Doorbell& bell(int index) const {
+    return *bells_[static_cast<std::size_t>(index)];
+  }
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+
+  std::vector<int> ranks_;
+  std::vector<std::unique_ptr<Line[]>> segments_{};
+  std::vector<node::BellWord> words_;
+  std::vector<std::unique_ptr<node::Doorbell>> bells_{};
+  std::vector<std::unique_ptr<ShmBackend>> backends_{};
+};
+
+}  // namespace kolo::backend

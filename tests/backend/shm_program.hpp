@@ -1,0 +1,59 @@
+// Random batches for the ranks of a host, and what each of them must come to.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "tensors.hpp"
+
+namespace kolo::backend {
+
+/// One batch, the same for all its ranks.
+struct Step {
+  Descriptor kind;
+  std::vector<int> set;
+  std::vector<int> ranks;
+  std::int64_t divisor = 1;
+  std::uint64_t sequence = 0;
+  Lengths lengths;      // of its tensors; what they mean depends on the operation
+  std::int64_t salt{};  // makes its elements unlike those of other steps
+};
+
+struct Mixture {
+  int ranks = 4;
+  int steps = 100;
+  std::int64_t scale = 1;    // of the lengths, which are up to a few thousand
+  bool all_at_once = false;  // all ranks take part in every step
+};
+
+/// Every kind of operation, among random ranks, of any number of tensors of any length.
+[[nodiscard]] std::vector<Step> random_program(const Mixture& mixture, std::uint64_t seed);
+
+/// What one rank has to do with a step.
+class Task {
+ public:
+  Task(const Step& step, int rank) : step_(step), rank_(rank) {}
+  virtual ~Task() = default;
+
+  [[nodiscard]] Batch batch() const;
+  /// Whether the batch, which is done, has the right result.
+  [[nodiscard]] virtual testing::AssertionResult holds() = 0;
+
+ protected:
+  virtual void add_members(std::vector<const Member*>& members) const = 0;
+  [[nodiscard]] const Step& step() const { return step_; }
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int present() const { return static_cast<int>(step_.ranks.size()); }
+
+ private:
+  const Step& step_;
+  int rank_;
+};
+
+[[nodiscard]] std::unique_ptr<Task> make_task(const Step& step, int rank);
+
+}  // namespace kolo::backend

@@ -1,0 +1,210 @@
+// Random programs in any order of steps: all ranks driven by one thread, so that a seed that fails
+// fails again, and each by a thread of its own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <numeric>
+#include <optional>
+#include <ostream>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "shm_host.hpp"
+#include "shm_program.hpp"
+
+namespace kolo::backend {
+namespace {
+
+std::vector<int> all_ranks(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// The program, who runs it, and how far they are.
+struct World {
+  World(const Mixture& mixture, std::int64_t piece_bytes, std::uint64_t seed)
+      : program(random_program(mixture, seed)),
+        host(all_ranks(mixture.ranks), piece_bytes),
+        entered(program.size()) {}
+
+  std::vector<Step> program;
+  ShmHost host;
+  std::vector<std::atomic<std::size_t>> entered;  // ranks that have started each step
+};
+
+/// One rank on its way through the program: a few batches are under way at once.
+class Walker {
+ public:
+  Walker(World& world, int rank, std::uint64_t seed)
+      : world_(world), rank_(rank), random_(seed), most_at_once_(1 + random_() % 12) {}
+
+  [[nodiscard]] bool done() const { return next_ == world_.program.size() && running_.empty(); }
+
+  /// Starts the next batch, or steps one of those under way. False if nothing moved.
+  bool move_one() {
+    if (random_() % 3 == 0 && start_next()) return true;
+    if (running_.empty()) return start_next();
+    return step(random_() % running_.size());
+  }
+
+  /// All that can be done at once.
+  bool move_all() {
+    bool moved = false;
+    while (start_next()) moved = true;
+    for (std::size_t i = running_.size(); i-- > 0;) moved |= step(i);
+    return moved;
+  }
+
+  /// Nobody has written to results since.
+  void expect_all_hold() {
+    for (const auto& [number, task] : tasks_)
+      EXPECT_TRUE(task->holds()) << "in the end, step " << number << " on rank " << rank_;
+  }
+
+ private:
+  struct Running {
+    std::size_t number;
+    Task* task;
+    std::unique_ptr<Execution> execution;
+  };
+
+  bool start_next() {
+    if (next_ == world_.program.size() || running_.size() == most_at_once_) return false;
+    const std::size_t number = next_++;
+    const Step& step = world_.program[number];
+    if (!std::ranges::binary_search(step.ranks, rank_)) return true;
+    Task* const task = tasks_.emplace_back(number, make_task(step, rank_)).second.get();
+    running_.push_back({number, task, world_.host.backend(rank_).start(task->batch())});
+    world_.entered[number].fetch_add(1);
+    return true;
+  }
+
+  bool step(std::size_t which) {
+    Running& running = running_[which];
+    const Progress progress = running.execution->step();
+    if (progress != Progress::done) return progress == Progress::moved;
+    const Step& step = world_.program[running.number];
+    EXPECT_TRUE(running.task->holds()) << "step " << running.number << " on rank " << rank_;
+    if (step.kind.type == OperationType::barrier) {
+      EXPECT_EQ(world_.entered[running.number], step.ranks.size()) << "step " << running.number;
+    }
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(which));
+    return true;
+  }
+
+  World& world_;
+  int rank_;
+  std::mt19937_64 random_;
+  std::size_t most_at_once_;
+  std::size_t next_ = 0;
+  std::deque<std::pair<std::size_t, std::unique_ptr<Task>>> tasks_{};
+  std::vector<Running> running_{};
+};
+
+/// One rank, unless it is none, has a turn only now and then.
+void run_on_one_thread(World& world, std::optional<std::size_t> slow, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::deque<Walker> walkers;
+  for (int rank = 0; rank < std::ssize(world.host.ranks()); ++rank)
+    walkers.emplace_back(world, rank, random());
+  const auto all_done = [&] { return std::ranges::all_of(walkers, &Walker::done); };
+  for (std::size_t idle = 0; !all_done(); ++idle) {
+    const std::size_t chosen = random() % walkers.size();
+    if (chosen == slow && random() % 100 != 0) continue;
+    if (walkers[chosen].move_one()) idle = 0;
+    if (idle < 1000 * walkers.size()) continue;
+    bool moved = false;
+    for (Walker& walker : walkers) moved |= walker.move_all();
+    ASSERT_TRUE(moved) << "no rank can go on";
+    idle = 0;
+  }
+  for (Walker& walker : walkers) walker.expect_all_hold();
+}
+
+/// Sleeps when there is nothing to do, as a driver does. Nobody is awaited for longer than a run
+/// takes, so a sleep that lasts means that a bell was not rung.
+void run_to_the_end(World& world, int rank, std::uint64_t seed, bool slow) {
+  constexpr std::chrono::seconds too_long{30};
+  const node::Doorbell& bell = world.host.bell(rank);
+  Walker walker(world, rank, seed);
+  while (!walker.done()) {
+    for (int i = 0; slow && i < 50; ++i) std::this_thread::yield();
+    if (walker.move_one()) continue;
+    bell.listen(node::Listener::waiter, node::Concern::data);
+    if (!walker.move_all()) {
+      const auto since = std::chrono::steady_clock::now();
+      bell.sleep(node::Listener::waiter, too_long);
+      if (std::chrono::steady_clock::now() - since >= too_long) {
+        ADD_FAILURE() << "nobody woke rank " << rank;
+        return;
+      }
+    }
+    bell.stop_listening();
+  }
+  walker.expect_all_hold();
+}
+
+void run_on_threads(World& world, std::optional<std::size_t> slow, std::uint64_t seed) {
+  std::vector<std::thread> threads;
+  for (std::size_t rank = 0; rank < world.host.ranks().size(); ++rank)
+    threads.emplace_back([&world, rank, slow, seed] {
+      SCOPED_TRACE(testing::Message() << "seed " << seed);
+      run_to_the_end(world, static_cast<int>(rank), seed * 100 + rank, rank == slow);
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+struct Case {
+  const char* name;
+  Mixture mixture;
+  std::int64_t piece_bytes;
+  int one_thread_seeds;
+  int threads_seeds;
+};
+
+void PrintTo(const Case& given, std::ostream* out) { *out << given.name; }
+
+/// Pieces of a few elements, or so large that they are reduced in slices.
+const Case cases[] = {
+    {"OneRank", {.ranks = 1}, 64, 3, 1},
+    {"TwoRanks", {.ranks = 2}, 128, 5, 4},
+    {"AllOfThree", {.ranks = 3, .all_at_once = true}, 256, 3, 4},
+    {"SomeOfFour", {.ranks = 4}, 256, 5, 4},
+    {"LargePieces", {.ranks = 3, .steps = 40, .scale = 10}, 20 << 10, 2, 2},
+    {"ManyRanks", {.ranks = 10, .steps = 60}, 512, 2, 2},
+};
+
+class ShmSchedules : public testing::TestWithParam<Case> {};
+
+TEST_P(ShmSchedules, OnOneThread) {
+  const auto& [name, mixture, piece_bytes, seeds, other_seeds] = GetParam();
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    World world(mixture, piece_bytes, seed);
+    const auto ranks = static_cast<std::uint64_t>(mixture.ranks);
+    run_on_one_thread(world, seed % 2 == 0 ? std::optional(seed / 2 % ranks) : std::nullopt, seed);
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(ShmSchedules, OnThreads) {
+  const auto& [name, mixture, piece_bytes, other_seeds, seeds] = GetParam();
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds); ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    World world(mixture, piece_bytes, seed);
+    const auto ranks = static_cast<std::uint64_t>(mixture.ranks);
+    run_on_threads(world, seed % 2 == 1 ? std::optional(seed / 2 % ranks) : std::nullopt, seed);
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, ShmSchedules, testing::ValuesIn(cases),
+                         [](const auto& given) { return std::string(given.param.name); });
+
+}  // namespace
+}  // namespace kolo::backend
