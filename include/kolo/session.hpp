@@ -20,6 +20,9 @@ struct SessionOptions {
   std::optional<std::chrono::duration<double>> stall_shutdown{};
   /// How many names get a slot, i.e. are sent as one bit once they repeat. Default 8192.
   std::optional<std::int64_t> cache_capacity{};
+  /// Whether steps that repeat on one host are executed without negotiating them each time. Default
+  /// true.
+  std::optional<bool> plan_replay{};
   /// What carries data between CPUs: `auto`, the default, `shm` (refused where ranks of a host
   /// cannot share memory) or `mpi`. One rank's `mpi` holds for all of its host.
   std::optional<std::string> cpu_operations{};

@@ -55,6 +55,8 @@ Offset<wire::Readiness> write(FlatBufferBuilder& out, const Readiness& readiness
 Offset<wire::Departure> write(FlatBufferBuilder& out, const Departure& departure);
 Offset<wire::Lag> write(FlatBufferBuilder& out, const Lag& lag);
 Offset<wire::Spelled> write(FlatBufferBuilder& out, const Spelled& spelled);
+Offset<wire::PlanItem> write(FlatBufferBuilder& out, const PlanItem& item);
+Offset<wire::PlanBatch> write(FlatBufferBuilder& out, const std::vector<PlanItem>& batch);
 Offset<wire::Entry> write(FlatBufferBuilder& out, const Entry& entry);
 
 template <typename Item>
@@ -86,6 +88,16 @@ Offset<wire::Spelled> write(FlatBufferBuilder& out, const Spelled& spelled) {
   const auto key = write(out, spelled.key);
   const auto descriptor = write(out, spelled.descriptor);
   return wire::CreateSpelled(out, key, descriptor, spelled.slot ? std::int64_t{*spelled.slot} : -1);
+}
+
+Offset<wire::PlanItem> write(FlatBufferBuilder& out, const PlanItem& item) {
+  const auto key = write(out, item.key);
+  const auto descriptor = write(out, item.descriptor);
+  return wire::CreatePlanItem(out, key, descriptor, item.number_stride, item.step_stride);
+}
+
+Offset<wire::PlanBatch> write(FlatBufferBuilder& out, const std::vector<PlanItem>& batch) {
+  return wire::CreatePlanBatch(out, write_all(out, batch));
 }
 
 struct BodyWriter {
@@ -130,6 +142,11 @@ struct BodyWriter {
   }
   std::pair<wire::Body, Offset<void>> operator()(const EndEntry&) const {
     return {wire::Body_EndEntry, wire::CreateEndEntry(out).Union()};
+  }
+  std::pair<wire::Body, Offset<void>> operator()(const PlanEntry& entry) const {
+    const auto batches = write_all(out, entry.batches);
+    return {wire::Body_PlanEntry,
+            wire::CreatePlanEntry(out, entry.epoch, batches, entry.usual.count()).Union()};
   }
 };
 
@@ -272,6 +289,22 @@ StallEntry read(const wire::StallEntry& in) {
   return entry;
 }
 
+PlanItem read(const wire::PlanItem& in) {
+  return {read(*in.key()), read(*in.descriptor()), in.number_stride(), in.step_stride()};
+}
+
+PlanEntry read(const wire::PlanEntry& in) {
+  PlanEntry entry;
+  entry.epoch = in.epoch();
+  if (in.usual_ns() < 0) throw ProtocolError("a plan that takes less than no time");
+  entry.usual = std::chrono::nanoseconds(in.usual_ns());
+  for (const wire::PlanBatch* batch : *in.batches()) {
+    std::vector<PlanItem>& items = entry.batches.emplace_back();
+    for (const wire::PlanItem* item : *batch->items()) items.push_back(read(*item));
+  }
+  return entry;
+}
+
 Entry read(const wire::Entry& in) {
   Entry entry;
   entry.sequence = in.sequence();
@@ -289,12 +322,14 @@ Entry read(const wire::Entry& in) {
       entry.body = InquiryEntry{read(*in.body_as_InquiryEntry()->key())};
       return entry;
     case wire::Body_EndEntry: entry.body = EndEntry{}; return entry;
+    case wire::Body_PlanEntry: entry.body = read(*in.body_as_PlanEntry()); return entry;
     default: throw ProtocolError("unknown kind of log entry");
   }
 }
 
 Upward read(const wire::Upward& in) {
   Upward message;
+  message.epoch = in.epoch();
   if (in.joins() != nullptr) message.joins.assign(in.joins()->begin(), in.joins()->end());
   message.slots = read(in.slots());
   if (in.ready() != nullptr)
@@ -322,7 +357,8 @@ std::vector<std::byte> encode(std::uint64_t session, const Upward& message) {
   const auto ready = write_all(out, message.ready);
   const auto departures = write_all(out, message.departures);
   const auto lags = write_all(out, message.lags);
-  const auto content = wire::CreateUpward(out, joins, slots, ready, departures, lags);
+  const auto content =
+      wire::CreateUpward(out, joins, slots, ready, departures, lags, message.epoch);
   return seal(out, session, wire::Content_Upward, content.Union());
 }
 

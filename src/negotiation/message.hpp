@@ -54,9 +54,11 @@ struct Lag {
   std::chrono::milliseconds waited{};
 };
 
-/// From a rank to its parent.
+/// From a rank to its parent. What it says of the world is void once a later plan than `epoch` has
+/// begun: who had submitted it has withdrawn it.
 struct Upward {
-  std::vector<int> joins;  // ranks that have joined; they count as joined for all that follows
+  std::uint64_t epoch = 0;  // the last plan of which the sender knew
+  std::vector<int> joins;   // ranks that have joined; they count as joined for all that follows
   SlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every member
                   // of its set below that has not joined
   std::vector<Readiness> ready;
@@ -127,10 +129,26 @@ struct InquiryEntry {
 /// All ranks have left: nobody needs this rank any more.
 struct EndEntry {};
 
+/// An operation of a plan, as it comes in the first pass.
+struct PlanItem {
+  Key key;
+  Descriptor descriptor;
+  std::uint64_t number_stride = 0;  // what the key's number grows by in each pass
+  std::int64_t step_stride = 0;     // what the descriptor's step grows by in each pass
+};
+
+/// From here on the world repeats these batches, which are not in the log, until the ranks have
+/// stopped: nothing is appended before. No rank has joined or left.
+struct PlanEntry {
+  std::uint64_t epoch = 0;  // ascending from 1
+  std::vector<std::vector<PlanItem>> batches{};
+  std::chrono::nanoseconds usual{};  // how long a pass took lately
+};
+
 struct Entry {
   std::uint64_t sequence = 0;
   std::variant<BatchEntry, MismatchEntry, JoinEntry, AddSetEntry, RemoveSetEntry, DepartureEntry,
-               StallEntry, InquiryEntry, EndEntry>
+               StallEntry, InquiryEntry, EndEntry, PlanEntry>
       body;
 };
 

@@ -14,26 +14,40 @@ namespace {
 /// How long the root gathers answers about a key that is late before it speaks.
 constexpr std::chrono::milliseconds time_to_answer{500};
 
+/// How long a plan waits for ranks that do not come: then it is a matter for the stall report.
+std::chrono::nanoseconds board_patience(const NegotiatorOptions& options) {
+  std::chrono::nanoseconds patience = std::chrono::seconds(1);
+  for (const auto age : {options.stall_warning, options.stall_shutdown})
+    if (age.count() != 0) patience = std::min(patience, age / 2);
+  return patience;
+}
+
 }  // namespace
 
 Negotiator::Negotiator(const NegotiatorOptions& options)
     : place_(options.place),
       options_(options),
       now_(options.now),
-      sequencer_(options.fusion_threshold, options.cache_capacity) {
+      sequencer_(options.fusion_threshold, options.cache_capacity),
+      replay_({options.board, options.place.rank, options.place.ranks, board_patience(options)}) {
   add_set(world_set, RankSet::range(0, place_.ranks - 1));
 }
 
 // ---- events ----
 
 void Negotiator::on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor) {
+  if (replay_.live()) return replay_.submit(ticket, key, descriptor, now_);
+  negotiate(ticket, key, descriptor);
+}
+
+void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& descriptor) {
   Set* set = find(key.set);
   if (set == nullptr || set->broken) {
     actions_.fails.push_back({ticket, set == nullptr ? explain_removal(descriptor.type, key)
                                                      : broken_failure(*set, key, descriptor.type)});
     return;
   }
-  own_.emplace(key, Own{ticket, descriptor.type});
+  own_.emplace(key, Own{ticket, next_order_++, descriptor});
   if (descriptor.type == OperationType::join) {
     own_join_ = key;
     on_joined(place_.rank);
@@ -43,11 +57,14 @@ void Negotiator::on_submit(Ticket ticket, const Key& key, const Descriptor& desc
 }
 
 void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
-  const Envelope envelope = decode(bytes);
+  Envelope envelope = decode(bytes);
   if (envelope.session != options_.session) return;
+  follow_plan();
   if (const auto* downward = std::get_if<Downward>(&envelope.content)) {
     if (peer != place_.parent)
       throw ProtocolError("rank " + std::to_string(peer) + " is not above this one");
+    // Its sender had seen that all ranks had stopped; so does this one.
+    if (replay_.live()) throw ProtocolError("a part of the log came within a plan");
     for (const Child& child : place_.children)
       actions_.sends.push_back({child.rank, {bytes.begin(), bytes.end()}});
     for (const Entry& entry : downward->entries) apply(entry);
@@ -56,7 +73,16 @@ void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
   const auto child = std::ranges::find(place_.children, peer, &Child::rank);
   if (child == place_.children.end())
     throw ProtocolError("rank " + std::to_string(peer) + " is not below this one");
-  on_upward(*child, std::get<Upward>(envelope.content));
+  Upward& message = std::get<Upward>(envelope.content);
+  message.slots.for_each([&](Slot slot) {
+    if (!catalogue_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
+  });
+  if (message.epoch > replay_.epoch()) throw ProtocolError("a message of a plan to come");
+  if (message.epoch < replay_.epoch()) withdraw_from(message);
+  if (!replay_.live()) return on_upward(*child, message);
+  if (message.empty()) return;
+  postponed_.emplace_back(peer, std::move(message));
+  replay_.stop();
 }
 
 void Negotiator::on_time(TimePoint now) {
@@ -70,7 +96,13 @@ void Negotiator::on_done(SetId set) {
 }
 
 void Negotiator::on_leave(bool clean, const std::string& reason) {
-  const Departure departure{place_.rank, clean, reason};
+  Departure departure{place_.rank, clean, reason};
+  if (!replay_.live()) return depart(departure);
+  own_departure_ = std::move(departure);
+  replay_.stop();
+}
+
+void Negotiator::depart(const Departure& departure) {
   if (is_root()) {
     append_departure(departure);
   } else {
@@ -79,12 +111,13 @@ void Negotiator::on_leave(bool clean, const std::string& reason) {
 }
 
 bool Negotiator::outstanding() const {
-  return !own_.empty() || std::ranges::any_of(sets_, [](const auto& numbered) {
-    return !numbered.second.tally.empty();
-  });
+  return !own_.empty() || replay_.pending() || replay_.stopping() ||
+         std::ranges::any_of(sets_,
+                             [](const auto& numbered) { return !numbered.second.tally.empty(); });
 }
 
 Actions Negotiator::take() {
+  follow_plan();
   if (is_root()) {
     sequence();
     if (!downward_.entries.empty()) {
@@ -93,9 +126,12 @@ Actions Negotiator::take() {
       downward_.entries.clear();
     }
   } else {
-    for (const Upward& message : std::exchange(upwards_, {}))
+    for (Upward& message : upwards_) {
+      message.epoch = replay_.epoch();
       if (!message.empty())
         actions_.sends.push_back({place_.parent, encode(options_.session, message)});
+    }
+    upwards_.clear();
   }
   return std::exchange(actions_, {});
 }
@@ -124,7 +160,6 @@ Upward& Negotiator::upward() {
 void Negotiator::on_upward(const Child& child, const Upward& message) {
   for (const int rank : message.joins) on_joined(rank);
   message.slots.for_each([&](Slot slot) {
-    if (!catalogue_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
     const Catalogue::Item& item = catalogue_[slot];
     if (Set* set = find_whole(item.key.set))
       count(*set, set->tally.add(item.key, item.descriptor,

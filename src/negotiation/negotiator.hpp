@@ -6,19 +6,21 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "negotiation/actions.hpp"
 #include "negotiation/catalogue.hpp"
 #include "negotiation/message.hpp"
+#include "negotiation/planner.hpp"
+#include "negotiation/replay.hpp"
 #include "negotiation/sequencer.hpp"
 #include "negotiation/tally.hpp"
 #include "negotiation/tree.hpp"
@@ -33,6 +35,9 @@ struct NegotiatorOptions {
   std::chrono::nanoseconds stall_warning{};   // 0: never
   std::chrono::nanoseconds stall_shutdown{};  // 0: never
   TimePoint now{};                            // the time until it is told another
+  Board* board = nullptr;   // to follow plans on; all ranks have one, or none. The root has all
+                            // others below it then
+  bool plan_replay = true;  // the root may begin plans
 };
 
 /// Not thread-safe. Throws ProtocolError for a message that breaks the rules; it is of no use then.
@@ -45,6 +50,8 @@ class Negotiator {
   void on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor);
   void on_message(int peer, std::span<const std::byte> bytes);
   void on_time(TimePoint now);
+  /// Only what the time is; cheaper than `on_time`.
+  void set_time(TimePoint now) { now_ = now; }
   /// This rank has executed one more batch of the set.
   void on_done(SetId set);
   /// This rank leaves: it submits nothing more, but goes on passing messages.
@@ -58,11 +65,21 @@ class Negotiator {
   [[nodiscard]] bool left() const { return left_; }
   /// True if an operation submitted here, or one this rank knows of, waits for an answer.
   [[nodiscard]] bool outstanding() const;
+  /// How many plans were begun, and how many batches they have run.
+  [[nodiscard]] std::uint64_t plans() const { return replay_.epoch(); }
+  [[nodiscard]] std::uint64_t replayed() const {
+    return replayed_ + (replay_.live() ? replay_.ran() : 0);
+  }
+  /// True if only words on the board are awaited.
+  [[nodiscard]] bool awaits_board() const { return replay_.awaits_others(); }
+  /// `set_time` and `take` are due then, even if nothing has happened.
+  [[nodiscard]] TimePoint deadline() const { return replay_.deadline(); }
 
  private:
   struct Own {
     Ticket ticket;
-    OperationType type;
+    std::uint64_t order;  // of submission
+    Descriptor descriptor;
   };
 
   /// Why nothing of a set can complete any more: the first departure or stall in the log.
@@ -81,6 +98,16 @@ class Negotiator {
     bool fatal;  // a stall that breaks the set, else a warning
     TimePoint asked;
   };
+
+  void negotiate(Ticket ticket, const Key& key, const Descriptor& descriptor);
+  void depart(const Departure& departure);
+
+  // Plans.
+  [[nodiscard]] bool may_plan() const { return options_.board != nullptr && options_.plan_replay; }
+  void begin_plan_if_due();
+  void withdraw_from(Upward& message) const;
+  void follow_plan();
+  void end_plan();
 
   // Readiness on its way up.
   [[nodiscard]] bool is_root() const { return place_.parent < 0; }
@@ -116,6 +143,7 @@ class Negotiator {
   void apply(const StallEntry& entry);
   void apply(const InquiryEntry& entry);
   void apply(const EndEntry& entry);
+  void apply(const PlanEntry& entry, std::uint64_t sequence);
   void add_set(SetId id, const RankSet& members);
   Ticket answered(const Key& key);
   void answer(const Key& key, std::int64_t value);
@@ -132,12 +160,19 @@ class Negotiator {
   std::vector<int> joined_;  // at or below this rank, in the order in which it learned of them
   std::optional<Key> own_join_;
   Catalogue catalogue_;
-  Sequencer sequencer_;         // used by the root only
-  std::deque<Upward> upwards_;  // for the parent, at the next take
-  Downward downward_;           // at the root: for the children, at the next take
+  Sequencer sequencer_;          // used by the root only
+  std::vector<Upward> upwards_;  // for the parent, at the next take
+  Downward downward_;            // at the root: for the children, at the next take
   Actions actions_;
   std::uint64_t next_sequence_ = 0;
-  int departures_ = 0;  // counted by the root
+  std::uint64_t next_order_ = 0;
+  Replay replay_;
+  std::uint64_t replayed_ = 0;  // batches that all plans so far have run
+  Planner planner_;             // used by the root only
+  // What came while a plan was live, and waits for its end.
+  std::optional<Departure> own_departure_;
+  std::vector<std::pair<int, Upward>> postponed_;  // by the child that sent it
+  int departures_ = 0;                             // counted by the root
   std::vector<Inquiry> inquiries_;
   bool left_ = false;
   bool ended_ = false;

@@ -70,6 +70,7 @@ void Negotiator::append_departure(const Departure& departure) {
 }
 
 void Negotiator::sequence() {
+  if (replay_.live()) return;
   apply_log();
   if (static_cast<int>(joined_.size()) == place_.ranks) {
     append_all_batches();
@@ -77,15 +78,27 @@ void Negotiator::sequence() {
   }
   for (const SetId id : sequencer_.gathering()) {
     const Set& set = sets_.at(id);
-    while (set.unfinished < batches_under_way && sequencer_.append_batch(id, catalogue_))
+    while (!replay_.live() && set.unfinished < batches_under_way &&
+           sequencer_.append_batch(id, catalogue_)) {
       apply_log();
+      begin_plan_if_due();
+    }
   }
 }
 
 void Negotiator::apply_log() {
   while (sequencer_.has_entry()) {
     downward_.entries.push_back(sequencer_.take_entry());
-    apply(downward_.entries.back());
+    const Entry& entry = downward_.entries.back();
+    if (may_plan()) {
+      const auto* batch = std::get_if<BatchEntry>(&entry.body);
+      if (batch != nullptr && batch->set == world_set && batch->absent.empty()) {
+        planner_.see(*batch, catalogue_, now_);
+      } else {
+        planner_.interrupt();
+      }
+    }
+    apply(entry);
   }
 }
 
@@ -96,8 +109,9 @@ void Negotiator::apply(const Entry& entry) {
     throw ProtocolError("log entry " + std::to_string(entry.sequence) + " came out of turn");
   std::visit(
       [&](const auto& body) {
-        if constexpr (std::is_same_v<decltype(body), const BatchEntry&>) {
-          apply(body, entry.sequence);
+        if constexpr (std::is_same_v<decltype(body), const BatchEntry&> ||
+                      std::is_same_v<decltype(body), const PlanEntry&>) {
+          apply(body, entry.sequence + replayed_);
         } else {
           apply(body);
         }
@@ -115,7 +129,8 @@ Ticket Negotiator::answered(const Key& key) {
 }
 
 void Negotiator::answer(const Key& key, std::int64_t value) {
-  const OperationType type = own_.contains(key) ? own_.at(key).type : OperationType::barrier;
+  const OperationType type =
+      own_.contains(key) ? own_.at(key).descriptor.type : OperationType::barrier;
   actions_.answers.push_back({answered(key), type, value});
 }
 
@@ -222,7 +237,8 @@ void Negotiator::fail_own(SetId set,
       ++own;
       continue;
     }
-    actions_.fails.push_back({own->second.ticket, explain(own->first, own->second.type)});
+    actions_.fails.push_back(
+        {own->second.ticket, explain(own->first, own->second.descriptor.type)});
     own = own_.erase(own);
   }
 }

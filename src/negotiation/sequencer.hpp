@@ -20,6 +20,9 @@ class Sequencer {
   /// All members of the key's set have submitted it alike, but for the absent. It gathers.
   void agree(Key key, Descriptor descriptor, RankSet absent);
 
+  /// What has gathered in a set was withdrawn.
+  void forget(SetId set) { agreed_.erase(set); }
+
   /// Puts what has gathered in a set into one more batch. False if nothing has gathered.
   bool append_batch(SetId set, const Catalogue& catalogue);
 

@@ -37,12 +37,13 @@ Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, Operatio
 
 bool Coordinator::turn() {
   try {
+    const auto now = std::chrono::steady_clock::now();
+    negotiator_.set_time(now);
     bool moved = submit();
     if (failed()) return moved;
     moved |= transport_.poll([&](int peer, std::span<const std::byte> message) {
       negotiator_.on_message(peer, message);
     });
-    const auto now = std::chrono::steady_clock::now();
     if (now >= next_look_) {
       next_look_ = now + look_interval;
       negotiator_.on_time(now);
@@ -77,11 +78,22 @@ bool Coordinator::submit() {
       finish(operation, failure_);
       continue;
     }
-    const negotiation::Ticket ticket = next_ticket_++;
-    negotiating_.emplace(ticket, operation);
-    negotiator_.on_submit(ticket, operation->key(), operation->descriptor());
+    ++submissions_;
+    negotiator_.on_submit(keep(operation), operation->key(), operation->descriptor());
   }
   return !operations.empty();
+}
+
+/// Tickets are given again, so that a steady stream of operations allocates nothing.
+negotiation::Ticket Coordinator::keep(const OperationPtr& operation) {
+  if (free_tickets_.empty()) {
+    negotiating_.push_back(operation);
+    return negotiating_.size() - 1;
+  }
+  const negotiation::Ticket ticket = free_tickets_.back();
+  free_tickets_.pop_back();
+  negotiating_[ticket] = operation;
+  return ticket;
 }
 
 bool Coordinator::negotiate() {
@@ -93,6 +105,9 @@ bool Coordinator::negotiate() {
   for (const negotiation::Answer& answer : actions.answers)
     finish(take_operation(answer.ticket), nullptr, answer.value);
   for (const std::string& report : actions.reports) log(LogLevel::warning, report);
+  if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
+    log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
+                                     negotiator_.replayed()));
   return !actions.empty();
 }
 
@@ -108,6 +123,8 @@ void Coordinator::start(const negotiation::Execute& execute) {
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
   }
   Running running{nullptr, {}, execute.set};
+  running.operations.reserve(execute.tickets.size());
+  batch.members.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
     running.operations.push_back(take_operation(ticket));
     for (const backend::Member& member : running.operations.back()->members())
@@ -145,7 +162,8 @@ void Coordinator::leave(bool clean, const std::string& reason) {
 }
 
 OperationPtr Coordinator::take_operation(negotiation::Ticket ticket) {
-  return std::move(negotiating_.extract(ticket).mapped());
+  free_tickets_.push_back(ticket);
+  return std::exchange(negotiating_[ticket], nullptr);
 }
 
 void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error,
@@ -156,9 +174,10 @@ void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error
 
 void Coordinator::fail_everything(std::exception_ptr failure, const std::string& reason) {
   log(LogLevel::critical, "the session cannot go on: " + reason);
+  free_tickets_.clear();
   failure_ = std::move(failure);
-  for (const auto& [ticket, operation] : std::exchange(negotiating_, {}))
-    finish(operation, failure_);
+  for (const OperationPtr& operation : std::exchange(negotiating_, {}))
+    if (operation != nullptr) finish(operation, failure_);
   for (Running& running : running_) {
     // The network may still write its buffers: whoever is told should end the process.
     for (const OperationPtr& operation : running.operations) finish(operation, failure_);

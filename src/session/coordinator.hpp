@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -32,8 +31,14 @@ class Coordinator {
   [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
   /// True while batches run: they move only during turns.
   [[nodiscard]] bool executing() const { return !running_.empty(); }
+  /// True while other ranks' progress with data, or with a plan, is awaited.
+  [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
+  /// A turn is due then, even if nothing has happened.
+  [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
+    return negotiator_.deadline();
+  }
   /// How many operations were submitted so far.
-  [[nodiscard]] std::uint64_t submissions() const { return next_ticket_; }
+  [[nodiscard]] std::uint64_t submissions() const { return submissions_; }
   /// True once every other rank has been sent word that this one left, or cannot be.
   [[nodiscard]] bool departed() const {
     return failed() || (negotiator_.left() && transport_.flushed());
@@ -53,6 +58,7 @@ class Coordinator {
   };
 
   bool submit();
+  negotiation::Ticket keep(const OperationPtr& operation);
   bool negotiate();
   bool execute();
   void start(const negotiation::Execute& execute);
@@ -66,9 +72,11 @@ class Coordinator {
   OperationQueue& queue_;
   Links& links_;
   transport::Transport& transport_;
-  std::unordered_map<negotiation::Ticket, OperationPtr> negotiating_;
+  std::vector<OperationPtr> negotiating_;  // by ticket; null where it is free
+  std::vector<negotiation::Ticket> free_tickets_;
   std::deque<Running> running_;
-  negotiation::Ticket next_ticket_ = 0;
+  std::uint64_t submissions_ = 0;
+  std::uint64_t plans_ = 0;                            // that were begun
   std::chrono::steady_clock::time_point next_look_{};  // when the negotiator is told the time again
   std::vector<int> lost_{};  // at the last look: what they had sent before has been read since
   bool leaving_ = false;

@@ -15,7 +15,7 @@ namespace {
 
 using node::check_mpi;
 
-// The neighbours' memory: the rings of the transport, then what the backend needs.
+// The neighbours' memory: the rings of the transport, what the backend needs, the board's word.
 std::size_t backend_offset(int ranks_of_host) {
   constexpr std::size_t page = 4096;
   return (transport::ShmTransport::bytes_needed(ranks_of_host) + page - 1) / page * page;
@@ -25,6 +25,10 @@ std::size_t backend_offset(int ranks_of_host) {
 std::size_t memory_of_host() {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+std::size_t board_offset(int ranks_of_host) {
+  return (backend_offset(ranks_of_host) + backend::ShmBackend::bytes_needed() + 63) / 64 * 64;
 }
 
 std::vector<int> find_ranks_of_host(const Topology& topology) {
@@ -51,8 +55,7 @@ Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t 
   if (!all_of_host(wanted)) return {nullptr, "a rank of this host does without"};
   Meeting meeting;
   try {
-    const std::size_t bytes =
-        backend_offset(topology.local_size) + backend::ShmBackend::bytes_needed();
+    const std::size_t bytes = board_offset(topology.local_size) + sizeof(SharedBoard::Word);
     meeting.neighbours = std::make_unique<node::Neighbourhood>(
         node::Party{fmt::format("{:016x}-{}", session, node), topology.local_rank,
                     topology.local_size},
@@ -106,6 +109,13 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
   shm_transport_.emplace(parts_at(0), neighbours_->index(), ranks_of_host_);
   shm_backend_.emplace(ranks_of_host_, parts_at(backend_offset(neighbours_->size())),
                        neighbours_->index());
+  if (!all_are_neighbours_) return;
+  std::vector<SharedBoard::Place> places;
+  for (int index = 0; index < neighbours_->size(); ++index)
+    places.push_back({reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) +
+                                                           board_offset(neighbours_->size())),
+                      &neighbours_->bell(index)});
+  board_.emplace(std::move(places), neighbours_->index());
 }
 
 const node::Doorbell& CpuLinks::bell() const {

@@ -12,6 +12,7 @@
 #include "node/neighbourhood.hpp"
 #include "session/links.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/shared_board.hpp"
 #include "session/topology.hpp"
 #include "transport/mpi_transport.hpp"
 #include "transport/shm_transport.hpp"
@@ -41,6 +42,7 @@ class CpuLinks : public Links {
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
   [[nodiscard]] const node::Doorbell& bell() const override;
   [[nodiscard]] bool must_poll() const override;
+  [[nodiscard]] negotiation::Board* board() override { return board_ ? &*board_ : nullptr; }
   [[nodiscard]] std::string data_path() const override;
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
@@ -80,6 +82,7 @@ class CpuLinks : public Links {
   std::optional<node::Doorbell> own_bell_{};  // without neighbours
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
+  std::optional<SharedBoard> board_{};  // if all ranks are neighbours
   transport::MpiTransport mpi_transport_{control_.get()};
   backend::MpiBackend mpi_backend_{data_.get()};
   int mpi_executions_ = 0;

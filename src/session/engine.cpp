@@ -34,7 +34,8 @@ constexpr nanoseconds lively = milliseconds(50);
 constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
 
 negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
-                                                  const Topology& topology, std::uint64_t session) {
+                                                  const Topology& topology, std::uint64_t session,
+                                                  Links& links) {
   return {
       .place = negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)],
       .session = session,
@@ -42,7 +43,9 @@ negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
       .cache_capacity = settings.cache_capacity,
       .stall_warning = settings.stall_warning,
       .stall_shutdown = settings.stall_shutdown,
-      .now = steady_clock::now()};
+      .now = steady_clock::now(),
+      .board = links.board(),
+      .plan_replay = settings.plan_replay};
 }
 
 }  // namespace
@@ -54,7 +57,7 @@ Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t
       links_(std::move(links)),
       process_sets_(session, topology_.rank, topology_.size),
       queue_(topology_.rank),
-      coordinator_(negotiator_options(settings_, topology_, session), queue_, *links_),
+      coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_),
       thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(Submission submission, bool waits) {
@@ -94,7 +97,7 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
 }
 
 void Engine::listen(node::Listener who) const {
-  bell().listen(who, coordinator_.executing() ? node::Concern::data : node::Concern::messages);
+  bell().listen(who, coordinator_.awaits_data() ? node::Concern::data : node::Concern::messages);
 }
 
 void Engine::drive_until(const Condition& met, TimePoint deadline) {
@@ -116,7 +119,8 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
       listen(node::Listener::waiter);
       if (!turn() && !met())
         bell().sleep(node::Listener::waiter,
-                     std::min<nanoseconds>(polls ? pause : longest_sleep, deadline - now));
+                     std::min({polls ? pause : longest_sleep, until_due(now),
+                               std::chrono::duration_cast<nanoseconds>(deadline - now)}));
       bell().stop_listening();
       pause = executing ? shortest_pause : std::min(2 * pause, longest_pause);
     }
@@ -193,7 +197,12 @@ nanoseconds Engine::next_pause(bool moved) {
   // In a burst of submissions they are looked for, and need not wake this thread one by one.
   if (std::exchange(submissions_, coordinator_.submissions()) != coordinator_.submissions())
     napping_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
-  return longest_sleep;
+  return std::min(longest_sleep, until_due(now));
+}
+
+/// How long at most until something that depends on the time must be looked after.
+nanoseconds Engine::until_due(TimePoint now) const {
+  return std::max(nanoseconds(0), nanoseconds(coordinator_.deadline() - now));
 }
 
 void Engine::nap() {

@@ -67,6 +67,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void run();
   void nap();
   [[nodiscard]] std::chrono::nanoseconds next_pause(bool moved);
+  [[nodiscard]] std::chrono::nanoseconds until_due(TimePoint now) const;
 
   [[nodiscard]] const node::Doorbell& bell() const { return links_->bell(); }
   /// Whatever may come from now on rings.

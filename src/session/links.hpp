@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "negotiation/board.hpp"
 #include "node/doorbell.hpp"
 #include "node/shared_heap.hpp"
 #include "transport/transport.hpp"
@@ -22,6 +23,8 @@ class Links {
   [[nodiscard]] virtual const node::Doorbell& bell() const = 0;
   /// True while something may come for which nobody rings the bell: so one has to look.
   [[nodiscard]] virtual bool must_poll() const = 0;
+  /// On which plans are followed; null where ranks do not all see each other's memory.
+  [[nodiscard]] virtual negotiation::Board* board() { return nullptr; }
   /// What carries data: shm, mpi or shm+mpi.
   [[nodiscard]] virtual std::string data_path() const = 0;
   /// Memory that the other ranks of this host read where it lies; null if there is none.

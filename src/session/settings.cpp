@@ -89,6 +89,15 @@ CpuOperations read_cpu_operations(const std::optional<std::string>& option,
   refuse(source->name, source->text, "must be auto, shm or mpi");
 }
 
+bool read_switch(const std::optional<bool>& option, const char* kolo, bool otherwise) {
+  if (option) return *option;
+  const std::optional<Source> source = environment({kolo});
+  if (!source) return otherwise;
+  if (source->text == "on" || source->text == "1") return true;
+  if (source->text == "off" || source->text == "0") return false;
+  refuse(source->name, source->text, "must be on, 1, off or 0");
+}
+
 LogLevel read_log_level(const std::optional<std::string>& option, LogLevel otherwise) {
   std::optional<Source> source = environment({"KOLO_LOG_LEVEL", "HOROVOD_LOG_LEVEL"});
   if (option) source = Source{"log_level", *option};
@@ -117,6 +126,7 @@ Settings read_settings(const SessionOptions& options) {
   settings.cache_capacity =
       read_count(options.cache_capacity, "cache_capacity", "KOLO_CACHE_CAPACITY",
                  "HOROVOD_CACHE_CAPACITY", "names", defaults.cache_capacity);
+  settings.plan_replay = read_switch(options.plan_replay, "KOLO_PLAN_REPLAY", defaults.plan_replay);
   settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
   settings.log_level = read_log_level(options.log_level, defaults.log_level);
   return settings;

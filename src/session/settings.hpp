@@ -22,6 +22,8 @@ struct Settings {
   std::chrono::nanoseconds stall_shutdown{};
   /// KOLO_CACHE_CAPACITY, HOROVOD_CACHE_CAPACITY: names.
   std::int64_t cache_capacity = 8192;
+  /// KOLO_PLAN_REPLAY: on or off.
+  bool plan_replay = true;
   /// KOLO_CPU_OPERATIONS.
   CpuOperations cpu_operations = CpuOperations::automatic;
   /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.

@@ -51,7 +51,10 @@ class Maker {
     program.fusion_threshold = random_.one_of<std::int64_t>({0, 200, 5000, 1 << 26});
     program.cache_capacity = random_.one_of<std::int64_t>({0, 1, 3, 8, 1000});
     const int phases = random_.between(1, 8);
-    for (int i = 0; i < phases; ++i) program.phases.push_back(make_phase());
+    for (int i = 0; i < phases; ++i) {
+      program.phases.push_back(make_phase());
+      if (random_.once_in(2)) repeat_last(program.phases);
+    }
     return program;
   }
 
@@ -89,6 +92,27 @@ class Maker {
       if (!operation.present.empty()) phase.without_joined.push_back(std::move(operation));
     }
     return phase;
+  }
+
+  /// As a training loop does: the same operations with other data, and a mistake now and then.
+  void repeat_last(std::vector<Phase>& phases) {
+    const bool world_only = !random_.once_in(4);
+    Phase phase{.operations = phases.back().operations,
+                .in_step = phases.back().in_step,
+                .threads = phases.back().threads};
+    if (world_only) std::erase_if(phase.operations, [](const auto& one) { return one.set != 0; });
+    for (Operation& operation : phase.operations) {
+      operation.mistake.reset();
+      operation.refused_first = false;
+    }
+    for (int i = random_.between(2, 20); i > 0; --i) {
+      Phase again = phase;
+      for (Operation& operation : again.operations) {
+        operation.number = hash({seed_, ++made_});
+        if (operation.present.size() > 1 && random_.once_in(200)) make_mistake(operation);
+      }
+      phases.push_back(std::move(again));
+    }
   }
 
   std::optional<SetChange> make_change() {

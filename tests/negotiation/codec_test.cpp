@@ -29,6 +29,7 @@ Descriptor every_field() {
 
 Upward some_upward() {
   Upward message;
+  message.epoch = 77;
   message.joins = {7, 3};
   message.slots.insert(0);
   message.slots.insert(200);
@@ -58,6 +59,10 @@ Downward some_downward() {
   message.entries.push_back({12, JoinEntry{3}});
   message.entries.push_back({13, AddSetEntry{{.number = 9}, 2, RankSet::range(0, 3)}});
   message.entries.push_back({14, RemoveSetEntry{{.number = 9}, 2}});
+  message.entries.push_back(
+      {15, PlanEntry{5,
+                     {{{{.name = "a"}, every_field(), 0, 1}, {{.number = 6}, {}, 2, 0}}, {}},
+                     std::chrono::nanoseconds(1234)}});
   return message;
 }
 
@@ -76,6 +81,7 @@ TEST(Codec, UpwardComesBackAsItWas) {
   const Envelope envelope = decode(encode(42, sent));
   EXPECT_EQ(envelope.session, 42U);
   const auto& got = std::get<Upward>(envelope.content);
+  EXPECT_EQ(got.epoch, sent.epoch);
   EXPECT_EQ(got.joins, sent.joins);
   EXPECT_EQ(got.slots, sent.slots);
   ASSERT_EQ(got.ready.size(), 2U);
@@ -95,8 +101,8 @@ TEST(Codec, UpwardComesBackAsItWas) {
 TEST(Codec, DownwardComesBackAsItWas) {
   const Envelope envelope = decode(encode(1, some_downward()));
   const auto& got = std::get<Downward>(envelope.content);
-  ASSERT_EQ(got.entries.size(), 8U);
-  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(got.entries[i].sequence, 7 + i);
+  ASSERT_EQ(got.entries.size(), 9U);
+  for (std::size_t i = 0; i < 9; ++i) EXPECT_EQ(got.entries[i].sequence, 7 + i);
   const auto& batch = std::get<BatchEntry>(got.entries[0].body);
   EXPECT_EQ(batch.set, 4);
   EXPECT_EQ(batch.absent, RankSet::of(6));
@@ -118,6 +124,17 @@ TEST(Codec, DownwardComesBackAsItWas) {
   EXPECT_EQ(added.set, 2);
   EXPECT_EQ(added.ranks, RankSet::range(0, 3));
   EXPECT_EQ(std::get<RemoveSetEntry>(got.entries[7].body).set, 2);
+  const auto& plan = std::get<PlanEntry>(got.entries[8].body);
+  EXPECT_EQ(plan.epoch, 5U);
+  EXPECT_EQ(plan.usual, std::chrono::nanoseconds(1234));
+  ASSERT_EQ(plan.batches.size(), 2U);
+  ASSERT_EQ(plan.batches[0].size(), 2U);
+  EXPECT_EQ(plan.batches[0][0].key, (Key{.name = "a"}));
+  EXPECT_EQ(plan.batches[0][0].descriptor, every_field());
+  EXPECT_EQ(plan.batches[0][0].step_stride, 1);
+  EXPECT_EQ(plan.batches[0][1].key, (Key{.number = 6}));
+  EXPECT_EQ(plan.batches[0][1].number_stride, 2U);
+  EXPECT_TRUE(plan.batches[1].empty());
 }
 
 TEST(Codec, WhatIsCutShortIsRefused) {

@@ -10,26 +10,45 @@ namespace kolo::test {
 
 using negotiation::Key;
 
+class Simulation::Board : public negotiation::Board {
+ public:
+  Board(std::vector<std::uint64_t>& words, std::size_t rank) : words_(words), rank_(rank) {}
+  void publish(std::uint64_t word, Urgency) override { words_[rank_] = word; }
+  [[nodiscard]] std::uint64_t read(int rank) const override {
+    return words_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  std::vector<std::uint64_t>& words_;
+  std::size_t rank_;
+};
+
 Simulation::Simulation(const Options& options)
-    : nodes_(options.node_of.size()),
+    : clocks_run_(options.clocks_run),
+      words_(options.node_of.size()),
+      nodes_(options.node_of.size()),
       network_(static_cast<int>(options.node_of.size()), options.seed),
       random_(options.seed * 2 + 1) {
   const std::vector<negotiation::Place> places =
       negotiation::build_tree(options.node_of, options.arity);
   for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
+    if (options.replay) nodes_[rank].board = std::make_unique<Board>(words_, rank);
     nodes_[rank].negotiator = std::make_unique<negotiation::Negotiator>(
         negotiation::NegotiatorOptions{.place = places[rank],
                                        .session = options.seed,
                                        .fusion_threshold = options.fusion_threshold,
                                        .cache_capacity = options.cache_capacity,
                                        .stall_warning = options.stall_warning,
-                                       .stall_shutdown = options.stall_shutdown});
+                                       .stall_shutdown = options.stall_shutdown,
+                                       .board = nodes_[rank].board.get()});
   }
 }
 
 void Simulation::submit(int rank, const Key& key, const Descriptor& descriptor) {
   at(rank).wishes.push_back({.key = key, .descriptor = descriptor});
 }
+
+void Simulation::wait(int rank) { at(rank).wishes.push_back({.waits = true}); }
 
 void Simulation::join(int rank) {
   Descriptor descriptor;
@@ -59,18 +78,27 @@ bool Simulation::make_wish(int rank) {
   Node& node = at(rank);
   if (node.wishes.empty() || node.joined) return false;
   const Wish wish = node.wishes.front();
-  if (wish.leaves) {
+  if (wish.waits) {
+    if (node.unanswered > 0) return false;
+  } else if (wish.leaves) {
     node.negotiator->on_leave(wish.clean, wish.reason);
   } else {
     int& pending = node.pending[to_string(wish.key)];
     if (pending > 0) return false;
     ++pending;
+    ++node.unanswered;
     node.joined = wish.descriptor.type == OperationType::join;
-    node.outcomes.push_back({wish.key});
+    node.outcomes.push_back({wish.key, wish.descriptor});
     node.negotiator->on_submit(node.outcomes.size() - 1, wish.key, wish.descriptor);
   }
   node.wishes.pop_front();
   return true;
+}
+
+void Simulation::settle(Outcome& outcome, Node& node) {
+  ++outcome.answers;
+  --node.unanswered;
+  --node.pending[to_string(outcome.key)];
 }
 
 bool Simulation::take(int rank) {
@@ -81,13 +109,13 @@ bool Simulation::take(int rank) {
     network_.endpoint(rank).send(send.peer, send.message);
   }
   for (const negotiation::Execute& execute : actions.executes) {
-    SeenBatch seen{execute.sequence, execute.members.without(execute.absent), {}};
+    SeenBatch seen{execute.sequence, execute.members.without(execute.absent), {}, {}};
     for (const negotiation::Ticket ticket : execute.tickets) {
       Outcome& outcome = node.outcomes.at(ticket);
       seen.keys.push_back(outcome.key);
+      seen.descriptors.push_back(outcome.descriptor);
       outcome.batch = execute.sequence;
-      ++outcome.answers;
-      --node.pending[to_string(outcome.key)];
+      settle(outcome, node);
     }
     node.log.push_back(std::move(seen));
     node.executing.push_back(execute.set);
@@ -95,15 +123,13 @@ bool Simulation::take(int rank) {
   for (const negotiation::Fail& fail : actions.fails) {
     Outcome& outcome = node.outcomes.at(fail.ticket);
     outcome.failure = fail.failure;
-    ++outcome.answers;
-    --node.pending[to_string(outcome.key)];
+    settle(outcome, node);
     if (outcome.key.number == negotiation::join_number) node.joined = false;
   }
   for (const negotiation::Answer& answer : actions.answers) {
     Outcome& outcome = node.outcomes.at(answer.ticket);
     outcome.answer = answer.value;
-    ++outcome.answers;
-    --node.pending[to_string(outcome.key)];
+    settle(outcome, node);
     if (answer.type == OperationType::join) node.joined = false;
   }
   node.reports.insert(node.reports.end(), actions.reports.begin(), actions.reports.end());
@@ -126,6 +152,10 @@ bool Simulation::finish_one(int rank) {
 
 bool Simulation::event() {
   const int rank = below(ranks());
+  if (clocks_run_ && below(50) == 0) {
+    now_ += std::chrono::milliseconds(below(4));
+    at(rank).negotiator->on_time(now_);
+  }
   switch (below(5)) {
     case 0: return make_wish(rank);
     case 1: return take(rank);
@@ -149,9 +179,23 @@ void Simulation::run() {
       while (finish_one(rank)) moved = true;
       moved |= take(rank);
     }
-    if (!moved) return;
+    if (!moved && !pass_to_deadline()) return;
     vain = 0;
   }
+}
+
+/// False if nobody waits for a time.
+bool Simulation::pass_to_deadline() {
+  auto soonest = negotiation::TimePoint::max();
+  for (const Node& node : nodes_) soonest = std::min(soonest, node.negotiator->deadline());
+  if (soonest == negotiation::TimePoint::max()) return false;
+  now_ = std::max(now_, soonest);
+  for (Node& node : nodes_) node.negotiator->on_time(now_);
+  return true;
+}
+
+bool Simulation::finished() const {
+  return std::ranges::all_of(nodes_, [](const Node& node) { return node.wishes.empty(); });
 }
 
 void Simulation::pass_time(std::chrono::nanoseconds time) {

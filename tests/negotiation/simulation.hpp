@@ -19,6 +19,7 @@ namespace kolo::test {
 /// What became of one submission.
 struct Outcome {
   negotiation::Key key;
+  Descriptor descriptor{};
   int answers = 0;                       // must become 1
   std::optional<std::uint64_t> batch{};  // the sequence number it was executed under
   std::optional<negotiation::Failure> failure{};
@@ -30,6 +31,7 @@ struct SeenBatch {
   std::uint64_t sequence;
   RankSet ranks;  // that take part
   std::vector<negotiation::Key> keys;
+  std::vector<Descriptor> descriptors;  // as this rank submitted them
   friend bool operator==(const SeenBatch&, const SeenBatch&) = default;
 };
 
@@ -43,6 +45,8 @@ class Simulation {
     std::int64_t cache_capacity = 64;
     std::chrono::nanoseconds stall_warning{};
     std::chrono::nanoseconds stall_shutdown{};
+    bool replay = false;      // all ranks are on one node then
+    bool clocks_run = false;  // a little time passes now and then, on one rank at a time
   };
 
   explicit Simulation(const Options& options);
@@ -50,6 +54,8 @@ class Simulation {
   /// Queues a submission of `rank`; it is made at some later event, in the order of these calls,
   /// and not before an earlier one under the same key was answered.
   void submit(int rank, const negotiation::Key& key, const Descriptor& descriptor);
+  /// What is queued after this waits until all that was queued before is answered.
+  void wait(int rank);
   /// Queues a join; what is queued after it waits for its answer.
   void join(int rank);
   void add_set(int rank, const RankSet& members);
@@ -57,7 +63,8 @@ class Simulation {
   /// Queues that `rank` leaves, after what was queued before.
   void leave(int rank, bool clean = false, const std::string& reason = "of the test");
 
-  /// Makes events happen in random order until none is left.
+  /// Makes events happen in random order until none is left, nor any that a plan waits for: time
+  /// passes as far as that.
   void run();
   /// Tells every rank the time, then runs.
   void pass_time(std::chrono::nanoseconds time);
@@ -67,18 +74,27 @@ class Simulation {
   [[nodiscard]] const std::vector<SeenBatch>& log(int rank) const { return at(rank).log; }
   [[nodiscard]] const std::vector<std::string>& reports(int rank) const { return at(rank).reports; }
   [[nodiscard]] bool ended(int rank) const { return at(rank).negotiator->ended(); }
+  /// Batches that came from plans.
+  [[nodiscard]] std::uint64_t replayed(int rank) const { return at(rank).negotiator->replayed(); }
+  /// How many plans were begun.
+  [[nodiscard]] std::uint64_t plans() const { return at(0).negotiator->plans(); }
+  /// True if all that was queued has happened.
+  [[nodiscard]] bool finished() const;
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
   [[nodiscard]] std::mt19937_64& random() { return random_; }
 
  private:
   struct Wish {
+    bool waits = false;
     bool leaves = false;
     bool clean = false;
     negotiation::Key key{};
     Descriptor descriptor{};
     std::string reason{};
   };
+  class Board;
   struct Node {
+    std::unique_ptr<negotiation::Board> board;
     std::unique_ptr<negotiation::Negotiator> negotiator;
     std::deque<Wish> wishes;
     std::vector<Outcome> outcomes;  // by ticket
@@ -86,6 +102,7 @@ class Simulation {
     std::vector<std::string> reports;
     std::deque<negotiation::SetId> executing;  // the sets of batches that are not done
     bool joined = false;
+    int unanswered = 0;
     std::map<std::string, int> pending;  // keys without an answer
   };
 
@@ -96,8 +113,12 @@ class Simulation {
   bool receive(int rank);
   bool finish_one(int rank);
   bool event();
+  bool pass_to_deadline();
+  void settle(Outcome& outcome, Node& node);
   int below(int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random_); }
 
+  bool clocks_run_;
+  std::vector<std::uint64_t> words_;  // of the board
   std::vector<Node> nodes_;
   transport::InProcessNetwork network_;
   std::mt19937_64 random_;

@@ -20,17 +20,19 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Ranks {
  public:
-  explicit Ranks(int ranks, const Settings& settings = {}) {
-    const auto world = std::make_shared<test::ThreadWorld>(ranks);
+  explicit Ranks(int ranks, const Settings& settings = {})
+      : world_(std::make_shared<test::ThreadWorld>(ranks)) {
     Topology topology;
     topology.size = topology.local_size = ranks;
     topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       topology.rank = topology.local_rank = rank;
       engines_.push_back(std::make_shared<Engine>(
-          settings, topology, 1, std::make_unique<test::ThreadLinks>(world, rank)));
+          settings, topology, 1, std::make_unique<test::ThreadLinks>(world_, rank)));
     }
   }
+
+  [[nodiscard]] int messages() const { return world_->messages(); }
 
   /// Runs `body(engine)` for every rank, each on a thread, and then ends the sessions.
   void run(const std::function<void(Engine&)>& body) {
@@ -45,6 +47,7 @@ class Ranks {
   }
 
  private:
+  std::shared_ptr<test::ThreadWorld> world_;
   std::vector<std::shared_ptr<Engine>> engines_;
 };
 
@@ -90,6 +93,64 @@ TEST(Engine, ThreadsOfAllRanksGetTheirOwnSums) {
       });
     }
     for (std::thread& thread : threads) thread.join();
+  });
+}
+
+/// One step: three sums at once, and, if `odd`, another one that the steps do not have.
+void step(Engine& engine, int number, bool odd) {
+  const int rank = engine.topology().rank;
+  const int ranks = engine.topology().size;
+  std::vector<std::vector<double>> tensors(3, std::vector<double>(5, rank + number));
+  std::vector<OperationPtr> operations;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    // The ranks do it at places of their own.
+    if (odd && static_cast<int>(i) == rank % 3) {
+      std::vector<double> tensor(1, rank);
+      const OperationPtr other = submit_sum(engine, "odd", tensor, true);
+      if (rank % 2 == 0) wait(engine, other);
+      operations.push_back(submit_sum(engine, std::to_string(i), tensors[i]));
+      wait(engine, other);
+      EXPECT_EQ(tensor.front(), ranks * (ranks - 1) / 2);
+    } else {
+      operations.push_back(submit_sum(engine, std::to_string(i), tensors[i]));
+    }
+  }
+  for (const OperationPtr& operation : operations) wait(engine, operation);
+  for (const auto& tensor : tensors)
+    EXPECT_THAT(tensor, testing::Each(ranks * (ranks - 1) / 2 + number * ranks));
+}
+
+TEST(Engine, StepsThatRepeatAreNotNegotiated) {
+  constexpr int ranks = 3;
+  constexpr int steps = 500;
+  const auto messages_with = [&](bool plan_replay) {
+    Settings settings;
+    settings.plan_replay = plan_replay;
+    Ranks all(ranks, settings);
+    all.run([&](Engine& engine) {
+      for (int i = 0; i < steps; ++i) step(engine, i, false);
+    });
+    return all.messages();
+  };
+  // A rank that the machine holds up ends a plan: then some steps are.
+  EXPECT_LT(messages_with(true), steps);
+  EXPECT_GE(messages_with(false), 2 * steps);
+}
+
+TEST(Engine, WhatIsNotAsInOtherStepsIsServedInBetween) {
+  Ranks(4).run([&](Engine& engine) {
+    for (int i = 0; i < 400; ++i) step(engine, i, i % 10 == 9 || (i > 100 && i % 37 == 0));
+  });
+}
+
+TEST(Engine, ARankThatLeavesEndsAPlan) {
+  constexpr int leaver = 2;
+  Ranks(3).run([&](Engine& engine) {
+    for (int i = 0; i < 50; ++i) step(engine, i, false);
+    if (engine.topology().rank == leaver) return engine.leave(false, "for the test");
+    std::vector<double> tensor(5);
+    EXPECT_THAT(error_of(engine, submit_sum(engine, "0", tensor, true)),
+                HasSubstr("rank 2 left the session: for the test"));
   });
 }
 

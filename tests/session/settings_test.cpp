@@ -42,6 +42,7 @@ TEST(Settings, DefaultsWhereNothingIsSaid) {
   EXPECT_EQ(settings.stall_shutdown, 0s);
   EXPECT_EQ(settings.cache_capacity, 8192);
   EXPECT_EQ(settings.cpu_operations, CpuOperations::automatic);
+  EXPECT_TRUE(settings.plan_replay);
   EXPECT_EQ(settings.log_level, LogLevel::warning);
 }
 
@@ -99,6 +100,21 @@ TEST(Settings, WhatCannotBeReadIsRefusedWithVariableAndValue) {
   }
   const Variable bad("KOLO_LOG_LEVEL", "loud");
   EXPECT_THAT(refusal(), HasSubstr("KOLO_LOG_LEVEL=loud"));
+}
+
+TEST(Settings, PlanReplayIsASwitch) {
+  for (const char* off : {"off", "0"}) {
+    const Variable variable("KOLO_PLAN_REPLAY", off);
+    EXPECT_FALSE(read_settings({}).plan_replay);
+    EXPECT_TRUE(read_settings({.plan_replay = true}).plan_replay);
+  }
+  for (const char* on : {"on", "1"}) {
+    const Variable variable("KOLO_PLAN_REPLAY", on);
+    EXPECT_TRUE(read_settings({}).plan_replay);
+    EXPECT_FALSE(read_settings({.plan_replay = false}).plan_replay);
+  }
+  const Variable bad("KOLO_PLAN_REPLAY", "maybe");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_PLAN_REPLAY=maybe"));
 }
 
 TEST(Settings, OptionsAreCheckedToo) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "session/links.hpp"
+#include "session/shared_board.hpp"
 
 namespace kolo::test {
 
@@ -20,7 +21,8 @@ class ThreadWorld {
   explicit ThreadWorld(int ranks)
       : ranks_(ranks),
         inboxes_(static_cast<std::size_t>(ranks)),
-        words_(static_cast<std::size_t>(ranks)) {
+        words_(static_cast<std::size_t>(ranks)),
+        standings_(static_cast<std::size_t>(ranks)) {
     for (node::BellWord& word : words_) bells_.emplace_back(word, node::Doorbell::open());
   }
 
@@ -29,12 +31,27 @@ class ThreadWorld {
     return bells_[static_cast<std::size_t>(rank)];
   }
 
+  /// A board for this rank.
+  [[nodiscard]] session::SharedBoard make_board(int rank) {
+    std::vector<session::SharedBoard::Place> places;
+    for (std::size_t i = 0; i < standings_.size(); ++i)
+      places.push_back({&standings_[i], &bells_[i]});
+    return {std::move(places), rank};
+  }
+
   void send(int from, int to, transport::Message message) {
     {
       const std::lock_guard lock(mutex_);
       inboxes_[static_cast<std::size_t>(to)].emplace_back(from, std::move(message));
+      ++messages_;
     }
     bell(to).ring();
+  }
+
+  /// How many were sent so far.
+  [[nodiscard]] int messages() {
+    const std::lock_guard lock(mutex_);
+    return messages_;
   }
 
   std::deque<std::pair<int, transport::Message>> take_inbox(int rank) {
@@ -69,8 +86,10 @@ class ThreadWorld {
 
   int ranks_;
   std::mutex mutex_;
+  int messages_ = 0;
   std::vector<std::deque<std::pair<int, transport::Message>>> inboxes_;
   std::vector<node::BellWord> words_;
+  std::vector<session::SharedBoard::Word> standings_;
   std::vector<node::Doorbell> bells_{};
   std::map<std::size_t, Sum> sums_;  // by the batch's number: all ranks start the same batches
 };
@@ -79,12 +98,13 @@ class ThreadWorld {
 class ThreadLinks : public session::Links, transport::Transport, backend::Backend {
  public:
   ThreadLinks(std::shared_ptr<ThreadWorld> world, int rank)
-      : world_(std::move(world)), rank_(rank) {}
+      : world_(std::move(world)), rank_(rank), board_(world_->make_board(rank)) {}
 
   [[nodiscard]] transport::Transport& transport() override { return *this; }
   [[nodiscard]] backend::Backend& backend() override { return *this; }
   [[nodiscard]] const node::Doorbell& bell() const override { return world_->bell(rank_); }
   [[nodiscard]] bool must_poll() const override { return false; }
+  [[nodiscard]] negotiation::Board* board() override { return &board_; }
   [[nodiscard]] std::string data_path() const override { return "threads"; }
 
  private:
@@ -134,6 +154,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
 
   std::shared_ptr<ThreadWorld> world_;
   int rank_;
+  session::SharedBoard board_;
   std::size_t started_ = 0;
 };
 

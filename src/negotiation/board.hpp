@@ -1,0 +1,44 @@
+// How far each rank has come with a plan, where all ranks can see it.
+#pragma once
+
+#include <cstdint>
+
+namespace kolo::negotiation {
+
+/// What one rank says of a plan.
+struct Standing {
+  std::uint64_t epoch = 0;     // of the plan; 0: none yet
+  std::uint64_t position = 0;  // it is ready for all batches before this one
+  bool stopped = false;        // and will never be for this one
+  friend bool operator==(const Standing&, const Standing&) = default;
+};
+
+inline constexpr int position_bits = 40;
+inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_bits)) - 1;
+
+[[nodiscard]] constexpr std::uint64_t to_word(const Standing& standing) {
+  return standing.epoch << (position_bits + 1) | standing.position << 1 |
+         static_cast<std::uint64_t>(standing.stopped);
+}
+
+[[nodiscard]] constexpr Standing to_standing(std::uint64_t word) {
+  constexpr std::uint64_t positions = (std::uint64_t{1} << position_bits) - 1;
+  return {word >> (position_bits + 1), word >> 1 & positions, (word & 1) != 0};
+}
+
+/// One word for each rank, zero at first. Who reads a word also sees whatever its rank had seen or
+/// done before it wrote the word.
+class Board {
+ public:
+  enum class Urgency : std::uint8_t {
+    progress,  // of interest to those that wait for it
+    stop,      // everybody must act
+  };
+
+  virtual ~Board() = default;
+  /// This rank's word from now on. Wakes the ranks that it concerns.
+  virtual void publish(std::uint64_t word, Urgency urgency) = 0;
+  [[nodiscard]] virtual std::uint64_t read(int rank) const = 0;
+};
+
+}  // namespace kolo::negotiation
