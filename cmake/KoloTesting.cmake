@@ -9,6 +9,10 @@
 #   Runs any program under mpirun. STATUS: a number, or `nonzero`; 0 if not given. OUTPUT: what
 #   standard output and error together must match.
 #
+# kolo_add_made_up_hosts(NAME x RANKS_PER_HOST n RANKS 2 ... COMMAND target [args...])
+#   Runs a program that has entries already once more, as `mpi.x.hosts<n>.np<N>`: the ranks take
+#   each n of them for a host.
+#
 # A test's label is its kind; the target kolo_tests_<kind> builds those of one kind. All tests see
 # private headers and what the library links.
 
@@ -99,5 +103,19 @@ function(kolo_add_mpirun_check)
         "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
         "$<TARGET_FILE:${program}>" ${arg_COMMAND})
     kolo_test_entry(${name} ${arg_KIND} ${ranks})
+  endforeach()
+endfunction()
+
+function(kolo_add_made_up_hosts)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;RANKS_PER_HOST" "RANKS;COMMAND")
+  list(POP_FRONT arg_COMMAND program)
+  foreach(ranks IN LISTS arg_RANKS)
+    set(name mpi.${arg_NAME}.hosts${arg_RANKS_PER_HOST}.np${ranks})
+    add_test(NAME ${name}
+      COMMAND "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
+        "$<TARGET_FILE:${program}>" ${arg_COMMAND})
+    kolo_test_entry(${name} mpi ${ranks})
+    set_property(TEST ${name} APPEND PROPERTY
+      ENVIRONMENT KOLO_TEST_RANKS_PER_HOST=${arg_RANKS_PER_HOST})
   endforeach()
 endfunction()

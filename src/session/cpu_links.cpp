@@ -27,8 +27,23 @@ std::size_t memory_of_host() {
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-std::size_t board_offset(int ranks_of_host) {
-  return (backend_offset(ranks_of_host) + backend::ShmBackend::bytes_needed() + 63) / 64 * 64;
+/// Batches between hosts take larger pieces.
+std::int64_t slot_bytes(const Topology& topology) {
+  return topology.local_size == topology.size ? backend::ShmBackend::default_piece_bytes
+                                              : backend::HierarchicalBackend::default_slot_bytes;
+}
+
+/// Collective.
+bool on_all_ranks(MPI_Comm comm, bool mine) {
+  int all = mine ? 1 : 0;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  return all != 0;
+}
+
+std::size_t board_offset(const Topology& topology) {
+  return (backend_offset(topology.local_size) +
+          backend::ShmBackend::bytes_needed(slot_bytes(topology)) + 63) /
+         64 * 64;
 }
 
 std::vector<int> find_ranks_of_host(const Topology& topology) {
@@ -47,15 +62,10 @@ Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t 
   MPI_Comm split = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(world, node, topology.rank, &split), "MPI_Comm_split");
   const Communicator host(split);
-  const auto all_of_host = [&](bool mine) {
-    int all = mine ? 1 : 0;
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, host.get()), "MPI_Allreduce");
-    return all != 0;
-  };
-  if (!all_of_host(wanted)) return {nullptr, "a rank of this host does without"};
+  if (!on_all_ranks(host.get(), wanted)) return {nullptr, "a rank of this host does without"};
   Meeting meeting;
   try {
-    const std::size_t bytes = board_offset(topology.local_size) + sizeof(SharedBoard::Word);
+    const std::size_t bytes = board_offset(topology) + sizeof(SharedBoard::Word);
     meeting.neighbours = std::make_unique<node::Neighbourhood>(
         node::Party{fmt::format("{:016x}-{}", session, node), topology.local_rank,
                     topology.local_size},
@@ -63,7 +73,7 @@ Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t 
   } catch (const std::exception& error) {
     meeting.why = error.what();
   }
-  if (!all_of_host(meeting.neighbours != nullptr)) {
+  if (!on_all_ranks(host.get(), meeting.neighbours != nullptr)) {
     meeting.neighbours.reset();
     if (meeting.why.empty()) meeting.why = "another rank of this host cannot";
   }
@@ -93,6 +103,7 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
     : control_(Communicator::duplicate(world)),
       data_(Communicator::duplicate(world)),
       neighbours_(std::move(neighbours)) {
+  const bool everywhere = on_all_ranks(world, neighbours_ != nullptr);
   if (neighbours_ == nullptr) {
     own_bell_.emplace(own_word_, node::Doorbell::open());
     return;
@@ -108,12 +119,15 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
   };
   shm_transport_.emplace(parts_at(0), neighbours_->index(), ranks_of_host_);
   shm_backend_.emplace(ranks_of_host_, parts_at(backend_offset(neighbours_->size())),
-                       neighbours_->index());
+                       neighbours_->index(), backend::ShmBackend::default_piece_bytes,
+                       slot_bytes(topology));
+  if (everywhere && !all_are_neighbours_)
+    hierarchical_backend_.emplace(data_.get(), topology.node_of, shm_backend_->arena());
   if (!all_are_neighbours_) return;
   std::vector<SharedBoard::Place> places;
   for (int index = 0; index < neighbours_->size(); ++index)
     places.push_back({reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) +
-                                                           board_offset(neighbours_->size())),
+                                                           board_offset(topology)),
                       &neighbours_->bell(index)});
   board_.emplace(std::move(places), neighbours_->index());
 }
@@ -167,8 +181,11 @@ bool CpuLinks::Transport::flushed() const {
 std::unique_ptr<backend::Execution> CpuLinks::Backend::start(backend::Batch batch) {
   if (links_.shm_backend_ && links_.shm_backend_->can_execute(batch))
     return links_.shm_backend_->start(std::move(batch));
-  return std::make_unique<MpiExecution>(links_.mpi_backend_.start(std::move(batch)),
-                                        links_.mpi_executions_);
+  auto& between_hosts = links_.hierarchical_backend_;
+  auto execution = between_hosts && between_hosts->can_execute(batch)
+                       ? between_hosts->start(std::move(batch))
+                       : links_.mpi_backend_.start(std::move(batch));
+  return std::make_unique<MpiExecution>(std::move(execution), links_.mpi_executions_);
 }
 
 }  // namespace kolo::session

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/hierarchical/hierarchical_backend.hpp"
 #include "backend/mpi/mpi_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "node/neighbourhood.hpp"
@@ -30,7 +31,9 @@ struct Meeting {
 
 /// With neighbours the ranks of a host reach each other through memory, and batches in which only
 /// they take part are executed there. If all ranks are neighbours MPI is not called any more, but
-/// for Adasum.
+/// for Adasum. If there are several hosts and all have neighbours, allreduces between them go
+/// through the memory of each host and cross the network once; what else there is goes from rank to
+/// rank over MPI.
 class CpuLinks : public Links {
  public:
   /// Collective over `world`, which is not kept. `neighbours` may be null, on all ranks of the host
@@ -85,6 +88,7 @@ class CpuLinks : public Links {
   std::optional<SharedBoard> board_{};  // if all ranks are neighbours
   transport::MpiTransport mpi_transport_{control_.get()};
   backend::MpiBackend mpi_backend_{data_.get()};
+  std::optional<backend::HierarchicalBackend> hierarchical_backend_{};
   int mpi_executions_ = 0;
   Transport transport_{*this};
   Backend backend_{*this};

@@ -43,14 +43,14 @@ std::optional<Number> parse(const std::string& text) {
 }
 
 std::int64_t read_count(const std::optional<std::int64_t>& option, std::string_view option_name,
-                        const char* kolo, const char* horovod, std::string_view unit,
+                        std::initializer_list<const char*> variables, std::string_view unit,
                         std::int64_t otherwise) {
   const std::string wanted = fmt::format("must be a number of {}, 0 or more", unit);
   if (option) {
     if (*option < 0) refuse(option_name, std::to_string(*option), wanted);
     return *option;
   }
-  const std::optional<Source> source = environment({kolo, horovod});
+  const std::optional<Source> source = environment(variables);
   if (!source) return otherwise;
   const std::optional<std::int64_t> value = parse<std::int64_t>(source->text);
   if (!value || *value < 0) refuse(source->name, source->text, wanted);
@@ -114,21 +114,23 @@ LogLevel read_log_level(const std::optional<std::string>& option, LogLevel other
 Settings read_settings(const SessionOptions& options) {
   const Settings defaults;
   Settings settings;
-  settings.fusion_threshold =
-      read_count(options.fusion_threshold, "fusion_threshold", "KOLO_FUSION_THRESHOLD",
-                 "HOROVOD_FUSION_THRESHOLD", "bytes", defaults.fusion_threshold);
+  settings.fusion_threshold = read_count(options.fusion_threshold, "fusion_threshold",
+                                         {"KOLO_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"},
+                                         "bytes", defaults.fusion_threshold);
   settings.stall_warning =
       read_seconds(options.stall_warning, "stall_warning", "KOLO_STALL_WARNING",
                    "HOROVOD_STALL_CHECK_TIME_SECONDS", defaults.stall_warning);
   settings.stall_shutdown =
       read_seconds(options.stall_shutdown, "stall_shutdown", "KOLO_STALL_SHUTDOWN",
                    "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", defaults.stall_shutdown);
-  settings.cache_capacity =
-      read_count(options.cache_capacity, "cache_capacity", "KOLO_CACHE_CAPACITY",
-                 "HOROVOD_CACHE_CAPACITY", "names", defaults.cache_capacity);
+  settings.cache_capacity = read_count(options.cache_capacity, "cache_capacity",
+                                       {"KOLO_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY"}, "names",
+                                       defaults.cache_capacity);
   settings.plan_replay = read_switch(options.plan_replay, "KOLO_PLAN_REPLAY", defaults.plan_replay);
   settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
   settings.log_level = read_log_level(options.log_level, defaults.log_level);
+  settings.test_ranks_per_host =
+      read_count({}, "", {"KOLO_TEST_RANKS_PER_HOST"}, "ranks", defaults.test_ranks_per_host);
   return settings;
 }
 

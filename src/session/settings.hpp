@@ -28,6 +28,9 @@ struct Settings {
   CpuOperations cpu_operations = CpuOperations::automatic;
   /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.
   LogLevel log_level = LogLevel::warning;
+  /// KOLO_TEST_RANKS_PER_HOST, for tests: divides a host into several of so many ranks. 0: as it
+  /// is.
+  std::int64_t test_ranks_per_host = 0;
 };
 
 /// Throws InvalidArgument, with variable (or option) and value, for the first that cannot be used.

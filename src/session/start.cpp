@@ -35,7 +35,7 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
     problem = error.what();
   }
   vote(world.get(), problem);
-  const Topology topology = find_topology(world.get());
+  const Topology topology = find_topology(world.get(), settings.test_ranks_per_host);
   const std::uint64_t session = agree_on_session(world.get());
   Meeting meeting = meet_neighbours(world.get(), topology, session,
                                     settings.cpu_operations != CpuOperations::mpi);

@@ -10,15 +10,30 @@ namespace kolo::session {
 
 using node::check_mpi;
 
-Topology find_topology(MPI_Comm world) {
+namespace {
+
+/// The ranks of this host.
+Communicator split_by_hosts(MPI_Comm world, int rank, std::int64_t most_ranks_per_host) {
+  MPI_Comm split = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &split),
+            "MPI_Comm_split_type");
+  Communicator host(split);
+  if (most_ranks_per_host == 0) return host;
+  int place = 0;
+  MPI_Comm_rank(host.get(), &place);
+  check_mpi(MPI_Comm_split(host.get(), static_cast<int>(place / most_ranks_per_host), rank, &split),
+            "MPI_Comm_split");
+  return Communicator(split);
+}
+
+}  // namespace
+
+Topology find_topology(MPI_Comm world, std::int64_t most_ranks_per_host) {
   Topology topology;
   MPI_Comm_rank(world, &topology.rank);
   MPI_Comm_size(world, &topology.size);
 
-  MPI_Comm split = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, topology.rank, MPI_INFO_NULL, &split),
-            "MPI_Comm_split_type");
-  const Communicator local(split);
+  const Communicator local = split_by_hosts(world, topology.rank, most_ranks_per_host);
   MPI_Comm_rank(local.get(), &topology.local_rank);
   MPI_Comm_size(local.get(), &topology.local_size);
 

@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace kolo::session {
@@ -18,7 +19,8 @@ struct Topology {
   std::vector<int> node_of{0};  // for each rank, the lowest rank of its host
 };
 
-/// Collective.
-[[nodiscard]] Topology find_topology(MPI_Comm world);
+/// Collective. Hosts are what MPI says can share memory; `most_ranks_per_host`, the same on all
+/// ranks, divides those with more ranks into several. 0: no limit.
+[[nodiscard]] Topology find_topology(MPI_Comm world, std::int64_t most_ranks_per_host = 0);
 
 }  // namespace kolo::session

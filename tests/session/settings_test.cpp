@@ -124,5 +124,15 @@ TEST(Settings, OptionsAreCheckedToo) {
   EXPECT_THAT(refusal({.log_level = "noisy"}), HasSubstr("log_level=noisy"));
 }
 
+TEST(Settings, TestsMayMakeUpHosts) {
+  EXPECT_EQ(read_settings({}).test_ranks_per_host, 0);
+  {
+    const Variable ranks("KOLO_TEST_RANKS_PER_HOST", "2");
+    EXPECT_EQ(read_settings({}).test_ranks_per_host, 2);
+  }
+  const Variable wrong("KOLO_TEST_RANKS_PER_HOST", "two");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_TEST_RANKS_PER_HOST=two"));
+}
+
 }  // namespace
 }  // namespace kolo::session

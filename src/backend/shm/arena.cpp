@@ -10,19 +10,19 @@ constexpr std::size_t counters_bytes = lane_count * sizeof(Counters);
 constexpr std::size_t deposits_bytes = lane_count * slot_count * sizeof(Deposit);
 
 /// Slots begin at cache lines.
-std::size_t stride(std::int64_t piece_bytes) {
-  return (static_cast<std::size_t>(piece_bytes) + 63) / 64 * 64;
+std::size_t stride(std::int64_t slot_bytes) {
+  return (static_cast<std::size_t>(slot_bytes) + 63) / 64 * 64;
 }
 
 }  // namespace
 
-std::size_t Arena::bytes_needed(std::int64_t piece_bytes) {
-  return counters_bytes + deposits_bytes + lane_count * slot_count * stride(piece_bytes);
+std::size_t Arena::bytes_needed(std::int64_t slot_bytes) {
+  return counters_bytes + deposits_bytes + lane_count * slot_count * stride(slot_bytes);
 }
 
 std::byte* Arena::slot(int index, std::size_t lane, std::size_t slot) const {
   return neighbours_[static_cast<std::size_t>(index)].memory + counters_bytes +
-         deposits_bytes + (lane * slot_count + slot) * stride(piece_bytes_);
+         deposits_bytes + (lane * slot_count + slot) * stride(slot_bytes_);
 }
 
 Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {

@@ -44,14 +44,20 @@ using Neighbour = node::Neighbour;
 /// Ranks are known by their index on the host. One thread at a time.
 class Arena {
  public:
-  [[nodiscard]] static std::size_t bytes_needed(std::int64_t piece_bytes);
+  [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes);
 
-  /// `piece_bytes` is the same on all ranks.
-  Arena(std::vector<Neighbour> neighbours, int index, std::int64_t piece_bytes)
-      : neighbours_(std::move(neighbours)), index_(index), piece_bytes_(piece_bytes) {}
+  /// Batches are cut into pieces of at most `piece_bytes` unless they know better; no piece has
+  /// more than `slot_bytes`. Both are the same on all ranks.
+  Arena(std::vector<Neighbour> neighbours, int index, std::int64_t piece_bytes,
+        std::int64_t slot_bytes)
+      : neighbours_(std::move(neighbours)),
+        index_(index),
+        piece_bytes_(piece_bytes),
+        slot_bytes_(slot_bytes) {}
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
+  [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
     return reinterpret_cast<Counters*>(neighbours_[static_cast<std::size_t>(index)].memory)[lane];
   }
@@ -87,6 +93,7 @@ class Arena {
   std::vector<Neighbour> neighbours_;
   int index_;
   std::int64_t piece_bytes_;
+  std::int64_t slot_bytes_;
   std::array<Lane, lane_count> lanes_{};
 };
 

@@ -30,7 +30,7 @@ Pipeline::Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts)
 Progress Pipeline::step() {
   if (!arena_.is_next(lane_, place_)) return Progress::waiting;
   work_ = 0;
-  bool moved = false;
+  bool moved = look();
   // Others wait for what is combined; what was collected makes room.
   while (work_ < most_work && (try_combine() || try_collect() || try_deposit())) moved = true;
   if (all_begun_ && collected_ == deposited_ &&
@@ -46,15 +46,28 @@ Progress Pipeline::step() {
 }
 
 bool Pipeline::try_combine() {
-  if (combined_ == deposited_) return false;
-  const std::size_t slot = combined_ % slot_count;
-  if (combines(slot)) {
-    if (!have(all_, &Counters::deposited, combined_ + 1)) return false;
-    combine(slot);
-    publish(&Counters::combined, combined_ + 1);
+  for (std::uint64_t piece = combined_; piece < deposited_; ++piece) {
+    const std::size_t slot = piece % slot_count;
+    if (is_combined_[slot]) continue;
+    Progress progress = Progress::done;
+    if (combines(slot)) {
+      if (!have(all_, &Counters::deposited, piece + 1)) return false;
+      progress = combine(slot);
+    }
+    if (progress == Progress::waiting) continue;
+    is_combined_[slot] = progress == Progress::done;
+    publish_combined();
+    return true;
   }
-  ++combined_;
-  return true;
+  return false;
+}
+
+void Pipeline::publish_combined() {
+  for (; combined_ < deposited_; ++combined_) {
+    const std::size_t slot = combined_ % slot_count;
+    if (!std::exchange(is_combined_[slot], false)) return;
+    if (combines(slot)) publish(&Counters::combined, combined_ + 1);
+  }
 }
 
 bool Pipeline::try_collect() {

@@ -1,6 +1,7 @@
 // Moves a batch through the ranks' slots piece by piece.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -57,10 +58,15 @@ class Pipeline : public Execution {
   virtual void deposit(std::size_t slot) = 0;
   /// True if the slot's piece is combined before it is collected.
   [[nodiscard]] virtual bool combines(std::size_t /*slot*/) const { return false; }
-  virtual void combine(std::size_t /*slot*/) {}
+  /// Once all have deposited, it is called until it says `done`. The pieces begin in their order,
+  /// and one that waits does not keep the next from beginning.
+  [[nodiscard]] virtual Progress combine(std::size_t /*slot*/) { return Progress::done; }
   virtual void collect(std::size_t slot) = 0;
+  /// Looks after what combining waits for besides the slots. True if something moved.
+  virtual bool look() { return false; }
 
   bool try_combine();
+  void publish_combined();
   bool try_collect();
   bool try_deposit();
   /// All `ranks` but this one have come as far as `pieces`.
@@ -82,7 +88,8 @@ class Pipeline : public Execution {
   std::uint64_t deposited_ = 0;
   std::uint64_t combined_ = 0;
   std::uint64_t collected_ = 0;
-  bool begun_ = false;  // the piece after those deposited
+  std::array<bool, slot_count> is_combined_{};  // of pieces after those
+  bool begun_ = false;                          // the piece after those deposited
   bool all_begun_ = false;
   bool awaits_readers_ = false;
 };

@@ -17,15 +17,15 @@ class ShmBackend : public Backend {
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
   /// What each rank's memory must have room for.
-  [[nodiscard]] static std::size_t bytes_needed(std::int64_t piece_bytes = default_piece_bytes) {
-    return shm::Arena::bytes_needed(piece_bytes);
+  [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes = default_piece_bytes) {
+    return shm::Arena::bytes_needed(slot_bytes);
   }
 
   /// `ranks` are the host's ranks by index, `neighbours` are they, and `index` is this one's.
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
-  /// each rank.
+  /// each rank. Slots may be larger, for those who share the arena.
   ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neighbours, int index,
-             std::int64_t piece_bytes = default_piece_bytes);
+             std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0);
 
   /// True if all that take part are of this host, and the operation is one of this backend's: all
   /// but Adasum.
@@ -34,6 +34,9 @@ class ShmBackend : public Backend {
   /// The executions must be gone before the backend. Throws InvalidArgument for what cannot be
   /// done.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+
+  /// For batches that these ranks execute together with others.
+  [[nodiscard]] shm::Arena& arena() { return arena_; }
 
  private:
   /// On the host; -1 if it is not of this host.

@@ -1,0 +1,75 @@
+// What allreduces through slots have in common, be it that the ranks are all of one host or not.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/batch.hpp"
+#include "backend/pieces.hpp"
+#include "backend/shm/executions.hpp"
+#include "backend/shm/pipeline.hpp"
+#include "reduction/reduce.hpp"
+
+namespace kolo::backend::shm {
+
+/// Each piece is shared out among the first few of the ranks, its owners: each combines its slice
+/// of all slots, in rank order, into its own slot, and the others take it from there.
+class SlicedAllreduce : public Pipeline {
+ protected:
+  struct Shares {
+    int owners = 1;
+    std::int64_t piece_bytes = 0;
+    bool one_host = false;  // no ranks but those that share memory
+  };
+
+  SlicedAllreduce(Arena& arena, Batch given, int index, Hosts hosts, Shares shares);
+
+  [[nodiscard]] DType wire(std::size_t number) const { return slots_[number].piece.wire; }
+
+  /// Of the slot's piece what this rank owns: nothing, if it is no owner.
+  [[nodiscard]] Slice own_slice(std::size_t number) const;
+
+  /// Reduces this rank's slice of all ranks' parts to `output`, which may be `own_result`.
+  void reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
+
+  /// Where the others look for the result of this rank's slice.
+  [[nodiscard]] std::byte* own_result(std::size_t number) const;
+  /// To be called when it is there.
+  void take_own_result(std::size_t number);
+
+ private:
+  struct Slot {
+    Piece piece{};
+    bool alone = false;   // every rank reduces the whole piece
+    bool direct = false;  // the rank's own slice is read and written where the tensor lies
+    bool shared = false;  // so are the others': the tensor lies in this rank's heap
+  };
+
+  Next begin(std::size_t number) final;
+  void deposit(std::size_t number) final;
+  [[nodiscard]] bool combines(std::size_t number) const final { return !slots_[number].alone; }
+  void collect(std::size_t number) final;
+
+  [[nodiscard]] std::int64_t wire_bytes(const Slot& slot, Slice slice) const;
+  /// An element of the piece in a rank's slot.
+  [[nodiscard]] std::byte* at(std::size_t number, int rank, std::int64_t element) const;
+  /// The same where the rank has deposited it: in the slot, or `place` of its heap.
+  [[nodiscard]] const std::byte* deposited(std::size_t number, int rank, std::int64_t place,
+                                           std::int64_t element) const;
+  /// Where in this rank's heap something lies; -1 if it does not.
+  [[nodiscard]] std::int64_t place_in_heap(const std::byte* data) const;
+  void pack(std::size_t number, Slice slice);
+  /// Of this rank's elements `own` is read, of the others' their slots.
+  void reduce(std::size_t number, const reduction::Arithmetic& arithmetic, Slice slice,
+              const std::byte* own, std::byte* output);
+  void collect_alone(std::size_t number);
+
+  Shares shares_;
+  Cutter cutter_;
+  std::array<Slot, slot_count> slots_{};
+  std::vector<const std::byte*> inputs_{};
+};
+
+}  // namespace kolo::backend::shm

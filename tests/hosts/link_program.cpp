@@ -1,0 +1,171 @@
+// How long an allreduce between two hosts takes, and how long the link needs for the same bytes.
+//
+//   link_program [--megabytes N] [--rounds N]
+//
+// Both hosts have equally many ranks. Between two hosts every byte of the tensor crosses the link
+// once in each direction. Measured in turns: the same bytes sent by MPI from the first host to the
+// second, each rank its part; in both directions at once; Kolo's allreduce. MPI has the link for
+// itself while it is measured: there is no session then.
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kolo/kolo.hpp"
+
+namespace {
+
+struct Options {
+  std::size_t megabytes = 100;
+  int rounds = 5;
+};
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    const unsigned long value = std::stoul(argv[i + 1]);
+    if (name == "--megabytes") {
+      options.megabytes = value;
+    } else if (name == "--rounds") {
+      options.rounds = static_cast<int>(value);
+    } else {
+      throw std::invalid_argument("unknown option " + name);
+    }
+  }
+  return options;
+}
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// Of the slowest rank.
+double time_of_mpi(const std::function<void()>& work) {
+  MPI_Barrier(MPI_COMM_WORLD);
+  double seconds = seconds_of(work);
+  MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return seconds;
+}
+
+/// How the ranks lie on hosts.
+struct Place {
+  int rank = 0;
+  int size = 1;
+  int local_size = 1;
+};
+
+Place find_place() {
+  const kolo::Session session;
+  if (kolo::cross_size() != 2 || !kolo::homogeneous())
+    throw std::runtime_error("this is for two hosts with equally many ranks");
+  return {kolo::rank(), kolo::size(), kolo::local_size()};
+}
+
+/// This rank's part of what its host has to send to the other.
+class Transfer {
+ public:
+  Transfer(std::size_t bytes, const Place& place)
+      : bytes_(static_cast<int>(bytes) / place.local_size),
+        peer_((place.rank + place.local_size) % place.size),
+        is_first_(place.rank < place.local_size),
+        sent_(static_cast<std::size_t>(bytes_), 'k'),
+        received_(static_cast<std::size_t>(bytes_)) {}
+
+  void one_way() {
+    if (is_first_) {
+      MPI_Send(sent_.data(), bytes_, MPI_BYTE, peer_, 0, MPI_COMM_WORLD);
+    } else {
+      MPI_Recv(received_.data(), bytes_, MPI_BYTE, peer_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    }
+  }
+
+  void both_ways() {
+    MPI_Sendrecv(sent_.data(), bytes_, MPI_BYTE, peer_, 0, received_.data(), bytes_, MPI_BYTE,
+                 peer_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  }
+
+ private:
+  int bytes_;
+  int peer_;
+  bool is_first_;
+  std::vector<char> sent_;
+  std::vector<char> received_;
+};
+
+/// Fills the tensor, reduces it, and looks at every element.
+double time_of_allreduce(std::vector<float>& tensor) {
+  const kolo::Session session;
+  const int size = kolo::size();
+  for (std::size_t i = 0; i < tensor.size(); ++i)
+    tensor[i] = static_cast<float>(i % 1000) + static_cast<float>(kolo::rank());
+  kolo::barrier();
+  double seconds =
+      seconds_of([&] { kolo::allreduce(tensor, {.name = "tensor", .op = kolo::ReduceOp::sum}); });
+  kolo::allreduce(seconds, {.name = "seconds", .op = kolo::ReduceOp::max});
+  for (std::size_t i = 0; i < tensor.size(); ++i) {
+    const float expected = static_cast<float>(size) * static_cast<float>(i % 1000) +
+                           static_cast<float>(size * (size - 1) / 2);
+    if (tensor[i] != expected)
+      throw std::runtime_error("element " + std::to_string(i) + " is wrong");
+  }
+  return seconds;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+void measure(const Options& options) {
+  const Place place = find_place();
+  const std::size_t bytes = options.megabytes * 1'000'000;
+  Transfer transfer(bytes, place);
+  std::vector<float> tensor(bytes / sizeof(float));
+  std::vector<double> one_way, both_ways, by_kolo;
+  for (int round = 0; round <= options.rounds; ++round) {
+    const std::array<double, 3> seconds{time_of_mpi([&] { transfer.one_way(); }),
+                                        time_of_mpi([&] { transfer.both_ways(); }),
+                                        time_of_allreduce(tensor)};
+    if (round == 0) continue;  // connections are made
+    one_way.push_back(seconds[0]);
+    both_ways.push_back(seconds[1]);
+    by_kolo.push_back(seconds[2]);
+  }
+  if (place.rank != 0) return;
+  const double link = median(one_way);
+  const auto print = [&](const char* what, const std::vector<double>& times) {
+    std::printf("%-28s %8.1f ms  %5.2f times the link's\n", what, 1e3 * median(times),
+                median(times) / link);
+  };
+  std::printf("%zu MB, %d ranks on each of 2 hosts, medians of %d rounds\n", options.megabytes,
+              place.local_size, options.rounds);
+  print("one way, by MPI (the link)", one_way);
+  print("both ways, by MPI", both_ways);
+  print("kolo::allreduce", by_kolo);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int provided = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
+  try {
+    const Options options = read_options(argc, argv);
+    measure(options);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "link_program: %s\n", error.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+  MPI_Finalize();
+}
