@@ -32,7 +32,7 @@ Neighbourhood::Neighbour Neighbourhood::make_own(std::size_t bytes) {
 }
 
 Neighbourhood::Neighbour Neighbourhood::make(Parcel parcel, std::size_t bytes,
-                                              std::size_t heap_bytes) {
+                                             std::size_t heap_bytes) {
   std::vector<FileDescriptor>& sent = parcel.descriptors;
   SharedMemory segment = SharedMemory::map(std::move(sent[0]), header_bytes + bytes);
   BellWord& word = word_in(segment);
@@ -63,8 +63,8 @@ Neighbourhood::Neighbourhood(const Party& party, std::size_t bytes, std::size_t 
     if (index == index_) {
       neighbours_.push_back(std::move(*own));
     } else {
-      neighbours_.push_back(make(std::move(parcels[static_cast<std::size_t>(index)]), bytes,
-                                 heap_bytes));
+      neighbours_.push_back(
+          make(std::move(parcels[static_cast<std::size_t>(index)]), bytes, heap_bytes));
     }
   }
 }

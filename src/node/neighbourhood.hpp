@@ -21,8 +21,9 @@ class Neighbourhood {
  public:
   static constexpr std::chrono::seconds patience{20};
 
-  /// All ranks of the party at once, each with the same `bytes` of memory for the others to see, and
-  /// a heap of at most `heap_bytes`, of which only what is used takes memory. `barrier` as in `exchange_descriptors`. Throws BackendError.
+  /// All ranks of the party at once, each with the same `bytes` of memory for the others to see,
+  /// and a heap of at most `heap_bytes`, of which only what is used takes memory. `barrier` as in
+  /// `exchange_descriptors`. Throws BackendError.
   Neighbourhood(const Party& party, std::size_t bytes, std::size_t heap_bytes,
                 const std::function<void()>& barrier);
 

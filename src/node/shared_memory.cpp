@@ -74,8 +74,8 @@ SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
 
 SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes)
     : fd_(std::move(fd)), size_(bytes) {
-  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                              fd_.get(), 0);
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
   if (memory == MAP_FAILED) throw_system_error("mmap of a shared segment");
   data_ = static_cast<std::byte*>(memory);
   ::madvise(memory, bytes, MADV_HUGEPAGE);

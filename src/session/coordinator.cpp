@@ -62,10 +62,9 @@ bool Coordinator::turn() {
 void Coordinator::look() {
   if (failed() || negotiator_.ended()) return;
   if (!lost_.empty()) {
-    const std::string reason =
-        fmt::format("the process{} of rank{} {} ended without leaving the session",
-                    lost_.size() == 1 ? "" : "es", lost_.size() == 1 ? "" : "s",
-                    to_string(RankSet::of(lost_)));
+    const std::string reason = fmt::format(
+        "the process{} of rank{} {} ended without leaving the session",
+        lost_.size() == 1 ? "" : "es", lost_.size() == 1 ? "" : "s", to_string(RankSet::of(lost_)));
     fail_everything(std::make_exception_ptr(PeerLeft(reason, "", lost_)), reason);
   }
   lost_ = links_.lost_ranks();

@@ -126,9 +126,9 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
   if (!all_are_neighbours_) return;
   std::vector<SharedBoard::Place> places;
   for (int index = 0; index < neighbours_->size(); ++index)
-    places.push_back({reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) +
-                                                           board_offset(topology)),
-                      &neighbours_->bell(index)});
+    places.push_back(
+        {reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) + board_offset(topology)),
+         &neighbours_->bell(index)});
   board_.emplace(std::move(places), neighbours_->index());
 }
 

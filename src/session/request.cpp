@@ -101,8 +101,7 @@ void Request::add(const ConstTensorView& input, const TensorView& output) {
 
 void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output,
                        Allocator allocate) {
-  std::vector<std::int64_t> lengths(input.shape().lengths().begin(),
-                                    input.shape().lengths().end());
+  std::vector<std::int64_t> lengths(input.shape().lengths().begin(), input.shape().lengths().end());
   if (any_rows && lengths.empty()) lengths.push_back(1);
   if (any_rows) lengths.front() = any_length;
   add_spec(input, Shape(lengths));

@@ -155,7 +155,8 @@ Allocator Execution::allocator(std::size_t tensor) {
     Buffer& output = outputs_[tensor];
     std::int64_t total = 0;
     for (const std::int64_t row : rows) total += row;
-    std::vector<std::int64_t> lengths(own_.tensors[tensor].shape.lengths().begin(), own_.tensors[tensor].shape.lengths().end());
+    std::vector<std::int64_t> lengths(own_.tensors[tensor].shape.lengths().begin(),
+                                      own_.tensors[tensor].shape.lengths().end());
     if (lengths.empty()) lengths.push_back(1);
     lengths.front() = total;
     output = make_buffer(output.dtype, Shape(lengths));

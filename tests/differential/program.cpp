@@ -251,7 +251,8 @@ Operation as_submitted(Operation operation, int rank) {
       break;
     }
     case Mistake::shape: {
-      std::vector<std::int64_t> lengths(operation.tensors.back().shape.lengths().begin(), operation.tensors.back().shape.lengths().end());
+      std::vector<std::int64_t> lengths(operation.tensors.back().shape.lengths().begin(),
+                                        operation.tensors.back().shape.lengths().end());
       if (lengths.empty()) lengths.push_back(1);
       lengths.push_back(2);
       operation.tensors.back().shape = Shape(lengths);

@@ -21,8 +21,8 @@ std::size_t Arena::bytes_needed(std::int64_t slot_bytes) {
 }
 
 std::byte* Arena::slot(int index, std::size_t lane, std::size_t slot) const {
-  return neighbours_[static_cast<std::size_t>(index)].memory + counters_bytes +
-         deposits_bytes + (lane * slot_count + slot) * stride(slot_bytes_);
+  return neighbours_[static_cast<std::size_t>(index)].memory + counters_bytes + deposits_bytes +
+         (lane * slot_count + slot) * stride(slot_bytes_);
 }
 
 Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {

@@ -52,7 +52,7 @@ Pipeline::Next SlicedAllreduce::begin(std::size_t number) {
   if (!cutter_.next(slot.piece)) return Next::none;
   slot.alone =
       shares_.one_host && (size() == 1 || (slot.piece.wire_bytes() <= most_bytes_alone &&
-                                        size() <= most_ranks_alone && !converts(slot.piece)));
+                                           size() <= most_ranks_alone && !converts(slot.piece)));
   slot.direct = slot.piece.in_place();
   slot.shared = shares_.one_host && !slot.alone && slot.direct &&
                 place_in_heap(slot.piece.parts.front().input) >= 0 &&
@@ -114,8 +114,7 @@ void SlicedAllreduce::collect(std::size_t number) {
     const Slice its = slice_of(slot.piece.elements, owner, shares_.owners);
     for_each_part(slot.piece, its, [&](const fusion::Part& part, std::int64_t first) {
       fusion::convert(deposited(number, owner, deposit_of(owner, number).output, first),
-                      slot.piece.wire, part.elements, part.output,
-                      slot.piece.dtype);
+                      slot.piece.wire, part.elements, part.output, slot.piece.dtype);
     });
     worked(2 * wire_bytes(slot, its));
   }
@@ -166,9 +165,9 @@ void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& ar
                              Slice slice, const std::byte* own, std::byte* output) {
   inputs_.clear();
   for (int rank = 0; rank < size(); ++rank)
-    inputs_.push_back(
-        rank == index() ? own
-                        : deposited(number, rank, deposit_of(rank, number).input, slice.begin));
+    inputs_.push_back(rank == index()
+                          ? own
+                          : deposited(number, rank, deposit_of(rank, number).input, slice.begin));
   reduction::reduce(arithmetic, inputs_, slice.elements, output);
   worked((size() + 1) * wire_bytes(slots_[number], slice));
 }
