@@ -1,23 +1,38 @@
 #!/usr/bin/env bash
-# Images per second of the CIFAR-10 example on 1 rank and on 2, one thread each, in alternating runs.
+# The CIFAR-10 example on 1 rank, on 2, and twice on 1 rank side by side, in alternating runs with one
+# thread each. Prints how many times the images per second of one rank two make (scaling), and how
+# much longer their step takes than that of the two that do not communicate (cost).
 # Usage: cifar10_scaling.sh CIFAR10_PROGRAM [ROUNDS [cifar10 options ...]]
 set -euo pipefail
 program=$1 rounds=${2:-5}
 shift $(($# < 2 ? $# : 2))
 
-images_per_second() { # RANKS: of the last epoch, so that warm-up does not count
-  OMP_NUM_THREADS=1 mpirun -np "$1" "$program" --stand-in-size 6400 --epochs 2 "${@:2}" 2>/dev/null |
+images_per_second() { # RANKS IMAGES: of the last epoch, so that warm-up does not count
+  OMP_NUM_THREADS=1 mpirun -np "$1" "$program" --stand-in-size "$2" --epochs 2 "${@:3}" 2>/dev/null |
     sed -n 's/.* \([0-9.]*\) images\/s$/\1/p' | tail -n 1
+}
+
+side_by_side() { # the sum of two runs with half of the images each
+  local first second
+  first=$(mktemp) second=$(mktemp)
+  images_per_second 1 3200 "$@" >"$first" &
+  images_per_second 1 3200 "$@" >"$second"
+  wait
+  paste -d+ "$first" "$second" | awk -F+ '{ print $1 + $2 }'
+  rm -f "$first" "$second"
 }
 
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 
-ratios=()
+ratios=() costs=()
 for ((round = 1; round <= rounds; ++round)); do
-  one=$(images_per_second 1 "$@")
-  two=$(images_per_second 2 "$@")
-  ratio=$(awk "BEGIN { printf \"%.3f\", $two / $one }")
-  ratios+=("$ratio")
-  echo "round $round: 1 rank $one images/s, 2 ranks $two images/s, ratio $ratio"
+  one=$(images_per_second 1 6400 "$@")
+  two=$(images_per_second 2 6400 "$@")
+  apart=$(side_by_side "$@")
+  ratios+=("$(awk "BEGIN { printf \"%.3f\", $two / $one }")")
+  costs+=("$(awk "BEGIN { printf \"%.1f\", 100 * ($apart / $two - 1) }")")
+  echo "round $round: 1 rank $one images/s, 2 ranks $two, 2 apart $apart;" \
+    "scaling ${ratios[-1]}, cost of a step ${costs[-1]} %"
 done
-echo "median ratio: $(printf '%s\n' "${ratios[@]}" | median)"
+echo "median scaling: $(printf '%s\n' "${ratios[@]}" | median)," \
+  "median cost of a step: $(printf '%s\n' "${costs[@]}" | median) %"

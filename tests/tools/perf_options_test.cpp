@@ -38,8 +38,15 @@ TEST(PerfOptions, HaveDefaults) {
   EXPECT_EQ(options.reduce_op, kolo::ReduceOp::sum);
   EXPECT_TRUE(options.gradients.empty());
   EXPECT_THAT(options.peers, ElementsAre(Peer::flat));
+  EXPECT_THAT(options.memories, ElementsAre(Memory::own));
   EXPECT_EQ(options.warmup, 5);
   EXPECT_EQ(options.iterations, 20);
+}
+
+TEST(PerfOptions, ListGradientsAsLinesOfAFile) {
+  EXPECT_EQ(parse({"--list-gradients", "2x8B"}).answer, "gradient.0 2\ngradient.1 2\n");
+  EXPECT_THAT(parse({"--list-gradients", "resnet50"}).answer,
+              testing::StartsWith("conv1.weight 64x3x7x7\nbn1.weight 64\n"));
 }
 
 TEST(PerfOptions, TakeListsWithCommas) {

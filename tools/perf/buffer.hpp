@@ -1,22 +1,36 @@
-// Private memory for a tensor.
+// Memory for a tensor.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <kolo/shared_memory.hpp>
 #include <memory>
 #include <new>
 #include <span>
 
+#include "options.hpp"
+
 namespace perf {
 
-/// Bytes that start at a cache line, as LibTorch's tensors do. Not set to anything.
+/// Bytes that start at a cache line, as LibTorch's tensors do. Not set to anything. Shared memory
+/// is Kolo's, where it has some; private memory else.
 class Buffer {
  public:
-  explicit Buffer(std::int64_t bytes) : size_(static_cast<std::size_t>(bytes)) {
+  explicit Buffer(std::int64_t bytes, Memory memory = Memory::own)
+      : size_(static_cast<std::size_t>(bytes)) {
     constexpr std::size_t alignment = 64;
     const std::size_t rounded = (size_ / alignment + 1) * alignment;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
+    if (memory == Memory::shared) {
+      kolo::SharedAllocator<std::byte> allocator;
+      data_ = {allocator.allocate(rounded), [allocator, rounded](std::byte* block) mutable {
+                 allocator.deallocate(block, rounded);
+               }};
+    } else {
+      data_ = {static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)),
+               [](std::byte* block) { std::free(block); }};
+    }
     if (data_ == nullptr) throw std::bad_alloc();
   }
 
@@ -25,12 +39,8 @@ class Buffer {
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
 
  private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-
   std::size_t size_;
-  std::unique_ptr<std::byte, Free> data_;
+  std::unique_ptr<std::byte, std::function<void(std::byte*)>> data_{};
 };
 
 }  // namespace perf

@@ -57,7 +57,7 @@ class Allreduce : public TensorWorkload {
  public:
   Allreduce(const Case& row, const World& world, std::int64_t elements)
       : TensorWorkload(row, world, elements),
-        buffer_(bytes(elements)),
+        buffer_(bytes(elements), row.memory),
         input_(inputs(op_, world.rank())),
         wanted_{results(op_), results(peer_op(op_))} {}
 

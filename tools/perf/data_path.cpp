@@ -4,6 +4,10 @@
 
 namespace perf {
 
-std::string data_path() { return kolo::cpu_operations(); }
+std::string data_path(const Case& row) {
+  std::string path = kolo::cpu_operations();
+  if (path != "shm" || row.operation != Operation::allreduce) return path;
+  return path + (row.memory == Memory::shared ? "-zero-copy" : "-staged");
+}
 
 }  // namespace perf

@@ -3,9 +3,12 @@
 
 #include <string>
 
+#include "workload.hpp"
+
 namespace perf {
 
-/// For the column `path` of a report.
-[[nodiscard]] std::string data_path();
+/// `shm`, `mpi` or `shm+mpi`; of allreduces in shared memory whether they are `shm-staged` there or
+/// read where they lie, `shm-zero-copy`.
+[[nodiscard]] std::string data_path(const Case& row);
 
 }  // namespace perf

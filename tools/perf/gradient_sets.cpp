@@ -98,6 +98,18 @@ Gradients read_gradients(std::istream& lines, const std::string& origin) {
   return gradients;
 }
 
+std::string list_gradients(const Gradients& gradients) {
+  std::string lines;
+  for (const Gradient& gradient : gradients) {
+    lines += gradient.name + " ";
+    const auto lengths = gradient.shape.lengths();
+    for (std::size_t i = 0; i < lengths.size(); ++i)
+      lines += (i == 0 ? "" : "x") + std::to_string(lengths[i]);
+    lines += lengths.empty() ? "1\n" : "\n";
+  }
+  return lines;
+}
+
 Gradients find_gradients(const std::string& which, kolo::DType dtype) {
   if (which == "resnet50") return resnet50();
   if (which == "resnet101") return resnet101();

@@ -30,6 +30,9 @@ using Gradients = std::vector<Gradient>;
 /// names `origin` and the line.
 [[nodiscard]] Gradients read_gradients(std::istream& lines, const std::string& origin);
 
+/// As `read_gradients` reads them.
+[[nodiscard]] std::string list_gradients(const Gradients& gradients);
+
 /// `resnet50`, `resnet101`, `vgg16`, `bert-base`; `1000x1KB` for that many of so many bytes each;
 /// or the path of a file for `read_gradients`. Throws UsageError.
 [[nodiscard]] Gradients find_gradients(const std::string& which, kolo::DType dtype);

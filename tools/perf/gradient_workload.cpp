@@ -30,7 +30,7 @@ class GradientWorkload : public Workload {
         wanted_{result(row.reduce_op), result(peer_op(row.reduce_op))} {
     std::ranges::reverse(gradients_);
     for (const Gradient& gradient : gradients_)
-      buffers_.emplace_back(gradient.shape.elements() * size_of(row.dtype));
+      buffers_.emplace_back(gradient.shape.elements() * size_of(row.dtype), row.memory);
     futures_.reserve(gradients_.size());
   }
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "elements.hpp"
+#include "gradient_sets.hpp"
 #include "pattern.hpp"
 #include "sizes.hpp"
 
@@ -37,6 +38,8 @@ struct Flags {
   std::vector<std::string> dtypes{"f32"};
   std::string reduce_op = "sum";
   std::vector<std::string> peers{"flat"};
+  std::vector<std::string> memories{"private"};
+  std::string listed;
   std::string mode = "busy";
   bool csv = false;
   bool json = false;
@@ -81,6 +84,11 @@ void add_how(CLI::App& app, Flags& flags, Options& options) {
                  "(one after the other), packed (copied together and back)")
       ->delimiter(',')
       ->capture_default_str();
+  app.add_option("--memory", flags.memories,
+                 "Where the tensors of allreduces lie: private (of the rank's own), shared (where "
+                 "the host's other ranks read them without a copy)")
+      ->delimiter(',')
+      ->capture_default_str();
   app.add_option("--mode", flags.mode,
                  "busy (iterations one after the other), from-sleep (each after 100 ms or more of "
                  "silence, at another moment on each rank; one node), idle (processor time of a "
@@ -99,6 +107,8 @@ void add_how(CLI::App& app, Flags& flags, Options& options) {
       ->capture_default_str();
   CLI::Option* const csv = app.add_flag("--csv", flags.csv, "Print comma-separated values");
   app.add_flag("--json", flags.json, "Print JSON, when all is measured")->excludes(csv);
+  app.add_option("--list-gradients", flags.listed,
+                 "Print this set of gradients as lines of a FILE, and do nothing else");
   app.set_version_flag("--version", "kolo-perf " + std::string(kolo::version));
 }
 
@@ -130,6 +140,9 @@ void translate(const CLI::App& app, const Flags& flags, Options& options) {
   options.dtypes = find_values(dtype_names, "--dtype", flags.dtypes);
   options.reduce_op = find_value(reduce_op_names, "--reduce-op", flags.reduce_op);
   options.peers = find_values(peer_names, "--peer", flags.peers);
+  options.memories = find_values(memory_names, "--memory", flags.memories);
+  if (!flags.listed.empty())
+    options.answer = list_gradients(find_gradients(flags.listed, options.dtypes.front()));
 }
 
 }  // namespace

@@ -39,6 +39,15 @@ inline constexpr Names<Peer, 3> peer_names{{
     {Peer::packed, "packed"},
 }};
 
+/// Where the tensors of an allreduce lie: in memory of the rank's own, or in what Kolo lets the
+/// other ranks of the host read where it is, `kolo::SharedVector`.
+enum class Memory : std::uint8_t { own, shared };
+
+inline constexpr Names<Memory, 2> memory_names{{
+    {Memory::own, "private"},
+    {Memory::shared, "shared"},
+}};
+
 /// `busy`: one iteration after the other. `from_sleep`: each after a silence. `idle`: no
 /// iterations, only the processor time of a session with nothing to do.
 enum class Mode : std::uint8_t { busy, from_sleep, idle };
@@ -52,7 +61,7 @@ inline constexpr Names<Mode, 3> mode_names{{
 enum class Format : std::uint8_t { table, csv, json };
 
 struct Options {
-  std::string answer;  ///< To --help or --version: print it and do nothing else.
+  std::string answer;  ///< To --help, --version or --list-gradients: print it and do nothing else.
   Mode mode = Mode::busy;
   Format format = Format::table;
   std::vector<Operation> operations;
@@ -61,6 +70,7 @@ struct Options {
   kolo::ReduceOp reduce_op = kolo::ReduceOp::sum;
   std::vector<std::string> gradients;  ///< If there are any, they take the operations' place.
   std::vector<Peer> peers;
+  std::vector<Memory> memories;  ///< Of allreduces; all else is in private memory.
   int warmup = 5;
   int iterations = 20;
   double seconds = 10.0;

@@ -43,7 +43,7 @@ class TableReport : public Report {
                environment.iterations, environment.warmup);
     fmt::print("# ratio: MPI's median over Kolo's, above 1 Kolo is faster\n#\n");
     fmt::print(
-        "# {:<18} {:>11} {:>5} {:>7} {:>5} {:>11} {:>11} {:>11} {:>7} {:>7} {:>7} {:>11} "
+        "# {:<18} {:>11} {:>5} {:>7} {:>13} {:>11} {:>11} {:>11} {:>7} {:>7} {:>7} {:>11} "
         "{:>11} {:>11} {:>7}\n",
         "operation", "bytes", "dtype", "op", "path", "kolo median", "kolo p90", "kolo max", "algbw",
         "busbw", "#wrong", "MPI median", "MPI p90", "MPI max", "ratio");
@@ -55,7 +55,7 @@ class TableReport : public Report {
     std::optional<Latency> mpi;
     if (row.measured.mpi) mpi = row.measured.mpi->latency;
     const std::string op = reduce_op_of(row.what);
-    fmt::print("  {:<18} {:>11} {:>5} {:>7} {:>5} {} {:>7} {:>7} {:>7} {} {:>7}\n",
+    fmt::print("  {:<18} {:>11} {:>5} {:>7} {:>13} {} {:>7} {:>7} {:>7} {} {:>7}\n",
                label_of(row.what), row.bytes,
                row.bytes == 0 ? "-" : find_name(dtype_names, row.what.dtype), op.empty() ? "-" : op,
                row.path, times(kolo), number(algorithm_bandwidth(row, kolo)),

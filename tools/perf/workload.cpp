@@ -9,9 +9,13 @@ namespace {
 
 void plan_gradients(const Options& options, kolo::DType dtype, std::vector<Case>& rows) {
   for (const std::string& set : options.gradients)
-    for (const Peer peer : options.peers)
-      rows.push_back(
-          {.dtype = dtype, .reduce_op = options.reduce_op, .gradients = set, .peer = peer});
+    for (const Memory memory : options.memories)
+      for (const Peer peer : options.peers)
+        rows.push_back({.dtype = dtype,
+                        .reduce_op = options.reduce_op,
+                        .gradients = set,
+                        .peer = peer,
+                        .memory = memory});
 }
 
 void plan_operation(const Options& options, Operation operation, std::vector<Case>& rows) {
@@ -19,10 +23,16 @@ void plan_operation(const Options& options, Operation operation, std::vector<Cas
     rows.push_back({.operation = operation});
     return;
   }
+  const std::vector<Memory> memories =
+      operation == Operation::allreduce ? options.memories : std::vector{Memory::own};
   for (const kolo::DType dtype : options.dtypes)
-    for (const std::int64_t bytes : options.sizes)
-      rows.push_back(
-          {.operation = operation, .bytes = bytes, .dtype = dtype, .reduce_op = options.reduce_op});
+    for (const Memory memory : memories)
+      for (const std::int64_t bytes : options.sizes)
+        rows.push_back({.operation = operation,
+                        .bytes = bytes,
+                        .dtype = dtype,
+                        .reduce_op = options.reduce_op,
+                        .memory = memory});
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ struct Case {
   kolo::ReduceOp reduce_op = kolo::ReduceOp::sum;
   std::string gradients{};     ///< The set's name, if it is one.
   std::optional<Peer> peer{};  ///< For gradients.
+  Memory memory = Memory::own;
 };
 
 /// All calls concern this rank's buffers.
