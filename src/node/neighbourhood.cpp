@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <exception>
@@ -28,7 +29,7 @@ FileDescriptor open_process(pid_t pid) {
 Neighbourhood::Neighbour Neighbourhood::make_own(std::size_t bytes) {
   SharedMemory segment = SharedMemory::create(header_bytes + bytes);
   BellWord& word = word_in(segment);
-  return {std::move(segment), Doorbell(word, Doorbell::open()), {}, {}};
+  return {std::move(segment), Doorbell(word, Doorbell::open()), {}, {}, ::getpid()};
 }
 
 Neighbourhood::Neighbour Neighbourhood::make(Parcel parcel, std::size_t bytes,
@@ -37,7 +38,7 @@ Neighbourhood::Neighbour Neighbourhood::make(Parcel parcel, std::size_t bytes,
   SharedMemory segment = SharedMemory::map(std::move(sent[0]), header_bytes + bytes);
   BellWord& word = word_in(segment);
   return {std::move(segment), Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
-          SharedMemory::map(std::move(sent[3]), heap_bytes), open_process(parcel.pid)};
+          SharedMemory::map(std::move(sent[3]), heap_bytes), open_process(parcel.pid), parcel.pid};
 }
 
 Neighbourhood::Neighbourhood(const Party& party, std::size_t bytes, std::size_t heap_bytes,

@@ -35,6 +35,7 @@ class Neighbourhood {
   }
   /// Where the rank's heap lies in this process.
   [[nodiscard]] std::span<std::byte> heap(int index) const;
+  [[nodiscard]] pid_t process(int index) const { return neighbour(index).pid; }
   /// This rank's. Others may hold it for longer than the neighbourhood lives.
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
   [[nodiscard]] const Doorbell& bell(int index) const { return neighbour(index).bell; }
@@ -51,6 +52,7 @@ class Neighbourhood {
     Doorbell bell;
     SharedMemory heap;       // none of this rank itself
     FileDescriptor process;  // a pidfd; none of this process itself
+    pid_t pid;
   };
 
   static Neighbour make_own(std::size_t bytes);

@@ -57,12 +57,13 @@ std::vector<int> find_ranks_of_host(const Topology& topology) {
 }  // namespace
 
 Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t session,
-                        bool wanted) {
+                        const Settings& settings) {
   const int node = topology.node_of[static_cast<std::size_t>(topology.rank)];
   MPI_Comm split = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split(world, node, topology.rank, &split), "MPI_Comm_split");
   const Communicator host(split);
-  if (!on_all_ranks(host.get(), wanted)) return {nullptr, "a rank of this host does without"};
+  if (!on_all_ranks(host.get(), settings.cpu_operations != CpuOperations::mpi))
+    return {nullptr, "a rank of this host does without"};
   Meeting meeting;
   try {
     const std::size_t bytes = board_offset(topology) + sizeof(SharedBoard::Word);
@@ -76,7 +77,9 @@ Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t 
   if (!on_all_ranks(host.get(), meeting.neighbours != nullptr)) {
     meeting.neighbours.reset();
     if (meeting.why.empty()) meeting.why = "another rank of this host cannot";
+    return meeting;
   }
+  meeting.single_copy = choose_single_copy(host.get(), *meeting.neighbours, settings.single_copy);
   return meeting;
 }
 
@@ -99,7 +102,7 @@ class CpuLinks::MpiExecution : public backend::Execution {
 };
 
 CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
-                   std::unique_ptr<node::Neighbourhood> neighbours)
+                   std::unique_ptr<node::Neighbourhood> neighbours, std::int64_t single_copy_from)
     : control_(Communicator::duplicate(world)),
       data_(Communicator::duplicate(world)),
       neighbours_(std::move(neighbours)) {
@@ -114,13 +117,13 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
     std::vector<node::Neighbour> parts;
     for (int index = 0; index < neighbours_->size(); ++index)
       parts.push_back({neighbours_->memory(index) + offset, &neighbours_->bell(index),
-                       neighbours_->heap(index)});
+                       neighbours_->heap(index), neighbours_->process(index)});
     return parts;
   };
   shm_transport_.emplace(parts_at(0), neighbours_->index(), ranks_of_host_);
   shm_backend_.emplace(ranks_of_host_, parts_at(backend_offset(neighbours_->size())),
                        neighbours_->index(), backend::ShmBackend::default_piece_bytes,
-                       slot_bytes(topology));
+                       slot_bytes(topology), single_copy_from);
   if (everywhere && !all_are_neighbours_)
     hierarchical_backend_.emplace(data_.get(), topology.node_of, shm_backend_->arena());
   if (!all_are_neighbours_) return;

@@ -13,7 +13,9 @@
 #include "node/neighbourhood.hpp"
 #include "session/links.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/settings.hpp"
 #include "session/shared_board.hpp"
+#include "session/single_copy.hpp"
 #include "session/topology.hpp"
 #include "transport/mpi_transport.hpp"
 #include "transport/shm_transport.hpp"
@@ -25,9 +27,10 @@ namespace kolo::session {
 struct Meeting {
   std::unique_ptr<node::Neighbourhood> neighbours{};
   std::string why{};
+  SingleCopyChoice single_copy{};
 };
 [[nodiscard]] Meeting meet_neighbours(MPI_Comm world, const Topology& topology,
-                                      std::uint64_t session, bool wanted);
+                                      std::uint64_t session, const Settings& settings);
 
 /// With neighbours the ranks of a host reach each other through memory, and batches in which only
 /// they take part are executed there. If all ranks are neighbours MPI is not called any more, but
@@ -37,9 +40,9 @@ struct Meeting {
 class CpuLinks : public Links {
  public:
   /// Collective over `world`, which is not kept. `neighbours` may be null, on all ranks of the host
-  /// alike.
+  /// alike. Nor may `single_copy_from` differ within a host.
   CpuLinks(MPI_Comm world, const Topology& topology,
-           std::unique_ptr<node::Neighbourhood> neighbours);
+           std::unique_ptr<node::Neighbourhood> neighbours, std::int64_t single_copy_from);
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }

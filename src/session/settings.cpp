@@ -89,6 +89,15 @@ CpuOperations read_cpu_operations(const std::optional<std::string>& option,
   refuse(source->name, source->text, "must be auto, shm or mpi");
 }
 
+SingleCopy read_single_copy(SingleCopy otherwise) {
+  const std::optional<Source> source = environment({"KOLO_SINGLE_COPY"});
+  if (!source) return otherwise;
+  if (source->text == "auto") return SingleCopy::automatic;
+  if (source->text == "on" || source->text == "1") return SingleCopy::on;
+  if (source->text == "off" || source->text == "0") return SingleCopy::off;
+  refuse(source->name, source->text, "must be auto, on, 1, off or 0");
+}
+
 bool read_switch(const std::optional<bool>& option, const char* kolo, bool otherwise) {
   if (option) return *option;
   const std::optional<Source> source = environment({kolo});
@@ -128,6 +137,7 @@ Settings read_settings(const SessionOptions& options) {
                                        defaults.cache_capacity);
   settings.plan_replay = read_switch(options.plan_replay, "KOLO_PLAN_REPLAY", defaults.plan_replay);
   settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
+  settings.single_copy = read_single_copy(defaults.single_copy);
   settings.log_level = read_log_level(options.log_level, defaults.log_level);
   settings.test_ranks_per_host =
       read_count({}, "", {"KOLO_TEST_RANKS_PER_HOST"}, "ranks", defaults.test_ranks_per_host);

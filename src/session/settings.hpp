@@ -12,6 +12,9 @@ namespace kolo::session {
 /// What carries data between CPUs.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
 
+/// Whether ranks of a host read long tensors in each other's private memory.
+enum class SingleCopy : std::uint8_t { automatic, on, off };
+
 /// Each member names its variables: Kolo's, then Horovod's of the same meaning.
 struct Settings {
   /// KOLO_FUSION_THRESHOLD, HOROVOD_FUSION_THRESHOLD: bytes.
@@ -26,6 +29,8 @@ struct Settings {
   bool plan_replay = true;
   /// KOLO_CPU_OPERATIONS.
   CpuOperations cpu_operations = CpuOperations::automatic;
+  /// KOLO_SINGLE_COPY: auto, on or off.
+  SingleCopy single_copy = SingleCopy::automatic;
   /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.
   LogLevel log_level = LogLevel::warning;
   /// KOLO_TEST_RANKS_PER_HOST, for tests: divides a host into several of so many ranks. 0: as it

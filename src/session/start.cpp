@@ -37,19 +37,19 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   vote(world.get(), problem);
   const Topology topology = find_topology(world.get(), settings.test_ranks_per_host);
   const std::uint64_t session = agree_on_session(world.get());
-  Meeting meeting = meet_neighbours(world.get(), topology, session,
-                                    settings.cpu_operations != CpuOperations::mpi);
+  Meeting meeting = meet_neighbours(world.get(), topology, session, settings);
   const bool shm_is_demanded = settings.cpu_operations == CpuOperations::shm;
   vote(world.get(),
        shm_is_demanded && !meeting.neighbours
            ? "cpu_operations is shm, but the ranks of this host cannot share memory: " + meeting.why
-           : "");
+           : meeting.single_copy.problem);
   set_log_level(settings.log_level);
   set_log_rank(topology.rank);
   if (!meeting.neighbours) log(LogLevel::info, "no shared memory on this host: " + meeting.why);
   return std::make_shared<Engine>(
       settings, topology, session,
-      std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours)));
+      std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours),
+                                 meeting.single_copy.from));
 }
 
 }  // namespace kolo::session

@@ -42,6 +42,7 @@ TEST(Settings, DefaultsWhereNothingIsSaid) {
   EXPECT_EQ(settings.stall_shutdown, 0s);
   EXPECT_EQ(settings.cache_capacity, 8192);
   EXPECT_EQ(settings.cpu_operations, CpuOperations::automatic);
+  EXPECT_EQ(settings.single_copy, SingleCopy::automatic);
   EXPECT_TRUE(settings.plan_replay);
   EXPECT_EQ(settings.log_level, LogLevel::warning);
 }
@@ -82,6 +83,16 @@ TEST(Settings, CpuOperationsAreOneOfThree) {
     EXPECT_THAT(refusal(), HasSubstr(std::string("KOLO_CPU_OPERATIONS=") + name));
   }
   EXPECT_THAT(refusal({.cpu_operations = ""}), HasSubstr("cpu_operations=:"));
+}
+
+TEST(Settings, SingleCopyIsOneOfThree) {
+  for (const auto& [name, value] :
+       {std::pair("auto", SingleCopy::automatic), {"on", SingleCopy::on}, {"0", SingleCopy::off}}) {
+    const Variable variable("KOLO_SINGLE_COPY", name);
+    EXPECT_EQ(read_settings({}).single_copy, value) << name;
+  }
+  const Variable bad("KOLO_SINGLE_COPY", "cma");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=cma: must be auto, on, 1, off or 0"));
 }
 
 TEST(Settings, AnEmptyVariableIsAsIfUnset) {

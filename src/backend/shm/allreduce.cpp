@@ -17,7 +17,8 @@ class Allreduce : public SlicedAllreduce {
  private:
   Progress combine(std::size_t number) override {
     if (own_slice(number).elements == 0) return Progress::done;
-    reduce_own(number, arithmetic_of(batch(), wire(number)), own_result(number));
+    if (!reduce_own(number, arithmetic_of(batch(), wire(number)), own_result(number)))
+      return Progress::waiting;
     take_own_result(number);
     return Progress::done;
   }

@@ -31,11 +31,17 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 inline constexpr std::size_t lane_count = 2;
 inline constexpr std::size_t slot_count = 4;
 
-/// What a rank has deposited in a slot: its part of the piece, or where its tensor lies, in its
-/// heap, whose memory all can read. Offsets, -1 for what lies in the slot.
+/// What a rank has deposited in a slot: its part of the piece, or where its tensor lies and the
+/// others can read it.
 struct alignas(64) Deposit {
-  std::int64_t input = -1;
-  std::int64_t output = -1;
+  enum class Place : std::uint8_t {
+    slot,
+    heap,     // at these offsets of the rank's heap, which all map
+    process,  // at these addresses of its private memory
+  };
+  Place place = Place::slot;
+  std::uint64_t input = 0;
+  std::uint64_t output = 0;
 };
 
 /// Has `Arena::bytes_needed` of memory.
@@ -47,17 +53,20 @@ class Arena {
   [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes);
 
   /// Batches are cut into pieces of at most `piece_bytes` unless they know better; no piece has
-  /// more than `slot_bytes`. Both are the same on all ranks.
+  /// more than `slot_bytes`. Pieces of at least `single_copy_from` bytes may be read from a rank's
+  /// private memory. All are the same on all ranks.
   Arena(std::vector<Neighbour> neighbours, int index, std::int64_t piece_bytes,
-        std::int64_t slot_bytes)
+        std::int64_t slot_bytes, std::int64_t single_copy_from)
       : neighbours_(std::move(neighbours)),
         index_(index),
         piece_bytes_(piece_bytes),
-        slot_bytes_(slot_bytes) {}
+        slot_bytes_(slot_bytes),
+        single_copy_from_(single_copy_from) {}
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
   [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
+  [[nodiscard]] std::int64_t single_copy_from() const { return single_copy_from_; }
   [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
     return reinterpret_cast<Counters*>(neighbours_[static_cast<std::size_t>(index)].memory)[lane];
   }
@@ -66,6 +75,9 @@ class Arena {
   [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t slot) const;
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return neighbours_[static_cast<std::size_t>(index)].heap;
+  }
+  [[nodiscard]] pid_t process(int index) const {
+    return neighbours_[static_cast<std::size_t>(index)].process;
   }
   void ring(int index) const {
     neighbours_[static_cast<std::size_t>(index)].bell->ring(node::Concern::data);
@@ -94,6 +106,7 @@ class Arena {
   int index_;
   std::int64_t piece_bytes_;
   std::int64_t slot_bytes_;
+  std::int64_t single_copy_from_;
   std::array<Lane, lane_count> lanes_{};
 };
 

@@ -16,7 +16,7 @@ class Barrier : public Pipeline {
     return std::exchange(begun_, true) ? Next::none : Next::piece;
   }
   void deposit(std::size_t /*slot*/) override {}
-  void collect(std::size_t /*slot*/) override {}
+  bool collect(std::size_t /*slot*/) override { return true; }
 
   bool begun_ = false;
 };

@@ -31,7 +31,7 @@ class Broadcast : public Pipeline {
     worked(2 * pieces_[number].wire_bytes());
   }
 
-  void collect(std::size_t number) override {
+  bool collect(std::size_t number) override {
     const Piece& piece = pieces_[number];
     if (index() == root_) {
       for (const fusion::Part& part : piece.parts)
@@ -41,6 +41,7 @@ class Broadcast : public Pipeline {
       fusion::unpack(memory(root_, number), DType::u8, DType::u8, piece.parts);
     }
     worked(2 * piece.wire_bytes());
+    return true;
   }
 
   int root_;
@@ -91,10 +92,10 @@ class TextBroadcast : public Pipeline {
     worked(static_cast<std::int64_t>(section.bytes));
   }
 
-  void collect(std::size_t number) override {
+  bool collect(std::size_t number) override {
     const Section& section = sections_[number];
     if (section.is_length) length_known_ = true;
-    if (index() == root_) return;
+    if (index() == root_) return true;
     if (section.is_length) {
       std::size_t length = 0;
       std::memcpy(&length, memory(root_, number), sizeof length);
@@ -103,6 +104,7 @@ class TextBroadcast : public Pipeline {
       std::memcpy(text_.data() + section.begin, memory(root_, number), section.bytes);
     }
     worked(static_cast<std::int64_t>(section.bytes));
+    return true;
   }
 
   int root_;

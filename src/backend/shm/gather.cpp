@@ -59,14 +59,14 @@ class Gather : public Pipeline {
           }));
   }
 
-  void collect(std::size_t number) override {
+  bool collect(std::size_t number) override {
     if (const std::int64_t piece = table_piece_[number]; piece >= 0) {
       for (int rank = 0; rank < size(); ++rank) {
         const auto [place, bytes] = table_section(piece, rank);
         if (rank != index()) std::memcpy(place, memory(rank, number), bytes);
       }
       ++tables_read_;
-      return;
+      return true;
     }
     const int part = targets_ == 1 ? 0 : index();
     for (int rank = 0; rank < size(); ++rank) {
@@ -76,6 +76,7 @@ class Gather : public Pipeline {
             std::memcpy(to, slot + offset, bytes);
           }));
     }
+    return true;
   }
 
   [[nodiscard]] std::int64_t table_bytes() const {

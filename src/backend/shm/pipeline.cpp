@@ -76,7 +76,7 @@ bool Pipeline::try_collect() {
   if (combines(slot) ? !have(all_, &Counters::combined, collected_ + 1)
                      : !have(sources_, &Counters::deposited, collected_ + 1))
     return false;
-  collect(slot);
+  if (!collect(slot)) return false;
   ++collected_;
   publish(&Counters::collected, collected_);
   return true;

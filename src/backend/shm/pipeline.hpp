@@ -42,6 +42,10 @@ class Pipeline : public Execution {
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return arena_.heap(hosts_[static_cast<std::size_t>(index)]);
   }
+  [[nodiscard]] pid_t process(int index) const {
+    return arena_.process(hosts_[static_cast<std::size_t>(index)]);
+  }
+  [[nodiscard]] std::int64_t single_copy_from() const { return arena_.single_copy_from(); }
   /// Others read this rank's tensors: the batch is not done before they have.
   void await_readers() { awaits_readers_ = true; }
   /// Counts bytes that were computed or copied, so that a step ends in time.
@@ -61,7 +65,8 @@ class Pipeline : public Execution {
   /// Once all have deposited, it is called until it says `done`. The pieces begin in their order,
   /// and one that waits does not keep the next from beginning.
   [[nodiscard]] virtual Progress combine(std::size_t /*slot*/) { return Progress::done; }
-  virtual void collect(std::size_t slot) = 0;
+  /// False if it has to be tried again.
+  [[nodiscard]] virtual bool collect(std::size_t slot) = 0;
   /// Looks after what combining waits for besides the slots. True if something moved.
   virtual bool look() { return false; }
 

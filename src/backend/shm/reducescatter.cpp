@@ -42,10 +42,10 @@ class Reducescatter : public Pipeline {
     }
   }
 
-  void collect(std::size_t number) override {
+  bool collect(std::size_t number) override {
     const Slot& slot = slots_[number];
     const std::int64_t elements = slot.window.elements_of(index(), size());
-    if (elements == 0) return;
+    if (elements == 0) return true;
     inputs_.clear();
     for (int rank = 0; rank < size(); ++rank)
       inputs_.push_back(rank == index() && reads_input(slot, rank)
@@ -55,6 +55,7 @@ class Reducescatter : public Pipeline {
     arithmetic.result = slot.window.member->dtype;
     reduction::reduce(arithmetic, inputs_, elements, slot.window.output());
     worked((size() + 1) * elements * bytes_of(slot.wire));
+    return true;
   }
 
   static std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }

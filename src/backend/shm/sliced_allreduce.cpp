@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
+#include "node/process_memory.hpp"
 
 namespace kolo::backend::shm {
 namespace {
@@ -54,19 +56,26 @@ Pipeline::Next SlicedAllreduce::begin(std::size_t number) {
       shares_.one_host && (size() == 1 || (slot.piece.wire_bytes() <= most_bytes_alone &&
                                            size() <= most_ranks_alone && !converts(slot.piece)));
   slot.direct = slot.piece.in_place();
-  slot.shared = shares_.one_host && !slot.alone && slot.direct &&
-                place_in_heap(slot.piece.parts.front().input) >= 0 &&
-                place_in_heap(slot.piece.parts.front().output) >= 0;
-  if (slot.shared) await_readers();
+  slot.deposit = choose_deposit(slot);
+  if (slot.deposit.place != Deposit::Place::slot) await_readers();
   return Next::piece;
+}
+
+Deposit SlicedAllreduce::choose_deposit(const Slot& slot) {
+  if (!shares_.one_host || slot.alone || !slot.direct) return {};
+  const fusion::Part& part = slot.piece.parts.front();
+  const auto input = place_in_heap(part.input);
+  const auto output = place_in_heap(part.output);
+  if (input && output) return {Deposit::Place::heap, *input, *output};
+  if (slot.piece.wire_bytes() < single_copy_from()) return {};
+  return {Deposit::Place::process, reinterpret_cast<std::uintptr_t>(part.input),
+          reinterpret_cast<std::uintptr_t>(part.output)};
 }
 
 void SlicedAllreduce::deposit(std::size_t number) {
   const Slot& slot = slots_[number];
-  const fusion::Part& part = slot.piece.parts.front();
-  deposit_of(index(), number) =
-      slot.shared ? Deposit{place_in_heap(part.input), place_in_heap(part.output)} : Deposit{};
-  if (slot.shared) return;
+  deposit_of(index(), number) = slot.deposit;
+  if (slot.deposit.place != Deposit::Place::slot) return;
   if (slot.alone && size() == 1 && !converts(slot.piece)) return;  // nobody reads it
   const std::int64_t all = slot.piece.elements;
   if (slot.alone || !slot.direct) {
@@ -78,58 +87,69 @@ void SlicedAllreduce::deposit(std::size_t number) {
   }
 }
 
-void SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic,
+bool SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic,
                                  std::byte* output) {
   const Slot& slot = slots_[number];
   const Slice own = own_slice(number);
   const std::byte* const input =
       slot.direct ? slot.piece.parts.front().input + wire_bytes(slot, {0, own.begin})
                   : own_result(number);
-  reduce(number, arithmetic, own, input, output);
+  return reduce(number, arithmetic, own, input, output);
 }
 
 std::byte* SlicedAllreduce::own_result(std::size_t number) const {
   const Slot& slot = slots_[number];
   const Slice own = own_slice(number);
-  return slot.shared ? slot.piece.parts.front().output + wire_bytes(slot, {0, own.begin})
-                     : at(number, index(), own.begin);
+  return slot.deposit.place != Deposit::Place::slot
+             ? slot.piece.parts.front().output + wire_bytes(slot, {0, own.begin})
+             : at(number, index(), own.begin);
 }
 
 void SlicedAllreduce::take_own_result(std::size_t number) {
   const Slot& slot = slots_[number];
-  if (!slot.direct || slot.shared) return;
+  if (!slot.direct || slot.deposit.place != Deposit::Place::slot) return;
   const Slice own = own_slice(number);
   std::memcpy(slot.piece.parts.front().output + wire_bytes(slot, {0, own.begin}),
               own_result(number), static_cast<std::size_t>(wire_bytes(slot, own)));
 }
 
-void SlicedAllreduce::collect(std::size_t number) {
+bool SlicedAllreduce::collect(std::size_t number) {
   const Slot& slot = slots_[number];
   if (slot.alone) {
-    collect_alone(number);
-    if (!converts(slot.piece)) return;
+    if (!collect_alone(number)) return false;
+    if (!converts(slot.piece)) return true;
   }
   for (int owner = 0; owner < shares_.owners; ++owner) {
     if (slot.direct && owner == index()) continue;
     const Slice its = slice_of(slot.piece.elements, owner, shares_.owners);
+    bool there = true;
     for_each_part(slot.piece, its, [&](const fusion::Part& part, std::int64_t first) {
-      fusion::convert(deposited(number, owner, deposit_of(owner, number).output, first),
-                      slot.piece.wire, part.elements, part.output, slot.piece.dtype);
+      const std::byte* const result = deposited(number, owner, &Deposit::output, first);
+      if (result == nullptr) {
+        there =
+            there && fetch(number, owner, &Deposit::output, {first, part.elements}, part.output);
+        return;
+      }
+      fusion::convert(result, slot.piece.wire, part.elements, part.output, slot.piece.dtype);
     });
+    if (!there) return false;
     worked(2 * wire_bytes(slot, its));
   }
+  return true;
 }
 
-void SlicedAllreduce::collect_alone(std::size_t number) {
+bool SlicedAllreduce::collect_alone(std::size_t number) {
   const Piece& piece = slots_[number].piece;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), piece.wire);
   if (converts(piece)) {
     std::byte* const own = at(number, index(), 0);
     return reduce(number, arithmetic, {0, piece.elements}, own, own);
   }
+  bool there = true;
   for_each_part(piece, {0, piece.elements}, [&](const fusion::Part& part, std::int64_t first) {
-    reduce(number, arithmetic, {first, part.elements}, part.input, part.output);
+    there = there && reduce(number, arithmetic, {first, part.elements}, part.input, part.output);
   });
+  return there;
 }
 
 std::int64_t SlicedAllreduce::wire_bytes(const Slot& slot, Slice slice) const {
@@ -140,17 +160,33 @@ std::byte* SlicedAllreduce::at(std::size_t number, int rank, std::int64_t elemen
   return memory(rank, number) + element * bytes_of(slots_[number].piece.wire);
 }
 
-const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank, std::int64_t place,
-                                            std::int64_t element) const {
-  if (place < 0) return at(number, rank, element);
-  return heap(rank).data() + place + element * bytes_of(slots_[number].piece.wire);
-}
-
-std::int64_t SlicedAllreduce::place_in_heap(const std::byte* data) const {
+std::optional<std::uint64_t> SlicedAllreduce::place_in_heap(const std::byte* data) const {
   const std::span<std::byte> own = heap(index());
   const std::less<> before;
-  return before(data, own.data()) || !before(data, own.data() + own.size()) ? -1
-                                                                            : data - own.data();
+  if (before(data, own.data()) || !before(data, own.data() + own.size())) return std::nullopt;
+  return static_cast<std::uint64_t>(data - own.data());
+}
+
+const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank,
+                                            std::uint64_t Deposit::*side,
+                                            std::int64_t element) const {
+  const Deposit& deposit = deposit_of(rank, number);
+  switch (deposit.place) {
+    case Deposit::Place::heap:
+      return heap(rank).data() + deposit.*side + element * bytes_of(slots_[number].piece.wire);
+    case Deposit::Place::process: return nullptr;
+    case Deposit::Place::slot: break;
+  }
+  return at(number, rank, element);
+}
+
+bool SlicedAllreduce::fetch(std::size_t number, int rank, std::uint64_t Deposit::*side, Slice slice,
+                            std::byte* to) const {
+  const Slot& slot = slots_[number];
+  return node::read_memory(process(rank),
+                           deposit_of(rank, number).*side +
+                               static_cast<std::uint64_t>(wire_bytes(slot, {0, slice.begin})),
+                           to, static_cast<std::size_t>(wire_bytes(slot, slice)));
 }
 
 void SlicedAllreduce::pack(std::size_t number, Slice slice) {
@@ -161,15 +197,24 @@ void SlicedAllreduce::pack(std::size_t number, Slice slice) {
   worked(2 * wire_bytes(slots_[number], slice));
 }
 
-void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
+bool SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
                              Slice slice, const std::byte* own, std::byte* output) {
+  const std::int64_t bytes = wire_bytes(slots_[number], slice);
   inputs_.clear();
-  for (int rank = 0; rank < size(); ++rank)
-    inputs_.push_back(rank == index()
-                          ? own
-                          : deposited(number, rank, deposit_of(rank, number).input, slice.begin));
+  for (int rank = 0; rank < size(); ++rank) {
+    const std::byte* input =
+        rank == index() ? own : deposited(number, rank, &Deposit::input, slice.begin);
+    if (input == nullptr) {
+      fetched_.resize(static_cast<std::size_t>(size() * bytes));
+      std::byte* const copy = fetched_.data() + rank * bytes;
+      if (!fetch(number, rank, &Deposit::input, slice, copy)) return false;
+      input = copy;
+    }
+    inputs_.push_back(input);
+  }
   reduction::reduce(arithmetic, inputs_, slice.elements, output);
-  worked((size() + 1) * wire_bytes(slots_[number], slice));
+  worked((size() + 1) * bytes);
+  return true;
 }
 
 }  // namespace kolo::backend::shm

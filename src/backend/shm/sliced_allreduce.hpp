@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backend/batch.hpp"
@@ -31,8 +32,9 @@ class SlicedAllreduce : public Pipeline {
   /// Of the slot's piece what this rank owns: nothing, if it is no owner.
   [[nodiscard]] Slice own_slice(std::size_t number) const;
 
-  /// Reduces this rank's slice of all ranks' parts to `output`, which may be `own_result`.
-  void reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
+  /// Reduces this rank's slice of all ranks' parts to `output`, which may be `own_result`. False if
+  /// a part cannot be read, since its rank has ended.
+  bool reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
 
   /// Where the others look for the result of this rank's slice.
   [[nodiscard]] std::byte* own_result(std::size_t number) const;
@@ -44,32 +46,40 @@ class SlicedAllreduce : public Pipeline {
     Piece piece{};
     bool alone = false;   // every rank reduces the whole piece
     bool direct = false;  // the rank's own slice is read and written where the tensor lies
-    bool shared = false;  // so are the others': the tensor lies in this rank's heap
+    Deposit deposit{};    // where the others read theirs
   };
 
   Next begin(std::size_t number) final;
   void deposit(std::size_t number) final;
   [[nodiscard]] bool combines(std::size_t number) const final { return !slots_[number].alone; }
-  void collect(std::size_t number) final;
+  bool collect(std::size_t number) final;
 
   [[nodiscard]] std::int64_t wire_bytes(const Slot& slot, Slice slice) const;
   /// An element of the piece in a rank's slot.
   [[nodiscard]] std::byte* at(std::size_t number, int rank, std::int64_t element) const;
-  /// The same where the rank has deposited it: in the slot, or `place` of its heap.
-  [[nodiscard]] const std::byte* deposited(std::size_t number, int rank, std::int64_t place,
+  /// Where the others are to read the piece.
+  [[nodiscard]] Deposit choose_deposit(const Slot& slot);
+  /// Where in this rank's heap something lies, if it does.
+  [[nodiscard]] std::optional<std::uint64_t> place_in_heap(const std::byte* data) const;
+  /// What the rank has deposited, from an element of the piece on; null if it is in private memory.
+  [[nodiscard]] const std::byte* deposited(std::size_t number, int rank,
+                                           std::uint64_t Deposit::*side,
                                            std::int64_t element) const;
-  /// Where in this rank's heap something lies; -1 if it does not.
-  [[nodiscard]] std::int64_t place_in_heap(const std::byte* data) const;
+  /// The same copied to `to`, in bytes, if it is in private memory; false if its rank has ended.
+  [[nodiscard]] bool fetch(std::size_t number, int rank, std::uint64_t Deposit::*side, Slice slice,
+                           std::byte* to) const;
   void pack(std::size_t number, Slice slice);
-  /// Of this rank's elements `own` is read, of the others' their slots.
-  void reduce(std::size_t number, const reduction::Arithmetic& arithmetic, Slice slice,
-              const std::byte* own, std::byte* output);
-  void collect_alone(std::size_t number);
+  /// Of this rank's elements `own` is read, of the others' what they have deposited. False if that
+  /// cannot be, since the rank has ended.
+  [[nodiscard]] bool reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
+                            Slice slice, const std::byte* own, std::byte* output);
+  [[nodiscard]] bool collect_alone(std::size_t number);
 
   Shares shares_;
   Cutter cutter_;
   std::array<Slot, slot_count> slots_{};
   std::vector<const std::byte*> inputs_{};
+  std::vector<std::byte> fetched_{};  // slices out of private memory
 };
 
 }  // namespace kolo::backend::shm
