@@ -26,6 +26,7 @@ struct SessionOptions {
   /// What carries data between CPUs: `auto`, the default, `shm` (refused where ranks of a host
   /// cannot share memory) or `mpi`. One rank's `mpi` holds for all of its host.
   std::optional<std::string> cpu_operations{};
+  std::optional<std::string> single_copy{};
   /// trace, debug, info, warning, error, critical or off. Default warning.
   std::optional<std::string> log_level{};
 };
@@ -76,6 +77,9 @@ void shutdown();
 /// What carries data between CPUs in this session: `shm`, `mpi`, or `shm+mpi` where it is memory
 /// inside a host and MPI between hosts.
 [[nodiscard]] std::string cpu_operations();
+/// Allreduces of tensors of at least so many bytes among ranks of a host copy them only once, out
+/// of the other ranks' private memory. 0: they never do.
+[[nodiscard]] std::int64_t single_copy_from();
 
 /// What this library was built with.
 struct BuildInfo {

@@ -112,6 +112,8 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
     return;
   }
   ranks_of_host_ = find_ranks_of_host(topology);
+  if (single_copy_from != backend::ShmBackend::never_single_copy)
+    single_copy_from_ = single_copy_from;
   all_are_neighbours_ = topology.local_size == topology.size;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::Neighbour> parts;

@@ -50,6 +50,7 @@ class CpuLinks : public Links {
   [[nodiscard]] bool must_poll() const override;
   [[nodiscard]] negotiation::Board* board() override { return board_ ? &*board_ : nullptr; }
   [[nodiscard]] std::string data_path() const override;
+  [[nodiscard]] std::int64_t single_copy_from() const override { return single_copy_from_; }
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
@@ -84,6 +85,7 @@ class CpuLinks : public Links {
   std::unique_ptr<node::Neighbourhood> neighbours_;
   std::vector<int> ranks_of_host_{};
   bool all_are_neighbours_ = false;
+  std::int64_t single_copy_from_ = 0;
   node::BellWord own_word_{};                 // without neighbours
   std::optional<node::Doorbell> own_bell_{};  // without neighbours
   std::optional<transport::ShmTransport> shm_transport_{};

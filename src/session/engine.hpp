@@ -34,6 +34,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const { return links_->heap(); }
   [[nodiscard]] std::string data_path() const { return links_->data_path(); }
+  [[nodiscard]] std::int64_t single_copy_from() const { return links_->single_copy_from(); }
 
   /// `waits`: the caller is about to wait and will drive; else the session's own thread is woken.
   OperationPtr submit(Submission submission, bool waits);

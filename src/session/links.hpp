@@ -1,6 +1,7 @@
 // What connects this rank with the others: a way for control messages, and one for data.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,6 +28,8 @@ class Links {
   [[nodiscard]] virtual negotiation::Board* board() { return nullptr; }
   /// What carries data: shm, mpi or shm+mpi.
   [[nodiscard]] virtual std::string data_path() const = 0;
+  /// As `kolo::single_copy_from`.
+  [[nodiscard]] virtual std::int64_t single_copy_from() const { return 0; }
   /// Memory that the other ranks of this host read where it lies; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
   /// Ranks of this host whose process has ended.

@@ -89,8 +89,9 @@ CpuOperations read_cpu_operations(const std::optional<std::string>& option,
   refuse(source->name, source->text, "must be auto, shm or mpi");
 }
 
-SingleCopy read_single_copy(SingleCopy otherwise) {
-  const std::optional<Source> source = environment({"KOLO_SINGLE_COPY"});
+SingleCopy read_single_copy(const std::optional<std::string>& option, SingleCopy otherwise) {
+  std::optional<Source> source = environment({"KOLO_SINGLE_COPY"});
+  if (option) source = Source{"single_copy", *option};
   if (!source) return otherwise;
   if (source->text == "auto") return SingleCopy::automatic;
   if (source->text == "on" || source->text == "1") return SingleCopy::on;
@@ -137,7 +138,7 @@ Settings read_settings(const SessionOptions& options) {
                                        defaults.cache_capacity);
   settings.plan_replay = read_switch(options.plan_replay, "KOLO_PLAN_REPLAY", defaults.plan_replay);
   settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
-  settings.single_copy = read_single_copy(defaults.single_copy);
+  settings.single_copy = read_single_copy(options.single_copy, defaults.single_copy);
   settings.log_level = read_log_level(options.log_level, defaults.log_level);
   settings.test_ranks_per_host =
       read_count({}, "", {"KOLO_TEST_RANKS_PER_HOST"}, "ranks", defaults.test_ranks_per_host);

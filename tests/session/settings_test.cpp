@@ -90,6 +90,7 @@ TEST(Settings, SingleCopyIsOneOfThree) {
        {std::pair("auto", SingleCopy::automatic), {"on", SingleCopy::on}, {"0", SingleCopy::off}}) {
     const Variable variable("KOLO_SINGLE_COPY", name);
     EXPECT_EQ(read_settings({}).single_copy, value) << name;
+    EXPECT_EQ(read_settings({.single_copy = "off"}).single_copy, SingleCopy::off) << name;
   }
   const Variable bad("KOLO_SINGLE_COPY", "cma");
   EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=cma: must be auto, on, 1, off or 0"));

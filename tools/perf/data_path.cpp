@@ -4,10 +4,12 @@
 
 namespace perf {
 
-std::string data_path(const Case& row) {
+std::string data_path(const Case& row, std::int64_t bytes) {
   std::string path = kolo::cpu_operations();
   if (path != "shm" || row.operation != Operation::allreduce) return path;
-  return path + (row.memory == Memory::shared ? "-zero-copy" : "-staged");
+  if (row.memory == Memory::shared) return path + "-zero-copy";
+  const std::int64_t from = kolo::single_copy_from();
+  return path + (from > 0 && bytes >= from ? "-cma" : "-staged");
 }
 
 }  // namespace perf

@@ -1,14 +1,16 @@
 // Which way Kolo's data takes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "workload.hpp"
 
 namespace perf {
 
-/// `shm`, `mpi` or `shm+mpi`; of allreduces in shared memory whether they are `shm-staged` there or
-/// read where they lie, `shm-zero-copy`.
-[[nodiscard]] std::string data_path(const Case& row);
+/// `shm`, `mpi` or `shm+mpi`; of allreduces in shared memory whether they are `shm-staged` there,
+/// read where they lie there, `shm-zero-copy`, or in the other ranks' private memory, `shm-cma`.
+/// `bytes` are the row's.
+[[nodiscard]] std::string data_path(const Case& row, std::int64_t bytes);
 
 }  // namespace perf
