@@ -26,6 +26,9 @@ struct SessionOptions {
   /// What carries data between CPUs: `auto`, the default, `shm` (refused where ranks of a host
   /// cannot share memory) or `mpi`. One rank's `mpi` holds for all of its host.
   std::optional<std::string> cpu_operations{};
+  /// Whether ranks of a host read long tensors in each other's private memory: `auto`, the default
+  /// (where the system allows it and a trial finds it faster), `on` (refused where it is not
+  /// allowed) or `off`, which holds for all of the host.
   std::optional<std::string> single_copy{};
   /// trace, debug, info, warning, error, critical or off. Default warning.
   std::optional<std::string> log_level{};
