@@ -18,7 +18,7 @@ if(KOLO_HAVE_TORCH)
 endif()
 
 if(KOLO_BUILD_TOOLS)
-  install(TARGETS kolo-perf RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS kolo-perf kolo-diagnose RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
 # A static library asks its users to link what it uses.

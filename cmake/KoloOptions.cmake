@@ -1,7 +1,7 @@
 # What can be chosen, and what Kolo sets only when it is not part of another project.
 
 option(KOLO_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_BUILD_TOOLS "Build the programs that are installed: kolo-perf" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_BUILD_TOOLS "Build the programs that are installed: kolo-perf, kolo-diagnose" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})

@@ -28,6 +28,7 @@ set(kolo_test_environment
   OMPI_MCA_btl_vader_single_copy_mechanism=none
   OMP_NUM_THREADS=1
   GTEST_COLOR=no
+  KOLO_FLIGHT_RECORDER_DIR=off
   ASAN_OPTIONS=detect_leaks=0)
 
 # mpirun ends a run that hangs before ctest does, so that no rank is left behind.

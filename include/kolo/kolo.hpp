@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kolo/collectives.hpp"
+#include "kolo/diagnostics.hpp"
 #include "kolo/error.hpp"
 #include "kolo/future.hpp"
 #include "kolo/optimizer.hpp"

@@ -30,6 +30,18 @@ struct SessionOptions {
   /// (where the system allows it and a trial finds it faster), `on` (refused where it is not
   /// allowed) or `off`, which holds for all of the host.
   std::optional<std::string> single_copy{};
+  /// How many of the last events each rank keeps, to be written when something fails. 0: none.
+  /// Default 4096.
+  std::optional<std::int64_t> flight_recorder{};
+  /// Where they are written then, a directory; `off`: nowhere. Default the working directory.
+  std::optional<std::string> flight_recorder_dir{};
+  /// A signal that makes a rank write them: USR1, USR2, HUP, QUIT or WINCH. Default none.
+  std::optional<std::string> flight_recorder_signal{};
+  /// Where a timeline is written from the start on; see `start_timeline`. Default nowhere.
+  std::optional<std::string> timeline{};
+  /// Where this rank's statistics are written at the session's end: `stderr`, or a path as for
+  /// `timeline`. Default nowhere.
+  std::optional<std::string> statistics{};
   /// trace, debug, info, warning, error, critical or off. Default warning.
   std::optional<std::string> log_level{};
 };

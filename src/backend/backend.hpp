@@ -1,6 +1,7 @@
 // What executes an agreed batch. Nothing here blocks: the driver calls `step` until it says done.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -27,6 +28,18 @@ struct Member {
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
 };
 
+/// What an execution works at.
+enum class Phase : std::uint8_t { pack, reduce, unpack };
+
+/// Is told, by the driver during a step, what the time of a batch goes into.
+class PhaseObserver {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  virtual ~PhaseObserver() = default;
+  virtual void on_phase(std::uint64_t sequence, Phase phase, TimePoint begin, TimePoint end) = 0;
+};
+
 /// `kind` says what all members have in common; its tensors are of no meaning here. Members are in
 /// the same order on all ranks, and alike but for `rows` of allgathers, `counts`, and addresses.
 /// They may differ in dtype. Member and what it points to live until the execution is done.
@@ -36,8 +49,33 @@ struct Batch {
   std::vector<int> set;    // the process set: ranks of the world, ascending
   std::vector<int> ranks;  // those that take part: `set` but for ranks that have joined. This rank
                            // is one of them, and so is a broadcast's root
-  std::int64_t divisor = 1;    // of averages
-  std::uint64_t sequence = 0;  // the same on all its ranks, strictly ascending
+  std::int64_t divisor = 1;           // of averages
+  std::uint64_t sequence = 0;         // the same on all its ranks, strictly ascending
+  PhaseObserver* observer = nullptr;  // outlives the execution; null if nobody wants to know
+};
+
+/// The time from its making to its end is a phase of the batch, if anybody wants to know.
+class PhaseTimer {
+ public:
+  PhaseTimer(const Batch& batch, Phase phase)
+      : observer_(batch.observer), sequence_(batch.sequence), phase_(phase) {
+    if (observer_ != nullptr) begin_ = std::chrono::steady_clock::now();
+  }
+  ~PhaseTimer() {
+    if (observer_ != nullptr)
+      observer_->on_phase(sequence_, phase_, begin_, std::chrono::steady_clock::now());
+  }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+  /// Nothing was done.
+  void discard() { observer_ = nullptr; }
+
+ private:
+  PhaseObserver* observer_;
+  std::uint64_t sequence_;
+  Phase phase_;
+  PhaseObserver::TimePoint begin_{};
 };
 
 /// What one step achieved: nothing, since others are awaited; something; or all there was to do.

@@ -8,6 +8,7 @@
 #include <array>
 #include <cctype>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -40,10 +41,69 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
   return spdlog::level::off;
 }
 
+struct Limited {
+  std::mutex mutex;  // of `limit`
+  LogLimit limit;
+};
+
+Limited& limited() {
+  static Limited* const instance = new Limited;  // never destroyed, like the logger
+  return *instance;
+}
+
+std::string in_words(std::uint64_t suppressed, std::string_view kind) {
+  return fmt::format("{} more {} were not written", suppressed, kind);
+}
+
 }  // namespace
 
 void log(LogLevel level, std::string_view message) {
   logger().log(to_spdlog(level), spdlog::string_view_t(message.data(), message.size()));
+}
+
+bool LogLimit::admits(std::string_view kind, TimePoint now) {
+  auto found = kinds_.find(kind);
+  if (found == kinds_.end()) found = kinds_.emplace(kind, Kind{now}).first;
+  Kind& its = found->second;
+  if (now - its.begin >= window) {
+    its.begin = now;
+    its.written = 0;
+  }
+  if (its.written < most_in_window) {
+    ++its.written;
+    return true;
+  }
+  ++its.suppressed;
+  return false;
+}
+
+std::uint64_t LogLimit::take_suppressed(std::string_view kind) {
+  const auto found = kinds_.find(kind);
+  return found == kinds_.end() ? 0 : std::exchange(found->second.suppressed, 0);
+}
+
+std::vector<std::string> LogLimit::kinds() const {
+  std::vector<std::string> kinds;
+  for (const auto& [kind, state] : kinds_) kinds.push_back(kind);
+  return kinds;
+}
+
+void log_limited(LogLevel level, std::string_view kind, std::string_view message) {
+  std::uint64_t suppressed = 0;
+  {
+    const std::lock_guard lock(limited().mutex);
+    if (!limited().limit.admits(kind, std::chrono::steady_clock::now())) return;
+    suppressed = limited().limit.take_suppressed(kind);
+  }
+  if (suppressed > 0) log(level, in_words(suppressed, kind));
+  log(level, message);
+}
+
+void write_suppressed() {
+  const std::lock_guard lock(limited().mutex);
+  for (const std::string& kind : limited().limit.kinds())
+    if (const std::uint64_t suppressed = limited().limit.take_suppressed(kind))
+      log(LogLevel::warning, in_words(suppressed, kind));
 }
 
 void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }

@@ -1,9 +1,14 @@
 // Messages to the user, on standard error: "[kolo rank 1] warning: ...". Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace kolo {
 
@@ -11,6 +16,15 @@ enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, critica
 
 /// Writes one line if `level` is at least the one set.
 void log(LogLevel level, std::string_view message);
+
+/// The same for messages that may come in floods: of each kind at most `most_in_window` lines are
+/// written in `window`. How many were not is said with the next one that is.
+inline constexpr int most_in_window = 20;
+inline constexpr std::chrono::seconds window{10};
+void log_limited(LogLevel level, std::string_view kind, std::string_view message);
+
+/// Says what was not written so far, if that was not said yet.
+void write_suppressed();
 
 inline void info(std::string_view message) { log(LogLevel::info, message); }
 inline void warn(std::string_view message) { log(LogLevel::warning, message); }
@@ -24,5 +38,25 @@ void set_log_rank(int rank);
 /// "trace", "debug", "info", "warning", "error", "critical" or "off" in any case, and Horovod's
 /// "fatal", which is critical.
 [[nodiscard]] std::optional<LogLevel> parse_log_level(std::string_view text);
+
+/// Decides for `log_limited`. Not thread-safe.
+class LogLimit {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  /// True if a message of this kind may be written at `now`.
+  [[nodiscard]] bool admits(std::string_view kind, TimePoint now);
+  /// How many of the kind were not since this was asked last.
+  [[nodiscard]] std::uint64_t take_suppressed(std::string_view kind);
+  [[nodiscard]] std::vector<std::string> kinds() const;
+
+ private:
+  struct Kind {
+    TimePoint begin{};
+    int written = 0;  // since then
+    std::uint64_t suppressed = 0;
+  };
+  std::map<std::string, Kind, std::less<>> kinds_{};
+};
 
 }  // namespace kolo

@@ -70,6 +70,8 @@ class Negotiator {
   [[nodiscard]] std::uint64_t replayed() const {
     return replayed_ + (replay_.live() ? replay_.ran() : 0);
   }
+  /// True while a plan is followed.
+  [[nodiscard]] bool in_plan() const { return replay_.live(); }
   /// True if only words on the board are awaited.
   [[nodiscard]] bool awaits_board() const { return replay_.awaits_others(); }
   /// `set_time` and `take` are due then, even if nothing has happened.

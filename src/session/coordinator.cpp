@@ -32,16 +32,22 @@ std::exception_ptr to_exception(const negotiation::Failure& failure) {
 }  // namespace
 
 Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                         Links& links)
-    : negotiator_(options), queue_(queue), links_(links), transport_(links.transport()) {}
+                         Links& links, Recording& recording)
+    : negotiator_(options),
+      queue_(queue),
+      links_(links),
+      transport_(links.transport()),
+      recording_(recording) {}
 
 bool Coordinator::turn() {
   try {
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = now_ = std::chrono::steady_clock::now();
     negotiator_.set_time(now);
+    if (recording_.asked_by_signal()) recording_.write_asked_for(pending());
     bool moved = submit();
     if (failed()) return moved;
     moved |= transport_.poll([&](int peer, std::span<const std::byte> message) {
+      recording_.received(message.size());
       negotiator_.on_message(peer, message);
     });
     if (now >= next_look_) {
@@ -73,6 +79,7 @@ void Coordinator::look() {
 bool Coordinator::submit() {
   const std::vector<OperationPtr> operations = queue_.take();
   for (const OperationPtr& operation : operations) {
+    recording_.submitted(*operation, now_);
     if (failed()) {
       finish(operation, failure_);
       continue;
@@ -97,13 +104,21 @@ negotiation::Ticket Coordinator::keep(const OperationPtr& operation) {
 
 bool Coordinator::negotiate() {
   const negotiation::Actions actions = negotiator_.take();
-  for (const negotiation::Send& send : actions.sends) transport_.send(send.peer, send.message);
+  record_faults(actions);
+  for (const negotiation::Send& send : actions.sends) {
+    recording_.sent(send.message.size());
+    transport_.send(send.peer, send.message);
+  }
   for (const negotiation::Execute& execute : actions.executes) start(execute);
   for (const negotiation::Fail& fail : actions.fails)
     finish(take_operation(fail.ticket), to_exception(fail.failure));
   for (const negotiation::Answer& answer : actions.answers)
     finish(take_operation(answer.ticket), nullptr, answer.value);
-  for (const std::string& report : actions.reports) log(LogLevel::warning, report);
+  for (const std::string& report : actions.reports) {
+    recording_.note(diagnostics::EventKind::stall, report, now_);
+    log_limited(LogLevel::warning, "stall reports", report);
+  }
+  recording_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
   if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
     log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
                                      negotiator_.replayed()));
@@ -121,7 +136,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
     const bool over_all = execute.kind.average_over == AverageOver::all;
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
   }
-  Running running{nullptr, {}, execute.set};
+  Running running{nullptr, {}, execute.set, execute.sequence};
   running.operations.reserve(execute.tickets.size());
   batch.members.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
@@ -129,6 +144,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
     for (const backend::Member& member : running.operations.back()->members())
       batch.members.push_back(&member);
   }
+  recording_.started(batch, execute.set, running.operations, now_);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
   running_.back().execution = links_.backend().start(std::move(batch));
 }
@@ -142,6 +158,7 @@ bool Coordinator::execute() {
       ++running;
       continue;
     }
+    recording_.done(running->sequence, running->operations, now_);
     queue_.release(running->operations);
     for (const OperationPtr& operation : running->operations) operation->finish(nullptr);
     negotiator_.on_done(running->set);
@@ -150,10 +167,38 @@ bool Coordinator::execute() {
   return moved;
 }
 
+/// Before operations learn of it: they are listed as pending.
+void Coordinator::record_faults(const negotiation::Actions& actions) {
+  using negotiation::FailureKind;
+  for (const negotiation::Fail& fail : actions.fails) {
+    const bool stalled = fail.failure.kind == FailureKind::stalled;
+    if (!recording_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
+      continue;
+    recording_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
+                     fail.failure.message, pending(), now_);
+  }
+}
+
+Recording::Pending Coordinator::pending() const {
+  Recording::Pending all;
+  for (const OperationPtr& operation : negotiating_)
+    if (operation != nullptr) all.push_back({operation->tag(), &operation->descriptor()});
+  for (const Running& running : running_)
+    for (const OperationPtr& operation : running.operations)
+      all.push_back({operation->tag(), &operation->descriptor(), true, running.sequence});
+  return all;
+}
+
 void Coordinator::leave(bool clean, const std::string& reason) {
   if (std::exchange(leaving_, true) || failed()) return;
   try {
+    now_ = std::chrono::steady_clock::now();
     submit();
+    if (clean) {
+      recording_.note(diagnostics::EventKind::leaving, reason, now_);
+    } else {
+      recording_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
+    }
     negotiator_.on_leave(clean, reason);
   } catch (const std::exception& error) {
     fail_everything(std::make_exception_ptr(BackendError(error.what())), error.what());
@@ -167,12 +212,14 @@ OperationPtr Coordinator::take_operation(negotiation::Ticket ticket) {
 
 void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error,
                          std::int64_t answer) {
+  recording_.ended(*operation, error != nullptr, now_);
   queue_.release({&operation, 1});
   operation->finish(std::move(error), answer);
 }
 
 void Coordinator::fail_everything(std::exception_ptr failure, const std::string& reason) {
   log(LogLevel::critical, "the session cannot go on: " + reason);
+  recording_.fault(diagnostics::EventKind::fault, reason, pending(), now_);
   free_tickets_.clear();
   failure_ = std::move(failure);
   for (const OperationPtr& operation : std::exchange(negotiating_, {}))

@@ -13,13 +13,20 @@
 #include "negotiation/negotiator.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
+#include "session/recording.hpp"
 
 namespace kolo::session {
 
 /// Used by one thread at a time: by who holds the driver's token. Nothing here blocks.
 class Coordinator {
  public:
-  Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links);
+  Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
+              Recording& recording);
+
+  /// `path` as for kolo::write_flight_record.
+  std::string write_flight_record(const std::string& path) {
+    return recording_.write(path, "the program asked for it", pending());
+  }
 
   /// Does what can be done now. True if anything moved.
   bool turn();
@@ -55,7 +62,12 @@ class Coordinator {
     std::unique_ptr<backend::Execution> execution;
     std::vector<OperationPtr> operations;
     negotiation::SetId set;
+    std::uint64_t sequence;
   };
+
+  /// What is submitted and not done.
+  [[nodiscard]] Recording::Pending pending() const;
+  void record_faults(const negotiation::Actions& actions);
 
   bool submit();
   negotiation::Ticket keep(const OperationPtr& operation);
@@ -72,10 +84,12 @@ class Coordinator {
   OperationQueue& queue_;
   Links& links_;
   transport::Transport& transport_;
+  Recording& recording_;
   std::vector<OperationPtr> negotiating_;  // by ticket; null where it is free
   std::vector<negotiation::Ticket> free_tickets_;
   std::deque<Running> running_;
   std::uint64_t submissions_ = 0;
+  std::chrono::steady_clock::time_point now_{};        // of this turn
   std::uint64_t plans_ = 0;                            // that were begun
   std::chrono::steady_clock::time_point next_look_{};  // when the negotiator is told the time again
   std::vector<int> lost_{};  // at the last look: what they had sent before has been read since

@@ -57,7 +57,9 @@ Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t
       links_(std::move(links)),
       process_sets_(session, topology_.rank, topology_.size),
       queue_(topology_.rank),
-      coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_),
+      recording_(settings_, session, topology_.rank, topology_.size),
+      coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_,
+                   recording_),
       thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(Submission submission, bool waits) {
@@ -122,6 +124,7 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
                      std::min({polls ? pause : longest_sleep, until_due(now),
                                std::chrono::duration_cast<nanoseconds>(deadline - now)}));
       bell().stop_listening();
+      recording_.woke();
       pause = executing ? shortest_pause : std::min(2 * pause, longest_pause);
     }
   }
@@ -137,7 +140,12 @@ void Engine::hand_over() {
 
 bool Engine::turn() {
   if (leaving_) coordinator_.leave(left_clean_, reason_of_leaving_);
-  const bool moved = coordinator_.turn();
+  bool moved = coordinator_.turn();
+  if (const std::function<void()>* const work = work_.load(std::memory_order_acquire)) {
+    (*work)();
+    work_.store(nullptr, std::memory_order_release);
+    moved = true;
+  }
   departed_ = coordinator_.departed();
   ended_ = coordinator_.ended();
   if (moved && waiters_ > 1) {
@@ -172,6 +180,7 @@ void Engine::run() {
 
 /// Until nothing moves or somebody waits, who then drives. What is left to come rings.
 void Engine::drive_in_background() {
+  recording_.woke();
   bell().stop_listening();
   bool moved = false;
   while (waiters_ == 0) {
@@ -212,6 +221,47 @@ void Engine::nap() {
   if (driven_ || waiters_ > 0) bell().ring();  // who drives now was not told either
 }
 
+void Engine::in_turn(const std::function<void()>& work) {
+  std::exception_ptr error;
+  const std::function<void()> guarded = [&] {
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  };
+  const std::lock_guard one_at_a_time(asking_);
+  work_.store(&guarded, std::memory_order_release);
+  wait_until([&] { return work_.load(std::memory_order_acquire) == nullptr; }, TimePoint::max());
+  if (error) std::rethrow_exception(error);
+}
+
+void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
+  in_turn([&] {
+    if (recording_.timeline() != nullptr)
+      throw InvalidArgument("a timeline is being written already: stop it first", "",
+                            {topology_.rank});
+    recording_.set_timeline(std::move(timeline));
+  });
+}
+
+void Engine::stop_timeline() {
+  std::shared_ptr<diagnostics::Timeline> timeline;
+  in_turn([&] {
+    timeline = recording_.timeline();
+    recording_.set_timeline(nullptr);
+  });
+  if (timeline == nullptr) return;
+  if (const std::string error = timeline->close(); !error.empty())
+    throw BackendError(error, "", {topology_.rank});
+}
+
+std::string Engine::write_flight_record(const std::string& path) {
+  std::string written;
+  in_turn([&] { written = coordinator_.write_flight_record(path); });
+  return written;
+}
+
 void Engine::leave(bool clean, const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (leaving_) return;
@@ -240,6 +290,8 @@ void Engine::shut_down(bool clean, const std::string& reason) {
   }
   bell().wake(node::Listener::thread);
   thread_.join();
+  recording_.end();
+  write_suppressed();
 }
 
 }  // namespace kolo::session

@@ -15,6 +15,7 @@
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/process_sets.hpp"
+#include "session/recording.hpp"
 #include "session/settings.hpp"
 #include "session/topology.hpp"
 
@@ -42,6 +43,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Waits until `operation` is done, at most until `deadline`. False if it is not.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
 
+  [[nodiscard]] Statistics statistics() const { return recording_.statistics(); }
+  /// Throws InvalidArgument if there is one.
+  void start_timeline(std::shared_ptr<diagnostics::Timeline> timeline);
+  /// Throws BackendError if something could not be written.
+  void stop_timeline();
+  std::string write_flight_record(const std::string& path);
+
   /// This rank leaves the session: every other rank learns of it. Does not wait.
   void leave(bool clean, const std::string& reason);
 
@@ -59,6 +67,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using Condition = std::function<bool()>;
 
   bool wait_until(const Condition& met, TimePoint deadline);
+  /// Has the driver do it, at the end of a turn, and waits until it is done. Throws what it
+  /// throws.
+  void in_turn(const std::function<void()>& work);
   // By who holds the driver's token.
   bool turn();
   void drive_until(const Condition& met, TimePoint deadline);
@@ -79,6 +90,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::unique_ptr<Links> links_;
   ProcessSets process_sets_;
   OperationQueue queue_;
+  Recording recording_;
   Coordinator coordinator_;
 
   // Written by the driver after each turn.
@@ -93,6 +105,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<bool> leaving_{false};
   bool left_clean_ = true;
   std::string reason_of_leaving_;
+
+  std::mutex asking_;                                        // held by who waits for `work_`
+  std::atomic<const std::function<void()>*> work_{nullptr};  // null when it is done
 
   // Of the session's own thread. Where nobody rings it looks ever less often.
   std::chrono::nanoseconds pause_{};

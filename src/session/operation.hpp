@@ -12,6 +12,7 @@
 
 #include "backend/backend.hpp"
 #include "base/descriptor.hpp"
+#include "diagnostics/recorder.hpp"
 #include "negotiation/key.hpp"
 
 namespace kolo::session {
@@ -44,6 +45,10 @@ class Operation {
   [[nodiscard]] const std::vector<backend::Member>& members() const { return submission_.members; }
   [[nodiscard]] const std::shared_ptr<session::Engine>& engine() const { return engine_; }
 
+  /// The driver's.
+  [[nodiscard]] diagnostics::Tag& tag() { return tag_; }
+  [[nodiscard]] const diagnostics::Tag& tag() const { return tag_; }
+
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
   /// Null if it succeeded. Only once done.
   [[nodiscard]] const std::exception_ptr& error() const { return error_; }
@@ -61,6 +66,7 @@ class Operation {
   std::shared_ptr<session::Engine>
       engine_;  // lives as long as an operation may have to be waited for
   std::exception_ptr error_;
+  diagnostics::Tag tag_{};
   std::atomic<bool> done_{false};
 };
 

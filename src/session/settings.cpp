@@ -10,10 +10,13 @@
 #include <string>
 #include <string_view>
 
+#include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::session {
 namespace {
+
+constexpr std::int64_t most_recorded_events = 1 << 24;
 
 /// A setting's text and what to call it in a message.
 struct Source {
@@ -108,6 +111,28 @@ bool read_switch(const std::optional<bool>& option, const char* kolo, bool other
   refuse(source->name, source->text, "must be on, 1, off or 0");
 }
 
+std::string read_text(const std::optional<std::string>& option,
+                      std::initializer_list<const char*> variables, const std::string& otherwise) {
+  if (option) return option->empty() ? otherwise : *option;
+  const std::optional<Source> source = environment(variables);
+  return source ? source->text : otherwise;
+}
+
+int read_signal(const std::optional<std::string>& option, int otherwise) {
+  std::optional<Source> source = environment({"KOLO_FLIGHT_RECORDER_SIGNAL"});
+  if (option) source = Source{"flight_recorder_signal", *option};
+  if (!source || source->text.empty()) return otherwise;
+  const std::optional<int> signal = diagnostics::parse_signal(source->text);
+  if (!signal) refuse(source->name, source->text, "must be USR1, USR2, HUP, QUIT or WINCH");
+  return *signal;
+}
+
+/// Horovod's DYNAMIC means that the program begins it.
+std::string read_timeline(const std::optional<std::string>& option) {
+  const std::string path = read_text(option, {"KOLO_TIMELINE", "HOROVOD_TIMELINE"}, "");
+  return path == "DYNAMIC" ? "" : path;
+}
+
 LogLevel read_log_level(const std::optional<std::string>& option, LogLevel otherwise) {
   std::optional<Source> source = environment({"KOLO_LOG_LEVEL", "HOROVOD_LOG_LEVEL"});
   if (option) source = Source{"log_level", *option};
@@ -139,6 +164,18 @@ Settings read_settings(const SessionOptions& options) {
   settings.plan_replay = read_switch(options.plan_replay, "KOLO_PLAN_REPLAY", defaults.plan_replay);
   settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
   settings.single_copy = read_single_copy(options.single_copy, defaults.single_copy);
+  settings.flight_recorder =
+      read_count(options.flight_recorder, "flight_recorder", {"KOLO_FLIGHT_RECORDER"}, "events",
+                 defaults.flight_recorder);
+  if (settings.flight_recorder > most_recorded_events)
+    refuse("flight_recorder", std::to_string(settings.flight_recorder),
+           fmt::format("must be at most {} events", most_recorded_events));
+  settings.flight_recorder_dir = read_text(
+      options.flight_recorder_dir, {"KOLO_FLIGHT_RECORDER_DIR"}, defaults.flight_recorder_dir);
+  settings.flight_recorder_signal =
+      read_signal(options.flight_recorder_signal, defaults.flight_recorder_signal);
+  settings.timeline = read_timeline(options.timeline);
+  settings.statistics = read_text(options.statistics, {"KOLO_STATISTICS"}, defaults.statistics);
   settings.log_level = read_log_level(options.log_level, defaults.log_level);
   settings.test_ranks_per_host =
       read_count({}, "", {"KOLO_TEST_RANKS_PER_HOST"}, "ranks", defaults.test_ranks_per_host);

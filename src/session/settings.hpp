@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 #include "base/log.hpp"
 #include "kolo/session.hpp"
@@ -31,6 +32,16 @@ struct Settings {
   CpuOperations cpu_operations = CpuOperations::automatic;
   /// KOLO_SINGLE_COPY: auto, on or off.
   SingleCopy single_copy = SingleCopy::automatic;
+  /// KOLO_FLIGHT_RECORDER: events that are kept, 0 for none.
+  std::int64_t flight_recorder = 4096;
+  /// KOLO_FLIGHT_RECORDER_DIR: where records of failures go; off for none.
+  std::string flight_recorder_dir = ".";
+  /// KOLO_FLIGHT_RECORDER_SIGNAL: asks for a record; 0 for none.
+  int flight_recorder_signal = 0;
+  /// KOLO_TIMELINE, HOROVOD_TIMELINE: a path, "" for none.
+  std::string timeline{};
+  /// KOLO_STATISTICS: where they go at the end, a path or stderr; "" for nowhere.
+  std::string statistics{};
   /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.
   LogLevel log_level = LogLevel::warning;
   /// KOLO_TEST_RANKS_PER_HOST, for tests: divides a host into several of so many ranks. 0: as it

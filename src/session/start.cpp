@@ -21,6 +21,19 @@ std::uint64_t agree_on_session(MPI_Comm comm) {
   return number;
 }
 
+/// Null if none is wanted, or it cannot be, which is a problem then.
+std::shared_ptr<diagnostics::Timeline> open_timeline(const Settings& settings, int rank,
+                                                     std::string& problem) {
+  const std::string path = diagnostics::path_of_rank(settings.timeline, rank);
+  if (path.empty()) return nullptr;
+  try {
+    return std::make_shared<diagnostics::Timeline>(path, rank);
+  } catch (const InvalidArgument& error) {
+    if (problem.empty()) problem = error.what();
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
@@ -39,17 +52,23 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   const std::uint64_t session = agree_on_session(world.get());
   Meeting meeting = meet_neighbours(world.get(), topology, session, settings);
   const bool shm_is_demanded = settings.cpu_operations == CpuOperations::shm;
-  vote(world.get(),
-       shm_is_demanded && !meeting.neighbours
-           ? "cpu_operations is shm, but the ranks of this host cannot share memory: " + meeting.why
-           : meeting.single_copy.problem);
+  if (shm_is_demanded && !meeting.neighbours)
+    problem =
+        "cpu_operations is shm, but the ranks of this host cannot share memory: " + meeting.why;
+  else
+    problem = meeting.single_copy.problem;
+  const std::shared_ptr<diagnostics::Timeline> timeline =
+      open_timeline(settings, topology.rank, problem);
+  vote(world.get(), problem);
   set_log_level(settings.log_level);
   set_log_rank(topology.rank);
   if (!meeting.neighbours) log(LogLevel::info, "no shared memory on this host: " + meeting.why);
-  return std::make_shared<Engine>(
+  auto engine = std::make_shared<Engine>(
       settings, topology, session,
       std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours),
                                  meeting.single_copy.from));
+  if (timeline != nullptr) engine->start_timeline(timeline);
+  return engine;
 }
 
 }  // namespace kolo::session

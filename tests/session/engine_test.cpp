@@ -20,8 +20,9 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Ranks {
  public:
-  explicit Ranks(int ranks, const Settings& settings = {})
+  explicit Ranks(int ranks, Settings settings = {})
       : world_(std::make_shared<test::ThreadWorld>(ranks)) {
+    settings.flight_recorder_dir = "off";
     Topology topology;
     topology.size = topology.local_size = ranks;
     topology.node_of.assign(static_cast<std::size_t>(ranks), 0);

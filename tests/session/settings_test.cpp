@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <utility>
 
@@ -45,6 +46,10 @@ TEST(Settings, DefaultsWhereNothingIsSaid) {
   EXPECT_EQ(settings.single_copy, SingleCopy::automatic);
   EXPECT_TRUE(settings.plan_replay);
   EXPECT_EQ(settings.log_level, LogLevel::warning);
+  EXPECT_EQ(settings.flight_recorder, 4096);
+  EXPECT_EQ(settings.flight_recorder_signal, 0);
+  EXPECT_EQ(settings.timeline, "");
+  EXPECT_EQ(settings.statistics, "");
 }
 
 TEST(Settings, OptionsBeatKoloVariablesBeatHorovods) {
@@ -127,6 +132,35 @@ TEST(Settings, PlanReplayIsASwitch) {
   }
   const Variable bad("KOLO_PLAN_REPLAY", "maybe");
   EXPECT_THAT(refusal(), HasSubstr("KOLO_PLAN_REPLAY=maybe"));
+}
+
+TEST(Settings, RecordingsAreSetUp) {
+  {
+    const Variable a("KOLO_FLIGHT_RECORDER", "10");
+    const Variable b("KOLO_FLIGHT_RECORDER_DIR", "records");
+    const Variable c("KOLO_FLIGHT_RECORDER_SIGNAL", "SIGUSR2");
+    const Variable d("HOROVOD_TIMELINE", "t.json");
+    const Variable e("KOLO_STATISTICS", "stderr");
+    const Settings settings = read_settings({});
+    EXPECT_EQ(settings.flight_recorder, 10);
+    EXPECT_EQ(settings.flight_recorder_dir, "records");
+    EXPECT_EQ(settings.flight_recorder_signal, SIGUSR2);
+    EXPECT_EQ(settings.timeline, "t.json");
+    EXPECT_EQ(settings.statistics, "stderr");
+    const Variable other("KOLO_TIMELINE", "%r.json");
+    EXPECT_EQ(read_settings({}).timeline, "%r.json");
+    EXPECT_EQ(read_settings({.timeline = "mine"}).timeline, "mine");
+  }
+  {
+    const Variable later("HOROVOD_TIMELINE", "DYNAMIC");
+    EXPECT_EQ(read_settings({}).timeline, "");
+  }
+  EXPECT_EQ(read_settings({.flight_recorder_signal = "USR1"}).flight_recorder_signal, SIGUSR1);
+  EXPECT_THAT(refusal({.flight_recorder_signal = "KILL"}),
+              HasSubstr("flight_recorder_signal=KILL: must be USR1"));
+  EXPECT_THAT(refusal({.flight_recorder = 1'000'000'000}), HasSubstr("at most 16777216 events"));
+  const Variable wrong("KOLO_FLIGHT_RECORDER", "many");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_FLIGHT_RECORDER=many"));
 }
 
 TEST(Settings, OptionsAreCheckedToo) {

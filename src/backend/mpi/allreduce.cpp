@@ -99,6 +99,7 @@ class Allreduce : public Pipeline {
       slot.source = piece.parts.front().input;
       slot.target = piece.parts.front().output;
     } else {
+      const PhaseTimer timer(batch(), Phase::pack);
       slot.packed = exchange().take(piece.wire_bytes());
       fusion::pack(piece.parts, piece.dtype, piece.wire, slot.packed);
       worked(piece.wire_bytes(), piece.wire);
@@ -120,6 +121,7 @@ class Allreduce : public Pipeline {
   }
 
   void reduce(const Slot& slot) {
+    const PhaseTimer timer(batch(), Phase::reduce);
     const Section own = section(slot, index());
     inputs_.clear();
     for (int from = 0; from < size(); ++from)
@@ -147,6 +149,7 @@ class Allreduce : public Pipeline {
 
   void finish(Slot& slot) {
     if (slot.packed != nullptr) {
+      const PhaseTimer timer(batch(), Phase::unpack);
       fusion::unpack(slot.packed, slot.piece.wire, slot.piece.dtype, slot.piece.parts);
       worked(slot.piece.wire_bytes(), slot.piece.wire);
     }

@@ -52,7 +52,9 @@ bool Pipeline::try_combine() {
     Progress progress = Progress::done;
     if (combines(slot)) {
       if (!have(all_, &Counters::deposited, piece + 1)) return false;
+      PhaseTimer timer(batch_, Phase::reduce);
       progress = combine(slot);
+      if (progress == Progress::waiting) timer.discard();
     }
     if (progress == Progress::waiting) continue;
     is_combined_[slot] = progress == Progress::done;
@@ -76,7 +78,10 @@ bool Pipeline::try_collect() {
   if (combines(slot) ? !have(all_, &Counters::combined, collected_ + 1)
                      : !have(sources_, &Counters::deposited, collected_ + 1))
     return false;
-  if (!collect(slot)) return false;
+  {
+    const PhaseTimer timer(batch_, collecting(slot));
+    if (!collect(slot)) return false;
+  }
   ++collected_;
   publish(&Counters::collected, collected_);
   return true;
@@ -95,7 +100,10 @@ bool Pipeline::try_deposit() {
   if (deposited_ < slot_count ? !arena_.is_free(lane_)
                               : !have(all_, &Counters::collected, deposited_ - slot_count + 1))
     return false;
-  deposit(slot);
+  {
+    const PhaseTimer timer(batch_, Phase::pack);
+    deposit(slot);
+  }
   ++deposited_;
   begun_ = false;
   publish(&Counters::deposited, deposited_);

@@ -67,6 +67,8 @@ class Pipeline : public Execution {
   [[nodiscard]] virtual Progress combine(std::size_t /*slot*/) { return Progress::done; }
   /// False if it has to be tried again.
   [[nodiscard]] virtual bool collect(std::size_t slot) = 0;
+  /// What collecting the slot's piece is, for those who look at times.
+  [[nodiscard]] virtual Phase collecting(std::size_t /*slot*/) const { return Phase::unpack; }
   /// Looks after what combining waits for besides the slots. True if something moved.
   virtual bool look() { return false; }
 

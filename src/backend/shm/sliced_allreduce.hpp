@@ -53,6 +53,9 @@ class SlicedAllreduce : public Pipeline {
   void deposit(std::size_t number) final;
   [[nodiscard]] bool combines(std::size_t number) const final { return !slots_[number].alone; }
   bool collect(std::size_t number) final;
+  [[nodiscard]] Phase collecting(std::size_t number) const final {
+    return slots_[number].alone ? Phase::reduce : Phase::unpack;
+  }
 
   [[nodiscard]] std::int64_t wire_bytes(const Slot& slot, Slice slice) const;
   /// An element of the piece in a rank's slot.

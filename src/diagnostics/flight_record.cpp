@@ -1,0 +1,133 @@
+#include "diagnostics/flight_record.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <iterator>
+#include <memory>
+
+#include "base/format.hpp"
+#include "diagnostics/json_text.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::diagnostics {
+namespace {
+
+std::int64_t in_nanoseconds(TimePoint time) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
+}
+
+std::int64_t wall_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+/// Gathers the lines.
+class Lines {
+ public:
+  template <typename... Values>
+  void add(fmt::format_string<Values...> format, Values&&... values) {
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Values>(values)...);
+    text_.push_back('\n');
+    ++count_;
+  }
+
+  [[nodiscard]] std::size_t count() const { return count_; }
+  [[nodiscard]] const fmt::memory_buffer& text() const { return text_; }
+
+ private:
+  fmt::memory_buffer text_{};
+  std::size_t count_ = 0;
+};
+
+void add_header(Lines& lines, const RecordHeader& header, const Recorder& recorder) {
+  const Statistics statistics = recorder.statistics();
+  lines.add(
+      R"({{"kolo_flight_record":{},"session":"{:016x}","rank":{},"size":{},"host":{},"process":{},)"
+      R"("reason":{},"ns":{},"wall_ns":{},"submitted":{},"finished":{},"failed":{},)"
+      R"("events":{},"capacity":{},"forgot_names":{}}})",
+      flight_record_version, header.session, header.rank, header.size, quoted(host_name()),
+      ::getpid(), quoted(header.reason), in_nanoseconds(Clock::now()), wall_nanoseconds(),
+      statistics.submitted, statistics.finished, statistics.failed, recorder.events().total(),
+      recorder.events().capacity(), recorder.names().forgot());
+}
+
+void add_names(Lines& lines, const Names& names) {
+  for (std::uint32_t id = 0; id < names.end(); ++id)
+    if (names[id].text != nullptr)
+      lines.add(R"({{"name":{},"text":{},"set":{},"round":{},"submitted":{}}})", id,
+                quoted(*names[id].text), names[id].set, names[id].round, names[id].submitted);
+}
+
+void add_pending(Lines& lines, const PendingOperation& one) {
+  lines.add(
+      R"({{"pending":{},"round":{},"count":{},"ns":{},"state":"{}","batch":{},"operation":"{}",)"
+      R"("bytes":{},"details":{}}})",
+      one.tag.name, one.tag.round, one.tag.count, in_nanoseconds(one.tag.submitted),
+      one.executing ? "executing" : "negotiating",
+      one.executing ? std::to_string(one.batch) : "null", to_string(one.descriptor->type),
+      one.tag.bytes, quoted(to_string(*one.descriptor)));
+}
+
+void add_event(Lines& lines, const Event& event) {
+  const std::string name = event.name == no_name ? "null" : std::to_string(event.name);
+  const std::string batch = event.batch == no_batch ? "null" : std::to_string(event.batch);
+  lines.add(R"({{"event":"{}","ns":{},"name":{},"round":{},"count":{},"batch":{},"set":{},)"
+            R"("operation":"{}","dtype":"{}","bytes":{}}})",
+            to_string(event.kind), in_nanoseconds(event.time), name, event.round, event.count,
+            batch, event.set, to_string(event.type), to_string(event.dtype), event.bytes);
+}
+
+[[noreturn]] void refuse(const std::string& path) {
+  throw InvalidArgument(
+      fmt::format("the flight record \"{}\" cannot be written: {}", path, std::strerror(errno)));
+}
+
+void write_file(const std::string& path, const fmt::memory_buffer& text) {
+  const std::string part = path + ".part";
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Close> file(std::fopen(part.c_str(), "we"));
+  if (file == nullptr) refuse(path);
+  const bool whole = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
+                     std::fclose(file.release()) == 0;
+  if (whole && std::rename(part.c_str(), path.c_str()) == 0) return;
+  const int error = errno;
+  std::remove(part.c_str());
+  errno = error;
+  refuse(path);
+}
+
+}  // namespace
+
+void write_flight_record(const std::string& path, const RecordHeader& header,
+                         const Recorder& recorder, const std::vector<PendingOperation>& pending) {
+  Lines lines;
+  add_header(lines, header, recorder);
+  add_names(lines, recorder.names());
+  for (const PendingOperation& one : pending) add_pending(lines, one);
+  for (const Recorder::Note& note : recorder.notes())
+    lines.add(R"({{"note":"{}","ns":{},"text":{}}})", to_string(note.kind),
+              in_nanoseconds(note.time), quoted(note.text));
+  recorder.events().for_each([&](const Event& event) { add_event(lines, event); });
+  lines.add(R"({{"lines":{}}})", lines.count());
+  write_file(path, lines.text());
+}
+
+std::string flight_record_name(std::uint64_t session, int rank) {
+  return fmt::format("kolo-flight-{:016x}-{}.jsonl", session, rank);
+}
+
+}  // namespace kolo::diagnostics

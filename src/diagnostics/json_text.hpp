@@ -1,0 +1,17 @@
+// Text as JSON has it.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
+namespace kolo::diagnostics {
+
+/// Appends `text` in quotation marks. What is not UTF-8 becomes U+FFFD, so that every reader takes
+/// it.
+void append_quoted(fmt::memory_buffer& out, std::string_view text);
+
+[[nodiscard]] std::string quoted(std::string_view text);
+
+}  // namespace kolo::diagnostics

@@ -1,0 +1,69 @@
+#include "diagnostics/timeline.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "diagnostics/trace_events.hpp"
+
+namespace kolo::diagnostics {
+namespace {
+
+// The driver never rings: that would cost it more than a span does.
+constexpr std::chrono::milliseconds look_interval{10};
+constexpr std::size_t most_buffered = 1 << 16;  // bytes
+
+}  // namespace
+
+Timeline::Timeline(const std::string& path, int rank, std::size_t capacity)
+    : queue_(capacity), file_(path), thread_([this, rank] { write(rank); }) {}
+
+Timeline::~Timeline() { close(); }
+
+bool Timeline::push(Span span) {
+  const bool begins = span.kind == Span::Kind::batch_begin;
+  if (span.kind == Span::Kind::batch_end) --open_batches_;
+  const bool taken = queue_.push(std::move(span), open_batches_ + (begins ? 1 : 0));
+  if (begins && taken) ++open_batches_;
+  return taken;
+}
+
+void Timeline::write(int rank) {
+  TraceEvents events(file_, rank);
+  std::uint64_t dropped = 0;
+  std::unique_lock lock(mutex_);
+  for (bool last = false; !last;) {
+    last = stopped_.wait_for(lock, look_interval, [this] { return stopping_; });
+    lock.unlock();
+    queue_.take([&](const Span& span) {
+      events.add(span);
+      if (file_.buffered() > most_buffered) file_.flush();
+    });
+    if (std::exchange(dropped, queue_.dropped()) != queue_.dropped())
+      events.add_dropped(Clock::now(), dropped = queue_.dropped());
+    file_.flush();
+    lock.lock();
+  }
+}
+
+std::string Timeline::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  stopped_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  file_.finish();
+  return file_.error();
+}
+
+std::string path_of_rank(const std::string& path, int rank) {
+  std::string own = path;
+  bool for_all = false;
+  for (std::size_t at = own.find("%r"); at != std::string::npos; at = own.find("%r", at)) {
+    own.replace(at, 2, std::to_string(rank));
+    for_all = true;
+  }
+  return for_all || rank == 0 ? own : "";
+}
+
+}  // namespace kolo::diagnostics

@@ -1,0 +1,108 @@
+#include "diagnostics/flight_record.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "diagnostics/json_text.hpp"
+#include "diagnostics/record_signal.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::diagnostics {
+namespace {
+
+using Json = nlohmann::json;
+
+TEST(JsonText, IsReadBackByAParser) {
+  for (const std::string text :
+       {"", "plain", "quote \" and \\ and\nline\ttab\x01", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"})
+    EXPECT_EQ(Json::parse(diagnostics::quoted(text)).get<std::string>(), text);
+}
+
+TEST(JsonText, ReplacesWhatIsNoUtf8) {
+  // A lone byte, an overlong form, a surrogate, a cut character, beyond the last.
+  for (const std::string text :
+       {"\xFF", "\xC0\xAF", "\xED\xA0\x80", "a\xE2\x82", "\xF4\x90\x80\x80"}) {
+    const std::string read = Json::parse(diagnostics::quoted(text)).get<std::string>();
+    EXPECT_THAT(read, testing::HasSubstr("\xEF\xBF\xBD"));
+  }
+}
+
+std::vector<Json> read_lines(const std::string& path) {
+  std::ifstream file(path);
+  std::vector<Json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+TEST(FlightRecord, HoldsHeaderNamesPendingNotesAndEvents) {
+  const std::string path = testing::TempDir() + flight_record_name(0xabcdef, 2);
+  Descriptor descriptor;
+  descriptor.type = OperationType::allreduce;
+  descriptor.tensors = {{DType::f32, Shape{6}}};
+  Recorder recorder(3);
+  const Subject subject{
+      .name = "a \"name\"", .number = 0, .set = 1, .bytes = 24, .descriptor = descriptor};
+  for (int i = 0; i < 4; ++i) recorder.failed(recorder.submitted(subject, {}), descriptor, {});
+  recorder.note(EventKind::peer_left, "rank 1 left", {});
+  const Tag tag = recorder.submitted(subject, {});
+  write_flight_record(path, {.session = 0xabcdef, .rank = 2, .size = 4, .reason = "to test it"},
+                      recorder, {{tag, &descriptor}, {tag, &descriptor, true, 17}});
+  const std::vector<Json> lines = read_lines(path);
+  ASSERT_EQ(lines.size(), 1U + 1 + 2 + 1 + 3 + 1);
+  EXPECT_EQ(lines[0]["session"], "0000000000abcdef");
+  EXPECT_EQ(lines[0]["rank"], 2);
+  EXPECT_EQ(lines[0]["reason"], "to test it");
+  EXPECT_EQ(lines[0]["events"], 10);
+  EXPECT_EQ(lines[1]["text"], "a \"name\"");
+  EXPECT_EQ(lines[1]["submitted"], 5);
+  EXPECT_EQ(lines[2]["state"], "negotiating");
+  EXPECT_EQ(lines[2]["count"], 4);
+  EXPECT_EQ(lines[3]["batch"], 17);
+  EXPECT_EQ(lines[4]["text"], "rank 1 left");
+  EXPECT_EQ(lines[5]["event"], "failed");
+  EXPECT_EQ(lines[6]["event"], "peer left");
+  EXPECT_EQ(lines[7]["event"], "submitted");
+  EXPECT_EQ(lines[7]["dtype"], "f32");
+  EXPECT_EQ(lines[8]["lines"], lines.size() - 1);
+  std::filesystem::remove(path);
+}
+
+TEST(FlightRecord, IsRefusedWhereNothingCanBeWritten) {
+  const Recorder recorder(3);
+  EXPECT_THROW(write_flight_record("/no/such/directory/record", {}, recorder, {}), InvalidArgument);
+}
+
+int before_count = 0;
+
+TEST(RecordSignal, IsCountedAndPassedOn) {
+  std::signal(SIGUSR2, [](int) { ++before_count; });
+  {
+    RecordSignal signal(SIGUSR2);
+    EXPECT_FALSE(signal.came());
+    std::raise(SIGUSR2);
+    EXPECT_TRUE(signal.came());
+    EXPECT_FALSE(signal.came());
+    EXPECT_EQ(before_count, 1);
+  }
+  std::raise(SIGUSR2);
+  EXPECT_EQ(before_count, 2);
+  std::signal(SIGUSR2, SIG_DFL);
+}
+
+TEST(RecordSignal, IsKnownByName) {
+  EXPECT_EQ(parse_signal("SIGUSR1"), SIGUSR1);
+  EXPECT_EQ(parse_signal("USR2"), SIGUSR2);
+  EXPECT_EQ(parse_signal("SIGKILL"), std::nullopt);
+  EXPECT_EQ(parse_signal("12"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace kolo::diagnostics

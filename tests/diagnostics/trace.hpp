@@ -1,0 +1,22 @@
+// Reads a timeline, strictly, and checks it against the rules of the format.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace kolo::test {
+
+/// Throws nlohmann::json::exception for what is no JSON.
+[[nodiscard]] nlohmann::json read_trace(const std::string& path);
+
+/// What is against the rules, in words; "" if nothing is. `whole`: it was closed, so every B has
+/// its E.
+[[nodiscard]] std::string check_trace(const nlohmann::json& trace, bool whole = true);
+
+/// The events of this phase ("X", "B", ...) and name.
+[[nodiscard]] std::vector<nlohmann::json> find_events(const nlohmann::json& trace,
+                                                      const std::string& phase,
+                                                      const std::string& name);
+
+}  // namespace kolo::test

@@ -1,0 +1,83 @@
+// Says which rank the others wait for, from the flight records of all of them:
+//
+//     kolo-diagnose kolo-flight-*.jsonl
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <kolo/version.hpp>
+#include <string>
+#include <vector>
+
+#include "report.hpp"
+
+namespace {
+
+constexpr int unreadable_status = 2;
+
+/// Those that can be read and belong together; what is wrong with the others.
+std::vector<diagnose::Record> read(const std::vector<std::string>& files,
+                                   std::vector<std::string>& damaged) {
+  std::vector<diagnose::Record> records;
+  for (const std::string& file : files) {
+    try {
+      diagnose::Record record = diagnose::read_record(file);
+      const auto same_rank = std::ranges::find(records, record.rank, &diagnose::Record::rank);
+      if (!records.empty() &&
+          (record.session != records.front().session || record.size != records.front().size)) {
+        damaged.push_back(fmt::format("{}: is of session {}, not of {}", file, record.session,
+                                      records.front().session));
+      } else if (same_rank != records.end()) {
+        damaged.push_back(
+            fmt::format("{}: is of rank {}, like {}", file, record.rank, same_rank->file));
+      } else {
+        records.push_back(std::move(record));
+      }
+    } catch (const diagnose::ReadError& error) {
+      damaged.emplace_back(error.what());
+    }
+  }
+  std::ranges::sort(records, {}, &diagnose::Record::rank);
+  return records;
+}
+
+int run(int argc, char** argv) {
+  std::vector<std::string> files;
+  bool json = false;
+  CLI::App app(
+      "Says which rank the others wait for, from the flight records of all of them.\n\n"
+      "  kolo-diagnose kolo-flight-*.jsonl",
+      "kolo-diagnose");
+  app.footer("Exit status: 0; 2 if a file could not be read or the command line cannot be used.");
+  app.add_option("FILE", files, "Flight records of one session, one of each rank")->required();
+  app.add_flag("--json", json, "Print JSON");
+  app.set_version_flag("--version", "kolo-diagnose " + std::string(kolo::version));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? EXIT_SUCCESS : unreadable_status;
+  }
+  std::vector<std::string> damaged;
+  const std::vector<diagnose::Record> records = read(files, damaged);
+  if (!records.empty()) {
+    const diagnose::Diagnosis diagnosis = diagnose::analyse(records);
+    fmt::print("{}", json ? diagnose::to_json(diagnosis, records, damaged)
+                          : diagnose::to_text(diagnosis, records, damaged));
+  }
+  for (const std::string& one : damaged) fmt::print(stderr, "kolo-diagnose: {}\n", one);
+  return damaged.empty() ? EXIT_SUCCESS : unreadable_status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "kolo-diagnose: {}\n", error.what());
+    return unreadable_status;
+  }
+}
