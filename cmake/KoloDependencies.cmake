@@ -8,6 +8,7 @@ find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 find_package(spdlog REQUIRED)
 find_package(hwy REQUIRED)
+find_package(ZLIB REQUIRED)
 
 # Headers and compiler only: FlatBuffers is not linked, so that an installed Kolo does not need it.
 find_path(KOLO_FLATBUFFERS_INCLUDE_DIR flatbuffers/flatbuffers.h)

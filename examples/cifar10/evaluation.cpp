@@ -2,7 +2,6 @@
 
 #include <torch/utils.h>
 
-#include <algorithm>
 #include <kolo/kolo.hpp>
 #include <vector>
 
@@ -18,41 +17,41 @@ BatchTensors as_tensors(Batch& batch) {
           .labels = torch::from_blob(batch.labels.data(), {images}, torch::kLong)};
 }
 
-void Score::add(const torch::Tensor& logits, const torch::Tensor& labels,
-                const torch::Tensor& loss) {
+kolo::MetricAverage make_score() { return kolo::MetricAverage({"loss", "accuracy"}); }
+
+void count(kolo::MetricAverage& score, const torch::Tensor& logits, const torch::Tensor& labels,
+           const torch::Tensor& loss) {
   const auto images = static_cast<double>(labels.size(0));
-  loss_sum_ += loss.item<double>() * images;
-  correct_ += logits.argmax(1).eq(labels).sum().item<double>();
-  images_ += images;
+  score.add("loss", loss.item<double>(), images);
+  score.add("accuracy", logits.argmax(1).eq(labels).sum().item<double>() / images, images);
 }
 
-Metrics Score::over_all_ranks() const {
+Metrics over_all_ranks(const kolo::MetricAverage& score) {
   // KOLO: each rank's means count by how many images it saw.
-  const double images = std::max(images_, 1.0);
-  const std::vector<double> means =
-      kolo::average({loss_sum_ / images, correct_ / images}, /*weight=*/images_);
-  return {.loss = means[0], .accuracy = means[1]};
+  const auto means = score.over_all_ranks();
+  return {.loss = means.at("loss"), .accuracy = means.at("accuracy")};
 }
 
 Metrics evaluate(Network& network, const Dataset& dataset) {
   constexpr std::size_t batch_size = 100;
-  // KOLO: this rank's share. Not `even`: no image may be left out.
-  const kolo::DistributedSampler sampler(
-      {.examples = static_cast<std::int64_t>(dataset.size()), .shuffle = false, .even = false});
+  // KOLO: this rank's share, of which no image may be left out.
+  const kolo::DistributedSampler sampler({.examples = static_cast<std::int64_t>(dataset.size()),
+                                          .shuffle = false,
+                                          .remainder = kolo::Remainder::uneven});
   const std::vector<std::int64_t> indices = sampler.indices(0);
 
   const torch::NoGradGuard no_grad;
   network->eval();
   Batch batch;
-  Score score;
+  kolo::MetricAverage score = make_score();
   for (std::size_t i = 0; i < batch_count(indices.size(), batch_size); ++i) {
     batch.fill(dataset, batch_of(indices, i, batch_size));
     const auto [images, labels] = as_tensors(batch);
     const torch::Tensor logits = network->forward(images);
-    score.add(logits, labels, torch::cross_entropy_loss(logits, labels));
+    count(score, logits, labels, torch::cross_entropy_loss(logits, labels));
   }
   network->train();
-  return score.over_all_ranks();
+  return over_all_ranks(score);
 }
 
 }  // namespace cifar10

@@ -1,7 +1,7 @@
 // How good the network is, counted on each rank and then over all.
 #pragma once
 
-#include <cstdint>
+#include <kolo/kolo.hpp>
 
 #include "batch.hpp"
 #include "dataset.hpp"
@@ -22,22 +22,15 @@ struct Metrics {
   double accuracy = 0.0;  ///< Fraction of the images, 0 to 1.
 };
 
-/// Sums over the images that this rank has seen.
-class Score {
- public:
-  /// `loss` is the mean over the batch.
-  void add(const torch::Tensor& logits, const torch::Tensor& labels, const torch::Tensor& loss);
+/// What is counted of each batch.
+[[nodiscard]] kolo::MetricAverage make_score();
 
-  [[nodiscard]] double loss() const { return loss_sum_ / images_; }
+/// Counts a batch; `loss` is the mean over it.
+void count(kolo::MetricAverage& score, const torch::Tensor& logits, const torch::Tensor& labels,
+           const torch::Tensor& loss);
 
-  /// Over the images of all ranks. Collective.
-  [[nodiscard]] Metrics over_all_ranks() const;
-
- private:
-  double loss_sum_ = 0.0;
-  double correct_ = 0.0;
-  double images_ = 0.0;
-};
+/// Over the images of all ranks. Collective.
+[[nodiscard]] Metrics over_all_ranks(const kolo::MetricAverage& score);
 
 /// Tests the network; each rank takes its share of the images, each image once. Collective.
 [[nodiscard]] Metrics evaluate(Network& network, const Dataset& dataset);

@@ -8,7 +8,6 @@
 #include <kolo/kolo.hpp>
 #include <stdexcept>
 
-#include "agreement.hpp"
 #include "download.hpp"
 #include "stand_in.hpp"
 
@@ -30,7 +29,7 @@ void check_that_all_have_the_same(const Data& data) {
                                         static_cast<std::int64_t>(data.test.size())};
   const std::array<std::int64_t, 2> mine = images;
   kolo::broadcast(images, 0);
-  on_every_rank([&] {
+  kolo::on_every_rank([&] {
     if (mine == images) return;
     throw std::runtime_error(fmt::format(
         "this rank found {} images to train on and {} to test on, but rank 0 found {} and {}",
@@ -43,10 +42,10 @@ void check_that_all_have_the_same(const Data& data) {
 Data load_data(const Options& options) {
   Data data;
   if (!options.data_dir.empty()) {
-    on_every_rank([&] { data = read_cifar10(options.data_dir); });
+    kolo::on_every_rank([&] { data = read_cifar10(options.data_dir); });
   } else if (!options.download.empty()) {
-    on_rank_0([&] { download(cifar10_archive, options.download); });
-    on_every_rank([&] { data = read_cifar10(options.download); });
+    kolo::on_one_rank(/*root=*/0, [&] { download(cifar10_archive, options.download); });
+    kolo::on_every_rank([&] { data = read_cifar10(options.download); });
   } else {
     if (kolo::rank() == 0) say_where_to_get_it();
     data = make_stand_in(options.stand_in_size, options.seed);

@@ -7,7 +7,7 @@
 namespace cifar10 {
 
 /// CIFAR-10 from `--data-dir`, or from `--download`, else the stand-in. Every rank gets all of it.
-/// Collective. Throws std::runtime_error on every rank if any rank cannot read it, or reads another
+/// Collective. Throws kolo::Error on every rank if any rank cannot read it, or reads another
 /// number of images than rank 0.
 [[nodiscard]] Data load_data(const Options& options);
 

@@ -3,6 +3,7 @@
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/functional/pooling.h>
 #include <torch/nn/init.h>
+#include <torch/serialize/archive.h>
 
 namespace cifar10 {
 namespace {
@@ -63,6 +64,14 @@ torch::Tensor NetworkImpl::forward(torch::Tensor x) {
 Network make_network(std::uint64_t seed) {
   torch::manual_seed(seed);
   return Network();
+}
+
+void save_network(const std::filesystem::path& file, const Network& network) {
+  const std::filesystem::path unfinished = file.string() + ".part";
+  torch::serialize::OutputArchive archive;
+  network->save(archive);
+  archive.save_to(unfinished.string());
+  std::filesystem::rename(unfinished, file);
 }
 
 torch::optim::RMSprop make_rmsprop(Network& network, double learning_rate) {

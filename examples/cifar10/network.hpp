@@ -11,6 +11,7 @@
 #include <torch/optim/rmsprop.h>
 
 #include <cstdint>
+#include <filesystem>
 
 namespace cifar10 {
 
@@ -29,6 +30,10 @@ TORCH_MODULE(Network);
 
 /// With initial weights drawn from the seed.
 [[nodiscard]] Network make_network(std::uint64_t seed);
+
+/// Writes the network alone: `torch::load` reads it into a `Network`. A reader finds the old file
+/// or the new one, never half a file. Throws on failure.
+void save_network(const std::filesystem::path& file, const Network& network);
 
 /// Keras' settings of RMSprop: rho 0.9, epsilon 1e-7.
 [[nodiscard]] torch::optim::RMSprop make_rmsprop(Network& network, double learning_rate);

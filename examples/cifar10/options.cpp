@@ -37,8 +37,13 @@ std::optional<Options> parse_options(int argc, char** argv, bool speak) {
       ->capture_default_str();
   app.add_option("--seed", options.seed, "Of all random numbers")->capture_default_str();
   app.add_option("--save", options.save,
-                 "Directory for checkpoint.pt (after each epoch) and model.pt (at the end)");
-  app.add_option("--resume", options.resume, "Go on from this checkpoint.pt");
+                 "Directory for checkpoints (after each epoch) and model.pt (at the end)");
+  app.add_option("--save-every", options.save_every,
+                 "Save a checkpoint after so many steps too; 0: only after each epoch")
+      ->check(CLI::Range(0, 1'000'000'000))
+      ->capture_default_str();
+  app.add_option("--resume", options.resume,
+                 "Go on from this checkpoint, or from the newest in this directory");
   app.add_flag("!--no-augment", options.augment, "Train on the images as they are");
   app.add_option("--limit", options.limit, "Train on the first images only; 0: on all")
       ->check(CLI::Range(0, 1'000'000))
@@ -48,6 +53,11 @@ std::optional<Options> parse_options(int argc, char** argv, bool speak) {
       ->capture_default_str();
   app.add_option("--threads", options.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+
+  app.add_option("--loader-threads", options.loader_threads,
+                 "Threads of each rank that make batches ahead; 0: none")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
 
   try {

@@ -16,11 +16,13 @@ struct Options {
   double learning_rate = 1e-4;
   std::uint64_t seed = 42;
   std::filesystem::path save{};
+  std::int64_t save_every = 0;
   std::filesystem::path resume{};
   bool augment = true;
   std::size_t limit = 0;
   std::size_t stand_in_size = 10'000;
   int threads = 1;
+  int loader_threads = 1;
 };
 
 /// Nothing if only help was asked for, which was printed if `speak`. Throws std::runtime_error.

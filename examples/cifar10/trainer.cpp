@@ -3,32 +3,35 @@
 #include <fmt/format.h>
 #include <torch/utils.h>
 
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-
-#include "agreement.hpp"
+#include <utility>
 
 namespace cifar10 {
 namespace {
 
 constexpr double decay = 1e-6;  // of the learning rate, per step: Keras' inverse time decay
 
-kolo::LearningRateWarmup make_warmup(double learning_rate, std::size_t steps) {
+kolo::LearningRateSchedule make_schedule(double learning_rate, std::int64_t steps_per_epoch) {
   // KOLO: n ranks make batches n times as large, so each step may go n times as far, once the
-  // first epoch is over.
-  return kolo::LearningRateWarmup(
-      {.from = learning_rate,
-       .to = learning_rate * kolo::size(),
-       .steps = kolo::size() > 1 ? static_cast<std::int64_t>(steps) : 0});
+  // first epoch is over. Counted in steps.
+  return kolo::LearningRateSchedule(
+      {.peak = learning_rate * kolo::size(),
+       .warmup_from = learning_rate,
+       .warmup = kolo::size() > 1 ? static_cast<double>(steps_per_epoch) : 0.0,
+       .multiplier = [](double steps) { return 1.0 / (1.0 + decay * steps); }});
 }
 
-// Dropout and augmentation must differ between ranks; the order of the images must not.
-Random private_stream(std::uint64_t seed, std::int64_t epoch) {
-  return random_stream(
-      {seed, static_cast<std::uint64_t>(epoch), static_cast<std::uint64_t>(kolo::rank())});
+std::int64_t signed_of(std::size_t size) { return static_cast<std::int64_t>(size); }
+
+// Of the ranks' own random numbers: the dropout of an epoch, or the augmentation of a step.
+Random private_stream(std::uint64_t seed, std::int64_t number, std::uint64_t purpose) {
+  return random_stream({seed, static_cast<std::uint64_t>(number),
+                        static_cast<std::uint64_t>(kolo::rank()), purpose});
 }
+constexpr std::uint64_t for_dropout = 0;
+constexpr std::uint64_t for_augmentation = 1;
 
 }  // namespace
 
@@ -39,83 +42,124 @@ Trainer::Trainer(const Options& options, const Data& data)
       // KOLO: still an RMSprop, but gradients are averaged over the ranks before each step.
       optimizer_(make_rmsprop(network_, options.learning_rate), network_->named_parameters()),
       // KOLO: every rank trains on its share of the images, another one in each epoch.
-      sampler_({.examples = static_cast<std::int64_t>(data.train.size()), .seed = options.seed}),
-      steps_per_epoch_(batch_count(data.train.size() / static_cast<std::size_t>(kolo::size()),
-                                   options.batch_size)),
-      warmup_(make_warmup(options.learning_rate, steps_per_epoch_)) {
-  if (!options.resume.empty()) resume();
-  // KOLO: everyone starts from rank 0's state, fresh or from a checkpoint.
-  kolo::broadcast_parameters(*network_, /*root=*/0);
-  kolo::broadcast_optimizer_state(optimizer_, /*root=*/0);
-
+      sampler_({.examples = signed_of(data.train.size()), .seed = options.seed}),
+      learning_rate_(make_schedule(options.learning_rate,
+                                   sampler_.steps_left(signed_of(options.batch_size)))) {
   if (!options.save.empty()) {
-    on_rank_0([&] { std::filesystem::create_directories(options.save); });
+    kolo::on_one_rank(/*root=*/0, [&] { std::filesystem::create_directories(options.save); });
+    checkpoints_.emplace(
+        kolo::CheckpointerOptions{.directory = options.save, .best = kolo::Goal::maximum});
+  }
+  if (!options.resume.empty()) {
+    resume();
+  } else {
+    // KOLO: everyone starts from rank 0's state.
+    kolo::broadcast_parameters(*network_, /*root=*/0);
+    kolo::broadcast_optimizer_state(optimizer_, /*root=*/0);
   }
 }
 
+// KOLO: rank 0 alone needs the file; every rank gets what is in it.
 void Trainer::resume() {
-  // KOLO: rank 0 alone needs the file.
-  on_rank_0([&] { position_ = load_checkpoint(options_.resume, network_, optimizer_); });
-  std::array<std::int64_t, 2> position = {position_.epochs, position_.steps};
-  kolo::broadcast(position, /*root=*/0);
-  position_ = {.epochs = position[0], .steps = position[1]};
+  const kolo::Checkpoint checkpoint = load_checkpoint();
+  kolo::from_bytes(checkpoint.part("network"), *network_);
+  kolo::from_bytes(checkpoint.part("optimizer"), optimizer_);
+  sampler_.load(checkpoint.part("sampler"));
+  step_ = checkpoint.step;
+  if (checkpoint.own.empty()) return;  // it was saved by another number of ranks
+  kolo::set_random_state(checkpoint.own_part("random"));
+  score_.load(checkpoint.own_part("score"));
+  resumed_random_numbers_ = true;
+}
+
+kolo::Checkpoint Trainer::load_checkpoint() const {
+  bool is_directory = std::filesystem::is_directory(options_.resume);
+  kolo::broadcast(is_directory, /*root=*/0);
+  try {
+    if (!is_directory) return kolo::Checkpointer::load(options_.resume);
+    auto newest = kolo::Checkpointer({.directory = options_.resume}).load_latest();
+    if (newest) return *std::move(newest);
+  } catch (const kolo::CheckpointError& error) {
+    throw kolo::Error(fmt::format("cannot resume: {}", error.what()));
+  }
+  throw kolo::Error(
+      fmt::format("cannot resume: there is no checkpoint in '{}'", options_.resume.string()));
 }
 
 double Trainer::run() {
   Metrics test;
-  if (position_.epochs >= options_.epochs) test = evaluate(network_, data_.test);
-  while (position_.epochs < options_.epochs) {
+  if (sampler_.epoch() >= options_.epochs) test = evaluate(network_, data_.test);
+  while (sampler_.epoch() < options_.epochs) {
     const Epoch epoch = train_epoch();
     test = evaluate(network_, data_.test);
     report(epoch, test);
-    save_progress();
+    sampler_.begin_epoch(sampler_.epoch() + 1);
+    score_.reset();
+    save_progress(test.accuracy);
   }
-  if (!options_.save.empty()) {
-    on_rank_0([&] { save_network(options_.save / "model.pt", network_); });
-  }
+  save_result();
   return test.accuracy;
+}
+
+// Dropout must differ between ranks. What a checkpoint brought goes on within its epoch.
+void Trainer::seed_random_numbers() {
+  const bool goes_on = resumed_random_numbers_ && sampler_.consumed() > 0;
+  if (!goes_on) torch::manual_seed(private_stream(options_.seed, step_, for_dropout)());
+  resumed_random_numbers_ = false;
 }
 
 Trainer::Epoch Trainer::train_epoch() {
   using Clock = std::chrono::steady_clock;
-  const std::vector<std::int64_t> indices = sampler_.indices(position_.epochs);
-  Random random = private_stream(options_.seed, position_.epochs);
-  torch::manual_seed(random());
+  seed_random_numbers();
+  const std::vector<std::int64_t> indices = sampler_.indices();
+  const std::int64_t batch_size = signed_of(options_.batch_size);
+  const std::int64_t steps = sampler_.steps_left(batch_size);
+  const std::int64_t first_step = step_;
+  kolo::BackgroundLoader<Batch> batches(
+      steps,
+      [&](std::int64_t batch) {
+        return make_batch(batch_of(indices, static_cast<std::size_t>(batch), options_.batch_size),
+                          first_step + batch);
+      },
+      {.threads = options_.loader_threads});
 
-  kolo::ProgressBar bar({.title = fmt::format("epoch {}/{}", position_.epochs + 1, options_.epochs),
-                         .total = static_cast<std::int64_t>(steps_per_epoch_),
+  kolo::ProgressBar bar({.title = fmt::format("epoch {}/{}", sampler_.epoch() + 1, options_.epochs),
+                         .total = steps,
                          .enabled = kolo::rank() == 0});  // KOLO: one rank speaks
-  Score score;
   const Clock::time_point start = Clock::now();
-  for (std::size_t step = 0; step < steps_per_epoch_; ++step) {
-    batch_.fill(data_.train, batch_of(indices, step, options_.batch_size),
-                options_.augment ? &random : nullptr);
-    train_step(score);
-    bar.update(static_cast<std::int64_t>(step) + 1, fmt::format("loss {:.4f}", score.loss()));
+  while (std::optional<Batch> batch = batches.next()) {
+    train_step(*batch);
+    sampler_.advance(batch_size);
+    bar.update(step_ - first_step, fmt::format("loss {:.4f}", score_.on_this_rank("loss")));
+    const bool due = options_.save_every > 0 && step_ % options_.save_every == 0;
+    if (due && step_ < first_step + steps) save_progress();
   }
   bar.finish();
-  ++position_.epochs;
 
-  const Metrics metrics = score.over_all_ranks();
+  const Metrics metrics = over_all_ranks(score_);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   const double images = static_cast<double>(indices.size()) * kolo::size();
   return {.metrics = metrics, .images_per_second = images / seconds};
 }
 
-void Trainer::train_step(Score& score) {
-  kolo::set_learning_rate(optimizer_, learning_rate());
-  const auto [images, labels] = as_tensors(batch_);
+// Called by the loader's threads.
+Batch Trainer::make_batch(std::span<const std::int64_t> indices, std::int64_t step) const {
+  Random random = private_stream(options_.seed, step, for_augmentation);
+  Batch batch;
+  batch.fill(data_.train, indices, options_.augment ? &random : nullptr);
+  return batch;
+}
+
+void Trainer::train_step(Batch& batch) {
+  kolo::set_learning_rate(optimizer_, learning_rate_(step_));
+  const auto [images, labels] = as_tensors(batch);
   optimizer_.zero_grad();
   const torch::Tensor logits = network_->forward(images);
   const torch::Tensor loss = torch::cross_entropy_loss(logits, labels);
   loss.backward();  // KOLO: gradients travel while the rest of backward still runs
   optimizer_.step();
-  ++position_.steps;
-  score.add(logits, labels, loss);
-}
-
-double Trainer::learning_rate() const {
-  return warmup_(position_.steps) / (1.0 + decay * static_cast<double>(position_.steps));
+  ++step_;
+  count(score_, logits, labels, loss);
 }
 
 void Trainer::report(const Epoch& epoch, const Metrics& test) const {
@@ -123,16 +167,28 @@ void Trainer::report(const Epoch& epoch, const Metrics& test) const {
   fmt::print(
       "epoch {}/{}: train loss {:.4f}, train accuracy {:.4f}, test accuracy {:.4f}, "
       "learning rate {:.3g}, {:.0f} images/s\n",
-      position_.epochs, options_.epochs, epoch.metrics.loss, epoch.metrics.accuracy, test.accuracy,
-      learning_rate(), epoch.images_per_second);
+      sampler_.epoch() + 1, options_.epochs, epoch.metrics.loss, epoch.metrics.accuracy,
+      test.accuracy, learning_rate_(step_), epoch.images_per_second);
   std::fflush(stdout);
 }
 
-void Trainer::save_progress() {
+// KOLO: rank 0 writes what is the same on all ranks, and what each rank has of its own.
+void Trainer::save_progress(std::optional<double> accuracy) {
+  if (!checkpoints_) return;
+  kolo::Blobs parts;
+  if (kolo::rank() == 0) {
+    parts = {{"network", kolo::to_bytes(*network_)},
+             {"optimizer", kolo::to_bytes(optimizer_)},
+             {"sampler", sampler_.state()}};
+  }
+  checkpoints_->save(
+      step_, parts,
+      {.metric = accuracy, .own = {{"random", kolo::random_state()}, {"score", score_.state()}}});
+}
+
+void Trainer::save_result() const {
   if (options_.save.empty()) return;
-  // KOLO: one rank saves; all have the same state.
-  on_rank_0(
-      [&] { save_checkpoint(options_.save / "checkpoint.pt", network_, optimizer_, position_); });
+  kolo::on_one_rank(/*root=*/0, [&] { save_network(options_.save / "model.pt", network_); });
 }
 
 }  // namespace cifar10

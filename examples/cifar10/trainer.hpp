@@ -1,12 +1,11 @@
-// Training on all ranks.
+// Training on all ranks, which can be stopped at any step and gone on with.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <kolo/torch.hpp>
+#include <optional>
 
 #include "batch.hpp"
-#include "checkpoint.hpp"
 #include "dataset.hpp"
 #include "evaluation.hpp"
 #include "network.hpp"
@@ -17,7 +16,7 @@ namespace cifar10 {
 /// Everything here is collective: all ranks make a trainer and run it, with the same options.
 class Trainer {
  public:
-  /// Both must outlive the trainer. Throws std::runtime_error on every rank if it cannot resume.
+  /// Both must outlive the trainer. Throws kolo::Error on every rank if it cannot resume.
   Trainer(const Options& options, const Data& data);
 
   /// Trains, and tests after each epoch; rank 0 prints and saves. Returns the test accuracy.
@@ -30,21 +29,25 @@ class Trainer {
   };
 
   void resume();
+  [[nodiscard]] kolo::Checkpoint load_checkpoint() const;
+  void seed_random_numbers();
   Epoch train_epoch();
-  void train_step(Score& score);
-  [[nodiscard]] double learning_rate() const;
+  void train_step(Batch& batch);
+  [[nodiscard]] Batch make_batch(std::span<const std::int64_t> indices, std::int64_t step) const;
   void report(const Epoch& epoch, const Metrics& test) const;
-  void save_progress();
+  void save_progress(std::optional<double> accuracy = {});
+  void save_result() const;
 
   const Options& options_;
   const Data& data_;
   Network network_;
   kolo::DistributedOptimizer<torch::optim::RMSprop> optimizer_;
-  kolo::DistributedSampler sampler_;
-  std::size_t steps_per_epoch_;
-  kolo::LearningRateWarmup warmup_;
-  Position position_;
-  Batch batch_;
+  kolo::DistributedSampler sampler_;  ///< Knows the epoch, and how far it is.
+  kolo::LearningRateSchedule learning_rate_;
+  std::optional<kolo::Checkpointer> checkpoints_;
+  kolo::MetricAverage score_ = make_score();  ///< Of this epoch so far.
+  std::int64_t step_ = 0;                     ///< Counted from the start of training.
+  bool resumed_random_numbers_ = false;
 };
 
 }  // namespace cifar10

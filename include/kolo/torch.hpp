@@ -3,6 +3,8 @@
 #pragma once
 
 #include "kolo/kolo.hpp"
+#include "kolo/torch/checkpoint.hpp"
+#include "kolo/torch/clip_gradients.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/device.hpp"
 #include "kolo/torch/optimizer.hpp"

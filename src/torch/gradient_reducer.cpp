@@ -43,6 +43,8 @@ void GradientReducer::synchronize(const Groups& groups) {
   state_->synchronized = true;
 }
 
+const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
+
 void GradientReducer::end_step() { state_->end_step(); }
 
 void GradientReducer::discard(const Groups& groups) {

@@ -6,7 +6,7 @@
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
-#include "kolo/training.hpp"
+#include "kolo/training/metrics.hpp"
 
 namespace kolo {
 

@@ -8,7 +8,8 @@
 
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
-#include "kolo/training.hpp"
+#include "kolo/training/sampler.hpp"
+#include "training/state_text.hpp"
 
 namespace kolo {
 namespace {
@@ -25,6 +26,14 @@ void shuffle(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t 
     std::swap(order[left - 1], order[random() % left]);
   }
 }
+
+void require_batch_size(std::int64_t batch_size) {
+  if (batch_size >= 1) return;
+  throw InvalidArgument(fmt::format(
+      "kolo::DistributedSampler: a batch size must be at least 1, but is {}", batch_size));
+}
+
+constexpr const char* state_kind = "kolo.sampler.1";
 
 }  // namespace
 
@@ -44,17 +53,93 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
 }
 
 std::vector<std::int64_t> DistributedSampler::indices(std::int64_t epoch) const {
+  return share(epoch, 0);
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() const { return share(epoch_, consumed_); }
+
+std::int64_t DistributedSampler::steps_left(std::int64_t batch_size) const {
+  require_batch_size(batch_size);
+  const std::int64_t per_step = batch_size * options_.ranks;
+  return (places_from(consumed_) + per_step - 1) / per_step;
+}
+
+void DistributedSampler::advance(std::int64_t batch_size) {
+  require_batch_size(batch_size);
+  const std::int64_t step = batch_size * options_.ranks;
+  // With its last step the epoch is over, whatever number of ranks goes on: what was dropped stays
+  // dropped.
+  consumed_ = step >= places_from(consumed_) ? options_.examples : consumed_ + step;
+}
+
+void DistributedSampler::begin_epoch(std::int64_t epoch) {
+  epoch_ = epoch;
+  consumed_ = 0;
+}
+
+std::string DistributedSampler::state() const {
+  return detail::StateWriter(state_kind)
+      .add(options_.seed)
+      .add(epoch_)
+      .add(consumed_)
+      .add(options_.examples)
+      .add(std::int64_t{options_.shuffle ? 1 : 0})
+      .text();
+}
+
+void DistributedSampler::load(const std::string& state) {
+  detail::StateReader reader(state_kind, state);
+  const std::uint64_t seed = reader.natural();
+  const std::int64_t epoch = reader.integer();
+  const std::int64_t consumed = reader.integer();
+  const std::int64_t examples = reader.integer();
+  const bool shuffled = reader.integer() != 0;
+  reader.end();
+  if (examples != options_.examples || shuffled != options_.shuffle) {
+    throw InvalidArgument(fmt::format(
+        "kolo::DistributedSampler: the state is of {} examples, {}, but this sampler has {}, {}",
+        examples, shuffled ? "shuffled" : "in order", options_.examples,
+        options_.shuffle ? "shuffled" : "in order"));
+  }
+  if (consumed < 0 || consumed > examples) {
+    throw InvalidArgument(
+        fmt::format("kolo::DistributedSampler: the state says that {} of {} examples are consumed",
+                    consumed, examples));
+  }
+  options_.seed = seed;
+  epoch_ = epoch;
+  consumed_ = consumed;
+}
+
+std::vector<std::int64_t> DistributedSampler::order_of(std::int64_t epoch) const {
   std::vector<std::int64_t> order(static_cast<std::size_t>(options_.examples));
   std::iota(order.begin(), order.end(), std::int64_t{0});
   if (options_.shuffle) shuffle(order, options_.seed, epoch);
+  return order;
+}
 
-  // The ranks take turns, so that step k of all ranks together covers neighbours in the order.
+// How many places all ranks together go through, beginning with place `consumed` of the order.
+std::int64_t DistributedSampler::places_from(std::int64_t consumed) const {
+  const std::int64_t left = options_.examples - consumed;
   const std::int64_t ranks = options_.ranks;
-  const std::int64_t shared = options_.even ? options_.examples / ranks * ranks : options_.examples;
+  switch (options_.remainder) {
+    case Remainder::drop: return left / ranks * ranks;
+    case Remainder::pad: return (left + ranks - 1) / ranks * ranks;
+    case Remainder::uneven: break;
+  }
+  return left;
+}
+
+// The ranks take turns, so that step k of all ranks together covers neighbours in the order.
+std::vector<std::int64_t> DistributedSampler::share(std::int64_t epoch,
+                                                    std::int64_t consumed) const {
+  const std::vector<std::int64_t> order = order_of(epoch);
+  const std::int64_t end = consumed + places_from(consumed);
   std::vector<std::int64_t> mine;
-  mine.reserve(static_cast<std::size_t>(shared / ranks + 1));
-  for (std::int64_t position = options_.rank; position < shared; position += ranks) {
-    mine.push_back(order[static_cast<std::size_t>(position)]);
+  mine.reserve(static_cast<std::size_t>((end - consumed) / options_.ranks + 1));
+  for (std::int64_t place = consumed + options_.rank; place < end; place += options_.ranks) {
+    // What is padded begins the order again.
+    mine.push_back(order[static_cast<std::size_t>(place % options_.examples)]);
   }
   return mine;
 }

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "kolo/error.hpp"
-#include "kolo/training.hpp"
+#include "kolo/training/learning_rate.hpp"
 
 namespace kolo {
 

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include "kolo/training.hpp"
+#include "kolo/training/progress_bar.hpp"
 
 namespace kolo {
 namespace {

@@ -35,7 +35,7 @@ TEST(DistributedSampler, WithoutShuffleTheRanksTakeTurns) {
   kolo::DistributedSamplerOptions options{.examples = 7, .ranks = 3, .shuffle = false};
   options.rank = 0;
   EXPECT_THAT(kolo::DistributedSampler(options).indices(0), ElementsAre(0, 3));
-  options.even = false;
+  options.remainder = kolo::Remainder::uneven;
   EXPECT_THAT(kolo::DistributedSampler(options).indices(0), ElementsAre(0, 3, 6));
   options.rank = 2;
   EXPECT_THAT(kolo::DistributedSampler(options).indices(0), ElementsAre(2, 5));
@@ -44,14 +44,16 @@ TEST(DistributedSampler, WithoutShuffleTheRanksTakeTurns) {
 TEST(DistributedSampler, UnevenCoversEveryExampleOnce) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     for (const std::int64_t examples : {0, 1, 5, 8, 9, 100}) {
-      Indices all = all_ranks({.examples = examples, .ranks = ranks, .seed = 3, .even = false}, 4);
+      Indices all = all_ranks(
+          {.examples = examples, .ranks = ranks, .seed = 3, .remainder = kolo::Remainder::uneven},
+          4);
       std::sort(all.begin(), all.end());
       EXPECT_EQ(all, from_zero_to(examples)) << ranks << " ranks";
     }
   }
 }
 
-TEST(DistributedSampler, EvenGivesEveryRankAsManyAndNoneTwice) {
+TEST(DistributedSampler, DropGivesEveryRankAsManyAndNoneTwice) {
   for (int rank = 0; rank < 4; ++rank) {
     const kolo::DistributedSampler sampler({.examples = 103, .rank = rank, .ranks = 4, .seed = 1});
     EXPECT_EQ(sampler.indices(0).size(), 25U);
@@ -104,8 +106,10 @@ TEST(DistributedSampler, ShufflingLeavesNoExampleInItsPlaceMoreOftenThanChance) 
 TEST(DistributedSampler, MoreRanksThanExamples) {
   const kolo::DistributedSampler even({.examples = 2, .rank = 0, .ranks = 3});
   EXPECT_THAT(even.indices(0), IsEmpty());
-  EXPECT_THAT(all_ranks({.examples = 2, .ranks = 3, .shuffle = false, .even = false}, 0),
-              ElementsAre(0, 1));
+  EXPECT_THAT(
+      all_ranks({.examples = 2, .ranks = 3, .shuffle = false, .remainder = kolo::Remainder::uneven},
+                0),
+      ElementsAre(0, 1));
 }
 
 TEST(DistributedSampler, RefusesWhatMakesNoSense) {

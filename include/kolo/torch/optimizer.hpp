@@ -55,6 +55,8 @@ class GradientReducer {
   /// The loss, averaged or summed as the gradients are.
   [[nodiscard]] ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
 
+  [[nodiscard]] const ProcessSet& process_set() const;
+
  private:
   struct State;
   std::shared_ptr<State> state_;  // hooks hold weak pointers to it
@@ -113,6 +115,9 @@ class DistributedOptimizer<Base> : public Base {
   /// Waits until this step's gradients are reduced, say to clip them. `step` then does not wait
   /// again.
   void synchronize() { reducer_.synchronize(this->param_groups()); }
+
+  /// Who takes part.
+  [[nodiscard]] const ProcessSet& process_set() const { return reducer_.process_set(); }
 
   /// Synchronizes, unless that was done, and steps. With a closure, the gradients of each of its
   /// evaluations are reduced and so is the loss it returns, so that line searches agree on all

@@ -11,7 +11,7 @@ mpirun=("$@")
 rm -rf "$directory"
 train --epochs 2 --save "$directory/whole"
 train --epochs 1 --save "$directory/first"
-train --epochs 2 --resume "$directory/first/checkpoint.pt" --save "$directory/second"
+train --epochs 2 --resume "$directory/first" --save "$directory/second"
 cmp "$directory/whole/model.pt" "$directory/second/model.pt"
 if cmp -s "$directory/first/model.pt" "$directory/second/model.pt"; then
   echo "the second run did not train" >&2

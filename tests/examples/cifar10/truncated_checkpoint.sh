@@ -7,7 +7,7 @@ shift 3
 
 rm -rf "$directory"
 "$@" "$program" --stand-in-size 64 --epochs 1 --save "$directory"
-head -c 100000 "$directory/checkpoint.pt" >"$directory/cut.pt"
+head -c 100000 "$directory"/checkpoint-*.kolo >"$directory/cut.kolo"
 
-bash "$expect" nonzero "rank [01]: cannot resume: '.*cut.pt' \(100000 bytes\) is truncated" \
-  "$@" "$program" --stand-in-size 64 --epochs 2 --resume "$directory/cut.pt"
+bash "$expect" nonzero "rank [01]: cannot resume: .*cut.kolo' is truncated: 100000 of [0-9]+ bytes" \
+  "$@" "$program" --stand-in-size 64 --epochs 2 --resume "$directory/cut.kolo"

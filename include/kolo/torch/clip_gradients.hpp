@@ -1,0 +1,46 @@
+// Clipping of gradients that were averaged over the ranks.
+#pragma once
+
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
+#include <torch/optim/optimizer.h>
+
+#include <vector>
+
+#include "kolo/torch/optimizer.hpp"
+
+namespace kolo {
+
+struct ClipOptions {
+  double norm_type = 2.0;         ///< p of the p-norm, positive; infinity: the largest element.
+  bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is no number.
+};
+
+namespace detail {
+
+double clip_grad_norm(const std::vector<::torch::optim::OptimizerParamGroup>& groups,
+                      double max_norm, const ClipOptions& options, const ProcessSet& set);
+
+}  // namespace detail
+
+/// Waits until this step's gradients are reduced, and scales them, if need be, so that their norm,
+/// of all together, is at most `max_norm`. Returns the norm before. `optimizer.step()` follows:
+///
+///     loss.backward();
+///     kolo::clip_grad_norm(optimizer, 1.0);
+///     optimizer.step();
+///
+/// Norm and gradients are the same bits on every rank of the optimizer's set. Collective there, as
+/// `synchronize` is. Throws InvalidArgument, on this rank, for a `max_norm` or a norm type that is
+/// not positive, and the errors of `synchronize`.
+template <typename Base>
+  requires std::derived_from<Base, ::torch::optim::Optimizer>
+double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,
+                      const ClipOptions& options = {}) {
+  optimizer.synchronize();
+  return detail::clip_grad_norm(optimizer.param_groups(), max_norm, options,
+                                optimizer.process_set());
+}
+
+}  // namespace kolo

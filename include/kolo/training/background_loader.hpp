@@ -1,0 +1,122 @@
+// Items that are made ahead by other threads, say the next batches.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace kolo {
+
+struct BackgroundLoaderOptions {
+  int threads = 1;           ///< How many make items; 0: `next` makes them itself.
+  std::size_t capacity = 4;  ///< So many items are made ahead at most; at least 1.
+};
+
+/// Makes items 0 to `count` - 1 by calling `make(number)` on threads of its own, at most `capacity`
+/// ahead of who takes them, and gives them out in order:
+///
+///     kolo::BackgroundLoader<Batch> batches(steps, [&](std::int64_t step) { return ...; });
+///     while (auto batch = batches.next()) train_on(*batch);
+///
+/// With several threads `make` must be safe to call from all of them at once; each number is asked
+/// for once. `make` must not call collectives. What it throws is thrown by `next` when the item's
+/// turn comes; the items after it can still be taken. `next` is for one thread at a time. The
+/// destructor lets calls of `make` that have begun come to their end, and begins no other.
+template <typename T>
+class BackgroundLoader {
+ public:
+  using Make = std::function<T(std::int64_t)>;
+
+  BackgroundLoader(std::int64_t count, Make make, const BackgroundLoaderOptions& options = {})
+      : make_(std::move(make)),
+        count_(count),
+        capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))) {
+    try {
+      for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
+    } catch (...) {  // the system gives no more threads
+      stop();
+      throw;
+    }
+  }
+  BackgroundLoader(const BackgroundLoader&) = delete;
+  BackgroundLoader& operator=(const BackgroundLoader&) = delete;
+  ~BackgroundLoader() { stop(); }
+
+  /// The next item, for which it waits if need be; nothing after the last.
+  [[nodiscard]] std::optional<T> next() {
+    if (taken_ >= count_) return std::nullopt;
+    if (threads_.empty()) return make_(taken_++);
+    Item item = take();
+    room_.notify_one();
+    if (item.failure) std::rethrow_exception(item.failure);
+    return std::move(item.value);
+  }
+
+ private:
+  struct Item {
+    std::optional<T> value{};
+    std::exception_ptr failure{};
+  };
+
+  Item take() {
+    std::unique_lock lock(mutex_);
+    made_.wait(lock, [this] { return ready_.contains(taken_); });
+    return std::move(ready_.extract(taken_++).mapped());
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      room_.wait(lock,
+                 [this] { return stopping_ || begun_ >= count_ || begun_ < taken_ + capacity_; });
+      if (stopping_ || begun_ >= count_) return;
+      const std::int64_t number = begun_++;
+      lock.unlock();
+      Item item = made(number);
+      lock.lock();
+      ready_.emplace(number, std::move(item));
+      made_.notify_one();
+    }
+  }
+
+  Item made(std::int64_t number) {
+    try {
+      return {.value = make_(number)};
+    } catch (...) {
+      return {.failure = std::current_exception()};
+    }
+  }
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  const Make make_;
+  const std::int64_t count_;
+  const std::int64_t capacity_;
+  std::mutex mutex_;
+  std::condition_variable made_;
+  std::condition_variable room_;
+  std::map<std::int64_t, Item> ready_;  // made, not yet taken
+  std::int64_t begun_ = 0;              // the next number to be made
+  std::int64_t taken_ = 0;              // the next number to be given out
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace kolo

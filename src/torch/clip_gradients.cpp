@@ -1,0 +1,80 @@
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "kolo/torch/clip_gradients.hpp"
+
+#include <cmath>
+#include <string>
+#include <unordered_set>
+
+#include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
+#include "torch/parameter_names.hpp"
+
+namespace kolo::detail {
+namespace {
+
+// What holds a gradient's elements. Reduced sparse gradients are coalesced: each element is there
+// once.
+::torch::Tensor elements_of(const ::torch::Tensor& gradient) {
+  return gradient.is_sparse() ? gradient._values() : gradient;
+}
+
+std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups) {
+  std::vector<::torch::Tensor> gradients;
+  std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed more than once
+  for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& parameter) {
+    const ::torch::Tensor& gradient = parameter.grad();
+    if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) return;
+    gradients.push_back(elements_of(gradient));
+  });
+  return gradients;
+}
+
+// The norm of each, in f64 whatever their types, with one wait for the device that they are on.
+::torch::Tensor norms_of(const std::vector<::torch::Tensor>& gradients, double type) {
+  std::vector<::torch::Tensor> norms;
+  for (const ::torch::Tensor& gradient : gradients) {
+    if (gradient.numel() == 0) continue;
+    norms.push_back(at::norm(gradient.flatten(), type, at::kDouble).to(gradients[0].device()));
+  }
+  return norms.empty() ? at::zeros({1}, at::kDouble) : at::stack(norms).cpu();
+}
+
+double norm_of(const std::vector<::torch::Tensor>& gradients, double type) {
+  const ::torch::Tensor norms = norms_of(gradients, type);
+  return std::isinf(type) ? norms.max().item<double>()  // of a NaN and others: NaN
+                          : at::norm(norms, type).item<double>();
+}
+
+void require_positive(const char* what, double value) {
+  if (value > 0.0) return;
+  throw InvalidArgument(std::string("clip_grad_norm: ") + what + " must be positive, but is " +
+                        std::to_string(value));
+}
+
+}  // namespace
+
+double clip_grad_norm(const ParameterGroups& groups, double max_norm, const ClipOptions& options,
+                      const ProcessSet& set) {
+  require_positive("max_norm", max_norm);
+  require_positive("norm_type", options.norm_type);
+  const at::NoGradGuard no_grad;
+  const std::vector<::torch::Tensor> gradients = gradients_of(groups);
+  double norm = norm_of(gradients, options.norm_type);
+  // The gradients are the same on all ranks, but ranks may add them up with different instructions
+  // or numbers of threads.
+  if (set.rank() >= 0) {
+    broadcast(norm, set.ranks().front(), {.name = "kolo.clip_grad_norm", .process_set = set});
+  }
+  if (options.refuse_nonfinite && !std::isfinite(norm)) {
+    throw Error("clip_grad_norm: the norm of the gradients is " + std::to_string(norm));
+  }
+  constexpr double margin = 1e-6;  // as torch::nn::utils::clip_grad_norm_ has it
+  const double factor = max_norm / (norm + margin);
+  if (factor < 1.0 || std::isnan(factor)) {
+    for (::torch::Tensor gradient : gradients) gradient.mul_(factor);
+  }
+  return norm;
+}
+
+}  // namespace kolo::detail

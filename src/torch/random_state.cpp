@@ -1,0 +1,55 @@
+// The state of LibTorch's random numbers.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <vector>
+
+#include "kolo/error.hpp"
+#include "kolo/torch/checkpoint.hpp"
+#include "kolo/torch/device.hpp"
+
+namespace kolo {
+namespace {
+
+// The CPU's first.
+std::vector<at::Generator> generators() {
+  std::vector<at::Generator> all{at::globalContext().defaultGenerator(at::kCPU)};
+  const ::torch::Device device = local_device();
+  if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device));
+  return all;
+}
+
+}  // namespace
+
+std::string random_state() {
+  std::vector<::torch::Tensor> states;
+  for (at::Generator& generator : generators()) {
+    const std::lock_guard lock(generator.mutex());
+    states.push_back(generator.get_state());
+  }
+  return to_bytes(states);
+}
+
+void set_random_state(const std::string& state) {
+  try {
+    std::vector<::torch::Tensor> states;
+    from_bytes(state, states);
+    std::vector<at::Generator> all = generators();
+    if (states.size() != all.size()) {
+      throw InvalidArgument("set_random_state: the state is of " + std::to_string(states.size()) +
+                            " generators, this process has " + std::to_string(all.size()));
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::lock_guard lock(all[i].mutex());
+      all[i].set_state(states[i]);
+    }
+  } catch (const c10::Error& error) {
+    throw InvalidArgument(std::string("set_random_state: this is no state of random numbers: ") +
+                          error.what_without_backtrace());
+  }
+}
+
+}  // namespace kolo

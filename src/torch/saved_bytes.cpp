@@ -1,0 +1,84 @@
+// Modules and optimizers as bytes.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include <c10/util/Exception.h>
+#include <torch/serialize/archive.h>
+
+#include <functional>
+#include <sstream>
+
+#include "kolo/error.hpp"
+#include "kolo/torch/checkpoint.hpp"
+
+namespace kolo {
+namespace {
+
+using ::torch::serialize::InputArchive;
+using ::torch::serialize::OutputArchive;
+
+std::string bytes_of(OutputArchive& archive) {
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return stream.str();
+}
+
+// Reads an archive; LibTorch's errors come with pages of its own stack.
+void read(const std::string& bytes, const char* what,
+          const std::function<void(InputArchive&)>& load) {
+  try {
+    std::istringstream stream(bytes);
+    InputArchive archive;
+    archive.load_from(stream);
+    load(archive);
+  } catch (const c10::Error& error) {
+    throw InvalidArgument(std::string("these bytes cannot be read as ") + what + ": " +
+                          error.what_without_backtrace());
+  }
+}
+
+std::string group_key(std::size_t group) { return "options" + std::to_string(group); }
+
+}  // namespace
+
+std::string to_bytes(const ::torch::nn::Module& module) {
+  OutputArchive archive;
+  module.save(archive);
+  return bytes_of(archive);
+}
+
+void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
+  read(bytes, "this module", [&](InputArchive& archive) { module.load(archive); });
+}
+
+// `Optimizer::load` brings the options in LibTorch 2, but not in 1.13: they are kept beside its
+// archive.
+std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
+  OutputArchive archive;
+  OutputArchive state(archive.compilation_unit());
+  optimizer.save(state);
+  archive.write("optimizer", state);
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    OutputArchive options(archive.compilation_unit());
+    groups[i].options().serialize(options);
+    archive.write(group_key(i), options);
+  }
+  return bytes_of(archive);
+}
+
+void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) {
+  read(bytes, "this optimizer's state", [&](InputArchive& archive) {
+    InputArchive state;
+    archive.read("optimizer", state);
+    optimizer.state().clear();  // loading only adds
+    optimizer.load(state);
+    auto& groups = optimizer.param_groups();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      InputArchive options;
+      archive.read(group_key(i), options);
+      groups[i].options().serialize(options);
+    }
+  });
+}
+
+}  // namespace kolo

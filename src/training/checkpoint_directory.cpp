@@ -1,0 +1,124 @@
+#include "training/checkpoint_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "base/log.hpp"
+#include "training/checkpoint_file.hpp"
+
+namespace kolo::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view suffix = ".kolo";
+
+[[noreturn]] void fail(const fs::path& directory, const char* what, const std::error_code& error) {
+  throw CheckpointError(CheckpointFault::io, directory,
+                        fmt::format("cannot {} the directory '{}' of checkpoints: {}", what,
+                                    directory.string(), error.message()));
+}
+
+std::vector<fs::path> files_in(const fs::path& directory) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (fs::directory_iterator i(directory, error), end; !error && i != end; i.increment(error)) {
+    files.push_back(i->path());
+  }
+  if (error && error != std::errc::no_such_file_or_directory) fail(directory, "read", error);
+  return files;
+}
+
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove(path, error);
+  if (error) warn(fmt::format("cannot remove '{}': {}", path.string(), error.message()));
+}
+
+}  // namespace
+
+fs::path CheckpointDirectory::path_of(std::int64_t step) const {
+  return options_.directory / fmt::format("{}-{:010}{}", options_.prefix, step, suffix);
+}
+
+void CheckpointDirectory::make() const {
+  std::error_code error;
+  fs::create_directories(options_.directory, error);
+  if (error) fail(options_.directory, "make", error);
+}
+
+std::optional<std::int64_t> CheckpointDirectory::step_of(const fs::path& path) const {
+  const std::string name = path.filename().string();
+  std::string_view digits = name;
+  const std::string start = options_.prefix + '-';
+  if (!digits.starts_with(start) || !digits.ends_with(suffix)) return std::nullopt;
+  digits.remove_prefix(start.size());
+  if (digits.size() <= suffix.size()) return std::nullopt;
+  digits.remove_suffix(suffix.size());
+  std::int64_t step = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stopped, error] = std::from_chars(digits.data(), end, step);
+  if (error != std::errc() || stopped != end || step < 0) return std::nullopt;
+  return step;
+}
+
+std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_step() const {
+  std::vector<Entry> entries;
+  for (const fs::path& path : files_in(options_.directory)) {
+    if (const auto step = step_of(path)) entries.push_back({.path = path, .step = *step});
+  }
+  std::sort(entries.begin(), entries.end(),
+            [](const Entry& a, const Entry& b) { return a.step > b.step; });
+  return entries;
+}
+
+std::vector<CheckpointDirectory::Entry> CheckpointDirectory::with_good_headers() const {
+  std::vector<Entry> good;
+  for (Entry& entry : by_step()) {
+    try {
+      entry.metric = read_checkpoint_header(entry.path).metric;
+      good.push_back(std::move(entry));
+    } catch (const CheckpointError&) {  // whoever loads is told
+    }
+  }
+  return good;
+}
+
+std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_metric() const {
+  std::vector<Entry> entries = with_good_headers();
+  std::erase_if(entries,
+                [](const Entry& entry) { return !entry.metric || std::isnan(*entry.metric); });
+  const bool less_is_better = options_.best == Goal::minimum;
+  std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
+    if (*a.metric == *b.metric) return a.step < b.step;
+    return less_is_better ? *a.metric < *b.metric : *a.metric > *b.metric;
+  });
+  return entries;
+}
+
+void CheckpointDirectory::prune(const fs::path& saved) const {
+  std::set<fs::path> kept{saved};
+  if (options_.keep_best) {
+    const std::vector<Entry> best = by_metric();
+    if (!best.empty()) kept.insert(best.front().path);
+  }
+  const std::vector<Entry> entries = with_good_headers();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const bool is_recent = i < static_cast<std::size_t>(options_.keep_last);
+    if (!is_recent && !kept.contains(entries[i].path)) remove_or_warn(entries[i].path);
+  }
+  const std::string part = unfinished_name("").string();
+  for (const fs::path& path : files_in(options_.directory)) {
+    if (path.extension() != part) continue;
+    fs::path whole = path;
+    if (step_of(whole.replace_extension())) remove_or_warn(path);
+  }
+}
+
+}  // namespace kolo::detail

@@ -1,0 +1,195 @@
+#include "kolo/training/checkpointer.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "base/log.hpp"
+#include "base/rank_set.hpp"
+#include "kolo/collectives.hpp"
+#include "kolo/session.hpp"
+#include "training/agreement.hpp"
+#include "training/checkpoint_directory.hpp"
+#include "training/checkpoint_file.hpp"
+#include "training/checkpoint_payload.hpp"
+#include "training/checksum.hpp"
+
+namespace kolo {
+namespace {
+
+namespace fs = std::filesystem;
+using detail::CheckpointContents;
+using detail::CheckpointDirectory;
+
+// What rank 0 found wrong, as it travels: the fault, the path and the message, with zeros between.
+std::string to_text(const CheckpointError& error) {
+  return std::to_string(static_cast<int>(error.fault())) + '\0' + error.path().string() + '\0' +
+         error.what();
+}
+
+[[noreturn]] void throw_from(const std::string& text) {
+  const std::size_t path_at = text.find('\0') + 1;
+  const std::size_t message_at = text.find('\0', path_at) + 1;
+  throw CheckpointError(static_cast<CheckpointFault>(std::stoi(text)),
+                        text.substr(path_at, message_at - 1 - path_at), text.substr(message_at));
+}
+
+// Rank 0 does something while the others wait; what goes wrong is thrown on all.
+void on_rank_0(const fs::path& path, const std::function<void()>& work) {
+  std::string failure;
+  if (rank() == 0) {
+    try {
+      work();
+    } catch (const CheckpointError& error) {
+      failure = to_text(error);
+    } catch (const std::exception& error) {  // no memory, say
+      failure = to_text({CheckpointFault::io, path,
+                         fmt::format("checkpoint '{}': {}", path.string(), error.what())});
+    }
+  }
+  broadcast(failure, 0, {.name = "kolo.checkpoint.failure"});
+  if (!failure.empty()) throw_from(failure);
+}
+
+void require_same_bytes(const std::string& payload, const fs::path& path) {
+  const std::uint32_t mine = detail::crc32(payload);
+  std::uint32_t reference = mine;
+  broadcast(reference, 0, {.name = "kolo.checkpoint.checksum"});
+  const std::vector<int> differing =
+      detail::ranks_that(mine != reference, "kolo.checkpoint.differs");
+  if (differing.empty()) return;
+  throw CheckpointError(
+      CheckpointFault::corrupt, path,
+      fmt::format("checkpoint '{}' arrived with other bytes than rank 0's on ranks {}",
+                  path.string(), to_string(RankSet::of(differing))));
+}
+
+// Collective: rank 0's contents, which it read at `path`, on all ranks.
+Checkpoint shared(CheckpointContents contents, fs::path path) {
+  std::string path_text = path.string();
+  broadcast(path_text, 0, {.name = "kolo.checkpoint.path"});
+  path = path_text;
+  std::array<double, 2> metric = {contents.header.metric ? 1.0 : 0.0,
+                                  contents.header.metric.value_or(0.0)};
+  broadcast(metric, 0, {.name = "kolo.checkpoint.metric"});
+  broadcast(contents.header.step, 0, {.name = "kolo.checkpoint.step"});
+  broadcast(contents.payload, 0, {.name = "kolo.checkpoint.payload"});
+  require_same_bytes(contents.payload, path);
+
+  detail::CheckpointPayload payload = detail::decode(contents.payload);
+  Checkpoint checkpoint{.step = contents.header.step,
+                        .ranks = static_cast<int>(payload.own.size()),
+                        .parts = std::move(payload.parts),
+                        .path = std::move(path)};
+  if (metric[0] != 0.0) checkpoint.metric = metric[1];
+  if (checkpoint.ranks == size()) {
+    checkpoint.own = std::move(payload.own[static_cast<std::size_t>(rank())]);
+  }
+  return checkpoint;
+}
+
+struct Found {
+  fs::path path{};
+  CheckpointContents contents{};
+};
+
+// The first of the entries that is whole, on this rank. An empty path: none.
+Found first_whole(const std::vector<CheckpointDirectory::Entry>& entries) {
+  for (const CheckpointDirectory::Entry& entry : entries) {
+    try {
+      return {.path = entry.path, .contents = detail::read_checkpoint(entry.path)};
+    } catch (const CheckpointError& error) {
+      warn(fmt::format("{}: passed over", error.what()));
+    }
+  }
+  return {};
+}
+
+// Collective: what `find` finds on rank 0.
+std::optional<Checkpoint> load_first(const fs::path& directory,
+                                     const std::function<Found()>& find) {
+  Found found;
+  on_rank_0(directory, [&] { found = find(); });
+  std::int32_t any = found.path.empty() ? 0 : 1;
+  broadcast(any, 0, {.name = "kolo.checkpoint.any"});
+  if (any == 0) return std::nullopt;
+  return shared(std::move(found.contents), std::move(found.path));
+}
+
+const std::string& part_of(const Blobs& blobs, const std::string& name, const fs::path& path) {
+  const auto found = blobs.find(name);
+  if (found != blobs.end()) return found->second;
+  throw CheckpointError(CheckpointFault::incomplete, path,
+                        fmt::format("checkpoint '{}' has no part '{}'", path.string(), name));
+}
+
+}  // namespace
+
+const std::string& Checkpoint::part(const std::string& name) const {
+  return part_of(parts, name, path);
+}
+
+const std::string& Checkpoint::own_part(const std::string& name) const {
+  return part_of(own, name, path);
+}
+
+Checkpointer::Checkpointer(CheckpointerOptions options) : options_(std::move(options)) {
+  if (options_.directory.empty()) {
+    throw InvalidArgument("kolo::Checkpointer: the directory is empty");
+  }
+  if (options_.prefix.empty() || options_.prefix.find('/') != std::string::npos) {
+    throw InvalidArgument(
+        fmt::format("kolo::Checkpointer: prefix must be the start of a file's name, but is '{}'",
+                    options_.prefix));
+  }
+  if (options_.keep_last < 1) {
+    throw InvalidArgument(fmt::format("kolo::Checkpointer: keep_last must be at least 1, but is {}",
+                                      options_.keep_last));
+  }
+}
+
+fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const CheckpointExtras& extras) {
+  if (step < 0) {
+    throw InvalidArgument(
+        fmt::format("kolo::Checkpointer: a step must not be negative, but is {}", step));
+  }
+  const CheckpointDirectory directory(options_);
+  const fs::path path = directory.path_of(step);
+  const std::vector<std::string> own =
+      allgather(detail::encode(extras.own), {.name = "kolo.checkpoint.own"});
+  on_rank_0(path, [&] {
+    directory.make();
+    detail::write_checkpoint(path, step, extras.metric, detail::encode(parts, own));
+    directory.prune(path);
+  });
+  return path;
+}
+
+std::optional<Checkpoint> Checkpointer::load_latest() const {
+  return load_first(options_.directory,
+                    [&] { return first_whole(CheckpointDirectory(options_).by_step()); });
+}
+
+std::optional<Checkpoint> Checkpointer::load_best() const {
+  return load_first(options_.directory,
+                    [&] { return first_whole(CheckpointDirectory(options_).by_metric()); });
+}
+
+std::optional<fs::path> Checkpointer::latest() const {
+  std::string path;
+  on_rank_0(options_.directory,
+            [&] { path = first_whole(CheckpointDirectory(options_).by_step()).path.string(); });
+  broadcast(path, 0, {.name = "kolo.checkpoint.path"});
+  if (path.empty()) return std::nullopt;
+  return path;
+}
+
+Checkpoint Checkpointer::load(const fs::path& path) {
+  CheckpointContents contents;
+  on_rank_0(path, [&] { contents = detail::read_checkpoint(path); });
+  return shared(std::move(contents), path);
+}
+
+}  // namespace kolo

@@ -1,0 +1,83 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "kolo/training/learning_rate.hpp"
+
+namespace kolo {
+namespace {
+
+void require_not_negative(const char* what, double value) {
+  if (std::isfinite(value) && value >= 0.0) return;
+  throw InvalidArgument(fmt::format(
+      "kolo::LearningRateSchedule: {} must be finite and not negative, but is {}", what, value));
+}
+
+void require_valid(const LearningRateScheduleOptions& options) {
+  require_not_negative("peak", options.peak);
+  require_not_negative("warmup_from", options.warmup_from);
+  require_not_negative("warmup", options.warmup);
+  require_not_negative("decay", options.decay);
+  require_not_negative("decay_every", options.decay_every);
+  require_not_negative("minimum", options.minimum);
+  double before = 0.0;
+  for (const LearningRateMilestone& milestone : options.milestones) {
+    require_not_negative("a milestone's epoch", milestone.epoch);
+    require_not_negative("a milestone's factor", milestone.factor);
+    if (milestone.epoch < before) {
+      throw InvalidArgument(fmt::format(
+          "kolo::LearningRateSchedule: milestones must ascend, but epoch {} follows epoch {}",
+          milestone.epoch, before));
+    }
+    before = milestone.epoch;
+  }
+  if (options.steps_per_epoch < 1) {
+    throw InvalidArgument(
+        fmt::format("kolo::LearningRateSchedule: steps_per_epoch must be at least 1, but is {}",
+                    options.steps_per_epoch));
+  }
+}
+
+}  // namespace
+
+LearningRateSchedule::LearningRateSchedule(LearningRateScheduleOptions options)
+    : options_(std::move(options)) {
+  require_valid(options_);
+}
+
+double LearningRateSchedule::factor_at(double epochs) const {
+  double factor = 1.0;
+  for (const LearningRateMilestone& milestone : options_.milestones) {
+    if (epochs >= milestone.epoch) factor *= milestone.factor;
+  }
+  const double looked_at = options_.staircase ? std::floor(epochs) : epochs;
+  if (options_.decay_every > 0.0) {
+    const double times = looked_at / options_.decay_every;
+    factor *= std::pow(options_.decay, options_.staircase ? std::floor(times) : times);
+  }
+  if (options_.multiplier) factor *= options_.multiplier(looked_at);
+  return factor;
+}
+
+double LearningRateSchedule::operator()(std::int64_t step) const {
+  step = std::max<std::int64_t>(step, 0);
+  const double epochs = static_cast<double>(step) / static_cast<double>(options_.steps_per_epoch);
+  const double factor = factor_at(epochs);
+  if (epochs < options_.warmup) {
+    const double way = epochs / options_.warmup;
+    return (options_.warmup_from + (options_.peak - options_.warmup_from) * way) * factor;
+  }
+  return std::max(options_.peak * factor, options_.minimum);
+}
+
+double LearningRateSchedule::momentum_correction(std::int64_t step) const {
+  if (step <= 0) return 1.0;
+  const double before = (*this)(step - 1);
+  const double now = (*this)(step);
+  return before > 0.0 ? now / before : 1.0;
+}
+
+}  // namespace kolo

@@ -1,0 +1,131 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_set>
+#include <utility>
+
+#include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
+#include "kolo/training/metrics.hpp"
+#include "training/checksum.hpp"
+#include "training/state_text.hpp"
+
+namespace kolo {
+namespace {
+
+constexpr const char* state_kind = "kolo.metrics.1";
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + '\n';
+  return text;
+}
+
+double mean(double sum, double count) {
+  return count == 0.0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
+}
+
+// Numbers whose sums over the ranks tell whether all ranks have the same names: two numbers of 16
+// bits and their squares, all of which f64 adds exactly.
+std::vector<double> fingerprint(const std::vector<std::string>& names) {
+  const std::uint32_t checksum = detail::crc32(joined(names));
+  const double high = checksum >> 16;
+  const double low = checksum & 0xFFFFU;
+  return {high, high * high, low, low * low};
+}
+
+// n numbers are equal if and only if n times the sum of their squares is the square of their sum.
+bool all_equal(double sum, double sum_of_squares, int ranks) {
+  const auto total = static_cast<std::uint64_t>(sum);
+  return static_cast<std::uint64_t>(ranks) * static_cast<std::uint64_t>(sum_of_squares) ==
+         total * total;
+}
+
+}  // namespace
+
+MetricAverage::MetricAverage(std::vector<std::string> names)
+    : names_(std::move(names)), sums_(names_.size(), 0.0), counts_(names_.size(), 0.0) {
+  std::unordered_set<std::string> seen;
+  for (const std::string& name : names_) {
+    if (seen.insert(name).second) continue;
+    throw InvalidArgument(fmt::format("kolo::MetricAverage: there are two metrics '{}'", name));
+  }
+}
+
+void MetricAverage::add(const std::string& name, double value, double count) {
+  const std::size_t index = index_of(name);
+  if (!std::isfinite(count) || count < 0.0) {
+    throw InvalidArgument(fmt::format(
+        "kolo::MetricAverage: the count of '{}' must be finite and not negative, not {}", name,
+        count));
+  }
+  if (count == 0.0) return;
+  sums_[index] += value * count;
+  counts_[index] += count;
+}
+
+double MetricAverage::on_this_rank(const std::string& name) const {
+  const std::size_t index = index_of(name);
+  return mean(sums_[index], counts_[index]);
+}
+
+std::map<std::string, double> MetricAverage::over_all_ranks(const ProcessSet& set) const {
+  std::vector<double> totals = sums_;
+  totals.insert(totals.end(), counts_.begin(), counts_.end());
+  const std::vector<double> marks = fingerprint(names_);
+  totals.insert(totals.end(), marks.begin(), marks.end());
+  allreduce(totals, {.op = ReduceOp::sum, .process_set = set});
+
+  const double* sums = totals.data();
+  const double* counts = sums + names_.size();
+  const double* sum_of_marks = counts + names_.size();
+  if (!all_equal(sum_of_marks[0], sum_of_marks[1], set.size()) ||
+      !all_equal(sum_of_marks[2], sum_of_marks[3], set.size())) {
+    throw Mismatch("kolo::MetricAverage: the ranks average metrics of different names; here: " +
+                   fmt::format("'{}'", fmt::join(names_, "', '")));
+  }
+  std::map<std::string, double> means;
+  for (std::size_t i = 0; i < names_.size(); ++i) means[names_[i]] = mean(sums[i], counts[i]);
+  return means;
+}
+
+void MetricAverage::reset() {
+  std::fill(sums_.begin(), sums_.end(), 0.0);
+  std::fill(counts_.begin(), counts_.end(), 0.0);
+}
+
+std::string MetricAverage::state() const {
+  detail::StateWriter writer(state_kind);
+  writer.add(std::uint64_t{detail::crc32(joined(names_))});
+  for (std::size_t i = 0; i < names_.size(); ++i) writer.add(sums_[i]).add(counts_[i]);
+  return writer.text();
+}
+
+void MetricAverage::load(const std::string& state) {
+  detail::StateReader reader(state_kind, state);
+  if (reader.natural() != detail::crc32(joined(names_))) {
+    throw InvalidArgument("kolo::MetricAverage: the state is of metrics of other names");
+  }
+  std::vector<double> sums, counts;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    sums.push_back(reader.real());
+    counts.push_back(reader.real());
+  }
+  reader.end();
+  sums_ = std::move(sums);
+  counts_ = std::move(counts);
+}
+
+std::size_t MetricAverage::index_of(const std::string& name) const {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found == names_.end()) {
+    throw InvalidArgument(
+        fmt::format("kolo::MetricAverage: there is no metric '{}'; there are '{}'", name,
+                    fmt::join(names_, "', '")));
+  }
+  return static_cast<std::size_t>(found - names_.begin());
+}
+
+}  // namespace kolo

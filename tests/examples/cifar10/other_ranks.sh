@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# A run of 2 ranks is resumed in the middle of an epoch by 1 and by 3: they take as many steps as what
+# is left of the epoch needs.
+# Usage: other_ranks.sh EXPECT PROGRAM DIRECTORY MPIRUN -np 2 ...
+set -euo pipefail
+program=$2 directory=$3
+shift 3
+mpirun=("$@")
+
+train() { "${mpirun[@]}" "$program" --stand-in-size 200 --batch-size 8 --epochs 1 "$@"; }
+
+# An epoch has 100 images for each rank: 13 steps. After 10 of them 40 images are left.
+rm -rf "$directory"
+train --save-every 5 --save "$directory/two"
+middle=$directory/two/checkpoint-0000000010.kolo
+
+mpirun[2]=1 # 5 steps
+train --resume "$middle" --save "$directory/one"
+[[ -e $directory/one/checkpoint-0000000015.kolo ]]
+
+mpirun[2]=3 # 13 images for each rank, 2 steps
+train --resume "$middle" --save "$directory/three"
+[[ -e $directory/three/checkpoint-0000000012.kolo ]]

@@ -1,0 +1,122 @@
+// Gradients that are clipped after they were averaged.
+#include "support.hpp"
+
+#include <limits>
+
+namespace kolo::testing_support {
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using testing::HasSubstr;
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Two parameters whose averaged gradients are (3 m, 0) and (4 m), m being the mean of 1 .. size.
+struct Pair {
+  explicit Pair(const DistributedOptimizerOptions& options = {})
+      : optimizer(optim::SGD({a, b}, optim::SGDOptions(1.0)), {{"a", a}, {"b", b}}, options) {}
+
+  void backward() {
+    optimizer.zero_grad();
+    const double scale = rank() + 1.0;
+    ((a * values({3.0, 0.0})).sum() * scale + (b * 4.0).sum() * scale).backward();
+  }
+
+  ::torch::Tensor a = parameter({0.0, 0.0});
+  ::torch::Tensor b = parameter({0.0});
+  DistributedOptimizer<optim::SGD> optimizer;
+};
+
+class ClipTest : public TorchTest {
+ protected:
+  const double mean_ = mean_rank();
+};
+
+TEST_F(ClipTest, WaitsForTheReductionsAndScalesToTheNorm) {
+  Pair pair;
+  pair.backward();
+  EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 0.5), 5.0 * mean_);
+  expect_close(pair.a.grad(), values({0.3, 0.0}), 1e-6);
+  expect_close(pair.b.grad(), values({0.4}), 1e-6);
+  pair.optimizer.step();  // does not reduce again
+  expect_close(pair.a, values({-0.3, 0.0}), 1e-6);
+  expect_same_bits_on_all_ranks({pair.a, pair.b});
+}
+
+TEST_F(ClipTest, SmallerGradientsStayAsTheyAre) {
+  Pair pair;
+  pair.backward();
+  EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 100.0), 5.0 * mean_);
+  expect_close(pair.a.grad(), values({3.0 * mean_, 0.0}));
+  expect_close(pair.b.grad(), values({4.0 * mean_}));
+}
+
+TEST_F(ClipTest, OtherNorms) {
+  Pair pair;
+  pair.backward();
+  EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 100.0, {.norm_type = 1.0}), 7.0 * mean_);
+  EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 1.0, {.norm_type = infinity}), 4.0 * mean_);
+  expect_close(pair.b.grad(), values({1.0}), 1e-6);
+}
+
+TEST_F(ClipTest, TheNormIsTheSameBitsOnAllRanksAndThatOfLibTorch) {
+  ::torch::manual_seed(5 + static_cast<unsigned>(rank()));
+  nn::Sequential model(nn::Linear(30, 40), nn::Linear(40, 7));
+  broadcast_parameters(*model, 0);
+  DistributedOptimizer optimizer(optim::SGD(model->parameters(), 0.1), model->named_parameters());
+  model->forward(::torch::randn({16, 30})).square().sum().backward();
+  optimizer.synchronize();
+  double expected = 0.0;
+  for (const auto& parameter : model->parameters()) {
+    expected += parameter.grad().to(::torch::kFloat64).square().sum().item<double>();
+  }
+  const double norm = clip_grad_norm(optimizer, 0.25);
+  EXPECT_NEAR(norm, std::sqrt(expected), 1e-9 * norm);
+  expect_same_bits_on_all_ranks({values({norm})});
+  std::vector<::torch::Tensor> gradients;
+  for (const auto& parameter : model->parameters()) gradients.push_back(parameter.grad());
+  expect_same_bits_on_all_ranks(gradients);
+  EXPECT_NEAR(flat(gradients).to(::torch::kFloat64).norm().item<double>(), 0.25, 1e-5);
+}
+
+TEST_F(ClipTest, SparseGradients) {
+  nn::Embedding embedding(nn::EmbeddingOptions(10, 2).sparse(true));
+  DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 0.1),
+                                 embedding->named_parameters());
+  // Every rank looks row 3 up: the average is a row of ones, its norm the root of 2.
+  embedding->forward(::torch::tensor({3})).sum().backward();
+  EXPECT_NEAR(clip_grad_norm(optimizer, 1.0), std::sqrt(2.0), 1e-6);
+  EXPECT_NEAR(embedding->weight.grad().to_dense().norm().item<double>(), 1.0, 1e-5);
+}
+
+TEST_F(ClipTest, WhatIsNoNumberIsRefusedOnAllRanksIfAsked) {
+  Pair pair;
+  pair.backward();
+  const double poison = rank() == 0 ? infinity : 1.0;
+  pair.optimizer.zero_grad();
+  (pair.a * poison).sum().backward();
+  const auto error =
+      error_of<Error>([&] { clip_grad_norm(pair.optimizer, 1.0, {.refuse_nonfinite = true}); });
+  EXPECT_THAT(error.what(), HasSubstr("inf"));
+  EXPECT_EQ(clip_grad_norm(pair.optimizer, 1.0), infinity);
+}
+
+TEST_F(ClipTest, InAProcessSetAndOutside) {
+  const ProcessSet set = add_process_set({0});
+  Pair pair({.process_set = set});
+  pair.backward();
+  // Alone each rank has its own gradients.
+  EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 1e9), 5.0 * (rank() + 1.0));
+}
+
+TEST_F(ClipTest, RefusesWhatIsNotPositive) {
+  Pair pair;
+  pair.backward();
+  error_of<InvalidArgument>([&] { clip_grad_norm(pair.optimizer, 0.0); });
+  error_of<InvalidArgument>([&] { clip_grad_norm(pair.optimizer, 1.0, {.norm_type = -1.0}); });
+  EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 100.0), 5.0 * mean_);
+}
+
+}  // namespace
+}  // namespace kolo::testing_support

@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Epochs in two runs end as in one, also where a newer checkpoint is damaged and is passed over.
+# Usage: resumable.sh PROGRAM DIRECTORY MPIRUN...
+set -euo pipefail
+program=$1 directory=$2
+shift 2
+
+rm -rf "$directory"
+whole=$("$@" "$program" "$directory/whole" 4)
+"$@" "$program" "$directory/parts" 2
+newest=$(ls "$directory"/parts/*.kolo | tail -n 1)
+truncate -s -1 "$newest"
+parts=$("$@" "$program" "$directory/parts" 4 2>"$directory/messages")
+grep -q "warning: checkpoint '$newest' is truncated.*passed over" "$directory/messages"
+printf '%s\n' "$whole" "$parts"
+[[ $whole == *" x + "* && $whole == "$parts" ]]
