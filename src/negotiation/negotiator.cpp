@@ -47,6 +47,10 @@ void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& desc
                                                      : broken_failure(*set, key, descriptor.type)});
     return;
   }
+  if (joined_for_good_) {
+    actions_.fails.push_back({ticket, broken_failure(sets_.at(world_set), key, descriptor.type)});
+    return;
+  }
   own_.emplace(key, Own{ticket, next_order_++, descriptor});
   if (descriptor.type == OperationType::join) {
     own_join_ = key;

@@ -161,6 +161,7 @@ class Negotiator {
   SetId next_set_ = world_set + 1;
   std::vector<int> joined_;  // at or below this rank, in the order in which it learned of them
   std::optional<Key> own_join_;
+  bool joined_for_good_ = false;  // the world broke meanwhile: all others go on without this rank
   Catalogue catalogue_;
   Sequencer sequencer_;          // used by the root only
   std::vector<Upward> upwards_;  // for the parent, at the next take

@@ -226,7 +226,7 @@ void Negotiator::break_off(SetId id, Set& set, const Cause& cause) {
   if (set.broken) return;  // the first cause is the one to tell
   set.broken = cause;
   set.tally.clear();
-  if (id == world_set) own_join_.reset();
+  if (id == world_set && std::exchange(own_join_, std::nullopt)) joined_for_good_ = true;
   fail_own(id, [&](const Key& key, OperationType type) { return broken_failure(set, key, type); });
 }
 

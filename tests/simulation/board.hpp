@@ -1,0 +1,32 @@
+// The words of all ranks, in one place, and who is woken when one changes.
+#pragma once
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "negotiation/board.hpp"
+#include "world.hpp"
+
+namespace kolo::simulation {
+
+class World::Board : public negotiation::Board {
+ public:
+  Board(std::vector<std::uint64_t>& words, std::size_t rank, std::function<void(bool)> wake)
+      : words_(words), rank_(rank), wake_(std::move(wake)) {}
+
+  void publish(std::uint64_t word, Urgency urgency) override {
+    words_[rank_] = word;
+    wake_(urgency == Urgency::stop);
+  }
+  [[nodiscard]] std::uint64_t read(int rank) const override {
+    return words_[static_cast<std::size_t>(rank)];
+  }
+
+ private:
+  std::vector<std::uint64_t>& words_;
+  std::size_t rank_;
+  std::function<void(bool)> wake_;
+};
+
+}  // namespace kolo::simulation

@@ -1,0 +1,24 @@
+// Many random programs, one for each seed, and what they did.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace kolo::simulation {
+
+struct Campaign {
+  std::uint64_t runs = 0;
+  std::uint64_t answers = 0;
+  std::uint64_t batches = 0;
+  std::uint64_t failures = 0;
+  std::uint64_t replayed = 0;
+  std::uint64_t plans = 0;
+  std::map<std::uint64_t, std::string> broken{};  // by seed: what, and the least program that does
+};
+
+/// The programs of the seeds from `first` on, in `jobs` threads, until so many are broken.
+[[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs,
+                                    std::size_t most_broken = 3);
+
+}  // namespace kolo::simulation

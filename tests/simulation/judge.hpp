@@ -1,0 +1,112 @@
+// Looks at every answer that any rank gets and says what was promised and not kept. Each look costs
+// as much as the answer has operations; the first of a batch also as much as it has ranks.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ledger.hpp"
+#include "negotiation/actions.hpp"
+#include "negotiation/message.hpp"
+#include "program.hpp"
+
+namespace kolo::simulation {
+
+/// A promise was broken. `sort` is the same for the like of it.
+class Violation : public std::runtime_error {
+ public:
+  Violation(std::string sort, const std::string& what)
+      : std::runtime_error(sort + ": " + what), sort_(std::move(sort)) {}
+  [[nodiscard]] const std::string& sort() const { return sort_; }
+
+ private:
+  std::string sort_;
+};
+
+/// Each of these throws Violation:
+///  - any two ranks see the batches that concern both in one order, with the same content, and all
+///    orders together have no cycle;
+///  - nothing is executed that one of its ranks has not submitted, in this form;
+///  - every submission has one answer;
+///  - every error is told alike to all whom it concerns, and names the ranks that caused it.
+class Judge {
+ public:
+  Judge(const Program& program, const std::vector<Operation>& operations, Ledger& ledger);
+
+  void on_execute(int rank, const negotiation::Execute& execute);
+  void on_fail(int rank, const negotiation::Fail& fail, Time now);
+  void on_answer(int rank, const negotiation::Answer& answer);
+  void on_join(int rank) { at(rank).joins = true; }
+  void on_leave(int rank) { at(rank).left = true; }
+  void on_lost(int rank) { at(rank).lost = true; }
+  /// Everything has happened.
+  void conclude() const;
+
+  [[nodiscard]] std::uint64_t answers() const { return answers_; }
+  [[nodiscard]] std::uint64_t batches() const { return batches_seen_; }
+  [[nodiscard]] std::uint64_t failures() const { return failures_; }
+
+ private:
+  struct RankState {
+    bool left = false;
+    bool lost = false;
+    bool joins = false;  // has joined at some time
+    bool join_failed = false;
+    std::optional<std::uint64_t> last_batch{};
+    std::vector<std::int64_t> last_to_join{};  // of each round
+    std::vector<std::uint64_t> order{};        // of batches, in small runs
+    std::map<Ticket, std::string> promised{};  // failures that others were told of
+  };
+  struct Batch {
+    std::vector<std::pair<KeyNumber, int>> content;  // keys, and the operation of who came first
+    RankSet ranks;
+    int seen = 0;
+    int count = 0;
+  };
+  /// Why a set is broken.
+  struct Cause {
+    negotiation::FailureKind kind;
+    RankSet ranks;
+    bool verified = false;
+  };
+
+  [[nodiscard]] RankState& at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Descriptor& descriptor(int operation) const {
+    return operations_[static_cast<std::size_t>(operation)].descriptor;
+  }
+  [[nodiscard]] bool same(int a, int b) const { return a == b || descriptor(a) == descriptor(b); }
+  const Ledger::Submission& pending(int rank, Ticket ticket, const char* answer) const;
+  [[nodiscard]] std::string name(int rank, Ticket ticket) const;
+
+  void check_first(Batch& batch, int rank, const negotiation::Execute& execute) const;
+  void check_members(const negotiation::Execute& execute);
+  void check_mismatch(int rank, const negotiation::Fail& fail);
+  [[nodiscard]] bool is_cause_of_world(int rank, const negotiation::Failure& failure) const;
+  void check_cause(int rank, const negotiation::Fail& fail, Time now);
+  void check_stall(KeyNumber key, const RankSet& missing, Time now) const;
+  [[nodiscard]] std::variant<negotiation::Readiness, int> submitted(KeyNumber key,
+                                                                    const RankSet& ranks) const;
+  void check_acyclic() const;
+
+  const Program& program_;
+  const std::vector<Operation>& operations_;
+  Ledger& ledger_;
+  bool small_;
+  std::vector<RankState> ranks_;
+  std::map<negotiation::SetId, RankSet> sets_;
+  std::unordered_map<std::uint64_t, Batch> batches_;  // that not all have seen
+  std::map<negotiation::SetId, Cause> causes_;
+  std::vector<std::int64_t> last_to_join_;
+  std::uint64_t answers_ = 0;
+  std::uint64_t batches_seen_ = 0;
+  std::uint64_t failures_ = 0;
+};
+
+}  // namespace kolo::simulation

@@ -1,0 +1,158 @@
+// What ranks are told when something fails, against what really happened.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "judge.hpp"
+#include "negotiation/explain.hpp"
+
+namespace kolo::simulation {
+
+using negotiation::Failure;
+using negotiation::FailureKind;
+
+namespace {
+
+/// The root asks, waits half a second, and speaks; messages take their time.
+constexpr Time longest_inquiry = std::chrono::seconds(1);
+
+}  // namespace
+
+void Judge::on_fail(int rank, const negotiation::Fail& fail, Time now) {
+  const Ledger::Submission& own = pending(rank, fail.ticket, "failed");
+  const Key& key = ledger_.key(own.key);
+  if (fail.failure.tensor != key.name)
+    throw Violation("error", fmt::format("{} failed with an error about \"{}\"",
+                                         name(rank, fail.ticket), fail.failure.tensor));
+  switch (fail.failure.kind) {
+    case FailureKind::mismatch: check_mismatch(rank, fail); break;
+    case FailureKind::peer_left:
+    case FailureKind::stalled: check_cause(rank, fail, now); break;
+    case FailureKind::shut_down:
+      if (!fail.failure.ranks.empty()) check_cause(rank, fail, now);
+      break;
+  }
+  if (fail.failure.kind != FailureKind::mismatch && at(rank).promised.contains(fail.ticket))
+    throw Violation("error",
+                    fmt::format("{}: \"{}\", but others were told: \"{}\"", name(rank, fail.ticket),
+                                fail.failure.message, at(rank).promised.at(fail.ticket)));
+  if (descriptor(own.operation).type == OperationType::join) at(rank).join_failed = true;
+  ledger_.settle(rank, fail.ticket, Ledger::State::failed);
+  ++answers_;
+  ++failures_;
+}
+
+/// What these ranks have pending under `key`, or the first that has not.
+std::variant<negotiation::Readiness, int> Judge::submitted(KeyNumber key,
+                                                           const RankSet& ranks) const {
+  negotiation::Readiness readiness{ledger_.key(key), {}};
+  for (const int rank : ranks.to_vector()) {
+    const auto ticket = ledger_.pending(rank, key);
+    if (!ticket) return rank;
+    const Descriptor& form = descriptor(ledger_.find(rank, *ticket)->operation);
+    const auto known =
+        std::ranges::find(readiness.variants, form, &negotiation::Variant::descriptor);
+    if (known != readiness.variants.end()) {
+      known->ranks.insert(RankSet::of(rank));
+    } else {
+      readiness.variants.push_back({form, RankSet::of(rank)});
+    }
+  }
+  return readiness;
+}
+
+/// The first to be told: all whom it concerns still have it pending, and must be told the same.
+void Judge::check_mismatch(int rank, const negotiation::Fail& fail) {
+  RankState& state = at(rank);
+  const Failure& failure = fail.failure;
+  const auto refuse = [&](const std::string& why) {
+    throw Violation("error",
+                    fmt::format("{}: \"{}\", {}", name(rank, fail.ticket), failure.message, why));
+  };
+  const auto promise = state.promised.find(fail.ticket);
+  if (promise != state.promised.end()) {
+    if (promise->second != failure.message) refuse("but others were told: " + promise->second);
+    state.promised.erase(promise);
+    return;
+  }
+  const KeyNumber key = ledger_.find(rank, fail.ticket)->key;
+  const RankSet& members = sets_.at(ledger_.key(key).set);
+  // Who disagrees is named among the others; who asks for what is impossible names the absent.
+  const bool disagreement = failure.ranks.contains(rank);
+  const RankSet concerned = disagreement ? failure.ranks : members.without(failure.ranks);
+  const RankSet absent = members.without(concerned);
+  for (const int one : absent.to_vector())
+    if (!at(one).joins) refuse(fmt::format("but rank {} takes part, and is left out", one));
+  const auto found = submitted(key, concerned);
+  if (const int* one = std::get_if<int>(&found))
+    refuse(fmt::format("but rank {} has not submitted it", *one));
+  const auto& really = std::get<negotiation::Readiness>(found);
+  if (really.disagrees() != disagreement) refuse("but it is not so");
+  // With more forms than are told apart, who is listed how depends on who came first.
+  if (really.variants.size() <= negotiation::max_variants) {
+    const Failure expected = disagreement ? negotiation::explain_mismatch(really)
+                                          : negotiation::explain_absence(really, absent);
+    if (expected.message != failure.message || expected.ranks != failure.ranks)
+      refuse("expected: " + expected.message);
+  }
+  for (const int one : concerned.to_vector())
+    if (one != rank) at(one).promised.emplace(*ledger_.pending(one, key), failure.message);
+}
+
+/// Who has joined for good is told what broke the world, whatever the set.
+bool Judge::is_cause_of_world(int rank, const Failure& failure) const {
+  const auto cause = causes_.find(negotiation::world_set);
+  return ranks_[static_cast<std::size_t>(rank)].join_failed && cause != causes_.end() &&
+         cause->second.kind == failure.kind && cause->second.ranks == failure.ranks;
+}
+
+/// The first cause is told to all, and is true.
+void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
+  const Failure& failure = fail.failure;
+  const KeyNumber key = ledger_.find(rank, fail.ticket)->key;
+  const negotiation::SetId set = ledger_.key(key).set;
+  if (is_cause_of_world(rank, failure)) return;
+  FailureKind kind = failure.kind;
+  if (kind == FailureKind::shut_down) {
+    if (failure.ranks != RankSet::of(rank))
+      throw Violation("error", fmt::format("{}: \"{}\" names rank {}", name(rank, fail.ticket),
+                                           failure.message, to_string(failure.ranks)));
+    kind = FailureKind::peer_left;
+  } else if (kind == FailureKind::peer_left && failure.ranks == RankSet::of(rank)) {
+    throw Violation("error", name(rank, fail.ticket) + " is told that it has left itself");
+  }
+  const auto [found, is_new] = causes_.try_emplace(set, Cause{kind, failure.ranks});
+  Cause& cause = found->second;
+  if (cause.kind != kind || cause.ranks != failure.ranks)
+    throw Violation("error",
+                    fmt::format("{}: \"{}\", but others were told of ranks {}",
+                                name(rank, fail.ticket), failure.message, to_string(cause.ranks)));
+  if (is_new && kind == FailureKind::peer_left) {
+    const int leaver = failure.ranks.to_vector().front();
+    if (failure.ranks.count() != 1 || !at(leaver).left || !sets_.at(set).contains(leaver))
+      throw Violation("error", fmt::format("{}: \"{}\", but it did not leave this set",
+                                           name(rank, fail.ticket), failure.message));
+  }
+  if (kind != FailureKind::stalled || cause.verified) return;
+  if (failure.message.find(": not submitted by ") == std::string::npos) return;
+  cause.verified = true;
+  // Behind a rank that is dead the root cannot ask anybody.
+  if (std::ranges::any_of(ranks_, &RankState::lost)) return;
+  check_stall(key, failure.ranks, now);
+}
+
+/// Who is named had not submitted it when the root asked; who is not, had, or has joined.
+void Judge::check_stall(KeyNumber key, const RankSet& missing, Time now) const {
+  for (const int rank : sets_.at(ledger_.key(key).set).to_vector()) {
+    const auto ticket = ledger_.pending(rank, key);
+    const bool named = missing.contains(rank);
+    const std::string what = to_string(ledger_.key(key));
+    if (named && ticket && now - ledger_.find(rank, *ticket)->at > longest_inquiry)
+      throw Violation("error",
+                      fmt::format("rank {} is said to miss {}, but had submitted it", rank, what));
+    if (!named && !ticket && !ranks_[static_cast<std::size_t>(rank)].joins)
+      throw Violation("error", fmt::format("rank {} misses {}, but was not named", rank, what));
+  }
+}
+
+}  // namespace kolo::simulation

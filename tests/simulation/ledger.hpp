@@ -1,0 +1,93 @@
+// Who has submitted what, and what became of it: a few bytes for each submission.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "negotiation/actions.hpp"
+#include "negotiation/key.hpp"
+#include "program.hpp"
+
+namespace kolo::simulation {
+
+using negotiation::Key;
+using negotiation::Ticket;
+
+using KeyNumber = std::int32_t;
+
+class Ledger {
+ public:
+  enum class State : std::uint8_t {
+    pending,   // not answered
+    executed,  // in a batch
+    failed,
+    answered,  // by a number
+    lost,      // its session was ended by the loss of a rank
+  };
+  struct Submission {
+    KeyNumber key;
+    std::int32_t operation;
+    Time at;
+    State state = State::pending;
+  };
+
+  explicit Ledger(int ranks)
+      : submissions_(static_cast<std::size_t>(ranks)), pending_(static_cast<std::size_t>(ranks)) {}
+
+  KeyNumber number_of(const Key& key) {
+    const auto [found, is_new] = numbers_.try_emplace(key, static_cast<KeyNumber>(keys_.size()));
+    if (is_new) keys_.push_back(&found->first);
+    return found->second;
+  }
+  [[nodiscard]] const Key& key(KeyNumber number) const {
+    return *keys_[static_cast<std::size_t>(number)];
+  }
+
+  Ticket submit(int rank, KeyNumber key, int operation, Time now) {
+    std::vector<Submission>& own = submissions_[static_cast<std::size_t>(rank)];
+    own.push_back({key, operation, now});
+    std::vector<std::int32_t>& pending = pending_[static_cast<std::size_t>(rank)];
+    if (pending.size() <= static_cast<std::size_t>(key))
+      pending.resize(static_cast<std::size_t>(key) + 1);
+    pending[static_cast<std::size_t>(key)] = static_cast<std::int32_t>(own.size());
+    return own.size() - 1;
+  }
+  /// The ticket of what `rank` has pending under `key`.
+  [[nodiscard]] std::optional<Ticket> pending(int rank, KeyNumber key) const {
+    const std::vector<std::int32_t>& pending = pending_[static_cast<std::size_t>(rank)];
+    if (pending.size() <= static_cast<std::size_t>(key) ||
+        pending[static_cast<std::size_t>(key)] == 0)
+      return std::nullopt;
+    return static_cast<Ticket>(pending[static_cast<std::size_t>(key)] - 1);
+  }
+  /// Null if the rank made no such submission.
+  [[nodiscard]] const Submission* find(int rank, Ticket ticket) const {
+    const std::vector<Submission>& own = submissions_[static_cast<std::size_t>(rank)];
+    return ticket < own.size() ? &own[ticket] : nullptr;
+  }
+  [[nodiscard]] const std::vector<Submission>& of(int rank) const {
+    return submissions_[static_cast<std::size_t>(rank)];
+  }
+  /// It was pending.
+  void settle(int rank, Ticket ticket, State state) {
+    Submission& submission = submissions_[static_cast<std::size_t>(rank)][ticket];
+    submission.state = state;
+    pending_[static_cast<std::size_t>(rank)][static_cast<std::size_t>(submission.key)] = 0;
+  }
+  /// All that the rank has pending is lost; what it had submitted is still known.
+  void lose(int rank) {
+    std::vector<Submission>& own = submissions_[static_cast<std::size_t>(rank)];
+    for (std::size_t ticket = 0; ticket < own.size(); ++ticket)
+      if (own[ticket].state == State::pending) own[ticket].state = State::lost;
+  }
+
+ private:
+  std::unordered_map<Key, KeyNumber, negotiation::KeyHash> numbers_;
+  std::vector<const Key*> keys_;
+  std::vector<std::vector<Submission>> submissions_;  // by rank
+  std::vector<std::vector<std::int32_t>> pending_;    // by rank and key: the ticket + 1, or 0
+};
+
+}  // namespace kolo::simulation

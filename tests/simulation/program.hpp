@@ -1,0 +1,80 @@
+// What the ranks of one run do, when, and on what machines: plain data, so that a run that fails
+// can be cut down and printed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/descriptor.hpp"
+
+namespace kolo::simulation {
+
+using Time = std::chrono::nanoseconds;
+
+/// What is submitted.
+struct Operation {
+  std::string name{};  // empty: without a name
+  int set = 0;         // the world, or from 1 on one of `Program::sets`
+  Descriptor descriptor{};
+};
+
+struct Act {
+  enum class Kind : std::uint8_t {
+    compute,  // for `time`
+    submit,   // operation `what`, when an earlier one under its key is answered
+    insist,   // the same, but if an earlier one is pending it is refused
+    wait,     // until all that was submitted is answered
+    meet,     // until all ranks are here: a place to count from
+    leave,
+    die,
+  };
+  Kind kind = Kind::compute;
+  int what = 0;
+  Time time{};
+  int group = 0;  // acts of several ranks that belong together
+};
+
+using Script = std::vector<Act>;
+
+struct Settings {
+  std::uint64_t seed = 0;
+  std::vector<int> node_of{};
+  int arity = 8;
+  std::int64_t fusion_threshold = 64 << 20;
+  std::int64_t cache_capacity = 8192;
+  bool board = false;  // plans are followed; all ranks are on one host
+  Time stall_warning{};
+  Time stall_shutdown{};
+  // A message takes the latency and its bytes' time, and at random up to `jitter` times that
+  // longer; sender and receiver are busy for `cost_of_message` with each.
+  Time latency_in_host{1000};
+  Time latency_between_hosts{5000};
+  double bytes_per_ns = 10;
+  double jitter = 0;
+  Time cost_of_message{};
+  Time wake{};  // a rank takes its turn at most so long after something has happened
+  // A batch takes this after all its ranks have started it.
+  Time data_latency{};
+  double data_bytes_per_ns = 10;
+  double compute_jitter = 0;  // computing takes at random up to so many times longer
+};
+
+struct Program {
+  Settings settings{};
+  std::vector<Operation> operations{};
+  std::vector<RankSet> sets{};
+  std::vector<Script> scripts{};  // one for each rank, or one for all
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(settings.node_of.size()); }
+  [[nodiscard]] const Script& script_of(int rank) const {
+    return scripts[static_cast<std::size_t>(rank) % scripts.size()];
+  }
+  [[nodiscard]] bool stalls_end() const { return settings.stall_shutdown.count() > 0; }
+};
+
+/// For people.
+[[nodiscard]] std::string to_string(const Program& program);
+
+}  // namespace kolo::simulation

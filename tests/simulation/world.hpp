@@ -1,0 +1,139 @@
+// Many ranks with the production's state machines, in one thread, by a virtual clock: the same
+// program and seed give the same run.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "differential/random.hpp"
+#include "event_queue.hpp"
+#include "judge.hpp"
+#include "ledger.hpp"
+#include "negotiation/negotiator.hpp"
+#include "program.hpp"
+#include "traffic.hpp"
+
+namespace kolo::simulation {
+
+/// A rank's driver takes turns as the session's coordinator does: submissions, then messages, then
+/// what is to be sent and executed. Here shared memory, the network and data only cost time.
+class World {
+ public:
+  explicit World(const Program& program);
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  /// Until nothing is left to happen. Throws Violation.
+  void run();
+
+  /// By `meet`: from the start to the first, between any two, and from the last to the end.
+  [[nodiscard]] const std::vector<Phase>& phases() const { return phases_; }
+  [[nodiscard]] const Judge& judge() const { return judge_; }
+  [[nodiscard]] std::uint64_t plans() const { return ranks_.front()->negotiator->plans(); }
+  [[nodiscard]] std::uint64_t replayed() const { return ranks_.front()->negotiator->replayed(); }
+  [[nodiscard]] Time now() const { return now_; }
+
+ private:
+  class Board;
+  using Bytes = std::shared_ptr<const std::vector<std::byte>>;
+  struct Message {
+    int from;
+    int hops;
+    Bytes bytes;
+  };
+  struct Running {  // a batch on one rank
+    std::uint64_t sequence;
+    negotiation::SetId set;
+    std::vector<Ticket> tickets;
+  };
+  struct Start {  // a batch on all ranks
+    int missing;
+    RankSet ranks;
+  };
+  struct Rank {
+    std::unique_ptr<Board> board;
+    std::optional<negotiation::Negotiator> negotiator;
+    negotiation::Place place;
+    std::size_t next = 0;  // act
+    bool blocked = false;  // until something is answered
+    bool joined = false;
+    bool wants_to_leave = false;
+    bool has_left = false;
+    bool dead = false;
+    bool failed = false;  // another rank was lost
+    bool turn_due = false;
+    bool time_due = false;
+    int unanswered = 0;  // or answered and not executed yet
+    Time timer = Time::max();
+    Time busy_until{};
+    Time last_up{};    // arrival at the parent of what was sent last
+    Time last_down{};  // arrival here of what the parent sent last
+    int hops = 0;
+    std::int64_t copies_owed = 0;  // of what came from the parent, to children
+    std::vector<Ticket> submitted;
+    std::vector<std::uint8_t> key_taken;   // by key: not answered, or not executed yet
+    std::vector<negotiation::SetId> sets;  // by number in the program; 0: not known
+    std::vector<std::uint64_t> unnamed;    // by number of the set
+    std::vector<Message> inbox;
+    std::deque<Running> running;
+  };
+
+  [[nodiscard]] Rank& at(int rank) { return *ranks_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] bool over(const Rank& rank) const {
+    return rank.dead || rank.failed || rank.negotiator->ended();
+  }
+  [[nodiscard]] bool all_over() const;
+  void handle(const Event& event);
+
+  // What its program does.
+  void act(int rank);
+  bool submit(int rank, const Act& act);
+  [[nodiscard]] std::optional<Key> key_of(Rank& rank, int operation) const;
+  void unblock(int rank);
+  void meet();
+  void die(int rank);
+  void lose(int rank);
+
+  // Its driver.
+  void ask_for_turn(int rank);
+  void turn(int rank);
+  int read_messages(int rank);
+  int perform(int rank, const negotiation::Actions& actions, Time& clock);
+  void send(int rank, const negotiation::Send& send, Time departure, Bytes& last);
+  void start(int rank, const negotiation::Execute& execute);
+  void finish(int rank, std::uint64_t sequence);
+  void settled(int rank, Ticket ticket);
+  void wake(const Rank& publisher, bool everybody);
+  void check_copies(int rank) const;
+
+  [[nodiscard]] Time random_up_to(Time most);
+  [[nodiscard]] negotiation::TimePoint clock() const { return negotiation::TimePoint(now_); }
+
+  const Program& program_;
+  const Settings& settings_;
+  std::vector<Operation> operations_;        // with what became known during the run
+  std::vector<KeyNumber> key_of_operation_;  // of those whose key is fixed; -1
+  differential::Random random_;
+  EventQueue queue_;
+  Ledger ledger_;
+  Judge judge_;
+  std::map<negotiation::SetId, RankSet> members_;  // as ranks were told
+  std::vector<std::uint64_t> words_;               // of the board
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<Message> messages_;  // under way
+  std::vector<std::size_t> free_messages_;
+  std::unordered_map<std::uint64_t, Start> starts_;
+  std::vector<Phase> phases_;
+  int meeting_ = 0;
+  bool any_dead_ = false;
+  Time now_{};
+  Time progress_{};
+};
+
+}  // namespace kolo::simulation
