@@ -21,6 +21,7 @@ fusion::Part part_of(const Member& member, std::int64_t elements) {
 
 std::vector<Run> element_runs(const Batch& batch) {
   std::vector<Run> runs;
+  runs.reserve(batch.members.size());
   for (const Member* member : batch.members)
     runs.push_back({part_of(*member, member->elements()), member->dtype,
                     fusion::wire_type(member->dtype, batch.kind.compression)});
@@ -29,6 +30,7 @@ std::vector<Run> element_runs(const Batch& batch) {
 
 std::vector<Run> byte_runs(const Batch& batch) {
   std::vector<Run> runs;
+  runs.reserve(batch.members.size());
   for (const Member* member : batch.members)
     runs.push_back(
         {part_of(*member, member->elements() * bytes_of(member->dtype)), DType::u8, DType::u8});

@@ -77,8 +77,8 @@ void Coordinator::look() {
 }
 
 bool Coordinator::submit() {
-  const std::vector<OperationPtr> operations = queue_.take();
-  for (const OperationPtr& operation : operations) {
+  queue_.take(taken_);
+  for (detail::Operation* operation : taken_) {
     recording_.submitted(*operation, now_);
     if (failed()) {
       finish(operation, failure_);
@@ -87,11 +87,11 @@ bool Coordinator::submit() {
     ++submissions_;
     negotiator_.on_submit(keep(operation), operation->key(), operation->descriptor());
   }
-  return !operations.empty();
+  return !taken_.empty();
 }
 
 /// Tickets are given again, so that a steady stream of operations allocates nothing.
-negotiation::Ticket Coordinator::keep(const OperationPtr& operation) {
+negotiation::Ticket Coordinator::keep(detail::Operation* operation) {
   if (free_tickets_.empty()) {
     negotiating_.push_back(operation);
     return negotiating_.size() - 1;
@@ -160,7 +160,7 @@ bool Coordinator::execute() {
     }
     recording_.done(running->sequence, running->operations, now_);
     queue_.release(running->operations);
-    for (const OperationPtr& operation : running->operations) operation->finish(nullptr);
+    for (detail::Operation* operation : running->operations) operation->finish(nullptr);
     negotiator_.on_done(running->set);
     running = running_.erase(running);
   }
@@ -181,10 +181,10 @@ void Coordinator::record_faults(const negotiation::Actions& actions) {
 
 Recording::Pending Coordinator::pending() const {
   Recording::Pending all;
-  for (const OperationPtr& operation : negotiating_)
+  for (const detail::Operation* operation : negotiating_)
     if (operation != nullptr) all.push_back({operation->tag(), &operation->descriptor()});
   for (const Running& running : running_)
-    for (const OperationPtr& operation : running.operations)
+    for (const detail::Operation* operation : running.operations)
       all.push_back({operation->tag(), &operation->descriptor(), true, running.sequence});
   return all;
 }
@@ -205,12 +205,12 @@ void Coordinator::leave(bool clean, const std::string& reason) {
   }
 }
 
-OperationPtr Coordinator::take_operation(negotiation::Ticket ticket) {
+detail::Operation* Coordinator::take_operation(negotiation::Ticket ticket) {
   free_tickets_.push_back(ticket);
   return std::exchange(negotiating_[ticket], nullptr);
 }
 
-void Coordinator::finish(const OperationPtr& operation, std::exception_ptr error,
+void Coordinator::finish(detail::Operation* operation, std::exception_ptr error,
                          std::int64_t answer) {
   recording_.ended(*operation, error != nullptr, now_);
   queue_.release({&operation, 1});
@@ -222,11 +222,11 @@ void Coordinator::fail_everything(std::exception_ptr failure, const std::string&
   recording_.fault(diagnostics::EventKind::fault, reason, pending(), now_);
   free_tickets_.clear();
   failure_ = std::move(failure);
-  for (const OperationPtr& operation : std::exchange(negotiating_, {}))
+  for (detail::Operation* operation : std::exchange(negotiating_, {}))
     if (operation != nullptr) finish(operation, failure_);
   for (Running& running : running_) {
     // The network may still write its buffers: whoever is told should end the process.
-    for (const OperationPtr& operation : running.operations) finish(operation, failure_);
+    for (detail::Operation* operation : running.operations) finish(operation, failure_);
   }
   running_.clear();
 }

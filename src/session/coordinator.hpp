@@ -60,7 +60,7 @@ class Coordinator {
  private:
   struct Running {
     std::unique_ptr<backend::Execution> execution;
-    std::vector<OperationPtr> operations;
+    std::vector<detail::Operation*> operations;
     negotiation::SetId set;
     std::uint64_t sequence;
   };
@@ -70,12 +70,12 @@ class Coordinator {
   void record_faults(const negotiation::Actions& actions);
 
   bool submit();
-  negotiation::Ticket keep(const OperationPtr& operation);
+  negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
   bool execute();
   void start(const negotiation::Execute& execute);
-  void finish(const OperationPtr& operation, std::exception_ptr error, std::int64_t answer = 0);
-  OperationPtr take_operation(negotiation::Ticket ticket);
+  void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
+  detail::Operation* take_operation(negotiation::Ticket ticket);
   void fail_everything(std::exception_ptr failure, const std::string& reason);
   /// What has to be looked after now and then.
   void look();
@@ -85,7 +85,8 @@ class Coordinator {
   Links& links_;
   transport::Transport& transport_;
   Recording& recording_;
-  std::vector<OperationPtr> negotiating_;  // by ticket; null where it is free
+  std::vector<detail::Operation*> taken_;        // from the queue just now
+  std::vector<detail::Operation*> negotiating_;  // by ticket; null where it is free
   std::vector<negotiation::Ticket> free_tickets_;
   std::deque<Running> running_;
   std::uint64_t submissions_ = 0;

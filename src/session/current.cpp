@@ -1,7 +1,11 @@
 #include "session/current.hpp"
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "kolo/error.hpp"
 #include "session/departure.hpp"
@@ -16,7 +20,10 @@ namespace {
 struct Current {
   std::mutex mutex;  // of `engine`
   std::shared_ptr<Engine> engine;
-  std::mutex ending;  // held while a session ends
+  std::atomic<Engine*> usable{nullptr};  // the same
+  std::atomic<int> uses{0};
+  std::vector<std::shared_ptr<Engine>> stuck;  // that are in use for good
+  std::mutex ending;                           // held while a session ends
 };
 Current& current = *new Current;
 
@@ -28,12 +35,42 @@ std::shared_ptr<Engine> find_engine() noexcept {
   return current.engine;
 }
 
+namespace {
+
+/// False if it takes long: then a thread was stopped amid a call.
+bool uses_end() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (current.uses > 0) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+[[noreturn]] void refuse_without_session() {
+  throw NotInitialized("there is no session: make a kolo::Session or call kolo::init first");
+}
+
+}  // namespace
+
 std::shared_ptr<Engine> current_engine() {
   require_not_forked();
   std::shared_ptr<Engine> found = find_engine();
-  if (!found)
-    throw NotInitialized("there is no session: make a kolo::Session or call kolo::init first");
+  if (!found) refuse_without_session();
   return found;
+}
+
+EngineInUse::EngineInUse() {
+  require_not_forked();
+  ++current.uses;
+  engine_ = current.usable;
+  if (engine_ != nullptr) return;
+  --current.uses;
+  refuse_without_session();
+}
+
+EngineInUse::~EngineInUse() {
+  if (engine_ != nullptr) --current.uses;
 }
 
 void start_session(const StartArguments& arguments) {
@@ -44,6 +81,7 @@ void start_session(const StartArguments& arguments) {
   std::shared_ptr<Engine> started = start_engine(arguments);
   announce_departures();
   const std::lock_guard lock(current.mutex);
+  current.usable = started.get();
   current.engine = std::move(started);
 }
 
@@ -55,7 +93,10 @@ void end_session(bool clean, const std::string& reason) {
   if (!found) return;
   found->shut_down(clean, reason);
   if (found->failed()) abort_at_exit();
+  current.usable = nullptr;
+  const bool unused = uses_end();
   const std::lock_guard lock(current.mutex);
+  if (!unused) current.stuck.push_back(current.engine);
   current.engine.reset();
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "kolo/session.hpp"
 #include "session/engine.hpp"
@@ -12,6 +13,24 @@ namespace kolo::session {
 
 /// Throws NotInitialized if there is no session, InvalidArgument in a forked process.
 [[nodiscard]] std::shared_ptr<Engine> current_engine();
+
+/// The session, which goes on existing while this does. Cheaper than to share it. For a short time:
+/// whoever ends the session waits for that.
+class EngineInUse {
+ public:
+  /// Throws as `current_engine`.
+  EngineInUse();
+  ~EngineInUse();
+  EngineInUse(EngineInUse&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+  EngineInUse& operator=(EngineInUse&&) = delete;
+  EngineInUse(const EngineInUse&) = delete;
+  EngineInUse& operator=(const EngineInUse&) = delete;
+
+  Engine* operator->() const { return engine_; }
+
+ private:
+  Engine* engine_ = nullptr;
+};
 
 /// Null if there is none, and in a forked process.
 [[nodiscard]] std::shared_ptr<Engine> find_engine() noexcept;

@@ -25,6 +25,11 @@ constexpr nanoseconds longest_sleep = milliseconds(100);
 // anybody each time.
 constexpr nanoseconds gathering = microseconds(50);
 
+// Where so many come at once they most likely will again, and then somebody waits, who does the
+// work and finds all of it.
+constexpr std::uint64_t burst = 16;
+constexpr nanoseconds gathering_burst = microseconds(500);
+
 // Where nobody rings one has to look: MPI cannot be waited for without burning a core.
 constexpr nanoseconds shortest_pause = microseconds(50);
 constexpr nanoseconds longest_pause = milliseconds(1);  // while an answer is awaited
@@ -62,10 +67,10 @@ Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t
                    recording_),
       thread_([this] { run(); }) {}
 
-OperationPtr Engine::submit(Submission submission, bool waits) {
+OperationPtr Engine::submit(Submission&& submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
-  OperationPtr operation = queue_.push(shared_from_this(), std::move(submission));
-  if (!waits && !napping_) bell().ring();
+  OperationPtr operation = queue_.push(*this, submission, waits);
+  if (!waits && (!napping_ || waiters_ > 0)) bell().ring();
   return operation;
 }
 
@@ -157,9 +162,14 @@ bool Engine::turn() {
 
 void Engine::run() {
   std::unique_lock lock(mutex_);
+  bool gathered = false;
   while (!stopping_) {
     nanoseconds pause = longest_sleep;
-    if (!driven_ && waiters_ == 0) {
+    const bool idle = !driven_ && waiters_ == 0;
+    if (idle && in_bursts_ && !gathered && queue_.any()) {
+      napping_ = true;
+      pause_ = gathering_burst;
+    } else if (idle) {
       driven_ = true;
       lock.unlock();
       drive_in_background();
@@ -169,9 +179,11 @@ void Engine::run() {
       if (waiters_ > 0) changed_.notify_all();
     }
     lock.unlock();
+    gathered = napping_;
     if (napping_) {
       nap();
     } else {
+      unattended_ = queue_.unattended();
       bell().sleep(node::Listener::thread, pause);
     }
     lock.lock();
@@ -206,6 +218,10 @@ nanoseconds Engine::next_pause(bool moved) {
   // In a burst of submissions they are looked for, and need not wake this thread one by one.
   if (std::exchange(submissions_, coordinator_.submissions()) != coordinator_.submissions())
     napping_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
+  if (napping_) {
+    unattended_ = queue_.unattended();
+    return gathering;
+  }
   return std::min(longest_sleep, until_due(now));
 }
 
@@ -215,8 +231,9 @@ nanoseconds Engine::until_due(TimePoint now) const {
 }
 
 void Engine::nap() {
-  bell().sleep(node::Listener::thread, gathering);
+  bell().sleep(node::Listener::thread, pause_);
   napping_ = false;
+  in_bursts_ = queue_.unattended() - unattended_ >= burst;
   const std::lock_guard lock(mutex_);
   if (driven_ || waiters_ > 0) bell().ring();  // who drives now was not told either
 }
@@ -292,6 +309,7 @@ void Engine::shut_down(bool clean, const std::string& reason) {
   thread_.join();
   recording_.end();
   write_suppressed();
+  queue_.close();
 }
 
 }  // namespace kolo::session

@@ -38,7 +38,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] std::int64_t single_copy_from() const { return links_->single_copy_from(); }
 
   /// `waits`: the caller is about to wait and will drive; else the session's own thread is woken.
-  OperationPtr submit(Submission submission, bool waits);
+  /// Memory for the next submission is left in it.
+  OperationPtr submit(Submission&& submission, bool waits);
 
   /// Waits until `operation` is done, at most until `deadline`. False if it is not.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
@@ -115,6 +116,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   TimePoint submitted_at_{};
   std::uint64_t submissions_ = 0;
   std::atomic<bool> napping_{false};  // it looks soon: no need to wake it
+  std::uint64_t unattended_ = 0;      // submissions when it last looked for bursts
+  bool in_bursts_ = false;            // they came so at last
   std::thread thread_;
 };
 

@@ -2,55 +2,116 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/format.hpp"
 #include "kolo/error.hpp"
+#include "session/engine.hpp"
 
 namespace kolo::session {
 
+using detail::Operation;
 using negotiation::Key;
 
 namespace {
 
-constexpr std::size_t most_kept = 16384;  // names that are not pending
+constexpr std::size_t most_kept = 8192;  // names, before those that are not pending are forgotten
+constexpr std::size_t most_unnamed_kept = 1024;
+
+/// Nobody but its owner holds the operation, nor will.
+bool can_begin_again(const OperationPtr& operation) {
+  if (operation.use_count() != 1 || !operation->done()) return false;
+  std::atomic_thread_fence(std::memory_order_acquire);  // after whoever held it last
+  return true;
+}
+
+bool is_reserved(OperationType type) {
+  return type == OperationType::join || type == OperationType::add_process_set ||
+         type == OperationType::remove_process_set;
+}
 
 }  // namespace
 
-OperationPtr OperationQueue::push(std::shared_ptr<Engine> engine, Submission submission) {
-  std::unique_lock lock(mutex_);
-  Key key = make_key(submission, lock);
-  joined_ = submission.descriptor.type == OperationType::join;
-  submitted_.push_back(std::make_shared<detail::Operation>(std::move(engine), std::move(key),
-                                                           std::move(submission)));
-  any_submitted_.store(true, std::memory_order_release);
-  return submitted_.back();
-}
+OperationQueue::OperationQueue(int rank) : rank_(rank), most_known_(most_kept) {}
 
-Key OperationQueue::make_key(const Submission& submission, Lock& lock) {
+OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool attended) {
+  std::unique_lock lock(mutex_);
+  const OperationType type = submission.descriptor.type;
   if (joined_)
     refuse<InvalidArgument>(
         lock, submission,
         fmt::format("{} \"{}\": rank {} has joined, and may submit nothing until all ranks have",
-                    kolo::to_string(submission.descriptor.type), submission.name, rank_));
-  Key key{.name = submission.name, .set = submission.set};
-  switch (submission.descriptor.type) {
-    case OperationType::join: key.number = negotiation::join_number; break;
-    case OperationType::add_process_set:
-    case OperationType::remove_process_set: key.number = negotiation::set_change_number; break;
-    default:
-      if (!key.named()) return number(submission, lock);
-  }
-  if (std::exchange(pending_[key], true))
-    refuse<DuplicateName>(
-        lock, submission,
-        fmt::format("{} {}: an operation of this name is still pending on rank {}",
-                    kolo::to_string(submission.descriptor.type), negotiation::to_string(key),
-                    rank_));
-  return key;
+                    kolo::to_string(type), submission.name, rank_));
+  OperationPtr operation = is_reserved(type)          ? next_reserved(engine, submission, lock)
+                           : !submission.name.empty() ? next_named(engine, submission, lock)
+                                                      : next_unnamed(engine, submission, lock);
+  submitted_.push_back(operation.get());
+  operation->begin(submission);
+  joined_ = type == OperationType::join;
+  if (!attended)
+    unattended_.store(unattended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  any_submitted_.store(true, std::memory_order_release);
+  return operation;
 }
 
-Key OperationQueue::number(const Submission& submission, Lock& lock) {
+OperationPtr OperationQueue::next_named(Engine& engine, const Submission& submission, Lock& lock) {
+  Known& found = known(submission);
+  if (found.operation != nullptr) {
+    if (can_begin_again(found.operation)) return found.operation;
+    refuse_if_pending(found, submission, lock);
+  }
+  auto made = std::make_shared<Operation>(engine.shared_from_this());
+  made->set_key({.name = submission.name, .set = submission.set});
+  return found.operation = std::move(made);
+}
+
+/// What follows a name the last time follows it most times.
+OperationQueue::Known& OperationQueue::known(const Submission& submission) {
+  Known* const expected = last_ != nullptr ? last_->follower : nullptr;
+  if (expected != nullptr && expected->operation != nullptr) {
+    const Key& key = expected->operation->key();
+    if (key.set == submission.set && key.name == submission.name) return *(last_ = expected);
+  }
+  forget_if_many();
+  Known& found = known_[{.name = submission.name, .set = submission.set}];
+  if (last_ != nullptr) last_->follower = &found;
+  return *(last_ = &found);
+}
+
+void OperationQueue::forget_if_many() {
+  if (known_.size() < most_known_) return;
+  std::erase_if(known_, [](const auto& known) {
+    return known.second.operation == nullptr || known.second.operation->done();
+  });
+  for (auto& [key, known] : known_) known.follower = nullptr;
+  last_ = nullptr;
+  most_known_ = std::max(most_kept, 2 * known_.size());
+}
+
+OperationPtr OperationQueue::next_reserved(Engine& engine, const Submission& submission,
+                                           Lock& lock) {
+  const bool join = submission.descriptor.type == OperationType::join;
+  const Key key{.number = join ? negotiation::join_number : negotiation::set_change_number,
+                .set = submission.set};
+  Known& found = known_[key];
+  if (found.operation != nullptr) refuse_if_pending(found, submission, lock);
+  auto made = std::make_shared<Operation>(engine.shared_from_this());
+  made->set_key(key);
+  return found.operation = std::move(made);
+}
+
+void OperationQueue::refuse_if_pending(const Known& known, const Submission& submission,
+                                       Lock& lock) const {
+  if (known.operation->done()) return;
+  const std::string what = negotiation::to_string(known.operation->key());
+  refuse<DuplicateName>(lock, submission,
+                        fmt::format("{} {}: an operation of this name is still pending on rank {}",
+                                    kolo::to_string(submission.descriptor.type), what, rank_));
+}
+
+OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& submission,
+                                          Lock& lock) {
   Unnamed& unnamed = unnamed_[submission.set];
   if (unnamed.pending > 0 && unnamed.thread != std::this_thread::get_id())
     refuse<InvalidArgument>(
@@ -60,7 +121,17 @@ Key OperationQueue::number(const Submission& submission, Lock& lock) {
                     kolo::to_string(submission.descriptor.type), rank_));
   unnamed.thread = std::this_thread::get_id();
   ++unnamed.pending;
-  return {.number = unnamed.next++, .set = submission.set};
+  OperationPtr operation;
+  auto& all = unnamed.operations;
+  while (all.size() > most_unnamed_kept && all.front()->done()) all.pop_front();
+  if (!all.empty() && all.front()->done()) {
+    if (can_begin_again(all.front())) operation = std::move(all.front());
+    all.pop_front();
+  }
+  if (operation == nullptr) operation = std::make_shared<Operation>(engine.shared_from_this());
+  operation->set_key({.number = unnamed.next++, .set = submission.set});
+  all.push_back(operation);
+  return operation;
 }
 
 template <typename E>
@@ -70,33 +141,39 @@ void OperationQueue::refuse(Lock& lock, const Submission& submission,
   throw E(message, submission.name, {rank_});
 }
 
-std::vector<OperationPtr> OperationQueue::take() {
-  if (!any_submitted_.load(std::memory_order_acquire)) return {};
+void OperationQueue::take(std::vector<Operation*>& taken) {
+  taken.clear();
+  if (!any()) return;
   const std::lock_guard lock(mutex_);
   any_submitted_.store(false, std::memory_order_relaxed);
-  std::vector<OperationPtr> taken = std::exchange(submitted_, {});
-  submitted_.reserve(taken.size());
-  return taken;
+  taken.swap(submitted_);
 }
 
-void OperationQueue::release(std::span<const OperationPtr> operations) {
+void OperationQueue::release(std::span<Operation* const> operations) {
+  const auto is_named = [](const Operation* operation) { return operation->key().named(); };
+  if (std::ranges::all_of(operations, is_named)) return;
   const std::lock_guard lock(mutex_);
-  for (const OperationPtr& operation : operations) release(*operation);
+  for (const Operation* operation : operations) release(*operation);
 }
 
-void OperationQueue::release(const detail::Operation& operation) {
+void OperationQueue::release(const Operation& operation) {
   const Key& key = operation.key();
-  if (!key.named() && !key.reserved()) {
-    --unnamed_[key.set].pending;
-    return;
-  }
-  const auto known = pending_.find(key);
-  known->second = false;
-  if (pending_.size() > most_kept || key.reserved()) pending_.erase(known);
+  if (!key.named() && !key.reserved()) --unnamed_[key.set].pending;
   if (operation.descriptor().type != OperationType::join) return;
   // All ranks have joined: whoever had missed operations without a name counts like the others.
   joined_ = false;
   for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
+}
+
+void OperationQueue::close() {
+  const std::lock_guard lock(mutex_);
+  last_ = nullptr;
+  std::erase_if(known_, [](const auto& known) {
+    return known.second.operation == nullptr || known.second.operation->done();
+  });
+  for (auto& [key, known] : known_) known.follower = nullptr;
+  for (auto& [set, unnamed] : unnamed_)
+    std::erase_if(unnamed.operations, [](const auto& operation) { return operation->done(); });
 }
 
 }  // namespace kolo::session

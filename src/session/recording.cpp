@@ -76,7 +76,7 @@ void Recording::ended(const detail::Operation& operation, bool failed, TimePoint
 }
 
 void Recording::started(backend::Batch& batch, std::int64_t set,
-                        const std::vector<OperationPtr>& operations, TimePoint now) {
+                        const std::vector<detail::Operation*>& operations, TimePoint now) {
   const std::int64_t bytes =
       std::accumulate(operations.begin(), operations.end(), std::int64_t{0},
                       [](std::int64_t sum, const auto& one) { return sum + one->tag().bytes; });
@@ -91,11 +91,11 @@ void Recording::started(backend::Batch& batch, std::int64_t set,
   if (recorder_.wants_phases()) batch.observer = this;
 }
 
-void Recording::done(std::uint64_t batch, const std::vector<OperationPtr>& operations,
+void Recording::done(std::uint64_t batch, const std::vector<detail::Operation*>& operations,
                      TimePoint now) {
   const diagnostics::Recorder::Started started = recorder_.started(batch);
   if (recorder_.wants_phases() || started.bytes >= least_timed_bytes) now = Clock::now();
-  for (const OperationPtr& operation : operations)
+  for (detail::Operation* operation : operations)
     recorder_.finished(operation->tag(), operation->descriptor(), batch, started.time, now);
   recorder_.batch_done(batch, now);
 }

@@ -30,10 +30,10 @@ class Recording : private backend::PhaseObserver {
   void ended(const detail::Operation& operation, bool failed, TimePoint now);
 
   /// The batch is given an observer if its phases are of interest.
-  void started(backend::Batch& batch, std::int64_t set, const std::vector<OperationPtr>& operations,
-               TimePoint now);
+  void started(backend::Batch& batch, std::int64_t set,
+               const std::vector<detail::Operation*>& operations, TimePoint now);
   /// Before its operations are told so.
-  void done(std::uint64_t batch, const std::vector<OperationPtr>& operations, TimePoint now);
+  void done(std::uint64_t batch, const std::vector<detail::Operation*>& operations, TimePoint now);
 
   void plans(std::uint64_t begun, std::uint64_t batches, bool live, TimePoint now);
   void sent(std::size_t bytes);

@@ -10,7 +10,6 @@
 #include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
-#include "session/current.hpp"
 
 namespace kolo::session {
 namespace {
@@ -32,7 +31,19 @@ bool overlap(const void* a, const void* b, std::size_t bytes) {
   return a != b && before(first, second + bytes) && before(second, first + bytes);
 }
 
+thread_local std::unique_ptr<Submission> spare;
+
 }  // namespace
+
+Draft::Draft() : submission_(std::move(spare)) {
+  if (submission_ == nullptr) submission_ = std::make_unique<Submission>();
+}
+
+Draft::~Draft() {
+  if (submission_ == nullptr) return;
+  submission_->clear();
+  spare = std::move(submission_);
+}
 
 Rows rows_of(const Shape& shape) {
   if (shape.dimensions() == 0) return {1, 1};
@@ -42,19 +53,17 @@ Rows rows_of(const Shape& shape) {
 }
 
 Request::Request(OperationType type, const std::string& name, const ProcessSet& set)
-    : engine_(current_engine()),
-      submission_{.name = name},
-      set_(engine_->process_sets().find_for_member(set, type, name)) {
-  submission_.set = set_.id;
-  submission_.descriptor.type = type;
+    : set_(engine_->process_sets().find_for_member(set, type, name)) {
+  draft_->name = name;
+  draft_->set = set_.id;
+  draft_->descriptor.type = type;
 }
 
 void Request::refuse(std::string_view why) const {
   const int rank = engine_->topology().rank;
   throw InvalidArgument(
-      fmt::format("{} on rank {}: {}", in_words(submission_.descriptor.type, submission_.name),
-                  rank, why),
-      submission_.name, {rank});
+      fmt::format("{} on rank {}: {}", in_words(draft_->descriptor.type, draft_->name), rank, why),
+      draft_->name, {rank});
 }
 
 void Request::check(const ConstTensorView& tensor) const {
@@ -67,14 +76,14 @@ void Request::check(const ConstTensorView& tensor) const {
            ", and this build of Kolo works on CPU tensors only");
 }
 
-void Request::add_spec(const ConstTensorView& tensor, Shape shape) {
+void Request::add_spec(const ConstTensorView& tensor, const Shape& shape) {
   check(tensor);
-  Descriptor& descriptor = submission_.descriptor;
+  Descriptor& descriptor = draft_->descriptor;
   if (!descriptor.tensors.empty() && tensor.device() != descriptor.device)
     refuse("the tensors of a group are on " + to_string(descriptor.device) + " and on " +
            to_string(tensor.device()));
   descriptor.device = tensor.device();
-  descriptor.tensors.push_back({tensor.dtype(), std::move(shape)});
+  descriptor.tensors.push_back({tensor.dtype(), shape});
 }
 
 void Request::add(const ConstTensorView& input, const TensorView& output) {
@@ -91,12 +100,11 @@ void Request::add(const ConstTensorView& input, const TensorView& output) {
                 static_cast<std::size_t>(input.elements()) * size_of(input.dtype())))
       refuse("input and output overlap");
   }
-  backend::Member member;
+  backend::Member& member = draft_->members.emplace_back();
   member.input = input.data();
   member.output = output.data();
   member.dtype = input.dtype();
   member.rows = input.elements();
-  submission_.members.push_back(std::move(member));
 }
 
 void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output,
@@ -106,25 +114,20 @@ void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output
   if (any_rows) lengths.front() = any_length;
   add_spec(input, Shape(lengths));
   const Rows rows = rows_of(input.shape());
-  backend::Member member;
+  backend::Member& member = draft_->members.emplace_back();
   member.input = input.data();
   member.output = output;
   member.dtype = input.dtype();
   member.rows = rows.rows;
   member.row_elements = rows.row_elements;
   member.allocate = std::move(allocate);
-  submission_.members.push_back(std::move(member));
 }
 
-void Request::add_text(std::string& text) {
-  backend::Member member;
-  member.text = &text;
-  submission_.members.push_back(std::move(member));
-}
+void Request::add_text(std::string& text) { draft_->members.emplace_back().text = &text; }
 
 void Request::set_reduction(ReduceOp op, double prescale, double postscale,
                             Compression compression) {
-  Descriptor& descriptor = submission_.descriptor;
+  Descriptor& descriptor = draft_->descriptor;
   descriptor.op = op;
   descriptor.prescale = prescale;
   descriptor.postscale = postscale;
@@ -137,21 +140,22 @@ void Request::set_reduction(ReduceOp op, double prescale, double postscale,
 }
 
 void Request::set_root(int root) {
-  submission_.descriptor.root = root;
+  draft_->descriptor.root = root;
   for (const int member : set_.ranks)
     if (member == root) return;
   refuse(
       fmt::format("root {} is not one of the ranks {}", root, to_string(RankSet::of(set_.ranks))));
 }
 
-OperationPtr Request::submit(bool waits) && {
-  return engine_->submit(std::move(submission_), waits);
-}
+OperationPtr Request::submit(bool waits) && { return engine_->submit(std::move(*draft_), waits); }
 
 void Request::run() && {
-  const std::shared_ptr<Engine> engine = engine_;
-  const OperationPtr operation = std::move(*this).submit(/*waits=*/true);
-  engine->wait(*operation, std::chrono::steady_clock::time_point::max());
+  OperationPtr operation;
+  {
+    Request own = std::move(*this);  // which is gone before the wait
+    operation = std::move(own).submit(/*waits=*/true);
+  }
+  operation->engine()->wait(*operation, std::chrono::steady_clock::time_point::max());
   if (operation->error()) std::rethrow_exception(operation->error());
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kolo/collectives.hpp"
+#include "session/current.hpp"
 #include "session/engine.hpp"
 #include "session/process_sets.hpp"
 
@@ -21,6 +22,23 @@ struct Rows {
 };
 [[nodiscard]] Rows rows_of(const Shape& shape);
 
+/// A submission in the making, in memory that this thread used for the last one.
+class Draft {
+ public:
+  Draft();
+  ~Draft();
+  Draft(Draft&&) noexcept = default;
+  Draft& operator=(Draft&&) = delete;
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+
+  Submission* operator->() const { return submission_.get(); }
+  Submission& operator*() const { return *submission_; }
+
+ private:
+  std::unique_ptr<Submission> submission_;
+};
+
 /// One operation in the making. Everything here throws InvalidArgument, which names the operation
 /// and this rank; nothing is submitted then.
 class Request {
@@ -31,7 +49,7 @@ class Request {
   [[noreturn]] void refuse(std::string_view why) const;
 
   [[nodiscard]] const ProcessSets::View& set() const { return set_; }
-  [[nodiscard]] Descriptor& descriptor() { return submission_.descriptor; }
+  [[nodiscard]] Descriptor& descriptor() { return draft_->descriptor; }
 
   /// A tensor that is combined or copied element by element. `output` may be the input.
   void add(const ConstTensorView& input, const TensorView& output);
@@ -39,12 +57,12 @@ class Request {
   void add_rows(const ConstTensorView& input, bool any_rows, void* output, Allocator allocate);
   void add_text(std::string& text);
   /// The member that was added last.
-  [[nodiscard]] backend::Member& member() { return submission_.members.back(); }
+  [[nodiscard]] backend::Member& member() { return draft_->members.back(); }
 
   void set_reduction(ReduceOp op, double prescale, double postscale, Compression compression);
   void set_root(int root);
   void on_answer(std::function<void(std::int64_t)> deliver) {
-    submission_.on_answer = std::move(deliver);
+    draft_->on_answer = std::move(deliver);
   }
 
   [[nodiscard]] OperationPtr submit(bool waits = false) &&;
@@ -53,10 +71,10 @@ class Request {
 
  private:
   void check(const ConstTensorView& tensor) const;
-  void add_spec(const ConstTensorView& tensor, Shape shape);
+  void add_spec(const ConstTensorView& tensor, const Shape& shape);
 
-  std::shared_ptr<Engine> engine_;
-  Submission submission_;
+  EngineInUse engine_{};
+  Draft draft_{};
   ProcessSets::View set_;
 };
 

@@ -97,6 +97,26 @@ TYPED_TEST(AllreduceOfNumbers, Compression) {
 
 class Allreduce : public BackendTest {};
 
+TEST_F(Allreduce, SlicesMayEndWithinTensors) {
+  // Long ones and short ones, which are packed, in pieces of full size.
+  start_anew(default_piece_bytes());
+  for (const Lengths& lengths : {Lengths{700, 300, 5000, 900, 1, 6000}, Lengths(400, 250),
+                                 Lengths(6000, 3), Lengths{8000, 0, 8000, 7999}}) {
+    for (const bool in_place : {true, false}) {
+      SCOPED_TRACE(testing::PrintToString(in_place));
+      const auto value = [&](std::size_t i, std::int64_t k) {
+        return static_cast<float>(element(rank_, i, k));
+      };
+      Tensors<float> tensors(lengths, in_place, value);
+      run(batch_of(allreduce_of(ReduceOp::sum), tensors));
+      const auto expected = [&](std::size_t i, std::int64_t k) {
+        return static_cast<float>(sum_of_elements(size_, i, k));
+      };
+      EXPECT_TRUE(tensors.hold(expected, value));
+    }
+  }
+}
+
 TEST_F(Allreduce, IntegersWrap) {
   const std::uint8_t largest = std::numeric_limits<std::uint8_t>::max();
   const auto value = [=](std::size_t, std::int64_t) { return largest; };

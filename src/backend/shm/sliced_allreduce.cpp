@@ -17,9 +17,17 @@ namespace {
 constexpr std::int64_t most_bytes_alone = 16 << 10;
 constexpr int most_ranks_alone = 8;
 
+/// Shorter parts are packed first, since reducing them one by one takes longer.
+constexpr std::int64_t least_bytes_direct = 512;
+
 std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
 bool converts(const Piece& piece) { return piece.dtype != piece.wire; }
+
+bool has_long_parts(const Piece& piece) {
+  return piece.parts.size() == 1 ||
+         piece.wire_bytes() >= static_cast<std::int64_t>(piece.parts.size()) * least_bytes_direct;
+}
 
 /// Of the elements of a slice, the parts of the piece in which they lie.
 template <typename Consumer>
@@ -55,14 +63,14 @@ Pipeline::Next SlicedAllreduce::begin(std::size_t number) {
   slot.alone =
       shares_.one_host && (size() == 1 || (slot.piece.wire_bytes() <= most_bytes_alone &&
                                            size() <= most_ranks_alone && !converts(slot.piece)));
-  slot.direct = slot.piece.in_place();
+  slot.direct = !converts(slot.piece) && has_long_parts(slot.piece);
   slot.deposit = choose_deposit(slot);
   if (slot.deposit.place != Deposit::Place::slot) await_readers();
   return Next::piece;
 }
 
 Deposit SlicedAllreduce::choose_deposit(const Slot& slot) {
-  if (!shares_.one_host || slot.alone || !slot.direct) return {};
+  if (!shares_.one_host || slot.alone || !slot.piece.in_place()) return {};
   const fusion::Part& part = slot.piece.parts.front();
   const auto input = place_in_heap(part.input);
   const auto output = place_in_heap(part.output);
@@ -91,10 +99,17 @@ bool SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic
                                  std::byte* output) {
   const Slot& slot = slots_[number];
   const Slice own = own_slice(number);
-  const std::byte* const input =
-      slot.direct ? slot.piece.parts.front().input + wire_bytes(slot, {0, own.begin})
-                  : own_result(number);
-  return reduce(number, arithmetic, own, input, output);
+  if (!find_inputs(number, own)) return false;
+  if (!slot.direct) {
+    reduce(number, arithmetic, own, at(number, index(), own.begin), output);
+    return true;
+  }
+  const std::int64_t bytes = bytes_of(arithmetic.result.value_or(arithmetic.dtype));
+  for_each_part(slot.piece, own, [&](const fusion::Part& part, std::int64_t first) {
+    reduce(number, arithmetic, {first, part.elements}, part.input,
+           output + (first - own.begin) * bytes);
+  });
+  return true;
 }
 
 std::byte* SlicedAllreduce::own_result(std::size_t number) const {
@@ -108,29 +123,34 @@ std::byte* SlicedAllreduce::own_result(std::size_t number) const {
 void SlicedAllreduce::take_own_result(std::size_t number) {
   const Slot& slot = slots_[number];
   if (!slot.direct || slot.deposit.place != Deposit::Place::slot) return;
-  const Slice own = own_slice(number);
-  std::memcpy(slot.piece.parts.front().output + wire_bytes(slot, {0, own.begin}),
-              own_result(number), static_cast<std::size_t>(wire_bytes(slot, own)));
+  const std::byte* const results = at(number, index(), 0);
+  const std::int64_t bytes = bytes_of(slot.piece.wire);
+  for_each_part(slot.piece, own_slice(number), [&](const fusion::Part& part, std::int64_t first) {
+    std::memcpy(part.output, results + first * bytes,
+                static_cast<std::size_t>(part.elements * bytes));
+  });
 }
 
 bool SlicedAllreduce::collect(std::size_t number) {
   const Slot& slot = slots_[number];
   if (slot.alone) {
-    if (!collect_alone(number)) return false;
+    collect_alone(number);
     if (!converts(slot.piece)) return true;
   }
   for (int owner = 0; owner < shares_.owners; ++owner) {
     if (slot.direct && owner == index()) continue;
     const Slice its = slice_of(slot.piece.elements, owner, shares_.owners);
+    const std::byte* const results = deposited(number, owner, &Deposit::output);
+    const std::int64_t bytes = bytes_of(slot.piece.wire);
     bool there = true;
     for_each_part(slot.piece, its, [&](const fusion::Part& part, std::int64_t first) {
-      const std::byte* const result = deposited(number, owner, &Deposit::output, first);
-      if (result == nullptr) {
+      if (results == nullptr) {
         there =
             there && fetch(number, owner, &Deposit::output, {first, part.elements}, part.output);
         return;
       }
-      fusion::convert(result, slot.piece.wire, part.elements, part.output, slot.piece.dtype);
+      fusion::convert(results + first * bytes, slot.piece.wire, part.elements, part.output,
+                      slot.piece.dtype);
     });
     if (!there) return false;
     worked(2 * wire_bytes(slot, its));
@@ -138,18 +158,18 @@ bool SlicedAllreduce::collect(std::size_t number) {
   return true;
 }
 
-bool SlicedAllreduce::collect_alone(std::size_t number) {
+void SlicedAllreduce::collect_alone(std::size_t number) {
   const Piece& piece = slots_[number].piece;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), piece.wire);
+  // Pieces that everybody reduces lie in slots.
+  static_cast<void>(find_inputs(number, {0, piece.elements}));
   if (converts(piece)) {
     std::byte* const own = at(number, index(), 0);
     return reduce(number, arithmetic, {0, piece.elements}, own, own);
   }
-  bool there = true;
   for_each_part(piece, {0, piece.elements}, [&](const fusion::Part& part, std::int64_t first) {
-    there = there && reduce(number, arithmetic, {first, part.elements}, part.input, part.output);
+    reduce(number, arithmetic, {first, part.elements}, part.input, part.output);
   });
-  return there;
 }
 
 std::int64_t SlicedAllreduce::wire_bytes(const Slot& slot, Slice slice) const {
@@ -168,16 +188,14 @@ std::optional<std::uint64_t> SlicedAllreduce::place_in_heap(const std::byte* dat
 }
 
 const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank,
-                                            std::uint64_t Deposit::*side,
-                                            std::int64_t element) const {
+                                            std::uint64_t Deposit::*side) const {
   const Deposit& deposit = deposit_of(rank, number);
   switch (deposit.place) {
-    case Deposit::Place::heap:
-      return heap(rank).data() + deposit.*side + element * bytes_of(slots_[number].piece.wire);
+    case Deposit::Place::heap: return heap(rank).data() + deposit.*side;
     case Deposit::Place::process: return nullptr;
     case Deposit::Place::slot: break;
   }
-  return at(number, rank, element);
+  return at(number, rank, 0);
 }
 
 bool SlicedAllreduce::fetch(std::size_t number, int rank, std::uint64_t Deposit::*side, Slice slice,
@@ -191,30 +209,42 @@ bool SlicedAllreduce::fetch(std::size_t number, int rank, std::uint64_t Deposit:
 
 void SlicedAllreduce::pack(std::size_t number, Slice slice) {
   const Piece& piece = slots_[number].piece;
+  std::byte* const packed = at(number, index(), 0);
+  const std::int64_t bytes = bytes_of(piece.wire);
   for_each_part(piece, slice, [&](const fusion::Part& part, std::int64_t first) {
-    fusion::convert(part.input, piece.dtype, part.elements, at(number, index(), first), piece.wire);
+    fusion::convert(part.input, piece.dtype, part.elements, packed + first * bytes, piece.wire);
   });
   worked(2 * wire_bytes(slots_[number], slice));
 }
 
-bool SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
-                             Slice slice, const std::byte* own, std::byte* output) {
+bool SlicedAllreduce::find_inputs(std::size_t number, Slice slice) {
+  const std::int64_t before = wire_bytes(slots_[number], {0, slice.begin});
   const std::int64_t bytes = wire_bytes(slots_[number], slice);
-  inputs_.clear();
+  found_ = slice.begin;
+  deposited_.clear();
   for (int rank = 0; rank < size(); ++rank) {
-    const std::byte* input =
-        rank == index() ? own : deposited(number, rank, &Deposit::input, slice.begin);
-    if (input == nullptr) {
+    const std::byte* input = deposited(number, rank, &Deposit::input);
+    if (input != nullptr) {
+      input += before;
+    } else if (rank != index()) {
       fetched_.resize(static_cast<std::size_t>(size() * bytes));
       std::byte* const copy = fetched_.data() + rank * bytes;
       if (!fetch(number, rank, &Deposit::input, slice, copy)) return false;
       input = copy;
     }
-    inputs_.push_back(input);
+    deposited_.push_back(input);
   }
-  reduction::reduce(arithmetic, inputs_, slice.elements, output);
-  worked((size() + 1) * bytes);
   return true;
+}
+
+void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
+                             Slice slice, const std::byte* own, std::byte* output) {
+  const std::int64_t before = (slice.begin - found_) * bytes_of(slots_[number].piece.wire);
+  inputs_.clear();
+  for (int rank = 0; rank < size(); ++rank)
+    inputs_.push_back(rank == index() ? own : deposited_[static_cast<std::size_t>(rank)] + before);
+  reduction::reduce(arithmetic, inputs_, slice.elements, output);
+  worked((size() + 1) * wire_bytes(slots_[number], slice));
 }
 
 }  // namespace kolo::backend::shm

@@ -45,7 +45,7 @@ class SlicedAllreduce : public Pipeline {
   struct Slot {
     Piece piece{};
     bool alone = false;   // every rank reduces the whole piece
-    bool direct = false;  // the rank's own slice is read and written where the tensor lies
+    bool direct = false;  // the rank's own slice is read and written where the tensors lie
     Deposit deposit{};    // where the others read theirs
   };
 
@@ -64,23 +64,25 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] Deposit choose_deposit(const Slot& slot);
   /// Where in this rank's heap something lies, if it does.
   [[nodiscard]] std::optional<std::uint64_t> place_in_heap(const std::byte* data) const;
-  /// What the rank has deposited, from an element of the piece on; null if it is in private memory.
+  /// What the rank has deposited; null if it is in private memory.
   [[nodiscard]] const std::byte* deposited(std::size_t number, int rank,
-                                           std::uint64_t Deposit::*side,
-                                           std::int64_t element) const;
-  /// The same copied to `to`, in bytes, if it is in private memory; false if its rank has ended.
+                                           std::uint64_t Deposit::*side) const;
+  /// A slice of the same copied to `to`, if it is in private memory; false if its rank has ended.
   [[nodiscard]] bool fetch(std::size_t number, int rank, std::uint64_t Deposit::*side, Slice slice,
                            std::byte* to) const;
   void pack(std::size_t number, Slice slice);
-  /// Of this rank's elements `own` is read, of the others' what they have deposited. False if that
-  /// cannot be, since the rank has ended.
-  [[nodiscard]] bool reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
-                            Slice slice, const std::byte* own, std::byte* output);
-  [[nodiscard]] bool collect_alone(std::size_t number);
+  /// Where all others have deposited the slice, for `reduce`. False if a rank has ended.
+  [[nodiscard]] bool find_inputs(std::size_t number, Slice slice);
+  /// Of this rank's elements `own` is read, of the others' what was found.
+  void reduce(std::size_t number, const reduction::Arithmetic& arithmetic, Slice slice,
+              const std::byte* own, std::byte* output);
+  void collect_alone(std::size_t number);
 
   Shares shares_;
   Cutter cutter_;
   std::array<Slot, slot_count> slots_{};
+  std::vector<const std::byte*> deposited_{};  // where the slice lies that was found last
+  std::int64_t found_ = 0;                     // its first element
   std::vector<const std::byte*> inputs_{};
   std::vector<std::byte> fetched_{};  // slices out of private memory
 };

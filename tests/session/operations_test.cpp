@@ -1,0 +1,167 @@
+// Operations as objects: when they come again, and what they keep.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kolo/error.hpp"
+#include "session/engine.hpp"
+#include "thread_links.hpp"
+
+namespace kolo::session {
+namespace {
+
+using testing::HasSubstr;
+using TimePoint = std::chrono::steady_clock::time_point;
+
+/// Ranks that submit what a test asks them to.
+class Operations : public testing::Test {
+ protected:
+  explicit Operations(int ranks = 1) : world_(std::make_shared<test::ThreadWorld>(ranks)) {
+    Topology topology;
+    topology.size = topology.local_size = ranks;
+    topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
+    for (int rank = 0; rank < ranks; ++rank) {
+      topology.rank = topology.local_rank = rank;
+      engines_.push_back(std::make_shared<Engine>(
+          Settings{}, topology, 1, std::make_unique<test::ThreadLinks>(world_, rank)));
+    }
+  }
+  ~Operations() override { end(); }
+
+  void end() {
+    std::vector<std::thread> threads;
+    for (auto& engine : engines_)
+      threads.emplace_back([&engine] {
+        if (engine) engine->shut_down(true, "");
+      });
+    for (std::thread& thread : threads) thread.join();
+    engines_.clear();
+  }
+
+  OperationPtr submit(const std::string& name, double& element, std::size_t rank = 0) {
+    Descriptor descriptor;
+    descriptor.type = OperationType::allreduce;
+    descriptor.tensors = {{DType::f64, Shape{}}};
+    backend::Member member;
+    member.input = member.output = &element;
+    member.dtype = DType::f64;
+    member.rows = 1;
+    return engines_[rank]->submit({.name = name, .descriptor = descriptor, .members = {member}},
+                                  /*waits=*/true);
+  }
+
+  static void wait(const OperationPtr& operation) {
+    ASSERT_TRUE(operation->engine()->wait(*operation, TimePoint::max()));
+    EXPECT_FALSE(operation->error());
+  }
+
+  std::shared_ptr<test::ThreadWorld> world_;
+  std::vector<std::shared_ptr<Engine>> engines_{};
+};
+
+TEST_F(Operations, WhatIsSubmittedAgainIsTheSameObject) {
+  for (const std::string name : {"name", ""}) {
+    double element = 3.0;
+    OperationPtr operation = submit(name, element);
+    wait(operation);
+    const detail::Operation* const first = operation.get();
+    operation.reset();
+    for (int i = 0; i < 3; ++i) {
+      operation = submit(name, element);
+      EXPECT_EQ(operation.get(), first) << name;
+      wait(operation);
+      operation.reset();
+    }
+    EXPECT_EQ(element, 3.0);
+  }
+}
+
+TEST_F(Operations, WhatSomebodyHoldsIsLeftToHim) {
+  for (const std::string name : {"name", ""}) {
+    double element = 3.0;
+    const OperationPtr first = submit(name, element);
+    wait(first);
+    const OperationPtr second = submit(name, element);
+    EXPECT_NE(second, first) << name;
+    EXPECT_TRUE(first->done());
+    wait(second);
+  }
+}
+
+TEST_F(Operations, NamesMayBeMany) {
+  // More than are kept; those that were forgotten may come again.
+  for (int i = 0; i < 9010; ++i) {
+    double element = i;
+    wait(submit("name" + std::to_string(i % 9000), element));
+    EXPECT_EQ(element, i);
+  }
+}
+
+TEST_F(Operations, EndWithTheSession) {
+  const std::weak_ptr<Engine> engine = engines_.front();
+  double element = 3.0;
+  wait(submit("name", element));
+  wait(submit("", element));
+  OperationPtr held = submit("held", element);
+  wait(held);
+  end();
+  EXPECT_FALSE(engine.expired());
+  held.reset();
+  EXPECT_TRUE(engine.expired());
+}
+
+class OperationsOfTwo : public Operations {
+ protected:
+  OperationsOfTwo() : Operations(2) {}
+};
+
+TEST_F(OperationsOfTwo, ANameIsFreeOnceItsOperationIsDone) {
+  double own = 1.0;
+  double peers = 2.0;
+  const OperationPtr pending = submit("name", own);
+  double unused = 0.0;
+  try {
+    static_cast<void>(submit("name", unused));
+    ADD_FAILURE() << "the name was given twice";
+  } catch (const DuplicateName& error) {
+    EXPECT_THAT(error.what(), HasSubstr("allreduce \"name\""));
+  }
+  EXPECT_FALSE(pending->done());
+  std::thread other_rank([&] {
+    wait(submit("name", peers, 1));
+    wait(submit("name", peers, 1));
+  });
+  wait(pending);
+  EXPECT_EQ(own, 3.0);
+  wait(submit("name", own));
+  other_rank.join();
+  EXPECT_EQ(own, 6.0);
+  EXPECT_EQ(peers, 6.0);
+}
+
+TEST_F(OperationsOfTwo, ManyNamesForgetNoneThatIsPending) {
+  double element = 1.0;
+  const OperationPtr pending = submit("pending", element);
+  const auto submit_many = [&](std::size_t rank) {
+    for (const std::string round : {"a", "b"}) {
+      std::vector<double> elements(5000);
+      std::vector<OperationPtr> operations;
+      for (std::size_t i = 0; i < elements.size(); ++i)
+        operations.push_back(submit(round + std::to_string(i), elements[i] = 1.0, rank));
+      for (const OperationPtr& operation : operations) wait(operation);
+      EXPECT_THAT(elements, testing::Each(2.0));
+    }
+  };
+  std::thread other_rank([&] { submit_many(1); });
+  submit_many(0);
+  other_rank.join();
+  EXPECT_THROW(static_cast<void>(submit("pending", element)), DuplicateName);
+  EXPECT_FALSE(pending->done());
+}
+
+}  // namespace
+}  // namespace kolo::session
