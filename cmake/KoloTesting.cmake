@@ -6,8 +6,8 @@
 #   The same program in another environment: entries `<kind>.x.<v>.np<N>`.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
 #                       COMMAND target [args...])
-#   Runs any program under mpirun. STATUS: a number, or `nonzero`; 0 if not given. OUTPUT: what
-#   standard output and error together must match.
+#   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; 0 if not given. OUTPUT: what
+#   a line of standard output or error must match, or, of `any` status, all of it as one line.
 #
 # kolo_add_made_up_hosts(NAME x RANKS_PER_HOST n RANKS 2 ... COMMAND target [args...])
 #   Runs a program that has entries already once more, as `mpi.x.hosts<n>.np<N>`: the ranks take

@@ -52,8 +52,8 @@ class PeerLeft : public Error {
   using Error::Error;
 };
 
-/// Some ranks did not submit an operation within the time set by `stall_shutdown`. `ranks()` are
-/// those that are missing. No further collective of that process set can succeed.
+/// Some ranks did not submit an operation within the time set by `stall_shutdown`, or what is under
+/// way did not move for so long. `ranks()` were waited for. The process set is of no use any more.
 class Stalled : public Error {
  public:
   using Error::Error;

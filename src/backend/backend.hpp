@@ -81,6 +81,13 @@ class PhaseTimer {
 /// What one step achieved: nothing, since others are awaited; something; or all there was to do.
 enum class Progress : std::uint8_t { waiting, moved, done };
 
+/// Whom a batch under way waits for, and what they are to do: "to deposit piece 3". No ranks: it
+/// cannot be said.
+struct Awaited {
+  std::vector<int> ranks{};
+  std::string what{};
+};
+
 /// A batch under way. Destroying one that is not done abandons it; the memory of its members may
 /// still be written by the network, so only do that when the process is about to end.
 class Execution {
@@ -90,6 +97,9 @@ class Execution {
   /// Does at most about 200 us of work. Once it says `done`, the members hold the result, and it
   /// must not be called again. Throws BackendError.
   [[nodiscard]] virtual Progress step() = 0;
+
+  /// For reports; between two steps.
+  [[nodiscard]] virtual Awaited waits_for() const { return {}; }
 };
 
 /// Two ranks start the batches that both take part in in the same order, so that batches of

@@ -61,9 +61,11 @@ struct Actions {
   std::vector<Fail> fails;
   std::vector<Answer> answers;
   std::vector<std::string> reports;  // warnings for the log
+  std::vector<Key> questions{};      // who speaks for its host is to say what its ranks do
 
   [[nodiscard]] bool empty() const {
-    return sends.empty() && executes.empty() && fails.empty() && answers.empty() && reports.empty();
+    return sends.empty() && executes.empty() && fails.empty() && answers.empty() &&
+           reports.empty() && questions.empty();
   }
 };
 

@@ -2,8 +2,10 @@
 
 #include <flatbuffers/flatbuffers.h>
 
+#include <span>
 #include <string>
 
+#include "negotiation/codec_status.hpp"
 #include "wire_generated.h"
 
 namespace kolo::negotiation {
@@ -54,6 +56,7 @@ Offset<wire::Variant> write(FlatBufferBuilder& out, const Variant& variant) {
 Offset<wire::Readiness> write(FlatBufferBuilder& out, const Readiness& readiness);
 Offset<wire::Departure> write(FlatBufferBuilder& out, const Departure& departure);
 Offset<wire::Lag> write(FlatBufferBuilder& out, const Lag& lag);
+Offset<wire::Status> write(FlatBufferBuilder& out, const RankStatus& status);
 Offset<wire::Spelled> write(FlatBufferBuilder& out, const Spelled& spelled);
 Offset<wire::PlanItem> write(FlatBufferBuilder& out, const PlanItem& item);
 Offset<wire::PlanBatch> write(FlatBufferBuilder& out, const std::vector<PlanItem>& batch);
@@ -82,6 +85,12 @@ Offset<wire::Lag> write(FlatBufferBuilder& out, const Lag& lag) {
   const auto key = write(out, lag.key);
   return wire::CreateLag(out, key, static_cast<std::uint8_t>(lag.type), write(out, lag.submitted),
                          lag.waited.count());
+}
+
+Offset<wire::Status> write(FlatBufferBuilder& out, const RankStatus& status) {
+  const std::vector<std::byte> bytes = encode_status(status);
+  return wire::CreateStatus(
+      out, out.CreateVector(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()));
 }
 
 Offset<wire::Spelled> write(FlatBufferBuilder& out, const Spelled& spelled) {
@@ -134,7 +143,8 @@ struct BodyWriter {
   std::pair<wire::Body, Offset<void>> operator()(const StallEntry& entry) const {
     const auto lag = write(out, entry.lag);
     const auto missing = write(out, entry.missing);
-    return {wire::Body_StallEntry, wire::CreateStallEntry(out, lag, missing).Union()};
+    return {wire::Body_StallEntry,
+            wire::CreateStallEntry(out, lag, missing, out.CreateString(entry.details)).Union()};
   }
   std::pair<wire::Body, Offset<void>> operator()(const InquiryEntry& entry) const {
     const auto key = write(out, entry.key);
@@ -286,6 +296,7 @@ StallEntry read(const wire::StallEntry& in) {
   StallEntry entry;
   entry.lag = read(*in.lag());
   entry.missing = read(in.missing());
+  if (in.details() != nullptr) entry.details = in.details()->str();
   return entry;
 }
 
@@ -338,6 +349,10 @@ Upward read(const wire::Upward& in) {
     for (const wire::Departure* item : *in.departures()) message.departures.push_back(read(*item));
   if (in.lags() != nullptr)
     for (const wire::Lag* item : *in.lags()) message.lags.push_back(read(*item));
+  if (in.statuses() != nullptr)
+    for (const wire::Status* item : *in.statuses())
+      message.statuses.push_back(
+          decode_status(std::as_bytes(std::span(item->bytes()->data(), item->bytes()->size()))));
   return message;
 }
 
@@ -357,8 +372,9 @@ std::vector<std::byte> encode(std::uint64_t session, const Upward& message) {
   const auto ready = write_all(out, message.ready);
   const auto departures = write_all(out, message.departures);
   const auto lags = write_all(out, message.lags);
+  const auto statuses = message.statuses.empty() ? 0 : write_all(out, message.statuses);
   const auto content =
-      wire::CreateUpward(out, joins, slots, ready, departures, lags, message.epoch);
+      wire::CreateUpward(out, joins, slots, ready, departures, lags, message.epoch, statuses);
   return seal(out, session, wire::Content_Upward, content.Union());
 }
 

@@ -10,7 +10,6 @@
 #include "base/format.hpp"
 
 namespace kolo::negotiation {
-namespace {
 
 std::string ranks_in_words(const RankSet& ranks) {
   return (ranks.count() == 1 ? "rank " : "ranks ") + kolo::to_string(ranks);
@@ -20,6 +19,8 @@ std::string operation_in_words(OperationType type, const Key& key) {
   if (key.reserved()) return std::string(kolo::to_string(type));
   return fmt::format("{} {}", kolo::to_string(type), to_string(key));
 }
+
+namespace {
 
 using Property = std::function<std::string(const Descriptor&)>;
 
@@ -103,7 +104,8 @@ std::string number_of_tensors(const Descriptor& descriptor) {
   return std::to_string(descriptor.tensors.size());
 }
 
-/// All that differs, "; " between.
+}  // namespace
+
 std::string differences(const Readiness& conflict) {
   std::string text = difference(conflict, "operation", type_of);
   if (!text.empty()) return text;  // what else differs follows from it
@@ -120,8 +122,6 @@ std::string differences(const Readiness& conflict) {
   }
   return text;
 }
-
-}  // namespace
 
 Failure explain_mismatch(const Readiness& conflict) {
   const bool one_type = difference(conflict, "", type_of).empty();
@@ -149,9 +149,11 @@ Failure explain_absence(const Readiness& agreed, const RankSet& absent) {
   return {FailureKind::mismatch, text, agreed.key.name, absent};
 }
 
-Failure explain_removal(OperationType type, const Key& key) {
+Failure explain_removal(OperationType type, const Key& key, const RankSet& members) {
   return {FailureKind::shut_down,
-          fmt::format("{}: the process set was removed", operation_in_words(type, key)), key.name};
+          fmt::format("{}: the process set was removed{}", operation_in_words(type, key),
+                      members.empty() ? "" : " (it had " + ranks_in_words(members) + ')'),
+          key.name, members};
 }
 
 Failure explain_departure(const Departure& departure, OperationType type, const Key& key) {
@@ -179,14 +181,8 @@ Failure explain_stall(const StallEntry& stalled, OperationType type, const Key& 
                         key.set == world_set ? "the session" : "the process set",
                         ranks_in_words(stalled.missing), operation_in_words(lag.type, lag.key));
   }
+  text += stalled.details;
   return {FailureKind::stalled, text, key.name, stalled.missing};
-}
-
-std::string report_lag(const Lag& lag, const RankSet& missing) {
-  return fmt::format("{} has waited {} s: submitted by {}, missing {}",
-                     operation_in_words(lag.type, lag.key),
-                     static_cast<double>(lag.waited.count()) / 1000.0,
-                     ranks_in_words(lag.submitted), ranks_in_words(missing));
 }
 
 }  // namespace kolo::negotiation

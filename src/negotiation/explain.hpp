@@ -8,6 +8,15 @@
 
 namespace kolo::negotiation {
 
+/// "rank 3", "ranks 0-2, 5".
+[[nodiscard]] std::string ranks_in_words(const RankSet& ranks);
+
+/// `allreduce "weight"`.
+[[nodiscard]] std::string operation_in_words(OperationType type, const Key& key);
+
+/// What the variants of a key differ in; "" if in nothing.
+[[nodiscard]] std::string differences(const Readiness& conflict);
+
 [[nodiscard]] Failure explain_mismatch(const Readiness& conflict);
 
 /// For one pending operation, `type` under `key`.
@@ -24,10 +33,7 @@ namespace kolo::negotiation {
 /// The ranks agree, but on what has no meaning without those that have joined.
 [[nodiscard]] Failure explain_absence(const Readiness& agreed, const RankSet& absent);
 
-/// For one operation of a process set that was removed.
-[[nodiscard]] Failure explain_removal(OperationType type, const Key& key);
-
-/// The warning about an operation that is late.
-[[nodiscard]] std::string report_lag(const Lag& lag, const RankSet& missing);
+/// For one operation of a process set of `members` that was removed.
+[[nodiscard]] Failure explain_removal(OperationType type, const Key& key, const RankSet& members);
 
 }  // namespace kolo::negotiation

@@ -12,6 +12,7 @@
 #include "base/rank_set.hpp"
 #include "negotiation/key.hpp"
 #include "negotiation/slot_set.hpp"
+#include "negotiation/status.hpp"
 
 namespace kolo::negotiation {
 
@@ -64,9 +65,11 @@ struct Upward {
   std::vector<Readiness> ready;
   std::vector<Departure> departures;
   std::vector<Lag> lags;
+  std::vector<RankStatus> statuses{};  // answers to an inquiry
 
   [[nodiscard]] bool empty() const {
-    return joins.empty() && slots.empty() && ready.empty() && departures.empty() && lags.empty();
+    return joins.empty() && slots.empty() && ready.empty() && departures.empty() && lags.empty() &&
+           statuses.empty();
   }
 };
 
@@ -119,9 +122,11 @@ struct DepartureEntry {
 struct StallEntry {
   Lag lag;
   RankSet missing{};
+  std::string details{};  // what the missing ranks do
 };
 
-/// The root asks who has submitted a key that is late. Whoever has it pending answers with a Lag.
+/// The root asks who has submitted a key that is late. Whoever has it pending answers with a Lag,
+/// and who speaks for the ranks of its host says what they do.
 struct InquiryEntry {
   Key key;
 };

@@ -11,9 +11,6 @@
 namespace kolo::negotiation {
 namespace {
 
-/// How long the root gathers answers about a key that is late before it speaks.
-constexpr std::chrono::milliseconds time_to_answer{500};
-
 /// How long a plan waits for ranks that do not come: then it is a matter for the stall report.
 std::chrono::nanoseconds board_patience(const NegotiatorOptions& options) {
   std::chrono::nanoseconds patience = std::chrono::seconds(1);
@@ -43,8 +40,9 @@ void Negotiator::on_submit(Ticket ticket, const Key& key, const Descriptor& desc
 void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& descriptor) {
   Set* set = find(key.set);
   if (set == nullptr || set->broken) {
-    actions_.fails.push_back({ticket, set == nullptr ? explain_removal(descriptor.type, key)
-                                                     : broken_failure(*set, key, descriptor.type)});
+    actions_.fails.push_back(
+        {ticket, set == nullptr ? explain_removal(descriptor.type, key, removed_members(key.set))
+                                : broken_failure(*set, key, descriptor.type)});
     return;
   }
   if (joined_for_good_) {
@@ -177,6 +175,7 @@ void Negotiator::on_upward(const Child& child, const Upward& message) {
     set->tally.add(lag, now_);
     if (!is_root()) upward().lags.push_back(lag);
   }
+  for (const RankStatus& status : message.statuses) pass_status(status);
   for (const Departure& departure : message.departures) {
     if (is_root()) {
       append_departure(departure);
@@ -187,6 +186,10 @@ void Negotiator::on_upward(const Child& child, const Upward& message) {
 }
 
 void Negotiator::on_joined(int rank) {
+  if (joined_.empty()) {
+    joined_since_ = asked_about_joins_ = now_;
+    told_join_.clear();
+  }
   joined_.push_back(rank);
   std::vector<Readiness> complete;
   for (auto& [id, set] : sets_)
@@ -228,57 +231,6 @@ std::optional<Slot> Negotiator::slot_of(const Set& set, const Readiness& complet
   const auto& variants = complete.variants;
   if (complete.disagrees() || variants.front().ranks != set.tally.expected()) return std::nullopt;
   return catalogue_.find(complete.key, variants.front().descriptor);
-}
-
-// ---- what is late ----
-
-void Negotiator::look_for_late_ones() {
-  const std::chrono::nanoseconds warning = options_.stall_warning;
-  const std::chrono::nanoseconds shutdown = options_.stall_shutdown;
-  if (is_root()) {
-    const bool giving_up = std::ranges::any_of(inquiries_, &Inquiry::fatal);
-    for (auto& [id, set] : sets_) {
-      if (warning.count() != 0)
-        for (const Lag& lag : set.tally.late(warning, now_)) inquire(lag.key, false);
-      if (shutdown.count() == 0 || giving_up) continue;
-      if (const std::optional<Lag> lag = set.tally.overdue(shutdown, now_)) inquire(lag->key, true);
-    }
-    return;
-  }
-  // The root is to hear of it in time for whichever comes first.
-  const auto age = warning.count() == 0    ? shutdown
-                   : shutdown.count() == 0 ? warning
-                                           : std::min(warning, shutdown);
-  if (age.count() == 0) return;
-  for (auto& [id, set] : sets_)
-    for (Lag& lag : set.tally.late(age, now_)) upward().lags.push_back(std::move(lag));
-}
-
-void Negotiator::inquire(const Key& key, bool fatal) {
-  inquiries_.push_back({key, fatal, now_});
-  append(InquiryEntry{key});
-}
-
-void Negotiator::conclude_inquiries() {
-  std::vector<Inquiry> open = std::exchange(inquiries_, {});
-  for (Inquiry& inquiry : open) {
-    if (now_ - inquiry.asked < time_to_answer) {
-      inquiries_.push_back(std::move(inquiry));
-      continue;
-    }
-    const Set* set = find(inquiry.key.set);
-    const std::optional<Lag> lag =
-        set == nullptr ? std::nullopt : set->tally.lag(inquiry.key, now_);
-    const auto age = inquiry.fatal ? options_.stall_shutdown : options_.stall_warning;
-    if (!lag || lag->waited < age) continue;  // answered meanwhile, and perhaps submitted again
-    const RankSet missing = set->tally.expected().without(lag->submitted);
-    if (inquiry.fatal) {
-      append_all_batches();
-      append(StallEntry{*lag, missing});
-    } else {
-      actions_.reports.push_back(report_lag(*lag, missing));
-    }
-  }
 }
 
 }  // namespace kolo::negotiation

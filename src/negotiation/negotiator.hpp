@@ -18,6 +18,7 @@
 
 #include "negotiation/actions.hpp"
 #include "negotiation/catalogue.hpp"
+#include "negotiation/explain_stall.hpp"
 #include "negotiation/message.hpp"
 #include "negotiation/planner.hpp"
 #include "negotiation/replay.hpp"
@@ -57,6 +58,11 @@ class Negotiator {
   /// This rank leaves: it submits nothing more, but goes on passing messages.
   void on_leave(bool clean, const std::string& reason);
 
+  /// What the ranks of this host do, in answer to questions; from the rank that speaks for them.
+  void on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses);
+  /// At the root: some ranks of its host have been blocked for a while; `host` are all of them.
+  void on_blocked(const std::vector<RankStatus>& host);
+
   [[nodiscard]] Actions take();
 
   /// True once all ranks have left and this one need not pass on anything more.
@@ -65,6 +71,8 @@ class Negotiator {
   [[nodiscard]] bool left() const { return left_; }
   /// True if an operation submitted here, or one this rank knows of, waits for an answer.
   [[nodiscard]] bool outstanding() const;
+  /// The ranks that a plan cannot end without.
+  [[nodiscard]] RankSet awaited_by_plan() const { return replay_.awaited(); }
   /// How many plans were begun, and how many batches they have run.
   [[nodiscard]] std::uint64_t plans() const { return replay_.epoch(); }
   [[nodiscard]] std::uint64_t replayed() const {
@@ -94,10 +102,17 @@ class Negotiator {
     int unfinished = 0;  // batches that this rank takes part in and has not executed yet
   };
 
-  /// The root's question about a key that is late, and what follows the answers.
+  /// What follows the answers to a question of the root.
+  enum class Purpose : std::uint8_t {
+    warn,
+    end,      // a stall breaks the set
+    compare,  // of what ranks wait for
+  };
+
+  /// The root's question about a key that is late.
   struct Inquiry {
     Key key;
-    bool fatal;  // a stall that breaks the set, else a warning
+    Purpose purpose;
     TimePoint asked;
   };
 
@@ -124,8 +139,15 @@ class Negotiator {
 
   // What is late.
   void look_for_late_ones();
-  void inquire(const Key& key, bool fatal);
+  void inquire(const Key& key, Purpose purpose);
+  void pass_status(RankStatus status);
   void conclude_inquiries();
+  static void gather(std::vector<LateOnes>& late, const Lag& lag, RankSet missing);
+  void report(LateOnes& late);
+  void report_deadlocks();
+  void look_for_late_joins();
+  [[nodiscard]] std::optional<Lag> lag_of(const Key& key);
+  [[nodiscard]] std::optional<Lag> join_lag() const;
 
   // The log, as the root writes it.
   void sequence();
@@ -151,6 +173,10 @@ class Negotiator {
   void answer(const Key& key, std::int64_t value);
   void break_off(SetId id, Set& set, const Cause& cause);
   void fail_own(SetId set, const std::function<Failure(const Key&, OperationType)>& explain);
+  [[nodiscard]] RankSet removed_members(SetId set) const {
+    const auto removed = removed_.find(set);
+    return removed == removed_.end() ? RankSet() : removed->second;
+  }
   [[nodiscard]] Failure broken_failure(const Set& set, const Key& key, OperationType type) const;
 
   Place place_;
@@ -158,6 +184,7 @@ class Negotiator {
   TimePoint now_;
   std::unordered_map<Key, Own, KeyHash> own_;  // submitted here, not answered yet
   std::map<SetId, Set> sets_;
+  std::map<SetId, RankSet> removed_;
   SetId next_set_ = world_set + 1;
   std::vector<int> joined_;  // at or below this rank, in the order in which it learned of them
   std::optional<Key> own_join_;
@@ -177,6 +204,15 @@ class Negotiator {
   std::vector<std::pair<int, Upward>> postponed_;  // by the child that sent it
   int departures_ = 0;                             // counted by the root
   std::vector<Inquiry> inquiries_;
+  Statuses statuses_{};          // at the root: the answers so far
+  std::string told_deadlock_{};  // the last, but for its times
+  std::chrono::nanoseconds doubt_ = std::chrono::seconds(1);
+  TimePoint next_doubt_{};
+  // Of joins, at the root.
+  TimePoint joined_since_{};
+  TimePoint active_at_{};  // there was a batch
+  TimePoint asked_about_joins_{};
+  std::string told_join_{};
   bool left_ = false;
   bool ended_ = false;
 };

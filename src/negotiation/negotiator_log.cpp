@@ -90,6 +90,7 @@ void Negotiator::apply_log() {
   while (sequencer_.has_entry()) {
     downward_.entries.push_back(sequencer_.take_entry());
     const Entry& entry = downward_.entries.back();
+    if (std::holds_alternative<BatchEntry>(entry.body)) active_at_ = now_;
     if (may_plan()) {
       const auto* batch = std::get_if<BatchEntry>(&entry.body);
       if (batch != nullptr && batch->set == world_set && batch->absent.empty()) {
@@ -197,9 +198,13 @@ void Negotiator::add_set(SetId id, const RankSet& members) {
 }
 
 void Negotiator::apply(const RemoveSetEntry& entry) {
-  if (sets_.erase(entry.set) != 0)
-    fail_own(entry.set,
-             [](const Key& key, OperationType type) { return explain_removal(type, key); });
+  if (const auto set = sets_.find(entry.set); set != sets_.end()) {
+    removed_.emplace(entry.set, set->second.members);
+    sets_.erase(set);
+    fail_own(entry.set, [&](const Key& key, OperationType type) {
+      return explain_removal(type, key, removed_members(entry.set));
+    });
+  }
   if (own_.contains(entry.key)) answer(entry.key, entry.set);
 }
 
@@ -211,13 +216,6 @@ void Negotiator::apply(const DepartureEntry& entry) {
 
 void Negotiator::apply(const StallEntry& entry) {
   if (Set* set = find(entry.lag.key.set)) break_off(entry.lag.key.set, *set, entry);
-}
-
-void Negotiator::apply(const InquiryEntry& entry) {
-  const Set* set = find(entry.key.set);
-  if (is_root() || set == nullptr) return;
-  if (std::optional<Lag> lag = set->tally.lag(entry.key, now_))
-    upward().lags.push_back(std::move(*lag));
 }
 
 void Negotiator::apply(const EndEntry& /*entry*/) { ended_ = true; }

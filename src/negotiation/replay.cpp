@@ -182,6 +182,18 @@ std::vector<Withdrawn> Replay::end() {
   return withdrawn;
 }
 
+RankSet Replay::awaited() const {
+  RankSet ranks;
+  if (!live_ || !stopping_) return ranks;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (rank == options_.rank) continue;
+    const Standing other = to_standing(options_.board->read(rank));
+    if (other.epoch < epoch_ || (other.epoch == epoch_ && !other.stopped))
+      ranks.insert(RankSet::of(rank));
+  }
+  return ranks;
+}
+
 TimePoint Replay::deadline() const {
   TimePoint soonest = TimePoint::max();
   if (!live_ || stopping_) return soonest;

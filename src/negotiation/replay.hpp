@@ -72,6 +72,8 @@ class Replay {
   [[nodiscard]] bool pending() const { return pending_ > 0 || !held_.empty(); }
   /// True if a batch waits for other ranks only.
   [[nodiscard]] bool awaits_others() const { return live_ && (published_ > ran_ || stopping_); }
+  /// The ranks that have not stopped, while this one has: the plan cannot end without them.
+  [[nodiscard]] RankSet awaited() const;
   /// When the plan is given up if nothing happens until then; `poll` at that time.
   [[nodiscard]] TimePoint deadline() const;
 

@@ -118,9 +118,26 @@ std::vector<Lag> Tally::late(std::chrono::nanoseconds age, TimePoint now) {
 }
 
 std::optional<Lag> Tally::overdue(std::chrono::nanoseconds age, TimePoint now) const {
-  for (const auto& [key, pending] : pending_)
-    if (now - pending.since >= age) return lag_of(key, pending, now);
-  return std::nullopt;
+  std::optional<Lag> worst;
+  for (const auto& [key, pending] : pending_) {
+    if (now - pending.since < age) continue;
+    Lag lag = lag_of(key, pending, now);
+    if (!worst || std::pair(lag.submitted.count(), lag.waited) >
+                      std::pair(worst->submitted.count(), worst->waited))
+      worst = std::move(lag);
+  }
+  return worst;
+}
+
+const Readiness* Tally::known(const Key& key) const {
+  const auto found = pending_.find(key);
+  return found == pending_.end() || found->second.so_far.variants.empty() ? nullptr
+                                                                          : &found->second.so_far;
+}
+
+bool Tally::tell(const Key& key, std::string what) {
+  const auto found = pending_.find(key);
+  return found != pending_.end() && std::exchange(found->second.told, what) != what;
 }
 
 Lag Tally::lag_of(const Key& key, const Pending& pending, TimePoint now) {

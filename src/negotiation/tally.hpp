@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -41,8 +42,14 @@ class Tally {
   /// Keys that have been pending for `age` and were not returned before within `age`.
   [[nodiscard]] std::vector<Lag> late(std::chrono::nanoseconds age, TimePoint now);
 
-  /// A key that has been pending for `age`, if there is one.
+  /// Of the keys that have been pending for `age` the one that most ranks wait for, then longest.
   [[nodiscard]] std::optional<Lag> overdue(std::chrono::nanoseconds age, TimePoint now) const;
+
+  /// What those have submitted of which it is known how; null if `key` is not pending.
+  [[nodiscard]] const Readiness* known(const Key& key) const;
+
+  /// `what` is told about the key. False if that was told last, too, or the key is not pending.
+  bool tell(const Key& key, std::string what);
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }
   void clear() { pending_.clear(); }
@@ -55,6 +62,7 @@ class Tally {
     RankSet lagging;  // beyond so_far, from Lag messages
     TimePoint since;
     std::optional<TimePoint> reported;
+    std::string told{};
   };
 
   Pending& find(const Key& key, OperationType type, TimePoint now);

@@ -1,5 +1,6 @@
 #include "node/neighbourhood.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -74,6 +75,14 @@ std::span<std::byte> Neighbourhood::heap(int index) const {
   if (index == index_) return own_heap_->memory();
   const SharedMemory& heap = neighbour(index).heap;
   return {heap.data(), heap.size()};
+}
+
+std::vector<FileDescriptor> Neighbourhood::others() const {
+  std::vector<FileDescriptor> others;
+  for (const Neighbour& neighbour : neighbours_)
+    if (neighbour.process.valid())
+      others.emplace_back(::fcntl(neighbour.process.get(), F_DUPFD_CLOEXEC, 0));
+  return others;
 }
 
 std::vector<int> Neighbourhood::ended() const {

@@ -41,6 +41,9 @@ class Neighbourhood {
   [[nodiscard]] const Doorbell& bell(int index) const { return neighbour(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
 
+  /// The number of its process, as seen here.
+  /// By which the end of the others' processes can be awaited; they outlive this.
+  [[nodiscard]] std::vector<FileDescriptor> others() const;
   /// Those whose process has ended, however it did.
   [[nodiscard]] std::vector<int> ended() const;
 

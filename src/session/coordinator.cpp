@@ -7,12 +7,10 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
+#include "negotiation/explain.hpp"
 
 namespace kolo::session {
 namespace {
-
-/// How often the negotiator looks for operations that are late.
-constexpr std::chrono::milliseconds look_interval{100};
 
 std::exception_ptr to_exception(const negotiation::Failure& failure) {
   const std::vector<int> ranks = failure.ranks.to_vector();
@@ -32,17 +30,22 @@ std::exception_ptr to_exception(const negotiation::Failure& failure) {
 }  // namespace
 
 Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                         Links& links, Recording& recording)
+                         Links& links, Recording& recording, const Presence& presence)
     : negotiator_(options),
       queue_(queue),
       links_(links),
       transport_(links.transport()),
-      recording_(recording) {}
+      recording_(recording),
+      presence_(presence),
+      rank_(options.place.rank),
+      parent_(options.place.parent),
+      board_(links.seats(), rank_),
+      watch_(board_, rank_, {options.stall_warning, options.stall_shutdown}) {}
 
 bool Coordinator::turn() {
   try {
-    const auto now = now_ = std::chrono::steady_clock::now();
-    negotiator_.set_time(now);
+    now_ = std::chrono::steady_clock::now();
+    negotiator_.set_time(now_);
     if (recording_.asked_by_signal()) recording_.write_asked_for(pending());
     bool moved = submit();
     if (failed()) return moved;
@@ -50,30 +53,17 @@ bool Coordinator::turn() {
       recording_.received(message.size());
       negotiator_.on_message(peer, message);
     });
-    if (now >= next_look_) {
-      next_look_ = now + look_interval;
-      negotiator_.on_time(now);
-      look();
-    }
-    if (failed()) return true;
     moved |= negotiate();
     moved |= execute();
-    return moved;
+    if (now_ >= next_look_ || board_.take_alarm()) {
+      look();
+      if (!failed()) moved |= negotiate();
+    }
+    return moved || failed();
   } catch (const std::exception& error) {
-    fail_everything(std::make_exception_ptr(BackendError(error.what())), error.what());
+    break_down(error);
     return true;
   }
-}
-
-void Coordinator::look() {
-  if (failed() || negotiator_.ended()) return;
-  if (!lost_.empty()) {
-    const std::string reason = fmt::format(
-        "the process{} of rank{} {} ended without leaving the session",
-        lost_.size() == 1 ? "" : "es", lost_.size() == 1 ? "" : "s", to_string(RankSet::of(lost_)));
-    fail_everything(std::make_exception_ptr(PeerLeft(reason, "", lost_)), reason);
-  }
-  lost_ = links_.lost_ranks();
 }
 
 bool Coordinator::submit() {
@@ -81,24 +71,25 @@ bool Coordinator::submit() {
   for (detail::Operation* operation : taken_) {
     recording_.submitted(*operation, now_);
     if (failed()) {
-      finish(operation, failure_);
+      finish(operation, failure_of(*operation));
       continue;
     }
     ++submissions_;
     negotiator_.on_submit(keep(operation), operation->key(), operation->descriptor());
   }
+  if (!taken_.empty()) submitted_at_ = now_;
   return !taken_.empty();
 }
 
 /// Tickets are given again, so that a steady stream of operations allocates nothing.
 negotiation::Ticket Coordinator::keep(detail::Operation* operation) {
   if (free_tickets_.empty()) {
-    negotiating_.push_back(operation);
+    negotiating_.push_back({operation, now_});
     return negotiating_.size() - 1;
   }
   const negotiation::Ticket ticket = free_tickets_.back();
   free_tickets_.pop_back();
-  negotiating_[ticket] = operation;
+  negotiating_[ticket] = {operation, now_};
   return ticket;
 }
 
@@ -119,6 +110,7 @@ bool Coordinator::negotiate() {
     log_limited(LogLevel::warning, "stall reports", report);
   }
   recording_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
+  if (!actions.questions.empty()) answer_questions(actions.questions);
   if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
     log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
                                      negotiator_.replayed()));
@@ -136,7 +128,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
     const bool over_all = execute.kind.average_over == AverageOver::all;
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
   }
-  Running running{nullptr, {}, execute.set, execute.sequence};
+  Running running{nullptr, {}, execute.set, execute.sequence, batch.ranks, now_};
   running.operations.reserve(execute.tickets.size());
   batch.members.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
@@ -146,14 +138,29 @@ void Coordinator::start(const negotiation::Execute& execute) {
   }
   recording_.started(batch, execute.set, running.operations, now_);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
-  running_.back().execution = links_.backend().start(std::move(batch));
+  try {
+    running_.back().execution = links_.backend().start(std::move(batch));
+  } catch (const std::exception& error) {
+    throw BackendError(describe(running_.back()) + ": " + error.what());
+  }
+}
+
+backend::Progress Coordinator::step(Running& running) const {
+  try {
+    return running.execution->step();
+  } catch (const std::exception& error) {
+    throw BackendError(describe(running) + ": " + error.what());
+  }
 }
 
 bool Coordinator::execute() {
   bool moved = false;
   for (auto running = running_.begin(); running != running_.end();) {
-    const backend::Progress progress = running->execution->step();
-    moved |= progress != backend::Progress::waiting;
+    const backend::Progress progress = step(*running);
+    if (progress != backend::Progress::waiting) {
+      moved = true;
+      running->moved_at = now_;
+    }
     if (progress != backend::Progress::done) {
       ++running;
       continue;
@@ -161,6 +168,7 @@ bool Coordinator::execute() {
     recording_.done(running->sequence, running->operations, now_);
     queue_.release(running->operations);
     for (detail::Operation* operation : running->operations) operation->finish(nullptr);
+    finished_ += running->operations.size();
     negotiator_.on_done(running->set);
     running = running_.erase(running);
   }
@@ -181,8 +189,9 @@ void Coordinator::record_faults(const negotiation::Actions& actions) {
 
 Recording::Pending Coordinator::pending() const {
   Recording::Pending all;
-  for (const detail::Operation* operation : negotiating_)
-    if (operation != nullptr) all.push_back({operation->tag(), &operation->descriptor()});
+  for (const Pending& pending : negotiating_)
+    if (pending.operation != nullptr)
+      all.push_back({pending.operation->tag(), &pending.operation->descriptor()});
   for (const Running& running : running_)
     for (const detail::Operation* operation : running.operations)
       all.push_back({operation->tag(), &operation->descriptor(), true, running.sequence});
@@ -200,35 +209,67 @@ void Coordinator::leave(bool clean, const std::string& reason) {
       recording_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
     }
     negotiator_.on_leave(clean, reason);
+    board_.publish_end({negotiation::FailureKind::shut_down, reason, RankSet::of(rank_)},
+                       /*alarm=*/false, now_);
   } catch (const std::exception& error) {
-    fail_everything(std::make_exception_ptr(BackendError(error.what())), error.what());
+    break_down(error);
   }
 }
 
 detail::Operation* Coordinator::take_operation(negotiation::Ticket ticket) {
   free_tickets_.push_back(ticket);
-  return std::exchange(negotiating_[ticket], nullptr);
+  return std::exchange(negotiating_[ticket].operation, nullptr);
 }
 
 void Coordinator::finish(detail::Operation* operation, std::exception_ptr error,
                          std::int64_t answer) {
   recording_.ended(*operation, error != nullptr, now_);
+  ++finished_;
   queue_.release({&operation, 1});
   operation->finish(std::move(error), answer);
 }
 
-void Coordinator::fail_everything(std::exception_ptr failure, const std::string& reason) {
-  log(LogLevel::critical, "the session cannot go on: " + reason);
-  recording_.fault(diagnostics::EventKind::fault, reason, pending(), now_);
+void Coordinator::break_down(const std::exception& error) {
+  fail_everything({Breakdown::Kind::backend, error.what(), {rank_}});
+}
+
+void Coordinator::fail_everything(Breakdown failure) {
+  using negotiation::FailureKind;
+  log(LogLevel::critical, "the session cannot go on: " + failure.reason);
+  const bool own = failure.kind == Breakdown::Kind::backend;
+  board_.publish_end(
+      {failure.kind == Breakdown::Kind::stalled ? FailureKind::stalled : FailureKind::peer_left,
+       own ? fmt::format("rank {} cannot go on: {}", rank_, failure.reason) : failure.reason,
+       own ? RankSet::of(rank_) : RankSet::of(failure.ranks)},
+      /*alarm=*/true, now_);
+  recording_.fault(diagnostics::EventKind::fault, failure.reason, pending(), now_);
   free_tickets_.clear();
   failure_ = std::move(failure);
-  for (detail::Operation* operation : std::exchange(negotiating_, {}))
-    if (operation != nullptr) finish(operation, failure_);
+  for (const Pending& pending : std::exchange(negotiating_, {}))
+    if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
   for (Running& running : running_) {
     // The network may still write its buffers: whoever is told should end the process.
-    for (detail::Operation* operation : running.operations) finish(operation, failure_);
+    for (detail::Operation* operation : running.operations)
+      finish(operation, failure_of(*operation));
   }
   running_.clear();
+}
+
+std::exception_ptr Coordinator::failure_of(const detail::Operation& operation) const {
+  std::string message =
+      negotiation::operation_in_words(operation.descriptor().type, operation.key());
+  message =
+      failure_->reason.starts_with(message) ? failure_->reason : message + ": " + failure_->reason;
+  const std::string& tensor = operation.key().name;
+  switch (failure_->kind) {
+    case Breakdown::Kind::peer_left:
+      return std::make_exception_ptr(PeerLeft(message, tensor, failure_->ranks));
+    case Breakdown::Kind::stalled:
+      return std::make_exception_ptr(Stalled(message, tensor, failure_->ranks));
+    case Breakdown::Kind::backend:
+      return std::make_exception_ptr(BackendError(message, tensor, failure_->ranks));
+  }
+  std::terminate();
 }
 
 }  // namespace kolo::session

@@ -1,7 +1,9 @@
 // One turn of the crank: moves messages, negotiates, executes batches and finishes operations.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <exception>
 #include <memory>
@@ -13,7 +15,10 @@
 #include "negotiation/negotiator.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
+#include "session/presence.hpp"
 #include "session/recording.hpp"
+#include "session/status_board.hpp"
+#include "session/watch.hpp"
 
 namespace kolo::session {
 
@@ -21,7 +26,7 @@ namespace kolo::session {
 class Coordinator {
  public:
   Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
-              Recording& recording);
+              Recording& recording, const Presence& presence);
 
   /// `path` as for kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
@@ -42,7 +47,7 @@ class Coordinator {
   [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
   /// A turn is due then, even if nothing has happened.
   [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
-    return negotiator_.deadline();
+    return std::min(negotiator_.deadline(), next_look_);
   }
   /// How many operations were submitted so far.
   [[nodiscard]] std::uint64_t submissions() const { return submissions_; }
@@ -55,14 +60,32 @@ class Coordinator {
     return failed() || (negotiator_.ended() && transport_.flushed() && !executing());
   }
   /// True after an error from which there is no way back: all operations fail with it.
-  [[nodiscard]] bool failed() const { return failure_ != nullptr; }
+  [[nodiscard]] bool failed() const { return failure_.has_value(); }
+  /// What the ranks do that have not left, as far as this host sees. Thread-safe.
+  [[nodiscard]] std::string describe_others() const;
 
  private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  struct Pending {
+    detail::Operation* operation;  // null where the ticket is free
+    TimePoint since;
+  };
   struct Running {
     std::unique_ptr<backend::Execution> execution;
     std::vector<detail::Operation*> operations;
     negotiation::SetId set;
     std::uint64_t sequence;
+    std::vector<int> ranks;
+    TimePoint moved_at;
+  };
+  /// Why the session cannot go on.
+  struct Breakdown {
+    enum class Kind : std::uint8_t { peer_left, stalled, backend };
+    Kind kind;
+    std::string reason;
+    std::vector<int> ranks;
+    std::string tensor{};  // "": each operation's own
   };
 
   /// What is submitted and not done.
@@ -73,29 +96,56 @@ class Coordinator {
   negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
   bool execute();
+  [[nodiscard]] backend::Progress step(Running& running) const;
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
-  void fail_everything(std::exception_ptr failure, const std::string& reason);
-  /// What has to be looked after now and then.
+  void fail_everything(Breakdown failure);
+  /// This rank's own error.
+  void break_down(const std::exception& error);
+  [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
+
+  // What has to be looked after now and then; coordinator_look.cpp.
   void look();
+  void answer_questions(const std::vector<negotiation::Key>& questions);
+  void forgive_lost_time(std::chrono::nanoseconds lost);
+  [[nodiscard]] bool heed_endings();
+  [[nodiscard]] bool heed_losses();
+  void publish_status();
+  [[nodiscard]] std::vector<Obstacle> obstacles();
+  [[nodiscard]] std::optional<Obstacle> silent_parent() const;
+  [[nodiscard]] std::optional<Obstacle> silent_stayers();
+  [[nodiscard]] std::string describe(const Running& running) const;
+  void look_for_deadlock();
 
   negotiation::Negotiator negotiator_;
   OperationQueue& queue_;
   Links& links_;
   transport::Transport& transport_;
   Recording& recording_;
-  std::vector<detail::Operation*> taken_;        // from the queue just now
-  std::vector<detail::Operation*> negotiating_;  // by ticket; null where it is free
+  std::vector<detail::Operation*> taken_;  // from the queue just now
+  const Presence& presence_;
+  int rank_;
+  int parent_;
+  StatusBoard board_;
+  Watch watch_;
+  std::vector<Pending> negotiating_;  // by ticket
   std::vector<negotiation::Ticket> free_tickets_;
   std::deque<Running> running_;
   std::uint64_t submissions_ = 0;
-  std::chrono::steady_clock::time_point now_{};        // of this turn
-  std::uint64_t plans_ = 0;                            // that were begun
-  std::chrono::steady_clock::time_point next_look_{};  // when the negotiator is told the time again
+  std::uint64_t plans_ = 0;     // that were begun
+  std::uint64_t finished_ = 0;  // operations
+  TimePoint now_{};             // of this turn
+  TimePoint submitted_at_{};
+  TimePoint next_look_{};
+  TimePoint looked_at_{};
+  std::uint64_t progress_ = 0;  // at the last look
+  int quiet_looks_ = 0;         // in a row without any
+  TimePoint plan_awaited_since_{};
+  TimePoint stayers_awaited_since_{};
   std::vector<int> lost_{};  // at the last look: what they had sent before has been read since
   bool leaving_ = false;
-  std::exception_ptr failure_;
+  std::optional<Breakdown> failure_;
 };
 
 }  // namespace kolo::session

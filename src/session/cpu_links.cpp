@@ -15,7 +15,8 @@ namespace {
 
 using node::check_mpi;
 
-// The neighbours' memory: the rings of the transport, what the backend needs, the board's word.
+// The neighbours' memory: the rings of the transport, what the backend needs, the board's word,
+// the status.
 std::size_t backend_offset(int ranks_of_host) {
   constexpr std::size_t page = 4096;
   return (transport::ShmTransport::bytes_needed(ranks_of_host) + page - 1) / page * page;
@@ -46,6 +47,10 @@ std::size_t board_offset(const Topology& topology) {
          64 * 64;
 }
 
+std::size_t status_offset(const Topology& topology) {
+  return board_offset(topology) + sizeof(SharedBoard::Word);
+}
+
 std::vector<int> find_ranks_of_host(const Topology& topology) {
   std::vector<int> ranks;
   const int own = topology.node_of[static_cast<std::size_t>(topology.rank)];
@@ -66,7 +71,7 @@ Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t 
     return {nullptr, "a rank of this host does without"};
   Meeting meeting;
   try {
-    const std::size_t bytes = board_offset(topology) + sizeof(SharedBoard::Word);
+    const std::size_t bytes = status_offset(topology) + sizeof(node::StatusPage);
     meeting.neighbours = std::make_unique<node::Neighbourhood>(
         node::Party{fmt::format("{:016x}-{}", session, node), topology.local_rank,
                     topology.local_size},
@@ -95,6 +100,7 @@ class CpuLinks::MpiExecution : public backend::Execution {
   MpiExecution& operator=(const MpiExecution&) = delete;
 
   [[nodiscard]] backend::Progress step() override { return execution_->step(); }
+  [[nodiscard]] backend::Awaited waits_for() const override { return execution_->waits_for(); }
 
  private:
   std::unique_ptr<backend::Execution> execution_;
@@ -114,6 +120,7 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
   ranks_of_host_ = find_ranks_of_host(topology);
   if (single_copy_from != backend::ShmBackend::never_single_copy)
     single_copy_from_ = single_copy_from;
+  status_offset_ = status_offset(topology);
   all_are_neighbours_ = topology.local_size == topology.size;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::Neighbour> parts;
@@ -150,6 +157,21 @@ bool CpuLinks::must_poll() const { return !all_are_neighbours_ || mpi_executions
 std::string CpuLinks::data_path() const {
   if (neighbours_ == nullptr) return "mpi";
   return all_are_neighbours_ ? "shm" : "shm+mpi";
+}
+
+std::vector<StatusBoard::Seat> CpuLinks::seats() const {
+  std::vector<StatusBoard::Seat> seats;
+  if (neighbours_ == nullptr) return seats;
+  for (int index = 0; index < neighbours_->size(); ++index)
+    seats.push_back(
+        {ranks_of_host_[static_cast<std::size_t>(index)], neighbours_->process(index),
+         reinterpret_cast<node::StatusPage*>(neighbours_->memory(index) + status_offset_),
+         &neighbours_->bell(index)});
+  return seats;
+}
+
+std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
+  return neighbours_ == nullptr ? std::vector<node::FileDescriptor>{} : neighbours_->others();
 }
 
 std::vector<int> CpuLinks::lost_ranks() const {

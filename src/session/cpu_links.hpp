@@ -52,6 +52,8 @@ class CpuLinks : public Links {
   [[nodiscard]] std::string data_path() const override;
   [[nodiscard]] std::int64_t single_copy_from() const override { return single_copy_from_; }
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
+  [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
+  [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
  private:
@@ -84,6 +86,7 @@ class CpuLinks : public Links {
   Communicator data_;
   std::unique_ptr<node::Neighbourhood> neighbours_;
   std::vector<int> ranks_of_host_{};
+  std::size_t status_offset_ = 0;  // in each neighbour's memory
   bool all_are_neighbours_ = false;
   std::int64_t single_copy_from_ = 0;
   node::BellWord own_word_{};                 // without neighbours

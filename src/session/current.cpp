@@ -93,6 +93,7 @@ void end_session(bool clean, const std::string& reason) {
   if (!found) return;
   found->shut_down(clean, reason);
   if (found->failed()) abort_at_exit();
+  watch_at_exit(found->other_processes());
   current.usable = nullptr;
   const bool unused = uses_end();
   const std::lock_guard lock(current.mutex);

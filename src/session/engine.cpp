@@ -64,18 +64,21 @@ Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t
       queue_(topology_.rank),
       recording_(settings_, session, topology_.rank, topology_.size),
       coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_,
-                   recording_),
+                   recording_, presence_),
       thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(Submission&& submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
+  presence_.submits();
   OperationPtr operation = queue_.push(*this, submission, waits);
   if (!waits && (!napping_ || waiters_ > 0)) bell().ring();
   return operation;
 }
 
 bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
-  return operation.done() || wait_until([&] { return operation.done(); }, deadline);
+  if (operation.done()) return true;
+  const Presence::Waiting waiting(presence_, deadline == TimePoint::max());
+  return wait_until([&] { return operation.done(); }, deadline);
 }
 
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
@@ -300,7 +303,8 @@ void Engine::shut_down(bool clean, const std::string& reason) {
                                   : nanoseconds(std::chrono::hours(1));
   while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
     log(LogLevel::warning,
-        "this rank has left the session and still waits for other ranks to leave it");
+        "this rank has left the session and still waits for other ranks to leave it:" +
+            coordinator_.describe_others());
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

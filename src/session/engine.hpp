@@ -14,6 +14,7 @@
 #include "session/coordinator.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
+#include "session/presence.hpp"
 #include "session/process_sets.hpp"
 #include "session/recording.hpp"
 #include "session/settings.hpp"
@@ -34,6 +35,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
 
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const { return links_->heap(); }
+  [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const {
+    return links_->other_processes();
+  }
   [[nodiscard]] std::string data_path() const { return links_->data_path(); }
   [[nodiscard]] std::int64_t single_copy_from() const { return links_->single_copy_from(); }
 
@@ -92,6 +96,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   ProcessSets process_sets_;
   OperationQueue queue_;
   Recording recording_;
+  Presence presence_;
   Coordinator coordinator_;
 
   // Written by the driver after each turn.

@@ -10,6 +10,7 @@
 #include "negotiation/board.hpp"
 #include "node/doorbell.hpp"
 #include "node/shared_heap.hpp"
+#include "session/status_board.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::session {
@@ -32,6 +33,10 @@ class Links {
   [[nodiscard]] virtual std::int64_t single_copy_from() const { return 0; }
   /// Memory that the other ranks of this host read where it lies; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
+  /// Where the ranks of this host say what they do; none if they share no memory.
+  [[nodiscard]] virtual std::vector<StatusBoard::Seat> seats() const { return {}; }
+  /// By which the end of their processes can be awaited, after the session too.
+  [[nodiscard]] virtual std::vector<node::FileDescriptor> other_processes() const { return {}; }
   /// Ranks of this host whose process has ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };

@@ -1,10 +1,16 @@
 #include "session/mpi_environment.hpp"
 
+#include <poll.h>
+
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
+#include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "node/mpi_error.hpp"
 #include "session/fork_guard.hpp"
@@ -14,12 +20,42 @@ namespace {
 
 std::atomic<bool> abort_instead{false};
 
+/// Never destroyed, since a thread may still look at them when statics are gone.
+std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescriptor>;
+
+/// Who has finalised MPI ends too, and then this process does within that time.
+constexpr std::chrono::seconds time_to_finalize{5};
+
+/// True once a watched process has ended. `timeout_ms`: -1 for ever.
+bool any_ends(int timeout_ms) {
+  std::vector<pollfd> processes;
+  for (const node::FileDescriptor& process : watched)
+    processes.push_back({.fd = process.get(), .events = POLLIN, .revents = 0});
+  return ::poll(processes.data(), processes.size(), timeout_ms) > 0;
+}
+
+/// MPI waits for all processes to finalise it; for one that has ended it would wait for ever.
+void watch_while_finalizing() {
+  if (watched.empty()) return;
+  try {
+    std::thread([] {
+      if (!any_ends(-1)) return;
+      std::this_thread::sleep_for(time_to_finalize);
+      log(LogLevel::critical, "the process of another rank ended before it had finalised MPI");
+      std::_Exit(EXIT_FAILURE);
+    }).detach();
+  } catch (const std::system_error&) {
+    log(LogLevel::debug, "nobody watches whether other ranks finalise MPI: no thread");
+  }
+}
+
 void end_mpi() {
   if (forked()) return;
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
-  if (abort_instead) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+  if (abort_instead || any_ends(0)) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+  watch_while_finalizing();
   MPI_Finalize();
 }
 
@@ -60,6 +96,8 @@ void start_mpi(int argc, char** argv) {
 }
 
 void abort_at_exit() { abort_instead = true; }
+
+void watch_at_exit(std::vector<node::FileDescriptor> processes) { watched = std::move(processes); }
 
 Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
   if (comm_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);

@@ -3,6 +3,10 @@
 
 #include <mpi.h>
 
+#include <vector>
+
+#include "node/file_descriptor.hpp"
+
 namespace kolo::session {
 
 /// Initialises MPI on this thread unless the program did. What Kolo initialised it finalises when
@@ -12,6 +16,10 @@ void start_mpi(int argc, char** argv);
 
 /// At exit: end the job by MPI_Abort instead of finalising, because peers may never finalise.
 void abort_at_exit();
+
+/// At exit: do the same if one of these processes has ended; and end this one if one ends while MPI
+/// is finalised, which waits for all of them. Replaces those of an earlier call.
+void watch_at_exit(std::vector<node::FileDescriptor> processes);
 
 /// A communicator that is freed at the end of scope. Its errors are returned, not fatal.
 class Communicator {

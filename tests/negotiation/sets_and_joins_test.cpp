@@ -256,6 +256,7 @@ TEST(ProcessSets, RemovingOneAnswersWhatIsPendingThere) {
         if (!outcome.failure) continue;
         EXPECT_EQ(outcome.failure->kind, FailureKind::shut_down);
         EXPECT_THAT(outcome.failure->message, HasSubstr("the process set was removed"));
+        EXPECT_EQ(outcome.failure->ranks, members);
       }
     }
   });

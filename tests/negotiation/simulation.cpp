@@ -25,6 +25,7 @@ class Simulation::Board : public negotiation::Board {
 
 Simulation::Simulation(const Options& options)
     : clocks_run_(options.clocks_run),
+      statuses_(options.statuses),
       words_(options.node_of.size()),
       nodes_(options.node_of.size()),
       network_(static_cast<int>(options.node_of.size()), options.seed),
@@ -133,6 +134,8 @@ bool Simulation::take(int rank) {
     if (answer.type == OperationType::join) node.joined = false;
   }
   node.reports.insert(node.reports.end(), actions.reports.begin(), actions.reports.end());
+  if (!actions.questions.empty() && statuses_)
+    node.negotiator->on_answer(actions.questions, statuses_(rank));
   return !actions.empty();
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -45,6 +46,8 @@ class Simulation {
     std::int64_t cache_capacity = 64;
     std::chrono::nanoseconds stall_warning{};
     std::chrono::nanoseconds stall_shutdown{};
+    // What the ranks of its host do, from the rank that speaks for them; none from the others.
+    std::function<std::vector<negotiation::RankStatus>(int rank)> statuses{};
     bool replay = false;      // all ranks are on one node then
     bool clocks_run = false;  // a little time passes now and then, on one rank at a time
   };
@@ -78,6 +81,7 @@ class Simulation {
   [[nodiscard]] std::uint64_t replayed(int rank) const { return at(rank).negotiator->replayed(); }
   /// How many plans were begun.
   [[nodiscard]] std::uint64_t plans() const { return at(0).negotiator->plans(); }
+  [[nodiscard]] negotiation::Negotiator& negotiator(int rank) { return *at(rank).negotiator; }
   /// True if all that was queued has happened.
   [[nodiscard]] bool finished() const;
   [[nodiscard]] std::int64_t bytes_sent() const { return bytes_sent_; }
@@ -118,6 +122,7 @@ class Simulation {
   int below(int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random_); }
 
   bool clocks_run_;
+  std::function<std::vector<negotiation::RankStatus>(int rank)> statuses_;
   std::vector<std::uint64_t> words_;  // of the board
   std::vector<Node> nodes_;
   transport::InProcessNetwork network_;

@@ -34,6 +34,7 @@ class Ranks {
   }
 
   [[nodiscard]] int messages() const { return world_->messages(); }
+  [[nodiscard]] test::ThreadWorld& world() { return *world_; }
 
   /// Runs `body(engine)` for every rank, each on a thread, and then ends the sessions.
   void run(const std::function<void(Engine&)>& body) {
@@ -250,6 +251,48 @@ TEST(Engine, AStallEndsWaitsOnAllRanks) {
     EXPECT_THAT(message, testing::AnyOf(HasSubstr("not submitted by rank"),
                                         HasSubstr("the session was ended because rank")));
   });
+}
+
+TEST(Engine, AnErrorOfOneRanksBackendNamesItOnAllOthers) {
+  Ranks ranks(3);
+  ranks.world().break_backend(1);
+  ranks.run([&](Engine& engine) {
+    std::vector<double> tensor(4);
+    const OperationPtr operation = submit_sum(engine, "gradient", tensor, true);
+    try {
+      wait(engine, operation);
+      // It may have been reduced before the others learned of it.
+      EXPECT_NE(engine.topology().rank, 1);
+      wait(engine, submit_sum(engine, "gradient", tensor, true));
+      ADD_FAILURE() << "nobody told rank " << engine.topology().rank;
+    } catch (const Error& error) {
+      const bool broken = engine.topology().rank == 1;
+      EXPECT_EQ(dynamic_cast<const BackendError*>(&error) != nullptr, broken) << error.what();
+      EXPECT_EQ(dynamic_cast<const PeerLeft*>(&error) != nullptr, !broken) << error.what();
+      EXPECT_EQ(error.tensor(), "gradient");
+      EXPECT_EQ(error.ranks(), std::vector<int>{1});
+      EXPECT_THAT(error.what(), HasSubstr("allreduce \"gradient\""));
+      EXPECT_THAT(error.what(), HasSubstr("the cable is cut"));
+    }
+  });
+}
+
+TEST(Engine, RanksThatWaitForEachOtherAreReportedLongBeforeTheStall) {
+  Settings settings;
+  settings.stall_warning = std::chrono::hours(1);
+  settings.stall_shutdown = std::chrono::seconds(4);
+  testing::internal::CaptureStderr();
+  Ranks(3, settings).run([&](Engine& engine) {
+    std::vector<double> tensor(4);
+    const bool odd = engine.topology().rank == 2;
+    const std::string message =
+        error_of(engine, submit_sum(engine, odd ? "odd" : "even", tensor, true));
+    EXPECT_THAT(message, testing::AnyOf(HasSubstr("rank 2: waiting in Kolo for allreduce \"odd\""),
+                                        HasSubstr("ranks 0-1: waiting in Kolo for allreduce")));
+  });
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("likely deadlock: ranks 0-2 wait for each other"));
+  EXPECT_THAT(said, HasSubstr("allreduce \"even\" is missing on rank 2"));
 }
 
 }  // namespace

@@ -2,11 +2,15 @@
 // tested under sanitizers that MPI does not bear.
 #pragma once
 
+#include <unistd.h>
+
+#include <atomic>
 #include <cstddef>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -22,7 +26,8 @@ class ThreadWorld {
       : ranks_(ranks),
         inboxes_(static_cast<std::size_t>(ranks)),
         words_(static_cast<std::size_t>(ranks)),
-        standings_(static_cast<std::size_t>(ranks)) {
+        standings_(static_cast<std::size_t>(ranks)),
+        pages_(static_cast<std::size_t>(ranks)) {
     for (node::BellWord& word : words_) bells_.emplace_back(word, node::Doorbell::open());
   }
 
@@ -38,6 +43,18 @@ class ThreadWorld {
       places.push_back({&standings_[i], &bells_[i]});
     return {std::move(places), rank};
   }
+
+  /// Where the ranks say what they do.
+  [[nodiscard]] std::vector<session::StatusBoard::Seat> seats() {
+    std::vector<session::StatusBoard::Seat> seats;
+    for (int rank = 0; rank < ranks_; ++rank)
+      seats.push_back({rank, ::getpid(), &pages_[static_cast<std::size_t>(rank)], &bell(rank)});
+    return seats;
+  }
+
+  /// From now on this rank's backend can do nothing.
+  void break_backend(int rank) { broken_ = rank; }
+  [[nodiscard]] bool is_broken(int rank) const { return broken_ == rank; }
 
   void send(int from, int to, transport::Message message) {
     {
@@ -85,11 +102,13 @@ class ThreadWorld {
   };
 
   int ranks_;
+  std::atomic<int> broken_{-1};
   std::mutex mutex_;
   int messages_ = 0;
   std::vector<std::deque<std::pair<int, transport::Message>>> inboxes_;
   std::vector<node::BellWord> words_;
   std::vector<session::SharedBoard::Word> standings_;
+  std::vector<node::StatusPage> pages_;
   std::vector<node::Doorbell> bells_{};
   std::map<std::size_t, Sum> sums_;  // by the batch's number: all ranks start the same batches
 };
@@ -106,14 +125,18 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
   [[nodiscard]] bool must_poll() const override { return false; }
   [[nodiscard]] negotiation::Board* board() override { return &board_; }
   [[nodiscard]] std::string data_path() const override { return "threads"; }
+  [[nodiscard]] std::vector<session::StatusBoard::Seat> seats() const override {
+    return world_->seats();
+  }
 
  private:
   class Execution : public backend::Execution {
    public:
-    Execution(ThreadWorld& world, std::size_t number, backend::Batch batch)
-        : world_(world), number_(number), batch_(std::move(batch)) {}
+    Execution(ThreadWorld& world, int rank, std::size_t number, backend::Batch batch)
+        : world_(world), rank_(rank), number_(number), batch_(std::move(batch)) {}
 
     [[nodiscard]] backend::Progress step() override {
+      if (world_.is_broken(rank_)) throw std::runtime_error("the cable is cut");
       const std::vector<double>* sum = world_.result(number_);
       if (sum == nullptr) return backend::Progress::waiting;
       auto next = sum->begin();
@@ -126,6 +149,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
 
    private:
     ThreadWorld& world_;
+    int rank_;
     std::size_t number_;
     backend::Batch batch_;
   };
@@ -149,7 +173,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
       elements.insert(elements.end(), begin, begin + member->elements());
     }
     world_->contribute(started_, elements);
-    return std::make_unique<Execution>(*world_, started_++, std::move(batch));
+    return std::make_unique<Execution>(*world_, rank_, started_++, std::move(batch));
   }
 
   std::shared_ptr<ThreadWorld> world_;

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs a command and checks how it ends.
 # Usage: expect.sh STATUS PATTERN COMMAND...
-#   STATUS: a number, or `nonzero`. PATTERN: an extended regular expression that a line of standard
-#   output or error must match; empty: none.
+#   STATUS: a number, or `nonzero`, or `any` of a program that ended by itself. PATTERN: an extended
+#   regular expression that a line of standard output or error must match, with `any` status all of
+#   it as one line; empty: none.
 set -u
 status=$1 pattern=$2
 shift 2
@@ -17,6 +18,12 @@ if [[ $status == nonzero ]]; then
     echo "expect: exit status $got, wanted a failure of the program itself" >&2
     exit 1
   fi
+elif [[ $status == any ]]; then
+  if ((got == 110)); then
+    echo "expect: the program hung" >&2
+    exit 1
+  fi
+  output=$(tr '\n' ' ' <<<"$output")
 elif ((got != status)); then
   echo "expect: exit status $got, wanted $status" >&2
   exit 1

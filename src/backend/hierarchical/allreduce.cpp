@@ -26,6 +26,7 @@ class Allreduce : public shm::SlicedAllreduce {
                         {placement.owners(), arena.slot_bytes(), false}),
         exchange_(context, batch().sequence),
         most_bytes_whole_(std::min(most_bytes_whole, arena.slot_bytes() / 4)) {
+    name_ranks(placement.hosts[static_cast<std::size_t>(placement.host_of(context.rank))]);
     if (index >= placement.owners()) return;
     const auto place = static_cast<std::size_t>(index);
     for (const std::vector<int>& ranks : placement.hosts) owners_.ranks.push_back(ranks[place]);
@@ -36,6 +37,9 @@ class Allreduce : public shm::SlicedAllreduce {
 
  private:
   bool look() override { return exchange_.step(); }
+  [[nodiscard]] Awaited combining_waits_for() const override {
+    return {exchange_.peers(), "to exchange data over MPI"};
+  }
 
   Progress combine(std::size_t number) override {
     const Slice own = own_slice(number);

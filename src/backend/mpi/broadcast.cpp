@@ -38,6 +38,8 @@ class TextBroadcast : public Execution {
     return Progress::moved;
   }
 
+  [[nodiscard]] Awaited waits_for() const override { return stage_->waits_for(); }
+
  private:
   [[nodiscard]] std::string& text() const { return text_of(batch_); }
 

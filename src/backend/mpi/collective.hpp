@@ -21,6 +21,10 @@ class Collective : public Execution {
         index_(index),
         exchange_(context, batch_.sequence) {}
 
+  [[nodiscard]] Awaited waits_for() const final {
+    return {exchange_.peers(), "to exchange data over MPI"};
+  }
+
  protected:
   [[nodiscard]] const Batch& batch() const { return batch_; }
   [[nodiscard]] std::span<const Member* const> members() const { return batch_.members; }

@@ -116,4 +116,12 @@ void Exchange::give_back(const std::byte* buffer) {
   kept_.erase(found);
 }
 
+std::vector<int> Exchange::peers() const {
+  std::vector<int> peers;
+  for (const Chunk& chunk : chunks_) peers.push_back(std::get<0>(*chunk.key));
+  std::ranges::sort(peers);
+  peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
+  return peers;
+}
+
 }  // namespace kolo::backend::mpi

@@ -37,6 +37,9 @@ class Exchange {
   /// True if a chunk was completed. Does not block. Throws BackendError.
   bool step();
 
+  /// Those with whom transfers are under way, ascending.
+  [[nodiscard]] std::vector<int> peers() const;
+
   /// Memory that lives until it is given back or the exchange ends.
   [[nodiscard]] std::byte* take(std::int64_t bytes);
   void give_back(const std::byte* buffer);

@@ -1,5 +1,7 @@
 #include "backend/shm/pipeline.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -20,6 +22,7 @@ Pipeline::Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts)
       batch_(std::move(batch)),
       index_(index),
       hosts_(std::move(hosts)),
+      ranks_(batch_.ranks),
       all_(hosts_.size()),
       lane_(batch_.sequence % lane_count),
       place_(arena.queue_up(lane_)) {
@@ -117,6 +120,32 @@ bool Pipeline::have(const std::vector<int>& ranks, Counter counter, std::uint64_
     const Counters& counters = arena_.counters(hosts_[static_cast<std::size_t>(rank)], lane_);
     return (counters.*counter).value.load(std::memory_order_acquire) >= enough;
   });
+}
+
+Awaited Pipeline::lacking(const std::vector<int>& ranks, Counter counter, std::uint64_t pieces,
+                          const char* verb) const {
+  Awaited awaited;
+  for (const int rank : ranks)
+    if (!have({rank}, counter, pieces))
+      awaited.ranks.push_back(ranks_[static_cast<std::size_t>(rank)]);
+  awaited.what = fmt::format("to {} piece {}", verb, pieces - 1);
+  return awaited;
+}
+
+/// The first that keeps this rank from going on.
+Awaited Pipeline::waits_for() const {
+  if (!arena_.is_next(lane_, place_)) return {{}, "the batch before it"};
+  if (combined_ < deposited_ && !is_combined_[combined_ % slot_count]) {
+    Awaited deposits = lacking(all_, &Counters::deposited, combined_ + 1, "deposit");
+    return deposits.ranks.empty() ? combining_waits_for() : deposits;
+  }
+  if (collected_ < combined_)
+    return combines(collected_ % slot_count)
+               ? lacking(all_, &Counters::combined, collected_ + 1, "reduce")
+               : lacking(sources_, &Counters::deposited, collected_ + 1, "deposit");
+  if (all_begun_) return lacking(all_, &Counters::collected, collected_, "read");
+  if (deposited_ < slot_count) return {{}, "readers of the batch before it"};
+  return lacking(all_, &Counters::collected, deposited_ - slot_count + 1, "collect");
 }
 
 void Pipeline::publish(Counter counter, std::uint64_t pieces) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -24,6 +25,7 @@ class Pipeline : public Execution {
   Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts);
 
   [[nodiscard]] Progress step() final;
+  [[nodiscard]] Awaited waits_for() const final;
 
  protected:
   enum class Next : std::uint8_t { piece, later, none };
@@ -50,6 +52,8 @@ class Pipeline : public Execution {
   void await_readers() { awaits_readers_ = true; }
   /// Counts bytes that were computed or copied, so that a step ends in time.
   void worked(std::int64_t bytes) { work_ += bytes; }
+  /// Who takes part, by their number in the world, if that is not all of the batch's ranks.
+  void name_ranks(std::vector<int> ranks) { ranks_ = std::move(ranks); }
   /// Nobody but this rank need have deposited before a piece is collected.
   void collect_from(int index) { sources_ = {index}; }
 
@@ -69,6 +73,8 @@ class Pipeline : public Execution {
   [[nodiscard]] virtual bool collect(std::size_t slot) = 0;
   /// What collecting the slot's piece is, for those who look at times.
   [[nodiscard]] virtual Phase collecting(std::size_t /*slot*/) const { return Phase::unpack; }
+  /// What combining waits for when all have deposited.
+  [[nodiscard]] virtual Awaited combining_waits_for() const { return {}; }
   /// Looks after what combining waits for besides the slots. True if something moved.
   virtual bool look() { return false; }
 
@@ -79,6 +85,9 @@ class Pipeline : public Execution {
   /// All `ranks` but this one have come as far as `pieces`.
   [[nodiscard]] bool have(const std::vector<int>& ranks, Counter counter,
                           std::uint64_t pieces) const;
+  /// Those that have not, by their number in the world.
+  [[nodiscard]] Awaited lacking(const std::vector<int>& ranks, Counter counter,
+                                std::uint64_t pieces, const char* verb) const;
   void publish(Counter counter, std::uint64_t pieces);
   [[nodiscard]] std::uint64_t value(std::uint64_t pieces) const;
 
@@ -86,6 +95,7 @@ class Pipeline : public Execution {
   Batch batch_;
   int index_;
   std::vector<int> hosts_;
+  std::vector<int> ranks_;    // of the world, as they are known by their index
   std::vector<int> sources_;  // whose deposits are awaited
   std::vector<int> all_;
   std::size_t lane_;

@@ -1,0 +1,205 @@
+// What is late, and why: the root asks, hosts answer for their ranks, the root speaks.
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "negotiation/deadlock.hpp"
+#include "negotiation/explain.hpp"
+#include "negotiation/negotiator.hpp"
+
+namespace kolo::negotiation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+/// How long the root gathers answers about a key that is late before it speaks.
+constexpr milliseconds time_to_answer{500};
+
+/// Of one host.
+constexpr std::size_t most_answers = 64;
+
+/// While ranks of several hosts may wait for each other, the root asks ever more seldom.
+constexpr seconds first_doubt{1};
+constexpr seconds longest_doubt{64};
+
+bool lists(const RankStatus& status, const std::vector<Key>& keys) {
+  return std::ranges::any_of(status.operations, [&](const PendingOperation& operation) {
+    return std::ranges::find(keys, operation.key) != keys.end();
+  });
+}
+
+}  // namespace
+
+void Negotiator::look_for_late_ones() {
+  const std::chrono::nanoseconds warning = options_.stall_warning;
+  const std::chrono::nanoseconds shutdown = options_.stall_shutdown;
+  if (is_root()) {
+    const bool giving_up = std::ranges::any_of(
+        inquiries_, [](const Inquiry& inquiry) { return inquiry.purpose == Purpose::end; });
+    for (auto& [id, set] : sets_) {
+      if (warning.count() != 0)
+        for (const Lag& lag : set.tally.late(warning, now_)) inquire(lag.key, Purpose::warn);
+      if (shutdown.count() == 0 || giving_up) continue;
+      if (const std::optional<Lag> lag = set.tally.overdue(shutdown, now_))
+        inquire(lag->key, Purpose::end);
+    }
+    if (!giving_up) look_for_late_joins();
+    return;
+  }
+  // The root is to hear of it in time for whichever comes first.
+  const auto age = warning.count() == 0    ? shutdown
+                   : shutdown.count() == 0 ? warning
+                                           : std::min(warning, shutdown);
+  if (age.count() == 0) return;
+  for (auto& [id, set] : sets_)
+    for (Lag& lag : set.tally.late(age, now_)) upward().lags.push_back(std::move(lag));
+}
+
+/// Who has joined may wait for long while the others work. It is late when they do not.
+void Negotiator::look_for_late_joins() {
+  const std::optional<Lag> lag = join_lag();
+  if (!lag) return;
+  const std::chrono::nanoseconds warning = options_.stall_warning;
+  if (options_.stall_shutdown.count() != 0 && lag->waited >= options_.stall_shutdown) {
+    inquire(lag->key, Purpose::end);
+  } else if (warning.count() != 0 && lag->waited >= warning &&
+             now_ - asked_about_joins_ >= warning) {
+    asked_about_joins_ = now_;
+    inquire(lag->key, Purpose::warn);
+  }
+}
+
+std::optional<Lag> Negotiator::join_lag() const {
+  if (joined_.empty()) return std::nullopt;
+  const auto waited = now_ - std::max(joined_since_, active_at_);
+  return Lag{{.number = join_number},
+             OperationType::join,
+             RankSet::of(joined_),
+             std::chrono::duration_cast<milliseconds>(waited)};
+}
+
+std::optional<Lag> Negotiator::lag_of(const Key& key) {
+  if (key.number == join_number) return join_lag();
+  const Set* set = find(key.set);
+  return set == nullptr ? std::nullopt : set->tally.lag(key, now_);
+}
+
+void Negotiator::inquire(const Key& key, Purpose purpose) {
+  inquiries_.push_back({key, purpose, now_});
+  append(InquiryEntry{key});
+}
+
+void Negotiator::apply(const InquiryEntry& entry) {
+  actions_.questions.push_back(entry.key);
+  const Set* set = find(entry.key.set);
+  if (is_root() || set == nullptr) return;
+  if (std::optional<Lag> lag = set->tally.lag(entry.key, now_))
+    upward().lags.push_back(std::move(*lag));
+}
+
+void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses) {
+  // Of many ranks, those that have not submitted what is asked for are of most interest.
+  std::ranges::stable_partition(
+      statuses, [&](const RankStatus& status) { return !lists(status, questions); });
+  if (statuses.size() > most_answers) statuses.resize(most_answers);
+  for (RankStatus& status : statuses) pass_status(std::move(status));
+}
+
+void Negotiator::pass_status(RankStatus status) {
+  if (is_root()) {
+    statuses_[status.rank] = std::move(status);
+  } else {
+    upward().statuses.push_back(std::move(status));
+  }
+}
+
+void Negotiator::on_blocked(const std::vector<RankStatus>& host) {
+  if (!is_root() || replay_.live()) return;
+  for (const RankStatus& status : host) statuses_[status.rank] = status;
+  if (static_cast<int>(host.size()) == place_.ranks) return report_deadlocks();
+  if (!std::ranges::all_of(host, &RankStatus::blocked)) {
+    doubt_ = first_doubt;
+    return;
+  }
+  if (now_ < next_doubt_ || !inquiries_.empty()) return;
+  for (const auto& [id, set] : sets_) {
+    const std::optional<Lag> pending = set.tally.overdue({}, now_);
+    if (!pending) continue;
+    next_doubt_ = now_ + doubt_;
+    doubt_ = std::min<std::chrono::nanoseconds>(2 * doubt_, longest_doubt);
+    return inquire(pending->key, Purpose::compare);
+  }
+}
+
+void Negotiator::report_deadlocks() {
+  const auto members_of = [&](SetId id) {
+    const auto set = sets_.find(id);
+    return set == sets_.end() ? RankSet() : set->second.members;
+  };
+  const std::optional<Blockade> found = find_deadlock(statuses_, members_of);
+  if (!found) return;
+  std::string kind = report_deadlock(*found, statuses_, /*times=*/false);
+  if (std::exchange(told_deadlock_, kind) == kind) return;
+  actions_.reports.push_back(report_deadlock(*found, statuses_));
+}
+
+void Negotiator::conclude_inquiries() {
+  std::vector<LateOnes> late;
+  bool concluded = false;
+  for (Inquiry& inquiry : std::exchange(inquiries_, {})) {
+    if (now_ - inquiry.asked < time_to_answer) {
+      inquiries_.push_back(std::move(inquiry));
+      continue;
+    }
+    concluded = true;
+    const std::optional<Lag> lag = lag_of(inquiry.key);
+    const bool ends = inquiry.purpose == Purpose::end;
+    const auto age = ends ? options_.stall_shutdown : options_.stall_warning;
+    // It may have been answered meanwhile, and perhaps submitted again.
+    if (!lag || lag->waited < age || inquiry.purpose == Purpose::compare) continue;
+    RankSet missing = sets_.at(lag->key.set).tally.expected().without(lag->submitted);
+    if (ends) {
+      append_all_batches();
+      append(StallEntry{*lag, missing, describe(missing, statuses_, lag->key)});
+    } else {
+      gather(late, *lag, std::move(missing));
+    }
+  }
+  // What most ranks wait for is most likely right.
+  std::ranges::stable_sort(late, std::greater<>(), [](const LateOnes& ones) {
+    return ones.lags.front().submitted.count();
+  });
+  for (LateOnes& ones : late) report(ones);
+  if (!concluded || !inquiries_.empty()) return;
+  if (static_cast<int>(statuses_.size()) == place_.ranks) report_deadlocks();
+  statuses_.clear();
+}
+
+/// What waits for the same ranks is told together.
+void Negotiator::gather(std::vector<LateOnes>& late, const Lag& lag, RankSet missing) {
+  for (LateOnes& ones : late) {
+    if (ones.missing != missing || ones.lags.front().key.set != lag.key.set) continue;
+    ones.lags.push_back(lag);
+    return;
+  }
+  late.push_back({{lag}, std::move(missing)});
+}
+
+/// Unless all of it was told already.
+void Negotiator::report(LateOnes& late) {
+  Set& set = sets_.at(late.lags.front().key.set);
+  std::ranges::stable_sort(late.lags, std::greater<>(), &Lag::waited);
+  bool is_new = false;
+  for (const Lag& lag : late.lags) {
+    const Readiness* const known = set.tally.known(lag.key);
+    LateOnes one{{lag}, late.missing, known != nullptr ? differences(*known) : ""};
+    if (&lag == &late.lags.front()) late.conflict = one.conflict;
+    std::string text = report_late(one, statuses_, /*times=*/false);
+    is_new |= lag.type == OperationType::join ? std::exchange(told_join_, text) != text
+                                              : set.tally.tell(lag.key, std::move(text));
+  }
+  if (is_new) actions_.reports.push_back(report_late(late, statuses_));
+}
+
+}  // namespace kolo::negotiation

@@ -1,0 +1,51 @@
+// Where a rank says, in memory that the others of its host see, what it is doing.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kolo::node {
+
+/// In shared memory; zeros are a good beginning. Written by one thread of its rank at a time and
+/// read by any process, also when the writer was stopped in the middle of writing: what was written
+/// before stays until what follows it is whole.
+class StatusPage {
+ public:
+  static constexpr std::size_t most_bytes = 3968;
+
+  /// Of these only the last is kept. False, and nothing is changed, if there are too many bytes.
+  bool write(std::span<const std::byte> bytes);
+  /// What was written last; empty if nothing was, or if it changed again and again.
+  [[nodiscard]] std::vector<std::byte> read() const;
+
+  /// Single words, each of which can be read without the others.
+  struct Words {
+    std::atomic<std::int64_t> heard;      // steady clock, nanoseconds: its session moved
+    std::atomic<std::int64_t> submitted;  // the same: it submitted something; 0: never
+    std::atomic<std::uint32_t> flags;
+    std::atomic<std::uint32_t> alarm;  // written by others: there is something to look at
+  };
+  static constexpr std::uint32_t blocked = 1;  // all its threads wait for other ranks
+  static constexpr std::uint32_t busy = 2;     // something is pending
+  static constexpr std::uint32_t ended = 4;    // it has left, or cannot go on
+  [[nodiscard]] Words& words() { return words_; }
+  [[nodiscard]] const Words& words() const { return words_; }
+
+ private:
+  using Word = std::atomic<std::uint64_t>;
+  static_assert(Word::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+  struct Text {
+    Word bytes;
+    std::array<Word, most_bytes / sizeof(std::uint64_t)> content;
+  };
+
+  alignas(64) Words words_;
+  alignas(64) Word version_;  // text version_ % 2 is whole
+  std::array<Text, 2> texts_;
+};
+
+}  // namespace kolo::node

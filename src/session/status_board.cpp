@@ -1,0 +1,162 @@
+#include "session/status_board.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "negotiation/codec.hpp"
+#include "negotiation/codec_status.hpp"
+#include "node/process_state.hpp"
+
+namespace kolo::session {
+namespace {
+
+using negotiation::ProcessState;
+using negotiation::RankStatus;
+using node::StatusPage;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using TimePoint = StatusBoard::TimePoint;
+
+constexpr std::size_t longest_name = 160;
+constexpr std::size_t longest_reason = 1000;
+
+/// What is older says nothing of now.
+constexpr milliseconds fresh{500};
+
+milliseconds since(std::int64_t then, TimePoint now) {
+  const nanoseconds age = now.time_since_epoch() - nanoseconds(then);
+  return std::max(std::chrono::duration_cast<milliseconds>(age), milliseconds(0));
+}
+
+void shorten(std::string& text, std::size_t longest) {
+  if (text.size() <= longest) return;
+  text.resize(longest);
+  text += "...";
+}
+
+ProcessState state_of(pid_t process) {
+  switch (node::process_state(process)) {
+    case node::ProcessState::alive: return ProcessState::alive;
+    case node::ProcessState::stopped: return ProcessState::stopped;
+    case node::ProcessState::traced: return ProcessState::traced;
+    case node::ProcessState::uninterruptible: return ProcessState::uninterruptible;
+    case node::ProcessState::ended: return ProcessState::ended;
+    case node::ProcessState::unknown: break;
+  }
+  return ProcessState::unknown;
+}
+
+}  // namespace
+
+StatusBoard::StatusBoard(std::vector<Seat> seats, int own) : seats_(std::move(seats)) {
+  if (seats_.empty()) {
+    private_page_ = std::make_unique<StatusPage>();
+    seats_.push_back({own, ::getpid(), private_page_.get(), nullptr});
+  }
+  own_ = static_cast<std::size_t>(std::ranges::find(seats_, own, &Seat::rank) - seats_.begin());
+}
+
+void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_at) {
+  auto& words = own_page().words();
+  if (ended_) {
+    words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
+    return;
+  }
+  words.submitted.store(submitted_at.time_since_epoch().count(), std::memory_order_relaxed);
+  const bool idle = status.pending == 0 && status.batch.empty();
+  words.flags.store((idle ? 0 : StatusPage::busy) | (status.blocked ? StatusPage::blocked : 0),
+                    std::memory_order_relaxed);
+  if (!std::exchange(was_idle_, idle) || !idle) write(status);
+  words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
+}
+
+void StatusBoard::publish_end(const negotiation::Ending& ending, bool alarm, TimePoint now) {
+  if (std::exchange(ended_, true)) return;
+  RankStatus status{.ended = true, .ending = ending};
+  shorten(status.ending.reason, longest_reason);
+  write(status);
+  auto& words = own_page().words();
+  words.flags.store(StatusPage::ended, std::memory_order_relaxed);
+  words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
+  if (!alarm) return;
+  for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
+    if (seat == own_) continue;
+    seats_[seat].page->words().alarm.store(1, std::memory_order_release);
+    if (seats_[seat].bell != nullptr) seats_[seat].bell->ring();
+  }
+}
+
+/// Lists fewer operations if there is no room for all.
+void StatusBoard::write(RankStatus& status) {
+  for (negotiation::PendingOperation& operation : status.operations)
+    shorten(operation.key.name, longest_name);
+  while (!own_page().write(negotiation::encode_status(status)) && !status.operations.empty())
+    status.operations.pop_back();
+}
+
+bool StatusBoard::take_alarm() {
+  auto& alarm = own_page().words().alarm;
+  if (alarm.load(std::memory_order_relaxed) == 0) return false;
+  return alarm.exchange(0, std::memory_order_acquire) != 0;
+}
+
+RankStatus StatusBoard::read(std::size_t seat, TimePoint now) const {
+  const Seat& its = seats_[seat];
+  const auto& words = its.page->words();
+  RankStatus status;
+  const std::int64_t heard = words.heard.load(std::memory_order_acquire);
+  const std::int64_t submitted = words.submitted.load(std::memory_order_relaxed);
+  try {
+    const auto bytes = its.page->read();
+    if (!bytes.empty()) status = negotiation::decode_status(bytes);
+  } catch (const negotiation::ProtocolError&) {
+    status = {};  // of a process that writes wherever it likes
+  }
+  status.rank = its.rank;
+  status.process = its.process;
+  status.state = state_of(its.process);
+  status.heard = heard == 0 ? milliseconds(0) : since(heard, now);
+  for (negotiation::PendingOperation& operation : status.operations)
+    operation.waited += status.heard;
+  status.submitted = submitted != 0;
+  status.idle = since(submitted, now);
+  status.blocked = status.blocked && status.heard <= fresh;
+  return status;
+}
+
+std::vector<RankStatus> StatusBoard::read_all(TimePoint now) const {
+  std::vector<RankStatus> all;
+  for (std::size_t seat = 0; seat < seats_.size(); ++seat) all.push_back(read(seat, now));
+  return all;
+}
+
+RankStatus StatusBoard::read_rank(int rank, TimePoint now) const {
+  const auto found = std::ranges::find(seats_, rank, &Seat::rank);
+  if (found == seats_.end()) return {.rank = rank};
+  return read(static_cast<std::size_t>(found - seats_.begin()), now);
+}
+
+std::vector<int> StatusBoard::ended() const {
+  std::vector<int> ranks;
+  for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
+    const auto& words = seats_[seat].page->words();
+    if (seat != own_ && (words.flags.load(std::memory_order_acquire) & StatusPage::ended) != 0)
+      ranks.push_back(seats_[seat].rank);
+  }
+  return ranks;
+}
+
+int StatusBoard::blocked(TimePoint now) const {
+  int count = 0;
+  for (const Seat& seat : seats_) {
+    const auto& words = seat.page->words();
+    if ((words.flags.load(std::memory_order_relaxed) & StatusPage::blocked) != 0 &&
+        since(words.heard.load(std::memory_order_relaxed), now) <= fresh)
+      ++count;
+  }
+  return count;
+}
+
+}  // namespace kolo::session

@@ -1,0 +1,98 @@
+// Operations that do not complete, in the way that the first argument names; the second is the rank
+// that is to blame. All other ranks get Stalled, and print it; the warnings before are for the
+// test to read.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kolo/kolo.hpp"
+
+namespace {
+
+std::vector<int> processes;  // of all ranks
+
+void stop() { ::kill(::getpid(), SIGSTOP); }
+
+/// A rank that stops does so in the middle of the batch, when the memory for the result is asked
+/// for.
+void gather(bool stops) {
+  const std::vector<float> own(std::size_t{1} << 18);
+  std::vector<float> all;
+  const auto allocate = [&](std::span<const std::int64_t> rows) -> void* {
+    if (stops) stop();
+    std::int64_t elements = 0;
+    for (const std::int64_t count : rows) elements += count;
+    all.resize(static_cast<std::size_t>(elements));
+    return all.data();
+  };
+  static_cast<void>(kolo::allgather(own, allocate, {.name = "large"}));
+}
+
+/// Until the others have given up, without waiting in Kolo.
+void stay_outside() {
+  const kolo::Future<void> own = kolo::barrier_async({.name = "conv1.bias"});
+  while (!own.ready()) std::this_thread::yield();
+}
+
+void blamed(const std::string& how) {
+  std::vector<float> tensor(100);
+  if (how == "name") kolo::allreduce(tensor, {.name = "conv1.weigth"});
+  if (how == "order") {
+    kolo::allreduce(tensor, {.name = "second"});
+    kolo::allreduce(tensor, {.name = "first"});
+  }
+  if (how == "outside") stay_outside();
+  if (how == "batch") gather(/*stops=*/true);
+  if (how == "plan" || how == "join" || how == "never") stop();
+}
+
+void others(const std::string& how) {
+  std::vector<float> tensor(100);
+  if (how == "batch") gather(/*stops=*/false);
+  if (how == "order") kolo::allreduce(tensor, {.name = "first"});
+  if (how == "plan") kolo::allreduce(tensor, {.name = "steady"});
+  if (how == "join") kolo::join();
+  kolo::allreduce(tensor, {.name = "conv1.weight"});
+}
+
+void run(const std::string& how, int culprit) {
+  const kolo::Session session(kolo::SessionOptions{.stall_warning = std::chrono::milliseconds(700),
+                                                   .stall_shutdown = std::chrono::seconds(3)});
+  const std::vector<int> own{static_cast<int>(::getpid())};
+  processes = kolo::allgather(own).values;
+  std::vector<float> tensor(100);
+  const int steps = how == "plan" ? 200 : 1;
+  for (int step = 0; step < steps; ++step) kolo::allreduce(tensor, {.name = "steady"});
+  try {
+    if (kolo::rank() == culprit) {
+      blamed(how);
+    } else {
+      others(how);
+    }
+  } catch (const kolo::Stalled& error) {
+    std::string ranks;
+    for (const int rank : error.ranks()) ranks += ' ' + std::to_string(rank);
+    std::printf("rank %d stalled because of%s: %s\n", kolo::rank(), ranks.c_str(), error.what());
+    std::fflush(stdout);
+  } catch (const kolo::PeerLeft& error) {  // the others have given up before it goes on
+    std::printf("rank %d is alone: %s\n", kolo::rank(), error.what());
+  }
+  if (kolo::rank() != culprit) ::kill(processes[static_cast<std::size_t>(culprit)], SIGCONT);
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  try {
+    run(argv[1], std::atoi(argv[2]));
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "ends by: %s\n", error.what());
+    return 1;
+  }
+}
