@@ -89,6 +89,7 @@ class Judge {
   void check_members(const negotiation::Execute& execute);
   void check_mismatch(int rank, const negotiation::Fail& fail);
   [[nodiscard]] bool is_cause_of_world(int rank, const negotiation::Failure& failure) const;
+  void check_removal(int rank, const negotiation::Fail& fail);
   void check_cause(int rank, const negotiation::Fail& fail, Time now);
   void check_stall(KeyNumber key, const RankSet& missing, Time now) const;
   [[nodiscard]] std::variant<negotiation::Readiness, int> submitted(KeyNumber key,

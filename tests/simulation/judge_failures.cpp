@@ -29,7 +29,11 @@ void Judge::on_fail(int rank, const negotiation::Fail& fail, Time now) {
     case FailureKind::peer_left:
     case FailureKind::stalled: check_cause(rank, fail, now); break;
     case FailureKind::shut_down:
-      if (!fail.failure.ranks.empty()) check_cause(rank, fail, now);
+      if (fail.failure.message.find("the process set was removed") != std::string::npos) {
+        check_removal(rank, fail);
+      } else if (!fail.failure.ranks.empty()) {
+        check_cause(rank, fail, now);
+      }
       break;
   }
   if (fail.failure.kind != FailureKind::mismatch && at(rank).promised.contains(fail.ticket))
@@ -107,6 +111,14 @@ bool Judge::is_cause_of_world(int rank, const Failure& failure) const {
 }
 
 /// The first cause is told to all, and is true.
+void Judge::check_removal(int rank, const negotiation::Fail& fail) {
+  const negotiation::SetId set = ledger_.key(ledger_.find(rank, fail.ticket)->key).set;
+  if (fail.failure.ranks != sets_.at(set))
+    throw Violation("error",
+                    fmt::format("{}: \"{}\", but its set had ranks {}", name(rank, fail.ticket),
+                                fail.failure.message, to_string(sets_.at(set))));
+}
+
 void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
   const Failure& failure = fail.failure;
   const KeyNumber key = ledger_.find(rank, fail.ticket)->key;
