@@ -26,9 +26,9 @@ struct SessionOptions {
   /// What carries data between CPUs: `auto`, the default, `shm` (refused where ranks of a host
   /// cannot share memory) or `mpi`. One rank's `mpi` holds for all of its host.
   std::optional<std::string> cpu_operations{};
-  /// Whether ranks of a host read long tensors in each other's private memory: `auto`, the default
-  /// (where the system allows it and a trial finds it faster), `on` (refused where it is not
-  /// allowed) or `off`, which holds for all of the host.
+  /// Whether ranks of a host read long tensors in each other's private memory: `off`, the default,
+  /// which holds for all of the host, `on` (refused where the system does not allow it) or `auto`,
+  /// a short trial at the start.
   std::optional<std::string> single_copy{};
   /// How many of the last events each rank keeps, to be written when something fails. 0: none.
   /// Default 4096.

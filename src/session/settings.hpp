@@ -31,7 +31,7 @@ struct Settings {
   /// KOLO_CPU_OPERATIONS.
   CpuOperations cpu_operations = CpuOperations::automatic;
   /// KOLO_SINGLE_COPY: auto, on or off.
-  SingleCopy single_copy = SingleCopy::automatic;
+  SingleCopy single_copy = SingleCopy::off;
   /// KOLO_FLIGHT_RECORDER: events that are kept, 0 for none.
   std::int64_t flight_recorder = 4096;
   /// KOLO_FLIGHT_RECORDER_DIR: where records of failures go; off for none.

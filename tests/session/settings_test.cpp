@@ -43,7 +43,7 @@ TEST(Settings, DefaultsWhereNothingIsSaid) {
   EXPECT_EQ(settings.stall_shutdown, 0s);
   EXPECT_EQ(settings.cache_capacity, 8192);
   EXPECT_EQ(settings.cpu_operations, CpuOperations::automatic);
-  EXPECT_EQ(settings.single_copy, SingleCopy::automatic);
+  EXPECT_EQ(settings.single_copy, SingleCopy::off);
   EXPECT_TRUE(settings.plan_replay);
   EXPECT_EQ(settings.log_level, LogLevel::warning);
   EXPECT_EQ(settings.flight_recorder, 4096);
