@@ -5,7 +5,7 @@
 # kolo_add_mpi_variant(NAME x KIND mpi VARIANT v RANKS 2 ... ENVIRONMENT NAME=value ...)
 #   The same program in another environment: entries `<kind>.x.<v>.np<N>`.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
-#                       COMMAND target [args...])
+#                       [ENVIRONMENT NAME=value ...] COMMAND target [args...])
 #   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; 0 if not given. OUTPUT: what
 #   a line of standard output or error must match, or, of `any` status, all of it as one line.
 #
@@ -91,7 +91,7 @@ function(kolo_add_mpi_variant)
 endfunction()
 
 function(kolo_add_mpirun_check)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;STATUS;OUTPUT" "RANKS;COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;STATUS;OUTPUT" "RANKS;ENVIRONMENT;COMMAND")
   if(NOT DEFINED arg_STATUS)
     set(arg_STATUS 0)
   endif()
@@ -104,6 +104,7 @@ function(kolo_add_mpirun_check)
         "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
         "$<TARGET_FILE:${program}>" ${arg_COMMAND})
     kolo_test_entry(${name} ${arg_KIND} ${ranks})
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT})
   endforeach()
 endfunction()
 

@@ -42,6 +42,12 @@ struct SessionOptions {
   /// Where this rank's statistics are written at the session's end: `stderr`, or a path as for
   /// `timeline`. Default nowhere.
   std::optional<std::string> statistics{};
+  /// What carries control messages between hosts: interfaces and networks such as
+  /// `eth0,10.1.0.0/16`, or `none` for MPI, which is then polled. Default: all that are up.
+  std::optional<std::string> control_interface{};
+  /// A host that is not heard of for so long is lost, which ends the session with PeerLeft. 0:
+  /// never. Default 30 s. Rank 0's counts.
+  std::optional<std::chrono::duration<double>> peer_timeout{};
   /// trace, debug, info, warning, error, critical or off. Default warning.
   std::optional<std::string> log_level{};
 };

@@ -1,6 +1,7 @@
 #include "node/doorbell.hpp"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -34,10 +35,30 @@ void Doorbell::sleep(Listener who, std::chrono::nanoseconds most) const noexcept
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
   const timespec timeout{.tv_sec = std::max<std::int64_t>(seconds.count(), 0),
                          .tv_nsec = std::max<std::int64_t>((most - seconds).count(), 0)};
-  pollfd waiting{.fd = descriptor_of(who), .events = POLLIN, .revents = 0};
-  if (::ppoll(&waiting, 1, &timeout, nullptr) <= 0) return;
+  // What is negative is left out.
+  std::array<pollfd, 2> waiting{
+      pollfd{.fd = descriptor_of(who), .events = POLLIN, .revents = 0},
+      pollfd{
+          .fd = who == Listener::thread ? gate_.get() : watched_, .events = POLLIN, .revents = 0}};
+  if (::ppoll(waiting.data(), waiting.size(), &timeout, nullptr) <= 0) return;
+  if ((waiting[0].revents & POLLIN) == 0) return;
   std::uint64_t rung = 0;
-  static_cast<void>(!::read(waiting.fd, &rung, sizeof rung));
+  static_cast<void>(!::read(waiting[0].fd, &rung, sizeof rung));
+}
+
+void Doorbell::watch(int descriptor) {
+  gate_ = FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+  if (!gate_.valid()) throw_system_error("epoll_create1");
+  epoll_event nothing{};
+  if (::epoll_ctl(gate_.get(), EPOLL_CTL_ADD, descriptor, &nothing) != 0)
+    throw_system_error("epoll_ctl");
+  watched_ = descriptor;
+}
+
+void Doorbell::open_gate(bool open) const {
+  epoll_event readable{};
+  readable.events = open ? EPOLLIN : 0U;
+  static_cast<void>(::epoll_ctl(gate_.get(), EPOLL_CTL_MOD, watched_, &readable));
 }
 
 void Doorbell::wake(Listener who) const noexcept {

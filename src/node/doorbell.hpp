@@ -39,17 +39,24 @@ class Doorbell {
   Doorbell(BellWord& word, Descriptors descriptors)
       : word_(&word), descriptors_(std::move(descriptors)) {}
 
+  /// From now on, whenever `descriptor` is readable, that is as if somebody rang: it ends the sleep
+  /// of who listens. It stays open as long as this lives. To be called before anybody listens.
+  /// Throws BackendError.
+  void watch(int descriptor);
+
   /// Wakes who listens, once: then nobody does.
   void ring(Concern about = Concern::messages) const noexcept;
 
   /// From now on the bell is heard. Look once more before `sleep`.
   void listen(Listener who, Concern about) const {
+    if (gate_.valid()) open_gate(who == Listener::thread);
     word_->listener.store(value(who) | static_cast<std::uint32_t>(about),
                           std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   /// The bell need not be rung any more.
   void stop_listening() const {
+    if (gate_.valid()) open_gate(false);
     word_->listener.store(value(Listener::nobody), std::memory_order_relaxed);
   }
   /// Returns when the bell was rung for `who`, at most after `most`.
@@ -65,8 +72,14 @@ class Doorbell {
     return descriptors_[who == Listener::thread ? 0 : 1].get();
   }
 
+  void open_gate(bool open) const;
+
   BellWord* word_;
   Descriptors descriptors_;
+  int watched_ = -1;
+  // The thread may sleep already when it begins to listen, and must not be woken while it does not:
+  // this is readable if `watched_` is and the thread listens.
+  FileDescriptor gate_{};
 };
 
 }  // namespace kolo::node

@@ -40,6 +40,10 @@ class Neighbourhood {
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
   [[nodiscard]] const Doorbell& bell(int index) const { return neighbour(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
+  /// `Doorbell::watch`, of this rank's.
+  void watch(int descriptor) {
+    neighbours_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
+  }
 
   /// The number of its process, as seen here.
   /// By which the end of the others' processes can be awaited; they outlive this.

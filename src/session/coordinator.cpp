@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "base/format.hpp"
@@ -36,11 +37,15 @@ Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, Operatio
       links_(links),
       transport_(links.transport()),
       recording_(recording),
+      session_(options.session),
       presence_(presence),
       rank_(options.place.rank),
       parent_(options.place.parent),
       board_(links.seats(), rank_),
-      watch_(board_, rank_, {options.stall_warning, options.stall_shutdown}) {}
+      watch_(board_, rank_, {options.stall_warning, options.stall_shutdown}) {
+  for (const negotiation::Child& child : options.place.children) edges_.push_back(child.rank);
+  if (parent_ >= 0) edges_.push_back(parent_);
+}
 
 bool Coordinator::turn() {
   try {
@@ -49,10 +54,8 @@ bool Coordinator::turn() {
     if (recording_.asked_by_signal()) recording_.write_asked_for(pending());
     bool moved = submit();
     if (failed()) return moved;
-    moved |= transport_.poll([&](int peer, std::span<const std::byte> message) {
-      recording_.received(message.size());
-      negotiator_.on_message(peer, message);
-    });
+    moved |= receive();
+    if (failed()) return true;
     moved |= negotiate();
     moved |= execute();
     if (now_ >= next_look_ || board_.take_alarm()) {
@@ -64,6 +67,27 @@ bool Coordinator::turn() {
     break_down(error);
     return true;
   }
+}
+
+bool Coordinator::receive() {
+  std::optional<Breakdown> told;
+  int told_by = -1;
+  const bool moved = transport_.poll([&](int peer, std::span<const std::byte> message) {
+    recording_.received(message.size());
+    if (std::optional<Breakdown> breakdown = decode_breakdown(session_, message)) {
+      if (!told) told_by = peer;
+      if (!told) told = std::move(breakdown);
+    } else {
+      negotiator_.on_message(peer, message);
+    }
+  });
+  const transport::Loss* loss = transport_.loss();
+  if (told) {
+    fail_everything(*std::move(told), told_by);
+  } else if (loss != nullptr && !negotiator_.ended()) {
+    fail_everything({Breakdown::Kind::peer_left, loss->reason, loss->ranks});
+  }
+  return moved;
 }
 
 bool Coordinator::submit() {
@@ -233,15 +257,15 @@ void Coordinator::break_down(const std::exception& error) {
   fail_everything({Breakdown::Kind::backend, error.what(), {rank_}});
 }
 
-void Coordinator::fail_everything(Breakdown failure) {
+void Coordinator::fail_everything(Breakdown failure, int told_by) {
   using negotiation::FailureKind;
   log(LogLevel::critical, "the session cannot go on: " + failure.reason);
-  const bool own = failure.kind == Breakdown::Kind::backend;
+  const Breakdown outside = failure.as_seen_from_others(rank_);
   board_.publish_end(
-      {failure.kind == Breakdown::Kind::stalled ? FailureKind::stalled : FailureKind::peer_left,
-       own ? fmt::format("rank {} cannot go on: {}", rank_, failure.reason) : failure.reason,
-       own ? RankSet::of(rank_) : RankSet::of(failure.ranks)},
+      {outside.kind == Breakdown::Kind::stalled ? FailureKind::stalled : FailureKind::peer_left,
+       outside.reason, RankSet::of(outside.ranks)},
       /*alarm=*/true, now_);
+  tell_other_hosts(outside, told_by);
   recording_.fault(diagnostics::EventKind::fault, failure.reason, pending(), now_);
   free_tickets_.clear();
   failure_ = std::move(failure);
@@ -253,6 +277,20 @@ void Coordinator::fail_everything(Breakdown failure) {
       finish(operation, failure_of(*operation));
   }
   running_.clear();
+  links_.abandon();
+}
+
+/// Those of this host see it on the board.
+void Coordinator::tell_other_hosts(const Breakdown& failure, int told_by) {
+  for (const int peer : edges_) {
+    if (peer == told_by || board_.shows(peer)) continue;
+    try {
+      transport_.send(peer, encode(session_, failure));
+    } catch (const std::exception& error) {
+      log(LogLevel::warning,
+          fmt::format("rank {} could not be told of it: {}", peer, error.what()));
+    }
+  }
 }
 
 std::exception_ptr Coordinator::failure_of(const detail::Operation& operation) const {

@@ -13,6 +13,7 @@
 
 #include "backend/backend.hpp"
 #include "negotiation/negotiator.hpp"
+#include "session/breakdown.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/presence.hpp"
@@ -79,19 +80,13 @@ class Coordinator {
     std::vector<int> ranks;
     TimePoint moved_at;
   };
-  /// Why the session cannot go on.
-  struct Breakdown {
-    enum class Kind : std::uint8_t { peer_left, stalled, backend };
-    Kind kind;
-    std::string reason;
-    std::vector<int> ranks;
-    std::string tensor{};  // "": each operation's own
-  };
 
   /// What is submitted and not done.
   [[nodiscard]] Recording::Pending pending() const;
   void record_faults(const negotiation::Actions& actions);
 
+  /// What has come from other ranks.
+  bool receive();
   bool submit();
   negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
@@ -100,7 +95,9 @@ class Coordinator {
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
-  void fail_everything(Breakdown failure);
+  /// `told_by`: the rank of another host that has said so, if one has.
+  void fail_everything(Breakdown failure, int told_by = -1);
+  void tell_other_hosts(const Breakdown& failure, int told_by);
   /// This rank's own error.
   void break_down(const std::exception& error);
   [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
@@ -123,10 +120,12 @@ class Coordinator {
   Links& links_;
   transport::Transport& transport_;
   Recording& recording_;
+  std::uint64_t session_;
   std::vector<detail::Operation*> taken_;  // from the queue just now
   const Presence& presence_;
   int rank_;
   int parent_;
+  std::vector<int> edges_;  // the neighbours in the tree
   StatusBoard board_;
   Watch watch_;
   std::vector<Pending> negotiating_;  // by ticket

@@ -37,6 +37,9 @@ class Links {
   [[nodiscard]] virtual std::vector<StatusBoard::Seat> seats() const { return {}; }
   /// By which the end of their processes can be awaited, after the session too.
   [[nodiscard]] virtual std::vector<node::FileDescriptor> other_processes() const { return {}; }
+  /// The session cannot go on. Nothing is awaited any more, and what MPI has under way is left to
+  /// it.
+  virtual void abandon() {}
   /// Ranks of this host whose process has ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };

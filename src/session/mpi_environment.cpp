@@ -19,6 +19,12 @@ namespace kolo::session {
 namespace {
 
 std::atomic<bool> abort_instead{false};
+std::atomic<bool> started_here{false};
+
+/// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
+int abort_in_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
+  return MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+}
 
 /// Never destroyed, since a thread may still look at them when statics are gone.
 std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescriptor>;
@@ -84,6 +90,7 @@ void start_mpi(int argc, char** argv) {
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
     node::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
     std::atexit(end_mpi);
+    started_here = true;
   } else {
     MPI_Query_thread(&provided);
   }
@@ -95,7 +102,14 @@ void start_mpi(int argc, char** argv) {
         "session; or leave MPI to Kolo");
 }
 
-void abort_at_exit() { abort_instead = true; }
+void abort_at_exit() {
+  if (abort_instead.exchange(true) || started_here) return;
+  int key = MPI_KEYVAL_INVALID;
+  node::check_mpi(
+      MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, abort_in_finalize, &key, /*state=*/nullptr),
+      "MPI_Comm_create_keyval");
+  node::check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, /*value=*/nullptr), "MPI_Comm_set_attr");
+}
 
 void watch_at_exit(std::vector<node::FileDescriptor> processes) { watched = std::move(processes); }
 

@@ -14,7 +14,8 @@ namespace kolo::session {
 /// finalised already or offers less than MPI_THREAD_SERIALIZED.
 void start_mpi(int argc, char** argv);
 
-/// At exit: end the job by MPI_Abort instead of finalising, because peers may never finalise.
+/// End the job by MPI_Abort when MPI would be finalised, by Kolo or by the program: a peer that is
+/// lost never does so, and MPI would wait for it.
 void abort_at_exit();
 
 /// At exit: do the same if one of these processes has ended; and end this one if one ends while MPI
@@ -33,6 +34,8 @@ class Communicator {
   ~Communicator();
 
   [[nodiscard]] MPI_Comm get() const { return comm_; }
+  /// It is never freed: requests on it may never complete.
+  void leak() { comm_ = MPI_COMM_NULL; }
 
  private:
   MPI_Comm comm_ = MPI_COMM_NULL;

@@ -17,6 +17,8 @@ namespace kolo::session {
 namespace {
 
 constexpr std::int64_t most_recorded_events = 1 << 24;
+// Beats are sent every quarter of it, and nobody sleeps longer than 0.1 s.
+constexpr double shortest_peer_timeout = 0.5;
 
 /// A setting's text and what to call it in a message.
 struct Source {
@@ -60,18 +62,24 @@ std::int64_t read_count(const std::optional<std::int64_t>& option, std::string_v
   return *value;
 }
 
+/// `least`: of what is not 0.
 std::chrono::nanoseconds read_seconds(const std::optional<std::chrono::duration<double>>& option,
-                                      std::string_view option_name, const char* kolo,
-                                      const char* horovod, std::chrono::nanoseconds otherwise) {
+                                      std::string_view option_name,
+                                      std::initializer_list<const char*> variables,
+                                      std::chrono::nanoseconds otherwise, double least = 0.0) {
   constexpr double most = 1e9;  // 30 years; what is more does not fit into nanoseconds
-  constexpr std::string_view wanted = "must be a number of seconds from 0 to 1e9";
-  const auto usable = [](double seconds) { return seconds >= 0.0 && seconds <= most; };
+  const std::string wanted =
+      least == 0.0 ? "must be a number of seconds from 0 to 1e9"
+                   : fmt::format("must be 0 or a number of seconds from {} to 1e9", least);
+  const auto usable = [&](double seconds) {
+    return seconds == 0.0 || (seconds >= least && seconds <= most);
+  };
   double seconds = 0.0;
   if (option) {
     seconds = option->count();
     if (!usable(seconds)) refuse(option_name, fmt::format("{}", seconds), wanted);
   } else {
-    const std::optional<Source> source = environment({kolo, horovod});
+    const std::optional<Source> source = environment(variables);
     if (!source) return otherwise;
     const std::optional<double> value = parse<double>(source->text);
     if (!value || !usable(*value)) refuse(source->name, source->text, wanted);
@@ -133,6 +141,14 @@ std::string read_timeline(const std::optional<std::string>& option) {
   return path == "DYNAMIC" ? "" : path;
 }
 
+ControlInterface read_control_interface(const std::optional<std::string>& option) {
+  if (option) return {*option, "control_interface", !option->empty()};
+  if (const auto own = environment({"KOLO_CONTROL_INTERFACE"})) return {own->text, own->name, true};
+  if (const auto mpi = environment({"OMPI_MCA_btl_tcp_if_include"}))
+    return {mpi->text, mpi->name, false};
+  return {};
+}
+
 LogLevel read_log_level(const std::optional<std::string>& option, LogLevel otherwise) {
   std::optional<Source> source = environment({"KOLO_LOG_LEVEL", "HOROVOD_LOG_LEVEL"});
   if (option) source = Source{"log_level", *option};
@@ -152,12 +168,12 @@ Settings read_settings(const SessionOptions& options) {
   settings.fusion_threshold = read_count(options.fusion_threshold, "fusion_threshold",
                                          {"KOLO_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"},
                                          "bytes", defaults.fusion_threshold);
-  settings.stall_warning =
-      read_seconds(options.stall_warning, "stall_warning", "KOLO_STALL_WARNING",
-                   "HOROVOD_STALL_CHECK_TIME_SECONDS", defaults.stall_warning);
-  settings.stall_shutdown =
-      read_seconds(options.stall_shutdown, "stall_shutdown", "KOLO_STALL_SHUTDOWN",
-                   "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", defaults.stall_shutdown);
+  settings.stall_warning = read_seconds(options.stall_warning, "stall_warning",
+                                        {"KOLO_STALL_WARNING", "HOROVOD_STALL_CHECK_TIME_SECONDS"},
+                                        defaults.stall_warning);
+  settings.stall_shutdown = read_seconds(
+      options.stall_shutdown, "stall_shutdown",
+      {"KOLO_STALL_SHUTDOWN", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"}, defaults.stall_shutdown);
   settings.cache_capacity = read_count(options.cache_capacity, "cache_capacity",
                                        {"KOLO_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY"}, "names",
                                        defaults.cache_capacity);
@@ -176,6 +192,9 @@ Settings read_settings(const SessionOptions& options) {
       read_signal(options.flight_recorder_signal, defaults.flight_recorder_signal);
   settings.timeline = read_timeline(options.timeline);
   settings.statistics = read_text(options.statistics, {"KOLO_STATISTICS"}, defaults.statistics);
+  settings.control_interface = read_control_interface(options.control_interface);
+  settings.peer_timeout = read_seconds(options.peer_timeout, "peer_timeout", {"KOLO_PEER_TIMEOUT"},
+                                       defaults.peer_timeout, shortest_peer_timeout);
   settings.log_level = read_log_level(options.log_level, defaults.log_level);
   settings.test_ranks_per_host =
       read_count({}, "", {"KOLO_TEST_RANKS_PER_HOST"}, "ranks", defaults.test_ranks_per_host);

@@ -16,6 +16,13 @@ enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
 /// Whether ranks of a host read long tensors in each other's private memory.
 enum class SingleCopy : std::uint8_t { automatic, on, off };
 
+/// The interfaces for control messages between hosts, and what to call the setting in a message.
+struct ControlInterface {
+  std::string value{};  // empty: all
+  std::string source{};
+  bool explicit_choice = false;  // else it was meant for MPI in the first place
+};
+
 /// Each member names its variables: Kolo's, then Horovod's of the same meaning.
 struct Settings {
   /// KOLO_FUSION_THRESHOLD, HOROVOD_FUSION_THRESHOLD: bytes.
@@ -42,6 +49,10 @@ struct Settings {
   std::string timeline{};
   /// KOLO_STATISTICS: where they go at the end, a path or stderr; "" for nowhere.
   std::string statistics{};
+  /// KOLO_CONTROL_INTERFACE, else Open MPI's btl_tcp_if_include.
+  ControlInterface control_interface{};
+  /// KOLO_PEER_TIMEOUT: seconds, 0 for never.
+  std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.
   LogLevel log_level = LogLevel::warning;
   /// KOLO_TEST_RANKS_PER_HOST, for tests: divides a host into several of so many ranks. 0: as it

@@ -7,7 +7,9 @@
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "node/mpi_error.hpp"
+#include "session/control_sockets.hpp"
 #include "session/cpu_links.hpp"
+#include "session/meeting.hpp"
 #include "session/mpi_environment.hpp"
 #include "session/vote.hpp"
 
@@ -34,6 +36,12 @@ std::shared_ptr<diagnostics::Timeline> open_timeline(const Settings& settings, i
   }
 }
 
+/// MPI may keep a message until it has a connection and is called again, and from now on it may not
+/// be called. Connections that were made for the first barrier carry the second at once.
+void settle(MPI_Comm comm) {
+  for (int i = 0; i < 2; ++i) node::check_mpi(MPI_Barrier(comm), "MPI_Barrier");
+}
+
 }  // namespace
 
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
@@ -51,22 +59,27 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   const Topology topology = find_topology(world.get(), settings.test_ranks_per_host);
   const std::uint64_t session = agree_on_session(world.get());
   Meeting meeting = meet_neighbours(world.get(), topology, session, settings);
-  const bool shm_is_demanded = settings.cpu_operations == CpuOperations::shm;
-  if (shm_is_demanded && !meeting.neighbours)
+  const bool shares_memory = meeting.neighbours != nullptr;
+  const bool has_network =
+      topology.size > 1 && !(shares_memory && topology.local_size == topology.size);
+  problem = meeting.single_copy.problem;
+  if (settings.cpu_operations == CpuOperations::shm && !shares_memory)
     problem =
         "cpu_operations is shm, but the ranks of this host cannot share memory: " + meeting.why;
-  else
-    problem = meeting.single_copy.problem;
+  else if (problem.empty() && (has_network || settings.control_interface.explicit_choice))
+    problem = find_problem(settings.control_interface);
   const std::shared_ptr<diagnostics::Timeline> timeline =
       open_timeline(settings, topology.rank, problem);
   vote(world.get(), problem);
   set_log_level(settings.log_level);
   set_log_rank(topology.rank);
   if (!meeting.neighbours) log(LogLevel::info, "no shared memory on this host: " + meeting.why);
-  auto engine = std::make_shared<Engine>(
-      settings, topology, session,
-      std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours),
-                                 meeting.single_copy.from));
+  std::unique_ptr<transport::SocketTransport> sockets;
+  if (has_network) sockets = connect_hosts(world.get(), topology, settings, session, shares_memory);
+  auto links = std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours),
+                                          std::move(sockets), meeting.single_copy.from);
+  settle(world.get());
+  auto engine = std::make_shared<Engine>(settings, topology, session, std::move(links));
   if (timeline != nullptr) engine->start_timeline(timeline);
   return engine;
 }

@@ -132,6 +132,10 @@ std::vector<RankStatus> StatusBoard::read_all(TimePoint now) const {
   return all;
 }
 
+bool StatusBoard::shows(int rank) const {
+  return std::ranges::find(seats_, rank, &Seat::rank) != seats_.end();
+}
+
 RankStatus StatusBoard::read_rank(int rank, TimePoint now) const {
   const auto found = std::ranges::find(seats_, rank, &Seat::rank);
   if (found == seats_.end()) return {.rank = rank};

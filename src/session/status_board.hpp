@@ -31,6 +31,8 @@ class StatusBoard {
   /// This rank speaks for all that are on the board: it is the lowest of them.
   [[nodiscard]] bool speaks() const { return own_ == 0; }
   [[nodiscard]] std::size_t size() const { return seats_.size(); }
+  /// What `rank` does.
+  [[nodiscard]] bool shows(int rank) const;
 
   /// Says what this rank does; `submitted_at` is the last time it submitted something.
   void publish(negotiation::RankStatus status, TimePoint now, TimePoint submitted_at);

@@ -28,6 +28,14 @@ Communicator split_by_hosts(MPI_Comm world, int rank, std::int64_t most_ranks_pe
 
 }  // namespace
 
+std::vector<int> ranks_of_host(const Topology& topology, int rank) {
+  std::vector<int> ranks;
+  const int node = topology.node_of[static_cast<std::size_t>(rank)];
+  for (int other = 0; other < topology.size; ++other)
+    if (topology.node_of[static_cast<std::size_t>(other)] == node) ranks.push_back(other);
+  return ranks;
+}
+
 Topology find_topology(MPI_Comm world, std::int64_t most_ranks_per_host) {
   Topology topology;
   MPI_Comm_rank(world, &topology.rank);

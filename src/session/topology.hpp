@@ -19,6 +19,9 @@ struct Topology {
   std::vector<int> node_of{0};  // for each rank, the lowest rank of its host
 };
 
+/// Those of the host of `rank`, ascending.
+[[nodiscard]] std::vector<int> ranks_of_host(const Topology& topology, int rank);
+
 /// Collective. Hosts are what MPI says can share memory; `most_ranks_per_host`, the same on all
 /// ranks, divides those with more ranks into several. 0: no limit.
 [[nodiscard]] Topology find_topology(MPI_Comm world, std::int64_t most_ranks_per_host = 0);

@@ -39,7 +39,7 @@ std::string said_by(const RankSet& ranks) {
 
 }  // namespace
 
-void vote(MPI_Comm world, const std::string& problem) {
+Complaints gather_complaints(MPI_Comm world, const std::string& problem) {
   int size = 1;
   MPI_Comm_size(world, &size);
   Ballot mine;
@@ -70,11 +70,22 @@ void vote(MPI_Comm world, const std::string& problem) {
       complain(rank, ballot.problem.data());
     }
   }
-  if (complaints.empty()) return;
-  std::string message = "the session cannot start: ";
+  Complaints all{.ranks = complaining.to_vector()};
   for (std::size_t i = 0; i < complaints.size(); ++i)
-    message += (i == 0 ? "" : "; ") + said_by(complaints[i].ranks) + complaints[i].text;
-  throw InvalidArgument(message, "", complaining.to_vector());
+    all.text += (i == 0 ? "" : "; ") + said_by(complaints[i].ranks) + complaints[i].text;
+  return all;
+}
+
+bool on_all_ranks(MPI_Comm comm, bool mine) {
+  int all = mine ? 1 : 0;
+  node::check_mpi(MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
+  return all != 0;
+}
+
+void vote(MPI_Comm world, const std::string& problem) {
+  const Complaints complaints = gather_complaints(world, problem);
+  if (complaints.text.empty()) return;
+  throw InvalidArgument("the session cannot start: " + complaints.text, "", complaints.ranks);
 }
 
 }  // namespace kolo::session

@@ -4,8 +4,21 @@
 #include <mpi.h>
 
 #include <string>
+#include <vector>
 
 namespace kolo::session {
+
+/// What ranks have to say, the same on all. Empty if nobody has anything.
+struct Complaints {
+  std::vector<int> ranks{};
+  std::string text{};  // names the ranks
+};
+
+/// Collective. `problem`: of this rank, or "". Another version is a problem too.
+[[nodiscard]] Complaints gather_complaints(MPI_Comm world, const std::string& problem);
+
+/// Collective.
+[[nodiscard]] bool on_all_ranks(MPI_Comm comm, bool mine);
 
 /// Collective. `problem`: why this rank cannot start, or "". Throws InvalidArgument on every rank
 /// if any has a problem, or if they run different versions.

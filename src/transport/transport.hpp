@@ -4,11 +4,18 @@
 #include <cstddef>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace kolo::transport {
 
 using Message = std::vector<std::byte>;
+
+/// Ranks that cannot be reached any more.
+struct Loss {
+  std::vector<int> ranks;
+  std::string reason;
+};
 
 /// One thread at a time.
 class Transport {
@@ -26,6 +33,9 @@ class Transport {
 
   /// True when every message sent has left this rank's hands.
   [[nodiscard]] virtual bool flushed() const = 0;
+
+  /// The first, as of the last `poll`, after all that they had sent; null if none is lost.
+  [[nodiscard]] virtual const Loss* loss() const { return nullptr; }
 };
 
 }  // namespace kolo::transport

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Two hosts made of network namespaces, joined by a link with a delay, a rate and losses: random
-# programs between them, then how long an allreduce takes and how long the link alone. Needs root.
+# programs between them, then how long an allreduce takes and how long the link alone. Then the
+# choice of an interface, of which one leads nowhere, and a host that is cut off. Needs root.
 #
 # Usage: two_hosts.sh DIRECTORY_OF_PROGRAMS [SECONDS_OF_RANDOM_PROGRAMS]
 #   KOLO_HOSTS_MBIT    of the link, per second, in each direction (1000)
@@ -8,6 +9,7 @@
 #   KOLO_HOSTS_LOSSES  in percent of the packets, one after the other ("0 1")
 #   KOLO_HOSTS_MTU     bytes of a packet (9000)
 #   KOLO_HOSTS_RANKS   on each host (2)
+#   KOLO_HOSTS_TIMEOUT in seconds: after it the host that is cut off is lost (2)
 #   KOLO_HOSTS_MEGABYTES, KOLO_HOSTS_ROUNDS
 #                      of the allreduce that is measured (100, 5)
 set -euo pipefail
@@ -18,9 +20,11 @@ delay=${KOLO_HOSTS_DELAY:-1000}
 losses=${KOLO_HOSTS_LOSSES:-0 1}
 mtu=${KOLO_HOSTS_MTU:-9000}
 ranks=${KOLO_HOSTS_RANKS:-2}
+timeout=${KOLO_HOSTS_TIMEOUT:-2}
 
 first=kolo-a-$$ second=kolo-b-$$
 subnet=10.213.77
+dead_subnet=10.213.66
 scratch=$(mktemp -d)
 emulator=
 
@@ -52,6 +56,7 @@ make_hosts() {
 # The link must not wait for the ranks, with which it shares the cores: it goes first.
 connect() {
   local ready address=1 host
+  rm -f "$scratch/ready.$1"
   mkfifo "$scratch/ready.$1"
   chrt --fifo 1 "$programs/link_emulator" "$first" "$second" "$mbit" "$delay" "$1" \
     >"$scratch/ready.$1" &
@@ -86,6 +91,80 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none
 
 make_hosts
+# An interface of both that leads nowhere, though it is up.
+add_dead_ends() {
+  local address=1 host
+  for host in "$first" "$second"; do
+    ip -n "$host" link add dead type veth peer name deader
+    ip -n "$host" address add "$dead_subnet.$address/24" dev dead
+    ip -n "$host" link set dead up
+    ip -n "$host" link set deader up
+    address=$((address + 1))
+  done
+}
+
+fail() {
+  printf 'two_hosts.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+# Runs a random program for a moment, with the interface in $1; the log must match $2.
+with_interface() {
+  printf '\n== control messages by %s\n' "$1"
+  on_both -x KOLO_CONTROL_INTERFACE="$1" -x KOLO_LOG_LEVEL=info \
+    "$programs/differential_program" --seconds 3 >"$scratch/log" 2>&1 ||
+    { cat "$scratch/log"; fail "the program failed"; }
+  grep -E "$2" "$scratch/log" | head -1 || { cat "$scratch/log"; fail "no line matches: $2"; }
+}
+
+# Both hosts must learn of it within the time-out and half a second.
+cut_off() {
+  printf '\n== a host is cut off in the middle, with a time-out of %s s\n' "$timeout"
+  local rank cut late=0 status=0
+  rm -f "$scratch"/ready.* "$scratch"/lost.*
+  on_both -x KOLO_PEER_TIMEOUT="$timeout" "$programs/loss_program" "$scratch" \
+    >"$scratch/log" 2>&1 &
+  local job=$!
+  until (($(ls "$scratch" | grep -c '^ready') == 2 * ranks)); do
+    kill -0 "$job" 2>/dev/null || { cat "$scratch/log"; fail "it ended too soon"; }
+    sleep 0.1
+  done
+  cut=$(monotonic)
+  disconnect
+  local until=$((SECONDS + timeout + 20))
+  while (($(ls "$scratch" | grep -c '^lost') < 2 * ranks && SECONDS < until)); do sleep 0.1; done
+  for ((rank = 0; rank < 2 * ranks; ++rank)); do
+    [[ -s $scratch/lost.$rank ]] || { cat "$scratch/log"; fail "rank $rank did not notice"; }
+    awk -v rank="$rank" -v cut="$cut" -v most="$timeout" '{
+      after = $1 - cut; $1 = ""
+      printf "rank %d learned of it after %.2f s:%s\n", rank, after, $0
+      exit after > most + 0.5 }' "$scratch/lost.$rank" || late=1
+  done
+  ((late == 0)) || fail "too late"
+  until=$((SECONDS + 10))
+  while ranks_live && ((SECONDS < until)); do sleep 0.1; done
+  ! ranks_live || fail "ranks are left that do not end"
+  awk -v cut="$cut" -v now="$(monotonic)" \
+    'BEGIN { printf "all ranks have ended %.1f s after the cut\n", now - cut }'
+  # mpirun waits for its helper on the host that is gone.
+  kill "$job" 2>/dev/null || true
+  wait "$job" || status=$?
+  ((status != 0)) || fail "the job ended as if nothing had happened"
+}
+
+ranks_live() {
+  local host pid
+  for host in "$first" "$second"; do
+    for pid in $(ip netns pids "$host"); do
+      [[ $(cat "/proc/$pid/comm" 2>/dev/null) != loss_program ]] || return 0
+    done
+  done
+  return 1
+}
+
+# What std::chrono::steady_clock shows, in seconds.
+monotonic() { cut -d " " -f 1 /proc/uptime; }
+
 write_agent
 for loss in $losses; do
   connect "$loss"
@@ -95,3 +174,10 @@ for loss in $losses; do
     --rounds "${KOLO_HOSTS_ROUNDS:-5}"
   disconnect
 done
+
+connect 0
+add_dead_ends
+with_interface wire 'sockets between hosts'
+with_interface dead 'no sockets between hosts.*cannot reach rank 0'
+with_interface dead,wire 'sockets between hosts'
+cut_off

@@ -49,13 +49,14 @@ void train(const std::string& how, int leaver) {
   const kolo::Session session;
   std::vector<float> tensor(1000);
   double left_at = 0.0;
-  for (int step = 0; step < 20; ++step) {
-    kolo::allreduce(tensor, {.name = "gradient"});
-    left_at = milliseconds();
-    kolo::broadcast(left_at, leaver, {.name = "time"});
-  }
-  if (kolo::rank() == leaver) return leave(how);
   try {
+    for (int step = 0; step < 20; ++step) {
+      kolo::allreduce(tensor, {.name = "gradient"});
+      left_at = milliseconds();
+      // Of another host the leaver may be gone before the others have this.
+      kolo::broadcast(left_at, leaver, {.name = "time"});
+    }
+    if (kolo::rank() == leaver) return leave(how);
     if (how == "killed_sending") {
       std::vector<float> large(large_elements);
       kolo::allreduce(large, {.name = "large"});

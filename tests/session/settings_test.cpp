@@ -163,6 +163,41 @@ TEST(Settings, RecordingsAreSetUp) {
   EXPECT_THAT(refusal(), HasSubstr("KOLO_FLIGHT_RECORDER=many"));
 }
 
+TEST(Settings, TheControlInterfaceIsKolosThenMpis) {
+  EXPECT_EQ(read_settings({}).control_interface.value, "");
+  const Variable mpi("OMPI_MCA_btl_tcp_if_include", "ib0");
+  ControlInterface interface = read_settings({}).control_interface;
+  EXPECT_EQ(interface.value, "ib0");
+  EXPECT_EQ(interface.source, "OMPI_MCA_btl_tcp_if_include");
+  EXPECT_FALSE(interface.explicit_choice);
+  const Variable kolo("KOLO_CONTROL_INTERFACE", "eth0,10.0.0.0/8");
+  interface = read_settings({}).control_interface;
+  EXPECT_EQ(interface.value, "eth0,10.0.0.0/8");
+  EXPECT_EQ(interface.source, "KOLO_CONTROL_INTERFACE");
+  EXPECT_TRUE(interface.explicit_choice);
+  interface = read_settings({.control_interface = "none"}).control_interface;
+  EXPECT_EQ(interface.value, "none");
+  EXPECT_EQ(interface.source, "control_interface");
+  EXPECT_TRUE(interface.explicit_choice);
+  EXPECT_EQ(read_settings({.control_interface = ""}).control_interface.value, "");
+}
+
+TEST(Settings, ThePeerTimeoutIsNotTooShort) {
+  EXPECT_EQ(read_settings({}).peer_timeout, 30s);
+  EXPECT_EQ(read_settings({.peer_timeout = 0.5s}).peer_timeout, 500ms);
+  EXPECT_EQ(read_settings({.peer_timeout = 0s}).peer_timeout, 0s);
+  EXPECT_THAT(refusal({.peer_timeout = 0.4s}),
+              HasSubstr("peer_timeout=0.4: must be 0 or a number of seconds from 0.5 to 1e9"));
+  {
+    const Variable variable("KOLO_PEER_TIMEOUT", "2.5");
+    EXPECT_EQ(read_settings({}).peer_timeout, 2500ms);
+  }
+  for (const char* value : {"soon", "-1", "0.1", "nan"}) {
+    const Variable bad("KOLO_PEER_TIMEOUT", value);
+    EXPECT_THAT(refusal(), HasSubstr(std::string("KOLO_PEER_TIMEOUT=") + value));
+  }
+}
+
 TEST(Settings, OptionsAreCheckedToo) {
   EXPECT_THAT(refusal({.fusion_threshold = -5}), HasSubstr("fusion_threshold=-5"));
   EXPECT_THAT(refusal({.stall_warning = -1s}), HasSubstr("stall_warning=-1"));

@@ -1,0 +1,38 @@
+#include "session/cpu_backend.hpp"
+
+#include <utility>
+
+namespace kolo::session {
+
+/// MPI is active while it lives.
+class CpuBackend::MpiExecution : public backend::Execution {
+ public:
+  MpiExecution(std::unique_ptr<backend::Execution> execution, MpiActivity& activity)
+      : execution_(std::move(execution)), activity_(activity) {
+    activity_.begin();
+  }
+  ~MpiExecution() override { activity_.end(); }
+  MpiExecution(const MpiExecution&) = delete;
+  MpiExecution& operator=(const MpiExecution&) = delete;
+
+  [[nodiscard]] backend::Progress step() override { return execution_->step(); }
+  [[nodiscard]] backend::Awaited waits_for() const override { return execution_->waits_for(); }
+
+ private:
+  std::unique_ptr<backend::Execution> execution_;
+  MpiActivity& activity_;
+};
+
+void CpuBackend::use_memory_everywhere(const std::vector<int>& node_of) {
+  between_hosts_.emplace(data_, node_of, memory_->arena());
+}
+
+std::unique_ptr<backend::Execution> CpuBackend::start(backend::Batch batch) {
+  if (memory_ != nullptr && memory_->can_execute(batch)) return memory_->start(std::move(batch));
+  auto execution = between_hosts_ && between_hosts_->can_execute(batch)
+                       ? between_hosts_->start(std::move(batch))
+                       : mpi_.start(std::move(batch));
+  return std::make_unique<MpiExecution>(std::move(execution), activity_);
+}
+
+}  // namespace kolo::session

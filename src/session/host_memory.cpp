@@ -1,0 +1,38 @@
+#include "session/host_memory.hpp"
+
+#include "backend/hierarchical/hierarchical_backend.hpp"
+#include "backend/shm/shm_backend.hpp"
+#include "node/status_page.hpp"
+#include "session/shared_board.hpp"
+#include "transport/shm_transport.hpp"
+
+namespace kolo::session {
+namespace {
+
+constexpr std::size_t page = 4096;
+constexpr std::size_t line = 64;
+
+std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+/// Batches between hosts take larger pieces.
+std::int64_t slot_bytes(const Topology& topology) {
+  return topology.local_size == topology.size ? backend::ShmBackend::default_piece_bytes
+                                              : backend::HierarchicalBackend::default_slot_bytes;
+}
+
+}  // namespace
+
+HostMemory lay_out_memory(const Topology& topology) {
+  HostMemory memory{};
+  memory.slot_bytes = slot_bytes(topology);
+  memory.backend = rounded_up(transport::ShmTransport::bytes_needed(topology.local_size), page);
+  memory.board =
+      rounded_up(memory.backend + backend::ShmBackend::bytes_needed(memory.slot_bytes), line);
+  memory.status = memory.board + sizeof(SharedBoard::Word);
+  memory.bytes = memory.status + sizeof(node::StatusPage);
+  return memory;
+}
+
+}  // namespace kolo::session

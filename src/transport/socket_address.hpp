@@ -1,0 +1,41 @@
+// An IP address with a port.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace kolo::transport {
+
+/// As the operating system wants it.
+struct SystemAddress {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+};
+
+/// IPv4 or IPv6. Plain bytes, so that ranks can tell each other theirs.
+struct SocketAddress {
+  std::uint16_t family = AF_UNSPEC;
+  std::uint16_t port = 0;  // in the host's byte order
+  std::array<std::uint8_t, 16> bytes{};
+
+  /// Of another family: AF_UNSPEC.
+  [[nodiscard]] static SocketAddress from(const sockaddr* address);
+  [[nodiscard]] SystemAddress to_system() const;
+  [[nodiscard]] bool is_loopback() const;
+  /// Of IPv6, one that means another host in every network.
+  [[nodiscard]] bool is_link_local() const;
+  [[nodiscard]] std::size_t size() const { return family == AF_INET ? 4 : 16; }
+
+  friend bool operator==(const SocketAddress&, const SocketAddress&) = default;
+};
+
+/// Like 10.1.0.7:4711 or [fd00::7]:4711; without a port if that is 0.
+[[nodiscard]] std::string to_string(const SocketAddress& address);
+
+}  // namespace kolo::transport

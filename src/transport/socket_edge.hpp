@@ -1,0 +1,93 @@
+// One connection to a rank of another host.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "node/file_descriptor.hpp"
+#include "transport/transport.hpp"
+
+namespace kolo::transport {
+
+/// Messages, in order, each in a frame with the session's number. Never blocks. What the network
+/// does not take is kept, up to `most_unsent`; beyond it the other side has long been stuck, and
+/// the session cannot go on.
+class SocketEdge {
+ public:
+  static constexpr std::size_t most_unsent = std::size_t{1} << 30;
+
+  /// `socket` is connected and does not block.
+  SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session);
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int descriptor() const { return socket_.get(); }
+
+  /// Throws BackendError for what is too much. Does nothing once the edge is closed.
+  void send(Message message);
+  /// Says that this rank is still there.
+  void beat();
+  /// Says that it needs the edge no more. Nothing is to be sent after.
+  void say_goodbye();
+
+  /// Nothing is sent or read any more.
+  void give_up() { close(""); }
+
+  /// True if bytes have moved. Large amounts take several calls.
+  bool write();
+  bool read(const Transport::Receiver& receive);
+
+  [[nodiscard]] bool flushed() const { return outbox_.empty(); }
+  /// Given up; or the other side has hung up, or there was an error, and all that came before has
+  /// been read.
+  [[nodiscard]] bool closed() const { return closed_; }
+  [[nodiscard]] bool heard_goodbye() const { return heard_goodbye_; }
+  /// Why it is closed, if there was an error.
+  [[nodiscard]] const std::string& error() const { return error_; }
+
+ private:
+  enum class Kind : std::uint32_t { message, beat, goodbye };
+  /// On the wire all that follows begins at a multiple of 16 bytes, so that it can be read in
+  /// place.
+  struct alignas(16) Header {
+    std::uint64_t session;
+    Kind kind;
+    std::uint32_t bytes;  // of the message, without what it is padded by
+  };
+  static_assert(sizeof(Header) == 16);
+  struct Outgoing {
+    Header header;
+    Message message;
+    std::size_t sent;  // of both, and the padding
+    [[nodiscard]] std::size_t size() const { return sizeof(Header) + padded(message.size()); }
+  };
+
+  static std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
+  void send(Kind kind, Message message);
+  [[nodiscard]] bool write_first(Outgoing& outgoing);
+  void hand_over(const Transport::Receiver& receive);
+  void take(const Header& header, const std::byte* bytes, const Transport::Receiver& receive);
+  void close(const std::string& error);
+
+  int rank_;
+  node::FileDescriptor socket_;
+  std::uint64_t session_;
+  std::deque<Outgoing> outbox_{};
+  std::size_t unsent_ = 0;  // bytes in the outbox
+  bool deaf_ = false;       // the other side takes nothing more; what it has sent is still read
+  bool closed_ = false;
+  bool heard_goodbye_ = false;
+  std::string error_{};
+
+  std::vector<std::byte> buffer_;  // what was received and is in no message yet: [begin_, end_)
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+  // Of a message that is longer than the buffer.
+  Header long_header_{};
+  Message long_message_{};
+  std::size_t missing_ = 0;
+};
+
+}  // namespace kolo::transport

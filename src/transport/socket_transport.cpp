@@ -1,0 +1,193 @@
+#include "transport/socket_transport.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <utility>
+
+#include "base/log.hpp"
+#include "kolo/error.hpp"
+#include "node/system_error.hpp"
+
+namespace kolo::transport {
+namespace {
+
+using std::chrono::duration;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+/// The kernel of a host acknowledges even if the process that has the connection is stopped.
+nanoseconds ask_kernel(int socket) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return nanoseconds::max();
+  return milliseconds(info.tcpi_last_ack_recv);
+}
+
+}  // namespace
+
+SocketTransport::SocketTransport(std::vector<SocketPeer> peers, SocketOptions options)
+    : options_(std::move(options)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_.valid()) node::throw_system_error("epoll_create1");
+  if (!options_.acknowledged_ago) options_.acknowledged_ago = ask_kernel;
+  const TimePoint now = options_.now();
+  for (SocketPeer& peer : peers)
+    peers_.push_back({SocketEdge(peer.rank, std::move(peer.socket), options_.session),
+                      std::move(peer.host), std::move(peer.ranks_of_host), now});
+  for (Peer& peer : peers_) watch(peer, EPOLL_CTL_ADD);
+  if (options_.peer_timeout.count() == 0) return;
+  next_beat_ = now + options_.peer_timeout / 4;
+  next_look_ = now + options_.peer_timeout;
+}
+
+SocketTransport::Peer* SocketTransport::find(int rank) {
+  const auto found =
+      std::ranges::find_if(peers_, [=](const Peer& peer) { return peer.edge.rank() == rank; });
+  return found == peers_.end() ? nullptr : &*found;
+}
+
+void SocketTransport::send(int peer, Message message) {
+  Peer* const to = find(peer);
+  if (to == nullptr) throw BackendError(fmt::format("there is no connection to rank {}", peer));
+  to->edge.send(std::move(message));
+  to->spoken_to = true;
+  watch_for_room(*to);
+}
+
+bool SocketTransport::flushed() const {
+  return std::ranges::all_of(peers_, [](const Peer& peer) { return peer.edge.flushed(); });
+}
+
+bool SocketTransport::poll(const Receiver& receive) {
+  std::array<epoll_event, 16> events;
+  const int count =
+      ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), /*timeout=*/0);
+  bool moved = false;
+  for (int i = 0; i < count; ++i) {
+    const epoll_event& event = events[static_cast<std::size_t>(i)];
+    moved |= move(peers_[event.data.u64], event.events, receive);
+  }
+  if (const TimePoint now = options_.now(); now >= std::min(next_beat_, next_look_))
+    look_after(now);
+  return moved;
+}
+
+bool SocketTransport::move(Peer& peer, std::uint32_t events, const Receiver& receive) {
+  bool moved = false;
+  if ((events & EPOLLOUT) != 0) {
+    moved |= peer.edge.write();
+    watch_for_room(peer);
+  }
+  if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return moved;
+  moved |= peer.edge.read(receive);
+  peer.heard_at = options_.now();
+  peer.reported = false;
+  if (!peer.edge.closed()) return moved;
+  hang_up(peer);
+  if (peer.edge.heard_goodbye()) return true;
+  const std::string& error = peer.edge.error();
+  lose({{peer.edge.rank()},
+        fmt::format("the connection to rank {} on host {} was closed{}", peer.edge.rank(),
+                    peer.host, error.empty() ? "" : ": " + error)});
+  return true;
+}
+
+void SocketTransport::watch(Peer& peer, int operation) {
+  epoll_event event{};
+  event.events = EPOLLIN | (peer.watched_for_room ? EPOLLOUT : 0U);
+  event.data.u64 = static_cast<std::uint64_t>(&peer - peers_.data());
+  if (::epoll_ctl(epoll_.get(), operation, peer.edge.descriptor(), &event) != 0)
+    node::throw_system_error("epoll_ctl");
+}
+
+void SocketTransport::watch_for_room(Peer& peer) {
+  if (peer.edge.closed() || peer.watched_for_room != peer.edge.flushed()) return;
+  peer.watched_for_room = !peer.edge.flushed();
+  watch(peer, EPOLL_CTL_MOD);
+}
+
+void SocketTransport::look_after(TimePoint now) {
+  if (now >= next_beat_) {
+    next_beat_ = now + options_.peer_timeout / 4;
+    beat_all();
+  }
+  if (now >= next_look_) look_for_silence(now);
+}
+
+void SocketTransport::beat_all() {
+  for (Peer& peer : peers_) {
+    if (!std::exchange(peer.spoken_to, false) && peer.edge.flushed()) peer.edge.beat();
+    watch_for_room(peer);
+  }
+}
+
+void SocketTransport::look_for_silence(TimePoint now) {
+  const nanoseconds patience = options_.peer_timeout;
+  next_look_ = now + patience;
+  for (Peer& peer : peers_) {
+    SocketEdge& edge = peer.edge;
+    if (edge.closed() || edge.heard_goodbye()) continue;
+    const nanoseconds silent = now - peer.heard_at;
+    const nanoseconds host_silent =
+        silent < patience ? silent : std::min(silent, options_.acknowledged_ago(edge.descriptor()));
+    if (host_silent >= patience) {
+      lose({peer.ranks_of_host, fmt::format("host {} was not heard of for {:.3g} s", peer.host,
+                                            duration<double>(host_silent).count())});
+      hang_up(peer);
+      edge.give_up();
+      continue;
+    }
+    next_look_ = std::min(next_look_, now + patience - host_silent);
+    // Beats are acknowledged, which they would not be if the host were gone.
+    if (silent >= patience && host_silent < patience / 2 && !std::exchange(peer.reported, true))
+      log(LogLevel::warning,
+          fmt::format("rank {} has said nothing for {:.3g} s, but its host {} answers: its process "
+                      "may be stopped",
+                      edge.rank(), duration<double>(silent).count(), peer.host));
+  }
+}
+
+void SocketTransport::lose(Loss loss) {
+  if (!loss_) loss_ = std::move(loss);
+}
+
+/// Its descriptor would be readable for ever.
+void SocketTransport::hang_up(Peer& peer) {
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.edge.descriptor(), nullptr);
+}
+
+void SocketTransport::abandon() {
+  for (Peer& peer : peers_) hang_up(peer);
+  next_beat_ = next_look_ = TimePoint::max();
+}
+
+void SocketTransport::part(nanoseconds patience) {
+  const auto until = std::chrono::steady_clock::now() + patience;
+  for (Peer& peer : peers_) peer.edge.say_goodbye();
+  for (;;) {
+    std::vector<pollfd> waiting;
+    for (Peer& peer : peers_) {
+      SocketEdge& edge = peer.edge;
+      edge.write();
+      while (edge.read([](int, std::span<const std::byte>) {})) {
+      }
+      if (edge.closed() || (edge.flushed() && edge.heard_goodbye())) continue;
+      waiting.push_back({.fd = edge.descriptor(),
+                         .events = static_cast<short>(edge.flushed() ? POLLIN : POLLIN | POLLOUT),
+                         .revents = 0});
+    }
+    const auto left =
+        std::chrono::duration_cast<milliseconds>(until - std::chrono::steady_clock::now());
+    if (waiting.empty() || left.count() <= 0) return;
+    static_cast<void>(::poll(waiting.data(), waiting.size(), static_cast<int>(left.count())));
+  }
+}
+
+}  // namespace kolo::transport

@@ -1,0 +1,92 @@
+// Control messages between hosts, over TCP connections that can be slept on.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "node/file_descriptor.hpp"
+#include "transport/socket_edge.hpp"
+#include "transport/transport.hpp"
+
+namespace kolo::transport {
+
+/// The other end of a connection.
+struct SocketPeer {
+  int rank;
+  std::string host;
+  std::vector<int> ranks_of_host;
+  node::FileDescriptor socket;  // connected, does not block
+};
+
+struct SocketOptions {
+  std::uint64_t session = 0;
+  /// A host that is silent for so long is lost. 0: none ever is.
+  std::chrono::nanoseconds peer_timeout{};
+
+  // Seams for tests.
+  std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
+  /// How long ago the other host has acknowledged anything.
+  std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
+};
+
+/// Whoever has nothing to say sends a beat every quarter of the time after which it would count as
+/// lost. A host counts as lost when nothing has come from it for that long, its kernel included: a
+/// process that is stopped is not lost. One whose connection ends without a goodbye is lost at
+/// once.
+class SocketTransport : public Transport {
+ public:
+  /// Throws BackendError.
+  SocketTransport(std::vector<SocketPeer> peers, SocketOptions options);
+
+  void send(int peer, Message message) override;
+  bool poll(const Receiver& receive) override;
+  [[nodiscard]] bool flushed() const override;
+  [[nodiscard]] const Loss* loss() const override { return loss_ ? &*loss_ : nullptr; }
+
+  /// Readable while `poll` would find something to move.
+  [[nodiscard]] int descriptor() const { return epoll_.get(); }
+
+  [[nodiscard]] std::chrono::nanoseconds peer_timeout() const { return options_.peer_timeout; }
+
+  /// From now on nothing is moved and nobody is looked after: `descriptor` stays silent.
+  void abandon();
+  /// Says goodbye and waits, at most for `patience`, until the others have said it too. What comes
+  /// meanwhile is dropped.
+  void part(std::chrono::nanoseconds patience);
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  struct Peer {
+    SocketEdge edge;
+    std::string host;
+    std::vector<int> ranks_of_host;
+    TimePoint heard_at;
+    bool spoken_to = false;  // since the last beat
+    bool watched_for_room = false;
+    bool reported = false;  // it is silent, but its host answers
+  };
+
+  [[nodiscard]] Peer* find(int rank);
+  bool move(Peer& peer, std::uint32_t events, const Receiver& receive);
+  void watch(Peer& peer, int operation);
+  void watch_for_room(Peer& peer);
+  void look_after(TimePoint now);
+  void beat_all();
+  void look_for_silence(TimePoint now);
+  void lose(Loss loss);
+  void hang_up(Peer& peer);
+
+  SocketOptions options_;
+  node::FileDescriptor epoll_;
+  std::vector<Peer> peers_{};
+  std::optional<Loss> loss_{};
+  TimePoint next_beat_ = TimePoint::max();
+  TimePoint next_look_ = TimePoint::max();
+};
+
+}  // namespace kolo::transport

@@ -1,0 +1,62 @@
+// Ranks that are objects of one process, connected over loopback.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "transport/socket_meeting.hpp"
+#include "transport/socket_transport.hpp"
+
+namespace kolo::transport {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// Nothing here takes so long.
+constexpr std::chrono::nanoseconds too_long = 30s;
+
+inline SocketAddress loopback() {
+  SocketAddress address;
+  address.family = AF_INET;
+  address.bytes = {127, 0, 0, 1};
+  return address;
+}
+
+inline Secret make_secret(int seed) {
+  Secret secret{};
+  for (std::size_t i = 0; i < secret.size(); ++i)
+    secret[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(seed));
+  return secret;
+}
+
+/// Two connected sockets that do not block: the caller's, and that of who was called.
+inline std::pair<node::FileDescriptor, node::FileDescriptor> make_connection() {
+  const Listeners listeners({loopback()});
+  SocketMeeting called(0, make_secret(0), listeners, {{1, "b"}}, {});
+  SocketMeeting caller(1, make_secret(0), listeners, {}, {{0, "a", listeners.addresses()}});
+  const auto until = steady_clock::now() + too_long;
+  while (steady_clock::now() < until) {
+    const bool one = called.step(1ms);
+    if (caller.step(1ms) && one) break;
+  }
+  return {std::move(caller.take().at(0).socket), std::move(called.take().at(0).socket)};
+}
+
+/// Bytes that depend on who sends them, as which message, and where they stand.
+inline Message pattern(int sender, int number, std::size_t bytes) {
+  Message message(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    message[i] =
+        static_cast<std::byte>(i * 31 + i / 256 + static_cast<std::size_t>(sender * 7 + number));
+  return message;
+}
+
+}  // namespace kolo::transport

@@ -1,0 +1,388 @@
+#include "transport/socket_transport.hpp"
+
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <thread>
+
+#include "kolo/error.hpp"
+#include "node/doorbell.hpp"
+#include "socket_fixture.hpp"
+
+namespace kolo::transport {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::uint64_t session = 0x1234'5678'9abc'def0;
+
+/// Two ranks, each with a clock that stands still until it is moved.
+class SocketTransportTest : public testing::Test {
+ protected:
+  struct End {
+    steady_clock::time_point now{};
+    std::chrono::nanoseconds acknowledged_ago = std::chrono::nanoseconds::max();
+    std::vector<Message> arrived{};
+    std::optional<SocketTransport> transport{};
+
+    /// What has come, besides what came before.
+    void poll() {
+      transport->poll([this](int, std::span<const std::byte> message) {
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(message.data()) % 16, 0U);
+        arrived.emplace_back(message.begin(), message.end());
+      });
+    }
+    [[nodiscard]] bool readable() const {
+      pollfd descriptor{.fd = transport->descriptor(), .events = POLLIN, .revents = 0};
+      return ::poll(&descriptor, 1, 0) == 1;
+    }
+  };
+
+  void connect(std::chrono::nanoseconds peer_timeout = 0s, std::uint64_t other_session = session) {
+    auto [first, second] = make_connection();
+    raw_ = first.get();
+    make(a_, 7, "host-b", std::move(first), peer_timeout, session);
+    make(b_, 3, "host-a", std::move(second), peer_timeout, other_session);
+  }
+
+  template <typename Done>
+  void poll_until(Done done) {
+    const auto until = steady_clock::now() + too_long;
+    while (!done() && steady_clock::now() < until) {
+      a_.poll();
+      b_.poll();
+    }
+    EXPECT_TRUE(done());
+  }
+
+  End a_;  // rank 3
+  End b_;  // rank 7
+  int raw_ = -1;
+
+ private:
+  static void make(End& end, int peer, const char* host, node::FileDescriptor socket,
+                   std::chrono::nanoseconds peer_timeout, std::uint64_t number) {
+    std::vector<SocketPeer> peers;
+    peers.push_back({peer, host, {peer, peer + 1}, std::move(socket)});
+    end.transport.emplace(
+        std::move(peers),
+        SocketOptions{.session = number,
+                      .peer_timeout = peer_timeout,
+                      .now = [&end] { return end.now; },
+                      .acknowledged_ago = [&end](int) { return end.acknowledged_ago; }});
+  }
+};
+
+TEST_F(SocketTransportTest, KeepsTheOrderOfManyMessagesBothWays) {
+  connect();
+  constexpr int messages = 2000;
+  const auto size_of_message = [](int number) -> std::size_t {
+    constexpr std::array<std::size_t, 6> sizes{0, 1, 15, 16, 17, 70'000};
+    return number % 50 == 0 ? 300'000 : sizes[static_cast<std::size_t>(number) % sizes.size()];
+  };
+  for (int number = 0; number < messages; ++number) {
+    a_.transport->send(7, pattern(3, number, size_of_message(number)));
+    b_.transport->send(3, pattern(7, number, size_of_message(number)));
+  }
+  EXPECT_FALSE(a_.transport->flushed());
+  poll_until([&] { return a_.arrived.size() == messages && b_.arrived.size() == messages; });
+  for (int number = 0; number < messages; ++number) {
+    const auto at = static_cast<std::size_t>(number);
+    ASSERT_EQ(a_.arrived[at], pattern(7, number, size_of_message(number))) << number;
+    ASSERT_EQ(b_.arrived[at], pattern(3, number, size_of_message(number))) << number;
+  }
+  EXPECT_TRUE(a_.transport->flushed());
+  EXPECT_TRUE(b_.transport->flushed());
+  EXPECT_FALSE(a_.readable());
+  EXPECT_FALSE(b_.readable());
+}
+
+TEST_F(SocketTransportTest, CarriesMegabytesThroughSmallBuffers) {
+  connect();
+  const int small = 4096;
+  ::setsockopt(raw_, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+  a_.transport->send(7, pattern(3, 0, 2'000'000));
+  EXPECT_FALSE(a_.transport->flushed());
+  a_.transport->send(7, {});
+  poll_until([&] { return b_.arrived.size() == 2; });
+  EXPECT_EQ(b_.arrived[0], pattern(3, 0, 2'000'000));
+  EXPECT_TRUE(b_.arrived[1].empty());
+}
+
+TEST_F(SocketTransportTest, FramesMayComeByteByByte) {
+  // Beside an end that is no transport: its frames are copied bytewise.
+  auto [from, to] = make_connection();
+  SocketEdge writer(1, std::move(from), session);
+  auto [relay, reader_socket] = make_connection();
+  SocketEdge reader(1, std::move(reader_socket), session);
+  for (int number = 0; number < 5; ++number)
+    writer.send(pattern(1, number, static_cast<std::size_t>(number) * 9));
+  std::vector<Message> arrived;
+  const auto until = steady_clock::now() + too_long;
+  while (arrived.size() < 5 && steady_clock::now() < until) {
+    std::byte byte{};
+    if (::recv(to.get(), &byte, 1, 0) == 1) {
+      ASSERT_EQ(::send(relay.get(), &byte, 1, MSG_NOSIGNAL), 1);
+    }
+    reader.read([&](int, std::span<const std::byte> message) {
+      arrived.emplace_back(message.begin(), message.end());
+    });
+  }
+  ASSERT_EQ(arrived.size(), 5U);
+  for (int number = 0; number < 5; ++number)
+    EXPECT_EQ(arrived[static_cast<std::size_t>(number)],
+              pattern(1, number, static_cast<std::size_t>(number) * 9));
+}
+
+TEST_F(SocketTransportTest, SaysWhetherAnythingMoved) {
+  connect();
+  const auto never = [](int, std::span<const std::byte>) { FAIL(); };
+  EXPECT_TRUE(a_.transport->flushed());
+  EXPECT_FALSE(a_.readable());
+  EXPECT_FALSE(a_.transport->poll(never));
+  a_.transport->send(7, pattern(3, 0, 10));
+  poll_until([&] { return b_.arrived.size() == 1; });
+  EXPECT_FALSE(b_.transport->poll(never));
+}
+
+TEST_F(SocketTransportTest, AReceiverMaySend) {
+  connect();
+  int hops = 0;
+  const auto pass_on = [&](SocketTransport& transport, int to) {
+    return [&, to](int, std::span<const std::byte> message) {
+      if (++hops < 100) transport.send(to, {message.begin(), message.end()});
+    };
+  };
+  a_.transport->send(7, pattern(3, 0, 100));
+  const auto until = steady_clock::now() + too_long;
+  while (hops < 100 && steady_clock::now() < until) {
+    a_.transport->poll(pass_on(*a_.transport, 7));
+    b_.transport->poll(pass_on(*b_.transport, 3));
+  }
+  EXPECT_EQ(hops, 100);
+}
+
+TEST_F(SocketTransportTest, WakesWhoSleeps) {
+  connect();
+  node::BellWord word{};
+  node::Doorbell bell(word, node::Doorbell::open());
+  bell.watch(b_.transport->descriptor());
+  for (const node::Listener who : {node::Listener::thread, node::Listener::waiter}) {
+    bell.listen(who, node::Concern::messages);
+    std::thread sender([&] { a_.transport->send(7, pattern(3, 0, 10)); });
+    const auto since = steady_clock::now();
+    bell.sleep(who, too_long);
+    EXPECT_LT(steady_clock::now() - since, too_long);
+    sender.join();
+    bell.stop_listening();
+    b_.poll();
+  }
+  EXPECT_EQ(b_.arrived.size(), 2U);
+}
+
+TEST_F(SocketTransportTest, AThreadThatDoesNotListenIsLeftAsleep) {
+  connect();
+  node::BellWord word{};
+  node::Doorbell bell(word, node::Doorbell::open());
+  bell.watch(b_.transport->descriptor());
+  a_.transport->send(7, pattern(3, 0, 10));
+  const auto since = steady_clock::now();
+  bell.sleep(node::Listener::thread, 20ms);
+  EXPECT_GE(steady_clock::now() - since, 20ms);
+  // It sleeps already when it begins to listen.
+  std::thread sleeper([&] { bell.sleep(node::Listener::thread, too_long); });
+  bell.listen(node::Listener::thread, node::Concern::messages);
+  sleeper.join();
+  EXPECT_LT(steady_clock::now() - since, too_long);
+}
+
+TEST_F(SocketTransportTest, AConnectionThatIsClosedIsALossAfterWhatWasSent) {
+  connect();
+  a_.transport->send(7, pattern(3, 0, 200'000));
+  poll_until([&] { return a_.transport->flushed(); });
+  a_.transport->send(7, pattern(3, 1, 10));
+  a_.transport.reset();
+  const auto until = steady_clock::now() + too_long;
+  while (b_.transport->loss() == nullptr && steady_clock::now() < until) b_.poll();
+  ASSERT_NE(b_.transport->loss(), nullptr);
+  EXPECT_EQ(b_.arrived.size(), 2U);
+  EXPECT_THAT(b_.transport->loss()->ranks, ElementsAre(3));
+  EXPECT_THAT(b_.transport->loss()->reason,
+              HasSubstr("the connection to rank 3 on host host-a was closed"));
+  EXPECT_FALSE(b_.readable());
+  b_.transport->send(3, pattern(7, 0, 10));  // goes nowhere
+  EXPECT_TRUE(b_.transport->flushed());
+  EXPECT_FALSE(b_.transport->poll([](int, std::span<const std::byte>) { FAIL(); }));
+}
+
+TEST_F(SocketTransportTest, AGoodbyeIsNoLoss) {
+  connect(1s);
+  a_.transport->send(7, pattern(3, 0, 10));
+  std::thread other([&] { a_.transport->part(too_long); });
+  const auto until = steady_clock::now() + too_long;
+  while (b_.arrived.empty() && steady_clock::now() < until) b_.poll();
+  b_.transport->part(too_long);
+  other.join();
+  EXPECT_LT(steady_clock::now(), until);  // neither has waited in vain
+  a_.transport.reset();
+  b_.now += 10s;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+  EXPECT_EQ(b_.arrived.size(), 1U);
+}
+
+TEST_F(SocketTransportTest, NobodyIsWaitedForLongerThanAllowed) {
+  connect();
+  const auto since = steady_clock::now();
+  a_.transport->part(20ms);
+  EXPECT_LT(steady_clock::now() - since, too_long);
+}
+
+TEST_F(SocketTransportTest, BeatsKeepIdleRanksAlive) {
+  connect(4s);
+  for (int i = 0; i < 100; ++i) {
+    a_.now += 1s;
+    b_.now += 1s;
+    a_.poll();
+    const auto until = steady_clock::now() + too_long;
+    while (!b_.readable() && steady_clock::now() < until) std::this_thread::yield();
+    b_.poll();
+    while (!a_.readable() && steady_clock::now() < until) std::this_thread::yield();
+    a_.poll();
+    ASSERT_EQ(a_.transport->loss(), nullptr) << i;
+    ASSERT_EQ(b_.transport->loss(), nullptr) << i;
+  }
+  EXPECT_TRUE(a_.arrived.empty());
+  EXPECT_TRUE(b_.arrived.empty());
+}
+
+TEST_F(SocketTransportTest, WhoHasSpokenNeedNotBeat) {
+  connect(4s);
+  a_.transport->send(7, pattern(3, 0, 1));
+  poll_until([&] { return b_.arrived.size() == 1; });
+  a_.now += 1s;
+  a_.poll();
+  EXPECT_FALSE(b_.readable());
+  a_.now += 1s;
+  a_.poll();
+  EXPECT_TRUE(b_.readable());
+}
+
+TEST_F(SocketTransportTest, AHostThatIsSilentIsLostInTime) {
+  connect(30s);
+  b_.now += 30s - 1ns;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+  b_.now += 1ns;
+  b_.poll();
+  ASSERT_NE(b_.transport->loss(), nullptr);
+  EXPECT_EQ(b_.transport->loss()->reason, "host host-a was not heard of for 30 s");
+  EXPECT_THAT(b_.transport->loss()->ranks, ElementsAre(3, 4));
+  EXPECT_FALSE(b_.readable());
+}
+
+TEST_F(SocketTransportTest, SilenceBeginsAfterTheLastWord) {
+  connect(30s);
+  b_.now += 20s;
+  a_.transport->send(7, pattern(3, 0, 1));
+  poll_until([&] { return b_.arrived.size() == 1; });
+  b_.now += 29s;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+  b_.now += 1s;
+  b_.poll();
+  EXPECT_NE(b_.transport->loss(), nullptr);
+}
+
+TEST_F(SocketTransportTest, WhatHasComeWhileOneSleptCounts) {
+  connect(30s);
+  a_.transport->send(7, pattern(3, 0, 1));
+  const auto until = steady_clock::now() + too_long;
+  while (!b_.readable() && steady_clock::now() < until) std::this_thread::yield();
+  b_.now += 1000s;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+}
+
+TEST_F(SocketTransportTest, AStoppedProcessOfAHostThatAnswersIsNotLost) {
+  connect(30s);
+  b_.acknowledged_ago = 7s;
+  b_.now += 1000s;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+}
+
+TEST_F(SocketTransportTest, SilenceOfAHostBeginsWithItsLastAcknowledgement) {
+  connect(30s);
+  b_.acknowledged_ago = 20s;
+  b_.now += 50s;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+  b_.acknowledged_ago = 30s - 1ns;
+  b_.now += 10s - 1ns;
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+  b_.acknowledged_ago = 30s;
+  b_.now += 1ns;
+  b_.poll();
+  ASSERT_NE(b_.transport->loss(), nullptr);
+  EXPECT_EQ(b_.transport->loss()->reason, "host host-a was not heard of for 30 s");
+}
+
+TEST_F(SocketTransportTest, TheKernelTellsThatAHostAnswers) {
+  // The other end of loopback acknowledges what its rank does not read.
+  auto [first, second] = make_connection();
+  steady_clock::time_point now{};
+  std::vector<SocketPeer> peers;
+  peers.push_back({3, "host-a", {3}, std::move(first)});
+  SocketTransport transport(
+      std::move(peers),
+      {.session = session, .peer_timeout = std::chrono::hours(1), .now = [&now] { return now; }});
+  for (int i = 0; i < 10; ++i) {
+    now += std::chrono::hours(1);
+    transport.poll([](int, std::span<const std::byte>) { FAIL(); });
+  }
+  EXPECT_EQ(transport.loss(), nullptr);
+}
+
+TEST_F(SocketTransportTest, WithoutATimeoutNobodyIsEverLostBySilence) {
+  connect(0s);
+  b_.now += std::chrono::hours(1000);
+  b_.poll();
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+  EXPECT_FALSE(a_.readable());  // no beat either
+}
+
+TEST_F(SocketTransportTest, AnotherSessionsMessageEndsTheEdge) {
+  connect(0s, session + 1);
+  a_.transport->send(7, pattern(3, 0, 10));
+  const auto until = steady_clock::now() + too_long;
+  while (b_.transport->loss() == nullptr && steady_clock::now() < until) b_.poll();
+  ASSERT_NE(b_.transport->loss(), nullptr);
+  EXPECT_THAT(b_.transport->loss()->reason, HasSubstr("no message of this session"));
+  EXPECT_TRUE(b_.arrived.empty());
+}
+
+TEST_F(SocketTransportTest, OneThatIsAbandonedStaysSilent) {
+  connect(30s);
+  b_.transport->abandon();
+  a_.transport->send(7, pattern(3, 0, 10));
+  b_.now += 1000s;
+  b_.poll();
+  EXPECT_FALSE(b_.readable());
+  EXPECT_TRUE(b_.arrived.empty());
+  EXPECT_EQ(b_.transport->loss(), nullptr);
+}
+
+TEST_F(SocketTransportTest, AStrangerCannotBeSentAnything) {
+  connect();
+  EXPECT_THROW(a_.transport->send(5, {}), BackendError);
+}
+
+}  // namespace
+}  // namespace kolo::transport
