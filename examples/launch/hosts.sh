@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Runs a program on the hosts of a file: as many ranks on each as it has slots there.
+#
+# Usage: hosts.sh HOSTFILE PROGRAM [ARGUMENT...]
+#   THREADS      cores of each rank, and what OMP_NUM_THREADS becomes (1)
+#   INTERFACE    the network between the hosts, by name or as 10.1.0.0/16; else MPI tries all
+#   SSH_ARGUMENTS
+#                for ssh, say "-p 2222 -i key"
+#
+# PROGRAM lies at the same path on all hosts, and ssh to each works without a password. Variables
+# that begin with KOLO_ go along.
+set -euo pipefail
+if (($# < 2)); then
+  sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" >&2
+  exit 2
+fi
+hostfile=$1
+shift
+threads=${THREADS:-1}
+
+arguments=(--hostfile "$hostfile" --map-by "slot:PE=$threads" --bind-to core --tag-output)
+if [[ -n ${INTERFACE:-} ]]; then
+  # The first is for mpirun's own messages, the second for the program's.
+  arguments+=(--mca oob_tcp_if_include "$INTERFACE" --mca btl_tcp_if_include "$INTERFACE")
+fi
+if [[ -n ${SSH_ARGUMENTS:-} ]]; then
+  arguments+=(--mca plm_rsh_args "$SSH_ARGUMENTS")
+fi
+export OMP_NUM_THREADS=$threads
+arguments+=(-x OMP_NUM_THREADS)
+while IFS= read -r name; do arguments+=(-x "$name"); done < <(compgen -e KOLO_ || true)
+
+exec mpirun "${arguments[@]}" "$@"

@@ -1,0 +1,57 @@
+// Where each parameter lies in one contiguous piece of memory. Gradients, and what the optimizer
+// keeps, lie in the same places of memory of their own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace gpt {
+
+/// The shape of a network. `width` is a multiple of `heads`.
+struct Config {
+  std::size_t vocabulary = 256;  // bytes
+  std::size_t context = 64;      // the most tokens that are seen at once
+  std::size_t layers = 2;
+  std::size_t heads = 4;
+  std::size_t width = 64;
+
+  friend bool operator==(const Config&, const Config&) = default;
+};
+
+/// A part of the memory.
+struct Range {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+
+struct BlockLayout {
+  Range norm1_scale, norm1_shift, qkv_weight, qkv_bias, out_weight, out_bias;
+  Range norm2_scale, norm2_shift, up_weight, up_bias, down_weight, down_bias;
+};
+
+/// A stretch of parameters whose gradients become complete at the same time.
+struct Piece {
+  std::string name;
+  Range range;
+};
+
+struct Layout {
+  explicit Layout(const Config& config);
+
+  Range token_embedding, position_embedding;
+  std::vector<BlockLayout> blocks;
+  Range norm_scale, norm_shift;
+
+  std::vector<Range> matrices;  // what weight decay applies to
+  std::vector<Piece> pieces;    // all of the memory: embeddings, each block, the last norm
+  std::size_t size = 0;
+};
+
+/// The initial values, the same on all ranks: those of GPT-2.
+void initialize(std::span<float> parameters, const Layout& layout, const Config& config,
+                std::uint64_t seed);
+
+}  // namespace gpt

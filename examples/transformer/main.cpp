@@ -1,0 +1,51 @@
+// Trains a small GPT, written in plain C++, on text with any number of ranks:
+//
+//     mpirun -np 2 transformer --text book.txt --accumulate 2 --compression bf16
+//
+// What makes it distributed is marked KOLO here, in adamw.hpp and in trainer.cpp.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <kolo/kolo.hpp>
+#include <string>
+
+#include "options.hpp"
+#include "text.hpp"
+#include "trainer.hpp"
+
+namespace {
+
+// KOLO: rank 0 alone needs the file. If it cannot be read, all ranks throw.
+std::string load_text(const gpt::Options& options) {
+  std::string text;
+  kolo::on_one_rank(/*root=*/0, [&] {
+    text = options.text.empty() ? gpt::generate_text(options.text_size, options.seed)
+                                : gpt::read_text(options.text);
+  });
+  kolo::broadcast(text, /*root=*/0);
+  return text;
+}
+
+void train(const gpt::Options& options) {
+  gpt::Trainer trainer(options, load_text(options));
+  trainer.run();
+  if (kolo::rank() == 0 && options.sample > 0)
+    fmt::print("---\n{}\n", trainer.write(options.sample));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int rank = 0;
+  try {
+    kolo::Session session(argc, argv);  // KOLO: start; inside `try`, so that it ends before exit
+    rank = kolo::rank();
+    const auto options = gpt::parse_options(argc, argv, /*speak=*/rank == 0);
+    if (options) train(*options);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "rank {}: {}\n", rank, error.what());
+    return 1;
+  }
+}

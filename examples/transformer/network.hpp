@@ -1,0 +1,133 @@
+// A small GPT: embeddings of tokens and positions, blocks, and a head that shares its weights with
+// the embedding of tokens.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "block.hpp"
+#include "layers.hpp"
+#include "layout.hpp"
+
+namespace gpt {
+
+/// `sequences` rows of equally many tokens, and for each token the one that follows it.
+struct Batch {
+  std::vector<std::uint8_t> inputs, targets;
+  std::size_t sequences = 0;
+};
+
+/// Called by backward with the name of each piece of the layout whose gradients are complete.
+using OnReady = std::function<void(const std::string& piece)>;
+
+template <typename Real>
+class Network {
+ public:
+  /// Both must outlive this.
+  Network(const Config& config, const Layout& layout) : config_(config), layout_(layout) {
+    for (const BlockLayout& block : layout.blocks) blocks_.emplace_back(block);
+  }
+
+  /// The mean loss over all tokens, in nats.
+  double forward(const Real* parameters, const Batch& batch) {
+    inputs_ = batch.inputs;
+    run(parameters, batch.sequences);
+    return cross_entropy(logits_.data(), batch.targets, config_.vocabulary);
+  }
+
+  /// Adds the gradients of the loss that the last `forward` gave.
+  void backward(const Real* parameters, Real* gradients, const OnReady& on_ready) {
+    const std::size_t rows = inputs_.size();
+    const std::size_t width = config_.width;
+    head_backward(parameters, gradients);
+    std::vector<Real> d_stream(rows * width);
+    norm_backward(d_stream.data(), gradients + layout_.norm_scale.begin,
+                  gradients + layout_.norm_shift.begin, d_normed_.data(), stream_, statistics_,
+                  parameters + layout_.norm_scale.begin, rows, width);
+    on_ready(layout_.pieces.back().name);
+    for (std::size_t i = blocks_.size(); i-- > 0;) {
+      blocks_[i].backward(parameters, gradients, d_stream.data());
+      on_ready(layout_.pieces[i + 1].name);
+    }
+    embeddings_backward(gradients, d_stream);
+    on_ready(layout_.pieces.front().name);
+  }
+
+  /// What each byte scores as the one that follows `tokens`, at most `context` of them.
+  std::span<const Real> scores_after(const Real* parameters, std::span<const std::uint8_t> tokens) {
+    inputs_.assign(tokens.begin(), tokens.end());
+    run(parameters, 1);
+    return std::span<const Real>(logits_).last(config_.vocabulary);
+  }
+
+ private:
+  // Up to the logits.
+  void run(const Real* parameters, std::size_t sequences) {
+    const std::size_t rows = inputs_.size();
+    const std::size_t width = config_.width;
+    length_ = rows / sequences;
+    embed(parameters);
+    stream_ = embedded_.data();
+    for (Block<Real>& block : blocks_)
+      stream_ = block.forward(parameters, stream_, {sequences, length_, width, config_.heads});
+    normed_.resize(rows * width);
+    norm_forward(normed_.data(), statistics_, stream_, parameters + layout_.norm_scale.begin,
+                 parameters + layout_.norm_shift.begin, rows, width);
+
+    std::vector<Real> head(width * config_.vocabulary);
+    transpose(parameters + layout_.token_embedding.begin, width, head.data(), config_.vocabulary,
+              width);
+    logits_.assign(rows * config_.vocabulary, Real(0));
+    add_product({normed_.data(), width}, head.data(), config_.vocabulary, logits_.data(),
+                config_.vocabulary, rows, width, config_.vocabulary);
+  }
+
+  void embed(const Real* parameters) {
+    const std::size_t width = config_.width;
+    embedded_.resize(inputs_.size() * width);
+    for (std::size_t row = 0; row < inputs_.size(); ++row) {
+      const Real* token = parameters + layout_.token_embedding.begin + inputs_[row] * width;
+      const Real* place = parameters + layout_.position_embedding.begin + row % length_ * width;
+      for (std::size_t i = 0; i < width; ++i) embedded_[row * width + i] = token[i] + place[i];
+    }
+  }
+
+  // After `cross_entropy` the logits hold their gradient.
+  void head_backward(const Real* parameters, Real* gradients) {
+    const std::size_t rows = inputs_.size();
+    const std::size_t width = config_.width;
+    const std::size_t vocabulary = config_.vocabulary;
+    add_product({logits_.data(), 1, vocabulary}, normed_.data(), width,
+                gradients + layout_.token_embedding.begin, width, vocabulary, rows, width);
+    d_normed_.assign(rows * width, Real(0));
+    add_product({logits_.data(), vocabulary}, parameters + layout_.token_embedding.begin, width,
+                d_normed_.data(), width, rows, vocabulary, width);
+  }
+
+  void embeddings_backward(Real* gradients, const std::vector<Real>& d_stream) const {
+    const std::size_t width = config_.width;
+    for (std::size_t row = 0; row < inputs_.size(); ++row) {
+      Real* token = gradients + layout_.token_embedding.begin + inputs_[row] * width;
+      Real* place = gradients + layout_.position_embedding.begin + row % length_ * width;
+      for (std::size_t i = 0; i < width; ++i) {
+        token[i] += d_stream[row * width + i];
+        place[i] += d_stream[row * width + i];
+      }
+    }
+  }
+
+  const Config& config_;
+  const Layout& layout_;
+  std::vector<Block<Real>> blocks_;
+  std::size_t length_ = 0;  // tokens of each sequence
+  std::vector<std::uint8_t> inputs_;
+  std::vector<Real> embedded_, normed_, d_normed_, logits_;
+  const Real* stream_ = nullptr;  // after the last block
+  NormStatistics<Real> statistics_;
+};
+
+}  // namespace gpt

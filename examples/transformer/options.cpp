@@ -1,0 +1,76 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <map>
+#include <stdexcept>
+#include <string>
+
+namespace gpt {
+namespace {
+
+const CLI::Range positive(1, 1'000'000'000);
+const CLI::Range not_negative(0, 1'000'000'000);
+const std::map<std::string, kolo::Compression> compressions = {{"none", kolo::Compression::none},
+                                                               {"fp16", kolo::Compression::fp16},
+                                                               {"bf16", kolo::Compression::bf16}};
+
+void add_network_options(CLI::App& app, Config& network) {
+  app.add_option("--layers", network.layers, "Blocks of the network")->check(positive);
+  app.add_option("--heads", network.heads, "Heads of the attention")->check(positive);
+  app.add_option("--width", network.width, "Channels, a multiple of the heads")->check(positive);
+  app.add_option("--context", network.context, "Bytes of a window")->check(positive);
+}
+
+void add_training_options(CLI::App& app, Options& options) {
+  app.add_option("--steps", options.steps, "Steps of the optimizer, over which the rate decays")
+      ->check(not_negative);
+  app.add_option("--stop-at", options.stop_at, "Stop after this step, to be gone on with later")
+      ->check(not_negative);
+  app.add_option("--batch-size", options.batch_size, "Windows per rank and pass")->check(positive);
+  app.add_option("--accumulate", options.accumulate,
+                 "Passes whose gradients add up before they travel")
+      ->check(positive);
+  app.add_option("--learning-rate", options.learning_rate, "The highest, of any number of ranks")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--warmup", options.warmup, "Steps until then")->check(not_negative);
+  app.add_option("--clip", options.clip, "The largest norm of all gradients")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--compression", options.compression, "What gradients travel as")
+      ->transform(CLI::CheckedTransformer(compressions))
+      ->default_str("none");
+}
+
+}  // namespace
+
+std::optional<Options> parse_options(int argc, char** argv, bool speak) {
+  Options options;
+  CLI::App app("Trains a small GPT on text, on as many ranks as mpirun starts.", "transformer");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--text", options.text, "A file of rank 0; little stories are made without it");
+  app.add_option("--text-size", options.text_size, "Bytes of the stories")->check(positive);
+  add_network_options(app, options.network);
+  add_training_options(app, options);
+  app.add_option("--checkpoints", options.checkpoints,
+                 "A directory to save in, and to go on from its newest checkpoint");
+  app.add_option("--validate-every", options.validate_every,
+                 "Validate, and save a checkpoint, after so many steps")
+      ->check(positive);
+  app.add_option("--log-every", options.log_every, "Print the loss after so many steps")
+      ->check(positive);
+  app.add_option("--sample", options.sample, "Bytes to write at the end")->check(not_negative);
+  app.add_option("--seed", options.seed, "Of all random numbers");
+  try {
+    app.parse(argc, argv);
+    if (options.network.width % options.network.heads != 0)
+      throw CLI::ValidationError("--width", "must be a multiple of --heads");
+  } catch (const CLI::CallForHelp&) {
+    if (speak) std::cout << app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    throw std::runtime_error(std::string(error.what()) + " (--help lists the options)");
+  }
+  return options;
+}
+
+}  // namespace gpt

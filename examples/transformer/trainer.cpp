@@ -1,0 +1,196 @@
+#include "trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numbers>
+#include <span>
+#include <utility>
+
+#include "random.hpp"
+#include "sampling.hpp"
+
+namespace gpt {
+namespace {
+
+std::size_t training_size(const std::string& text) { return text.size() / 10 * 9; }
+
+// From the peak to a tenth of it, along half a cosine. The peak belongs to the batch of all ranks
+// and passes together, which is what one step sees: it does not grow with the number of ranks.
+kolo::LearningRateSchedule make_schedule(const Options& options) {
+  const auto steps = static_cast<double>(std::max<std::int64_t>(options.steps, 1));
+  return kolo::LearningRateSchedule(
+      {.peak = options.learning_rate,
+       .warmup_from = options.learning_rate / static_cast<double>(options.warmup + 1),
+       .warmup = static_cast<double>(options.warmup),
+       .multiplier =
+           [steps](double step) {
+             const double done = std::min(step / steps, 1.0);
+             return 0.55 + 0.45 * std::cos(std::numbers::pi * done);
+           },
+       .staircase = false});
+}
+
+}  // namespace
+
+Trainer::Trainer(const Options& options, std::string text)
+    : options_(options),
+      text_(std::move(text)),
+      layout_(options_.network),
+      train_(std::span(text_).first(training_size(text_)), options_.network.context),
+      validation_(std::span(text_).subspan(training_size(text_)), options_.network.context),
+      adamw_(layout_),
+      // KOLO: gradients of several passes stay here, their mean is averaged over the ranks.
+      optimizer_(adamw_, {.compression = options_.compression,
+                          .backward_passes_per_step = options_.accumulate,
+                          .accumulation = kolo::Accumulation::mean}),
+      network_(options_.network, layout_),
+      // KOLO: every rank trains on its share of the windows, another one in each epoch.
+      sampler_({.examples = train_.count(), .seed = options_.seed}),
+      learning_rate_(make_schedule(options_)),
+      metrics_({"loss"}),
+      reported_(std::chrono::steady_clock::now()) {
+  const std::int64_t needed = options_.batch_size * options_.accumulate * kolo::size();
+  if (train_.count() < needed || validation_.count() < 1)
+    throw kolo::Error(fmt::format("the text of {} bytes is too short: a step takes {} windows",
+                                  text_.size(), needed));
+  initialize(adamw_.parameters(), layout_, options_.network, options_.seed);
+  // KOLO: everyone starts from rank 0's parameters.
+  kolo::broadcast_parameters({{"parameters", adamw_.parameters()}}, /*root=*/0);
+  if (!options_.checkpoints.empty()) {
+    checkpoints_.emplace(kolo::CheckpointerOptions{.directory = options_.checkpoints});
+    resume();
+  }
+  windows_ = sampler_.indices();
+  reported_step_ = step_;
+}
+
+// KOLO: rank 0 reads the file; every rank gets what is in it.
+void Trainer::resume() {
+  const std::optional<kolo::Checkpoint> found = checkpoints_->load_latest();
+  if (!found) return;
+  adamw_.load(*found);
+  sampler_.load(found->part("sampler"));
+  step_ = found->step;
+  if (!found->own.empty()) metrics_.load(found->own_part("loss"));
+  if (kolo::rank() == 0) fmt::print("going on from '{}'\n", found->path.string());
+}
+
+void Trainer::save(double validation_loss) {
+  if (!checkpoints_) return;
+  kolo::Blobs parts;
+  if (kolo::rank() == 0) {
+    parts = adamw_.state();
+    parts["sampler"] = sampler_.state();
+  }
+  checkpoints_->save(step_, parts,
+                     {.metric = validation_loss, .own = {{"loss", metrics_.state()}}});
+}
+
+double Trainer::run() {
+  const std::int64_t end =
+      options_.stop_at > 0 ? std::min(options_.stop_at, options_.steps) : options_.steps;
+  std::optional<double> loss;
+  while (step_ < end) {
+    train_step();
+    loss.reset();
+    if (step_ % options_.log_every == 0) report();
+    if (step_ % options_.validate_every == 0 || step_ == end) {
+      loss = validate();
+      save(*loss);
+    }
+  }
+  return loss ? *loss : validate();
+}
+
+void Trainer::train_step() {
+  begin_epoch_if_due();
+  adamw_.clear_gradients();
+  for (int pass = 1; pass <= options_.accumulate; ++pass) {
+    const Batch batch = next_batch();
+    const float* parameters = adamw_.parameters().data();
+    const double loss = network_.forward(parameters, batch);
+    // KOLO: in the last pass the gradients of a block travel while those before it are computed.
+    network_.backward(parameters, adamw_.gradient_memory().data(),
+                      [this](const std::string& piece) { optimizer_.ready(piece); });
+    if (pass < options_.accumulate) optimizer_.end_pass();  // KOLO: nothing has travelled
+    metrics_.add("loss", loss, static_cast<double>(batch.targets.size()));
+  }
+  optimizer_.synchronize();  // KOLO: all ranks have the same gradients now, and clip them alike
+  adamw_.clip(options_.clip);
+  adamw_.set_learning_rate(learning_rate_(step_));
+  optimizer_.step();
+  ++step_;
+}
+
+// Of an epoch, what is left after its last whole step is not seen: so it has the same steps for any
+// number of ranks that share the passes.
+void Trainer::begin_epoch_if_due() {
+  const std::size_t left = windows_.size() - next_window_;
+  if (left >= static_cast<std::size_t>(options_.batch_size * options_.accumulate)) return;
+  sampler_.begin_epoch(sampler_.epoch() + 1);
+  windows_ = sampler_.indices();
+  next_window_ = 0;
+}
+
+Batch Trainer::next_batch() {
+  const auto size = static_cast<std::size_t>(options_.batch_size);
+  const std::span<const std::int64_t> chosen(windows_.data() + next_window_, size);
+  next_window_ += size;
+  sampler_.advance(options_.batch_size);
+  return train_.batch(chosen);
+}
+
+// KOLO: each rank looks at its share; windows count alike, however they are shared.
+double Trainer::validate() {
+  const kolo::DistributedSampler sampler(
+      {.examples = validation_.count(), .shuffle = false, .remainder = kolo::Remainder::uneven});
+  const std::vector<std::int64_t> windows = sampler.indices();
+  kolo::MetricAverage loss({"loss"});
+  const auto size = static_cast<std::size_t>(options_.batch_size);
+  for (std::size_t i = 0; i < windows.size(); i += size) {
+    const Batch batch =
+        validation_.batch(std::span(windows).subspan(i, std::min(size, windows.size() - i)));
+    loss.add("loss", network_.forward(adamw_.parameters().data(), batch),
+             static_cast<double>(batch.targets.size()));
+  }
+  const double mean = loss.over_all_ranks().at("loss");
+  if (kolo::rank() == 0) fmt::print("step {}: validation loss {:.4f}\n", step_, mean);
+  return mean;
+}
+
+void Trainer::report() {
+  const double loss = metrics_.over_all_ranks().at("loss");
+  metrics_.reset();
+  const auto now = std::chrono::steady_clock::now();
+  const double seconds = std::chrono::duration<double>(now - reported_).count();
+  const auto tokens = static_cast<double>((step_ - reported_step_) * tokens_per_step());
+  if (kolo::rank() == 0) {
+    fmt::print("step {}: loss {:.6f}, learning rate {:.3g}, {:.0f} tokens/s\n", step_, loss,
+               learning_rate_(step_ - 1), tokens / seconds);
+    std::fflush(stdout);
+  }
+  reported_ = now;
+  reported_step_ = step_;
+}
+
+std::int64_t Trainer::tokens_per_step() const {
+  return options_.batch_size * options_.accumulate * kolo::size() *
+         static_cast<std::int64_t>(options_.network.context);
+}
+
+std::string Trainer::write(int bytes) {
+  Random random(options_.seed);
+  std::string text = "\n";
+  for (int i = 0; i < bytes; ++i) {
+    const std::size_t seen = std::min(text.size(), options_.network.context);
+    const std::vector<std::uint8_t> tokens(text.end() - static_cast<std::ptrdiff_t>(seen),
+                                           text.end());
+    text += draw_byte(network_.scores_after(adamw_.parameters().data(), tokens), random);
+  }
+  return text.substr(1);
+}
+
+}  // namespace gpt

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A run that stops in the middle of an epoch and is gone on with ends with the very checkpoint of a
+# run that went through: the same bytes. Another number of ranks can go on with it too.
+# Usage: resumed.sh PROGRAM DIRECTORY RANKS MPIRUN
+set -euo pipefail
+program=$1 directory=$2 ranks=$3 mpirun=$4
+
+train() {
+  "$mpirun" -np "$1" --timeout 60 "$program" --accumulate 2 --batch-size 4 --steps 14 \
+    --log-every 4 --validate-every 5 --sample 0 --text-size 3000 --width 16 --heads 2 \
+    --context 16 --compression bf16 "${@:2}"
+}
+last=checkpoint-0000000014.kolo
+
+rm -rf "$directory"
+train "$ranks" --checkpoints "$directory/whole"
+train "$ranks" --checkpoints "$directory/parts" --stop-at 6
+cp -r "$directory/parts" "$directory/others"
+[[ ! -e $directory/parts/$last ]]
+train "$ranks" --checkpoints "$directory/parts" | tee "$directory/output"
+grep -q "^going on from '$directory/parts/checkpoint-0000000006.kolo'" "$directory/output"
+cmp "$directory/whole/$last" "$directory/parts/$last"
+
+train $((ranks % 2 + 1)) --checkpoints "$directory/others"
+[[ -e $directory/others/$last ]]
