@@ -26,6 +26,10 @@ struct SessionOptions {
   /// What carries data between CPUs: `auto`, the default, `shm` (refused where ranks of a host
   /// cannot share memory) or `mpi`. One rank's `mpi` holds for all of its host.
   std::optional<std::string> cpu_operations{};
+  /// Whether allreduces over MPI in which all ranks take part are left to MPI's own collective, for
+  /// networks that it uses better. In which order ranks are combined, and whether all of them get
+  /// the same bits, is up to MPI then. Default false; true holds if all ranks want it.
+  std::optional<bool> mpi_collectives{};
   /// Whether ranks of a host read long tensors in each other's private memory: `off`, the default,
   /// which holds for all of the host, `on` (refused where the system does not allow it) or `auto`,
   /// a short trial at the start.

@@ -27,12 +27,15 @@ void CpuBackend::use_memory_everywhere(const std::vector<int>& node_of) {
   between_hosts_.emplace(data_, node_of, memory_->arena());
 }
 
+backend::Backend& CpuBackend::network_for(const backend::Batch& batch) {
+  if (native_ && native_->can_execute(batch)) return *native_;
+  if (between_hosts_ && between_hosts_->can_execute(batch)) return *between_hosts_;
+  return mpi_;
+}
+
 std::unique_ptr<backend::Execution> CpuBackend::start(backend::Batch batch) {
   if (memory_ != nullptr && memory_->can_execute(batch)) return memory_->start(std::move(batch));
-  auto execution = between_hosts_ && between_hosts_->can_execute(batch)
-                       ? between_hosts_->start(std::move(batch))
-                       : mpi_.start(std::move(batch));
-  return std::make_unique<MpiExecution>(std::move(execution), activity_);
+  return std::make_unique<MpiExecution>(network_for(batch).start(std::move(batch)), activity_);
 }
 
 }  // namespace kolo::session

@@ -9,6 +9,7 @@
 
 #include "backend/hierarchical/hierarchical_backend.hpp"
 #include "backend/mpi/mpi_backend.hpp"
+#include "backend/mpi/native_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "session/mpi_activity.hpp"
 
@@ -28,9 +29,13 @@ class CpuBackend : public backend::Backend {
   /// of its host.
   void use_memory_everywhere(const std::vector<int>& node_of);
 
+  /// Allreduces of all ranks that leave the host are MPI's own. `native` is one more communicator.
+  void use_mpi_collectives(MPI_Comm native) { native_.emplace(native); }
+
   [[nodiscard]] std::unique_ptr<backend::Execution> start(backend::Batch batch) override;
 
  private:
+  [[nodiscard]] backend::Backend& network_for(const backend::Batch& batch);
   class MpiExecution;
 
   MPI_Comm data_;
@@ -38,6 +43,7 @@ class CpuBackend : public backend::Backend {
   backend::MpiBackend mpi_;
   backend::ShmBackend* memory_ = nullptr;
   std::optional<backend::HierarchicalBackend> between_hosts_{};
+  std::optional<backend::MpiNativeBackend> native_{};
 };
 
 }  // namespace kolo::session

@@ -40,6 +40,11 @@ CpuLinks::~CpuLinks() {
   if (sockets_ != nullptr) sockets_->part(abandoned_ ? patience_after_failure : patience);
 }
 
+void CpuLinks::use_mpi_collectives(MPI_Comm world) {
+  native_ = Communicator::duplicate(world);
+  backend_.use_mpi_collectives(native_.get());
+}
+
 void CpuLinks::share_memory(const Topology& topology, bool everywhere,
                             std::int64_t single_copy_from) {
   const HostMemory memory = lay_out_memory(topology);
@@ -114,6 +119,7 @@ void CpuLinks::abandon() {
   abandoned_ = true;
   control_.leak();
   data_.leak();
+  native_.leak();
   if (sockets_ != nullptr) sockets_->abandon();
 }
 

@@ -34,6 +34,9 @@ class CpuLinks : public Links {
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
+  /// Allreduces over MPI in which all ranks take part are its own. Collective, before any batch.
+  void use_mpi_collectives(MPI_Comm world);
+
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
   [[nodiscard]] const node::Doorbell& bell() const override;
@@ -68,6 +71,7 @@ class CpuLinks : public Links {
 
   Communicator control_;
   Communicator data_;
+  Communicator native_{};  // of MPI's own collectives, if they are used
   std::unique_ptr<node::Neighbourhood> neighbours_;
   std::unique_ptr<transport::SocketTransport> sockets_;
   bool all_are_neighbours_;

@@ -179,6 +179,8 @@ Settings read_settings(const SessionOptions& options) {
                                        defaults.cache_capacity);
   settings.plan_replay = read_switch(options.plan_replay, "KOLO_PLAN_REPLAY", defaults.plan_replay);
   settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
+  settings.mpi_collectives =
+      read_switch(options.mpi_collectives, "KOLO_MPI_COLLECTIVES", defaults.mpi_collectives);
   settings.single_copy = read_single_copy(options.single_copy, defaults.single_copy);
   settings.flight_recorder =
       read_count(options.flight_recorder, "flight_recorder", {"KOLO_FLIGHT_RECORDER"}, "events",

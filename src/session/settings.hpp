@@ -37,6 +37,8 @@ struct Settings {
   bool plan_replay = true;
   /// KOLO_CPU_OPERATIONS.
   CpuOperations cpu_operations = CpuOperations::automatic;
+  /// KOLO_MPI_COLLECTIVES: whether MPI's own are used.
+  bool mpi_collectives = false;
   /// KOLO_SINGLE_COPY: auto, on or off.
   SingleCopy single_copy = SingleCopy::off;
   /// KOLO_FLIGHT_RECORDER: events that are kept, 0 for none.

@@ -119,6 +119,16 @@ TEST(Settings, WhatCannotBeReadIsRefusedWithVariableAndValue) {
   EXPECT_THAT(refusal(), HasSubstr("KOLO_LOG_LEVEL=loud"));
 }
 
+TEST(Settings, MpisCollectivesAreOffUnlessAskedFor) {
+  EXPECT_FALSE(read_settings({}).mpi_collectives);
+  EXPECT_TRUE(read_settings({.mpi_collectives = true}).mpi_collectives);
+  const Variable on("KOLO_MPI_COLLECTIVES", "on");
+  EXPECT_TRUE(read_settings({}).mpi_collectives);
+  EXPECT_FALSE(read_settings({.mpi_collectives = false}).mpi_collectives);
+  const Variable bad("KOLO_MPI_COLLECTIVES", "yes");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=yes"));
+}
+
 TEST(Settings, PlanReplayIsASwitch) {
   for (const char* off : {"off", "0"}) {
     const Variable variable("KOLO_PLAN_REPLAY", off);
