@@ -203,9 +203,11 @@ Future<void> grouped_reducescatter_async(std::span<const ConstTensorView> inputs
 /// dimension may differ between ranks, the others and the dtype may not; a scalar counts as one
 /// row. `allocate` is told the rows of each and returns memory for all of them. A rank that has
 /// joined has no rows. Returns the rows of each.
-std::vector<std::int64_t> allgather(ConstTensorView tensor, Allocator allocate,
+template <std::convertible_to<Allocator> A>
+std::vector<std::int64_t> allgather(ConstTensorView tensor, A allocate,
                                     const AllgatherOptions& options = {});
-Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, Allocator allocate,
+template <std::convertible_to<Allocator> A>
+Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, A allocate,
                                                   const AllgatherOptions& options = {});
 
 /// The same of a range; its length may differ between ranks.

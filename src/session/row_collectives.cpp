@@ -132,19 +132,6 @@ Future<void> grouped_reducescatter_async(std::span<const ConstTensorView> inputs
   return Future<void>(detail::submit_grouped_reducescatter(inputs, outputs, options));
 }
 
-std::vector<std::int64_t> allgather(ConstTensorView tensor, Allocator allocate,
-                                    const AllgatherOptions& options) {
-  return allgather_async(std::move(tensor), std::move(allocate), options).get();
-}
-
-Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, Allocator allocate,
-                                                  const AllgatherOptions& options) {
-  auto counts = std::make_unique<RowCounts>();
-  if (allocate) allocate = noting(*counts, std::move(allocate));
-  auto operation = describe_allgather(tensor, allocate, options).submit();
-  return {std::move(operation), std::move(counts)};
-}
-
 std::vector<std::string> allgather(const std::string& text, const AllgatherOptions& options) {
   Gathered<char> gathered = allgather(std::span(text), options);
   std::vector<std::string> texts;
@@ -205,6 +192,14 @@ std::shared_ptr<Operation> submit_grouped_reducescatter(std::span<const ConstTen
 std::shared_ptr<Operation> submit_allgather(ConstTensorView tensor, Allocator allocate,
                                             const AllgatherOptions& options) {
   return describe_allgather(tensor, allocate, options).submit();
+}
+
+Future<std::vector<std::int64_t>> allgather_rows(const ConstTensorView& tensor, Allocator allocate,
+                                                 const AllgatherOptions& options) {
+  auto counts = std::make_unique<RowCounts>();
+  if (allocate) allocate = noting(*counts, std::move(allocate));
+  auto operation = describe_allgather(tensor, allocate, options).submit();
+  return {std::move(operation), std::move(counts)};
 }
 
 std::shared_ptr<Operation> submit_grouped_allgather(std::span<const ConstTensorView> tensors,

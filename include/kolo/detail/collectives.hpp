@@ -25,6 +25,9 @@ std::shared_ptr<Operation> submit_allgather(ConstTensorView tensor, Allocator al
 std::shared_ptr<Operation> submit_grouped_allgather(std::span<const ConstTensorView> tensors,
                                                     std::span<const Allocator> allocators,
                                                     const AllgatherOptions& options);
+/// The future gives the rows of each.
+Future<std::vector<std::int64_t>> allgather_rows(const ConstTensorView& tensor, Allocator allocate,
+                                                 const AllgatherOptions& options);
 /// Without counts: equal ones.
 std::shared_ptr<Operation> submit_alltoall(ConstTensorView tensor,
                                            const std::vector<std::int64_t>* counts,
@@ -71,6 +74,19 @@ template <ConstTensorRange R>
 std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
     R&& range, const ReducescatterOptions& options) {
   return reducescatter_async(std::forward<R>(range), options).get();
+}
+
+// A template, or clang 14 fails to see that `{.name = "x"}` is no Allocator.
+template <std::convertible_to<Allocator> A>
+Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, A allocate,
+                                                  const AllgatherOptions& options) {
+  return detail::allgather_rows(tensor, Allocator(std::move(allocate)), options);
+}
+
+template <std::convertible_to<Allocator> A>
+std::vector<std::int64_t> allgather(ConstTensorView tensor, A allocate,
+                                    const AllgatherOptions& options) {
+  return allgather_async(std::move(tensor), std::move(allocate), options).get();
 }
 
 template <ConstTensorRange R>
