@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <kolo/kolo.hpp>
 #include <stdexcept>
 
 #include "download.hpp"
+#include "same_data.hpp"
 #include "stand_in.hpp"
 
 namespace cifar10 {
@@ -21,20 +21,6 @@ void say_where_to_get_it() {
       "  {} ({} MB, MD5 {})\n",
       cifar10_archive.url, cifar10_archive.bytes >> 20, cifar10_archive.md5);
   std::fflush(stdout);
-}
-
-// Ranks that see different files would take different numbers of steps, and wait for each other.
-void check_that_all_have_the_same(const Data& data) {
-  std::array<std::int64_t, 2> images = {static_cast<std::int64_t>(data.train.size()),
-                                        static_cast<std::int64_t>(data.test.size())};
-  const std::array<std::int64_t, 2> mine = images;
-  kolo::broadcast(images, 0);
-  kolo::on_every_rank([&] {
-    if (mine == images) return;
-    throw std::runtime_error(fmt::format(
-        "this rank found {} images to train on and {} to test on, but rank 0 found {} and {}",
-        mine[0], mine[1], images[0], images[1]));
-  });
 }
 
 }  // namespace
@@ -51,7 +37,8 @@ Data load_data(const Options& options) {
     data = make_stand_in(options.stand_in_size, options.seed);
   }
   if (options.limit != 0) data.train.keep_first(options.limit);
-  check_that_all_have_the_same(data);
+  examples::check_same_sizes(
+      {static_cast<std::int64_t>(data.train.size()), static_cast<std::int64_t>(data.test.size())});
   if (data.train.size() < static_cast<std::size_t>(kolo::size())) {
     throw std::runtime_error(
         fmt::format("{} images cannot be shared by {} ranks", data.train.size(), kolo::size()));

@@ -1,9 +1,9 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
-#include <iostream>
-#include <stdexcept>
 #include <string>
+
+#include "program.hpp"
 
 namespace cifar10 {
 namespace {
@@ -17,7 +17,7 @@ std::string not_positive(const std::string& text) {
 
 }  // namespace
 
-std::optional<Options> parse_options(int argc, char** argv, bool speak) {
+std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
   CLI::App app("Trains a small network on CIFAR-10, on as many ranks as mpirun starts.", "cifar10");
 
@@ -60,14 +60,7 @@ std::optional<Options> parse_options(int argc, char** argv, bool speak) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
 
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    if (speak) std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw std::runtime_error(std::string(error.what()) + " (--help lists the options)");
-  }
+  if (!examples::parse(app, argc, argv)) return std::nullopt;
   return options;
 }
 

@@ -25,7 +25,7 @@ struct Options {
   int loader_threads = 1;
 };
 
-/// Nothing if only help was asked for, which was printed if `speak`. Throws std::runtime_error.
-[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv, bool speak);
+/// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.
+[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace cifar10

@@ -54,6 +54,40 @@ TEST(Transform, WithoutATransformationScalesToOne) {
   EXPECT_LE(*std::max_element(white.begin(), white.end()), 1.0F);
 }
 
+TEST(Transform, ShiftsAndFillsWithBlack) {
+  for (const bool flip : {false, true}) {
+    const std::vector<float> out =
+        transformed({.right = 3, .down = -2, .flip = flip, .outside = Outside::black});
+    for (int y = 0; y < 32; ++y) {
+      for (int x = 0; x < 32; ++x) {
+        const int from_y = y + 2, from_x = (flip ? 31 - x : x) - 3;
+        const bool inside = from_y < 32 && from_x >= 0;
+        for (int c = 0; c < 3; ++c) {
+          const float wanted = inside ? scaled(value_at(from_y, from_x, c)) : 0.0F;
+          ASSERT_EQ(pixel(out, y, x, c), wanted) << y << ", " << x;
+        }
+      }
+    }
+  }
+}
+
+TEST(DrawPadCropFlip, DrawsEveryShiftOfUpToFourPixels) {
+  Random random = random_stream({1});
+  std::set<int> right, down;
+  int flips = 0;
+  for (int i = 0; i < 2000; ++i) {
+    const Transformation drawn = draw_pad_crop_flip(random);
+    right.insert(drawn.right);
+    down.insert(drawn.down);
+    flips += drawn.flip ? 1 : 0;
+    ASSERT_EQ(drawn.outside, Outside::black);
+  }
+  const std::set<int> all = {-4, -3, -2, -1, 0, 1, 2, 3, 4};
+  EXPECT_EQ(right, all);
+  EXPECT_EQ(down, all);
+  EXPECT_NEAR(flips, 1000, 150);
+}
+
 TEST(Transform, ShiftsAndRepeatsTheEdge) {
   for (const int right : {-3, 0, 2}) {
     for (const int down : {-1, 0, 3}) {

@@ -7,14 +7,14 @@
 
 namespace cifar10 {
 
-BatchTensors as_tensors(Batch& batch) {
+BatchTensors as_tensors(Batch& batch, torch::Device device) {
   const auto images = static_cast<std::int64_t>(batch.labels.size());
   constexpr auto length = static_cast<std::int64_t>(side);
   constexpr auto depth = static_cast<std::int64_t>(channels);
   // Channels are innermost in memory, which oneDNN's convolutions like best; the shape is as usual.
   const auto pixels = torch::from_blob(batch.pixels.data(), {images, length, length, depth});
-  return {.images = pixels.permute({0, 3, 1, 2}),
-          .labels = torch::from_blob(batch.labels.data(), {images}, torch::kLong)};
+  return {.images = pixels.permute({0, 3, 1, 2}).to(device),
+          .labels = torch::from_blob(batch.labels.data(), {images}, torch::kLong).to(device)};
 }
 
 kolo::MetricAverage make_score() { return kolo::MetricAverage({"loss", "accuracy"}); }
@@ -42,11 +42,12 @@ Metrics evaluate(Network& network, const Dataset& dataset) {
 
   const torch::NoGradGuard no_grad;
   network->eval();
+  const torch::Device device = network->parameters().front().device();
   Batch batch;
   kolo::MetricAverage score = make_score();
   for (std::size_t i = 0; i < batch_count(indices.size(), batch_size); ++i) {
     batch.fill(dataset, batch_of(indices, i, batch_size));
-    const auto [images, labels] = as_tensors(batch);
+    const auto [images, labels] = as_tensors(batch, device);
     const torch::Tensor logits = network->forward(images);
     count(score, logits, labels, torch::cross_entropy_loss(logits, labels));
   }

@@ -9,13 +9,13 @@
 
 namespace cifar10 {
 
-/// What a batch holds as the network takes it: images [n, 3, 32, 32] and labels [n]. Views, without
-/// a copy: they live as long as the batch is not filled again.
+/// What a batch holds as the network takes it: images [n, 3, 32, 32] and labels [n]. On the CPU
+/// these are views, without a copy: they live as long as the batch is not filled again.
 struct BatchTensors {
   torch::Tensor images;
   torch::Tensor labels;
 };
-[[nodiscard]] BatchTensors as_tensors(Batch& batch);
+[[nodiscard]] BatchTensors as_tensors(Batch& batch, torch::Device device = torch::kCPU);
 
 struct Metrics {
   double loss = 0.0;      ///< Mean cross-entropy of an image, natural logarithm.
@@ -32,7 +32,8 @@ void count(kolo::MetricAverage& score, const torch::Tensor& logits, const torch:
 /// Over the images of all ranks. Collective.
 [[nodiscard]] Metrics over_all_ranks(const kolo::MetricAverage& score);
 
-/// Tests the network; each rank takes its share of the images, each image once. Collective.
+/// Tests the network where its parameters are; each rank takes its share of the images, each image
+/// once. Collective.
 [[nodiscard]] Metrics evaluate(Network& network, const Dataset& dataset);
 
 }  // namespace cifar10

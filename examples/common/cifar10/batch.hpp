@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "augmentation.hpp"
 #include "dataset.hpp"
 #include "random.hpp"
 
@@ -15,9 +16,10 @@ struct Batch {
   std::vector<float> pixels;         ///< [n, 32, 32, 3], from 0 to 1.
   std::vector<std::int64_t> labels;  ///< [n]
 
-  /// Fills the batch with these images of the data set, augmented if there is a `random`.
-  void fill(const Dataset& dataset, std::span<const std::int64_t> indices,
-            Random* random = nullptr);
+  /// Fills the batch with these images of the data set, augmented if there is a `random`: `draw`
+  /// says how.
+  void fill(const Dataset& dataset, std::span<const std::int64_t> indices, Random* random = nullptr,
+            Transformation (*draw)(Random&) = draw_transformation);
 };
 
 /// The part of `indices` that makes up batch number `batch`; the last may be smaller.

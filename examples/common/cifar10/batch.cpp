@@ -2,18 +2,16 @@
 
 #include <algorithm>
 
-#include "augmentation.hpp"
-
 namespace cifar10 {
 
-void Batch::fill(const Dataset& dataset, std::span<const std::int64_t> indices, Random* random) {
+void Batch::fill(const Dataset& dataset, std::span<const std::int64_t> indices, Random* random,
+                 Transformation (*draw)(Random&)) {
   labels.resize(indices.size());
   pixels.resize(indices.size() * image_bytes);
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const auto index = static_cast<std::size_t>(indices[i]);
     labels[i] = dataset.labels[index];
-    const Transformation transformation =
-        random != nullptr ? draw_transformation(*random) : Transformation{};
+    const Transformation transformation = random != nullptr ? draw(*random) : Transformation{};
     transform(dataset.image(index), transformation,
               std::span(pixels).subspan(i * image_bytes, image_bytes));
   }

@@ -1,0 +1,28 @@
+#include "crc32c.hpp"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tfrecord {
+
+std::uint32_t crc32c(std::string_view bytes) {
+  constexpr std::size_t most = 1U << 30;  // the library counts in int
+  std::uint32_t crc = 0xFFFFFFFFU;
+  while (!bytes.empty()) {
+    const std::string_view part = bytes.substr(0, std::min(bytes.size(), most));
+    // The library only reads, but its parameter is not const.
+    auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(part.data()));
+    crc = crc32_iscsi(data, static_cast<int>(part.size()), crc);
+    bytes.remove_prefix(part.size());
+  }
+  return ~crc;
+}
+
+std::uint32_t masked_crc32c(std::string_view bytes) {
+  const std::uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
+}
+
+}  // namespace tfrecord

@@ -1,0 +1,44 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "models.hpp"
+#include "program.hpp"
+
+namespace benchmark {
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  Options options;
+  CLI::App app("Trains on made-up images and measures images per second.", "synthetic_benchmark");
+  app.option_defaults()->always_capture_default();
+  const auto at_least = [](int least) { return CLI::Range(least, 1'000'000); };
+
+  app.add_option("--model", options.model)->check(CLI::IsMember(model_names()));
+  app.add_option("--batch-size", options.batch_size, "Images per rank and batch")
+      ->check(at_least(1));
+  app.add_option("--image-size", options.image_size, "Pixels, both ways; 0: the model's own")
+      ->check(at_least(0));
+  app.add_option("--num-warmup-batches", options.warmup_batches, "Batches that do not count")
+      ->check(at_least(0));
+  app.add_option("--num-batches-per-iter", options.batches_per_iteration,
+                 "Batches of one measurement")
+      ->check(at_least(1));
+  app.add_option("--num-iters", options.iterations, "How often images per second are measured")
+      ->check(at_least(1));
+  app.add_option("--device", options.device, "auto: this rank's GPU if there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
+  CLI::Option* fp16 = app.add_flag("--fp16-allreduce", options.fp16, "Gradients travel as fp16");
+  app.add_flag("--bf16-allreduce", options.bf16, "Gradients travel as bf16")->excludes(fp16);
+  app.add_flag("--scaling-efficiency", options.scaling_efficiency,
+               "Measure rank 0 alone, and the ranks side by side without exchange, in turns");
+  app.add_option("--format", options.format, "Whose output to print alike")
+      ->check(CLI::IsMember({"horovod", "tf_cnn_benchmarks"}));
+  app.add_flag("--json", options.json, "Print one line of JSON instead");
+  app.add_option("--threads", options.threads, "Threads of each rank; 0: LibTorch's default")
+      ->check(at_least(0));
+  if (!examples::parse(app, argc, argv)) return std::nullopt;
+  if (options.image_size == 0) options.image_size = image_size_of(options.model);
+  return options;
+}
+
+}  // namespace benchmark

@@ -1,0 +1,133 @@
+#include "report.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <kolo/session.hpp>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "statistics.hpp"
+
+namespace benchmark {
+namespace {
+
+bool as_tensorflow(const Options& options) { return options.format == "tf_cnn_benchmarks"; }
+
+constexpr double confidence = 1.96;  // so many deviations hold 95 % of what is normally distributed
+
+const char* compression_name(const Options& options) {
+  if (options.fp16) return "fp16";
+  return options.bf16 ? "bf16" : "none";
+}
+
+// Speed on all ranks over that many times a rank's alone, or over the ranks' without exchange.
+struct Efficiency {
+  std::vector<double> of_ideal, of_side_by_side;
+};
+
+Efficiency efficiency_of(const Measurement& results) {
+  Efficiency efficiency;
+  for (std::size_t i = 0; i < results.one_alone.size(); ++i) {
+    efficiency.of_ideal.push_back(results.all_ranks[i] / (kolo::size() * results.one_alone[i]));
+    efficiency.of_side_by_side.push_back(results.all_ranks[i] / results.side_by_side[i]);
+  }
+  return efficiency;
+}
+
+void print_ratios(const char* what, const std::vector<double>& ratios) {
+  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
+  std::printf("%s: %.1f %% (%.1f to %.1f)\n", what, 100 * median_of(ratios), 100 * *least,
+              100 * *most);
+}
+
+void print_text(const Options& options, const Measurement& results) {
+  const Spread total = spread_of(results.all_ranks);
+  const int ranks = kolo::size();
+  const char* device = results.device.c_str();
+  if (as_tensorflow(options)) {
+    std::printf("%s\ntotal images/sec: %.2f\n%s\n", std::string(64, '-').c_str(), total.mean,
+                std::string(64, '-').c_str());
+  } else {
+    std::printf("Img/sec per %s: %.1f +-%.1f\n", device, total.mean / ranks,
+                confidence * total.deviation / ranks);
+    std::printf("Total img/sec on %d %s(s): %.1f +-%.1f\n", ranks, device, total.mean,
+                confidence * total.deviation);
+  }
+  if (!options.scaling_efficiency) return;
+  const Efficiency efficiency = efficiency_of(results);
+  std::printf("Img/sec of one %s alone: %.1f; of %d side by side without exchange: %.1f\n", device,
+              median_of(results.one_alone), ranks, median_of(results.side_by_side));
+  print_ratios("Scaling efficiency", efficiency.of_ideal);
+  print_ratios("Against the same ranks without exchange", efficiency.of_side_by_side);
+}
+
+void print_json(const Options& options, const Measurement& results) {
+  const Spread total = spread_of(results.all_ranks);
+  const double ranks = kolo::size();
+  nlohmann::json report{{"model", options.model},
+                        {"parameters", results.parameters},
+                        {"batch_size", options.batch_size},
+                        {"image_size", options.image_size},
+                        {"device", results.device},
+                        {"ranks", kolo::size()},
+                        {"compression", compression_name(options)},
+                        {"images_per_second_per_device", total.mean / ranks},
+                        {"confidence_per_device", confidence * total.deviation / ranks},
+                        {"images_per_second", total.mean},
+                        {"confidence", confidence * total.deviation},
+                        {"step_jitter_of_rank_0", jitter_of(results.steps)}};
+  if (options.scaling_efficiency) {
+    const Efficiency efficiency = efficiency_of(results);
+    report["images_per_second_of_one_alone"] = median_of(results.one_alone);
+    report["images_per_second_side_by_side"] = median_of(results.side_by_side);
+    report["scaling_efficiency"] = median_of(efficiency.of_ideal);
+    report["against_side_by_side"] = median_of(efficiency.of_side_by_side);
+  }
+  std::printf("%s\n", report.dump().c_str());
+}
+
+}  // namespace
+
+LiveReport::LiveReport(const Options& options, const Measurement& results)
+    : options_(options), results_(results), silent_(kolo::rank() != 0 || options.json) {
+  if (silent_) return;
+  std::printf("Model: %s, %lld parameters\nBatch size: %lld\nNumber of %ss: %d\n",
+              options.model.c_str(), static_cast<long long>(results.parameters),
+              static_cast<long long>(options.batch_size), results.device.c_str(), kolo::size());
+  std::printf("Running warmup...\n");
+  std::fflush(stdout);
+}
+
+void LiveReport::begin() const {
+  if (silent_) return;
+  std::printf("Running benchmark...\n");
+  if (as_tensorflow(options_)) std::printf("Step\tImg/sec\ttotal_loss\n");
+  std::fflush(stdout);
+}
+
+void LiveReport::iteration(int number, double loss) const {
+  if (silent_) return;
+  if (as_tensorflow(options_)) {
+    const Spread steps = spread_of(results_.steps);
+    const double error = steps.deviation / std::sqrt(static_cast<double>(results_.steps.size()));
+    std::printf("%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", results_.steps.size(),
+                steps.mean, error, jitter_of(results_.steps), loss);
+  } else {
+    std::printf("Iter #%d: %.1f img/sec per %s (jitter of a step: %.1f)\n", number,
+                results_.this_rank.back(), results_.device.c_str(), jitter_of(results_.steps));
+  }
+  std::fflush(stdout);
+}
+
+void print_results(const Options& options, const Measurement& results) {
+  if (kolo::rank() != 0) return;
+  if (options.json) {
+    print_json(options, results);
+  } else {
+    print_text(options, results);
+  }
+}
+
+}  // namespace benchmark
