@@ -19,6 +19,11 @@ if(NOT KOLO_SANITIZE MATCHES "^(address|thread)?$")
   message(FATAL_ERROR "KOLO_SANITIZE is '${KOLO_SANITIZE}'; it must be empty, address or thread")
 endif()
 
+option(KOLO_BUILD_FUZZERS "Build fuzz_program (clang only), and all that it tries with what libFuzzer needs" OFF)
+if(KOLO_BUILD_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "KOLO_BUILD_FUZZERS needs clang: libFuzzer is a part of it")
+endif()
+
 if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
   set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")

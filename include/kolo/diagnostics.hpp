@@ -1,7 +1,7 @@
 // What a session did, and records of it: statistics, timelines, flight records.
 //
 // Every function here may be called by any thread during a session, and throws NotInitialized
-// outside one. docs/diagnosing-recordings.md shows how to read what they write.
+// outside one. docs/diagnosing.md shows how to read what they write.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// The flight record as a file: lines of JSON. docs/diagnosing-recordings.md describes them.
+// The flight record as a file: lines of JSON. docs/diagnosing.md describes them.
 #pragma once
 
 #include <cstdint>

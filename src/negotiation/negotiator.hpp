@@ -145,6 +145,7 @@ class Negotiator {
   static void gather(std::vector<LateOnes>& late, const Lag& lag, RankSet missing);
   void report(LateOnes& late);
   void report_deadlocks();
+  void give_up_overdue();
   void look_for_late_joins();
   [[nodiscard]] std::optional<Lag> lag_of(const Key& key);
   [[nodiscard]] std::optional<Lag> join_lag() const;

@@ -37,14 +37,12 @@ void Negotiator::look_for_late_ones() {
   if (is_root()) {
     const bool giving_up = std::ranges::any_of(
         inquiries_, [](const Inquiry& inquiry) { return inquiry.purpose == Purpose::end; });
-    for (auto& [id, set] : sets_) {
-      if (warning.count() != 0)
+    if (warning.count() != 0)
+      for (auto& [id, set] : sets_)
         for (const Lag& lag : set.tally.late(warning, now_)) inquire(lag.key, Purpose::warn);
-      if (shutdown.count() == 0 || giving_up) continue;
-      if (const std::optional<Lag> lag = set.tally.overdue(shutdown, now_))
-        inquire(lag->key, Purpose::end);
-    }
-    if (!giving_up) look_for_late_joins();
+    if (giving_up) return;
+    if (shutdown.count() != 0) give_up_overdue();
+    look_for_late_joins();
     return;
   }
   // The root is to hear of it in time for whichever comes first.
@@ -54,6 +52,16 @@ void Negotiator::look_for_late_ones() {
   if (age.count() == 0) return;
   for (auto& [id, set] : sets_)
     for (Lag& lag : set.tally.late(age, now_)) upward().lags.push_back(std::move(lag));
+}
+
+/// One of each process set, the oldest first.
+void Negotiator::give_up_overdue() {
+  std::vector<Tally::Overdue> overdue;
+  for (const auto& [id, set] : sets_)
+    if (auto one = set.tally.overdue(options_.stall_shutdown, now_))
+      overdue.push_back(std::move(*one));
+  std::ranges::sort(overdue, {}, &Tally::Overdue::since);
+  for (const Tally::Overdue& one : overdue) inquire(one.lag.key, Purpose::end);
 }
 
 /// Who has joined may wait for long while the others work. It is late when they do not.
@@ -100,8 +108,8 @@ void Negotiator::apply(const InquiryEntry& entry) {
 
 void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses) {
   // Of many ranks, those that have not submitted what is asked for are of most interest.
-  std::ranges::stable_partition(
-      statuses, [&](const RankStatus& status) { return !lists(status, questions); });
+  std::stable_partition(statuses.begin(), statuses.end(),
+                        [&](const RankStatus& status) { return !lists(status, questions); });
   if (statuses.size() > most_answers) statuses.resize(most_answers);
   for (RankStatus& status : statuses) pass_status(std::move(status));
 }
@@ -124,11 +132,11 @@ void Negotiator::on_blocked(const std::vector<RankStatus>& host) {
   }
   if (now_ < next_doubt_ || !inquiries_.empty()) return;
   for (const auto& [id, set] : sets_) {
-    const std::optional<Lag> pending = set.tally.overdue({}, now_);
+    const std::optional<Tally::Overdue> pending = set.tally.overdue({}, now_);
     if (!pending) continue;
     next_doubt_ = now_ + doubt_;
     doubt_ = std::min<std::chrono::nanoseconds>(2 * doubt_, longest_doubt);
-    return inquire(pending->key, Purpose::compare);
+    return inquire(pending->lag.key, Purpose::compare);
   }
 }
 

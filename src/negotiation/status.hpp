@@ -20,6 +20,7 @@ struct PendingOperation {
   Key key;
   OperationType type = OperationType::barrier;
   std::chrono::milliseconds waited{};
+  friend bool operator==(const PendingOperation&, const PendingOperation&) = default;
 };
 
 /// Why a rank's session has ended, or cannot go on.
@@ -27,6 +28,7 @@ struct Ending {
   FailureKind kind = FailureKind::peer_left;
   std::string reason{};
   RankSet culprits{};
+  friend bool operator==(const Ending&, const Ending&) = default;
 };
 
 /// How many operations of a rank are listed.
@@ -55,6 +57,7 @@ struct RankStatus {
     return state == ProcessState::stopped || state == ProcessState::traced ||
            state == ProcessState::ended || heard > 2s;
   }
+  friend bool operator==(const RankStatus&, const RankStatus&) = default;
 };
 
 }  // namespace kolo::negotiation

@@ -8,6 +8,9 @@
 namespace kolo::negotiation {
 namespace {
 
+/// Ranks that do the same are seldom further apart.
+constexpr std::chrono::milliseconds same_time{100};
+
 void merge(Readiness& into, const Variant& variant) {
   for (Variant& known : into.variants) {
     if (known.descriptor == variant.descriptor) {
@@ -117,16 +120,19 @@ std::vector<Lag> Tally::late(std::chrono::nanoseconds age, TimePoint now) {
   return late;
 }
 
-std::optional<Lag> Tally::overdue(std::chrono::nanoseconds age, TimePoint now) const {
-  std::optional<Lag> worst;
+std::optional<Tally::Overdue> Tally::overdue(std::chrono::nanoseconds age, TimePoint now) const {
+  TimePoint oldest = now - age;
+  for (const auto& [key, pending] : pending_) oldest = std::min(oldest, pending.since);
+  const TimePoint latest = std::min(now - age, oldest + same_time);
+  std::optional<Overdue> first;
   for (const auto& [key, pending] : pending_) {
-    if (now - pending.since < age) continue;
-    Lag lag = lag_of(key, pending, now);
-    if (!worst || std::pair(lag.submitted.count(), lag.waited) >
-                      std::pair(worst->submitted.count(), worst->waited))
-      worst = std::move(lag);
+    if (pending.since > latest) continue;
+    Overdue next{lag_of(key, pending, now), pending.since};
+    const auto waiting = [](const Overdue& one) { return -one.lag.submitted.count(); };
+    if (!first || std::pair(waiting(next), next.since) < std::pair(waiting(*first), first->since))
+      first = std::move(next);
   }
-  return worst;
+  return first;
 }
 
 const Readiness* Tally::known(const Key& key) const {

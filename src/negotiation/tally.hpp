@@ -42,8 +42,13 @@ class Tally {
   /// Keys that have been pending for `age` and were not returned before within `age`.
   [[nodiscard]] std::vector<Lag> late(std::chrono::nanoseconds age, TimePoint now);
 
-  /// Of the keys that have been pending for `age` the one that most ranks wait for, then longest.
-  [[nodiscard]] std::optional<Lag> overdue(std::chrono::nanoseconds age, TimePoint now) const;
+  struct Overdue {
+    Lag lag;
+    TimePoint since;
+  };
+  /// The oldest of the keys that have been pending for `age`. Of several that are about as old, the
+  /// one that most ranks wait for, then the oldest.
+  [[nodiscard]] std::optional<Overdue> overdue(std::chrono::nanoseconds age, TimePoint now) const;
 
   /// What those have submitted of which it is known how; null if `key` is not pending.
   [[nodiscard]] const Readiness* known(const Key& key) const;

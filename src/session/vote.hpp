@@ -4,15 +4,10 @@
 #include <mpi.h>
 
 #include <string>
-#include <vector>
+
+#include "session/ballot.hpp"
 
 namespace kolo::session {
-
-/// What ranks have to say, the same on all. Empty if nobody has anything.
-struct Complaints {
-  std::vector<int> ranks{};
-  std::string text{};  // names the ranks
-};
 
 /// Collective. `problem`: of this rank, or "". Another version is a problem too.
 [[nodiscard]] Complaints gather_complaints(MPI_Comm world, const std::string& problem);

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <limits>
 #include <string_view>
 #include <system_error>
 
@@ -131,6 +132,9 @@ void require_length(const CheckpointHeader& header, const fs::path& path) {
   const std::uintmax_t length = fs::file_size(path, error);
   if (error) {
     refuse(path, CheckpointFault::io, "cannot be read: " + error.message());
+  }
+  if (header.payload_bytes > std::numeric_limits<std::uint64_t>::max() - header_bytes) {
+    refuse(path, CheckpointFault::corrupt, "is corrupt: no file has the length that it says");
   }
   const std::uintmax_t wanted = header_bytes + header.payload_bytes;
   if (length < wanted) {

@@ -3,12 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string>
 #include <utility>
+
+#include "kolo/error.hpp"
 
 namespace kolo::transport {
 namespace {
 
 constexpr std::uint64_t header_bytes = 16;  // the message's length, padded
+// Far more than any has; the sum with its header fits.
+constexpr std::uint64_t most_message_bytes = std::uint64_t{1} << 31;
 
 }  // namespace
 
@@ -52,7 +57,9 @@ bool ShmTransport::flush(Peer& peer) {
   if (outgoing.messages.empty()) return false;
   Ring& ring = *peer.out;
   std::uint64_t written = ring.written.load(std::memory_order_relaxed);
-  std::uint64_t room = ring_bytes - (written - ring.read.load(std::memory_order_acquire));
+  const std::uint64_t unread = written - ring.read.load(std::memory_order_acquire);
+  if (unread > ring_bytes || unread % 16 != 0 || written % 16 != 0) refuse(peer);
+  std::uint64_t room = ring_bytes - unread;
   const std::uint64_t before = written;
   // All lengths are multiples of 16, and so is all room.
   const auto put = [&](const std::byte* from, std::uint64_t bytes) {
@@ -90,6 +97,7 @@ bool ShmTransport::read(Peer& peer, const Receiver& receive) {
   const std::uint64_t before = peer.in->read.load(std::memory_order_relaxed);
   const std::uint64_t written = peer.in->written.load(std::memory_order_acquire);
   if (before == written) return false;
+  if (written - before > ring_bytes || written % 16 != 0 || before % 16 != 0) refuse(peer);
   std::uint64_t at = before;
   try {
     hand_over(peer, at, written, receive);
@@ -110,6 +118,7 @@ void ShmTransport::hand_over(Peer& peer, std::uint64_t& at, std::uint64_t writte
     const std::uint64_t contiguous = std::min(written - at, ring_bytes - at % ring_bytes);
     if (incoming.missing == 0) {
       std::memcpy(&incoming.length, data, sizeof incoming.length);
+      if (incoming.length > most_message_bytes) refuse(peer);
       const std::uint64_t whole = header_bytes + padded(incoming.length);
       if (contiguous >= whole) {
         at += whole;
@@ -129,6 +138,11 @@ void ShmTransport::hand_over(Peer& peer, std::uint64_t& at, std::uint64_t writte
     incoming.message.resize(incoming.length);
     receive(peer.rank, incoming.message);
   }
+}
+
+void ShmTransport::refuse(const Peer& peer) {
+  throw BackendError("the shared memory between this rank and rank " + std::to_string(peer.rank) +
+                     " is damaged: what stands there is no message");
 }
 
 void ShmTransport::make_room(Peer& peer, std::uint64_t before, std::uint64_t at) {

@@ -63,6 +63,8 @@ class ShmTransport : public Transport {
   /// come, even if it throws.
   static void hand_over(Peer& peer, std::uint64_t& at, std::uint64_t written,
                         const Receiver& receive);
+  /// The ring is damaged: no message in it can be told from the next. Throws BackendError.
+  [[noreturn]] static void refuse(const Peer& peer);
   static void make_room(Peer& peer, std::uint64_t before, std::uint64_t at);
   static std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 

@@ -237,6 +237,22 @@ TEST_F(Diagnose, RefusesDamagedFilesByFileAndLine) {
   EXPECT_THROW((void)read_record(directory_ + "/none"), ReadError);
 }
 
+TEST_F(Diagnose, RefusesNumbersThatNoRecordHas) {
+  step(0);
+  const std::string path = world_[0].write(directory_);
+  const std::string whole = text_of(path);
+  const auto with = [&](const std::string& name, const std::string& value) {
+    const std::size_t begin = whole.find('"' + name + "\":") + name.size() + 3;
+    return whole.substr(0, begin) + value + whole.substr(whole.find_first_of(",}", begin));
+  };
+  EXPECT_EQ(complaint_about(path, with("size", "3")), "none");
+  for (const char* value : {"4294967299", "2147483647", "3.0", "1e300", "-3", "null"})
+    EXPECT_THAT(complaint_about(path, with("size", value)), HasSubstr(path + ": line 1: "))
+        << value;
+  for (const char* value : {"9223372036854775807", "18446744073709551615", "-1", "0.5"})
+    EXPECT_THAT(complaint_about(path, with("wall_ns", value)), HasSubstr("wall_ns is ")) << value;
+}
+
 /// Whatever is in a file, it is read or refused.
 TEST_F(Diagnose, BearsAnyDamage) {
   step(0);

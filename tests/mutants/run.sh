@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Plants each deliberate bug of tests/mutants in a copy of the tree, builds the tests that its patch
-# names, and runs them: at least one must fail. The copy, in build/mutants, is used again.
+# names, and runs them: at least one must fail, or not end within the time that it has, which the
+# table says then. The copy, in build/mutants, is used again.
 #
 # Usage: tests/mutants/run.sh [NAME...]     names of patches, without .patch; default: all
 #   KOLO_MUTANTS_PREFIX   a command before each build and test
@@ -9,6 +10,7 @@ cd "$(dirname "$0")/../.."
 copy=build/mutants/tree
 build=build/mutants/build
 logs=build/mutants/logs
+seconds=300
 read -ra prefix <<<"${KOLO_MUTANTS_PREFIX:-}"
 
 die() {
@@ -32,12 +34,17 @@ tests_of() { sed -n 's/^Tests: //p' "$1"; }
 
 build_tests() { "${prefix[@]}" cmake --build "$build" -j "$(nproc)" --target "$@" >"$logs/build" 2>&1; }
 
-# True if the test fails, or takes too long.
+first_failed() { sed -n '/^\[  FAILED  \] [A-Za-z]/{s/^\[  FAILED  \] \([^ ,]*\).*/\1/p;q}' "$1"; }
+
+# True if the test fails, or does not end in time; what happened is the verdict.
 fails() {
   local status=0
-  "${prefix[@]}" timeout "$2" "$build/bin/$1" --gtest_brief=1 >"$logs/$1" 2>&1 || status=$?
-  verdict=failed
-  ((status != 124)) || verdict=hung
+  "${prefix[@]}" timeout "$seconds" "$build/bin/$1" --gtest_brief=1 >"$logs/$1" 2>&1 || status=$?
+  case $status in
+    124) verdict="$1, which does not end within the $seconds s that it has" ;;
+    1) verdict="$1: $(first_failed "$logs/$1")" ;;
+    *) verdict="$1, which ends with status $status" ;;
+  esac
   ((status != 0))
 }
 
@@ -61,7 +68,7 @@ cmake -G Ninja -S "$copy" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLA
   die "see $logs/configure"
 build_tests "${all[@]}" || die "see $logs/build"
 for one in "${all[@]}"; do
-  if fails "$one" 300; then die "$one fails without any mutant: see $logs/$one"; fi
+  if fails "$one"; then die "$one fails without any mutant: see $logs/$one"; fi
 done
 
 survivors=0
@@ -73,9 +80,8 @@ for patch in "${patches[@]}"; do
   build_tests "${tests[@]}" || die "$name does not compile: see $logs/build"
   found=
   for one in "${tests[@]}"; do
-    if fails "$one" 300; then
-      found="$one${found:+, $found}"
-      [[ $verdict == failed ]] || found+=" ($verdict)"
+    if fails "$one"; then
+      found=$verdict
       break
     fi
   done

@@ -312,5 +312,59 @@ TEST(Deadlock, OfSeveralHostsIsFoundByAsking) {
               HasSubstr("likely deadlock: ranks 0-3 wait for each other"));
 }
 
+/// Two ranks wait for each other, each by another name, and time is told for both at once.
+void stall_by_turns(const std::string& first, const std::string& second) {
+  SCOPED_TRACE(first + " before " + second);
+  std::vector<RankStatus> statuses;
+  Simulation simulation(one_host(2, statuses));
+  simulation.submit(0, {.name = first}, floats(1));
+  simulation.run();
+  simulation.pass_time(1us);
+  simulation.submit(1, {.name = second}, floats(1));
+  simulation.run();
+  simulation.pass_time(100s);
+  simulation.pass_time(1s);
+  for (int rank = 0; rank < 2; ++rank) {
+    const auto& failure = simulation.outcomes(rank).back().failure;
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure->kind, FailureKind::stalled);
+    EXPECT_EQ(failure->ranks, RankSet::of(1)) << rank;
+    EXPECT_THAT(failure->message, HasSubstr('"' + first + '"')) << rank;
+  }
+}
+
+TEST(StallReport, TheOldestStalls) {
+  for (int i = 0; i < 10; ++i) {
+    stall_by_turns("a" + std::to_string(i), "b");
+    stall_by_turns("b", "a" + std::to_string(i));
+  }
+}
+
+TEST(StallReport, OfThoseOfOneTimeTheOneThatMostWaitForStalls) {
+  std::vector<RankStatus> statuses;
+  Simulation simulation(one_host(4, statuses));
+  simulation.submit(3, {.name = "wrong"}, floats(1));
+  simulation.run();
+  simulation.pass_time(50ms);
+  for (int rank = 0; rank < 3; ++rank) simulation.submit(rank, {.name = "right"}, floats(1));
+  simulation.run();
+  simulation.pass_time(100s);
+  simulation.pass_time(1s);
+  EXPECT_EQ(simulation.outcomes(0).back().failure->ranks, RankSet::of(3));
+}
+
+TEST(StallReport, WhatIsMuchOlderStallsBeforeWhatMostWaitFor) {
+  std::vector<RankStatus> statuses;
+  Simulation simulation(one_host(4, statuses));
+  simulation.submit(3, {.name = "old"}, floats(1));
+  simulation.run();
+  simulation.pass_time(1s);
+  for (int rank = 0; rank < 3; ++rank) simulation.submit(rank, {.name = "new"}, floats(1));
+  simulation.run();
+  simulation.pass_time(100s);
+  simulation.pass_time(1s);
+  EXPECT_EQ(simulation.outcomes(3).back().failure->ranks, RankSet::range(0, 2));
+}
+
 }  // namespace
 }  // namespace kolo::test

@@ -42,7 +42,10 @@ void stay_outside() {
 
 void blamed(const std::string& how) {
   std::vector<float> tensor(100);
-  if (how == "name") kolo::allreduce(tensor, {.name = "conv1.weigth"});
+  if (how == "name") {
+    kolo::barrier({.name = "others have submitted"});
+    kolo::allreduce(tensor, {.name = "conv1.weigth"});
+  }
   if (how == "order") {
     kolo::allreduce(tensor, {.name = "second"});
     kolo::allreduce(tensor, {.name = "first"});
@@ -58,7 +61,9 @@ void others(const std::string& how) {
   if (how == "order") kolo::allreduce(tensor, {.name = "first"});
   if (how == "plan") kolo::allreduce(tensor, {.name = "steady"});
   if (how == "join") kolo::join();
-  kolo::allreduce(tensor, {.name = "conv1.weight"});
+  auto own = kolo::allreduce_async(tensor, {.name = "conv1.weight"});
+  if (how == "name") kolo::barrier({.name = "others have submitted"});
+  own.wait();
 }
 
 void run(const std::string& how, int culprit) {

@@ -113,13 +113,30 @@ TEST_F(CheckpointFile, LongerThanItSaysIsCorrupt) {
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
 }
 
+/// With the checksum of a header that was changed.
+std::string with_checksum(std::string bytes) {
+  const std::uint32_t checksum = crc32(std::string_view(bytes).substr(0, 44));
+  for (std::size_t i = 0; i < 4; ++i) bytes[44 + i] = static_cast<char>(checksum >> (8 * i));
+  return bytes;
+}
+
+TEST_F(CheckpointFile, ALengthThatNoFileHasIsCorrupt) {
+  // 2^64 - 48 more bytes: with its header it would have the length that the file has.
+  write_checkpoint(path_, 1, 0.5, "");
+  std::string bytes = bytes_of(path_);
+  bytes.replace(32, 8, "\xD0" + std::string(7, '\xFF'));
+  put(path_, with_checksum(bytes).substr(0, 48));
+  EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
+  bytes.replace(32, 8, std::string(8, '\xFF'));
+  put(path_, with_checksum(bytes));
+  EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
+}
+
 TEST_F(CheckpointFile, OfALaterVersionIsForeign) {
   write_checkpoint(path_, 1, 0.5, payload_);
   std::string bytes = bytes_of(path_);
   bytes[8] = 2;
-  const std::uint32_t checksum = crc32(std::string_view(bytes).substr(0, 44));
-  for (std::size_t i = 0; i < 4; ++i) bytes[44 + i] = static_cast<char>(checksum >> (8 * i));
-  put(path_, bytes);
+  put(path_, with_checksum(bytes));
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
   EXPECT_THAT(error_of(path_).what(), HasSubstr("version 2"));
   put(path_, "#!/bin/sh");

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "kolo/error.hpp"
+
 namespace kolo::transport {
 namespace {
 
@@ -51,6 +53,11 @@ class Host {
   [[nodiscard]] ShmTransport& end(int rank) { return *ends_[index_of(rank)]; }
   [[nodiscard]] const node::Doorbell& bell(int rank) { return *bells_[index_of(rank)]; }
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+  /// The words of a rank's memory: in its ring for rank 0 first the bytes written, from the ninth
+  /// on the bytes read, from the 17th on the messages.
+  [[nodiscard]] std::uint64_t* words(int rank) {
+    return reinterpret_cast<std::uint64_t*>(memory_[index_of(rank)][0].bytes);
+  }
 
  private:
   struct alignas(64) Line {
@@ -344,6 +351,35 @@ TEST(ShmTransport, CarriesRandomMessagesBetweenThreadsThatSleep) {
       }
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+/// What a rank whose memory was written over makes of a message from rank 1.
+std::string outcome_of_damage(std::size_t word, std::uint64_t value) {
+  Host host({0, 1});
+  host.end(1).send(0, pattern(1, 0, 0, 100));
+  host.words(1)[word] = value;
+  try {
+    return poll(host.end(0)).size() == 1 ? "arrived" : "nothing";
+  } catch (const BackendError& error) {
+    return error.what();
+  }
+}
+
+TEST(ShmTransport, RefusesWhatIsNoMessage) {
+  EXPECT_EQ(outcome_of_damage(0, 128), "arrived");  // as it was
+  constexpr std::uint64_t most = ~std::uint64_t{0};
+  for (const std::uint64_t written : {std::uint64_t{120}, ring_bytes + 16, most, most - 15})
+    EXPECT_THAT(outcome_of_damage(0, written), testing::HasSubstr("rank 1")) << written;
+  for (const std::uint64_t length : {most, most - 15, std::uint64_t{1} << 40})
+    EXPECT_THAT(outcome_of_damage(16, length), testing::HasSubstr("damaged")) << length;
+}
+
+TEST(ShmTransport, DoesNotWriteIntoADamagedRing) {
+  Host host({0, 1});
+  host.words(1)[8] = 7;
+  EXPECT_THROW(host.end(1).send(0, pattern(1, 0, 0, 100)), BackendError);
+  host.words(1)[8] = std::uint64_t{1} << 40;
+  EXPECT_THROW(host.end(1).send(0, pattern(1, 0, 1, 100)), BackendError);
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <concepts>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 namespace diagnose {
 namespace {
@@ -13,6 +15,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int known_version = 1;
+/// 95 years. Sums and differences of a few fit into a number.
+constexpr std::int64_t most_nanoseconds = 3'000'000'000'000'000'000;
+/// More than any machine has.
+constexpr int most_ranks = 1 << 24;
 
 class Reader {
  public:
@@ -41,54 +47,71 @@ class Reader {
     throw ReadError(fmt::format("{}: line {}: {}", record_.file, line_, why));
   }
 
+  /// A whole number that the type has.
+  template <std::integral Integer>
+  [[nodiscard]] Integer number(const Json& json, const char* name) const {
+    const Json& value = json.at(name);
+    if (value.is_number_unsigned() && std::in_range<Integer>(value.get<std::uint64_t>()))
+      return static_cast<Integer>(value.get<std::uint64_t>());
+    if (value.is_number_integer() && !value.is_number_unsigned() &&
+        std::in_range<Integer>(value.get<std::int64_t>()))
+      return static_cast<Integer>(value.get<std::int64_t>());
+    refuse(fmt::format("{} is {}", name, value.dump()));
+  }
+
+  [[nodiscard]] std::int64_t nanoseconds(const Json& json, const char* name) const {
+    const auto count = number<std::int64_t>(json, name);
+    if (count < 0 || count > most_nanoseconds) refuse(fmt::format("{} is {}", name, count));
+    return count;
+  }
+
   void take(const Json& json) {
     if (line_ == 1) return take_header(json);
     if (json.contains("event")) return take_event(json);
     if (json.contains("pending")) return take_pending(json);
     if (json.contains("text") && json.contains("name")) return take_name(json);
     if (json.contains("note"))
-      return record_.notes.push_back({json.at("note").get<std::string>(),
-                                      json.at("ns").get<std::int64_t>(),
+      return record_.notes.push_back({json.at("note").get<std::string>(), nanoseconds(json, "ns"),
                                       json.at("text").get<std::string>()});
     if (!json.contains("lines")) refuse("is of no kind that is known");
-    if (json.at("lines").get<std::uint64_t>() + 1 != line_)
-      refuse(fmt::format("{} lines were written before", json.at("lines").get<std::uint64_t>()));
+    const auto lines = number<std::uint64_t>(json, "lines");
+    if (lines != line_ - 1) refuse(fmt::format("{} lines were written before", lines));
     ended_ = true;
   }
 
   void take_header(const Json& json) {
     if (!json.is_object() || !json.contains("kolo_flight_record")) refuse("is no flight record");
-    const int version = json.at("kolo_flight_record").get<int>();
+    const int version = number<int>(json, "kolo_flight_record");
     if (version != known_version)
       refuse(
           fmt::format("is of version {}; this program reads version {}", version, known_version));
     json.at("session").get_to(record_.session);
-    json.at("rank").get_to(record_.rank);
-    json.at("size").get_to(record_.size);
+    record_.rank = number<int>(json, "rank");
+    record_.size = number<int>(json, "size");
     json.at("host").get_to(record_.host);
-    json.at("process").get_to(record_.process);
+    record_.process = number<std::int64_t>(json, "process");
     json.at("reason").get_to(record_.reason);
-    json.at("ns").get_to(record_.ns);
-    json.at("wall_ns").get_to(record_.wall_ns);
-    json.at("events").get_to(record_.events);
-    json.at("submitted").get_to(record_.submitted);
-    json.at("finished").get_to(record_.finished);
-    if (record_.rank < 0 || record_.rank >= record_.size)
+    record_.ns = nanoseconds(json, "ns");
+    record_.wall_ns = nanoseconds(json, "wall_ns");
+    record_.events = number<std::uint64_t>(json, "events");
+    record_.submitted = number<std::uint64_t>(json, "submitted");
+    record_.finished = number<std::uint64_t>(json, "finished");
+    if (record_.rank < 0 || record_.rank >= record_.size || record_.size > most_ranks)
       refuse(fmt::format("rank {} of {}", record_.rank, record_.size));
   }
 
   void take_name(const Json& json) {
-    Record::NameKey name{json.at("set").get<std::int64_t>(), json.at("text").get<std::string>()};
-    record_.names[name] = {json.at("round").get<std::uint64_t>(),
-                           json.at("submitted").get<std::uint64_t>()};
-    names_[json.at("name").get<std::uint64_t>()] = std::move(name);
+    Record::NameKey name{number<std::int64_t>(json, "set"), json.at("text").get<std::string>()};
+    record_.names[name] = {number<std::uint64_t>(json, "round"),
+                           number<std::uint64_t>(json, "submitted")};
+    names_[number<std::uint64_t>(json, "name")] = std::move(name);
   }
 
   [[nodiscard]] Key key_of(const Json& json, const char* name) const {
-    const auto found = names_.find(json.at(name).get<std::uint64_t>());
+    const auto found = names_.find(number<std::uint64_t>(json, name));
     if (found == names_.end()) refuse("a name that is not in the file");
-    return {json.at("round").get<std::uint64_t>(), found->second.first, found->second.second,
-            json.at("count").get<std::uint64_t>()};
+    return {number<std::uint64_t>(json, "round"), found->second.first, found->second.second,
+            number<std::uint64_t>(json, "count")};
   }
 
   void take_pending(const Json& json) {
@@ -96,29 +119,29 @@ class Reader {
     Operation& operation = record_.operations[key];
     operation.state =
         json.at("state").get<std::string>() == "executing" ? State::executing : State::negotiating;
-    json.at("ns").get_to(operation.submitted_ns);
+    operation.submitted_ns = nanoseconds(json, "ns");
     json.at("operation").get_to(operation.type);
-    json.at("bytes").get_to(operation.bytes);
+    operation.bytes = number<std::int64_t>(json, "bytes");
     json.at("details").get_to(operation.details);
-    if (!json.at("batch").is_null()) json.at("batch").get_to(operation.batch);
+    if (!json.at("batch").is_null()) operation.batch = number<std::int64_t>(json, "batch");
   }
 
   void take_event(const Json& json) {
     const std::string kind = json.at("event").get<std::string>();
-    record_.last_ns = json.at("ns").get<std::int64_t>();
+    record_.last_ns = nanoseconds(json, "ns");
     if (json.at("name").is_null()) return;
     const Key key = key_of(json, "name");
     const auto [found, is_new] = record_.operations.try_emplace(key);
     Operation& operation = found->second;
     json.at("operation").get_to(operation.type);
     json.at("dtype").get_to(operation.dtype);
-    json.at("bytes").get_to(operation.bytes);
+    operation.bytes = number<std::int64_t>(json, "bytes");
     if (kind == "submitted") {
       operation.submitted_ns = record_.last_ns;
       record_.order.push_back(key);
     } else {
       operation.state = kind == "finished" ? State::finished : State::failed;
-      if (!json.at("batch").is_null()) json.at("batch").get_to(operation.batch);
+      if (!json.at("batch").is_null()) operation.batch = number<std::int64_t>(json, "batch");
     }
   }
 

@@ -1,0 +1,178 @@
+// The rings in shared memory, through which the ranks of a host send messages: whatever stands in
+// another rank's memory, nothing outside it is read, and what is not damaged arrives.
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "kolo/error.hpp"
+#include "target.hpp"
+#include "transport/shm_transport.hpp"
+
+namespace kolo::fuzz {
+namespace {
+
+constexpr int ranks = 2;
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+/// Bytes of the input, one after the other, and zeros after its end.
+class Choices {
+ public:
+  explicit Choices(Bytes bytes) : left_(bytes) {}
+
+  [[nodiscard]] bool done() const { return left_.empty(); }
+  std::size_t next() {
+    if (left_.empty()) return 0;
+    const std::size_t value = left_.front();
+    left_ = left_.subspan(1);
+    return value;
+  }
+  std::size_t next_two() {
+    const std::size_t high = next();
+    return high << 8 | next();
+  }
+
+ private:
+  Bytes left_;
+};
+
+/// Rank 0 sends to rank 1.
+class Host {
+ public:
+  Host() : lines_(transport::ShmTransport::bytes_needed(ranks) / sizeof(Line)) {
+    for (auto& memory : memory_) memory = std::make_unique<Line[]>(lines_);
+    const std::vector<node::Neighbour> neighbours{{memory_[0][0].bytes, &bells_[0]},
+                                                  {memory_[1][0].bytes, &bells_[1]}};
+    sender_.emplace(neighbours, 0, std::vector{0, 1});
+    receiver_.emplace(neighbours, 1, std::vector{0, 1});
+  }
+
+  void send(transport::Message message) { sender_->send(1, std::move(message)); }
+  void flush() {
+    sender_->poll([](int, std::span<const std::byte>) {});
+  }
+  void receive(const transport::Transport::Receiver& receiver) { receiver_->poll(receiver); }
+  /// A word of the sender's memory.
+  void damage(std::size_t word, std::uint64_t value) {
+    auto* const words = reinterpret_cast<std::uint64_t*>(memory_[0][0].bytes);
+    words[word % (lines_ * sizeof(Line) / sizeof value)] = value;
+  }
+
+ private:
+  static node::Doorbell make_bell(node::BellWord& word) {
+    return {word, node::Doorbell::Descriptors{}};  // nobody sleeps
+  }
+
+  std::size_t lines_;
+  std::array<std::unique_ptr<Line[]>, ranks> memory_{};
+  std::array<node::BellWord, ranks> words_{};
+  std::array<node::Doorbell, ranks> bells_{make_bell(words_[0]), make_bell(words_[1])};
+  std::optional<transport::ShmTransport> sender_{};
+  std::optional<transport::ShmTransport> receiver_{};
+};
+
+constexpr std::size_t most_message_bytes = 40000;  // more than a ring has room for
+
+/// What a message is cut from: bytes that differ from their neighbours.
+const std::vector<std::byte>& pattern() {
+  static const std::vector<std::byte> bytes = [] {
+    std::vector<std::byte> all(most_message_bytes + 256);
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(i * 31 + i / 256);
+    return all;
+  }();
+  return bytes;
+}
+
+std::span<const std::byte> message_of(std::size_t number, std::size_t bytes) {
+  return std::span(pattern()).subspan(number, bytes);
+}
+
+/// One command a byte: send, move, receive, or write over a word.
+class Conversation {
+ public:
+  explicit Conversation(Bytes bytes) : choices_(bytes) {}
+
+  /// True if all arrived, in order.
+  bool run() {
+    for (int commands = 0; !choices_.done() && commands < most_commands; ++commands) {
+      try {
+        step();
+      } catch (const BackendError&) {
+        require(damaged_, "a ring is refused that is not damaged");
+      }
+    }
+    for (int round = 0; !damaged_ && arrived_ < sent_.size(); ++round) {
+      require(round < 1000, "a message does not arrive");
+      host_.flush();
+      receive();
+    }
+    return !damaged_ && !sent_.empty();
+  }
+
+ private:
+  static constexpr int most_commands = 64;
+
+  void step() {
+    switch (choices_.next() % 8) {
+      case 0:
+      case 1: return send(choices_.next());
+      case 2: return send(choices_.next_two() % most_message_bytes);
+      case 3:
+      case 4: return host_.flush();
+      case 5:
+      case 6: return receive();
+      default: return damage();
+    }
+  }
+
+  void send(std::size_t bytes) {
+    sent_.push_back(bytes);
+    const auto message = message_of(sent_.size(), bytes);
+    host_.send({message.begin(), message.end()});
+  }
+
+  void damage() {
+    damaged_ = true;
+    const std::size_t word = choices_.next_two();
+    std::uint64_t value = choices_.next_two();
+    for (std::size_t shifts = choices_.next() % 4; shifts > 0; --shifts)
+      value = value << 16 | (value >> 48);
+    host_.damage(word, choices_.next() % 2 == 0 ? value : ~value);
+  }
+
+  void receive() {
+    const auto take = [&](int, std::span<const std::byte> message) {
+      const transport::Message copy(message.begin(), message.end());
+      if (damaged_) return;
+      require(arrived_ < sent_.size(), "a message that nobody sent");
+      const std::size_t bytes = sent_[arrived_++];
+      require(std::ranges::equal(copy, message_of(arrived_, bytes)), "a message is another one");
+    };
+    host_.receive(take);
+  }
+
+  Choices choices_;
+  Host host_{};
+  std::vector<std::size_t> sent_{};  // their lengths
+  std::size_t arrived_ = 0;
+  bool damaged_ = false;
+};
+
+bool run(Bytes bytes) { return Conversation(bytes).run(); }
+
+std::vector<Seed> seeds() {
+  const std::string send_small("\x00\x20", 2), send_long("\x02\x90\x00", 3), flush("\x03"),
+      receive("\x05");
+  return {{"small", send_small + receive + send_small + receive},
+          {"empty", std::string("\x00\x00", 2) + receive},
+          {"long", send_long + flush + receive + flush + receive},
+          {"mixed", send_long + send_small + receive + send_long + flush + receive + receive}};
+}
+
+}  // namespace
+
+const Target ring_target{.name = "ring", .most_bytes = 64, .run = run, .seeds = seeds};
+
+}  // namespace kolo::fuzz

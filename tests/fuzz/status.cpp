@@ -1,0 +1,45 @@
+// What a rank says of itself: through its page in shared memory, and as bytes.
+#include <memory>
+
+#include "negotiation/codec.hpp"
+#include "negotiation/codec_status.hpp"
+#include "node/status_page.hpp"
+#include "samples.hpp"
+#include "target.hpp"
+
+namespace kolo::fuzz {
+namespace {
+
+using namespace negotiation;
+
+bool run(Bytes bytes) {
+  static const auto page = std::make_unique<node::StatusPage>();
+  require(page->write(std::as_bytes(bytes)), "a page has no room for a short status");
+  RankStatus first;
+  try {
+    first = decode_status(page->read());
+  } catch (const ProtocolError&) {
+    return false;
+  }
+  require(decode_status(encode_status(first)) == first,
+          "a status is another one when it is written and read again");
+  return true;
+}
+
+Seed seed_of(const std::string& name, const RankStatus& status) {
+  const std::vector<std::byte> bytes = encode_status(status);
+  return {name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
+}
+
+std::vector<Seed> seeds() {
+  RankStatus working = sample_status();
+  working.ended = false;
+  working.ending = {};
+  return {seed_of("nothing", {}), seed_of("working", working), seed_of("ended", sample_status())};
+}
+
+}  // namespace
+
+const Target status_target{.name = "status", .most_bytes = 1024, .run = run, .seeds = seeds};
+
+}  // namespace kolo::fuzz

@@ -1,0 +1,31 @@
+#include <algorithm>
+#include <array>
+
+#include "target.hpp"
+
+namespace kolo::fuzz {
+
+std::span<const Target> targets() {
+  static const std::array all{ballots_target,
+                              checkpoint_file_target,
+                              checkpoint_payload_target,
+                              cifar10_file_target,
+                              flight_record_target,
+                              gradient_set_target,
+                              json_text_target,
+                              ring_target,
+                              settings_target,
+                              sizes_target,
+                              standing_target,
+                              state_text_target,
+                              status_target,
+                              wire_target};
+  return all;
+}
+
+const Target* find_target(std::string_view name) {
+  const auto found = std::ranges::find(targets(), name, &Target::name);
+  return found == targets().end() ? nullptr : &*found;
+}
+
+}  // namespace kolo::fuzz

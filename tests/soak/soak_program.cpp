@@ -1,0 +1,188 @@
+// The differential test's random programs for a long time, many in a session: every result is
+// compared, and no rank may hold more and more of the machine.
+//
+//   --seconds S   for about so long (60)
+//   --session S   seconds of each session (a sixth of all)
+//   --seed N      the first program's; without it a random one
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "footprint.hpp"
+#include "kolo/kolo.hpp"
+#include "program.hpp"
+#include "runner.hpp"
+
+namespace {
+
+using namespace kolo::differential;
+using kolo::soak::Footprint;
+using kolo::soak::Watch;
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr int most_ranks = 4;  // results are exact up to here
+
+struct Options {
+  Seconds seconds{60};
+  Seconds session{};
+  std::uint64_t seed = 0;
+};
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  options.seed = std::random_device{}();
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    if (name == "--seconds") {
+      options.seconds = Seconds(std::stod(argv[i + 1]));
+    } else if (name == "--session") {
+      options.session = Seconds(std::stod(argv[i + 1]));
+    } else if (name == "--seed") {
+      options.seed = std::stoull(argv[i + 1]);
+    } else {
+      throw std::invalid_argument("unknown option " + name);
+    }
+  }
+  if (argc % 2 == 0) throw std::invalid_argument("an option without a value");
+  if (options.session.count() == 0) options.session = options.seconds / 6;
+  return options;
+}
+
+class Soak {
+ public:
+  explicit Soak(const Options& options) : options_(options), watch_(options.seconds) {}
+
+  void run() {
+    for (bool goes_on = true; goes_on;) goes_on = run_session();
+    report();
+  }
+
+ private:
+  [[nodiscard]] Seconds elapsed() const { return Clock::now() - begin_; }
+
+  /// Programs until the session has lasted long enough. False when all is over.
+  bool run_session() {
+    const Program first = make_program(options_.seed, 1);
+    const kolo::Session session({.fusion_threshold = first.fusion_threshold,
+                                 .stall_warning = std::chrono::seconds(60),
+                                 .stall_shutdown = std::chrono::minutes(30),
+                                 .cache_capacity = first.cache_capacity});
+    if (kolo::size() > most_ranks) throw std::invalid_argument("at most 4 ranks");
+    const Seconds end = elapsed() + options_.session;
+    ++sessions_;
+    enum : int { next_program, next_session, over };
+    int then = next_program;
+    while (then == next_program) {
+      run_program();
+      then = elapsed() >= options_.seconds ? over : elapsed() >= end ? next_session : next_program;
+      std::array<std::uint64_t, 2> told{options_.seed, static_cast<std::uint64_t>(then)};
+      kolo::broadcast(told, 0, {.name = "what comes next"});
+      options_.seed = told[0];
+      then = static_cast<int>(told[1]);
+    }
+    return then != over;
+  }
+
+  void run_program() {
+    std::uint64_t seed = options_.seed;
+    kolo::broadcast(seed, 0, {.name = "seed"});
+    const Program program = make_program(seed, kolo::size());
+    Runner runner(program, kolo::rank());
+    const std::vector<std::string> complaints = runner.run();
+    for (const std::string& complaint : complaints)
+      std::fprintf(stderr, "seed %llu, rank %d, %s\n", static_cast<unsigned long long>(seed),
+                   kolo::rank(), complaint.c_str());
+    auto failed = static_cast<std::int64_t>(complaints.size());
+    kolo::allreduce(failed, {.name = "failed", .op = kolo::ReduceOp::sum});
+    if (failed != 0) throw std::runtime_error(std::to_string(failed) + " complaints");
+    operations_ += runner.operations();
+    ++programs_;
+    options_.seed = seed + 1;
+    if (const Seconds now = elapsed(); now >= next_sample_) {
+      watch_.add(now, kolo::soak::measure_footprint());
+      next_sample_ = now + options_.seconds / 400;
+      if (kolo::rank() == 0) say_progress(now);
+    }
+  }
+
+  void say_progress(Seconds now) {
+    if (now < next_word_) return;
+    next_word_ = now + Seconds(60);
+    std::printf("%.0f s: %lld programs\n", now.count(), static_cast<long long>(programs_));
+    std::fflush(stdout);
+  }
+
+  /// Of all ranks, on rank 0. Throws if anything has grown on any.
+  void report() {
+    const Watch::Summary mine = watch_.summary();
+    const kolo::Session session;
+    constexpr std::size_t numbers = sizeof mine / sizeof(std::int64_t);
+    std::vector<std::int64_t> own(numbers);
+    std::memcpy(own.data(), &mine, sizeof mine);
+    const std::vector<std::int64_t> all = kolo::allgather(own).values;
+    if (kolo::rank() == 0) {
+      std::printf("%lld sessions, %lld programs, %lld operations of rank 0: all as expected\n",
+                  static_cast<long long>(sessions_), static_cast<long long>(programs_),
+                  static_cast<long long>(operations_));
+      for (std::size_t rank = 0; rank * numbers < all.size(); ++rank) {
+        Watch::Summary its;
+        std::memcpy(&its, &all[rank * numbers], sizeof its);
+        print(rank, its);
+      }
+    }
+    const std::string growth = kolo::soak::find_growth(mine);
+    kolo::on_every_rank([&] {
+      if (!growth.empty()) throw std::runtime_error(growth);
+    });
+  }
+
+  static void print(std::size_t rank, const Watch::Summary& summary) {
+    constexpr double mib = 1 << 20;
+    const auto line = [&](const char* what, std::int64_t Footprint::*field, double unit) {
+      const auto value = [&](const Footprint& at) { return static_cast<double>(at.*field) / unit; };
+      std::printf(
+          "rank %zu, %s: first %.1f, most after the warm-up %.1f, most early %.1f and late %.1f, "
+          "last %.1f\n",
+          rank, what, value(summary.first), value(summary.most), value(summary.early),
+          value(summary.late), value(summary.last));
+    };
+    line("resident MiB", &Footprint::resident, mib);
+    line("of it shared", &Footprint::shared, mib);
+    line("descriptors", &Footprint::descriptors, 1.0);
+    if (rank == 0) line("/dev/shm MiB", &Footprint::dev_shm, mib);
+    std::fflush(stdout);
+  }
+
+  Options options_;
+  Watch watch_;
+  Clock::time_point begin_ = Clock::now();
+  Seconds next_sample_{};
+  Seconds next_word_{};
+  std::int64_t sessions_ = 0;
+  std::int64_t programs_ = 0;
+  std::int64_t operations_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    Options options = read_options(argc, argv);
+    {
+      const kolo::Session session;
+      kolo::broadcast(options.seed, 0);
+    }
+    Soak(options).run();
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "soak_program failed: %s\n", error.what());
+    return 1;
+  }
+}
