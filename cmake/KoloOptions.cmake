@@ -13,6 +13,16 @@ if(NOT KOLO_WITH_TORCH MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "KOLO_WITH_TORCH is '${KOLO_WITH_TORCH}'; it must be AUTO, ON or OFF")
 endif()
 
+set(KOLO_WITH_CUDA "AUTO" CACHE STRING "Tensors on GPUs: AUTO (if CUDA is found), ON or OFF")
+set(KOLO_WITH_NCCL "AUTO" CACHE STRING "NCCL between GPUs: AUTO (if it is found), ON or OFF")
+foreach(kolo_part CUDA NCCL)
+  set_property(CACHE KOLO_WITH_${kolo_part} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT KOLO_WITH_${kolo_part} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR
+      "KOLO_WITH_${kolo_part} is '${KOLO_WITH_${kolo_part}}'; it must be AUTO, ON or OFF")
+  endif()
+endforeach()
+
 set(KOLO_SANITIZE "" CACHE STRING "Build with a sanitizer: empty, address or thread")
 set_property(CACHE KOLO_SANITIZE PROPERTY STRINGS "" address thread)
 if(NOT KOLO_SANITIZE MATCHES "^(address|thread)?$")

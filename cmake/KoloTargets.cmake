@@ -1,9 +1,10 @@
 # What Kolo's own targets have in common. Nothing in here reaches a user's targets.
 
 add_library(kolo_warnings INTERFACE)
-target_compile_options(kolo_warnings INTERFACE
-  -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
+set(kolo_warning_flags -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow
   $<$<BOOL:${KOLO_WARNINGS_AS_ERRORS}>:-Werror>)
+target_compile_options(kolo_warnings INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:${kolo_warning_flags}>")
 
 # Linked publicly, but in the build tree only: whoever links an instrumented library needs it too.
 add_library(kolo_sanitizer INTERFACE)
@@ -16,7 +17,8 @@ if(KOLO_BUILD_FUZZERS)
   list(APPEND kolo_sanitizer_flags -fsanitize=fuzzer-no-link,float-cast-overflow)
 endif()
 if(kolo_sanitizer_flags)
-  target_compile_options(kolo_sanitizer INTERFACE ${kolo_sanitizer_flags} -fno-omit-frame-pointer)
+  target_compile_options(kolo_sanitizer INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:${kolo_sanitizer_flags};-fno-omit-frame-pointer>")
   target_link_options(kolo_sanitizer INTERFACE ${kolo_sanitizer_flags})
 endif()
 

@@ -34,6 +34,12 @@ struct SessionOptions {
   /// which holds for all of the host, `on` (refused where the system does not allow it) or `auto`,
   /// a short trial at the start.
   std::optional<std::string> single_copy{};
+  /// What carries tensors on GPUs: `auto`, the default, NCCL where it can be used; `nccl`, and an
+  /// error where it cannot; `staged`, by way of the hosts' memory.
+  std::optional<std::string> gpu_operations{};
+  /// So long the making of a communicator of NCCL's may take; then it is an error. Default 5
+  /// minutes.
+  std::optional<std::chrono::duration<double>> nccl_timeout{};
   /// How many of the last events each rank keeps, to be written when something fails. 0: none.
   /// Default 4096.
   std::optional<std::int64_t> flight_recorder{};
@@ -110,6 +116,8 @@ void shutdown();
 struct BuildInfo {
   std::string version;      ///< Kolo's own, e.g. "0.1.0".
   std::string mpi_library;  ///< What the MPI library calls itself.
+  std::string cuda;         ///< Of the toolkit that it was built with, e.g. "13.0", or "".
+  std::string nccl;         ///< The same, e.g. "2.28.9".
 };
 
 /// Needs no session.

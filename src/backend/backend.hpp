@@ -10,6 +10,10 @@
 #include "base/descriptor.hpp"
 #include "kolo/collectives.hpp"
 
+namespace kolo::backend::cuda {
+class ReadyMark;
+}
+
 namespace kolo::backend {
 
 /// One tensor of a batch on this rank. Rows are slices of the first dimension; what has no rows of
@@ -24,6 +28,7 @@ struct Member {
   std::vector<std::int64_t> counts{};  // alltoall: rows for each rank of the batch's `ranks`
   Allocator allocate{};  // allgather, alltoall: is told the rows from each rank of the batch's
                          // `set`, 0 for those that take no part, and gives the memory for them
+  std::shared_ptr<const cuda::ReadyMark> ready{};  // of a tensor on a GPU: when it may be touched
 
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
 };
@@ -50,8 +55,15 @@ struct Batch {
   std::vector<int> ranks;  // those that take part: `set` but for ranks that have joined. This rank
                            // is one of them, and so is a broadcast's root
   std::int64_t divisor = 1;           // of averages
-  std::uint64_t sequence = 0;         // the same on all its ranks, strictly ascending
+  std::uint64_t sequence = 0;         // the same on all its ranks, ascending
+  std::uint32_t part = 0;             // below `parts`: of batches that serve one entry of the log
   PhaseObserver* observer = nullptr;  // outlives the execution; null if nobody wants to know
+
+  /// Odd, so that entries that follow each other have orders that are odd and even in turn.
+  static constexpr std::uint64_t parts = 3;
+
+  /// The same on all its ranks, strictly ascending.
+  [[nodiscard]] std::uint64_t order() const { return sequence * parts + part; }
 };
 
 /// The time from its making to its end is a phase of the batch, if anybody wants to know.

@@ -27,6 +27,9 @@ enum class OperationType : std::uint8_t {
 /// In place of the first length of a shape where ranks may differ in it: allgather and alltoall.
 inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::min();
 
+/// In place of a GPU's number, which differs from rank to rank.
+inline constexpr Device own_gpu{DeviceType::cuda, -1};
+
 struct TensorSpec {
   DType dtype = DType::u8;
   Shape shape{};
@@ -45,7 +48,7 @@ struct Descriptor {
   AverageOver average_over = AverageOver::all;
   bool alone = false;  // travels in a batch of its own
   int root = -1;       // of the world
-  Device device{};
+  Device device{};  // the CPU or `own_gpu`
   std::int64_t step = 0;     // of the optimizer that submitted it
   RankSet ranks{};           // of the process set to be made
   std::int64_t removed = 0;  // the process set to be removed

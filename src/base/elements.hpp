@@ -33,7 +33,7 @@ template <typename T>
 using Computed = std::conditional_t<is_half_type<T>, float, T>;
 
 template <typename T>
-[[nodiscard]] Computed<T> computed(T element) {
+[[nodiscard]] constexpr Computed<T> computed(T element) {
   if constexpr (is_half_type<T>) {
     return to_float(element);
   } else {
@@ -43,7 +43,7 @@ template <typename T>
 
 /// Rounds a real number to the floating-point type `T`.
 template <typename T, typename Real>
-[[nodiscard]] T rounded(Real value) {
+[[nodiscard]] constexpr T rounded(Real value) {
   if constexpr (std::is_same_v<T, F16>) {
     return to_f16(static_cast<float>(value));
   } else if constexpr (std::is_same_v<T, BF16>) {

@@ -78,7 +78,8 @@ std::string_view to_string(AverageOver over) {
 }
 
 std::string to_string(Device device) {
-  return device.type == DeviceType::cpu ? "cpu" : fmt::format("cuda:{}", device.index);
+  if (device.type == DeviceType::cpu) return "cpu";
+  return device.index < 0 ? "cuda" : fmt::format("cuda:{}", device.index);
 }
 
 std::string to_string(const Descriptor& descriptor) {

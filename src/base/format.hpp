@@ -14,7 +14,7 @@ namespace kolo {
 [[nodiscard]] std::string_view to_string(ReduceOp op);
 [[nodiscard]] std::string_view to_string(Compression compression);
 [[nodiscard]] std::string_view to_string(AverageOver over);
-[[nodiscard]] std::string to_string(Device device);  // "cpu", "cuda:1"
+[[nodiscard]] std::string to_string(Device device);  // "cpu", "cuda:1", "cuda"
 
 /// The descriptor in full: "allreduce average f32 [64, 3]". Defaults are left out.
 [[nodiscard]] std::string to_string(const Descriptor& descriptor);

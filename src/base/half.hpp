@@ -21,7 +21,7 @@ struct BF16 {
 // After Fabian Giesen's float_to_half_fast3_rtne and half_to_float_fast5 (public domain): a float
 // addition shifts a subnormal's mantissa to its place, and rounds it.
 
-[[nodiscard]] inline float to_float(F16 half) {
+[[nodiscard]] constexpr float to_float(F16 half) {
   constexpr std::uint32_t exponent_mask = 0x7c00U << 13U;
   constexpr std::uint32_t smallest_normal = (127U - 14U) << 23U;
   const std::uint32_t magnitude = (half.bits & 0x7fffU) << 13U;
@@ -36,7 +36,7 @@ struct BF16 {
   return std::bit_cast<float>(value | (half.bits & 0x8000U) << 16U);
 }
 
-[[nodiscard]] inline F16 to_f16(float value) {
+[[nodiscard]] constexpr F16 to_f16(float value) {
   constexpr std::uint32_t infinity = 255U << 23U;
   constexpr std::uint32_t too_large = (127U + 16U) << 23U;  // 2^16: becomes infinite
   constexpr std::uint32_t smallest_normal = (127U - 14U) << 23U;
@@ -56,11 +56,11 @@ struct BF16 {
   return {static_cast<std::uint16_t>(half | (bits >> 16U & 0x8000U))};
 }
 
-[[nodiscard]] inline float to_float(BF16 half) {
+[[nodiscard]] constexpr float to_float(BF16 half) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(half.bits) << 16U);
 }
 
-[[nodiscard]] inline BF16 to_bf16(float value) {
+[[nodiscard]] constexpr BF16 to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const bool nan = (bits & 0x7fffffffU) > 0x7f800000U;
   const std::uint32_t quiet = bits >> 16U | 0x40U;

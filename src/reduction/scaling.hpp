@@ -11,7 +11,7 @@ namespace kolo::reduction {
 
 /// Truncated toward zero; what the type cannot hold becomes its nearest value, NaN becomes 0.
 template <std::integral T>
-[[nodiscard]] T truncate(double value) {
+[[nodiscard]] constexpr T truncate(double value) {
   constexpr auto least = static_cast<double>(std::numeric_limits<T>::min());
   // The first value above the range: a power of two, so that it is exact.
   constexpr double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
@@ -75,7 +75,7 @@ void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
 /// Truncated toward zero. Of the types up to 32 bits, a quotient in double truncates to the same,
 /// and is computed several at once.
 template <std::integral T>
-[[nodiscard]] T quotient(T value, std::int64_t divisor) {
+[[nodiscard]] constexpr T quotient(T value, std::int64_t divisor) {
   if constexpr (std::is_same_v<T, std::int64_t>) {
     return value / divisor;
   } else {

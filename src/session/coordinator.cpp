@@ -31,10 +31,12 @@ std::exception_ptr to_exception(const negotiation::Failure& failure) {
 }  // namespace
 
 Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                         Links& links, Recording& recording, const Presence& presence)
+                         Links& links, backend::Backend& backend, Recording& recording,
+                         const Presence& presence)
     : negotiator_(options),
       queue_(queue),
       links_(links),
+      backend_(backend),
       transport_(links.transport()),
       recording_(recording),
       session_(options.session),
@@ -163,7 +165,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
   recording_.started(batch, execute.set, running.operations, now_);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
   try {
-    running_.back().execution = links_.backend().start(std::move(batch));
+    running_.back().execution = backend_.start(std::move(batch));
   } catch (const std::exception& error) {
     throw BackendError(describe(running_.back()) + ": " + error.what());
   }

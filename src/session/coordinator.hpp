@@ -27,7 +27,7 @@ namespace kolo::session {
 class Coordinator {
  public:
   Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
-              Recording& recording, const Presence& presence);
+              backend::Backend& backend, Recording& recording, const Presence& presence);
 
   /// `path` as for kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
@@ -118,6 +118,7 @@ class Coordinator {
   negotiation::Negotiator negotiator_;
   OperationQueue& queue_;
   Links& links_;
+  backend::Backend& backend_;
   transport::Transport& transport_;
   Recording& recording_;
   std::uint64_t session_;

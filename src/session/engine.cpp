@@ -56,15 +56,16 @@ negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
 }  // namespace
 
 Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
-               std::unique_ptr<Links> links)
+               std::unique_ptr<Links> links, GpuLibraries gpu_libraries)
     : settings_(settings),
       topology_(topology),
       links_(std::move(links)),
+      devices_(links_->backend(), topology_.rank, settings_, std::move(gpu_libraries)),
       process_sets_(session, topology_.rank, topology_.size),
       queue_(topology_.rank),
       recording_(settings_, session, topology_.rank, topology_.size),
       coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_,
-                   recording_, presence_),
+                   devices_.backend(), recording_, presence_),
       thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(Submission&& submission, bool waits) {
@@ -118,7 +119,7 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
     const bool moved = turn();
     const TimePoint now = steady_clock::now();
     if (now >= deadline) return;
-    const bool polls = links_->must_poll();
+    const bool polls = must_poll();
     const bool executing = coordinator_.executing();
     if (moved) {
       moved_at = now;
@@ -142,8 +143,7 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
 /// for that.
 void Engine::hand_over() {
   listen(node::Listener::thread);
-  if (turn() || (links_->must_poll() && coordinator_.outstanding()))
-    bell().wake(node::Listener::thread);
+  if (turn() || (must_poll() && coordinator_.outstanding())) bell().wake(node::Listener::thread);
 }
 
 bool Engine::turn() {
@@ -213,7 +213,7 @@ void Engine::drive_in_background() {
 
 nanoseconds Engine::next_pause(bool moved) {
   const TimePoint now = steady_clock::now();
-  if (links_->must_poll()) {
+  if (must_poll()) {
     if (moved) moved_at_ = now;
     if (!coordinator_.outstanding() && now - moved_at_ > lively) return idle_pause;
     return moved ? shortest_pause : std::min(2 * pause_, longest_pause);

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "session/coordinator.hpp"
+#include "session/devices.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/presence.hpp"
@@ -29,10 +30,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// `session` is a number that all ranks share and no earlier session had. Starts the session's
   /// own thread. Must be shut down before it is destroyed.
   Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
-         std::unique_ptr<Links> links);
+         std::unique_ptr<Links> links, GpuLibraries gpu_libraries = {});
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
+  [[nodiscard]] Devices& devices() { return devices_; }
 
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const { return links_->heap(); }
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const {
@@ -87,12 +89,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] std::chrono::nanoseconds until_due(TimePoint now) const;
 
   [[nodiscard]] const node::Doorbell& bell() const { return links_->bell(); }
+  [[nodiscard]] bool must_poll() const { return links_->must_poll() || devices_.must_poll(); }
   /// Whatever may come from now on rings.
   void listen(node::Listener who) const;
 
   Settings settings_;
   Topology topology_;
   std::unique_ptr<Links> links_;
+  Devices devices_;
   ProcessSets process_sets_;
   OperationQueue queue_;
   Recording recording_;

@@ -90,6 +90,8 @@ class Operation {
   /// What they hold must not wait for the next operation.
   void drop_callbacks() {
     on_answer_ = nullptr;
+    if (descriptor_.device.type != DeviceType::cpu)
+      for (backend::Member& member : members_) member.ready = nullptr;
     if (descriptor_.type != OperationType::allgather && descriptor_.type != OperationType::alltoall)
       return;
     for (backend::Member& member : members_) member.allocate = nullptr;

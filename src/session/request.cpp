@@ -71,19 +71,35 @@ void Request::check(const ConstTensorView& tensor) const {
     if (length < 0) refuse("shape " + to_string(tensor.shape()) + " has a negative length");
   if (tensor.elements() > 0 && tensor.data() == nullptr)
     refuse("the tensor has elements, but its data is null");
-  if (tensor.device().type != DeviceType::cpu)
-    refuse("the tensor is on " + to_string(tensor.device()) +
-           ", and this build of Kolo works on CPU tensors only");
 }
 
 void Request::add_spec(const ConstTensorView& tensor, const Shape& shape) {
   check(tensor);
   Descriptor& descriptor = draft_->descriptor;
-  if (!descriptor.tensors.empty() && tensor.device() != descriptor.device)
-    refuse("the tensors of a group are on " + to_string(descriptor.device) + " and on " +
+  if (descriptor.tensors.empty()) {
+    mark(tensor.device());
+  } else if (tensor.device() != device_) {
+    refuse("the tensors of a group are on " + to_string(device_) + " and on " +
            to_string(tensor.device()));
-  descriptor.device = tensor.device();
+  }
   descriptor.tensors.push_back({tensor.dtype(), shape});
+}
+
+void Request::mark(Device device) {
+  device_ = device;
+  if (device.type == DeviceType::cpu) return;
+  draft_->descriptor.device = own_gpu;
+  try {
+    ready_ = engine_->devices().mark(device);
+  } catch (const InvalidArgument& error) {
+    refuse(fmt::format("the tensor is on {}: {}", to_string(device), error.what()));
+  } catch (const BackendError& error) {
+    const int rank = engine_->topology().rank;
+    throw BackendError(
+        fmt::format("{} on rank {}, {}: {}", in_words(draft_->descriptor.type, draft_->name), rank,
+                    to_string(device), error.what()),
+        draft_->name, {rank});
+  }
 }
 
 void Request::add(const ConstTensorView& input, const TensorView& output) {
@@ -105,6 +121,7 @@ void Request::add(const ConstTensorView& input, const TensorView& output) {
   member.output = output.data();
   member.dtype = input.dtype();
   member.rows = input.elements();
+  member.ready = ready_;
 }
 
 void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output,
@@ -121,6 +138,7 @@ void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output
   member.rows = rows.rows;
   member.row_elements = rows.row_elements;
   member.allocate = std::move(allocate);
+  member.ready = ready_;
 }
 
 void Request::add_text(std::string& text) { draft_->members.emplace_back().text = &text; }

@@ -72,10 +72,14 @@ class Request {
  private:
   void check(const ConstTensorView& tensor) const;
   void add_spec(const ConstTensorView& tensor, const Shape& shape);
+  /// Tensors on a GPU may be touched after what the caller's stream was given so far.
+  void mark(Device device);
 
   EngineInUse engine_{};
   Draft draft_{};
   ProcessSets::View set_;
+  Device device_{};                                          // of the first tensor
+  std::shared_ptr<const backend::cuda::ReadyMark> ready_{};  // null for the CPU
 };
 
 }  // namespace kolo::session

@@ -6,6 +6,8 @@
 #include <array>
 #include <exception>
 
+#include "backend/cuda/runtime.hpp"
+#include "backend/nccl/library.hpp"
 #include "kolo/version.hpp"
 #include "session/current.hpp"
 
@@ -51,7 +53,8 @@ BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
   int length = 0;
   MPI_Get_library_version(library.data(), &length);
-  return {std::string(version), library.data()};
+  return {std::string(version), library.data(), backend::cuda::built_version(),
+          backend::nccl::built_version()};
 }
 
 }  // namespace kolo

@@ -110,6 +110,17 @@ SingleCopy read_single_copy(const std::optional<std::string>& option, SingleCopy
   refuse(source->name, source->text, "must be auto, on, 1, off or 0");
 }
 
+GpuOperations read_gpu_operations(const std::optional<std::string>& option,
+                                  GpuOperations otherwise) {
+  std::optional<Source> source = environment({"KOLO_GPU_OPERATIONS"});
+  if (option) source = Source{"gpu_operations", *option};
+  if (!source) return otherwise;
+  if (source->text == "auto") return GpuOperations::automatic;
+  if (source->text == "nccl") return GpuOperations::nccl;
+  if (source->text == "staged") return GpuOperations::staged;
+  refuse(source->name, source->text, "must be auto, nccl or staged");
+}
+
 bool read_switch(const std::optional<bool>& option, const char* kolo, bool otherwise) {
   if (option) return *option;
   const std::optional<Source> source = environment({kolo});
@@ -182,6 +193,9 @@ Settings read_settings(const SessionOptions& options) {
   settings.mpi_collectives =
       read_switch(options.mpi_collectives, "KOLO_MPI_COLLECTIVES", defaults.mpi_collectives);
   settings.single_copy = read_single_copy(options.single_copy, defaults.single_copy);
+  settings.gpu_operations = read_gpu_operations(options.gpu_operations, defaults.gpu_operations);
+  settings.nccl_timeout = read_seconds(options.nccl_timeout, "nccl_timeout", {"KOLO_NCCL_TIMEOUT"},
+                                       defaults.nccl_timeout);
   settings.flight_recorder =
       read_count(options.flight_recorder, "flight_recorder", {"KOLO_FLIGHT_RECORDER"}, "events",
                  defaults.flight_recorder);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "backend/cuda/gpu_operations.hpp"
 #include "base/log.hpp"
 #include "kolo/session.hpp"
 
@@ -22,6 +23,8 @@ struct ControlInterface {
   std::string source{};
   bool explicit_choice = false;  // else it was meant for MPI in the first place
 };
+
+using backend::cuda::GpuOperations;
 
 /// Each member names its variables: Kolo's, then Horovod's of the same meaning.
 struct Settings {
@@ -41,6 +44,10 @@ struct Settings {
   bool mpi_collectives = false;
   /// KOLO_SINGLE_COPY: auto, on or off.
   SingleCopy single_copy = SingleCopy::off;
+  /// KOLO_GPU_OPERATIONS: auto, nccl or staged.
+  GpuOperations gpu_operations = GpuOperations::automatic;
+  /// KOLO_NCCL_TIMEOUT: seconds.
+  std::chrono::nanoseconds nccl_timeout = std::chrono::minutes(5);
   /// KOLO_FLIGHT_RECORDER: events that are kept, 0 for none.
   std::int64_t flight_recorder = 4096;
   /// KOLO_FLIGHT_RECORDER_DIR: where records of failures go; off for none.

@@ -80,7 +80,8 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
                                           std::move(sockets), meeting.single_copy.from);
   if (on_all_ranks(world.get(), settings.mpi_collectives)) links->use_mpi_collectives(world.get());
   settle(world.get());
-  auto engine = std::make_shared<Engine>(settings, topology, session, std::move(links));
+  auto engine = std::make_shared<Engine>(settings, topology, session, std::move(links),
+                                         arguments.gpu_libraries);
   if (timeline != nullptr) engine->start_timeline(timeline);
   return engine;
 }

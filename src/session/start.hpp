@@ -16,6 +16,7 @@ struct StartArguments {
   char** argv = nullptr;
   MPI_Comm comm = MPI_COMM_NULL;  // null: MPI_COMM_WORLD
   SessionOptions options{};
+  GpuLibraries gpu_libraries{};
 };
 
 /// Collective over all ranks. Throws InvalidArgument on every rank if one cannot start.

@@ -29,7 +29,8 @@ if(HOW STREQUAL "install")
     list(APPEND arguments "-DCMAKE_CXX_FLAGS=-fsanitize=thread")
   endif()
 else()
-  list(APPEND arguments "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}" -DKOLO_WITH_TORCH=OFF)
+  list(APPEND arguments "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}" -DKOLO_WITH_TORCH=OFF
+    "-DCMAKE_CUDA_COMPILER_LAUNCHER=${LAUNCHER}")
 endif()
 
 file(REMOVE_RECURSE "${consumer_dir}")

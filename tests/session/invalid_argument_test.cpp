@@ -40,7 +40,7 @@ TEST_F(InvalidArguments, Tensors) {
          "null");
   refuse(
       [&] {
-        allreduce(TensorView(tensor_.data(), {4}, {DeviceType::cuda, 0}), {.name = name});
+        allreduce(TensorView(tensor_.data(), {4}, {DeviceType::cuda, 99}), {.name = name});
       },
       "cuda");
   refuse(

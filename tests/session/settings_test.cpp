@@ -101,6 +101,26 @@ TEST(Settings, SingleCopyIsOneOfThree) {
   EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=cma: must be auto, on, 1, off or 0"));
 }
 
+TEST(Settings, GpuOperationsAreOneOfThree) {
+  EXPECT_EQ(read_settings({}).gpu_operations, GpuOperations::automatic);
+  for (const auto& [name, value] : {std::pair("auto", GpuOperations::automatic),
+                                    {"nccl", GpuOperations::nccl},
+                                    {"staged", GpuOperations::staged}}) {
+    const Variable variable("KOLO_GPU_OPERATIONS", name);
+    EXPECT_EQ(read_settings({}).gpu_operations, value) << name;
+    EXPECT_EQ(read_settings({.gpu_operations = "nccl"}).gpu_operations, GpuOperations::nccl);
+  }
+  const Variable bad("KOLO_GPU_OPERATIONS", "cuda");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_GPU_OPERATIONS=cuda: must be auto, nccl or staged"));
+}
+
+TEST(Settings, TheTimeForNcclToBeginIsInSeconds) {
+  EXPECT_EQ(read_settings({}).nccl_timeout, 300s);
+  const Variable variable("KOLO_NCCL_TIMEOUT", "2.5");
+  EXPECT_EQ(read_settings({}).nccl_timeout, 2500ms);
+  EXPECT_EQ(read_settings({.nccl_timeout = 7s}).nccl_timeout, 7s);
+}
+
 TEST(Settings, AnEmptyVariableIsAsIfUnset) {
   const Variable empty("KOLO_FUSION_THRESHOLD", "");
   EXPECT_EQ(read_settings({}).fusion_threshold, 64 << 20);

@@ -24,7 +24,7 @@ class Allreduce : public shm::SlicedAllreduce {
             int index, shm::Hosts given_hosts)
       : SlicedAllreduce(arena, std::move(given), index, std::move(given_hosts),
                         {placement.owners(), arena.slot_bytes(), false}),
-        exchange_(context, batch().sequence),
+        exchange_(context, batch().order()),
         most_bytes_whole_(std::min(most_bytes_whole, arena.slot_bytes() / 4)) {
     name_ranks(placement.hosts[static_cast<std::size_t>(placement.host_of(context.rank))]);
     if (index >= placement.owners()) return;

@@ -19,7 +19,7 @@ class Collective : public Execution {
       : context_(context),
         batch_(std::move(batch)),
         index_(index),
-        exchange_(context, batch_.sequence) {}
+        exchange_(context, batch_.order()) {}
 
   [[nodiscard]] Awaited waits_for() const final {
     return {exchange_.peers(), "to exchange data over MPI"};

@@ -12,8 +12,8 @@ namespace {
 // Bytes in a step: about 100 us.
 constexpr std::int64_t most_work = 1 << 20;
 
-// A batch has at most so many pieces: petabytes.
-constexpr int piece_bits = 28;
+// A batch has fewer pieces: they would be terabytes.
+constexpr int piece_bits = 26;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Pipeline::Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts)
       hosts_(std::move(hosts)),
       ranks_(batch_.ranks),
       all_(hosts_.size()),
-      lane_(batch_.sequence % lane_count),
+      lane_(batch_.order() % lane_count),
       place_(arena.queue_up(lane_)) {
   std::iota(all_.begin(), all_.end(), 0);
   sources_ = all_;
@@ -156,7 +156,7 @@ void Pipeline::publish(Counter counter, std::uint64_t pieces) {
 }
 
 std::uint64_t Pipeline::value(std::uint64_t pieces) const {
-  return (batch_.sequence << piece_bits) + pieces;
+  return (batch_.order() << piece_bits) + pieces;
 }
 
 }  // namespace kolo::backend::shm

@@ -1,0 +1,74 @@
+// Work for the one kernel there is: elements that go from many places to many others, scaled and
+// converted on the way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kolo/tensor.hpp"
+#include "reduction/scaling.hpp"
+
+namespace kolo::backend::cuda {
+
+/// What happens to each element: divided, multiplied, in this order; as
+/// `reduction::with_scaling` does it.
+struct Scaling {
+  std::int64_t divisor = 1;
+  double scale = 1.0;
+
+  [[nodiscard]] constexpr bool none() const { return divisor == 1 && scale == 1.0; }
+};
+
+/// Elements that follow each other. The types are alike, or the one is f32 or f64 and the other f16
+/// or bf16. Memory may lie at any address; the places do not overlap unless they are the same and
+/// so are the types. Booleans become 0 or 1.
+struct Segment {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::int64_t elements = 0;
+  std::int64_t first_tile = 0;
+  Scaling scaling{};
+  DType from_type = DType::u8;
+  DType to_type = DType::u8;
+};
+
+/// So many of the wider of the two types are the work of one block of threads at a time.
+inline constexpr std::int64_t tile_bytes = 32 << 10;
+
+[[nodiscard]] constexpr std::int64_t bytes_of(DType dtype) {
+  switch (dtype) {
+    case DType::u8:
+    case DType::i8:
+    case DType::boolean: return 1;
+    case DType::u16:
+    case DType::i16:
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::u32:
+    case DType::i32:
+    case DType::f32: return 4;
+    case DType::u64:
+    case DType::i64:
+    case DType::f64: return 8;
+  }
+  return 1;
+}
+
+[[nodiscard]] constexpr std::int64_t tile_elements(const Segment& segment) {
+  const std::int64_t from = bytes_of(segment.from_type);
+  const std::int64_t to = bytes_of(segment.to_type);
+  return tile_bytes / (from > to ? from : to);
+}
+
+/// Segments in memory that the device can read.
+struct TransferTable {
+  const Segment* segments = nullptr;
+  std::int64_t count = 0;
+  std::int64_t tiles = 0;
+};
+
+/// Gives the segments their tiles and returns how many there are.
+[[nodiscard]] std::int64_t number_tiles(std::span<Segment> segments);
+
+}  // namespace kolo::backend::cuda

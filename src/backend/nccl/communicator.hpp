@@ -1,0 +1,98 @@
+// A communicator of NCCL, from its making to its end.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/cuda/block_pool.hpp"
+#include "backend/cuda/gpu.hpp"
+#include "backend/nccl/library.hpp"
+#include "backend/nccl/worker.hpp"
+
+namespace kolo::backend::nccl {
+
+class Communicator;
+
+/// Memory that all ranks of a communicator have enrolled alike.
+class EnrolledMemory {
+ public:
+  EnrolledMemory() = default;
+  EnrolledMemory(Communicator& communicator, std::size_t bytes);
+  ~EnrolledMemory() { reset(); }
+  EnrolledMemory(EnrolledMemory&& other) noexcept;
+  EnrolledMemory& operator=(EnrolledMemory&& other) noexcept;
+  EnrolledMemory(const EnrolledMemory&) = delete;
+  EnrolledMemory& operator=(const EnrolledMemory&) = delete;
+
+  [[nodiscard]] std::byte* get() const { return memory_; }
+
+ private:
+  void reset() noexcept;
+
+  Communicator* communicator_ = nullptr;
+  std::byte* memory_ = nullptr;
+  void* enrolled_ = nullptr;
+};
+
+/// Made and ended by the worker; used by the driver in between. Every call ends by a deadline or by
+/// `abort`.
+class Communicator {
+ public:
+  using Buffer = cuda::BlockPool<EnrolledMemory>::Block;
+
+  /// Begins to make it, at most until `timeout` has passed. `ranks` are of the world, of which this
+  /// one has the place `own`.
+  Communicator(std::shared_ptr<Library> library, cuda::Gpu& gpu, Worker& worker,
+               std::vector<int> ranks, int own, const UniqueId& id,
+               std::chrono::nanoseconds timeout);
+  /// Ends it in good order, by the worker, unless it was aborted.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// False while it is being made, or its last call is under way. Throws BackendError when that has
+  /// failed, here or elsewhere, or it was aborted.
+  [[nodiscard]] bool ready();
+
+  /// Ends what is under way, by the worker. `ready` throws from then on.
+  void abort() noexcept;
+
+  [[nodiscard]] bool aborted() const { return aborted_; }
+  [[nodiscard]] CommHandle handle() const { return handle_; }
+  [[nodiscard]] Library& library() const { return *library_; }
+  [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+  [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
+
+ private:
+  friend class EnrolledMemory;
+
+  /// Shared with the worker.
+  struct Making {
+    std::atomic<bool> cancelled{false};
+    std::mutex mutex{};
+    bool done = false;
+    CommHandle handle = nullptr;
+    std::string error{};
+  };
+
+  static void make(Making& making, Library& library, cuda::Runtime& runtime, int device, int size,
+                   int own, const UniqueId& id, std::chrono::nanoseconds timeout);
+
+  std::shared_ptr<Library> library_;
+  std::shared_ptr<cuda::Runtime> runtime_;
+  int device_;
+  Worker& worker_;
+  std::vector<int> ranks_;
+  std::shared_ptr<Making> making_ = std::make_shared<Making>();
+  CommHandle handle_ = nullptr;  // once it is made
+  bool aborted_ = false;
+  cuda::BlockPool<EnrolledMemory> buffers_;
+};
+
+}  // namespace kolo::backend::nccl

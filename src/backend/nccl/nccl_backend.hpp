@@ -1,0 +1,59 @@
+// Executes batches of GPU tensors among ranks with a GPU each.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/cuda/gpu.hpp"
+#include "backend/nccl/communicator.hpp"
+#include "backend/nccl/execution.hpp"
+#include "backend/nccl/library.hpp"
+#include "backend/nccl/worker.hpp"
+
+namespace kolo::backend::nccl {
+
+/// A communicator for each list of ranks that take part. Executions must be gone before it.
+class NcclBackend : public Backend {
+ public:
+  struct Options {
+    std::chrono::nanoseconds init_timeout = std::chrono::minutes(5);
+  };
+
+  /// `cpu` carries what ranks tell each other beforehand; it takes parts 0 and 1 of a batch's
+  /// sequence.
+  NcclBackend(std::shared_ptr<Library> library, cuda::Gpu& gpu, Backend& cpu, int rank,
+              Options options)
+      : library_(std::move(library)), gpu_(gpu), cpu_(cpu), rank_(rank), options_(options) {}
+  /// Ends the communicators in good order.
+  ~NcclBackend() override = default;
+
+  [[nodiscard]] Library& library() { return *library_; }
+
+  /// False for what NCCL cannot do: the same on all ranks.
+  [[nodiscard]] static bool can_execute(const Batch& batch);
+
+  /// Begins to make the communicator of these ranks; all of them do, at the same place among their
+  /// batches, with the same id.
+  void connect(const std::vector<int>& ranks, const UniqueId& id);
+
+  /// After `connect` for the batch's ranks.
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+
+  /// Of all communicators: one that is waited for may hold up the others.
+  void abort() noexcept;
+
+ private:
+  std::shared_ptr<Library> library_;
+  cuda::Gpu& gpu_;
+  Backend& cpu_;
+  int rank_;
+  Options options_;
+  LaunchOrder order_{};
+  Worker worker_{};
+  std::map<std::vector<int>, Communicator> communicators_{};
+};
+
+}  // namespace kolo::backend::nccl

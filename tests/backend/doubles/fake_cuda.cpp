@@ -1,0 +1,282 @@
+#include "fake_cuda.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "backend/cuda/transfer_element.hpp"
+#include "base/elements.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend {
+namespace {
+
+template <typename Handle>
+std::uintptr_t number_of(Handle handle) {
+  return reinterpret_cast<std::uintptr_t>(handle);
+}
+
+/// One element after the other, as the kernel's threads together.
+struct TransferAll {
+  const cuda::Segment& segment;
+
+  template <typename From, typename To>
+  void operator()() const {
+    const cuda::TransferElement<From, To> element(segment.scaling);
+    for (std::int64_t i = 0; i < segment.elements; ++i)
+      store<To>(segment.to, i, element(load<From>(segment.from, i)));
+  }
+};
+
+std::size_t bytes_on(const cuda::Segment& segment, DType type) {
+  return static_cast<std::size_t>(segment.elements * cuda::bytes_of(type));
+}
+
+}  // namespace
+
+void transfer_on_host(const cuda::Segment& segment) {
+  if (cuda::is_copy(segment)) {
+    std::memmove(segment.to, segment.from,
+                 static_cast<std::size_t>(segment.elements * cuda::bytes_of(segment.from_type)));
+  } else {
+    const TransferAll all{segment};
+    cuda::visit_types(segment.from_type, segment.to_type, all);
+  }
+}
+
+void Faults::pass(const std::string& call) {
+  const std::lock_guard lock(mutex_);
+  ++counts_[call];
+  const auto found = planned_.find(call);
+  if (found == planned_.end() || found->second-- > 0) return;
+  planned_.erase(found);
+  throw BackendError(call + " failed: as planned");
+}
+
+FakeCuda::FakeCuda(std::vector<int> gpus, std::uint64_t seed)
+    : gpus_(std::move(gpus)), random_(seed) {
+  streams_[0] = {0};
+}
+
+FakeCuda::~FakeCuda() = default;
+
+void FakeCuda::complain(const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  complaints_.push_back(text);
+}
+
+std::vector<std::string> FakeCuda::complaints() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> all = complaints_;
+  if (streams_.size() > 1) all.push_back(fmt::format("{} streams are left", streams_.size() - 1));
+  if (!events_.empty()) all.push_back(fmt::format("{} events are left", events_.size()));
+  if (!memory_.empty()) all.push_back(fmt::format("{} pieces of memory are left", memory_.size()));
+  return all;
+}
+
+void FakeCuda::advance() {
+  const std::lock_guard lock(mutex_);
+  std::vector<Number> busy;
+  for (const auto& [number, stream] : streams_)
+    if (!stream.work.empty()) busy.push_back(number);
+  if (busy.empty()) return;
+  const Number chosen = busy[random_() % busy.size()];
+  Work& work = streams_[chosen].work.front();
+  if (work()) streams_[chosen].work.pop_front();
+}
+
+void FakeCuda::enqueue(cuda::StreamHandle handle, Work work) {
+  const std::lock_guard lock(mutex_);
+  if (Stream* stream = find_stream(handle, "enqueue")) stream->work.push_back(std::move(work));
+}
+
+FakeCuda::Stream* FakeCuda::find_stream(cuda::StreamHandle handle, const char* call) {
+  const auto found = streams_.find(number_of(handle));
+  if (found == streams_.end()) {
+    complain(fmt::format("{} with a stream that does not exist", call));
+    return nullptr;
+  }
+  if (handle != nullptr && found->second.device != current_device())
+    complain(fmt::format("{} with a stream of device {}, but device {} is the current one", call,
+                         found->second.device, current_device()));
+  return &found->second;
+}
+
+FakeCuda::Event* FakeCuda::find_event(cuda::EventHandle handle, const char* call) {
+  const auto found = events_.find(number_of(handle));
+  if (found != events_.end()) return &found->second;
+  complain(fmt::format("{} with an event that does not exist", call));
+  return nullptr;
+}
+
+void FakeCuda::check_memory(const void* begin, std::size_t bytes, const char* what) {
+  if (bytes > 0 && !is_memory(begin, bytes))
+    complain(fmt::format("{} touches memory that is none of the device's", what));
+}
+
+bool FakeCuda::is_memory(const void* begin, std::size_t bytes) const {
+  const std::lock_guard lock(mutex_);
+  const auto* const first = static_cast<const std::byte*>(begin);
+  auto after = memory_.upper_bound(first);
+  if (after == memory_.begin()) return false;
+  const auto& [start, memory] = *std::prev(after);
+  return first + bytes <= start + memory.size;
+}
+
+std::byte* FakeCuda::take(std::size_t bytes, bool pinned) {
+  const std::lock_guard lock(mutex_);
+  auto made = std::make_unique<std::byte[]>(bytes);
+  std::memset(made.get(), 0x5a, bytes);
+  std::byte* const address = made.get();
+  memory_[address] = {std::move(made), bytes, pinned};
+  return address;
+}
+
+void FakeCuda::give_back(std::byte* memory, bool pinned) {
+  const std::lock_guard lock(mutex_);
+  const auto found = memory_.find(memory);
+  if (found == memory_.end()) return complain("memory is released that was not given");
+  if (found->second.pinned != pinned) complain("memory is released as if of the other kind");
+  memory_.erase(found);
+}
+
+std::byte* FakeCuda::make_memory(std::size_t bytes) { return take(bytes, false); }
+void FakeCuda::free_memory(std::byte* memory) { give_back(memory, false); }
+
+cuda::Versions FakeCuda::versions() {
+  faults.pass("cudaDriverGetVersion");
+  return reported;
+}
+
+int FakeCuda::device_count() {
+  faults.pass("cudaGetDeviceCount");
+  return static_cast<int>(gpus_.size());
+}
+
+cuda::DeviceProperties FakeCuda::properties(int device) {
+  faults.pass("cudaGetDeviceProperties");
+  const int gpu = gpus_.at(static_cast<std::size_t>(device));
+  cuda::DeviceProperties properties{"Fake", fmt::format("0000:{:02x}:00.0", gpu)};
+  properties.uuid.front() = static_cast<char>(gpu + 1);
+  return properties;
+}
+
+void FakeCuda::check_kernels() {
+  faults.pass("cudaFuncGetAttributes");
+  if (!has_kernels) throw BackendError("cudaFuncGetAttributes failed: no kernel image");
+}
+
+int FakeCuda::current_device() {
+  const std::lock_guard lock(mutex_);
+  return current_[std::this_thread::get_id()];
+}
+
+void FakeCuda::use_device(int device) {
+  faults.pass("cudaSetDevice");
+  const std::lock_guard lock(mutex_);
+  if (device < 0 || device >= device_count()) complain("cudaSetDevice with a device not there");
+  used_.insert(device);
+  current_[std::this_thread::get_id()] = device;
+}
+
+bool FakeCuda::is_in_use(int device) {
+  const std::lock_guard lock(mutex_);
+  return used_.contains(device);
+}
+
+cuda::StreamHandle FakeCuda::create_stream() {
+  faults.pass("cudaStreamCreateWithPriority");
+  const std::lock_guard lock(mutex_);
+  streams_[next_] = {current_device()};
+  return reinterpret_cast<cuda::StreamHandle>(next_++);
+}
+
+void FakeCuda::destroy_stream(cuda::StreamHandle stream) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (streams_.erase(number_of(stream)) == 0) complain("a stream is destroyed twice");
+}
+
+cuda::EventHandle FakeCuda::create_event() {
+  faults.pass("cudaEventCreateWithFlags");
+  const std::lock_guard lock(mutex_);
+  events_[next_];
+  return reinterpret_cast<cuda::EventHandle>(next_++);
+}
+
+void FakeCuda::destroy_event(cuda::EventHandle event) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (events_.erase(number_of(event)) == 0) complain("an event is destroyed twice");
+}
+
+void FakeCuda::record(cuda::EventHandle handle, cuda::StreamHandle stream) {
+  faults.pass("cudaEventRecord");
+  const std::lock_guard lock(mutex_);
+  Event* const event = find_event(handle, "cudaEventRecord");
+  if (event == nullptr) return;
+  enqueue(stream, [reached = event->reached, value = ++event->recorded] {
+    *reached = value;
+    return true;
+  });
+}
+
+void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle handle) {
+  faults.pass("cudaStreamWaitEvent");
+  const std::lock_guard lock(mutex_);
+  const Event* const event = find_event(handle, "cudaStreamWaitEvent");
+  if (event == nullptr) return;
+  if (event->recorded == 0) complain("a stream waits for an event that was not recorded");
+  enqueue(stream,
+          [reached = event->reached, value = event->recorded] { return *reached >= value; });
+}
+
+bool FakeCuda::is_done(cuda::EventHandle handle) {
+  faults.pass("cudaEventQuery");
+  const std::lock_guard lock(mutex_);
+  advance();
+  const Event* const event = find_event(handle, "cudaEventQuery");
+  return event != nullptr && *event->reached >= event->recorded;
+}
+
+std::byte* FakeCuda::allocate(std::size_t bytes) {
+  faults.pass("cudaMalloc");
+  return take(bytes, false);
+}
+void FakeCuda::release(std::byte* memory) noexcept { give_back(memory, false); }
+
+std::byte* FakeCuda::allocate_pinned(std::size_t bytes) {
+  faults.pass("cudaHostAlloc");
+  return take(bytes, true);
+}
+void FakeCuda::release_pinned(std::byte* memory) noexcept { give_back(memory, true); }
+
+void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyKind /*kind*/,
+                    cuda::StreamHandle stream) {
+  faults.pass("cudaMemcpyAsync");
+  enqueue(stream, [=, this] {
+    check_memory(from, bytes, "a copy's source");
+    check_memory(to, bytes, "a copy's target");
+    std::memcpy(to, from, bytes);
+    return true;
+  });
+}
+
+void FakeCuda::launch(const cuda::TransferTable& table, cuda::StreamHandle stream) {
+  faults.pass("the launch of the transfer kernel");
+  ++launches_;
+  if (table.tiles < 1) complain("a launch without a tile");
+  enqueue(stream, [=, this] {
+    const auto count = static_cast<std::size_t>(table.count);
+    check_memory(table.segments, count * sizeof(cuda::Segment), "a launch's table");
+    for (std::size_t i = 0; i < count; ++i) {
+      const cuda::Segment& segment = table.segments[i];
+      check_memory(segment.from, bytes_on(segment, segment.from_type), "a segment's source");
+      check_memory(segment.to, bytes_on(segment, segment.to_type), "a segment's target");
+      transfer_on_host(segment);
+    }
+    return true;
+  });
+}
+
+}  // namespace kolo::backend

@@ -1,0 +1,123 @@
+// A CUDA runtime of one process, in its memory and without a GPU. What streams are given is done
+// later, one thing at a time, in a random one of the orders that streams and events allow.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "backend/cuda/runtime.hpp"
+
+namespace kolo::backend {
+
+/// Fails a call when it is told to: shared by the doubles of a rank.
+class Faults {
+ public:
+  /// The call of this name fails, after so many that do not.
+  void plan(const std::string& call, int after = 0) { planned_[call] = after; }
+  /// Throws BackendError if this one is to fail.
+  void pass(const std::string& call);
+  [[nodiscard]] const std::map<std::string, int>& counts() const { return counts_; }
+
+ private:
+  std::mutex mutex_{};
+  std::map<std::string, int> planned_{};
+  std::map<std::string, int> counts_{};
+};
+
+/// What the kernel does, one element after the other.
+void transfer_on_host(const cuda::Segment& segment);
+
+class FakeCuda : public cuda::Runtime {
+ public:
+  /// Returns false while it cannot be done yet; then it is called again.
+  using Work = std::function<bool()>;
+
+  /// GPUs with these numbers, which no other process should have unless it shares them.
+  FakeCuda(std::vector<int> gpus, std::uint64_t seed);
+  ~FakeCuda() override;
+
+  /// One attempt to do the next thing of a random stream.
+  void advance();
+  /// What was done wrongly, and what was not given back.
+  [[nodiscard]] std::vector<std::string> complaints() const;
+  void complain(const std::string& text);
+
+  void enqueue(cuda::StreamHandle stream, Work work);
+  /// Without faults or delay, for the tests themselves.
+  [[nodiscard]] std::byte* make_memory(std::size_t bytes);
+  [[nodiscard]] bool is_memory(const void* begin, std::size_t bytes) const;
+  void free_memory(std::byte* memory);
+
+  Faults faults{};
+  cuda::Versions reported{13000, 13000};
+  bool has_kernels = true;
+
+  cuda::Versions versions() override;
+  int device_count() override;
+  cuda::DeviceProperties properties(int device) override;
+  void check_kernels() override;
+  int current_device() override;
+  void use_device(int device) override;
+  bool is_in_use(int device) override;
+  cuda::StreamHandle create_stream() override;
+  void destroy_stream(cuda::StreamHandle stream) noexcept override;
+  cuda::EventHandle create_event() override;
+  void destroy_event(cuda::EventHandle event) noexcept override;
+  void record(cuda::EventHandle event, cuda::StreamHandle stream) override;
+  void wait(cuda::StreamHandle stream, cuda::EventHandle event) override;
+  bool is_done(cuda::EventHandle event) override;
+  std::byte* allocate(std::size_t bytes) override;
+  void release(std::byte* memory) noexcept override;
+  std::byte* allocate_pinned(std::size_t bytes) override;
+  void release_pinned(std::byte* memory) noexcept override;
+  void copy(void* to, const void* from, std::size_t bytes, cuda::CopyKind kind,
+            cuda::StreamHandle stream) override;
+  void launch(const cuda::TransferTable& table, cuda::StreamHandle stream) override;
+
+  [[nodiscard]] int launches() const { return launches_; }
+
+ private:
+  using Number = std::uintptr_t;  // of a stream or an event: its handle
+  struct Memory {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size;
+    bool pinned;
+  };
+  struct Event {
+    std::uint64_t recorded = 0;
+    std::shared_ptr<std::uint64_t> reached = std::make_shared<std::uint64_t>(0);
+  };
+  struct Stream {
+    int device;
+    std::deque<Work> work{};
+  };
+
+  [[nodiscard]] std::byte* take(std::size_t bytes, bool pinned);
+  void give_back(std::byte* memory, bool pinned);
+  [[nodiscard]] Stream* find_stream(cuda::StreamHandle handle, const char* call);
+  [[nodiscard]] Event* find_event(cuda::EventHandle handle, const char* call);
+  void check_memory(const void* begin, std::size_t bytes, const char* what);
+
+  mutable std::recursive_mutex mutex_{};
+  std::vector<int> gpus_;
+  std::mt19937_64 random_;
+  std::vector<std::string> complaints_{};
+  std::map<std::thread::id, int> current_{};
+  std::set<int> used_{};
+  std::map<Number, Stream> streams_{};
+  std::map<Number, Event> events_{};
+  std::map<const std::byte*, Memory> memory_{};
+  Number next_ = 1;
+  int launches_ = 0;
+};
+
+}  // namespace kolo::backend

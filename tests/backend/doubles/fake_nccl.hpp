@@ -1,0 +1,143 @@
+// An NCCL among ranks of one process, which checks that they call alike.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/nccl/library.hpp"
+#include "fake_cuda.hpp"
+
+namespace kolo::backend {
+
+/// What the ranks' communicators have in common.
+class FakeNcclWorld {
+ public:
+  struct Collective {
+    std::string name{};  // all of the call that must be alike
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::int64_t count = 0;
+    DType dtype = DType::u8;
+    nccl::RedOp op = nccl::RedOp::sum;
+    double factor = 1.0;
+    int root = 0;
+  };
+  /// A place in which the ranks' n-th collectives meet.
+  struct Meeting {
+    std::vector<std::optional<Collective>> calls{};
+    bool done = false;
+  };
+  struct Message {
+    const void* from = nullptr;
+    std::int64_t bytes = 0;
+    bool received = false;
+  };
+  struct Clique {
+    int size = 0;
+    int joined = 0;
+    int aborted = 0;
+    std::deque<Meeting> meetings{};
+    std::map<std::pair<int, int>, std::deque<Message>> messages{};  // from, to
+  };
+
+  [[nodiscard]] std::recursive_mutex& mutex() { return mutex_; }
+  [[nodiscard]] nccl::UniqueId make_id();
+  [[nodiscard]] Clique& clique(const nccl::UniqueId& id);
+  void complain(const std::string& text) { complaints_.push_back(text); }
+  [[nodiscard]] const std::vector<std::string>& complaints() const { return complaints_; }
+
+ private:
+  std::recursive_mutex mutex_{};
+  std::map<nccl::UniqueId, Clique> cliques_{};
+  int ids_ = 0;
+  std::vector<std::string> complaints_{};
+};
+
+/// One rank's. Once a rank has aborted, the others' `state` throws.
+class FakeNccl : public nccl::Library {
+ public:
+  FakeNccl(std::shared_ptr<FakeNcclWorld> world, std::shared_ptr<FakeCuda> cuda)
+      : shared_world_(std::move(world)), world_(*shared_world_), cuda_(std::move(cuda)) {}
+
+  /// A communicator is ready after so many looks at it; negative: never.
+  int looks_at_init = 3;
+  /// So is a group; negative: never.
+  int looks_at_group = 1;
+  int reported_version = 22809;
+  /// From now on `state` throws this.
+  void fail_later(const std::string& error);
+
+  [[nodiscard]] int communicators() const;  // that are alive
+  [[nodiscard]] int inits() const;
+  [[nodiscard]] int aborts() const;
+  [[nodiscard]] const std::vector<std::string>& calls() const { return calls_; }
+
+  int version() override;
+  nccl::UniqueId make_unique_id() override;
+  nccl::State init(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank) override;
+  nccl::State state(nccl::CommHandle comm) override;
+  void destroy(nccl::CommHandle comm) noexcept override;
+  void abort(nccl::CommHandle comm) noexcept override;
+  std::byte* allocate(std::size_t bytes) override;
+  void release(std::byte* memory) noexcept override;
+  void* enroll(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) override;
+  void withdraw(nccl::CommHandle comm, void* enrolled) noexcept override;
+  nccl::RedOp make_scaled_sum(nccl::CommHandle comm, double factor, DType dtype) override;
+  void destroy_op(nccl::CommHandle comm, nccl::RedOp op) noexcept override;
+  void group_start() override;
+  nccl::State group_end(nccl::CommHandle comm) override;
+  void all_reduce(const void* from, void* to, std::int64_t count, DType dtype, nccl::RedOp op,
+                  nccl::CommHandle comm, nccl::StreamHandle stream) override;
+  void reduce_scatter(const void* from, void* to, std::int64_t count, DType dtype, nccl::RedOp op,
+                      nccl::CommHandle comm, nccl::StreamHandle stream) override;
+  void all_gather(const void* from, void* to, std::int64_t bytes, nccl::CommHandle comm,
+                  nccl::StreamHandle stream) override;
+  void broadcast(const void* from, void* to, std::int64_t bytes, int root, nccl::CommHandle comm,
+                 nccl::StreamHandle stream) override;
+  void send(const void* from, std::int64_t bytes, int peer, nccl::CommHandle comm,
+            nccl::StreamHandle stream) override;
+  void receive(void* to, std::int64_t bytes, int peer, nccl::CommHandle comm,
+               nccl::StreamHandle stream) override;
+
+ private:
+  struct Comm {
+    nccl::UniqueId id{};
+    FakeNcclWorld::Clique* clique = nullptr;
+    int rank = 0;
+    int looks_left = 0;
+    std::size_t collectives = 0;  // that were called
+    int enrolled = 0;
+    std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
+    std::map<nccl::RedOp, double> ops{};
+    std::vector<FakeCuda::Work> launching{};  // groups that are not on the stream yet
+    nccl::StreamHandle stream = nullptr;
+  };
+
+  [[nodiscard]] Comm& find(nccl::CommHandle handle, const char* call, bool idle = true);
+  void add_collective(FakeNcclWorld::Collective call, nccl::CommHandle comm,
+                      nccl::StreamHandle stream);
+  void add(FakeCuda::Work work, Comm& comm, nccl::StreamHandle stream);
+  void end(nccl::CommHandle comm, const char* call) noexcept;
+
+  std::shared_ptr<FakeNcclWorld> shared_world_;
+  FakeNcclWorld& world_;
+  std::shared_ptr<FakeCuda> cuda_;
+  std::map<nccl::CommHandle, Comm> comms_{};
+  std::uintptr_t next_ = 1;
+  int next_op_ = 100;
+  int inits_ = 0;
+  int aborts_ = 0;
+  bool grouping_ = false;
+  bool call_failed_ = false;
+  std::vector<FakeCuda::Work> group_{};
+  std::string error_{};
+  std::vector<std::string> calls_{};
+};
+
+}  // namespace kolo::backend

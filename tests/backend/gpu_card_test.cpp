@@ -1,0 +1,195 @@
+// On a GPU, where there is one: the kernel against its reference on the CPU, and NCCL with one
+// rank. Elsewhere: that the real libraries are there, or say why not, and that nothing else
+// happens.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <concepts>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "backend/cuda/device_backend.hpp"
+#include "backend/cuda/transfer_element.hpp"
+#include "backend/cuda/transfers.hpp"
+#include "base/elements.hpp"
+#include "base/format.hpp"
+#include "doubles/fake_cuda.hpp"
+#include "kolo/error.hpp"
+#include "shm_host.hpp"
+
+namespace kolo::backend {
+namespace {
+
+constexpr Device first_gpu{DeviceType::cuda, 0};
+
+TEST(RealLibraries, AreFoundWithoutAGpuOrSayWhyNot) {
+  const auto cuda = cuda::find_runtime();
+  EXPECT_EQ(cuda == nullptr, cuda::built_version().empty());
+  if (cuda != nullptr) {
+    EXPECT_GT(cuda->versions().runtime, 12000);
+  }
+  try {
+    const auto nccl = nccl::find_library();
+    EXPECT_EQ(nccl == nullptr, nccl::built_version().empty());
+    if (nccl != nullptr) {
+      EXPECT_GE(nccl->version(), 22800);
+    }
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("NCCL"));
+  }
+}
+
+class CardTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda_ == nullptr) GTEST_SKIP() << "this build is without CUDA";
+    try {
+      mark_ = gpu_.mark(first_gpu, nullptr);
+    } catch (const Error& error) {
+      GTEST_SKIP() << error.what();
+    }
+    cuda_->use_device(0);
+  }
+
+  void await() {
+    const cuda::Event done = cuda::make_event(cuda_);
+    cuda_->record(done.get(), gpu_.stream());
+    while (!cuda_->is_done(done.get())) continue;
+  }
+
+  std::shared_ptr<cuda::Runtime> cuda_ = cuda::find_runtime();
+  cuda::Gpu gpu_{cuda_};
+  std::shared_ptr<const cuda::ReadyMark> mark_{};
+};
+
+struct Types {
+  DType from;
+  DType to;
+};
+
+std::vector<Types> all_types() {
+  std::vector<Types> all;
+  for (int type = 0; type <= static_cast<int>(DType::boolean); ++type)
+    all.push_back({static_cast<DType>(type), static_cast<DType>(type)});
+  for (const DType wide : {DType::f32, DType::f64})
+    for (const DType half : {DType::f16, DType::bf16}) {
+      all.push_back({wide, half});
+      all.push_back({half, wide});
+    }
+  return all;
+}
+
+/// NaNs may differ in their bits.
+struct Same {
+  const cuda::Segment& segment;  // on the host
+  const std::byte* expected;
+  bool& all;
+
+  template <typename From, typename To>
+  void operator()() const {
+    for (std::int64_t i = 0; i < segment.elements; ++i) {
+      const auto a = load<To>(segment.to, i);
+      const auto b = load<To>(expected, i);
+      if constexpr (!std::is_same_v<To, cuda::Truth> && !std::integral<To>)
+        if (std::isnan(computed(a)) && std::isnan(computed(b))) continue;
+      all = all && std::memcmp(&a, &b, sizeof(To)) == 0;
+    }
+  }
+};
+
+/// At any alignment, of any length, all in one launch.
+TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::vector<cuda::Segment> segments;  // with offsets for places
+  std::size_t bytes = 0;
+  const auto take = [&](std::int64_t elements, DType type) {
+    const std::size_t place = bytes + random() % 17;
+    bytes += static_cast<std::size_t>(elements * cuda::bytes_of(type)) + 32;
+    return reinterpret_cast<std::byte*>(place);
+  };
+  for (const Types types : all_types())
+    for (const std::int64_t elements : {0, 1, 7, 16, 1000, 8192, 40001})
+      for (const cuda::Scaling scaling :
+           {cuda::Scaling{}, cuda::Scaling{3, 1.0}, cuda::Scaling{4, 1.0}, cuda::Scaling{1, 0.3}}) {
+        cuda::Segment segment{.elements = elements, .scaling = scaling};
+        segment.from_type = types.from;
+        segment.to_type = types.to;
+        segment.from = take(elements, types.from);
+        segment.to = take(elements, types.to);
+        segments.push_back(segment);
+      }
+  const auto device = cuda::make_device_memory(cuda_, bytes);
+  const auto pinned = cuda::make_pinned_memory(cuda_, bytes);
+  for (std::size_t i = 0; i < bytes; ++i) pinned.get()[i] = static_cast<std::byte>(random());
+  std::vector<std::byte> expected(pinned.get(), pinned.get() + bytes);
+  const auto at = [](cuda::Segment segment, std::byte* base) {
+    segment.from = base + reinterpret_cast<std::uintptr_t>(segment.from);
+    segment.to = base + reinterpret_cast<std::uintptr_t>(segment.to);
+    return segment;
+  };
+  cuda_->copy(device.get(), pinned.get(), bytes, cuda::CopyKind::to_device, gpu_.stream());
+  cuda::Transfers transfers(gpu_);
+  for (const cuda::Segment& segment : segments) transfers.add(at(segment, device.get()));
+  transfers.launch(gpu_.stream());
+  cuda_->copy(pinned.get(), device.get(), bytes, cuda::CopyKind::to_host, gpu_.stream());
+  await();
+  for (const cuda::Segment& segment : segments) {
+    const cuda::Segment reference = at(segment, expected.data());
+    transfer_on_host(reference);
+    bool same = true;
+    const Same compare{at(segment, pinned.get()), reference.to, same};
+    cuda::visit_types(segment.from_type, segment.to_type, compare);
+    EXPECT_TRUE(same) << to_string(segment.from_type) << " to " << to_string(segment.to_type)
+                      << ", " << segment.elements << " elements, divisor "
+                      << segment.scaling.divisor << ", scale " << segment.scaling.scale;
+  }
+}
+
+/// One rank, out of place, forced through NCCL or staged.
+void expect_sum(cuda::Gpu& gpu, cuda::GpuOperations operations,
+                const std::shared_ptr<const cuda::ReadyMark>& mark) {
+  const auto cuda = gpu.runtime();
+  constexpr std::int64_t elements = 100000;
+  constexpr std::size_t bytes = elements * sizeof(float);
+  const auto host = cuda::make_pinned_memory(cuda, bytes);
+  const auto from = cuda::make_device_memory(cuda, bytes);
+  const auto to = cuda::make_device_memory(cuda, bytes);
+  auto* const numbers = reinterpret_cast<float*>(host.get());
+  for (std::int64_t k = 0; k < elements; ++k) numbers[k] = static_cast<float>(k);
+  cuda->copy(from.get(), host.get(), bytes, cuda::CopyKind::to_device, gpu.stream());
+  ShmHost one({0}, 4096);
+  cuda::DeviceBackend backend(one.backend(0), gpu, 0, nccl::find_library,
+                              {.operations = operations});
+  const Member member{.input = from.get(),
+                      .output = to.get(),
+                      .dtype = DType::f32,
+                      .rows = elements,
+                      .ready = mark};
+  Batch batch{.kind = {.type = OperationType::allreduce, .op = ReduceOp::sum, .device = own_gpu},
+              .members = {&member},
+              .set = {0},
+              .ranks = {0}};
+  batch.kind.prescale = 2.0;
+  const auto execution = backend.start(std::move(batch));
+  while (execution->step() != Progress::done) continue;
+  cuda->copy(host.get(), to.get(), bytes, cuda::CopyKind::to_host, gpu.stream());
+  const cuda::Event done = cuda::make_event(cuda);
+  cuda->record(done.get(), gpu.stream());
+  while (!cuda->is_done(done.get())) continue;
+  for (std::int64_t k = 0; k < elements; ++k) ASSERT_EQ(numbers[k], 2.0F * static_cast<float>(k));
+}
+
+TEST_F(CardTest, OneRankOverNccl) {
+  if (nccl::built_version().empty()) GTEST_SKIP() << "this build is without NCCL";
+  expect_sum(gpu_, cuda::GpuOperations::nccl, mark_);
+}
+
+TEST_F(CardTest, OneRankByWayOfTheHost) { expect_sum(gpu_, cuda::GpuOperations::staged, mark_); }
+
+}  // namespace
+}  // namespace kolo::backend

@@ -1,0 +1,169 @@
+// What is looked at before a GPU is used, and which errors there are.
+#include "backend/cuda/gpu.hpp"
+
+#include <gmock/gmock.h>
+
+#include <memory>
+
+#include "backend/cuda/card.hpp"
+#include "doubles/fake_cuda.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr Device cuda_device(int index) { return {DeviceType::cuda, index}; }
+
+class GpuTest : public testing::Test {
+ protected:
+  ~GpuTest() override {
+    gpu_.reset();
+    for (const std::string& complaint : cuda_->complaints()) ADD_FAILURE() << complaint;
+  }
+
+  template <typename Error>
+  void expect_refused(Device device, const std::string& text) {
+    try {
+      static_cast<void>(gpu_->mark(device, nullptr));
+      ADD_FAILURE() << "it was not refused";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(text));
+    }
+  }
+
+  std::shared_ptr<FakeCuda> cuda_ = std::make_shared<FakeCuda>(std::vector{0, 1}, 1);
+  std::unique_ptr<cuda::Gpu> gpu_ = std::make_unique<cuda::Gpu>(cuda_);
+};
+
+TEST_F(GpuTest, NothingIsCalledBeforeATensorIsSeen) {
+  EXPECT_TRUE(cuda_->faults.counts().empty());
+  EXPECT_FALSE(cuda_->is_in_use(0));
+}
+
+TEST_F(GpuTest, UsesTheDeviceOfTheTensorAndNoOther) {
+  static_cast<void>(gpu_->mark(cuda_device(1), nullptr));
+  EXPECT_EQ(gpu_->index(), 1);
+  EXPECT_TRUE(cuda_->is_in_use(1));
+  EXPECT_FALSE(cuda_->is_in_use(0)) << "memory is taken on a device that nobody has asked for";
+}
+
+TEST_F(GpuTest, RefusesADeviceThatIsNotThere) {
+  expect_refused<InvalidArgument>(cuda_device(2),
+                                  "there is no cuda:2 in this process, which sees 2");
+  expect_refused<InvalidArgument>(cuda_device(-1), "there is no cuda:-1");
+  EXPECT_NE(gpu_->mark(cuda_device(0), nullptr), nullptr) << "a good one is good afterwards";
+}
+
+TEST_F(GpuTest, RefusesASecondDevice) {
+  static_cast<void>(gpu_->mark(cuda_device(0), nullptr));
+  expect_refused<InvalidArgument>(cuda_device(1), "on cuda:0 before");
+}
+
+TEST_F(GpuTest, RefusesAMachineWithoutDriver) {
+  cuda_->reported = {0, 13000};
+  expect_refused<InvalidArgument>(cuda_device(0), "no CUDA driver");
+}
+
+TEST_F(GpuTest, RefusesADriverThatIsTooOld) {
+  cuda_->reported = {12080, 13000};
+  expect_refused<InvalidArgument>(cuda_device(0),
+                                  "for CUDA 12.8, which is older than the CUDA 13.0");
+}
+
+TEST_F(GpuTest, TakesADriverThatIsNewerOrOfTheSameMajorVersion) {
+  cuda_->reported = {13000, 13020};
+  EXPECT_NE(gpu_->mark(cuda_device(0), nullptr), nullptr);
+}
+
+TEST_F(GpuTest, RefusesAGpuThatThisBuildHasNoCodeFor) {
+  cuda_->has_kernels = false;
+  expect_refused<InvalidArgument>(cuda_device(0), "CMAKE_CUDA_ARCHITECTURES");
+}
+
+TEST_F(GpuTest, EveryCallThatFailsIsNamed) {
+  for (const char* call :
+       {"cudaDriverGetVersion", "cudaGetDeviceCount", "cudaGetDeviceProperties",
+        "cudaStreamCreateWithPriority", "cudaEventCreateWithFlags", "cudaEventRecord"}) {
+    cuda_->faults.plan(call);
+    expect_refused<BackendError>(cuda_device(0), std::string(call) + " failed");
+  }
+  EXPECT_NE(gpu_->mark(cuda_device(0), nullptr), nullptr) << "and the next is good";
+}
+
+TEST_F(GpuTest, AStreamWaitsOnceForEachStreamThatItsTensorsComeFrom) {
+  const cuda::StreamHandle first = cuda_->create_stream();
+  const cuda::StreamHandle second = cuda_->create_stream();
+  const cuda::StreamHandle target = cuda_->create_stream();
+  std::vector<Member> members(12);
+  for (std::size_t i = 0; i < members.size(); ++i)
+    members[i].ready = gpu_->mark(cuda_device(0), i % 3 == 0 ? first : second);
+  std::vector<const Member*> pointers;
+  for (const Member& member : members) pointers.push_back(&member);
+  gpu_->await(pointers, target);
+  EXPECT_EQ(cuda_->faults.counts().at("cudaStreamWaitEvent"), 2);
+  for (const cuda::StreamHandle stream : {first, second, target}) cuda_->destroy_stream(stream);
+}
+
+TEST(BlockPoolTest, GivesTheSameMemoryAgainButNotWhatIsAbandoned) {
+  const auto cuda = std::make_shared<FakeCuda>(std::vector{0}, 1);
+  {
+    cuda::BlockPool<cuda::PinnedMemory> pool(cuda, cuda::make_pinned_memory);
+    const std::byte* first = nullptr;
+    {
+      const auto block = pool.take(5000);
+      first = block.data();
+    }
+    auto block = pool.take(8000);
+    EXPECT_EQ(block.data(), first);
+    block.abandon();
+    EXPECT_NE(pool.take(8000).data(), first);
+  }
+  EXPECT_THAT(cuda->complaints(), testing::IsEmpty());
+}
+
+class PathTest : public testing::Test {
+ protected:
+  PathTest() {
+    for (std::size_t i = 0; i < cards_.size(); ++i) {
+      cards_[i].uuid.front() = static_cast<char>(i + 1);
+      cards_[i].nccl_version = 22809;
+      cards_[i].device = static_cast<int>(i);
+    }
+  }
+  [[nodiscard]] cuda::Path path() const { return cuda::choose_path(std::vector{2, 5, 7}, cards_); }
+
+  std::array<cuda::Card, 3> cards_{};
+};
+
+TEST_F(PathTest, IsNcclForRanksWithAGpuEach) { EXPECT_TRUE(path().nccl); }
+
+TEST_F(PathTest, IsNotNcclForTwoRanksOnOneGpu) {
+  cards_[2].uuid = cards_[0].uuid;
+  EXPECT_FALSE(path().nccl);
+  EXPECT_THAT(path().why_not, HasSubstr("ranks 2 and 7 use the same GPU (cuda:0 and cuda:2"));
+}
+
+TEST_F(PathTest, IsNotNcclIfARankHasNone) {
+  cards_[1].why_no_nccl = {"it is too old"};
+  EXPECT_EQ(path().why_not, "rank 5: it is too old");
+}
+
+TEST_F(PathTest, IsNotNcclIfVersionsDiffer) {
+  cards_[1].nccl_version = 23007;
+  EXPECT_EQ(path().why_not, "rank 2 has NCCL 2.28.9, rank 5 has NCCL 2.30.7");
+}
+
+TEST_F(PathTest, CardsTravelAsBytes) {
+  cards_[1].pci_bus_id = {"0000:01:00.0"};
+  cards_[1].unique_id.back() = 'x';
+  const cuda::Card card = cuda::to_card(cuda::to_bytes(cards_[1]));
+  EXPECT_EQ(card.uuid, cards_[1].uuid);
+  EXPECT_EQ(card.pci_bus_id, cards_[1].pci_bus_id);
+  EXPECT_EQ(card.unique_id, cards_[1].unique_id);
+  EXPECT_EQ(card.device, 1);
+}
+
+}  // namespace
+}  // namespace kolo::backend

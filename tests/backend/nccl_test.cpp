@@ -1,0 +1,351 @@
+// How batches of GPU tensors use NCCL: what is called, in which order, and what comes of calls that
+// fail or never end.
+#include <gmock/gmock.h>
+
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include "gpu_world.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend {
+namespace {
+
+using testing::AnyOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::StartsWith;
+
+using Lengths = std::vector<std::int64_t>;
+using Running = std::vector<std::unique_ptr<Execution>>;
+
+Descriptor allreduce_of(ReduceOp op) {
+  return {.type = OperationType::allreduce, .op = op, .device = gpu_zero};
+}
+
+Batch batch_of(const Descriptor& kind, int ranks, std::uint64_t sequence) {
+  Batch batch{.kind = kind, .members = {}, .set = GpuWorld::numbers(ranks), .ranks = {}};
+  batch.ranks = batch.set;
+  batch.divisor = ranks;
+  batch.sequence = sequence;
+  return batch;
+}
+
+double element(int rank, std::size_t tensor, std::int64_t k) {
+  return static_cast<double>(1 + rank) * static_cast<double>(1 + (k + std::int64_t(tensor)) % 7);
+}
+/// Over the ranks from 0 on.
+double sum(int ranks, std::size_t tensor, std::int64_t k) {
+  return element(0, tensor, k) * ranks * (ranks + 1) / 2;
+}
+
+/// A batch of floats on all ranks, from beginning to end.
+class Allreduces {
+ public:
+  Allreduces(GpuWorld& world, const Lengths& lengths) : world_(world), lengths_(lengths) {}
+
+  void start(const Descriptor& kind, std::uint64_t sequence) {
+    for (int rank = 0; rank < world_.size(); ++rank) start_on(rank, kind, sequence);
+  }
+  void start_on(int rank, const Descriptor& kind, std::uint64_t sequence) {
+    auto& tensors =
+        tensors_
+            .emplace(rank, GpuTensors<float>(world_, rank, lengths_,
+                                             [rank](std::size_t i, std::int64_t k) {
+                                               return static_cast<float>(element(rank, i, k));
+                                             }))
+            ->second;
+    tensors.set_type(DType::f32);
+    Batch batch = batch_of(kind, world_.size(), sequence);
+    tensors.add_to(batch);
+    running.push_back(world_.rank(rank).backend->start(std::move(batch)));
+  }
+  [[nodiscard]] bool finish() { return world_.finish(running); }
+
+  void expect_sums(double factor) {
+    for (const auto& [rank, tensors] : tensors_)
+      for (std::size_t i = 0; i < lengths_.size(); ++i)
+        for (std::int64_t k = 0; k < lengths_[i]; ++k)
+          ASSERT_FLOAT_EQ(tensors.output(i)[k],
+                          static_cast<float>(factor * sum(world_.size(), i, k)))
+              << "rank " << rank << ", tensor " << i << ", element " << k;
+  }
+
+  Running running{};
+
+ private:
+  GpuWorld& world_;
+  Lengths lengths_;
+  std::multimap<int, GpuTensors<float>> tensors_{};
+};
+
+class NcclTest : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclTest, testing::Values(1, 2, 3, 4));
+
+TEST_P(NcclTest, ABatchOfAThousandTensorsTakesOneLaunchEachWayAndOneCall) {
+  GpuWorld world({.ranks = GetParam()});
+  Allreduces batch(world, Lengths(1000, 33));
+  batch.start(allreduce_of(ReduceOp::sum), 0);
+  ASSERT_TRUE(batch.finish());
+  batch.expect_sums(1.0);
+  for (int rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(world.rank(rank).cuda->launches(), 2);
+    EXPECT_THAT(world.rank(rank).nccl->calls(), SizeIs(1));
+  }
+}
+
+TEST_P(NcclTest, ATensorAloneIsNeitherPackedNorScaledByUs) {
+  GpuWorld world({.ranks = GetParam()});
+  Descriptor average = allreduce_of(ReduceOp::average);
+  Allreduces first(world, {1000});
+  first.start(average, 0);
+  ASSERT_TRUE(first.finish());
+  first.expect_sums(1.0 / GetParam());
+  average.prescale = 0.5;
+  average.postscale = 3.0;
+  Allreduces second(world, {1000});
+  second.start(average, 1);
+  ASSERT_TRUE(second.finish());
+  second.expect_sums(1.5 / GetParam());
+  for (int rank = 0; rank < world.size(); ++rank) {
+    EXPECT_EQ(world.rank(rank).cuda->launches(), 0);
+    const std::string op = GetParam() == 1 ? "op 0" : "op 4";  // the average of one is its sum
+    EXPECT_THAT(world.rank(rank).nccl->calls(),
+                ElementsAre(HasSubstr(op), HasSubstr(GetParam() == 2 ? "factor 0.75" : "factor ")));
+  }
+}
+
+TEST_P(NcclTest, MaximaAreScaledByTheKernel) {
+  GpuWorld world({.ranks = GetParam()});
+  Descriptor kind = allreduce_of(ReduceOp::max);
+  kind.prescale = -2.0;
+  Allreduces batch(world, {70});
+  batch.start(kind, 0);
+  ASSERT_TRUE(batch.finish());
+  // Of the negative multiples the least is the largest: that of rank 0.
+  batch.expect_sums(-2.0 / (GetParam() * (GetParam() + 1) / 2.0));
+  for (int rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.rank(rank).cuda->launches(), 1);
+}
+
+TEST_P(NcclTest, NothingIsReadBeforeItIsThere) {
+  for (const bool share_a_gpu : {false, true}) {
+    GpuWorld world({.ranks = GetParam(), .share_a_gpu = share_a_gpu});
+    bool open = false;
+    for (int rank = 0; rank < world.size(); ++rank) world.produce(rank, [&open] { return open; });
+    Allreduces batch(world, {50, 60});
+    batch.start(allreduce_of(ReduceOp::sum), 0);
+    for (int i = 0; i < 500; ++i) {
+      for (auto& execution : batch.running) ASSERT_NE(execution->step(), Progress::done);
+      for (int rank = 0; rank < world.size(); ++rank) world.rank(rank).cuda->advance();
+    }
+    open = true;
+    ASSERT_TRUE(batch.finish());
+    batch.expect_sums(1.0);
+  }
+}
+
+TEST_P(NcclTest, CompressedTensorsTravelAsHalves) {
+  GpuWorld world({.ranks = GetParam()});
+  Descriptor kind = allreduce_of(ReduceOp::sum);
+  kind.compression = Compression::fp16;
+  Allreduces batch(world, {100, 7});
+  batch.start(kind, 0);
+  ASSERT_TRUE(batch.finish());
+  batch.expect_sums(1.0);
+  EXPECT_THAT(world.rank(0).nccl->calls(), ElementsAre(HasSubstr("f16")));
+}
+
+TEST_P(NcclTest, ManyBatchesShareOneCommunicator) {
+  GpuWorld world({.ranks = GetParam()});
+  std::vector<std::unique_ptr<Allreduces>> batches;
+  for (std::uint64_t sequence = 0; sequence < 5; ++sequence) {
+    batches.push_back(std::make_unique<Allreduces>(world, Lengths{20, 30}));
+    batches.back()->start(allreduce_of(ReduceOp::sum), sequence);
+  }
+  for (auto& batch : batches) ASSERT_TRUE(batch->finish());
+  for (auto& batch : batches) batch->expect_sums(1.0);
+  for (int rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.rank(rank).nccl->inits(), 1);
+}
+
+TEST_P(NcclTest, EmptyTensorsNeedNoCall) {
+  GpuWorld world({.ranks = GetParam()});
+  Allreduces batch(world, {0, 0});
+  batch.start(allreduce_of(ReduceOp::sum), 0);
+  ASSERT_TRUE(batch.finish());
+  EXPECT_THAT(world.rank(0).nccl->calls(), SizeIs(0));
+}
+
+TEST_P(NcclTest, WhatNcclCannotReduceGoesThroughTheHost) {
+  GpuWorld world({.ranks = GetParam()});
+  Running running;
+  std::vector<GpuTensors<std::int16_t>> tensors;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    tensors.emplace_back(world, rank, Lengths{50, 3}, [rank](std::size_t i, std::int64_t k) {
+      return static_cast<std::int16_t>(element(rank, i, k));
+    });
+    tensors.back().set_type(DType::i16);
+  }
+  for (int rank = 0; rank < world.size(); ++rank) {
+    Batch batch = batch_of(allreduce_of(ReduceOp::sum), world.size(), 0);
+    tensors[static_cast<std::size_t>(rank)].add_to(batch);
+    running.push_back(world.rank(rank).backend->start(std::move(batch)));
+  }
+  ASSERT_TRUE(world.finish(running));
+  for (const auto& own : tensors)
+    for (std::int64_t k = 0; k < 50; ++k) ASSERT_EQ(own.output(0)[k], sum(world.size(), 0, k));
+  EXPECT_THAT(world.rank(0).nccl->calls(), SizeIs(0));
+}
+
+/// Steps all until one fails; its message.
+std::string failure_of(GpuWorld& world, Running& running) {
+  try {
+    EXPECT_TRUE(world.finish(running)) << "it hangs";
+  } catch (const BackendError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_P(NcclTest, ACommunicatorThatIsNotMadeInTimeIsAnError) {
+  WorldOptions options{.ranks = GetParam()};
+  options.backend.nccl.init_timeout = std::chrono::milliseconds(20);
+  GpuWorld world(options);
+  for (int rank = 0; rank < world.size(); ++rank) world.rank(rank).nccl->looks_at_init = -1;
+  Allreduces batch(world, {8});
+  batch.start(allreduce_of(ReduceOp::sum), 0);
+  const std::string failure = failure_of(world, batch.running);
+  // Who is late may see first that another rank has given up.
+  const auto late = HasSubstr("ncclCommInitRankConfig is not done after 0.02 s");
+  if (world.size() == 1) {
+    EXPECT_THAT(failure, late);
+  }
+  EXPECT_THAT(failure, AnyOf(late, HasSubstr("remote process exited")));
+  EXPECT_THAT(failure, StartsWith("on rank "));
+}
+
+TEST_P(NcclTest, AnErrorThatComesLaterEndsTheBatch) {
+  GpuWorld world({.ranks = GetParam()});
+  Allreduces first(world, {8});
+  first.start(allreduce_of(ReduceOp::sum), 0);
+  ASSERT_TRUE(first.finish());
+  world.rank(0).nccl->fail_later("a call of NCCL under way failed: the network is down (6)");
+  Allreduces second(world, {8});
+  second.start(allreduce_of(ReduceOp::sum), 1);
+  EXPECT_THAT(failure_of(world, second.running),
+              AllOf(StartsWith("on rank 0, cuda:0: "), HasSubstr("the network is down")));
+  // The communicator of who failed is aborted, and by that the others learn of it.
+  second.running.clear();
+  EXPECT_EQ(world.rank(0).nccl->inits(), 1);
+}
+
+TEST(NcclLife, ABatchThatIsAbandonedAbortsItsCommunicator) {
+  std::shared_ptr<FakeNccl> nccl;
+  {
+    GpuWorld world({.ranks = 2});
+    nccl = world.rank(0).nccl;
+    Allreduces first(world, {8});
+    first.start(allreduce_of(ReduceOp::sum), 0);
+    ASSERT_TRUE(first.finish());
+    Allreduces second(world, {8});
+    second.start_on(0, allreduce_of(ReduceOp::sum), 1);  // rank 1 never comes
+    for (int i = 0; i < 100; ++i)
+      ASSERT_EQ(second.running.front()->step() == Progress::done, false);
+    EXPECT_THAT(second.running.front()->waits_for().ranks, ElementsAre(1));
+    second.running.clear();
+  }
+  EXPECT_EQ(nccl->aborts(), 1);
+  EXPECT_EQ(nccl->communicators(), 0);
+}
+
+TEST(NcclLife, AbortEndsACommunicatorThatIsStillBeingMade) {
+  std::shared_ptr<FakeNccl> nccl;
+  {
+    GpuWorld world({.ranks = 1});
+    nccl = world.rank(0).nccl;
+    nccl->looks_at_init = -1;
+    Allreduces batch(world, {8});
+    batch.start(allreduce_of(ReduceOp::sum), 0);
+    while (nccl->inits() == 0) {
+      static_cast<void>(batch.running.front()->step());
+      std::this_thread::yield();
+    }
+    batch.running.clear();
+  }
+  EXPECT_EQ(nccl->communicators(), 0);
+  EXPECT_EQ(nccl->aborts(), 1);
+}
+
+/// Everything that a run without faults calls fails once, at its first and at its last time.
+void expect_errors(const WorldOptions& options) {
+  std::map<std::string, int> calls;
+  const auto run = [&](const std::string& call, int after) {
+    GpuWorld world(options);
+    Allreduces batch(world, {1000, 3, 100000});
+    std::string failure;
+    try {
+      for (int rank = 0; rank < world.size(); ++rank) {
+        if (rank == 0 && !call.empty()) world.rank(0).cuda->faults.plan(call, after);
+        batch.start_on(rank, allreduce_of(ReduceOp::average), 0);
+      }
+      failure = failure_of(world, batch.running);
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+    batch.running.clear();
+    if (call.empty()) calls = world.rank(0).cuda->faults.counts();
+    return failure;
+  };
+  ASSERT_EQ(run("", 0), "");
+  ASSERT_GT(calls.size(), 10U);
+  for (const auto& [call, count] : calls) {
+    if (call == "cudaGetDeviceCount") continue;  // the double's own
+    for (const int after : {0, count - 1}) {
+      SCOPED_TRACE(call + ", after " + std::to_string(after));
+      // Looks come as often as they come: the last may be missed.
+      const bool is_look = call == "cudaEventQuery" || call == "ncclCommGetAsyncError";
+      if (is_look && after > 0) continue;
+      // Who has no NCCL goes another way instead.
+      const std::string failure = run(call, after);
+      if (call == "cudaSetDevice") continue;
+      if (call == "ncclGetVersion") continue;
+      EXPECT_THAT(failure, HasSubstr(call + " failed"));
+    }
+  }
+}
+
+TEST(NcclErrors, EveryCallThatFailsIsNamedAndNothingIsLeftBehind) {
+  expect_errors({.ranks = 1});
+  expect_errors({.ranks = 2});
+}
+
+TEST(StagedErrors, EveryCallThatFailsIsNamedAndNothingIsLeftBehind) {
+  expect_errors({.ranks = 1, .with_nccl = false});
+  expect_errors({.ranks = 2, .share_a_gpu = true});
+}
+
+TEST(GpuOperationsTest, NcclMayBeDemanded) {
+  WorldOptions options{.ranks = 2, .share_a_gpu = true};
+  options.backend.operations = cuda::GpuOperations::nccl;
+  GpuWorld world(options);
+  Allreduces batch(world, {8});
+  batch.start(allreduce_of(ReduceOp::sum), 0);
+  EXPECT_THAT(failure_of(world, batch.running),
+              HasSubstr("NCCL cannot be used by the ranks 0-1: ranks 0 and 1 use the same GPU"));
+}
+
+TEST(GpuOperationsTest, NcclMayBeForbidden) {
+  WorldOptions options{.ranks = 2};
+  options.backend.operations = cuda::GpuOperations::staged;
+  GpuWorld world(options);
+  Allreduces batch(world, {8});
+  batch.start(allreduce_of(ReduceOp::sum), 0);
+  ASSERT_TRUE(batch.finish());
+  batch.expect_sums(1.0);
+  EXPECT_EQ(world.rank(0).nccl->inits(), 0);
+  EXPECT_THAT(world.rank(0).backend->last_path(), StartsWith("staged: rank 0"));
+}
+
+}  // namespace
+}  // namespace kolo::backend

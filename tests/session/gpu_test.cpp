@@ -1,0 +1,195 @@
+// GPU tensors in a session, with a CUDA of our own and without NCCL: so they go by way of the host.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "fake_cuda.hpp"
+#include "kolo/cuda.hpp"
+#include "kolo/kolo.hpp"
+#include "session/current.hpp"
+
+namespace kolo {
+namespace {
+
+using backend::FakeCuda;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// Ranks have GPUs with other numbers.
+class GpuSession : public testing::Test {
+ protected:
+  GpuSession() {
+    session::start_session({.options = {.flight_recorder_dir = "off"},
+                            .gpu_libraries = {cuda_, [] { return nullptr; }}});
+  }
+  ~GpuSession() override {
+    for (std::byte* memory : memory_) cuda_->free_memory(memory);
+    if (stream_ != nullptr) cuda_->destroy_stream(stream_);
+    session::end_session(true, "");
+    for (const std::string& complaint : cuda_->complaints()) ADD_FAILURE() << complaint;
+  }
+
+  [[nodiscard]] static Device device() { return {DeviceType::cuda, rank()}; }
+
+  /// Memory on the GPU, which the user's stream fills some time.
+  template <typename Value>
+  float* make(std::int64_t elements, Value value) {
+    const CudaStreamScope scope(stream());
+    auto* const tensor = static_cast<float*>(allocate(elements));
+    cuda_->enqueue(stream(), [=] {
+      for (std::int64_t k = 0; k < elements; ++k) tensor[k] = static_cast<float>(value(k));
+      return true;
+    });
+    return tensor;
+  }
+  void* allocate(std::int64_t elements) {
+    const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
+    return memory_.emplace_back(cuda_->make_memory(bytes));
+  }
+  [[nodiscard]] TensorView view(float* tensor, std::int64_t elements) const {
+    return {tensor, Shape{elements}, device()};
+  }
+  [[nodiscard]] backend::cuda::StreamHandle stream() {
+    if (stream_ == nullptr) {
+      cuda_->use_device(rank());
+      stream_ = cuda_->create_stream();
+    }
+    return stream_;
+  }
+
+  std::shared_ptr<FakeCuda> cuda_ = std::make_shared<FakeCuda>(std::vector{0, 1, 2, 3}, 7);
+
+ private:
+  backend::cuda::StreamHandle stream_ = nullptr;
+  std::vector<std::byte*> memory_{};
+};
+
+double sum_of_ranks() { return size() * (size() - 1) / 2.0; }
+
+TEST_F(GpuSession, AllreduceWaitsForTheSubmittersStream) {
+  const std::int64_t elements = 5000;
+  float* const tensor = make(elements, [](std::int64_t k) { return rank() + k % 5; });
+  const CudaStreamScope scope(stream());
+  allreduce(view(tensor, elements), {.name = "x", .op = ReduceOp::sum});
+  for (std::int64_t k = 0; k < elements; ++k)
+    ASSERT_EQ(tensor[k], sum_of_ranks() + static_cast<double>(size() * (k % 5)));
+}
+
+TEST_F(GpuSession, ManyAtOnceAndAGroup) {
+  std::vector<float*> tensors;
+  std::vector<Future<void>> futures;
+  const CudaStreamScope scope(stream());
+  for (int i = 0; i < 30; ++i) {
+    tensors.push_back(make(100, [i](std::int64_t k) { return rank() + i + k; }));
+    futures.push_back(allreduce_async(view(tensors.back(), 100),
+                                      {.name = "t" + std::to_string(i), .op = ReduceOp::average}));
+  }
+  float* const one = make(3, [](std::int64_t) { return 1.0; });
+  float* const two = make(70, [](std::int64_t) { return rank(); });
+  grouped_allreduce({view(one, 3), view(two, 70)}, {.op = ReduceOp::sum});
+  EXPECT_EQ(one[2], size());
+  EXPECT_EQ(two[69], sum_of_ranks());
+  for (std::size_t i = 0; i < futures.size(); ++i) {
+    futures[i].wait();
+    for (std::int64_t k = 0; k < 100; ++k)
+      ASSERT_FLOAT_EQ(tensors[i][k],
+                      static_cast<float>(sum_of_ranks() / size() + static_cast<double>(i) +
+                                         static_cast<double>(k)));
+  }
+}
+
+TEST_F(GpuSession, RowsTravelToo) {
+  const CudaStreamScope scope(stream());
+  float* const own = make(rank() + 1, [](std::int64_t) { return rank(); });
+  float* gathered = nullptr;
+  const auto counts = allgather(
+      ConstTensorView(view(own, rank() + 1)), [&](std::span<const std::int64_t> rows) -> void* {
+        gathered = static_cast<float*>(
+            allocate(std::accumulate(rows.begin(), rows.end(), std::int64_t{0})));
+        return gathered;
+      });
+  const float* next = gathered;
+  for (int from = 0; from < size(); ++from) {
+    EXPECT_EQ(counts[static_cast<std::size_t>(from)], from + 1);
+    for (int i = 0; i <= from; ++i) EXPECT_EQ(*next++, from);
+  }
+  float* const tensor = make(300, [](std::int64_t k) { return 1000 * rank() + k; });
+  broadcast(view(tensor, 300), size() - 1);
+  for (std::int64_t k = 0; k < 300; ++k)
+    ASSERT_EQ(tensor[k], static_cast<float>(1000 * (size() - 1) + k));
+}
+
+TEST_F(GpuSession, CpuAndGpuTensorsUnderOneNameAreAMismatch) {
+  if (size() == 1) GTEST_SKIP() << "needs two ranks";
+  const CudaStreamScope scope(stream());
+  float* const on_gpu = make(4, [](std::int64_t) { return 1.0; });
+  std::vector<float> on_cpu(4, 1.0F);
+  try {
+    if (rank() == 0) {
+      allreduce(view(on_gpu, 4), {.name = "mixed"});
+    } else {
+      allreduce(on_cpu, {.name = "mixed"});
+    }
+    ADD_FAILURE() << "it was not refused";
+  } catch (const Mismatch& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("mixed"), HasSubstr("device"), HasSubstr("cuda"),
+                                    HasSubstr("cpu")));
+  }
+  allreduce(view(on_gpu, 4), {.name = "after", .op = ReduceOp::sum});
+  EXPECT_EQ(on_gpu[0], size()) << "the session goes on";
+}
+
+TEST_F(GpuSession, ADeviceThatIsNotThereIsRefusedAtTheCall) {
+  float* const tensor = make(4, [](std::int64_t) { return 1.0; });
+  const TensorView elsewhere(tensor, Shape{4}, Device{DeviceType::cuda, 9});
+  try {
+    allreduce(elsewhere, {.name = "lost"});
+    ADD_FAILURE() << "it was not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("\"lost\" on rank " + std::to_string(rank())),
+                                    HasSubstr("there is no cuda:9 in this process")));
+  }
+  const CudaStreamScope scope(stream());
+  allreduce(view(tensor, 4), {.name = "lost", .op = ReduceOp::sum});
+  EXPECT_EQ(tensor[3], size());
+}
+
+TEST_F(GpuSession, ACallThatFailsAtTheSubmissionIsNamed) {
+  float* const tensor = make(4, [](std::int64_t) { return 1.0; });
+  const CudaStreamScope scope(stream());
+  cuda_->faults.plan("cudaEventRecord");
+  try {
+    allreduce(view(tensor, 4), {.name = "x"});
+    ADD_FAILURE() << "it did not fail";
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("allreduce \"x\" on rank "), HasSubstr("cudaEventRecord failed")));
+    EXPECT_EQ(error.tensor(), "x");
+  }
+  allreduce(view(tensor, 4), {.name = "x", .op = ReduceOp::sum});
+  EXPECT_EQ(tensor[0], size());
+}
+
+/// With what this machine has, which in CI is no GPU.
+TEST(WithoutGpu, AGpuTensorIsRefusedAndTheSessionGoesOn) {
+  const Session session({.flight_recorder_dir = "off"});
+  if (!build_info().cuda.empty()) {
+    EXPECT_NE(backend::cuda::find_runtime(), nullptr);
+  }
+  std::vector<float> tensor(4, 1.0F);
+  try {
+    allreduce(TensorView(tensor.data(), Shape{4}, Device{DeviceType::cuda, 99}), {.name = "x"});
+    ADD_FAILURE() << "it was not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the tensor is on cuda:99"));
+  }
+  allreduce(tensor, {.name = "x", .op = ReduceOp::sum});
+  EXPECT_EQ(tensor.front(), size());
+}
+
+}  // namespace
+}  // namespace kolo
