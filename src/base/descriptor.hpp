@@ -46,9 +46,9 @@ struct Descriptor {
   double postscale = 1.0;
   Compression compression = Compression::none;
   AverageOver average_over = AverageOver::all;
-  bool alone = false;  // travels in a batch of its own
-  int root = -1;       // of the world
-  Device device{};  // the CPU or `own_gpu`
+  bool alone = false;        // travels in a batch of its own
+  int root = -1;             // of the world
+  Device device{};           // the CPU or `own_gpu`
   std::int64_t step = 0;     // of the optimizer that submitted it
   RankSet ranks{};           // of the process set to be made
   std::int64_t removed = 0;  // the process set to be removed

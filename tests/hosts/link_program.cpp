@@ -108,8 +108,7 @@ double time_of_allreduce(std::vector<float>& tensor) {
   const kolo::Session session;
   const int size = kolo::size();
   const auto rank = static_cast<float>(kolo::rank());
-  for (std::size_t i = 0; i < tensor.size(); ++i)
-    tensor[i] = static_cast<float>(i % 1000) + rank;
+  for (std::size_t i = 0; i < tensor.size(); ++i) tensor[i] = static_cast<float>(i % 1000) + rank;
   kolo::barrier();
   double seconds =
       seconds_of([&] { kolo::allreduce(tensor, {.name = "tensor", .op = kolo::ReduceOp::sum}); });

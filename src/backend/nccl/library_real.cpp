@@ -227,9 +227,7 @@ class RealLibrary : public Library {
 
 }  // namespace
 
-std::string built_version() {
-  return fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
-}
+std::string built_version() { return fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH); }
 
 std::shared_ptr<Library> find_library() { return std::make_shared<RealLibrary>(); }
 
