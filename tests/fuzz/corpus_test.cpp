@@ -52,7 +52,7 @@ TEST_P(Corpus, DamagedOnesKeepThePromises) {
     SCOPED_TRACE(file.name + " damaged, random seed " + std::to_string(seed));
     for (int round = 0; round < rounds; ++round) {
       std::string bytes = file.bytes;
-      for (unsigned changes = 1 + random() % 3; changes > 0 && !bytes.empty(); --changes)
+      for (auto changes = 1 + random() % 3; changes > 0 && !bytes.empty(); --changes)
         bytes[random() % bytes.size()] = static_cast<char>(random());
       if (round % 8 == 0) bytes.resize(random() % (bytes.size() + 1));
       if (!GetParam().run(as_input(bytes))) ++refused;
@@ -62,7 +62,7 @@ TEST_P(Corpus, DamagedOnesKeepThePromises) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Corpus, testing::ValuesIn(targets().begin(), targets().end()),
-                         [](const auto& info) { return std::string(info.param.name); });
+                         [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace kolo::fuzz

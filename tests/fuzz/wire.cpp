@@ -37,7 +37,8 @@ Seed seed_of(const std::string& name, const Message& message) {
 
 std::vector<Seed> upward_seeds() {
   std::vector<Seed> seeds{seed_of("upward-empty", Upward{})};
-  Upward bits{.epoch = 3};
+  Upward bits;
+  bits.epoch = 3;
   for (const Slot slot : {0U, 1U, 63U, 64U, 200U}) bits.slots.insert(slot);
   seeds.push_back(seed_of("upward-bits", bits));
   Upward joins;

@@ -134,7 +134,7 @@ class Soak {
                   static_cast<long long>(operations_));
       for (std::size_t rank = 0; rank * numbers < all.size(); ++rank) {
         Watch::Summary its;
-        std::memcpy(&its, &all[rank * numbers], sizeof its);
+        std::memcpy(static_cast<void*>(&its), &all[rank * numbers], sizeof its);
         print(rank, its);
       }
     }
