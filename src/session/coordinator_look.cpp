@@ -8,6 +8,7 @@
 #include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "negotiation/explain.hpp"
+#include "node/process_state.hpp"
 #include "session/coordinator.hpp"
 
 namespace kolo::session {
@@ -25,6 +26,9 @@ constexpr milliseconds time_to_read{50};
 /// Looks at which nothing has moved before a rank that waits counts as blocked: what is on its way
 /// has come by then.
 constexpr int quiet_enough = 5;
+/// The same while another thread of the process runs: it may be about to submit something for the
+/// first time, and be short of processor time.
+constexpr int quiet_enough_for_all = 50;
 
 /// Who did not look for so long was stopped, or had no processor.
 constexpr std::chrono::seconds longest_absence{2};
@@ -121,7 +125,8 @@ void Coordinator::publish_status() {
     status.awaits = std::move(awaited.what);
   }
   status.blocked = status.pending > 0 && !executing() && quiet_looks_ >= quiet_enough &&
-                   presence_.all_wait() && !leaving_;
+                   presence_.all_wait() && !leaving_ &&
+                   (quiet_looks_ >= quiet_enough_for_all || !node::other_threads_run());
   board_.publish(std::move(status), now_, submitted_at_);
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <csignal>
 #include <memory>
+#include <mutex>
 #include <thread>
 
 #include "node/process_state.hpp"
@@ -101,6 +102,25 @@ TEST(ProcessStates, AreKnownOfOthers) {
   EXPECT_EQ(process_state(process), ProcessState::ended);
   child.end();
   EXPECT_EQ(process_state(process), ProcessState::ended);
+}
+
+TEST(OtherThreadsRun, IsTrueOfOneThatSpinsAndNotOfOneThatWaits) {
+  std::atomic<bool> spin{true};
+  std::atomic<bool> spins{false};
+  std::mutex held;
+  std::unique_lock lock(held);
+  std::thread other([&] {
+    spins = true;
+    while (spin) {
+    }
+    const std::lock_guard waits(held);
+  });
+  while (!spins) std::this_thread::yield();
+  EXPECT_TRUE(other_threads_run());
+  spin = false;
+  while (other_threads_run()) std::this_thread::yield();  // until it waits
+  lock.unlock();
+  other.join();
 }
 
 }  // namespace
