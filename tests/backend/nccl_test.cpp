@@ -310,7 +310,8 @@ void expect_errors(const WorldOptions& options) {
       const std::string failure = run(call, after);
       if (call == "cudaSetDevice") continue;
       if (call == "ncclGetVersion") continue;
-      EXPECT_THAT(failure, HasSubstr(call + " failed"));
+      // Another rank may see first that this one has given up.
+      EXPECT_THAT(failure, AnyOf(HasSubstr(call + " failed"), HasSubstr("remote process exited")));
     }
   }
 }
