@@ -55,9 +55,11 @@ inline void require(bool promise, const char* what) {
 
 // Each in a file of its own.
 extern const Target ballots_target;
+extern const Target breakdown_target;
 extern const Target checkpoint_file_target;
 extern const Target checkpoint_payload_target;
 extern const Target cifar10_file_target;
+extern const Target connection_target;
 extern const Target flight_record_target;
 extern const Target gradient_set_target;
 extern const Target json_text_target;

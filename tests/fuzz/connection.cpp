@@ -1,0 +1,87 @@
+// What comes through a connection from another host.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "node/file_descriptor.hpp"
+#include "target.hpp"
+#include "transport/socket_edge.hpp"
+
+namespace kolo::fuzz {
+namespace {
+
+using node::FileDescriptor;
+using transport::Message;
+using transport::SocketEdge;
+
+constexpr std::uint64_t number = 4711;
+constexpr std::size_t most = 4096;  // fits into any socket
+
+std::pair<FileDescriptor, FileDescriptor> make_connection() {
+  std::array<int, 2> ends{};
+  require(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends.data()) == 0,
+          "there is no connection");
+  return {FileDescriptor(ends[0]), FileDescriptor(ends[1])};
+}
+
+struct Heard {
+  std::vector<Message> messages{};
+  bool goodbye = false;
+  bool error = false;
+};
+
+Heard hear(Bytes bytes) {
+  auto [near, far] = make_connection();
+  require(::write(far.get(), bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()),
+          "the connection does not take the bytes");
+  far = FileDescriptor();
+  SocketEdge edge(1, std::move(near), number);
+  Heard heard;
+  while (!edge.closed())
+    edge.read([&](int rank, std::span<const std::byte> message) {
+      require(rank == 1, "a message of nobody");
+      heard.messages.emplace_back(message.begin(), message.end());
+    });
+  heard.goodbye = edge.heard_goodbye();
+  heard.error = !edge.error().empty();
+  return heard;
+}
+
+/// What a rank puts on the wire.
+std::string said(const std::vector<Message>& messages, bool goodbye) {
+  auto [near, far] = make_connection();
+  SocketEdge edge(1, std::move(near), number);
+  for (const Message& message : messages) edge.send(message);
+  edge.beat();
+  if (goodbye) edge.say_goodbye();
+  std::array<char, 2 * most> buffer{};
+  const ssize_t bytes = ::read(far.get(), buffer.data(), buffer.size());
+  return bytes < 0 ? std::string() : std::string(buffer.data(), static_cast<std::size_t>(bytes));
+}
+
+bool run(Bytes bytes) {
+  const Heard heard = hear(bytes);
+  if (heard.error) return false;
+  const Heard again = hear(as_input(said(heard.messages, heard.goodbye)));
+  require(!again.error && again.messages == heard.messages && again.goodbye == heard.goodbye,
+          "messages are others when they are sent and read again");
+  return !heard.messages.empty() || heard.goodbye;
+}
+
+std::vector<Seed> seeds() {
+  const Message text(5, std::byte{'m'});
+  const Message even(32, std::byte{'n'});
+  return {{"message", said({text}, false)},
+          {"messages", said({even, {}, text}, false)},
+          {"goodbye", said({text}, true)}};
+}
+
+}  // namespace
+
+const Target connection_target{
+    .name = "connection", .most_bytes = most, .run = run, .seeds = seeds};
+
+}  // namespace kolo::fuzz
