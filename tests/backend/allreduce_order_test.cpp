@@ -1,3 +1,4 @@
+// What the order of ranks and of batches means to Kolo's own allreduces.
 #include "fixture.hpp"
 
 namespace kolo::backend {
@@ -16,6 +17,19 @@ TEST_F(AllreduceOrder, SumsInTheOrderOfTheRanks) {
     const float expected = size_ == 1 ? 1e8F : 0.0F;
     EXPECT_TRUE(tensors.hold([=](std::size_t, std::int64_t) { return expected; }, value));
   }
+}
+
+TEST_F(AllreduceOrder, ALaterBatchMayBeDoneFirst) {
+  const auto one = [](std::size_t, std::int64_t) { return 1.0; };
+  Tensors<double> large({10'000}, true, one);
+  Tensors<double> small({1}, true, one);
+  const auto first = backend_->start(batch_of(allreduce_of(ReduceOp::sum), large));
+  const auto second = backend_->start(batch_of(allreduce_of(ReduceOp::sum), small));
+  finish(*second);
+  finish(*first);
+  const auto size = [&](std::size_t, std::int64_t) { return static_cast<double>(size_); };
+  EXPECT_TRUE(small.hold(size, one));
+  EXPECT_TRUE(large.hold(size, one));
 }
 
 }  // namespace

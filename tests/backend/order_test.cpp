@@ -130,19 +130,6 @@ TEST_F(BackendOrder, EveryCollectiveWorksAmongSomeOfASet) {
   run(barrier);
 }
 
-TEST_F(BackendOrder, ALaterBatchMayBeDoneFirst) {
-  const auto one = [](std::size_t, std::int64_t) { return 1.0; };
-  Tensors<double> large({10'000}, true, one);
-  Tensors<double> small({1}, true, one);
-  const auto first = backend_->start(batch_of(allreduce_of(ReduceOp::sum), large));
-  const auto second = backend_->start(batch_of(allreduce_of(ReduceOp::sum), small));
-  finish(*second);
-  finish(*first);
-  const auto size = [&](std::size_t, std::int64_t) { return static_cast<double>(size_); };
-  EXPECT_TRUE(small.hold(size, one));
-  EXPECT_TRUE(large.hold(size, one));
-}
-
 TEST_F(BackendOrder, ABarrierIsDoneOnlyWhenAllHaveEntered) {
   const auto barrier = backend_->start(batch_of(operation_of(OperationType::barrier)));
   if (rank_ == 0) {

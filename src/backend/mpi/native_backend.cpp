@@ -184,8 +184,9 @@ bool MpiNativeBackend::can_execute(const Batch& batch) const {
       static_cast<int>(batch.ranks.size()) != context_.size)
     return false;
   const bool orders = op == ReduceOp::min || op == ReduceOp::max;
-  return !orders || std::ranges::none_of(batch.members, [](const Member* member) {
-    return is_floating(member->dtype);
+  return std::ranges::all_of(batch.members, [=](const Member* member) {
+    return orders ? !is_floating(member->dtype)
+                  : size_of(member->dtype) > 2 || is_half(member->dtype);
   });
 }
 

@@ -25,7 +25,8 @@ struct NativeContext {
 
 }  // namespace mpi
 
-/// Packs a batch, piece by piece, and gives each to MPI_Iallreduce. In which order ranks are
+/// Packs a batch, piece by piece, and gives each to MPI_Iallreduce; a batch begins when those that
+/// were started before it have given theirs. In which order ranks are
 /// combined, and whether all of them get the same bits, is up to MPI.
 class MpiNativeBackend : public Backend {
  public:
@@ -34,8 +35,9 @@ class MpiNativeBackend : public Backend {
   /// As MpiBackend's; `comm` is another one.
   explicit MpiNativeBackend(MPI_Comm comm, std::int64_t piece_bytes = default_piece_bytes);
 
-  /// True for allreduces in which all ranks of the communicator take part, but for Adasum, and for
-  /// the minimum and maximum of floating-point numbers, of which MPI may lose a NaN.
+  /// True for allreduces in which all ranks of the communicator take part, but for Adasum; for
+  /// the minimum and maximum of floating-point numbers, of which MPI may lose a NaN; and for sums
+  /// and products of integers of 8 and 16 bits, which Open MPI saturates on some processors.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
   /// As MpiBackend's, of what can be executed. All ranks start the same batches in the same order.
