@@ -19,8 +19,8 @@ enum class ProcessState : std::uint8_t {
 /// Asks /proc. Never throws.
 [[nodiscard]] ProcessState process_state(pid_t process) noexcept;
 
-/// Whether a thread of this process other than the caller runs, or would if it had a processor. False
-/// if it cannot be seen.
+/// Whether a thread of this process other than the caller runs, or would if it had a processor.
+/// False if it cannot be seen.
 [[nodiscard]] bool other_threads_run() noexcept;
 
 }  // namespace kolo::node

@@ -77,8 +77,9 @@ bool Coordinator::receive() {
   const bool moved = transport_.poll([&](int peer, std::span<const std::byte> message) {
     recording_.received(message.size());
     if (std::optional<Breakdown> breakdown = decode_breakdown(session_, message)) {
-      if (!told) told_by = peer;
-      if (!told) told = std::move(breakdown);
+      if (told) return;
+      told = std::move(breakdown);
+      told_by = peer;
     } else {
       negotiator_.on_message(peer, message);
     }
