@@ -30,6 +30,10 @@ struct SessionOptions {
   /// networks that it uses better. In which order ranks are combined, and whether all of them get
   /// the same bits, is up to MPI then. Default false; true holds if all ranks want it.
   std::optional<bool> mpi_collectives{};
+  /// How allreduces go from host to host where hosts have several ranks: `auto`, the default, which
+  /// tries at the start what is quickest; `direct`, `ring` or `doubling`. The order in which hosts
+  /// are combined depends on it, and so do the last bits of sums. Rank 0's counts.
+  std::optional<std::string> host_allreduce{};
   /// Whether ranks of a host read long tensors in each other's private memory: `off`, the default,
   /// which holds for all of the host, `on` (refused where the system does not allow it) or `auto`,
   /// a short trial at the start.

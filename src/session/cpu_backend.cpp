@@ -27,6 +27,18 @@ void CpuBackend::use_memory_everywhere(const std::vector<int>& node_of) {
   between_hosts_.emplace(data_, node_of, memory_->arena());
 }
 
+void CpuBackend::choose_way(HostAllreduce choice) {
+  if (!between_hosts_) return;
+  using backend::hierarchical::Way;
+  using backend::hierarchical::Ways;
+  switch (choice) {
+    case HostAllreduce::automatic: return between_hosts_->try_ways();
+    case HostAllreduce::direct: return between_hosts_->use(Ways());
+    case HostAllreduce::ring: return between_hosts_->use(Ways(Way::ring));
+    case HostAllreduce::doubling: return between_hosts_->use(Ways(Way::doubling));
+  }
+}
+
 backend::Backend& CpuBackend::network_for(const backend::Batch& batch) {
   if (native_ && native_->can_execute(batch)) return *native_;
   if (between_hosts_ && between_hosts_->can_execute(batch)) return *between_hosts_;

@@ -12,6 +12,7 @@
 #include "backend/mpi/native_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "session/mpi_activity.hpp"
+#include "session/settings.hpp"
 
 namespace kolo::session {
 
@@ -28,6 +29,10 @@ class CpuBackend : public backend::Backend {
   /// Ranks of every host do, the memory of this one included. `node_of`: for each rank, the lowest
   /// of its host.
   void use_memory_everywhere(const std::vector<int>& node_of);
+
+  /// Which way they take between hosts; nothing, if memory is not used everywhere. Collective,
+  /// before any batch; the same on all ranks.
+  void choose_way(HostAllreduce choice);
 
   /// Allreduces of all ranks that leave the host are MPI's own. `native` is one more communicator.
   void use_mpi_collectives(MPI_Comm native) { native_.emplace(native); }

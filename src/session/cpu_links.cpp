@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "node/mpi_error.hpp"
 #include "session/host_memory.hpp"
 #include "session/vote.hpp"
 
@@ -38,6 +39,12 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
 
 CpuLinks::~CpuLinks() {
   if (sockets_ != nullptr) sockets_->part(abandoned_ ? patience_after_failure : patience);
+}
+
+void CpuLinks::choose_way_between_hosts(HostAllreduce choice) {
+  auto agreed = static_cast<std::uint8_t>(choice);
+  node::check_mpi(MPI_Bcast(&agreed, 1, MPI_UINT8_T, 0, data_.get()), "MPI_Bcast");
+  backend_.choose_way(static_cast<HostAllreduce>(agreed));
 }
 
 void CpuLinks::use_mpi_collectives(MPI_Comm world) {

@@ -34,6 +34,8 @@ class CpuLinks : public Links {
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
+  /// How allreduces go from host to host; rank 0's `choice` counts. Collective, before any batch.
+  void choose_way_between_hosts(HostAllreduce choice);
   /// Allreduces over MPI in which all ranks take part are its own. Collective, before any batch.
   void use_mpi_collectives(MPI_Comm world);
 

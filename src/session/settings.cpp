@@ -100,6 +100,18 @@ CpuOperations read_cpu_operations(const std::optional<std::string>& option,
   refuse(source->name, source->text, "must be auto, shm or mpi");
 }
 
+HostAllreduce read_host_allreduce(const std::optional<std::string>& option,
+                                  HostAllreduce otherwise) {
+  std::optional<Source> source = environment({"KOLO_HOST_ALLREDUCE"});
+  if (option) source = Source{"host_allreduce", *option};
+  if (!source) return otherwise;
+  if (source->text == "auto") return HostAllreduce::automatic;
+  if (source->text == "direct") return HostAllreduce::direct;
+  if (source->text == "ring") return HostAllreduce::ring;
+  if (source->text == "doubling") return HostAllreduce::doubling;
+  refuse(source->name, source->text, "must be auto, direct, ring or doubling");
+}
+
 SingleCopy read_single_copy(const std::optional<std::string>& option, SingleCopy otherwise) {
   std::optional<Source> source = environment({"KOLO_SINGLE_COPY"});
   if (option) source = Source{"single_copy", *option};
@@ -192,6 +204,7 @@ Settings read_settings(const SessionOptions& options) {
   settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
   settings.mpi_collectives =
       read_switch(options.mpi_collectives, "KOLO_MPI_COLLECTIVES", defaults.mpi_collectives);
+  settings.host_allreduce = read_host_allreduce(options.host_allreduce, defaults.host_allreduce);
   settings.single_copy = read_single_copy(options.single_copy, defaults.single_copy);
   settings.gpu_operations = read_gpu_operations(options.gpu_operations, defaults.gpu_operations);
   settings.nccl_timeout = read_seconds(options.nccl_timeout, "nccl_timeout", {"KOLO_NCCL_TIMEOUT"},

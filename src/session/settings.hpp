@@ -14,6 +14,9 @@ namespace kolo::session {
 /// What carries data between CPUs.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
 
+/// How allreduces go from host to host.
+enum class HostAllreduce : std::uint8_t { automatic, direct, ring, doubling };
+
 /// Whether ranks of a host read long tensors in each other's private memory.
 enum class SingleCopy : std::uint8_t { automatic, on, off };
 
@@ -42,6 +45,8 @@ struct Settings {
   CpuOperations cpu_operations = CpuOperations::automatic;
   /// KOLO_MPI_COLLECTIVES: whether MPI's own are used.
   bool mpi_collectives = false;
+  /// KOLO_HOST_ALLREDUCE: auto, direct, ring or doubling.
+  HostAllreduce host_allreduce = HostAllreduce::automatic;
   /// KOLO_SINGLE_COPY: auto, on or off.
   SingleCopy single_copy = SingleCopy::off;
   /// KOLO_GPU_OPERATIONS: auto, nccl or staged.

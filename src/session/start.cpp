@@ -78,6 +78,7 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   if (has_network) sockets = connect_hosts(world.get(), topology, settings, session, shares_memory);
   auto links = std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours),
                                           std::move(sockets), meeting.single_copy.from);
+  links->choose_way_between_hosts(settings.host_allreduce);
   if (on_all_ranks(world.get(), settings.mpi_collectives)) links->use_mpi_collectives(world.get());
   settle(world.get());
   auto engine = std::make_shared<Engine>(settings, topology, session, std::move(links),

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -87,17 +88,30 @@ class MadeUpHosts {
 
 class HierarchicalTest : public BackendTest {
  protected:
-  /// `test(node_of)` with each layout of the ranks on hosts.
+  /// `test(node_of)` with each layout of the ranks on hosts, on each way between them; between two,
+  /// where a ring is no other than the direct way, only on one after the other.
   template <typename Test>
   void on_every_layout(Test test, std::int64_t slot_bytes = piece_bytes) {
-    for (const Layout& layout : layouts) {
-      SCOPED_TRACE(layout.name);
-      const NodeOf node_of = layout.of(size_);
+    using hierarchical::Way;
+    for (std::size_t place = 0; place < layouts.size(); ++place) {
+      SCOPED_TRACE(layouts[place].name);
+      const NodeOf node_of = layouts[place].of(size_);
       hosts_ = std::make_unique<MadeUpHosts>(comm_, node_of, slot_bytes);
-      test(node_of);
+      for (const Way way : ways_for(place, node_of)) {
+        SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way));
+        hosts_->across().use(hierarchical::Ways(way));
+        test(node_of);
+      }
       MPI_Barrier(comm_);  // the last batch may still be read
       hosts_.reset();
     }
+  }
+
+  static std::vector<hierarchical::Way> ways_for(std::size_t place, const NodeOf& node_of) {
+    using hierarchical::Way;
+    const std::vector<Way> all{Way::whole, Way::direct, Way::ring, Way::doubling};
+    if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
+    return {all[place % all.size()]};
   }
 
   /// Until all are done. Ranks share cores: one that waits lets others go on.

@@ -12,13 +12,12 @@ set(prefix "${KOLO_BUILD_DIR}/package/prefix")
 
 set(arguments
   -G "${GENERATOR}"
-  "-DCMAKE_BUILD_TYPE=${CONFIG}"
   "-DCMAKE_CXX_COMPILER=${COMPILER}"
   "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
 if(HOW STREQUAL "install")
   file(REMOVE_RECURSE "${prefix}")
   run("${CMAKE_COMMAND}" --install "${KOLO_BUILD_DIR}" --config "${CONFIG}" --prefix "${prefix}")
-  list(APPEND arguments "-DCMAKE_PREFIX_PATH=${prefix}")
+  list(APPEND arguments "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_BUILD_TYPE=${CONFIG}")
   if(TORCH_DIR)
     list(APPEND arguments -DWITH_TORCH=ON "-DTorch_DIR=${TORCH_DIR}"
       "-DKOLO_TORCH_WHEEL=${TORCH_WHEEL}")
@@ -29,8 +28,9 @@ if(HOW STREQUAL "install")
     list(APPEND arguments "-DCMAKE_CXX_FLAGS=-fsanitize=thread")
   endif()
 else()
+  # All of Kolo is compiled once more: with what it may lack, and not optimised, which is quicker.
   list(APPEND arguments "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}" -DKOLO_WITH_TORCH=OFF
-    "-DCMAKE_CUDA_COMPILER_LAUNCHER=${LAUNCHER}")
+    -DKOLO_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS=-O0)
 endif()
 
 file(REMOVE_RECURSE "${consumer_dir}")

@@ -149,6 +149,17 @@ TEST(Settings, MpisCollectivesAreOffUnlessAskedFor) {
   EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=yes"));
 }
 
+TEST(Settings, HostAllreduceNamesAWay) {
+  EXPECT_EQ(read_settings({}).host_allreduce, HostAllreduce::automatic);
+  EXPECT_EQ(read_settings({.host_allreduce = "direct"}).host_allreduce, HostAllreduce::direct);
+  const Variable ring("KOLO_HOST_ALLREDUCE", "ring");
+  EXPECT_EQ(read_settings({}).host_allreduce, HostAllreduce::ring);
+  EXPECT_EQ(read_settings({.host_allreduce = "doubling"}).host_allreduce, HostAllreduce::doubling);
+  EXPECT_EQ(read_settings({.host_allreduce = "auto"}).host_allreduce, HostAllreduce::automatic);
+  const Variable bad("KOLO_HOST_ALLREDUCE", "tree");
+  EXPECT_THAT(refusal(), HasSubstr("KOLO_HOST_ALLREDUCE=tree"));
+}
+
 TEST(Settings, PlanReplayIsASwitch) {
   for (const char* off : {"off", "0"}) {
     const Variable variable("KOLO_PLAN_REPLAY", off);

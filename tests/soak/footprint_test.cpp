@@ -37,8 +37,8 @@ TEST(Footprint, FlatMemoryIsNoGrowth) {
 
 TEST(Footprint, GrowthIsNamed) {
   // From the second third on: 61 seconds between the ends of both.
-  EXPECT_EQ(find_growth(watch((32 << 20) / 61)), "");
-  EXPECT_THAT(find_growth(watch((32 << 20) / 61 + 1)), HasSubstr("resident memory grew by"));
+  EXPECT_EQ(find_growth(watch((16 << 20) / 61)), "");
+  EXPECT_THAT(find_growth(watch((16 << 20) / 61 + 1)), HasSubstr("resident memory grew by"));
 }
 
 TEST(Footprint, TooShortATimeTellsNothing) {

@@ -1,9 +1,10 @@
 #include "backend/hierarchical/allreduce.hpp"
 
-#include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <utility>
-#include <vector>
 
 #include "backend/hierarchical/crossing.hpp"
 #include "backend/shm/sliced_allreduce.hpp"
@@ -12,27 +13,20 @@
 namespace kolo::backend::hierarchical {
 namespace {
 
-static_assert(2 * shm::slot_count <= mpi::Exchange::lanes);
-
-constexpr std::int64_t most_bytes_whole = 4096;
+static_assert(Crossing::lanes * shm::slot_count <= mpi::Exchange::lanes);
 
 /// Each owner combines its slice of what its host has and takes it across to the owners of the same
 /// slice on the other hosts. A few pieces cross at once.
 class Allreduce : public shm::SlicedAllreduce {
  public:
   Allreduce(shm::Arena& arena, mpi::Context& context, Batch given, const Placement& placement,
-            int index, shm::Hosts given_hosts)
+            const Ways& ways, int index, shm::Hosts given_hosts)
       : SlicedAllreduce(arena, std::move(given), index, std::move(given_hosts),
                         {placement.owners(), arena.slot_bytes(), false}),
         exchange_(context, batch().order()),
-        most_bytes_whole_(std::min(most_bytes_whole, arena.slot_bytes() / 4)) {
+        owners_(owners_with(context.rank, placement)),
+        ways_(ways) {
     name_ranks(placement.hosts[static_cast<std::size_t>(placement.host_of(context.rank))]);
-    if (index >= placement.owners()) return;
-    const auto place = static_cast<std::size_t>(index);
-    for (const std::vector<int>& ranks : placement.hosts) owners_.ranks.push_back(ranks[place]);
-    owners_.own = placement.host_of(context.rank);
-    for (std::size_t slot = 0; slot < shm::slot_count; ++slot)
-      crossings_.emplace_back(exchange_, owners_, 2 * static_cast<int>(slot));
   }
 
  private:
@@ -44,17 +38,19 @@ class Allreduce : public shm::SlicedAllreduce {
   Progress combine(std::size_t number) override {
     const Slice own = own_slice(number);
     if (own.elements == 0) return Progress::done;
-    Crossing& crossing = crossings_[number];
-    if (!crossing.begun()) {
-      std::byte* const combined = crossing.begin(own.elements, last(number), most_bytes_whole_);
-      reduce_own(number, first(number), combined);
-      crossing.send();
+    std::unique_ptr<Crossing>& crossing = crossings_[number];
+    if (!crossing) {
+      crossing = make_crossing(ways_.choose(owners_->size(), own.elements, wire(number)), exchange_,
+                               *owners_, Crossing::lanes * static_cast<int>(number), own.elements,
+                               last(number));
+      reduce_own(number, first(number), crossing->input());
+      crossing->send();
       return Progress::moved;
     }
-    if (!crossing.advance()) return Progress::waiting;
+    if (!crossing->advance()) return Progress::waiting;
     const std::int64_t bytes = own.elements * static_cast<std::int64_t>(size_of(wire(number)));
-    std::memcpy(own_result(number), crossing.result(), static_cast<std::size_t>(bytes));
-    crossing.end();
+    std::memcpy(own_result(number), crossing->result(), static_cast<std::size_t>(bytes));
+    crossing.reset();
     take_own_result(number);
     worked(2 * bytes);
     return Progress::done;
@@ -77,16 +73,17 @@ class Allreduce : public shm::SlicedAllreduce {
   }
 
   mpi::Exchange exchange_;
-  std::int64_t most_bytes_whole_;
-  Owners owners_{};
-  std::vector<Crossing> crossings_{};  // one for each slot; none if this rank owns nothing
+  std::optional<Owners> owners_;  // none if this rank owns nothing
+  Ways ways_;
+  std::array<std::unique_ptr<Crossing>, shm::slot_count> crossings_{};
 };
 
 }  // namespace
 
 std::unique_ptr<Execution> make_allreduce(shm::Arena& arena, mpi::Context& context, Batch batch,
-                                          const Placement& placement, int index, shm::Hosts hosts) {
-  return std::make_unique<Allreduce>(arena, context, std::move(batch), placement, index,
+                                          const Placement& placement, const Ways& ways, int index,
+                                          shm::Hosts hosts) {
+  return std::make_unique<Allreduce>(arena, context, std::move(batch), placement, ways, index,
                                      std::move(hosts));
 }
 

@@ -5,6 +5,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/hierarchical/placement.hpp"
+#include "backend/hierarchical/ways.hpp"
 #include "backend/mpi/context.hpp"
 #include "backend/shm/arena.hpp"
 #include "backend/shm/executions.hpp"
@@ -15,6 +16,7 @@ namespace kolo::backend::hierarchical {
 /// host.
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(shm::Arena& arena, mpi::Context& context,
                                                         Batch batch, const Placement& placement,
-                                                        int index, shm::Hosts hosts);
+                                                        const Ways& ways, int index,
+                                                        shm::Hosts hosts);
 
 }  // namespace kolo::backend::hierarchical

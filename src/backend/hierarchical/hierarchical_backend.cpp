@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "backend/batch.hpp"
 #include "backend/hierarchical/allreduce.hpp"
+#include "backend/hierarchical/trial.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "node/mpi_error.hpp"
@@ -25,6 +27,12 @@ HierarchicalBackend::HierarchicalBackend(MPI_Comm comm, std::vector<int> node_of
     if (node_of_[static_cast<std::size_t>(rank)] ==
         node_of_[static_cast<std::size_t>(context_.rank)])
       ranks_of_host_.push_back(rank);
+}
+
+void HierarchicalBackend::try_ways() {
+  std::vector<int> ranks(static_cast<std::size_t>(context_.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  ways_ = hierarchical::try_ways(context_, hierarchical::Placement::of(ranks, node_of_));
 }
 
 bool HierarchicalBackend::can_execute(const Batch& batch) const {
@@ -47,7 +55,7 @@ std::unique_ptr<Execution> HierarchicalBackend::start(Batch batch) {
     const auto found = std::ranges::find(ranks_of_host_, rank);
     hosts.push_back(static_cast<int>(found - ranks_of_host_.begin()));
   }
-  return hierarchical::make_allreduce(arena_, context_, std::move(batch), placement, index,
+  return hierarchical::make_allreduce(arena_, context_, std::move(batch), placement, ways_, index,
                                       std::move(hosts));
 }
 

@@ -9,6 +9,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/hierarchical/placement.hpp"
+#include "backend/hierarchical/ways.hpp"
 #include "backend/mpi/context.hpp"
 #include "backend/shm/arena.hpp"
 
@@ -17,7 +18,7 @@ namespace kolo::backend {
 /// The ranks of a host share the work of a batch in slices, and each takes its slice across. So the
 /// network carries the data of a host once and not once for each of its ranks, and all of them send
 /// and receive at once. All ranks get the same bits: those of each host are combined in the order
-/// of the ranks, then the hosts in the order of their lowest ranks.
+/// of the ranks, then the hosts in an order that depends on the way between them.
 class HierarchicalBackend : public Backend {
  public:
   /// Of a slot in the arena. So many pieces of this size are under way that a fast and distant link
@@ -33,6 +34,11 @@ class HierarchicalBackend : public Backend {
   HierarchicalBackend(MPI_Comm comm, std::vector<int> node_of, shm::Arena& arena,
                       std::int64_t message_bytes = default_message_bytes);
 
+  /// Which way slices take between hosts, for the batches from now on; the same on all ranks.
+  void use(const hierarchical::Ways& ways) { ways_ = ways; }
+  /// Uses what a trial finds best. Collective, while no batch is executed.
+  void try_ways();
+
   /// True for every allreduce but Adasum whose ranks lie on several hosts, on some more than one.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
@@ -43,6 +49,7 @@ class HierarchicalBackend : public Backend {
   mpi::Context context_;
   std::vector<int> node_of_;
   shm::Arena& arena_;
+  hierarchical::Ways ways_{};
   std::vector<int> ranks_of_host_{};
 };
 
