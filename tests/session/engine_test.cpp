@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <functional>
 #include <random>
 #include <string>
@@ -165,6 +166,32 @@ TEST(Engine, OperationsThatNobodyWaitsForAreDrivenToo) {
     while (!operations.back()->done()) std::this_thread::yield();
     for (const OperationPtr& operation : operations) wait(engine, operation);
     for (const auto& tensor : tensors) EXPECT_THAT(tensor, testing::Each(3.0));
+  });
+}
+
+TEST(Engine, WhatComesWhileABatchRunsIsAgreedMeanwhile) {
+  Ranks ranks(3);
+  ranks.world().hold_batches();
+  std::barrier all_have_looked(3);
+  ranks.run([&](Engine& engine) {
+    std::vector<double> first(1, 1.0);
+    std::vector<double> second(1, 2.0);
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto all_begin = [&](std::size_t batches) {
+      while (!ranks.world().have_begun(batches) && std::chrono::steady_clock::now() < patience)
+        std::this_thread::yield();
+      return ranks.world().have_begun(batches);
+    };
+    const OperationPtr running = submit_sum(engine, "first", first);
+    EXPECT_TRUE(all_begin(1));
+    const OperationPtr agreed = submit_sum(engine, "second", second);
+    EXPECT_TRUE(all_begin(2));
+    EXPECT_FALSE(running->done());
+    all_have_looked.arrive_and_wait();
+    ranks.world().release_batches();
+    wait(engine, running);
+    wait(engine, agreed);
+    EXPECT_EQ(first.front() + second.front(), 9.0);
   });
 }
 

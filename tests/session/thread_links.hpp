@@ -56,6 +56,19 @@ class ThreadWorld {
   void break_backend(int rank) { broken_ = rank; }
   [[nodiscard]] bool is_broken(int rank) const { return broken_ == rank; }
 
+  /// From now on no batch ends, until all are released.
+  void hold_batches() { held_ = true; }
+  void release_batches() {
+    held_ = false;
+    for (const node::Doorbell& bell : bells_) bell.ring(node::Concern::data);
+  }
+  /// Whether every rank has begun so many batches.
+  [[nodiscard]] bool have_begun(std::size_t batches) {
+    const std::lock_guard lock(mutex_);
+    const auto last = sums_.find(batches - 1);
+    return last != sums_.end() && last->second.contributions == ranks_;
+  }
+
   void send(int from, int to, transport::Message message) {
     {
       const std::lock_guard lock(mutex_);
@@ -92,7 +105,7 @@ class ThreadWorld {
   const std::vector<double>* result(std::size_t number) {
     const std::lock_guard lock(mutex_);
     const Sum& sum = sums_[number];
-    return sum.contributions == ranks_ ? &sum.elements : nullptr;
+    return !held_ && sum.contributions == ranks_ ? &sum.elements : nullptr;
   }
 
  private:
@@ -103,6 +116,7 @@ class ThreadWorld {
 
   int ranks_;
   std::atomic<int> broken_{-1};
+  std::atomic<bool> held_{false};
   std::mutex mutex_;
   int messages_ = 0;
   std::vector<std::deque<std::pair<int, transport::Message>>> inboxes_;
