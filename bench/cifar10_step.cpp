@@ -1,18 +1,17 @@
 // What a training step costs more on several ranks than on one: the CIFAR-10 example's network and
 // optimizer on made-up images, in one run.
 //
-//   mpirun -np 2 bench-cifar10-step [--batch-size 64] [--steps 10] [--rounds 10]
+//   mpirun -np 2 bench-cifar10-step [--batch-size 64] [--steps 10] [--rounds 10] [--timeline PATH]
 //
 // Takes turns with blocks of steps that reduce the gradients, of steps on the same data that tell
 // nobody anything, and of such that only end with a barrier: what that costs is lost to ranks that
-// are not equally fast. A block takes as long as on its slowest rank.
+// are not equally fast. With a path also of such that reduce and write a timeline there (%r stands
+// for the rank). A block takes as long as on its slowest rank.
 #include <ATen/core/ivalue.h>
-
 #include <torch/nn/functional/loss.h>
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -31,6 +30,7 @@ struct Options {
   std::int64_t batch_size = 64;
   int steps = 10;
   int rounds = 10;
+  std::string timeline{};
 };
 
 Options read_options(int argc, char** argv) {
@@ -38,6 +38,10 @@ Options read_options(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
     if (i + 1 == argc) throw std::invalid_argument(name + " needs a value");
+    if (name == "--timeline") {
+      options.timeline = argv[i + 1];
+      continue;
+    }
     const int value = std::stoi(argv[i + 1]);
     if (value < 1) throw std::invalid_argument(name + " must be at least 1");
     if (name == "--batch-size") {
@@ -82,6 +86,47 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
+/// One way to make a step, and how long blocks of it took.
+struct Kind {
+  const char* name;
+  std::function<void()> step;
+  std::size_t compared_with = 0;  // another kind's place
+  std::string timeline{};
+  std::vector<double> times{};
+  std::vector<double> ratios{};
+};
+
+/// Of a block, in milliseconds. The timeline is begun and ended outside of it.
+double time_of(const Kind& kind, int steps) {
+  if (!kind.timeline.empty()) kolo::start_timeline(kind.timeline);
+  const double milliseconds = time_of(steps, kind.step);
+  if (!kind.timeline.empty()) kolo::stop_timeline();
+  return milliseconds;
+}
+
+void take_turns(std::vector<Kind>& kinds, const Options& options) {
+  std::vector<double> now(kinds.size());
+  for (int round = -1; round < options.rounds; ++round) {
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      const std::size_t kind = (i + static_cast<std::size_t>(round + 1)) % kinds.size();
+      now[kind] = time_of(kinds[kind], options.steps);
+    }
+    if (round < 0) continue;  // warm-up
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      kinds[i].times.push_back(now[i] / options.steps);
+      kinds[i].ratios.push_back(now[i] / now[kinds[i].compared_with]);
+    }
+  }
+}
+
+void print(const std::vector<Kind>& kinds, const Options& options) {
+  std::printf("%d ranks, %lld images each, %d rounds of %d steps; medians\n", kolo::size(),
+              static_cast<long long>(options.batch_size), options.rounds, options.steps);
+  for (const Kind& kind : kinds)
+    std::printf("%-26s %8.2f ms a step  %+5.1f %% of %s\n", kind.name, median(kind.times),
+                100 * (median(kind.ratios) - 1), kinds[kind.compared_with].name);
+}
+
 void measure(const Options& options) {
   const Images images{torch::rand({options.batch_size, 3, 32, 32}),
                       torch::randint(10, {options.batch_size}, torch::kLong)};
@@ -90,33 +135,17 @@ void measure(const Options& options) {
   kolo::DistributedOptimizer<torch::optim::RMSprop> reducing(cifar10::make_rmsprop(reduced, 1e-4),
                                                              reduced->named_parameters());
   torch::optim::RMSprop plain = cifar10::make_rmsprop(alone, 1e-4);
-  const std::array<std::function<void()>, 3> kinds{[&] { step(alone, plain, images); },
-                                                   [&] { step(reduced, reducing, images); },
-                                                   [&] {
-                                                     step(alone, plain, images);
-                                                     kolo::barrier({.name = "end of the step"});
-                                                   }};
-  std::array<std::vector<double>, 3> times;
-  std::array<std::vector<double>, 3> ratios;
-  for (int round = -1; round < options.rounds; ++round) {
-    std::array<double, 3> now{};
-    for (std::size_t i = 0; i < kinds.size(); ++i) {
-      const std::size_t kind = (i + static_cast<std::size_t>(round + 1)) % kinds.size();
-      now[kind] = time_of(options.steps, kinds[kind]);
-    }
-    if (round < 0) continue;  // warm-up
-    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-      times[kind].push_back(now[kind] / options.steps);
-      ratios[kind].push_back(now[kind] / now[0]);
-    }
-  }
-  if (kolo::rank() != 0) return;
-  std::printf("%d ranks, %lld images each, %d rounds of %d steps; medians\n", kolo::size(),
-              static_cast<long long>(options.batch_size), options.rounds, options.steps);
-  const std::array<const char*, 3> names{"without communication", "with Kolo", "with a barrier"};
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind)
-    std::printf("%-22s %8.2f ms a step  %+5.1f %%\n", names[kind], median(times[kind]),
-                100 * (median(ratios[kind]) - 1));
+  const auto reduce = [&] { step(reduced, reducing, images); };
+  std::vector<Kind> kinds{{"without communication", [&] { step(alone, plain, images); }},
+                          {"with Kolo", reduce},
+                          {"with a barrier", [&] {
+                             step(alone, plain, images);
+                             kolo::barrier({.name = "end of the step"});
+                           }}};
+  if (!options.timeline.empty())
+    kinds.push_back({"with Kolo and a timeline", reduce, 1, options.timeline});
+  take_turns(kinds, options);
+  if (kolo::rank() == 0) print(kinds, options);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ std::optional<Breakdown> decode_breakdown(std::uint64_t session,
   std::memcpy(&header, message.data(), sizeof header);
   const std::size_t rest = message.size() - sizeof header;
   if (header.mark != mark || header.session != session || header.ranks > rest / sizeof(int) ||
-      header.kind > static_cast<std::uint64_t>(Breakdown::Kind::backend))
+      header.kind >= static_cast<std::uint64_t>(Breakdown::Kind::backend))
     return std::nullopt;
   Breakdown breakdown{static_cast<Breakdown::Kind>(header.kind), {}, {}};
   breakdown.ranks.resize(header.ranks);

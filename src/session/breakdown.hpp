@@ -13,7 +13,7 @@
 namespace kolo::session {
 
 struct Breakdown {
-  enum class Kind : std::uint8_t { peer_left, stalled, backend };
+  enum class Kind : std::uint8_t { peer_left, stalled, backend };  // the last is never sent
   Kind kind;
   std::string reason;
   std::vector<int> ranks;
@@ -23,7 +23,8 @@ struct Breakdown {
   [[nodiscard]] Breakdown as_seen_from_others(int rank) const;
 };
 
-/// A message that no negotiator sends. It travels along every edge between hosts, once.
+/// A message that no negotiator sends, of what it is to others. It travels along every edge between
+/// hosts, once.
 [[nodiscard]] transport::Message encode(std::uint64_t session, const Breakdown& breakdown);
 
 /// Nothing if the message is something else, or of another session.

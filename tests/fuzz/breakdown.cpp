@@ -28,7 +28,7 @@ Seed seed_of(const std::string& name, const Breakdown& breakdown) {
 std::vector<Seed> seeds() {
   return {seed_of("lost", {Breakdown::Kind::peer_left, "it is gone", {2, 3, 70'000}}),
           seed_of("stalled", {Breakdown::Kind::stalled, "it does nothing", {1}}),
-          seed_of("own", {Breakdown::Kind::backend, "", {}})};
+          seed_of("empty", {Breakdown::Kind::peer_left, "", {}})};
 }
 
 }  // namespace

@@ -1,0 +1,22 @@
+// Whether timelines keep to the rules of their format: trace_program FILE...
+#include <cstdio>
+#include <exception>
+
+#include "trace.hpp"
+
+int main(int argc, char** argv) {
+  int status = 0;
+  for (int i = 1; i < argc; ++i) {
+    try {
+      const nlohmann::json trace = kolo::test::read_trace(argv[i]);
+      const std::string complaint = kolo::test::check_trace(trace);
+      std::printf("%s: %zu events%s%s\n", argv[i], trace.size(), complaint.empty() ? "" : ": ",
+                  complaint.c_str());
+      if (!complaint.empty() || trace.empty()) status = 1;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "%s: %s\n", argv[i], error.what());
+      status = 1;
+    }
+  }
+  return argc > 1 ? status : 2;
+}

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# The timelines of a training run keep to the rules of their format.
+# Usage: timeline.sh EXPECT PROGRAM DIRECTORY TRACE_PROGRAM MPIRUN...
+set -euo pipefail
+program=$2 directory=$3 check=$4
+shift 4
+
+rm -rf "$directory"
+mkdir -p "$directory"
+KOLO_TIMELINE="$directory/%r.json" "$@" "$program" --stand-in-size 200 --epochs 1
+"$check" "$directory"/0.json "$directory"/1.json
+grep -q '"REDUCE"' "$directory/0.json"
