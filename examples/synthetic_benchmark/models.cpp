@@ -7,11 +7,12 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
-#include <torch/nn/pimpl.h>
 
 #include <array>
 #include <functional>
 #include <stdexcept>
+
+#include "resnet.hpp"
 
 namespace benchmark {
 namespace {
@@ -22,52 +23,16 @@ nn::Conv2d convolution(std::int64_t in, std::int64_t out, std::int64_t size, std
   return nn::Conv2d(nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false));
 }
 
-// He et al., 2015 (https://arxiv.org/abs/1512.03385): 1x1, 3x3 and 1x1 around a shortcut. The 3x3
-// takes the stride.
-class BottleneckImpl : public nn::Module {
- public:
-  BottleneckImpl(std::int64_t in, std::int64_t width, std::int64_t stride)
-      : conv1_(register_module("conv1", convolution(in, width, 1, 1))),
-        conv2_(register_module("conv2", convolution(width, width, 3, stride))),
-        conv3_(register_module("conv3", convolution(width, 4 * width, 1, 1))),
-        norm1_(register_module("bn1", nn::BatchNorm2d(width))),
-        norm2_(register_module("bn2", nn::BatchNorm2d(width))),
-        norm3_(register_module("bn3", nn::BatchNorm2d(4 * width))) {
-    if (stride == 1 && in == 4 * width) return;
-    shortcut_ = register_module("downsample", nn::Sequential(convolution(in, 4 * width, 1, stride),
-                                                             nn::BatchNorm2d(4 * width)));
-  }
-
-  torch::Tensor forward(const torch::Tensor& x) {
-    torch::Tensor y = norm1_->forward(conv1_->forward(x)).relu_();
-    y = norm2_->forward(conv2_->forward(y)).relu_();
-    y = norm3_->forward(conv3_->forward(y));
-    return (y + (shortcut_.is_empty() ? x : shortcut_->forward(x))).relu_();
-  }
-
- private:
-  nn::Conv2d conv1_, conv2_, conv3_;
-  nn::BatchNorm2d norm1_, norm2_, norm3_;
-  nn::Sequential shortcut_{nullptr};
-};
-TORCH_MODULE(Bottleneck);
-
 nn::Sequential resnet(const std::array<int, 4>& blocks) {
-  nn::Sequential model(convolution(3, 64, 7, 2), nn::BatchNorm2d(64), nn::ReLU(),
-                       nn::MaxPool2d(nn::MaxPool2dOptions(3).stride(2).padding(1)));
-  std::int64_t in = 64;
-  std::int64_t width = 64;
-  for (const int count : blocks) {
-    for (int block = 0; block < count; ++block) {
-      const bool shrinks = block == 0 && width > 64;
-      model->push_back(Bottleneck(in, width, shrinks ? 2 : 1));
-      in = 4 * width;
-    }
-    width *= 2;
+  const examples::ResNet parts = examples::make_resnet({.blocks = blocks});
+  nn::Sequential model;
+  for (const auto& module : *parts.stem) model->push_back(module);
+  for (const nn::Sequential& stage : parts.stages) {
+    for (const auto& module : *stage) model->push_back(module);
   }
   model->push_back(nn::AdaptiveAvgPool2d(1));
   model->push_back(nn::Flatten());
-  model->push_back(nn::Linear(in, classes));
+  model->push_back(nn::Linear(parts.channels.back(), classes));
   return model;
 }
 

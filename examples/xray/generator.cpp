@@ -28,7 +28,7 @@ struct Ellipse {
   }
 };
 
-Image draw_chest(Random& random, bool with_spot) {
+examples::Image draw_chest(Random& random, bool with_spot) {
   const double middle = draw(random, 0.46, 0.54), top = draw(random, 0.44, 0.56);
   const Ellipse left{middle - 0.19, top, draw(random, 0.13, 0.16), draw(random, 0.28, 0.34)};
   const Ellipse right{middle + 0.19, top, draw(random, 0.13, 0.16), draw(random, 0.28, 0.34)};
@@ -39,7 +39,7 @@ Image draw_chest(Random& random, bool with_spot) {
   const double brightness = draw(random, 130, 180);
   const double strength = with_spot ? draw(random, 30, 70) : 0.0;
 
-  Image image{.width = side, .height = side, .pixels = std::vector<std::uint8_t>(side * side)};
+  examples::Image image = examples::blank_image(side, side, examples::Colours::grey);
   for (std::size_t y = 0; y < side; ++y) {
     for (std::size_t x = 0; x < side; ++x) {
       const double px = static_cast<double>(x) / side, py = static_cast<double>(y) / side;
@@ -62,7 +62,7 @@ void generate(const std::filesystem::path& directory, int images, std::uint64_t 
     const std::filesystem::path folder = directory / (with_spot ? "opacity" : "normal");
     std::filesystem::create_directories(folder);
     const char* kind = i / 4 % 2 == 0 ? "jpg" : "png";
-    write_image(folder / fmt::format("{:05}.{}", i, kind), draw_chest(random, with_spot));
+    examples::write_image(folder / fmt::format("{:05}.{}", i, kind), draw_chest(random, with_spot));
   }
 }
 

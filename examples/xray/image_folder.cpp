@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 std::vector<fs::path> images_in(const fs::path& directory) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(directory)) {
-    if (entry.is_regular_file() && is_image(entry.path())) files.push_back(entry.path());
+    if (entry.is_regular_file() && examples::is_image(entry.path())) files.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -93,7 +93,8 @@ Trainer::Batch Trainer::load(const std::vector<LabelledFile>& files,
   Batch batch;
   for (std::size_t i = first; i < end; ++i) {
     const LabelledFile& file = files[static_cast<std::size_t>(indices[i])];
-    Image image = resized(read_image(file.path), options_.image_size);
+    examples::Image image =
+        resized(examples::read_image(file.path), options_.image_size, options_.image_size);
     // Every other image, in the next epoch perhaps another.
     const bool mirrored = augmented && (indices[i] + sampler_.epoch()) % 2 == 0;
     if (mirrored) mirror(image.pixels.data(), options_.image_size);

@@ -13,7 +13,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace xray {
+namespace examples {
 namespace {
 
 namespace fs = std::filesystem;
@@ -38,8 +38,12 @@ bool is_jpeg(const fs::path& file) {
   return extension == ".jpg" || extension == ".jpeg";
 }
 
-Image blank(std::size_t width, std::size_t height) {
-  return {.width = width, .height = height, .pixels = std::vector<std::uint8_t>(width * height)};
+constexpr int turbo_format(Colours colours) {
+  return colours == Colours::rgb ? TJPF_RGB : TJPF_GRAY;
+}
+
+constexpr unsigned int png_format(Colours colours) {
+  return colours == Colours::rgb ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
 }
 
 std::string content_of(const fs::path& file) {
@@ -48,19 +52,20 @@ std::string content_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-Image read_jpeg(const fs::path& file) {
+Image read_jpeg(const fs::path& file, Colours colours) {
   const std::string content = content_of(file);
   const auto* bytes = reinterpret_cast<const unsigned char*>(content.data());
   const Turbo turbo(tjInitDecompress());
-  int width = 0, height = 0, sampling = 0, colours = 0;
-  if (tjDecompressHeader3(turbo.get(), bytes, content.size(), &width, &height, &sampling,
-                          &colours) != 0) {
+  int width = 0, height = 0, sampling = 0, space = 0;
+  if (tjDecompressHeader3(turbo.get(), bytes, content.size(), &width, &height, &sampling, &space) !=
+      0) {
     fail("read", file, tjGetErrorStr2(turbo.get()));
   }
-  Image image = blank(static_cast<std::size_t>(width), static_cast<std::size_t>(height));
+  Image image =
+      blank_image(static_cast<std::size_t>(width), static_cast<std::size_t>(height), colours);
   // A file that was cut off gives a warning and grey below: that is an error here.
   if (tjDecompress2(turbo.get(), bytes, content.size(), image.pixels.data(), width, 0, height,
-                    TJPF_GRAY, TJFLAG_STOPONWARNING) != 0) {
+                    turbo_format(colours), TJFLAG_STOPONWARNING) != 0) {
     fail("read", file, tjGetErrorStr2(turbo.get()));
   }
   return image;
@@ -70,9 +75,10 @@ void write_jpeg(const fs::path& file, const Image& image) {
   const Turbo turbo(tjInitCompress());
   unsigned char* bytes = nullptr;
   unsigned long size = 0;
+  const int sampling = image.colours == Colours::rgb ? TJSAMP_420 : TJSAMP_GRAY;
   const int status = tjCompress2(turbo.get(), image.pixels.data(), static_cast<int>(image.width), 0,
-                                 static_cast<int>(image.height), TJPF_GRAY, &bytes, &size,
-                                 TJSAMP_GRAY, /*quality=*/90, 0);
+                                 static_cast<int>(image.height), turbo_format(image.colours),
+                                 &bytes, &size, sampling, /*quality=*/90, 0);
   const std::unique_ptr<unsigned char, decltype(&tjFree)> owner(bytes, &tjFree);
   if (status != 0) fail("write", file, tjGetErrorStr2(turbo.get()));
   std::ofstream stream(file, std::ios::binary);
@@ -88,11 +94,11 @@ struct Png : png_image {
   Png& operator=(const Png&) = delete;
 };
 
-Image read_png(const fs::path& file) {
+Image read_png(const fs::path& file, Colours colours) {
   Png png;
   if (png_image_begin_read_from_file(&png, file.c_str()) == 0) fail("read", file, png.message);
-  png.format = PNG_FORMAT_GRAY;
-  Image image = blank(png.width, png.height);
+  png.format = png_format(colours);
+  Image image = blank_image(png.width, png.height, colours);
   const png_color black{};  // behind what is transparent
   const int done = png_image_finish_read(&png, &black, image.pixels.data(), 0, nullptr);
   if (done == 0 || (png.warning_or_error & PNG_IMAGE_WARNING) != 0) {
@@ -105,7 +111,7 @@ void write_png(const fs::path& file, const Image& image) {
   Png png;
   png.width = static_cast<png_uint_32>(image.width);
   png.height = static_cast<png_uint_32>(image.height);
-  png.format = PNG_FORMAT_GRAY;
+  png.format = png_format(image.colours);
   if (png_image_write_to_file(&png, file.c_str(), 0, image.pixels.data(), 0, nullptr) == 0) {
     fail("write", file, png.message);
   }
@@ -132,11 +138,30 @@ std::vector<Cover> covers(std::size_t from, std::size_t to) {
   return all;
 }
 
+double mean_of(const Image& image, const Cover& rows, const Cover& columns, std::size_t channel) {
+  const std::size_t channels = image.channels();
+  double sum = 0.0;
+  for (std::size_t i = 0; i < rows.parts.size(); ++i) {
+    const std::size_t start = (rows.first + i) * image.width + columns.first;
+    const std::uint8_t* values = image.pixels.data() + start * channels + channel;
+    for (std::size_t k = 0; k < columns.parts.size(); ++k) {
+      sum += rows.parts[i] * columns.parts[k] * values[k * channels];
+    }
+  }
+  return sum;
+}
+
 }  // namespace
 
-Image read_image(const fs::path& file) {
-  if (is_jpeg(file)) return read_jpeg(file);
-  if (extension_of(file) == ".png") return read_png(file);
+Image blank_image(std::size_t width, std::size_t height, Colours colours) {
+  Image image{.width = width, .height = height, .colours = colours};
+  image.pixels.resize(width * height * image.channels());
+  return image;
+}
+
+Image read_image(const fs::path& file, Colours colours) {
+  if (is_jpeg(file)) return read_jpeg(file, colours);
+  if (extension_of(file) == ".png") return read_png(file, colours);
   fail("read", file, "it is neither .jpg nor .png");
 }
 
@@ -148,23 +173,21 @@ void write_image(const fs::path& file, const Image& image) {
 
 bool is_image(const fs::path& file) { return is_jpeg(file) || extension_of(file) == ".png"; }
 
-Image resized(const Image& image, std::size_t side) {
-  const std::vector<Cover> rows = covers(image.height, side);
-  const std::vector<Cover> columns = covers(image.width, side);
-  Image small = blank(side, side);
-  for (std::size_t y = 0; y < side; ++y) {
-    for (std::size_t x = 0; x < side; ++x) {
-      double sum = 0.0;
-      for (std::size_t i = 0; i < rows[y].parts.size(); ++i) {
-        const std::uint8_t* row = image.pixels.data() + (rows[y].first + i) * image.width;
-        for (std::size_t k = 0; k < columns[x].parts.size(); ++k) {
-          sum += rows[y].parts[i] * columns[x].parts[k] * row[columns[x].first + k];
-        }
+Image resized(const Image& image, std::size_t width, std::size_t height) {
+  const std::vector<Cover> rows = covers(image.height, height);
+  const std::vector<Cover> columns = covers(image.width, width);
+  const std::size_t channels = image.channels();
+  Image result = blank_image(width, height, image.colours);
+  std::uint8_t* pixel = result.pixels.data();
+  for (const Cover& row : rows) {
+    for (const Cover& column : columns) {
+      for (std::size_t channel = 0; channel < channels; ++channel) {
+        const double mean = mean_of(image, row, column, channel);
+        *pixel++ = static_cast<std::uint8_t>(std::lround(std::min(mean, 255.0)));
       }
-      small.pixels[y * side + x] = static_cast<std::uint8_t>(std::lround(std::min(sum, 255.0)));
     }
   }
-  return small;
+  return result;
 }
 
-}  // namespace xray
+}  // namespace examples

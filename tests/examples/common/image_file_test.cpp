@@ -2,16 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 
 #include "temporary_directory.hpp"
 
 namespace {
 
-using namespace xray;
+using namespace examples;
 
 // A slope: what JPEG keeps nearly as it is.
 Image slope(std::size_t width, std::size_t height) {
@@ -60,6 +62,30 @@ TEST(ImageFile, JpegComesBackNearlyAsItWas) {
   }
 }
 
+// Stripes of red, green and blue.
+TEST(ImageFile, HasColoursOrShadesOfGreyAsAskedFor) {
+  const TemporaryDirectory directory;
+  Image image = blank_image(48, 16, Colours::rgb);
+  for (std::size_t i = 0; i < 48 * 16; ++i) image.pixels[3 * i + i % 48 / 16] = 255;
+  // 0.299, 0.587 and 0.114 of 255; of PNGs 0.2126, 0.7152 and 0.0722 of the light, as sRGB has it.
+  const std::map<std::string, std::array<int, 3>> greys = {{"a.jpg", {76, 150, 29}},
+                                                           {"a.png", {127, 220, 76}}};
+  for (const auto& [name, shades] : greys) {
+    write_image(directory.path() / name, image);
+    const Image colours = read_image(directory.path() / name, Colours::rgb);
+    const Image grey = read_image(directory.path() / name);
+    ASSERT_EQ(colours.pixels.size(), image.pixels.size());
+    ASSERT_EQ(grey.pixels.size(), 48U * 16);
+    for (std::size_t stripe = 0; stripe < 3; ++stripe) {
+      const std::size_t middle = 8 * 48 + 16 * stripe + 8;
+      EXPECT_NEAR(grey.pixels[middle], shades[stripe], 3) << name << ' ' << stripe;
+      for (std::size_t channel = 0; channel < 3; ++channel) {
+        EXPECT_NEAR(colours.pixels[3 * middle + channel], channel == stripe ? 255 : 0, 3) << name;
+      }
+    }
+  }
+}
+
 TEST(ImageFile, ThatIsCutOffIsRefusedByName) {
   const TemporaryDirectory directory;
   for (const std::string name : {"a.jpg", "a.png"}) {
@@ -93,14 +119,27 @@ TEST(ImageFile, OfAnotherKindOrNoneIsRefused) {
 TEST(Resized, TakesTheMeanOfWhatAPixelCovers) {
   // Two rows of four: halves of 2 columns and 1 row each.
   const Image image{.width = 4, .height = 2, .pixels = {0, 10, 100, 200, 40, 40, 8, 16}};
-  EXPECT_EQ(resized(image, 2).pixels, (std::vector<std::uint8_t>{5, 150, 40, 12}));
-  EXPECT_EQ(resized(image, 1).pixels, (std::vector<std::uint8_t>{52}));  // 414 / 8 = 51.75
+  EXPECT_EQ(resized(image, 2, 2).pixels, (std::vector<std::uint8_t>{5, 150, 40, 12}));
+  EXPECT_EQ(resized(image, 1, 1).pixels, (std::vector<std::uint8_t>{52}));  // 414 / 8 = 51.75
+}
+
+TEST(Resized, TakesColoursOneByOne) {
+  // A column of two, and beside it another.
+  const Image image{.width = 2,
+                    .height = 2,
+                    .colours = Colours::rgb,
+                    .pixels = {0, 1, 2, 100, 101, 102, 10, 21, 32, 120, 131, 142}};
+  const Image low = resized(image, 2, 1);
+  EXPECT_EQ(low.width, 2U);
+  EXPECT_EQ(low.height, 1U);
+  EXPECT_EQ(low.pixels, (std::vector<std::uint8_t>{5, 11, 17, 110, 116, 122}));
 }
 
 TEST(Resized, KeepsAnEvenImageEven) {
   const Image even{.width = 37, .height = 23, .pixels = std::vector<std::uint8_t>(37 * 23, 200)};
   for (const std::size_t side : {1U, 7U, 23U, 64U}) {
-    EXPECT_EQ(resized(even, side).pixels, std::vector<std::uint8_t>(side * side, 200)) << side;
+    EXPECT_EQ(resized(even, side, side).pixels, std::vector<std::uint8_t>(side * side, 200))
+        << side;
   }
 }
 

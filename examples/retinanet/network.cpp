@@ -1,0 +1,119 @@
+#include "network.hpp"
+
+#include <torch/nn/init.h>
+#include <torch/nn/modules/activation.h>
+
+#include <cmath>
+#include <stdexcept>
+
+#include "anchors.hpp"
+
+namespace retinanet {
+namespace {
+
+namespace nn = torch::nn;
+
+constexpr auto per_place = static_cast<std::int64_t>(anchors_per_place);
+
+examples::ResNet make_backbone(const std::string& name) {
+  if (name == "resnet50") return examples::make_resnet({.norm = examples::group_norm});
+  if (name == "resnet18") {
+    return examples::make_resnet(
+        {.blocks = {2, 2, 2, 2}, .bottleneck = false, .norm = examples::group_norm});
+  }
+  if (name == "tiny") {
+    return examples::make_resnet(
+        {.blocks = {1, 1, 1, 1}, .bottleneck = false, .width = 8, .norm = examples::group_norm});
+  }
+  throw std::invalid_argument("there is no backbone '" + name + "'");
+}
+
+// A convolution that keeps the size, or halves it, and a normalisation.
+nn::Sequential layer(std::int64_t in, std::int64_t out, std::int64_t size,
+                     std::int64_t stride = 1) {
+  nn::Sequential both(
+      nn::Conv2d(nn::Conv2dOptions(in, out, size).stride(stride).padding(size / 2).bias(false)));
+  both->push_back(examples::group_norm(out));
+  return both;
+}
+
+// The last convolution says little at first, and the same everywhere.
+nn::Sequential head(std::int64_t channels, std::int64_t layers, std::int64_t out, double bias) {
+  nn::Sequential all;
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const nn::Sequential next = layer(channels, channels, 3);
+    for (const auto& module : *next) all->push_back(module);
+    all->push_back(nn::ReLU(nn::ReLUOptions(true)));
+  }
+  nn::Conv2d last(nn::Conv2dOptions(channels, out, 3).padding(1));
+  nn::init::normal_(last->weight, 0.0, 0.01);
+  nn::init::constant_(last->bias, bias);
+  all->push_back(last);
+  return all;
+}
+
+// [n, 9 * values, h, w] to [n, h * w * 9, values].
+torch::Tensor by_anchor(const torch::Tensor& output, std::int64_t values) {
+  return output.permute({0, 2, 3, 1}).reshape({output.size(0), -1, values});
+}
+
+}  // namespace
+
+PyramidImpl::PyramidImpl(const std::array<std::int64_t, 3>& in, std::int64_t channels)
+    : level6_(register_module("level6", layer(channels, channels, 3, 2))),
+      level7_(register_module("level7", layer(channels, channels, 3, 2))) {
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    const std::string level = std::to_string(first_level + static_cast<int>(i));
+    sideways_[i] = register_module("sideways" + level, layer(in[i], channels, 1));
+    smooth_[i] = register_module("smooth" + level, layer(channels, channels, 3));
+  }
+}
+
+std::vector<torch::Tensor> PyramidImpl::forward(const std::array<torch::Tensor, 3>& features) {
+  std::vector<torch::Tensor> levels(features.size());
+  torch::Tensor above;
+  for (std::size_t i = features.size(); i-- > 0;) {
+    torch::Tensor sum = sideways_[i]->forward(features[i]);
+    if (above.defined()) {
+      sum = sum + torch::upsample_nearest2d(above, {sum.size(2), sum.size(3)});
+    }
+    above = sum;
+    levels[i] = smooth_[i]->forward(sum);
+  }
+  levels.push_back(level6_->forward(levels.back()));
+  levels.push_back(level7_->forward(levels.back().relu()));
+  return levels;
+}
+
+RetinaNetImpl::RetinaNetImpl(const NetworkOptions& options)
+    : categories_(options.categories),
+      backbone_(make_backbone(options.backbone)),
+      pyramid_(register_module(
+          "pyramid",
+          Pyramid(std::array{backbone_.channels[1], backbone_.channels[2], backbone_.channels[3]},
+                  options.channels))),
+      // Almost everything is background: each category begins with a probability of 0.01.
+      classes_(register_module("classes", head(options.channels, options.head_layers,
+                                               per_place * options.categories, -std::log(99.0)))),
+      boxes_(register_module("boxes",
+                             head(options.channels, options.head_layers, per_place * 4, 0.0))) {
+  register_module("stem", backbone_.stem);
+  for (std::size_t i = 0; i < backbone_.stages.size(); ++i) {
+    register_module("stage" + std::to_string(i + 1), backbone_.stages[i]);
+  }
+}
+
+Outputs RetinaNetImpl::forward(const torch::Tensor& pictures) {
+  const torch::Tensor level2 = backbone_.stages[0]->forward(backbone_.stem->forward(pictures));
+  const torch::Tensor level3 = backbone_.stages[1]->forward(level2);
+  const torch::Tensor level4 = backbone_.stages[2]->forward(level3);
+  const torch::Tensor level5 = backbone_.stages[3]->forward(level4);
+  std::vector<torch::Tensor> logits, offsets;
+  for (const torch::Tensor& level : pyramid_->forward({level3, level4, level5})) {
+    logits.push_back(by_anchor(classes_->forward(level), categories_));
+    offsets.push_back(by_anchor(boxes_->forward(level), 4));
+  }
+  return {.logits = torch::cat(logits, 1), .offsets = torch::cat(offsets, 1)};
+}
+
+}  // namespace retinanet

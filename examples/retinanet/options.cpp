@@ -1,0 +1,81 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include "program.hpp"
+
+namespace retinanet {
+namespace {
+
+CLI::Range count(int least) { return CLI::Range(least, 1'000'000); }
+
+void add_data_options(CLI::App& app, Options& options) {
+  app.add_option("--data", options.data,
+                 "Has annotations/instances_train2017.json and train2017/, and the same of val")
+      ->required();
+  app.add_option("--generate", options.generate,
+                 "Rank 0 makes so many pictures of shapes there first, unless the directory exists")
+      ->check(count(0));
+  app.add_option("--save", options.save,
+                 "Directory for checkpoints: training goes on from the newest there");
+  app.add_option("--pictures", options.pictures,
+                 "Directory for pictures with what was found in the end");
+  app.add_option("--pictures-count", options.pictures_count, "Of each part that is evaluated")
+      ->check(count(0));
+  app.add_option("--least-score", options.least_score, "Of what is drawn into pictures")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--evaluate", options.evaluate, "Which part of the data")
+      ->check(CLI::IsMember({"train", "val", "both"}));
+  app.add_option("--evaluate-every", options.evaluate_every, "Epochs; 0: only after the last")
+      ->check(count(0));
+}
+
+void add_network_options(CLI::App& app, Options& options) {
+  app.add_option("--backbone", options.backbone)
+      ->check(CLI::IsMember({"resnet18", "resnet50", "tiny"}));
+  app.add_option("--channels", options.channels, "Of the pyramid and the heads")
+      ->check(CLI::Range(8, 4096));
+  app.add_option("--head-layers", options.head_layers, "Convolutions before each head's last")
+      ->check(CLI::Range(0, 16));
+  app.add_option("--image-size", options.image_size,
+                 "Pictures are scaled to so many pixels on their longer side")
+      ->check(CLI::Range(32, 4096));
+  app.add_option("--anchor-size", options.anchor_size,
+                 "Side of the smallest anchors, in distances between the places of their level")
+      ->check(CLI::Range(0.5, 64.0));
+}
+
+void add_training_options(CLI::App& app, Options& options) {
+  app.add_option("--epochs", options.epochs, "0: only evaluate")->check(count(0));
+  app.add_option("--batch-size", options.batch_size, "Pictures per rank and step")->check(count(1));
+  app.add_option("--learning-rate", options.learning_rate,
+                 "Of steps with 16 pictures on all ranks together; in proportion for others")
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--warmup-epochs", options.warmup_epochs)->check(CLI::Range(0.0, 1e6));
+  app.add_flag("!--no-mirror", options.mirror, "Never train on pictures mirrored left to right");
+  app.add_option("--seed", options.seed, "Of all random numbers");
+  app.add_option("--threads", options.threads, "Threads of each rank")->check(count(1));
+  app.add_option("--loader-threads", options.loader_threads,
+                 "Threads of each rank that read and scale pictures ahead")
+      ->check(count(0));
+}
+
+}  // namespace
+
+std::vector<std::string> Options::parts_to_evaluate() const {
+  if (evaluate == "both") return {"train", "val"};
+  return {evaluate};
+}
+
+std::optional<Options> parse_options(int argc, char** argv) {
+  Options options;
+  CLI::App app("Trains RetinaNet to find objects in pictures.", "retinanet");
+  app.option_defaults()->always_capture_default();
+  add_data_options(app, options);
+  add_network_options(app, options);
+  add_training_options(app, options);
+  if (!examples::parse(app, argc, argv)) return std::nullopt;
+  return options;
+}
+
+}  // namespace retinanet

@@ -1,0 +1,43 @@
+// What the command line says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace retinanet {
+
+struct Options {
+  std::filesystem::path data{};
+  std::size_t generate = 0;
+  std::filesystem::path save{};
+  std::filesystem::path pictures{};
+  std::size_t pictures_count = 8;
+  double least_score = 0.3;
+  std::string evaluate = "val";
+  int evaluate_every = 0;
+  std::string backbone = "resnet50";
+  std::int64_t channels = 256;
+  std::int64_t head_layers = 4;
+  std::size_t image_size = 512;
+  double anchor_size = 4.0;
+  int epochs = 12;
+  std::size_t batch_size = 2;
+  double learning_rate = 4e-3;
+  double warmup_epochs = 1.0;
+  bool mirror = true;
+  std::uint64_t seed = 42;
+  int threads = 1;
+  int loader_threads = 1;
+
+  /// Of the data set: `train`, `val` or both.
+  [[nodiscard]] std::vector<std::string> parts_to_evaluate() const;
+};
+
+/// Nothing if only help was asked for. Throws std::runtime_error.
+[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
+
+}  // namespace retinanet
