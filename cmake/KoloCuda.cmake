@@ -1,5 +1,8 @@
 # Finds CUDA and NCCL, as far as they are wanted. What is found decides which files are built.
 
+# Whoever adds Kolo as a subdirectory links what it links.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+
 set(KOLO_HAVE_CUDA OFF)
 set(KOLO_HAVE_NCCL OFF)
 

@@ -1,8 +1,5 @@
 # Finds what Kolo is built from. Nothing is downloaded.
 
-# Whoever adds Kolo as a subdirectory links what it links.
-set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
-
 find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)

@@ -1,8 +1,9 @@
-# LibTorch out of PyPI's wheel, for the CPU: give KOLO_TORCH_WHEEL, the wheel's folder `torch`.
+# LibTorch out of PyPI's wheel: give KOLO_TORCH_WHEEL, the wheel's folder `torch`.
 #
-# The wheel's own package asks for a whole CUDA toolkit. This one takes libtorch_cpu and libc10 only,
-# which need no more of CUDA than the two small run-time libraries that lie beside the wheel
-# (../nvidia/cu13/lib: see `./dev torch2`).
+# The wheel's own package asks for a whole CUDA toolkit. This one takes libtorch_cpu and libc10, which
+# need no more of CUDA than the two small run-time libraries that lie beside the wheel
+# (../nvidia/cu13/lib: see `./dev torch2`); and, for GPUs, libc10_cuda and libtorch_cuda if they are
+# there, as in a whole wheel, and Kolo has found CUDA: these find what they need beside the wheel.
 
 set(KOLO_TORCH_WHEEL "${KOLO_TORCH_WHEEL}" CACHE PATH "The folder `torch` of an unpacked PyTorch wheel")
 
@@ -10,8 +11,12 @@ find_path(KOLO_TORCH_WHEEL_INCLUDE_DIR torch/csrc/api/include/torch/torch.h
   PATHS "${KOLO_TORCH_WHEEL}/include" NO_DEFAULT_PATH)
 find_library(KOLO_TORCH_WHEEL_CPU_LIBRARY torch_cpu PATHS "${KOLO_TORCH_WHEEL}/lib" NO_DEFAULT_PATH)
 find_library(KOLO_TORCH_WHEEL_C10_LIBRARY c10 PATHS "${KOLO_TORCH_WHEEL}/lib" NO_DEFAULT_PATH)
+find_library(KOLO_TORCH_WHEEL_C10_CUDA_LIBRARY c10_cuda
+  PATHS "${KOLO_TORCH_WHEEL}/lib" NO_DEFAULT_PATH)
+find_library(KOLO_TORCH_WHEEL_CUDA_LIBRARY torch_cuda
+  PATHS "${KOLO_TORCH_WHEEL}/lib" NO_DEFAULT_PATH)
 mark_as_advanced(KOLO_TORCH_WHEEL_INCLUDE_DIR KOLO_TORCH_WHEEL_CPU_LIBRARY
-  KOLO_TORCH_WHEEL_C10_LIBRARY)
+  KOLO_TORCH_WHEEL_C10_LIBRARY KOLO_TORCH_WHEEL_C10_CUDA_LIBRARY KOLO_TORCH_WHEEL_CUDA_LIBRARY)
 
 if(EXISTS "${KOLO_TORCH_WHEEL}/version.py")
   file(STRINGS "${KOLO_TORCH_WHEEL}/version.py" Torch_VERSION REGEX "^__version__")
@@ -36,5 +41,17 @@ if(Torch_FOUND AND NOT TARGET torch)
     INTERFACE_INCLUDE_DIRECTORIES
       "${KOLO_TORCH_WHEEL_INCLUDE_DIR};${KOLO_TORCH_WHEEL_INCLUDE_DIR}/torch/csrc/api/include"
     INTERFACE_LINK_LIBRARIES "c10;Threads::Threads")
+  if(KOLO_HAVE_CUDA AND KOLO_TORCH_WHEEL_C10_CUDA_LIBRARY)
+    add_library(c10_cuda SHARED IMPORTED)
+    set_target_properties(c10_cuda PROPERTIES
+      IMPORTED_LOCATION "${KOLO_TORCH_WHEEL_C10_CUDA_LIBRARY}"
+      INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined"
+      INTERFACE_LINK_LIBRARIES "c10")
+  endif()
+  # Nobody calls it: it tells LibTorch about GPUs when it is loaded.
+  if(TARGET c10_cuda AND KOLO_TORCH_WHEEL_CUDA_LIBRARY)
+    set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_LIBRARIES
+      "-Wl,--no-as-needed,${KOLO_TORCH_WHEEL_CUDA_LIBRARY},--as-needed" c10_cuda)
+  endif()
 endif()
 set(TORCH_LIBRARIES torch)

@@ -54,10 +54,12 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Threads of each rank")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-
   app.add_option("--loader-threads", options.loader_threads,
                  "Threads of each rank that make batches ahead; 0: none")
       ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--device", options.device, "auto: this rank's GPU if there is one")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
 
   if (!examples::parse(app, argc, argv)) return std::nullopt;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace cifar10 {
 
@@ -23,6 +24,7 @@ struct Options {
   std::size_t stand_in_size = 10'000;
   int threads = 1;
   int loader_threads = 1;
+  std::string device = "auto";
 };
 
 /// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <utility>
 
+#include "device.hpp"
+
 namespace cifar10 {
 namespace {
 
@@ -38,7 +40,9 @@ constexpr std::uint64_t for_augmentation = 1;
 Trainer::Trainer(const Options& options, const Data& data)
     : options_(options),
       data_(data),
-      network_(make_network(options.seed)),
+      // KOLO: this rank's GPU, if it has one.
+      device_(examples::device_of(options.device)),
+      network_(make_network(options.seed, device_)),
       // KOLO: still an RMSprop, but gradients are averaged over the ranks before each step.
       optimizer_(make_rmsprop(network_, options.learning_rate), network_->named_parameters()),
       // KOLO: every rank trains on its share of the images, another one in each epoch.
@@ -152,7 +156,7 @@ Batch Trainer::make_batch(std::span<const std::int64_t> indices, std::int64_t st
 
 void Trainer::train_step(Batch& batch) {
   kolo::set_learning_rate(optimizer_, learning_rate_(step_));
-  const auto [images, labels] = as_tensors(batch);
+  const auto [images, labels] = as_tensors(batch, device_);
   optimizer_.zero_grad();
   const torch::Tensor logits = network_->forward(images);
   const torch::Tensor loss = torch::cross_entropy_loss(logits, labels);

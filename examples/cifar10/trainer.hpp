@@ -40,6 +40,7 @@ class Trainer {
 
   const Options& options_;
   const Data& data_;
+  torch::Device device_;
   Network network_;
   kolo::DistributedOptimizer<torch::optim::RMSprop> optimizer_;
   kolo::DistributedSampler sampler_;  ///< Knows the epoch, and how far it is.

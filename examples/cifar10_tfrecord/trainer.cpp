@@ -18,12 +18,6 @@ namespace {
 
 std::int64_t signed_of(std::size_t size) { return static_cast<std::int64_t>(size); }
 
-cifar10::Network network_on(torch::Device device, std::uint64_t seed) {
-  cifar10::Network network = cifar10::make_network(seed);
-  network->to(device);
-  return network;
-}
-
 torch::optim::SGD make_sgd(const cifar10::Network& network, const Options& options) {
   return torch::optim::SGD(network->parameters(), torch::optim::SGDOptions(options.learning_rate)
                                                       .momentum(options.momentum)
@@ -56,7 +50,7 @@ Trainer::Trainer(const Options& options, const Sets& sets)
     : options_(options),
       sets_(sets),
       device_(kolo::local_device()),  // KOLO, change 3: this rank's GPU, if it has one
-      network_(network_on(device_, options.seed)),
+      network_(cifar10::make_network(options.seed, device_)),
       // KOLO, change 6: the optimizer averages gradients over the ranks.
       optimizer_(make_sgd(network_, options), network_->named_parameters()),
       // KOLO, change 8: the steps of an epoch are divided by the number of ranks.

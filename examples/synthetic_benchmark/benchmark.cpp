@@ -8,9 +8,9 @@
 
 #include <chrono>
 #include <memory>
-#include <stdexcept>
 #include <utility>
 
+#include "device.hpp"
 #include "models.hpp"
 #include "report.hpp"
 
@@ -21,13 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-torch::Device device_of(const Options& options) {
-  if (options.device == "cpu") return torch::kCPU;
-  const torch::Device device = kolo::local_device();  // KOLO: this rank's GPU
-  if (options.device == "cuda" && device.is_cpu()) throw std::runtime_error("there is no GPU");
-  return device;
 }
 
 torch::nn::Sequential model_on(torch::Device device, const std::string& name) {
@@ -48,7 +41,7 @@ class Training {
   template <typename MakeOptimizer>
   Training(const Options& options, const MakeOptimizer& make_optimizer)
       : batch_size_(options.batch_size),
-        device_(device_of(options)),
+        device_(examples::device_of(options.device)),
         model_(model_on(device_, options.model)),
         images_(torch::randn({options.batch_size, 3, options.image_size, options.image_size})
                     .to(device_)),

@@ -60,7 +60,7 @@ struct Batch {
   PhaseObserver* observer = nullptr;  // outlives the execution; null if nobody wants to know
 
   /// Odd, so that entries that follow each other have orders that are odd and even in turn.
-  static constexpr std::uint64_t parts = 3;
+  static constexpr std::uint64_t parts = 9;
 
   /// The same on all its ranks, strictly ascending.
   [[nodiscard]] std::uint64_t order() const { return sequence * parts + part; }

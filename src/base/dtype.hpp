@@ -2,12 +2,34 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "kolo/tensor.hpp"
 
 namespace kolo {
 
-[[nodiscard]] std::size_t size_of(DType dtype);
+[[nodiscard]] constexpr std::size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::u8:
+    case DType::i8:
+    case DType::boolean: return 1;
+    case DType::u16:
+    case DType::i16:
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::u32:
+    case DType::i32:
+    case DType::f32: return 4;
+    case DType::u64:
+    case DType::i64:
+    case DType::f64: return 8;
+  }
+  return 0;
+}
+/// For arithmetic with counts, which are signed.
+[[nodiscard]] constexpr std::int64_t signed_size_of(DType dtype) {
+  return static_cast<std::int64_t>(size_of(dtype));
+}
 [[nodiscard]] bool is_floating(DType dtype);  // f16, bf16, f32, f64
 [[nodiscard]] bool is_half(DType dtype);      // f16, bf16
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <unordered_set>
 
+#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/agreement.hpp"
 
@@ -31,6 +32,7 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
   for (const auto& [name, tensor] : tensors) {
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     Broadcast& broadcast = broadcasts.emplace_back(Broadcast{tensor, tensor.contiguous()});
+    const detail::StreamOf stream(broadcast.image);
     broadcast.future =
         broadcast_async(detail::view_of(broadcast.image), root,
                         {.name = "kolo.broadcast_parameters." + name, .process_set = set});

@@ -13,6 +13,7 @@
 #include "kolo/session.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "torch/collective_gradients.hpp"
+#include "torch/gpu_stream.hpp"
 #include "torch/recorded.hpp"
 #include "torch/tensor_view.hpp"
 
@@ -28,6 +29,7 @@ Tensor result_like(const Tensor& source) {
 
 // Without splits: equal ones. Waits.
 Received exchange(const Tensor& source, const Rows* splits, const AlltoallOptions& options) {
+  const detail::StreamOf stream(source);
   Received received;
   const Allocator allocate = detail::rows_like(source, received.output);
   const auto note_splits = [&](std::span<const std::int64_t> rows) {
@@ -62,6 +64,7 @@ Tensor allreduce(const Tensor& tensor, const AllreduceOptions& options) {
   const auto forward = [&](const Tensor& input) {
     const Tensor source = detail::source_of(input, options.name);
     Tensor result = result_like(source);
+    const detail::StreamOf stream(source);
     allreduce(ConstTensorView(detail::view_of(source)), detail::view_of(result), options);
     return result;
   };
@@ -75,6 +78,7 @@ Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
   const auto forward = [&](const Tensor& input) {
     const Tensor source = detail::source_of(input, options.name);
     Tensor result;
+    const detail::StreamOf stream(source);
     *rows = allgather(detail::view_of(source), detail::rows_like(source, result), options);
     return result;
   };
@@ -88,6 +92,7 @@ Tensor broadcast(const Tensor& tensor, int root, const BroadcastOptions& options
   const auto forward = [&](const Tensor& input) {
     const Tensor source = detail::source_of(input, options.name);
     Tensor result = result_like(source);
+    const detail::StreamOf stream(source);
     broadcast(ConstTensorView(detail::view_of(source)), detail::view_of(result), root, options);
     return result;
   };

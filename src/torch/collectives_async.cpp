@@ -9,6 +9,7 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
+#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo {
@@ -40,14 +41,18 @@ Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
   std::vector<std::int64_t> sizes = source.sizes().vec();
   sizes.front() = detail::own_reducescatter_rows(sizes.front(), options.process_set);
   const Tensor memory = at::empty(sizes, source.options());
-  return at::from_blob(
-      memory.data_ptr(), sizes, [memory, source](void*) {}, memory.options());
+  return at::for_blob(memory.data_ptr(), sizes)
+      .deleter([memory, source](void*) {})
+      .options(memory.options())
+      .target_device(memory.device())
+      .make_tensor();
 }
 
 Future<Received> exchange_async(const Tensor& tensor, const std::vector<std::int64_t>* splits,
                                 const AlltoallOptions& options) {
   const Tensor source = detail::source_of(tensor, options.name);
   auto received = std::make_unique<Received>();
+  const detail::StreamOf stream(source);
   auto operation = detail::submit_alltoall(detail::view_of(source), splits,
                                            allocate_result(source, *received), options);
   return {std::move(operation), std::move(received)};
@@ -69,6 +74,7 @@ Future<std::vector<Tensor>> grouped_allreduce_async(const std::vector<Tensor>& t
 Future<Tensor> allgather_async(const Tensor& tensor, const AllgatherOptions& options) {
   const Tensor source = detail::source_of(tensor, options.name);
   auto result = std::make_unique<Tensor>();
+  const detail::StreamOf stream(source);
   auto operation = detail::submit_allgather(detail::view_of(source),
                                             detail::rows_like(source, *result), options);
   return {std::move(operation), std::move(result)};
@@ -78,6 +84,7 @@ Future<std::vector<Tensor>> grouped_allgather_async(const std::vector<Tensor>& t
                                                     const AllgatherOptions& options) {
   auto results = std::make_unique<std::vector<Tensor>>(tensors.size());
   const auto group = detail::gather_group(tensors, *results, options.name);
+  const detail::StreamOf stream(tensors);
   auto operation = detail::submit_grouped_allgather(group.sources, group.allocators, options);
   return {std::move(operation), std::move(results)};
 }
@@ -98,6 +105,7 @@ Future<Received> alltoall_async(const Tensor& tensor, const AlltoallOptions& opt
 Future<Tensor> reducescatter_async(const Tensor& tensor, const ReducescatterOptions& options) {
   const Tensor source = detail::source_of(tensor, options.name);
   auto result = std::make_unique<Tensor>(own_rows(source, options));
+  const detail::StreamOf stream(source);
   auto operation =
       detail::submit_reducescatter(detail::view_of(source), detail::view_of(*result), options);
   return {std::move(operation), std::move(result)};
@@ -114,6 +122,7 @@ Future<std::vector<Tensor>> grouped_reducescatter_async(const std::vector<Tensor
     results->push_back(own_rows(source, options));
     outputs.push_back(detail::view_of(results->back()));
   }
+  const detail::StreamOf stream(tensors);
   auto operation = detail::submit_grouped_reducescatter(sources, outputs, options);
   return {std::move(operation), std::move(results)};
 }

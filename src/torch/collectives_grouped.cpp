@@ -9,6 +9,7 @@
 
 #include "kolo/torch/collectives.hpp"
 #include "torch/collective_gradients.hpp"
+#include "torch/gpu_stream.hpp"
 #include "torch/recorded.hpp"
 #include "torch/tensor_view.hpp"
 
@@ -46,6 +47,7 @@ std::vector<Tensor> grouped_allgather(const std::vector<Tensor>& tensors,
                                       const AllgatherOptions& options) {
   std::vector<Tensor> results(tensors.size());
   const auto group = detail::gather_group(tensors, results, options.name);
+  const detail::StreamOf stream(tensors);
   auto rows = grouped_allgather(group.sources, group.allocators, options);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const AllgatherOptions back{detail::backward_name(options.name, i), options.process_set};

@@ -5,6 +5,7 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
+#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo {
@@ -46,12 +47,14 @@ TensorView view_without_gaps(const Tensor& tensor, const std::string& name) {
 
 void allreduce_(Tensor& tensor, const AllreduceOptions& options) {
   const Tensor image = image_of(tensor, options.name);
+  const detail::StreamOf stream(image);
   allreduce(detail::view_of(image), options);
   put_back(image, tensor);
 }
 
 Future<Tensor> allreduce_async_(const Tensor& tensor, const AllreduceOptions& options) {
   const TensorView view = view_without_gaps(tensor, options.name);
+  const detail::StreamOf stream(tensor);
   auto operation = detail::submit_allreduce(view, view, options);
   return {std::move(operation), std::make_unique<Tensor>(tensor)};
 }
@@ -64,6 +67,7 @@ void grouped_allreduce_(const std::vector<Tensor>& tensors,
     images.push_back(image_of(tensor, options.name));
     views.push_back(detail::view_of(images.back()));
   }
+  const detail::StreamOf stream(images);
   grouped_allreduce(std::span<const TensorView>(views), options);
   for (std::size_t i = 0; i < tensors.size(); ++i) put_back(images[i], tensors[i]);
 }
@@ -72,18 +76,21 @@ Future<std::vector<Tensor>> grouped_allreduce_async_(const std::vector<Tensor>& 
                                                      const GroupedAllreduceOptions& options) {
   std::vector<TensorView> views;
   for (const Tensor& tensor : tensors) views.push_back(view_without_gaps(tensor, options.name));
+  const detail::StreamOf stream(tensors);
   auto operation = detail::submit_grouped_allreduce(views, options);
   return {std::move(operation), std::make_unique<std::vector<Tensor>>(tensors)};
 }
 
 void broadcast_(Tensor& tensor, int root, const BroadcastOptions& options) {
   const Tensor image = image_of(tensor, options.name);
+  const detail::StreamOf stream(image);
   broadcast(detail::view_of(image), root, options);
   put_back(image, tensor);
 }
 
 Future<Tensor> broadcast_async_(const Tensor& tensor, int root, const BroadcastOptions& options) {
   const TensorView view = view_without_gaps(tensor, options.name);
+  const detail::StreamOf stream(tensor);
   auto operation = detail::submit_broadcast(view, view, root, options);
   return {std::move(operation), std::make_unique<Tensor>(tensor)};
 }

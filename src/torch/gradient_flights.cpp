@@ -10,12 +10,15 @@
 #include <exception>
 
 #include "kolo/error.hpp"
+#include "torch/gpu_stream.hpp"
 #include "torch/gradient_state.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::detail {
 
+// Backward has a thread for the CPU's parameters and one for the GPU's.
 void GradientReducer::State::on_gradient(std::size_t index) {
+  const std::lock_guard lock(hooks);
   Parameter& parameter = parameters[index];
   count_pass(parameter);
   const bool is_last = parameter.passes == options.backward_passes_per_step;
@@ -116,6 +119,7 @@ void GradientReducer::State::submit(std::size_t index, double correction) {
                                    .postscale = postscale(options),
                                    .compression = options.compression,
                                    .process_set = options.process_set};
+  const StreamOf stream(parameter.image);
   Flight flight{.members = {index}};
   flight.future = Future<void>(submit_allreduce(view, view, allreduce, step));
   flights.push_back(std::move(flight));
@@ -138,6 +142,7 @@ void GradientReducer::State::submit_group(const GradientGroup& group, double cor
                                           .postscale = postscale(options),
                                           .compression = options.compression,
                                           .process_set = options.process_set};
+  const StreamOf stream(parameters[group.members.front()].tensor);
   flight.future = Future<void>(submit_grouped_allreduce(views, allreduce, step));
   for (const std::size_t member : flight.members) parameters[member].submitted = true;
   flights.push_back(std::move(flight));

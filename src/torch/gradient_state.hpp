@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -57,6 +58,7 @@ struct GradientReducer::State : std::enable_shared_from_this<State> {
   GroupNumbers group_numbers;
   std::vector<GradientGroup> groups;
   std::vector<Flight> flights;  // after the parameters, so that they end first
+  std::mutex hooks;             // only they run side by side
 
   /// Takes in what the optimizer has got since the last time, and hooks that were lost.
   void adopt(const Groups& optimizer_groups);

@@ -8,7 +8,7 @@ namespace kolo {
 
 ::torch::Device local_device() {
   const int rank_here = local_rank();
-  if (!::torch::cuda::is_available()) return {c10::DeviceType::CPU};
+  if (build_info().cuda.empty() || !::torch::cuda::is_available()) return {c10::DeviceType::CPU};
   const int devices = static_cast<int>(::torch::cuda::device_count());
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank_here % devices)};
 }

@@ -6,6 +6,8 @@
 
 #include <functional>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "kolo/error.hpp"
 #include "kolo/torch/checkpoint.hpp"
@@ -22,18 +24,50 @@ std::string bytes_of(OutputArchive& archive) {
   return stream.str();
 }
 
-// Reads an archive; LibTorch's errors come with pages of its own stack.
-void read(const std::string& bytes, const char* what,
+// Reads an archive, whose tensors were on another rank's device, say; LibTorch's errors come with
+// pages of its own stack.
+void read(const std::string& bytes, const char* what, const ::torch::Device& device,
           const std::function<void(InputArchive&)>& load) {
   try {
     std::istringstream stream(bytes);
     InputArchive archive;
-    archive.load_from(stream);
+    archive.load_from(stream, device);
     load(archive);
   } catch (const c10::Error& error) {
     throw InvalidArgument(std::string("these bytes cannot be read as ") + what + ": " +
                           error.what_without_backtrace());
   }
+}
+
+// The module's own tensors. Loading moves them to the device of what is loaded.
+class Places {
+ public:
+  explicit Places(const ::torch::nn::Module& module) {
+    for (const auto& tensors : {module.parameters(), module.buffers()})
+      for (const ::torch::Tensor& tensor : tensors)
+        if (tensor.defined()) places_.emplace_back(tensor, tensor.device());
+  }
+
+  // That of the first.
+  [[nodiscard]] ::torch::Device device() const {
+    return places_.empty() ? ::torch::Device(c10::DeviceType::CPU) : places_.front().second;
+  }
+
+  void restore() {
+    const at::NoGradGuard no_grad;
+    for (auto& [tensor, device] : places_)
+      if (tensor.device() != device) tensor.set_data(tensor.detach().to(device));
+  }
+
+ private:
+  std::vector<std::pair<::torch::Tensor, ::torch::Device>> places_{};
+};
+
+// That of the first parameter.
+::torch::Device device_of(const ::torch::optim::Optimizer& optimizer) {
+  for (const auto& group : optimizer.param_groups())
+    for (const ::torch::Tensor& parameter : group.params()) return parameter.device();
+  return {c10::DeviceType::CPU};
 }
 
 std::string group_key(std::size_t group) { return "options" + std::to_string(group); }
@@ -47,7 +81,11 @@ std::string to_bytes(const ::torch::nn::Module& module) {
 }
 
 void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
-  read(bytes, "this module", [&](InputArchive& archive) { module.load(archive); });
+  Places places(module);
+  read(bytes, "this module", places.device(), [&](InputArchive& archive) {
+    module.load(archive);
+    places.restore();
+  });
 }
 
 // `Optimizer::load` brings the options in LibTorch 2, but not in 1.13: they are kept beside its
@@ -67,7 +105,7 @@ std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
 }
 
 void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) {
-  read(bytes, "this optimizer's state", [&](InputArchive& archive) {
+  read(bytes, "this optimizer's state", device_of(optimizer), [&](InputArchive& archive) {
     InputArchive state;
     archive.read("optimizer", state);
     optimizer.state().clear();  // loading only adds

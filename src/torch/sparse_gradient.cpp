@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::detail {
@@ -45,6 +46,7 @@ SparseReduction::SparseReduction(const ::torch::Tensor& gradient, std::int64_t s
   const std::array<ConstTensorView, 2> tensors{view_of(indices_), view_of(values_)};
   const std::array<Allocator, 2> allocators{rows_like(indices_, all_indices_),
                                             rows_like(values_, all_values_)};
+  const StreamOf stream(values_);
   future_ = grouped_allgather_async(tensors, allocators,
                                     {.name = settings_.name, .process_set = settings_.process_set});
 }

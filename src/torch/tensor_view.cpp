@@ -14,6 +14,7 @@
 
 #include "base/format.hpp"
 #include "kolo/error.hpp"
+#include "torch/gpu_stream.hpp"
 
 namespace kolo::detail {
 namespace {
@@ -91,9 +92,11 @@ TensorView view_of(const ::torch::Tensor& tensor) {
 Allocator rows_like(const ::torch::Tensor& tensor, ::torch::Tensor& result) {
   std::vector<std::int64_t> sizes = tensor.sizes().vec();
   if (sizes.empty()) sizes.push_back(1);
-  return [sizes, tensor, &result](std::span<const std::int64_t> rows) mutable {
+  CUstream_st* const user = tensor.is_cuda() ? gpu_stream(tensor.device()) : nullptr;
+  return [sizes, tensor, user, &result](std::span<const std::int64_t> rows) mutable {
     sizes.front() = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
-    result = at::empty(sizes, tensor.options());
+    result = tensor.is_cuda() ? empty_between_streams(sizes, tensor.options(), user)
+                              : at::empty(sizes, tensor.options());
     return result.data_ptr();
   };
 }

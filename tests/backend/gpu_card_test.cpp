@@ -109,7 +109,7 @@ TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
   std::size_t bytes = 0;
   const auto take = [&](std::int64_t elements, DType type) {
     const std::size_t place = bytes + random() % 17;
-    bytes += static_cast<std::size_t>(elements * cuda::bytes_of(type)) + 32;
+    bytes += static_cast<std::size_t>(elements * signed_size_of(type)) + 32;
     return reinterpret_cast<std::byte*>(place);
   };
   for (const Types types : all_types())

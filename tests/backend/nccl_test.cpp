@@ -2,6 +2,7 @@
 // fail or never end.
 #include <gmock/gmock.h>
 
+#include <deque>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -80,6 +81,16 @@ class Allreduces {
   Lengths lengths_;
   std::multimap<int, GpuTensors<float>> tensors_{};
 };
+
+/// Steps all until one fails; its message.
+std::string failure_of(GpuWorld& world, Running& running) {
+  try {
+    EXPECT_TRUE(world.finish(running)) << "it hangs";
+  } catch (const BackendError& error) {
+    return error.what();
+  }
+  return "";
+}
 
 class NcclTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclTest, testing::Values(1, 2, 3, 4));
@@ -169,6 +180,58 @@ TEST_P(NcclTest, ManyBatchesShareOneCommunicator) {
   for (int rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.rank(rank).nccl->inits(), 1);
 }
 
+TEST(NcclSets, ACommunicatorOfSomeRanksIsMadeOfThatOfAll) {
+  GpuWorld world({.ranks = 4});
+  const auto play = [&](const std::vector<int>& ranks, std::uint64_t sequence) {
+    std::deque<GpuTensors<float>> tensors;
+    Running running;
+    for (const int rank : ranks) {
+      tensors.emplace_back(world, rank, Lengths{40, 9}, [rank](std::size_t i, std::int64_t k) {
+        return static_cast<float>(element(rank, i, k));
+      });
+      tensors.back().set_type(DType::f32);
+      Batch batch = batch_of(allreduce_of(ReduceOp::sum), world.size(), sequence);
+      batch.ranks = ranks;
+      tensors.back().add_to(batch);
+      running.push_back(world.rank(rank).backend->start(std::move(batch)));
+    }
+    ASSERT_TRUE(world.finish(running));
+    for (const auto& own : tensors)
+      for (std::int64_t k = 0; k < 40; ++k) {
+        double wanted = 0;
+        for (const int rank : ranks) wanted += element(rank, 0, k);
+        ASSERT_EQ(own.output(0)[k], wanted);
+      }
+  };
+  play({0, 1, 3}, 0);
+  play({1, 3}, 1);        // of the one before
+  play({0, 1, 2, 3}, 2);  // of its own
+  play({0, 1}, 3);        // of the smallest that has both
+  play({0, 2}, 4);
+  play({1, 3}, 5);
+  EXPECT_EQ(world.rank(1).nccl->inits(), 2);
+  EXPECT_EQ(world.rank(1).nccl->shrinks(), 2);
+  EXPECT_EQ(world.rank(2).nccl->inits(), 1);
+  EXPECT_EQ(world.rank(2).nccl->shrinks(), 1);
+}
+
+TEST(NcclSets, AFailureToMakeOneOfAnotherIsAnError) {
+  GpuWorld world({.ranks = 2});
+  Allreduces all(world, {8});
+  all.start(allreduce_of(ReduceOp::sum), 0);
+  ASSERT_TRUE(all.finish());
+  world.rank(1).cuda->faults.plan("ncclCommShrink");
+  GpuTensors<float> tensors(world, 1, {8}, [](std::size_t, std::int64_t) { return 1.0F; });
+  tensors.set_type(DType::f32);
+  Batch batch = batch_of(allreduce_of(ReduceOp::sum), 2, 1);
+  batch.ranks = {1};
+  tensors.add_to(batch);
+  Running running;
+  running.push_back(world.rank(1).backend->start(std::move(batch)));
+  EXPECT_THAT(failure_of(world, running), AllOf(HasSubstr("of the ranks 1 cannot be made"),
+                                                HasSubstr("ncclCommShrink failed")));
+}
+
 TEST_P(NcclTest, EmptyTensorsNeedNoCall) {
   GpuWorld world({.ranks = GetParam()});
   Allreduces batch(world, {0, 0});
@@ -196,16 +259,6 @@ TEST_P(NcclTest, WhatNcclCannotReduceGoesThroughTheHost) {
   for (const auto& own : tensors)
     for (std::int64_t k = 0; k < 50; ++k) ASSERT_EQ(own.output(0)[k], sum(world.size(), 0, k));
   EXPECT_THAT(world.rank(0).nccl->calls(), SizeIs(0));
-}
-
-/// Steps all until one fails; its message.
-std::string failure_of(GpuWorld& world, Running& running) {
-  try {
-    EXPECT_TRUE(world.finish(running)) << "it hangs";
-  } catch (const BackendError& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST_P(NcclTest, ACommunicatorThatIsNotMadeInTimeIsAnError) {

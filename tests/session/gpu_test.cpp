@@ -10,6 +10,7 @@
 #include "fake_cuda.hpp"
 #include "kolo/cuda.hpp"
 #include "kolo/kolo.hpp"
+#include "session/cuda_device.hpp"
 #include "session/current.hpp"
 
 namespace kolo {
@@ -172,6 +173,26 @@ TEST_F(GpuSession, ACallThatFailsAtTheSubmissionIsNamed) {
   }
   allreduce(view(tensor, 4), {.name = "x", .op = ReduceOp::sum});
   EXPECT_EQ(tensor[0], size());
+}
+
+/// What a device of the program's own gives works with the session, which has another handle of it.
+TEST_F(GpuSession, MemoryOfADeviceOfTheProgramsOwn) {
+  const CudaDevice gpu(std::make_shared<CudaDevice::State>(cuda_, rank()));
+  constexpr std::size_t elements = 70000;
+  std::vector<float> numbers(elements);
+  std::iota(numbers.begin(), numbers.end(), static_cast<float>(rank()));
+  const auto memory = gpu.allocate(elements * sizeof(float));
+  gpu.copy_to_device(memory.get(), numbers.data(), elements * sizeof(float));
+  allreduce(TensorView(reinterpret_cast<float*>(memory.get()), Shape{elements},
+                       Device{DeviceType::cuda, gpu.index()}),
+            {.name = "x", .op = ReduceOp::sum});
+  gpu.copy_to_host(numbers.data(), memory.get(), elements * sizeof(float));
+  for (std::size_t i = 0; i < elements; ++i)
+    ASSERT_EQ(numbers[i], sum_of_ranks() + static_cast<double>(size()) * static_cast<double>(i));
+}
+
+TEST(WithoutGpu, ThereIsNoDeviceOfTheProgramsOwn) {
+  EXPECT_THROW(CudaDevice(CudaDevice::count()), InvalidArgument);
 }
 
 /// With what this machine has, which in CI is no GPU.

@@ -1,16 +1,20 @@
-// Memory for a tensor.
+// Memory for a tensor, on the host and, if it is wanted, on a GPU.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <functional>
+#include <kolo/cuda.hpp>
 #include <kolo/shared_memory.hpp>
+#include <kolo/tensor.hpp>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
+#include <utility>
 
-#include "options.hpp"
+#include "workload.hpp"
 
 namespace perf {
 
@@ -18,8 +22,10 @@ namespace perf {
 /// is Kolo's, where it has some; private memory else.
 class Buffer {
  public:
-  explicit Buffer(std::int64_t bytes, Memory memory = Memory::own)
-      : size_(static_cast<std::size_t>(bytes)) {
+  explicit Buffer(std::int64_t bytes, Memory memory = Memory::own,
+                  std::optional<kolo::CudaDevice> gpu = {})
+      : size_(static_cast<std::size_t>(bytes)), gpu_(std::move(gpu)) {
+    if (gpu_) on_gpu_ = gpu_->allocate(size_);
     constexpr std::size_t alignment = 64;
     const std::size_t rounded = (size_ / alignment + 1) * alignment;
     if (memory == Memory::shared) {
@@ -38,8 +44,26 @@ class Buffer {
   [[nodiscard]] std::span<std::byte> bytes() { return {data_.get(), size_}; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
 
+  /// What Kolo is given: on the GPU, if there is one.
+  [[nodiscard]] std::byte* tensor() { return gpu_ ? on_gpu_.get() : data_.get(); }
+  [[nodiscard]] kolo::TensorView view(kolo::Shape shape, kolo::DType dtype) {
+    const kolo::Device cpu{};
+    return {tensor(), std::move(shape), dtype,
+            gpu_ ? kolo::Device{kolo::DeviceType::cuda, gpu_->index()} : cpu};
+  }
+
+  // Between the host's memory and the GPU's, where there is one.
+  void upload() {
+    if (gpu_) gpu_->copy_to_device(on_gpu_.get(), data_.get(), size_);
+  }
+  void fetch() {
+    if (gpu_) gpu_->copy_to_host(data_.get(), on_gpu_.get(), size_);
+  }
+
  private:
   std::size_t size_;
+  std::optional<kolo::CudaDevice> gpu_;
+  std::shared_ptr<std::byte> on_gpu_{};
   std::unique_ptr<std::byte, std::function<void(std::byte*)>> data_{};
 };
 

@@ -19,7 +19,7 @@ class TensorWorkload : public Workload {
  public:
   /// `elements` as `Workload::elements` counts them.
   TensorWorkload(const Case& row, const World& world, std::int64_t elements)
-      : world_(world), dtype_(row.dtype), op_(row.reduce_op), elements_(elements) {}
+      : world_(world), dtype_(row.dtype), op_(row.reduce_op), elements_(elements), gpu_(row.gpu) {}
 
   [[nodiscard]] std::int64_t elements() const override { return elements_; }
   [[nodiscard]] std::int64_t tensors() const override { return 1; }
@@ -43,29 +43,41 @@ class TensorWorkload : public Workload {
     return tables;
   }
 
+  [[nodiscard]] Buffer make_buffer(std::int64_t elements) const {
+    return Buffer(bytes(elements), Memory::own, gpu_);
+  }
+
   [[nodiscard]] bool mpi_reduces() const {
-    return reduced_type(dtype_) != MPI_DATATYPE_NULL && fits_mpi_count(elements_);
+    return mpi_moves(elements_) && reduced_type(dtype_) != MPI_DATATYPE_NULL;
+  }
+  [[nodiscard]] bool mpi_moves(std::int64_t elements) const {
+    return !gpu_ && fits_mpi_count(elements);
   }
 
   const World& world_;
   kolo::DType dtype_;
   ReduceOp op_;
   std::int64_t elements_;
+  std::optional<kolo::CudaDevice> gpu_;
 };
 
 class Allreduce : public TensorWorkload {
  public:
   Allreduce(const Case& row, const World& world, std::int64_t elements)
       : TensorWorkload(row, world, elements),
-        buffer_(bytes(elements), row.memory),
+        buffer_(bytes(elements), row.memory, row.gpu),
         input_(inputs(op_, world.rank())),
         wanted_{results(op_), results(peer_op(op_))} {}
 
-  void fill(Side /*side*/, std::int64_t phase) override { input_.fill(buffer_.bytes(), phase); }
+  void fill(Side /*side*/, std::int64_t phase) override {
+    input_.fill(buffer_.bytes(), phase);
+    buffer_.upload();
+  }
+  void fetch() override { buffer_.fetch(); }
 
   void run(Side side) override {
     if (side == Side::kolo)
-      kolo::allreduce(kolo::TensorView(buffer_.data(), kolo::Shape(elements_), dtype_),
+      kolo::allreduce(buffer_.view(kolo::Shape(elements_), dtype_),
                       {.name = "allreduce", .op = op_});
     else
       MPI_Allreduce(MPI_IN_PLACE, buffer_.data(), static_cast<int>(elements_), reduced_type(dtype_),
@@ -88,20 +100,23 @@ class Reducescatter : public TensorWorkload {
  public:
   Reducescatter(const Case& row, const World& world, std::int64_t elements)
       : TensorWorkload(row, world, elements),
-        from_(bytes(elements)),
-        to_(bytes(share())),
+        from_(make_buffer(elements)),
+        to_(make_buffer(share())),
         input_(inputs(op_, world.rank())),
         wanted_{results(op_), results(peer_op(op_))} {}
 
   void fill(Side /*side*/, std::int64_t phase) override {
     input_.fill(from_.bytes(), phase);
     spoil(to_.bytes());
+    from_.upload();
+    to_.upload();
   }
+  void fetch() override { to_.fetch(); }
 
   void run(Side side) override {
     if (side == Side::kolo)
-      kolo::reducescatter(kolo::ConstTensorView(from_.data(), kolo::Shape(elements_), dtype_),
-                          kolo::TensorView(to_.data(), kolo::Shape(share()), dtype_),
+      kolo::reducescatter(kolo::ConstTensorView(from_.view(kolo::Shape(elements_), dtype_)),
+                          to_.view(kolo::Shape(share()), dtype_),
                           {.name = "reducescatter", .op = op_});
     else
       MPI_Reduce_scatter_block(from_.data(), to_.data(), static_cast<int>(share()),
@@ -127,7 +142,7 @@ class Broadcast : public TensorWorkload {
  public:
   Broadcast(const Case& row, const World& world, std::int64_t elements)
       : TensorWorkload(row, world, elements),
-        buffer_(bytes(elements)),
+        buffer_(make_buffer(elements)),
         input_(inputs(ReduceOp::max, root)) {}
 
   void fill(Side /*side*/, std::int64_t phase) override {
@@ -135,12 +150,13 @@ class Broadcast : public TensorWorkload {
       input_.fill(buffer_.bytes(), phase);
     else
       spoil(buffer_.bytes());
+    buffer_.upload();
   }
+  void fetch() override { buffer_.fetch(); }
 
   void run(Side side) override {
     if (side == Side::kolo)
-      kolo::broadcast(kolo::TensorView(buffer_.data(), kolo::Shape(elements_), dtype_), root,
-                      {.name = "broadcast"});
+      kolo::broadcast(buffer_.view(kolo::Shape(elements_), dtype_), root, {.name = "broadcast"});
     else
       MPI_Bcast(buffer_.data(), static_cast<int>(elements_), moved_type(dtype_), root,
                 world_.comm());
@@ -150,7 +166,7 @@ class Broadcast : public TensorWorkload {
     return input_.count_wrong(buffer_.bytes(), phase);
   }
 
-  [[nodiscard]] bool has_peer() const override { return fits_mpi_count(elements_); }
+  [[nodiscard]] bool has_peer() const override { return mpi_moves(elements_); }
 
  private:
   static constexpr int root = 0;
@@ -163,19 +179,22 @@ class Allgather : public TensorWorkload {
  public:
   Allgather(const Case& row, const World& world, std::int64_t elements)
       : TensorWorkload(row, world, elements),
-        from_(bytes(share())),
-        to_(bytes(elements)),
+        from_(make_buffer(share())),
+        to_(make_buffer(elements)),
         inputs_(all_inputs(ReduceOp::max)) {}
 
   void fill(Side /*side*/, std::int64_t phase) override {
     inputs_[static_cast<std::size_t>(world_.rank())].fill(from_.bytes(), phase);
     spoil(to_.bytes());
+    from_.upload();
+    to_.upload();
   }
+  void fetch() override { to_.fetch(); }
 
   void run(Side side) override {
     if (side == Side::kolo)
-      kolo::allgather(kolo::ConstTensorView(from_.data(), kolo::Shape(share()), dtype_),
-                      [this](std::span<const std::int64_t>) -> void* { return to_.data(); },
+      kolo::allgather(kolo::ConstTensorView(from_.view(kolo::Shape(share()), dtype_)),
+                      [this](std::span<const std::int64_t>) -> void* { return to_.tensor(); },
                       {.name = "allgather"});
     else
       MPI_Allgather(from_.data(), static_cast<int>(share()), moved_type(dtype_), to_.data(),
@@ -190,7 +209,7 @@ class Allgather : public TensorWorkload {
     return wrong;
   }
 
-  [[nodiscard]] bool has_peer() const override { return fits_mpi_count(share()); }
+  [[nodiscard]] bool has_peer() const override { return mpi_moves(share()); }
 
  private:
   Buffer from_;
@@ -202,20 +221,23 @@ class Alltoall : public TensorWorkload {
  public:
   Alltoall(const Case& row, const World& world, std::int64_t elements)
       : TensorWorkload(row, world, elements),
-        from_(bytes(elements)),
-        to_(bytes(elements)),
+        from_(make_buffer(elements)),
+        to_(make_buffer(elements)),
         counts_(static_cast<std::size_t>(world.size()), share()),
         inputs_(all_inputs(ReduceOp::max)) {}
 
   void fill(Side /*side*/, std::int64_t phase) override {
     inputs_[static_cast<std::size_t>(world_.rank())].fill(from_.bytes(), phase);
     spoil(to_.bytes());
+    from_.upload();
+    to_.upload();
   }
+  void fetch() override { to_.fetch(); }
 
   void run(Side side) override {
     if (side == Side::kolo)
-      kolo::alltoall(kolo::ConstTensorView(from_.data(), kolo::Shape(elements_), dtype_), counts_,
-                     [this](std::span<const std::int64_t>) -> void* { return to_.data(); },
+      kolo::alltoall(kolo::ConstTensorView(from_.view(kolo::Shape(elements_), dtype_)), counts_,
+                     [this](std::span<const std::int64_t>) -> void* { return to_.tensor(); },
                      {.name = "alltoall"});
     else
       MPI_Alltoall(from_.data(), static_cast<int>(share()), moved_type(dtype_), to_.data(),
@@ -232,7 +254,7 @@ class Alltoall : public TensorWorkload {
     return wrong;
   }
 
-  [[nodiscard]] bool has_peer() const override { return fits_mpi_count(share()); }
+  [[nodiscard]] bool has_peer() const override { return mpi_moves(share()); }
 
  private:
   Buffer from_;
@@ -247,6 +269,7 @@ class Barrier : public Workload {
   explicit Barrier(const World& world) : world_(world) {}
 
   void fill(Side /*side*/, std::int64_t /*phase*/) override {}
+  void fetch() override {}
   void run(Side side) override {
     if (side == Side::kolo)
       kolo::barrier({.name = "barrier"});

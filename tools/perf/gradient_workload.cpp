@@ -30,14 +30,19 @@ class GradientWorkload : public Workload {
         wanted_{result(row.reduce_op), result(peer_op(row.reduce_op))} {
     std::ranges::reverse(gradients_);
     for (const Gradient& gradient : gradients_)
-      buffers_.emplace_back(gradient.shape.elements() * size_of(row.dtype), row.memory);
+      buffers_.emplace_back(gradient.shape.elements() * size_of(row.dtype), row.memory, row.gpu);
     futures_.reserve(gradients_.size());
   }
 
   void fill(Side side, std::int64_t phase) override {
     if (is_flat(side)) return input_.fill(contiguous_.bytes(), phase);
-    for (std::size_t i = 0; i < buffers_.size(); ++i)
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
       input_.fill(buffers_[i].bytes(), phase_of(i, phase));
+      buffers_[i].upload();
+    }
+  }
+  void fetch() override {
+    for (Buffer& buffer : buffers_) buffer.fetch();
   }
 
   void run(Side side) override {
@@ -69,7 +74,7 @@ class GradientWorkload : public Workload {
       most = 0;
       for (const Gradient& gradient : gradients_) most = std::max(most, gradient.shape.elements());
     }
-    return reduced_type(row_.dtype) != MPI_DATATYPE_NULL && fits_mpi_count(most);
+    return !row_.gpu && reduced_type(row_.dtype) != MPI_DATATYPE_NULL && fits_mpi_count(most);
   }
 
   [[nodiscard]] std::int64_t elements() const override { return count_elements(gradients_); }
@@ -86,9 +91,8 @@ class GradientWorkload : public Workload {
 
   void run_kolo() {
     for (std::size_t i = 0; i < gradients_.size(); ++i)
-      futures_.push_back(kolo::allreduce_async(
-          kolo::TensorView(buffers_[i].data(), gradients_[i].shape, row_.dtype),
-          {.name = gradients_[i].name, .op = row_.reduce_op}));
+      futures_.push_back(kolo::allreduce_async(buffers_[i].view(gradients_[i].shape, row_.dtype),
+                                               {.name = gradients_[i].name, .op = row_.reduce_op}));
     for (kolo::Future<void>& future : futures_) future.wait();
     futures_.clear();
   }

@@ -50,6 +50,7 @@ void Meter::iterate(Workload& workload, Side side, int iteration, Samples& sampl
   workload.run(side);
   const double left = now();
   world_.barrier();  // else who is early would check its results on a core that others still need
+  workload.fetch();
   samples.wrong += workload.count_wrong(side, phase);
   if (iteration < options_.warmup) return;
   samples.entered.push_back(entered);

@@ -1,6 +1,7 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <kolo/version.hpp>
 #include <optional>
 
@@ -39,6 +40,7 @@ struct Flags {
   std::string reduce_op = "sum";
   std::vector<std::string> peers{"flat"};
   std::vector<std::string> memories{"private"};
+  std::string place = "cpu";
   std::string listed;
   std::string mode = "busy";
   bool csv = false;
@@ -88,6 +90,10 @@ void add_how(CLI::App& app, Flags& flags, Options& options) {
                  "Where the tensors of allreduces lie: private (of the rank's own), shared (where "
                  "the host's other ranks read them without a copy)")
       ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--device", flags.place,
+                 "Where the tensors are: cpu, or cuda (each rank's GPU by its local rank; without "
+                 "MPI beside it)")
       ->capture_default_str();
   app.add_option("--mode", flags.mode,
                  "busy (iterations one after the other), from-sleep (each after 100 ms or more of "
@@ -141,6 +147,9 @@ void translate(const CLI::App& app, const Flags& flags, Options& options) {
   options.reduce_op = find_value(reduce_op_names, "--reduce-op", flags.reduce_op);
   options.peers = find_values(peer_names, "--peer", flags.peers);
   options.memories = find_values(memory_names, "--memory", flags.memories);
+  options.place = find_value(place_names, "--device", flags.place);
+  if (options.place == Place::cuda && std::ranges::count(options.memories, Memory::shared) > 0)
+    throw UsageError("--memory shared is memory of the host's: not with --device cuda");
   if (!flags.listed.empty())
     options.answer = list_gradients(find_gradients(flags.listed, options.dtypes.front()));
 }

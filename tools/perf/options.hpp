@@ -48,6 +48,14 @@ inline constexpr Names<Memory, 2> memory_names{{
     {Memory::shared, "shared"},
 }};
 
+/// Where the tensors are. On GPUs there is no MPI to compare with.
+enum class Place : std::uint8_t { cpu, cuda };
+
+inline constexpr Names<Place, 2> place_names{{
+    {Place::cpu, "cpu"},
+    {Place::cuda, "cuda"},
+}};
+
 /// `busy`: one iteration after the other. `from_sleep`: each after a silence. `idle`: no
 /// iterations, only the processor time of a session with nothing to do.
 enum class Mode : std::uint8_t { busy, from_sleep, idle };
@@ -71,6 +79,7 @@ struct Options {
   std::vector<std::string> gradients;  ///< If there are any, they take the operations' place.
   std::vector<Peer> peers;
   std::vector<Memory> memories;  ///< Of allreduces; all else is in private memory.
+  Place place = Place::cpu;
   int warmup = 5;
   int iterations = 20;
   double seconds = 10.0;

@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <kolo/cuda.hpp>
+#include <kolo/session.hpp>
 #include <memory>
 #include <vector>
 
@@ -56,7 +58,11 @@ Row measure_row(const Case& what, Meter& meter, const World& world,
 }
 
 std::int64_t run_rows(const Options& options, const World& world, Report* report) {
-  const std::vector<Case> rows = plan_rows(options);
+  std::vector<Case> rows = plan_rows(options);
+  if (options.place == Place::cuda) {
+    const kolo::CudaDevice gpu(kolo::local_rank() % kolo::CudaDevice::count());
+    for (Case& row : rows) row.gpu = gpu;
+  }
   Progress progress(report != nullptr, rows.size());
   Meter meter(options, world);
   std::int64_t wrong = 0;
@@ -81,6 +87,10 @@ void run_idle(const Options& options, const World& world, Report* report) {
 }  // namespace
 
 void check_options(const Options& options, const World& world) {
+  if (options.place == Place::cuda && kolo::build_info().cuda.empty())
+    throw UsageError("--device cuda: this build of Kolo is without CUDA");
+  if (options.place == Place::cuda && kolo::CudaDevice::count() == 0)
+    throw UsageError("--device cuda: there is no GPU here, or no driver for it");
   if (options.mode == Mode::from_sleep && world.nodes() > 1)
     throw UsageError(fmt::format(
         "--mode from-sleep compares the clocks of the ranks, so it needs all of them on one node; "

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <kolo/collectives.hpp>
+#include <kolo/cuda.hpp>
 #include <kolo/tensor.hpp>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@ struct Case {
   std::string gradients{};     ///< The set's name, if it is one.
   std::optional<Peer> peer{};  ///< For gradients.
   Memory memory = Memory::own;
+  std::optional<kolo::CudaDevice> gpu{};  ///< If the tensors are on one.
 };
 
 /// All calls concern this rank's buffers.
@@ -36,9 +38,12 @@ class Workload {
   virtual void fill(Side side, std::int64_t phase) = 0;
   /// What is timed. Collective.
   virtual void run(Side side) = 0;
+  /// Brings results back to where they are looked at.
+  virtual void fetch() = 0;
   /// Elements that are not what `fill` with this phase and `run` must have made.
   [[nodiscard]] virtual std::int64_t count_wrong(Side side, std::int64_t phase) const = 0;
-  /// Whether MPI has an equivalent. It does not reduce f16 and bf16, and its counts are int.
+  /// Whether MPI has an equivalent. It does not reduce f16 and bf16, its counts are int, and it is
+  /// not asked for tensors on GPUs.
   [[nodiscard]] virtual bool has_peer() const = 0;
 
   /// As nccl-tests counts them: of the tensor that is reduced or broadcast, of what an allgather

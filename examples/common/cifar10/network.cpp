@@ -61,9 +61,11 @@ torch::Tensor NetworkImpl::forward(torch::Tensor x) {
   return dense2_->forward(after_dense1_->forward(x));
 }
 
-Network make_network(std::uint64_t seed) {
+Network make_network(std::uint64_t seed, torch::Device device) {
   torch::manual_seed(seed);
-  return Network();
+  Network network;
+  network->to(device);
+  return network;
 }
 
 void save_network(const std::filesystem::path& file, const Network& network) {

@@ -28,8 +28,8 @@ class NetworkImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Network);
 
-/// With initial weights drawn from the seed.
-[[nodiscard]] Network make_network(std::uint64_t seed);
+/// With initial weights drawn from the seed, the same on every device.
+[[nodiscard]] Network make_network(std::uint64_t seed, torch::Device device = torch::kCPU);
 
 /// Writes the network alone: `torch::load` reads it into a `Network`. A reader finds the old file
 /// or the new one, never half a file. Throws on failure.

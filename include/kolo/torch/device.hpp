@@ -9,8 +9,8 @@
 
 namespace kolo {
 
-/// The device that this rank should use: its GPU by local rank where LibTorch has CUDA and a GPU,
-/// else the CPU.
+/// The device that this rank should use: its GPU by local rank where Kolo and LibTorch have CUDA
+/// and there is a GPU, else the CPU.
 [[nodiscard]] ::torch::Device local_device();
 
 }  // namespace kolo

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "backend/cuda/staged.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/rank_set.hpp"
@@ -179,7 +178,8 @@ Card DeviceBackend::own_card(const Batch& batch) {
   put(why_no_nccl_, card.why_no_nccl);
   if (!nccl_) return card;
   card.nccl_version = nccl_->library().version();
-  if (batch.ranks.front() == rank_) card.unique_id = nccl_->library().make_unique_id();
+  if (batch.ranks.front() == rank_ && !nccl_->has_parent(batch.ranks))
+    card.unique_id = nccl_->library().make_unique_id();
   return card;
 }
 
@@ -187,7 +187,7 @@ std::unique_ptr<Execution> DeviceBackend::start_now(Batch batch) {
   if (!on_gpu(batch)) return cpu_.start(std::move(batch));
   if (paths_.at(batch.ranks).nccl && nccl::NcclBackend::can_execute(batch))
     return nccl_->start(std::move(batch));
-  return make_staged(gpu_, cpu_, std::move(batch), rank_);
+  return make_staged(gpu_, cpu_, std::move(batch), rank_, options_.chunk_bytes);
 }
 
 }  // namespace kolo::backend::cuda

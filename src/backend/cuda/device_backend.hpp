@@ -15,6 +15,7 @@
 #include "backend/cuda/exchange.hpp"
 #include "backend/cuda/gpu.hpp"
 #include "backend/cuda/gpu_operations.hpp"
+#include "backend/cuda/staged.hpp"
 #include "backend/nccl/nccl_backend.hpp"
 
 namespace kolo::backend::cuda {
@@ -30,6 +31,7 @@ class DeviceBackend : public Backend {
   struct Options {
     GpuOperations operations = GpuOperations::automatic;
     nccl::NcclBackend::Options nccl{};
+    std::int64_t chunk_bytes = least_chunk_bytes;  // by way of the host
   };
   /// Looks for NCCL, when there are GPU tensors. May throw BackendError, or give null.
   using FindLibrary = std::function<std::shared_ptr<nccl::Library>()>;

@@ -99,8 +99,8 @@ __device__ const Segment& segment_of(const TransferTable& table, std::int64_t ti
 __global__ void __launch_bounds__(threads, 3) transfer(const TransferTable table) {
   for (std::int64_t tile = blockIdx.x; tile < table.tiles; tile += gridDim.x) {
     const Segment& segment = segment_of(table, tile);
-    const std::int64_t from_bytes = bytes_of(segment.from_type);
-    const std::int64_t to_bytes = bytes_of(segment.to_type);
+    const std::int64_t from_bytes = signed_size_of(segment.from_type);
+    const std::int64_t to_bytes = signed_size_of(segment.to_type);
     const std::int64_t each = tile_elements(segment);
     const std::int64_t first = (tile - segment.first_tile) * each;
     const std::int64_t left = segment.elements - first;

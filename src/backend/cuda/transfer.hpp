@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/dtype.hpp"
 #include "kolo/tensor.hpp"
 #include "reduction/scaling.hpp"
 
@@ -36,28 +37,9 @@ struct Segment {
 /// So many of the wider of the two types are the work of one block of threads at a time.
 inline constexpr std::int64_t tile_bytes = 32 << 10;
 
-[[nodiscard]] constexpr std::int64_t bytes_of(DType dtype) {
-  switch (dtype) {
-    case DType::u8:
-    case DType::i8:
-    case DType::boolean: return 1;
-    case DType::u16:
-    case DType::i16:
-    case DType::f16:
-    case DType::bf16: return 2;
-    case DType::u32:
-    case DType::i32:
-    case DType::f32: return 4;
-    case DType::u64:
-    case DType::i64:
-    case DType::f64: return 8;
-  }
-  return 1;
-}
-
 [[nodiscard]] constexpr std::int64_t tile_elements(const Segment& segment) {
-  const std::int64_t from = bytes_of(segment.from_type);
-  const std::int64_t to = bytes_of(segment.to_type);
+  const std::int64_t from = signed_size_of(segment.from_type);
+  const std::int64_t to = signed_size_of(segment.to_type);
   return tile_bytes / (from > to ? from : to);
 }
 

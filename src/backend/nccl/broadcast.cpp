@@ -21,7 +21,7 @@ class Broadcast : public GpuExecution {
   void call() override {
     const int root = root_index(batch());
     for (const Member* member : batch().members) {
-      const std::int64_t bytes = member->elements() * cuda::bytes_of(member->dtype);
+      const std::int64_t bytes = member->elements() * signed_size_of(member->dtype);
       if (bytes > 0)
         library().broadcast(member->input, member->output, bytes, root, comm(), stream());
     }

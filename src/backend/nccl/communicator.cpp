@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -53,16 +54,51 @@ void EnrolledMemory::reset() noexcept {
 Communicator::Communicator(std::shared_ptr<Library> library, cuda::Gpu& gpu, Worker& worker,
                            std::vector<int> ranks, int own, const UniqueId& id,
                            std::chrono::nanoseconds timeout)
+    : Communicator(std::move(library), gpu, worker, std::move(ranks), timeout) {
+  post("ncclCommInitRankConfig", [size = size(), own, id](Library& nccl, Begun& begun) {
+    begun.state = nccl.init(begun.handle, size, id, own);
+  });
+}
+
+Communicator::Communicator(Communicator& parent, std::vector<int> ranks,
+                           std::chrono::nanoseconds timeout)
+    : Communicator(parent.library_, parent.gpu_, parent.worker_, std::move(ranks), timeout) {
+  parent_ = &parent;
+}
+
+Communicator::Communicator(std::shared_ptr<Library> library, cuda::Gpu& gpu, Worker& worker,
+                           std::vector<int> ranks, std::chrono::nanoseconds timeout)
     : library_(std::move(library)),
-      runtime_(gpu.runtime()),
-      device_(gpu.index()),
+      gpu_(gpu),
       worker_(worker),
       ranks_(std::move(ranks)),
-      buffers_(runtime_, [this](const std::shared_ptr<cuda::Runtime>& /*runtime*/,
-                                std::size_t bytes) { return EnrolledMemory(*this, bytes); }) {
-  worker_.post([making = making_, library = library_, runtime = runtime_, device = device_,
-                size = size(), own, id,
-                timeout] { make(*making, *library, *runtime, device, size, own, id, timeout); });
+      timeout_(timeout),
+      buffers_(gpu_.runtime(), [this](const std::shared_ptr<cuda::Runtime>& /*runtime*/,
+                                      std::size_t bytes) { return EnrolledMemory(*this, bytes); }) {
+}
+
+void Communicator::post(const char* call, Begin begin) {
+  worker_.post([making = making_, library = library_, runtime = gpu_.runtime(),
+                device = gpu_.index(), call, timeout = timeout_, begin = std::move(begin)] {
+    const auto guarded = [&](Library& nccl, Begun& begun) {
+      const cuda::DeviceGuard guard(*runtime, device);
+      begin(nccl, begun);
+    };
+    make(*making, *library, call, timeout, guarded);
+  });
+}
+
+void Communicator::shrink_parent() {
+  if (!parent_->ready() || parent_->in_use_ > 0) return;
+  std::vector<int> excluded;  // places among the parent's ranks
+  for (int place = 0; place < parent_->size(); ++place)
+    if (!std::ranges::binary_search(ranks_, parent_->ranks_[static_cast<std::size_t>(place)]))
+      excluded.push_back(place);
+  const CommHandle parent = std::exchange(parent_, nullptr)->handle_;
+  post("ncclCommShrink", [parent, excluded](Library& nccl, Begun& begun) {
+    begun.parent = parent;
+    begun.state = nccl.shrink(begun.handle, parent, excluded);
+  });
 }
 
 Communicator::~Communicator() {
@@ -73,29 +109,31 @@ Communicator::~Communicator() {
   // Its memory is withdrawn before it ends.
   buffers_.clear();
   if (aborted_) return;
-  worker_.post([library = library_, runtime = runtime_, device = device_, handle = handle_] {
-    const cuda::DeviceGuard guard(*runtime, device);
-    library->destroy(handle);
-  });
+  worker_.post(
+      [library = library_, runtime = gpu_.runtime(), device = gpu_.index(), handle = handle_] {
+        const cuda::DeviceGuard guard(*runtime, device);
+        library->destroy(handle);
+      });
 }
 
-void Communicator::make(Making& making, Library& library, cuda::Runtime& runtime, int device,
-                        int size, int own, const UniqueId& id, std::chrono::nanoseconds timeout) {
+void Communicator::make(Making& making, Library& library, const char* call,
+                        std::chrono::nanoseconds timeout, const Begin& begin) {
   const auto deadline = steady_clock::now() + timeout;
-  CommHandle handle = nullptr;
+  Begun begun;
   std::string error;
   try {
-    const cuda::DeviceGuard guard(runtime, device);
-    State state = library.init(handle, size, id, own);
-    while (state == State::in_progress && error.empty()) {
+    begin(library, begun);
+    while (begun.state == State::in_progress && error.empty()) {
       if (making.cancelled) {
         error = "the making of NCCL's communicator was ended";
       } else if (steady_clock::now() >= deadline) {
-        error = fmt::format("ncclCommInitRankConfig is not done after {} s",
+        error = fmt::format("{} is not done after {} s", call,
                             std::chrono::duration<double>(timeout).count());
       } else {
         std::this_thread::sleep_for(pause);
-        state = library.state(handle);
+        begun.state = library.state(begun.handle);
+        if (begun.state == State::ready && begun.parent != nullptr)
+          begun.state = library.state(begun.parent);
       }
     }
   } catch (const std::exception& failure) {
@@ -104,8 +142,9 @@ void Communicator::make(Making& making, Library& library, cuda::Runtime& runtime
   const std::lock_guard lock(making.mutex);
   // Nobody is left to use it.
   if (error.empty() && making.cancelled) error = "the making of NCCL's communicator was ended";
-  if (!error.empty() && handle != nullptr) library.abort(std::exchange(handle, nullptr));
-  making.handle = handle;
+  if (!error.empty() && begun.handle != nullptr)
+    library.abort(std::exchange(begun.handle, nullptr));
+  making.handle = begun.handle;
   making.error = error;
   making.done = true;
 }
@@ -113,6 +152,7 @@ void Communicator::make(Making& making, Library& library, cuda::Runtime& runtime
 bool Communicator::ready() {
   if (aborted_) throw BackendError("NCCL's communicator was aborted");
   if (handle_ != nullptr) return library_->state(handle_) == State::ready;
+  if (parent_ != nullptr) shrink_parent();
   const std::lock_guard lock(making_->mutex);
   if (!making_->done) return false;
   if (!making_->error.empty())

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -50,6 +51,9 @@ class Communicator {
   Communicator(std::shared_ptr<Library> library, cuda::Gpu& gpu, Worker& worker,
                std::vector<int> ranks, int own, const UniqueId& id,
                std::chrono::nanoseconds timeout);
+  /// Of some of the parent's ranks, of which this is one: made, from the first `ready` on, when
+  /// nothing runs on the parent. The parent outlives this, and is left alone until this is ready.
+  Communicator(Communicator& parent, std::vector<int> ranks, std::chrono::nanoseconds timeout);
   /// Ends it in good order, by the worker, unless it was aborted.
   ~Communicator();
   Communicator(const Communicator&) = delete;
@@ -58,6 +62,10 @@ class Communicator {
   /// False while it is being made, or its last call is under way. Throws BackendError when that has
   /// failed, here or elsewhere, or it was aborted.
   [[nodiscard]] bool ready();
+
+  /// Counts the executions that have given something to NCCL and are not done.
+  void begin_use() { ++in_use_; }
+  void end_use() { --in_use_; }
 
   /// Ends what is under way, by the worker. `ready` throws from then on.
   void abort() noexcept;
@@ -81,17 +89,31 @@ class Communicator {
     std::string error{};
   };
 
-  static void make(Making& making, Library& library, cuda::Runtime& runtime, int device, int size,
-                   int own, const UniqueId& id, std::chrono::nanoseconds timeout);
+  /// Begins to make it; the handle and what must be ready before it can be used. For the worker.
+  struct Begun {
+    CommHandle handle = nullptr;
+    CommHandle parent = nullptr;
+    State state = State::in_progress;
+  };
+  using Begin = std::function<void(Library& library, Begun& begun)>;
+
+  Communicator(std::shared_ptr<Library> library, cuda::Gpu& gpu, Worker& worker,
+               std::vector<int> ranks, std::chrono::nanoseconds timeout);
+  void post(const char* call, Begin begin);
+  static void make(Making& making, Library& library, const char* call,
+                   std::chrono::nanoseconds timeout, const Begin& begin);
+  void shrink_parent();
 
   std::shared_ptr<Library> library_;
-  std::shared_ptr<cuda::Runtime> runtime_;
-  int device_;
+  cuda::Gpu& gpu_;
   Worker& worker_;
   std::vector<int> ranks_;
   std::shared_ptr<Making> making_ = std::make_shared<Making>();
   CommHandle handle_ = nullptr;  // once it is made
   bool aborted_ = false;
+  int in_use_ = 0;
+  Communicator* parent_ = nullptr;  // until it is asked
+  std::chrono::nanoseconds timeout_;
   cuda::BlockPool<EnrolledMemory> buffers_;
 };
 

@@ -45,7 +45,9 @@ GpuExecution::GpuExecution(const Context& context, Batch batch)
       place_(context.order.queue_up()) {}
 
 GpuExecution::~GpuExecution() {
-  if (stage_ != Stage::done) communicator().abort();
+  if (stage_ == Stage::done) return;
+  communicator().abort();
+  if (stage_ != Stage::preparing) communicator().end_use();
 }
 
 Progress GpuExecution::step() {
@@ -59,6 +61,7 @@ Progress GpuExecution::step() {
           return Progress::waiting;
         }
         stage_ = Stage::done;
+        communicator().end_use();
         if (batch_.observer != nullptr)
           batch_.observer->on_phase(batch_.sequence, Phase::reduce, called_at_,
                                     std::chrono::steady_clock::now());
@@ -79,6 +82,7 @@ Progress GpuExecution::prepare_and_call() {
   called_at_ = std::chrono::steady_clock::now();
   gpu().await(batch_.members, stream());
   stage_ = Stage::calling;
+  communicator().begin_use();
   if (begin()) {
     Group group(library(), comm());
     call();

@@ -7,6 +7,7 @@
 
 #include "backend/batch.hpp"
 #include "backend/nccl/execution.hpp"
+#include "kolo/cuda.hpp"
 
 namespace kolo::backend::nccl {
 namespace {
@@ -40,7 +41,7 @@ class Gather : public GpuExecution {
   }
 
   static std::int64_t bytes_of_row(const Member& member) {
-    return member.row_elements * cuda::bytes_of(member.dtype);
+    return member.row_elements * signed_size_of(member.dtype);
   }
 
  private:
@@ -68,6 +69,7 @@ class Allgather : public Gather {
   };
 
   bool begin() override {
+    const CudaStreamScope scope(stream());
     std::int64_t all = 0;
     for (std::size_t m = 0; m < batch().members.size(); ++m) {
       const Member& member = *batch().members[m];
@@ -125,6 +127,7 @@ class Alltoall : public Gather {
   };
 
   bool begin() override {
+    const CudaStreamScope scope(stream());
     bool any = false;
     for (std::size_t m = 0; m < batch().members.size(); ++m) {
       const Member& member = *batch().members[m];

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "backend/cuda/card.hpp"
@@ -39,6 +40,10 @@ class Library {
   /// Non-blocking, but may take its time. `comm` is set even if it throws, unless to null: then
   /// there is something to abort.
   [[nodiscard]] virtual State init(CommHandle& comm, int size, const UniqueId& id, int rank) = 0;
+  /// Likewise, of the parent's ranks but for the excluded ones, which do not call. Nothing is under
+  /// way on the parent, nor may be until both are ready.
+  [[nodiscard]] virtual State shrink(CommHandle& comm, CommHandle parent,
+                                     std::span<const int> excluded) = 0;
   /// Of the last call; throws what has failed since, here or on another rank.
   [[nodiscard]] virtual State state(CommHandle comm) = 0;
   /// When all is done. May take its time.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "backend/nccl/library.hpp"
 #include "base/elements.hpp"
@@ -53,6 +54,7 @@ struct Functions {
       loaded.find<decltype(ncclGetUniqueId)>("ncclGetUniqueId");
   decltype(&ncclCommInitRankConfig) init =
       loaded.find<decltype(ncclCommInitRankConfig)>("ncclCommInitRankConfig");
+  decltype(&ncclCommShrink) shrink = loaded.find<decltype(ncclCommShrink)>("ncclCommShrink");
   decltype(&ncclCommGetAsyncError) get_async_error =
       loaded.find<decltype(ncclCommGetAsyncError)>("ncclCommGetAsyncError");
   decltype(&ncclCommDestroy) destroy = loaded.find<decltype(ncclCommDestroy)>("ncclCommDestroy");
@@ -128,6 +130,15 @@ class RealLibrary : public Library {
     ncclUniqueId copy;
     std::copy_n(id.begin(), id.size(), static_cast<char*>(copy.internal));
     return check(nccl_.init(&comm, size, copy, rank, &config), "ncclCommInitRankConfig", comm);
+  }
+
+  State shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) override {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    std::vector<int> list(excluded.begin(), excluded.end());
+    return check(nccl_.shrink(parent, list.data(), static_cast<int>(list.size()), &comm, &config,
+                              NCCL_SHRINK_DEFAULT),
+                 "ncclCommShrink", parent);
   }
 
   State state(CommHandle comm) override {

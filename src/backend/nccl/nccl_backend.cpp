@@ -19,7 +19,29 @@ bool NcclBackend::can_execute(const Batch& batch) {
   });
 }
 
+/// The smallest, and of those the first. Ranks have met in the same order wherever they met
+/// together, so all of `ranks` know the same ones.
+NcclBackend::Communicators::const_iterator NcclBackend::parent_of(
+    const std::vector<int>& ranks) const {
+  auto best = communicators_.end();
+  for (auto one = communicators_.begin(); one != communicators_.end(); ++one)
+    if (std::ranges::includes(one->first, ranks) &&
+        (best == communicators_.end() || one->first.size() < best->first.size()))
+      best = one;
+  return best;
+}
+
+bool NcclBackend::has_parent(const std::vector<int>& ranks) const {
+  return parent_of(ranks) != communicators_.end();
+}
+
 void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
+  const auto parent = parent_of(ranks);
+  if (parent != communicators_.end()) {
+    communicators_.try_emplace(ranks, communicators_.at(parent->first), ranks,
+                               options_.init_timeout);
+    return;
+  }
   const auto own = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
   communicators_.try_emplace(ranks, library_, gpu_, worker_, ranks, own, id, options_.init_timeout);
 }

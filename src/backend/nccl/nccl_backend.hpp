@@ -35,8 +35,12 @@ class NcclBackend : public Backend {
   /// False for what NCCL cannot do: the same on all ranks.
   [[nodiscard]] static bool can_execute(const Batch& batch);
 
+  /// True if the communicator of these ranks can be made of another, which has them all: the same
+  /// on all of them. Else they need an id.
+  [[nodiscard]] bool has_parent(const std::vector<int>& ranks) const;
+
   /// Begins to make the communicator of these ranks; all of them do, at the same place among their
-  /// batches, with the same id.
+  /// batches, with the same id. Where it has a parent the id is of no meaning.
   void connect(const std::vector<int>& ranks, const UniqueId& id);
 
   /// After `connect` for the batch's ranks.
@@ -46,6 +50,10 @@ class NcclBackend : public Backend {
   void abort() noexcept;
 
  private:
+  using Communicators = std::map<std::vector<int>, Communicator>;
+
+  [[nodiscard]] Communicators::const_iterator parent_of(const std::vector<int>& ranks) const;
+
   std::shared_ptr<Library> library_;
   cuda::Gpu& gpu_;
   Backend& cpu_;
@@ -53,7 +61,7 @@ class NcclBackend : public Backend {
   Options options_;
   LaunchOrder order_{};
   Worker worker_{};
-  std::map<std::vector<int>, Communicator> communicators_{};
+  Communicators communicators_{};
 };
 
 }  // namespace kolo::backend::nccl

@@ -31,7 +31,7 @@ struct TransferAll {
 };
 
 std::size_t bytes_on(const cuda::Segment& segment, DType type) {
-  return static_cast<std::size_t>(segment.elements * cuda::bytes_of(type));
+  return static_cast<std::size_t>(segment.elements * signed_size_of(type));
 }
 
 }  // namespace
@@ -39,7 +39,7 @@ std::size_t bytes_on(const cuda::Segment& segment, DType type) {
 void transfer_on_host(const cuda::Segment& segment) {
   if (cuda::is_copy(segment)) {
     std::memmove(segment.to, segment.from,
-                 static_cast<std::size_t>(segment.elements * cuda::bytes_of(segment.from_type)));
+                 static_cast<std::size_t>(segment.elements * signed_size_of(segment.from_type)));
   } else {
     const TransferAll all{segment};
     cuda::visit_types(segment.from_type, segment.to_type, all);
@@ -251,10 +251,12 @@ std::byte* FakeCuda::allocate_pinned(std::size_t bytes) {
 }
 void FakeCuda::release_pinned(std::byte* memory) noexcept { give_back(memory, true); }
 
-void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyKind /*kind*/,
+void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyKind kind,
                     cuda::StreamHandle stream) {
   faults.pass("cudaMemcpyAsync");
+  const int number = kind == cuda::CopyKind::to_host ? copies_to_host_++ : -1;
   enqueue(stream, [=, this] {
+    if (number >= most_copies_to_host) return false;
     check_memory(from, bytes, "a copy's source");
     check_memory(to, bytes, "a copy's target");
     std::memcpy(to, from, bytes);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -59,6 +60,8 @@ class FakeCuda : public cuda::Runtime {
 
   Faults faults{};
   cuda::Versions reported{13000, 13000};
+  /// So many copies to the host are done; later ones wait until there may be more.
+  int most_copies_to_host = std::numeric_limits<int>::max();
   bool has_kernels = true;
 
   cuda::Versions versions() override;
@@ -118,6 +121,7 @@ class FakeCuda : public cuda::Runtime {
   std::map<const std::byte*, Memory> memory_{};
   Number next_ = 1;
   int launches_ = 0;
+  int copies_to_host_ = 0;
 };
 
 }  // namespace kolo::backend

@@ -104,6 +104,10 @@ int FakeNccl::inits() const {
   const Lock lock(world_.mutex());
   return inits_;
 }
+int FakeNccl::shrinks() const {
+  const Lock lock(world_.mutex());
+  return shrinks_;
+}
 int FakeNccl::aborts() const {
   const Lock lock(world_.mutex());
   return aborts_;
@@ -135,6 +139,28 @@ nccl::State FakeNccl::init(nccl::CommHandle& comm, int size, const nccl::UniqueI
   const Lock lock(world_.mutex());
   ++inits_;
   cuda_->faults.pass("ncclCommInitRankConfig");
+  return add_comm(comm, size, id, rank);
+}
+
+nccl::State FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
+                             std::span<const int> excluded) {
+  const Lock lock(world_.mutex());
+  ++shrinks_;
+  cuda_->faults.pass("ncclCommShrink");
+  Comm& from = find(parent, "ncclCommShrink");
+  if (*from.under_way > 0) world_.complain("a communicator is shrunk while it is in use");
+  const std::vector<int> list(excluded.begin(), excluded.end());
+  if (std::ranges::binary_search(list, from.rank)) world_.complain("a rank excludes itself");
+  nccl::UniqueId& id = from.clique->children[{list, from.shrinks[list]++}];
+  if (id.front() == 0) id = world_.make_id();
+  const auto before = std::ranges::lower_bound(list, from.rank) - list.begin();
+  from.looks_left = 1;  // it is to be looked at, too
+  return add_comm(comm, from.clique->size - static_cast<int>(list.size()), id,
+                  from.rank - static_cast<int>(before));
+}
+
+nccl::State FakeNccl::add_comm(nccl::CommHandle& comm, int size, const nccl::UniqueId& id,
+                               int rank) {
   comm = reinterpret_cast<nccl::CommHandle>(next_++);
   FakeNcclWorld::Clique& clique = world_.clique(id);
   if (clique.joined > 0 && clique.size != size) world_.complain("ranks give other sizes");
@@ -237,12 +263,14 @@ nccl::State FakeNccl::group_end(nccl::CommHandle handle) {
   if (works.empty() && !call_failed_) world_.complain("a group without calls");
   // All of a group together: none waits for another to be done.
   std::vector<bool> done(works.size(), false);
-  comm.launching.push_back([works = std::move(works), done]() mutable {
+  ++*comm.under_way;
+  comm.launching.push_back([works = std::move(works), done, left = comm.under_way]() mutable {
     bool all = true;
     for (std::size_t i = 0; i < works.size(); ++i) {
       if (!done[i]) done[i] = works[i]();
       all = all && done[i];
     }
+    if (all) --*left;
     return all;
   });
   comm.looks_left = looks_at_group;

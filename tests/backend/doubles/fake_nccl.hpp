@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,7 @@ class FakeNcclWorld {
   struct Clique {
     int size = 0;
     int joined = 0;
+    std::map<std::pair<std::vector<int>, int>, nccl::UniqueId> children{};
     int aborted = 0;
     std::deque<Meeting> meetings{};
     std::map<std::pair<int, int>, std::deque<Message>> messages{};  // from, to
@@ -75,12 +77,15 @@ class FakeNccl : public nccl::Library {
 
   [[nodiscard]] int communicators() const;  // that are alive
   [[nodiscard]] int inits() const;
+  [[nodiscard]] int shrinks() const;
   [[nodiscard]] int aborts() const;
   [[nodiscard]] const std::vector<std::string>& calls() const { return calls_; }
 
   int version() override;
   nccl::UniqueId make_unique_id() override;
   nccl::State init(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank) override;
+  nccl::State shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
+                     std::span<const int> excluded) override;
   nccl::State state(nccl::CommHandle comm) override;
   void destroy(nccl::CommHandle comm) noexcept override;
   void abort(nccl::CommHandle comm) noexcept override;
@@ -111,7 +116,9 @@ class FakeNccl : public nccl::Library {
     FakeNcclWorld::Clique* clique = nullptr;
     int rank = 0;
     int looks_left = 0;
-    std::size_t collectives = 0;  // that were called
+    std::size_t collectives = 0;                                // that were called
+    std::shared_ptr<int> under_way = std::make_shared<int>(0);  // groups that are not done
+    std::map<std::vector<int>, int> shrinks{};                  // by who was left out
     int enrolled = 0;
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
     std::map<nccl::RedOp, double> ops{};
@@ -119,6 +126,7 @@ class FakeNccl : public nccl::Library {
     nccl::StreamHandle stream = nullptr;
   };
 
+  nccl::State add_comm(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank);
   [[nodiscard]] Comm& find(nccl::CommHandle handle, const char* call, bool idle = true);
   void add_collective(FakeNcclWorld::Collective call, nccl::CommHandle comm,
                       nccl::StreamHandle stream);
@@ -132,6 +140,7 @@ class FakeNccl : public nccl::Library {
   std::uintptr_t next_ = 1;
   int next_op_ = 100;
   int inits_ = 0;
+  int shrinks_ = 0;
   int aborts_ = 0;
   bool grouping_ = false;
   bool call_failed_ = false;

@@ -1,0 +1,23 @@
+// What is behind kolo/cuda.hpp's CudaDevice.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "backend/cuda/gpu.hpp"
+#include "kolo/cuda.hpp"
+
+namespace kolo {
+
+struct CudaDevice::State {
+  /// `runtime` is null in a build without CUDA. Throws InvalidArgument.
+  State(std::shared_ptr<backend::cuda::Runtime> runtime, int index);
+
+  /// By way of pinned memory, on a stream of its own; returns when it is done.
+  void copy(std::byte* host, std::byte* device, std::size_t bytes, backend::cuda::CopyKind kind);
+
+  backend::cuda::Gpu gpu;
+  std::mutex mutex{};
+};
+
+}  // namespace kolo

@@ -1,0 +1,17 @@
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
+
+#include <ATen/ops/empty.h>
+
+#include "torch/gpu_stream.hpp"
+
+namespace kolo::detail {
+
+CUstream_st* gpu_stream(const ::torch::Device& /*gpu*/) { return nullptr; }
+
+::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
+                                      const ::torch::TensorOptions& options,
+                                      CUstream_st* /*user*/) {
+  return at::empty(sizes, options);
+}
+
+}  // namespace kolo::detail

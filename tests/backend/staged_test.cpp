@@ -1,0 +1,139 @@
+// GPU tensors by way of the host: how batches are cut into chunks, and that chunks overlap.
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "backend/cuda/staged_chunk.hpp"
+#include "base/dtype.hpp"
+#include "gpu_world.hpp"
+
+namespace kolo::backend {
+namespace {
+
+using Chunks = std::vector<std::vector<cuda::Stretch>>;
+
+std::int64_t bytes_of(const std::vector<cuda::Stretch>& chunk) {
+  std::int64_t bytes = 0;
+  for (const cuda::Stretch& stretch : chunk)
+    bytes += stretch.elements * signed_size_of(stretch.member->dtype);
+  return bytes;
+}
+
+class CutTest : public testing::Test {
+ protected:
+  Member& add(std::int64_t elements, DType dtype) {
+    return members_.emplace_back(Member{.dtype = dtype, .rows = elements});
+  }
+  [[nodiscard]] Chunks cut(const Descriptor& kind, std::int64_t least) {
+    Batch batch{.kind = kind, .members = {}, .set = {0}, .ranks = {0}};
+    for (const Member& member : members_) batch.members.push_back(&member);
+    return cuda::cut_into_chunks(batch, least);
+  }
+
+  static constexpr std::int64_t most = Batch::parts - 1;
+  Descriptor allreduce_{.type = OperationType::allreduce};
+  std::deque<Member> members_{};
+};
+
+TEST_F(CutTest, EveryElementTravelsOnceAndInOrder) {
+  const std::uint64_t seed = std::random_device{}();
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < 200; ++round) {
+    members_.clear();
+    const std::size_t count = 1 + random() % 20;
+    for (std::size_t i = 0; i < count; ++i)
+      add(static_cast<std::int64_t>(random() % 1000),
+          static_cast<DType>(random() % (static_cast<std::size_t>(DType::boolean) + 1)));
+    const auto least = static_cast<std::int64_t>(1 + random() % 3000);
+    const Chunks chunks = cut(allreduce_, least);
+    ASSERT_LE(std::ssize(chunks), most);
+    auto member = members_.begin();
+    std::int64_t next = 0;
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      if (i + 1 < chunks.size()) {
+        ASSERT_GT(bytes_of(chunks[i]), least - 8);  // what no element fits into
+      }
+      for (const cuda::Stretch& stretch : chunks[i]) {
+        if (stretch.first == 0 && next > 0) {
+          ASSERT_EQ(next, member->elements());
+          ++member;
+          next = 0;
+        }
+        while (&*member != stretch.member && member->elements() == next) ++member, next = 0;
+        ASSERT_EQ(stretch.member, &*member);
+        ASSERT_EQ(stretch.first, next);
+        next += stretch.elements;
+      }
+    }
+    ASSERT_EQ(member, std::prev(members_.end()));
+    ASSERT_EQ(next, member->elements());
+  }
+}
+
+TEST_F(CutTest, ALongTensorIsManyChunksAndAShortOneIsOne) {
+  add(8000, DType::f32);
+  EXPECT_EQ(cut(allreduce_, 8000).size(), 4U);
+  EXPECT_EQ(std::ssize(cut(allreduce_, 1)), most);
+  EXPECT_EQ(cut(allreduce_, 32000).size(), 1U);
+}
+
+TEST_F(CutTest, WhatCannotGoApartIsOneChunk) {
+  add(8000, DType::f32);
+  Descriptor adasum = allreduce_;
+  adasum.op = ReduceOp::adasum;
+  EXPECT_EQ(cut(adasum, 100).size(), 1U);
+  for (const OperationType type :
+       {OperationType::allgather, OperationType::alltoall, OperationType::reducescatter})
+    EXPECT_EQ(cut({.type = type}, 100).size(), 1U);
+}
+
+class StagedTest : public testing::TestWithParam<int> {};
+
+/// Only the first copy to the host is let through: its chunk is back on the GPU before the next has
+/// left it.
+TEST_P(StagedTest, AChunkIsReducedWhileTheNextIsCopied) {
+  constexpr std::int64_t elements = 300000;
+  const int ranks = GetParam();
+  GpuWorld world({.ranks = ranks, .with_nccl = false, .backend = {.chunk_bytes = 400000}});
+  std::vector<GpuTensors<float>> tensors;
+  std::vector<std::unique_ptr<Execution>> running;
+  for (int rank = 0; rank < ranks; ++rank) {
+    world.rank(rank).cuda->most_copies_to_host = 1;
+    tensors
+        .emplace_back(
+            world, rank, std::vector{elements},
+            [rank](std::size_t, std::int64_t k) { return static_cast<float>(rank + k % 3); })
+        .set_type(DType::f32);
+    Batch batch{.kind = {.type = OperationType::allreduce, .op = ReduceOp::sum, .device = gpu_zero},
+                .members = {},
+                .set = GpuWorld::numbers(ranks),
+                .ranks = GpuWorld::numbers(ranks)};
+    tensors.back().add_to(batch);
+    running.push_back(world.rank(rank).backend->start(std::move(batch)));
+  }
+  const auto wanted = [&](std::int64_t k) {
+    return static_cast<float>(ranks * (ranks - 1) / 2 + ranks * (k % 3));
+  };
+  const auto first_is_back = [&] {
+    return std::ranges::all_of(
+        tensors, [&](const auto& own) { return own.output(0)[99999] == wanted(99999); });
+  };
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!first_is_back()) {
+    for (auto& execution : running) ASSERT_NE(execution->step(), Progress::done);
+    for (int rank = 0; rank < ranks; ++rank) world.rank(rank).cuda->advance();
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "it waits for all of the tensor";
+  }
+  for (int rank = 0; rank < ranks; ++rank) world.rank(rank).cuda->most_copies_to_host = 10;
+  ASSERT_TRUE(world.finish(running));
+  for (const auto& own : tensors)
+    for (std::int64_t k = 0; k < elements; ++k) ASSERT_EQ(own.output(0)[k], wanted(k));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, StagedTest, testing::Values(1, 2, 3, 4));
+
+}  // namespace
+}  // namespace kolo::backend

@@ -1,0 +1,205 @@
+// Tensors on GPUs in kolo::torch, with doubles of CUDA: Kolo's, and what LibTorch knows of GPUs:
+// how many there are, their streams, and memory there. They compute nothing: what is to happen on
+// the GPU is given to its stream by the tests, and takes its time there.
+#include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
+
+#include <ATen/ops/empty.h>
+#include <gmock/gmock.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/library.h>
+#include <torch/optim/sgd.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "fake_cuda.hpp"
+#include "fake_gpu_guard.hpp"
+#include "session/current.hpp"
+#include "torch/gpu_stream.hpp"
+
+namespace kolo {
+namespace {
+
+using backend::FakeCuda;
+using ::torch::Tensor;
+
+std::shared_ptr<FakeCuda> cuda;                     // of this rank, while a test runs
+backend::cuda::StreamHandle user_stream = nullptr;  // LibTorch's current one, on every thread
+std::atomic<int> allocated_between_streams{0};
+
+c10::Device this_gpu() { return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank())}; }
+
+/// LibTorch's allocation on a GPU: floats, which live as long as the tensor.
+Tensor make_tensor(at::IntArrayRef sizes) {
+  std::int64_t elements = 1;
+  for (const std::int64_t size : sizes) elements *= size;
+  const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
+  auto* const memory = cuda->make_memory(bytes);
+  const auto release = [](void* pointer) { cuda->free_memory(static_cast<std::byte*>(pointer)); };
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                       c10::DataPtr(memory, memory, release, this_gpu()));
+  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA),
+      caffe2::TypeMeta::Make<float>());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return tensor;
+}
+
+template <typename Schema>
+struct Empty;
+template <typename Sizes, typename... Options>
+struct Empty<Tensor(Sizes, Options...)> {
+  static Tensor make(at::IntArrayRef sizes, Options... /*options*/) { return make_tensor(sizes); }
+};
+
+float* numbers_of(const Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
+
+/// The user's stream fills the tensor, but not at once.
+template <typename Value>
+void fill_later(const Tensor& tensor, Value value) {
+  cuda->enqueue(user_stream,
+                [to = numbers_of(tensor), count = tensor.numel(), value, looks = 0]() mutable {
+                  if (++looks < 20) return false;
+                  for (std::int64_t k = 0; k < count; ++k) to[k] = static_cast<float>(value(k));
+                  return true;
+                });
+}
+
+template <typename Value>
+Tensor filled(at::IntArrayRef sizes, Value value) {
+  Tensor tensor = make_tensor(sizes);
+  fill_later(tensor, value);
+  return tensor;
+}
+
+}  // namespace
+
+namespace detail {
+
+CUstream_st* gpu_stream(const ::torch::Device& gpu) {
+  EXPECT_EQ(gpu, this_gpu());
+  return user_stream;
+}
+
+Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
+                             const ::torch::TensorOptions& /*options*/, CUstream_st* user) {
+  EXPECT_EQ(user, user_stream);
+  EXPECT_NE(CudaStreamScope::current(), nullptr);
+  EXPECT_NE(CudaStreamScope::current(), user_stream);
+  ++allocated_between_streams;
+  return make_tensor(sizes);
+}
+
+}  // namespace detail
+
+namespace {
+
+C10_REGISTER_GUARD_IMPL(CUDA, FakeGpuGuard);
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("empty.memory_format", Empty<at::_ops::empty_memory_format::schema>::make);
+}
+
+class TorchGpuTest : public testing::Test {
+ protected:
+  TorchGpuTest() {
+    cuda = std::make_shared<FakeCuda>(std::vector{0, 1, 2, 3}, 11);
+    session::start_session({.options = {.flight_recorder_dir = "off"},
+                            .gpu_libraries = {cuda, [] { return nullptr; }}});
+    cuda->use_device(rank());
+    user_stream = cuda->create_stream();
+    allocated_between_streams = 0;
+  }
+  ~TorchGpuTest() override {
+    cuda->destroy_stream(std::exchange(user_stream, nullptr));
+    session::end_session(true, "");
+    for (const std::string& complaint : cuda->complaints()) ADD_FAILURE() << complaint;
+    cuda.reset();
+  }
+};
+
+double sum_of_ranks() { return size() * (size() - 1) / 2.0; }
+
+template <typename Value>
+void expect_numbers(const Tensor& tensor, Value wanted) {
+  ASSERT_TRUE(tensor.is_cuda());
+  for (std::int64_t k = 0; k < tensor.numel(); ++k)
+    ASSERT_FLOAT_EQ(numbers_of(tensor)[k], static_cast<float>(wanted(k))) << k;
+}
+
+TEST_F(TorchGpuTest, AllreducesWaitForLibTorchsStream) {
+  const auto own = [](std::int64_t k) { return rank() + static_cast<double>(k % 7); };
+  const auto sum = [](std::int64_t k) {
+    return sum_of_ranks() + size() * static_cast<double>(k % 7);
+  };
+  Tensor tensor = filled({30, 20}, own);
+  allreduce_(tensor, {.name = "in place", .op = ReduceOp::sum});
+  expect_numbers(tensor, sum);
+  expect_numbers(allreduce(filled({900}, own), {.name = "out of place", .op = ReduceOp::sum}), sum);
+  expect_numbers(allreduce_async_(filled({900}, own), {.name = "async", .op = ReduceOp::sum}).get(),
+                 sum);
+  std::vector<Tensor> group{filled({5}, own), filled({11, 2}, own)};
+  grouped_allreduce_(group, {.name = "group", .op = ReduceOp::sum});
+  for (const Tensor& member : group) expect_numbers(member, sum);
+}
+
+TEST_F(TorchGpuTest, BroadcastsAndReducescatters) {
+  const auto own = [](std::int64_t k) { return 100 * rank() + static_cast<double>(k); };
+  Tensor tensor = filled({70}, own);
+  broadcast_(tensor, size() - 1, {.name = "b"});
+  expect_numbers(tensor,
+                 [](std::int64_t k) { return 100 * (size() - 1) + static_cast<double>(k); });
+  const Tensor rows =
+      reducescatter(filled({2 * size(), 3}, own), {.name = "r", .op = ReduceOp::sum});
+  expect_numbers(rows, [](std::int64_t k) {
+    return 100 * sum_of_ranks() + size() * static_cast<double>(6 * rank() + k);
+  });
+}
+
+TEST_F(TorchGpuTest, RowsArriveInMemoryThatBothStreamsKnow) {
+  const auto own = [](std::int64_t) { return rank(); };
+  const Tensor all = allgather(filled({rank() + 1, 2}, own), {.name = "g"});
+  ASSERT_EQ(all.size(0), size() * (size() + 1) / 2);
+  std::int64_t row = 0;
+  for (int from = 0; from < size(); ++from)
+    for (int i = 0; i <= from; ++i, ++row) EXPECT_EQ(numbers_of(all)[2 * row + 1], from);
+  const Received received = alltoall(filled({2 * size(), 1}, own), {.name = "a"});
+  expect_numbers(received.output, [](std::int64_t k) { return static_cast<double>(k / 2); });
+  EXPECT_EQ(allocated_between_streams, 2);
+}
+
+/// What backward does with a parameter on its thread for the GPU: LibTorch's engine itself cannot
+/// be made to believe in GPUs that it was built without.
+void accumulate(const Tensor& parameter, double factor) {
+  std::thread thread([&] {
+    cuda->use_device(rank());
+    parameter.mutable_grad() = filled(parameter.sizes(), [=](std::int64_t k) {
+      return factor * (rank() + static_cast<double>(k));
+    });
+    for (const auto& hook : ::torch::autograd::impl::grad_accumulator(parameter)->post_hooks())
+      static_cast<void>((*hook)({}, {}));
+  });
+  thread.join();
+}
+
+TEST_F(TorchGpuTest, GradientsAreReducedFromTheThreadOfBackward) {
+  const Tensor first = make_tensor({40}).set_requires_grad(true);
+  const Tensor second = make_tensor({3000}).set_requires_grad(true);
+  DistributedOptimizer optimizer(::torch::optim::SGD({first, second}, 0.1));
+  const auto mean = [](std::int64_t k) { return sum_of_ranks() / size() + static_cast<double>(k); };
+  for (int step = 0; step < 3; ++step) {
+    accumulate(second, 2.0);
+    accumulate(first, 1.0);
+    optimizer.synchronize();
+    expect_numbers(first.grad(), mean);
+    expect_numbers(second.grad(), [&](std::int64_t k) { return 2.0 * mean(k); });
+    first.mutable_grad().reset();
+    second.mutable_grad().reset();
+    optimizer.zero_grad();
+  }
+}
+
+}  // namespace
+}  // namespace kolo
