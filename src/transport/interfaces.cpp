@@ -66,8 +66,10 @@ std::vector<Interface> list_interfaces() {
       continue;
     interfaces.push_back({one->ifa_name, address});
   }
-  std::ranges::stable_partition(
-      interfaces, [](const Interface& interface) { return interface.address.family == AF_INET; });
+  const auto is_ipv4 = [](const Interface& interface) {
+    return interface.address.family == AF_INET;
+  };
+  std::stable_partition(interfaces.begin(), interfaces.end(), is_ipv4);
   return interfaces;
 }
 

@@ -27,4 +27,11 @@ void MemoryFile::set(std::span<const std::uint8_t> bytes) {
                   static_cast<ssize_t>(bytes.size()));
 }
 
+std::string MemoryFile::contents() const {
+  std::string bytes(std::filesystem::file_size(path_), '\0');
+  require_success(::pread(file_.get(), bytes.data(), bytes.size(), 0) ==
+                  static_cast<ssize_t>(bytes.size()));
+  return bytes;
+}
+
 }  // namespace kolo::fuzz

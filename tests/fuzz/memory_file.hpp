@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 
 #include "node/file_descriptor.hpp"
 
@@ -15,6 +16,7 @@ class MemoryFile {
 
   /// Replaces what was there.
   void set(std::span<const std::uint8_t> bytes);
+  [[nodiscard]] std::string contents() const;
   /// Opens it anew, from its beginning.
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 

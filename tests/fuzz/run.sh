@@ -13,7 +13,7 @@ shift 2
 here=$(cd "$(dirname "$0")" && pwd)
 work=${KOLO_FUZZ_WORK:-$(dirname "$program")/../fuzz}
 turn=${KOLO_FUZZ_TURN:-60}
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:quarantine_size_mb=8:malloc_context_size=8}
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:quarantine_size_mb=8:malloc_context_size=2}
 
 targets=("$@")
 if ((${#targets[@]} == 0)); then
@@ -33,7 +33,8 @@ take_turn() {
   log=$work/$target.log
   local dictionary=$here/dictionaries/$target options=()
   [[ ! -e $dictionary ]] || options+=("-dict=$dictionary")
-  KOLO_FUZZ_TARGET=$target "$program" -max_total_time="$2" -print_final_stats=1 -timeout="${KOLO_FUZZ_TIMEOUT:-10}" \
+  # Entropic schedules cost more than the decoders themselves do.
+  KOLO_FUZZ_TARGET=$target "$program" -entropic=0 -max_total_time="$2" -print_final_stats=1 -timeout="${KOLO_FUZZ_TIMEOUT:-10}" \
     -rss_limit_mb=2048 -reload=0 -verbosity=1 -artifact_prefix="$work/findings/$target-" \
     "${options[@]}" "$work/corpus/$target" "$here/corpus/$target" >"$log" 2>&1 || status=$?
   local done_now accepted_now

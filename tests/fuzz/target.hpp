@@ -60,6 +60,7 @@ extern const Target checkpoint_file_target;
 extern const Target checkpoint_payload_target;
 extern const Target cifar10_file_target;
 extern const Target connection_target;
+extern const Target diagnosis_target;
 extern const Target flight_record_target;
 extern const Target gradient_set_target;
 extern const Target json_text_target;
@@ -69,6 +70,9 @@ extern const Target sizes_target;
 extern const Target standing_target;
 extern const Target state_text_target;
 extern const Target status_target;
+extern const Target tfrecord_example_target;
+extern const Target tfrecord_file_target;
+extern const Target tfrecord_images_target;
 extern const Target wire_target;
 
 }  // namespace kolo::fuzz

@@ -6,11 +6,26 @@
 namespace kolo::fuzz {
 
 std::span<const Target> targets() {
-  static const std::array all{
-      ballots_target,      breakdown_target,  checkpoint_file_target, checkpoint_payload_target,
-      cifar10_file_target, connection_target, flight_record_target,   gradient_set_target,
-      json_text_target,    ring_target,       settings_target,        sizes_target,
-      standing_target,     state_text_target, status_target,          wire_target};
+  static const std::array all{ballots_target,
+                              breakdown_target,
+                              checkpoint_file_target,
+                              checkpoint_payload_target,
+                              cifar10_file_target,
+                              connection_target,
+                              diagnosis_target,
+                              flight_record_target,
+                              gradient_set_target,
+                              json_text_target,
+                              ring_target,
+                              settings_target,
+                              sizes_target,
+                              standing_target,
+                              state_text_target,
+                              status_target,
+                              tfrecord_example_target,
+                              tfrecord_file_target,
+                              tfrecord_images_target,
+                              wire_target};
   return all;
 }
 

@@ -104,8 +104,8 @@ class World {
   void ask_for_turn(int rank);
   void turn(int rank);
   int read_messages(int rank);
-  int perform(int rank, const negotiation::Actions& actions, Time& clock);
-  void send(int rank, const negotiation::Send& send, Time departure, Bytes& last);
+  int perform(int rank, negotiation::Actions& actions, Time& clock);
+  void send(int rank, negotiation::Send& send, Time departure, Bytes& last);
   void start(int rank, const negotiation::Execute& execute);
   void finish(int rank, std::uint64_t sequence);
   void settled(int rank, Ticket ticket);
@@ -128,6 +128,8 @@ class World {
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<Message> messages_;  // under way
   std::vector<std::size_t> free_messages_;
+  std::vector<Ticket> turn_tickets_;    // of the rank whose turn it is
+  std::vector<Message> turn_messages_;  // the same
   std::unordered_map<std::uint64_t, Start> starts_;
   std::vector<Phase> phases_;
   int meeting_ = 0;

@@ -51,7 +51,9 @@ void World::turn(int number) {
   try {
     negotiator.set_time(clock());
     bool moved = !rank.submitted.empty() || !rank.inbox.empty() || rank.wants_to_leave;
-    for (const Ticket ticket : std::exchange(rank.submitted, {})) {
+    turn_tickets_.clear();
+    turn_tickets_.swap(rank.submitted);  // so that memory is taken once
+    for (const Ticket ticket : turn_tickets_) {
       const Ledger::Submission& submission = *ledger_.find(number, ticket);
       negotiator.on_submit(ticket, ledger_.key(submission.key),
                            operations_[static_cast<std::size_t>(submission.operation)].descriptor);
@@ -59,7 +61,7 @@ void World::turn(int number) {
     if (std::exchange(rank.wants_to_leave, false)) negotiator.on_leave(true, {});
     clock_of_rank += settings_.cost_of_message * read_messages(number);
     if (std::exchange(rank.time_due, false)) negotiator.on_time(clock());
-    const negotiation::Actions actions = negotiator.take();
+    negotiation::Actions actions = negotiator.take();
     moved = perform(number, actions, clock_of_rank) > 0 || moved;
     rank.busy_until = clock_of_rank;
     if (moved) {
@@ -78,9 +80,10 @@ void World::turn(int number) {
 
 int World::read_messages(int number) {
   Rank& rank = at(number);
-  const std::vector<Message> messages = std::exchange(rank.inbox, {});
+  turn_messages_.clear();
+  turn_messages_.swap(rank.inbox);
   Traffic& traffic = phases_.back().traffic[static_cast<std::size_t>(number)];
-  for (const Message& message : messages) {
+  for (const Message& message : turn_messages_) {
     ++traffic.messages_received;
     traffic.bytes_received += static_cast<std::int64_t>(message.bytes->size());
     rank.hops = std::max(rank.hops, message.hops);
@@ -89,13 +92,13 @@ int World::read_messages(int number) {
       rank.copies_owed += static_cast<std::int64_t>(rank.place.children.size());
     rank.negotiator->on_message(message.from, *message.bytes);
   }
-  return static_cast<int>(messages.size());
+  return static_cast<int>(turn_messages_.size());
 }
 
 /// How many actions there were.
-int World::perform(int number, const negotiation::Actions& actions, Time& clock_of_rank) {
+int World::perform(int number, negotiation::Actions& actions, Time& clock_of_rank) {
   Bytes last;
-  for (const negotiation::Send& one : actions.sends) {
+  for (negotiation::Send& one : actions.sends) {
     clock_of_rank += settings_.cost_of_message;
     send(number, one, clock_of_rank, last);
   }
@@ -122,19 +125,20 @@ int World::perform(int number, const negotiation::Actions& actions, Time& clock_
 }
 
 /// What is sent to several children at once is kept once.
-void World::send(int number, const negotiation::Send& send, Time departure, Bytes& last) {
+void World::send(int number, negotiation::Send& send, Time departure, Bytes& last) {
   Rank& rank = at(number);
   Traffic& traffic = phases_.back().traffic[static_cast<std::size_t>(number)];
   ++traffic.messages_sent;
-  traffic.bytes_sent += static_cast<std::int64_t>(send.message.size());
   if (last == nullptr || *last != send.message)
-    last = std::make_shared<const std::vector<std::byte>>(send.message);
+    last = std::make_shared<const std::vector<std::byte>>(std::move(send.message));
+  const auto bytes = static_cast<std::int64_t>(last->size());
+  traffic.bytes_sent += bytes;
   const bool up = send.peer == rank.place.parent;
   if (!up) --rank.copies_owed;
   const bool in_host = settings_.node_of[static_cast<std::size_t>(number)] ==
                        settings_.node_of[static_cast<std::size_t>(send.peer)];
   Time takes = in_host ? settings_.latency_in_host : settings_.latency_between_hosts;
-  takes += time_for(static_cast<std::int64_t>(send.message.size()), settings_.bytes_per_ns);
+  takes += time_for(bytes, settings_.bytes_per_ns);
   takes += random_up_to(
       Time(static_cast<std::int64_t>(static_cast<double>(takes.count()) * settings_.jitter)));
   Time& previous = up ? rank.last_up : at(send.peer).last_down;
