@@ -12,7 +12,7 @@
 namespace kolo::fuzz {
 namespace {
 
-constexpr std::array<std::string_view, 26> variables{"KOLO_FUSION_THRESHOLD",
+constexpr std::array<std::string_view, 27> variables{"KOLO_FUSION_THRESHOLD",
                                                      "HOROVOD_FUSION_THRESHOLD",
                                                      "KOLO_STALL_WARNING",
                                                      "HOROVOD_STALL_CHECK_TIME_SECONDS",
@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 26> variables{"KOLO_FUSION_THRESHOLD",
                                                      "KOLO_PLAN_REPLAY",
                                                      "KOLO_CPU_OPERATIONS",
                                                      "KOLO_MPI_COLLECTIVES",
+                                                     "KOLO_HOST_ALLREDUCE",
                                                      "KOLO_SINGLE_COPY",
                                                      "KOLO_GPU_OPERATIONS",
                                                      "KOLO_NCCL_TIMEOUT",
@@ -140,30 +141,31 @@ bool run(Bytes bytes) {
 }
 
 std::vector<Seed> seeds() {
-  return {
-      {"none", ""},
-      {"counts",
-       "KOLO_FUSION_THRESHOLD=1048576\nKOLO_CACHE_CAPACITY=0\nKOLO_FLIGHT_RECORDER=16777216\n"
-       "KOLO_TEST_RANKS_PER_HOST=2"},
-      {"seconds", "KOLO_STALL_WARNING=1e9\nKOLO_STALL_SHUTDOWN=0.5"},
-      {"horovod",
-       "HOROVOD_FUSION_THRESHOLD=0\nHOROVOD_STALL_CHECK_TIME_SECONDS=60\n"
-       "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1e-9\nHOROVOD_CACHE_CAPACITY=1\n"
-       "HOROVOD_LOG_LEVEL=Fatal"},
-      {"words-1",
-       "KOLO_PLAN_REPLAY=on\nKOLO_CPU_OPERATIONS=auto\nKOLO_SINGLE_COPY=auto\n"
-       "KOLO_LOG_LEVEL=trace\nKOLO_FLIGHT_RECORDER_SIGNAL=SIGUSR1"},
-      {"words-2",
-       "KOLO_PLAN_REPLAY=0\nKOLO_CPU_OPERATIONS=shm\nKOLO_SINGLE_COPY=1\n"
-       "KOLO_LOG_LEVEL=DEBUG\nKOLO_FLIGHT_RECORDER_SIGNAL=WINCH"},
-      {"words-3",
-       "KOLO_PLAN_REPLAY=off\nKOLO_CPU_OPERATIONS=mpi\nKOLO_SINGLE_COPY=off\n"
-       "KOLO_LOG_LEVEL=off\nKOLO_FLIGHT_RECORDER_SIGNAL=HUP"},
-      {"paths", "KOLO_TIMELINE=t.json\nKOLO_STATISTICS=stderr\nKOLO_FLIGHT_RECORDER_DIR=/tmp"},
-      {"dynamic", "KOLO_TIMELINE=DYNAMIC"},
-      {"gpu", "KOLO_GPU_OPERATIONS=staged\nKOLO_NCCL_TIMEOUT=0.25\nHOROVOD_TIMELINE=t.json"},
-      {"hosts", "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_MPI_COLLECTIVES=on"},
-      {"hosts-of-mpi", "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8\nKOLO_PEER_TIMEOUT=0"}};
+  return {{"none", ""},
+          {"counts",
+           "KOLO_FUSION_THRESHOLD=1048576\nKOLO_CACHE_CAPACITY=0\nKOLO_FLIGHT_RECORDER=16777216\n"
+           "KOLO_TEST_RANKS_PER_HOST=2"},
+          {"seconds", "KOLO_STALL_WARNING=1e9\nKOLO_STALL_SHUTDOWN=0.5"},
+          {"horovod",
+           "HOROVOD_FUSION_THRESHOLD=0\nHOROVOD_STALL_CHECK_TIME_SECONDS=60\n"
+           "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1e-9\nHOROVOD_CACHE_CAPACITY=1\n"
+           "HOROVOD_LOG_LEVEL=Fatal"},
+          {"words-1",
+           "KOLO_PLAN_REPLAY=on\nKOLO_CPU_OPERATIONS=auto\nKOLO_SINGLE_COPY=auto\n"
+           "KOLO_LOG_LEVEL=trace\nKOLO_FLIGHT_RECORDER_SIGNAL=SIGUSR1"},
+          {"words-2",
+           "KOLO_PLAN_REPLAY=0\nKOLO_CPU_OPERATIONS=shm\nKOLO_SINGLE_COPY=1\n"
+           "KOLO_LOG_LEVEL=DEBUG\nKOLO_FLIGHT_RECORDER_SIGNAL=WINCH"},
+          {"words-3",
+           "KOLO_PLAN_REPLAY=off\nKOLO_CPU_OPERATIONS=mpi\nKOLO_SINGLE_COPY=off\n"
+           "KOLO_LOG_LEVEL=off\nKOLO_FLIGHT_RECORDER_SIGNAL=HUP"},
+          {"paths", "KOLO_TIMELINE=t.json\nKOLO_STATISTICS=stderr\nKOLO_FLIGHT_RECORDER_DIR=/tmp"},
+          {"dynamic", "KOLO_TIMELINE=DYNAMIC"},
+          {"gpu", "KOLO_GPU_OPERATIONS=staged\nKOLO_NCCL_TIMEOUT=0.25\nHOROVOD_TIMELINE=t.json"},
+          {"hosts",
+           "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_MPI_COLLECTIVES=on\nKOLO_"
+           "HOST_ALLREDUCE=ring"},
+          {"hosts-of-mpi", "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8\nKOLO_PEER_TIMEOUT=0"}};
 }
 
 }  // namespace
