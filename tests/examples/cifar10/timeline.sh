@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The timelines of a training run keep to the rules of their format.
-# Usage: timeline.sh EXPECT PROGRAM DIRECTORY TRACE_PROGRAM MPIRUN...
+# Usage: timeline.sh PROGRAM DIRECTORY TRACE_PROGRAM MPIRUN...
 set -euo pipefail
-program=$2 directory=$3 check=$4
-shift 4
+program=$1 directory=$2 check=$3
+shift 3
 
 rm -rf "$directory"
 mkdir -p "$directory"
