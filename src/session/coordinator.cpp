@@ -44,8 +44,13 @@ Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, Operatio
       rank_(options.place.rank),
       parent_(options.place.parent),
       board_(links.seats(), rank_),
+      heartbeat_(parent_ >= 0 && board_.shows(parent_) ? -1 : parent_, options.stall_warning,
+                 options.stall_shutdown, std::chrono::steady_clock::now()),
       watch_(board_, rank_, {options.stall_warning, options.stall_shutdown}) {
-  for (const negotiation::Child& child : options.place.children) edges_.push_back(child.rank);
+  for (const negotiation::Child& child : options.place.children) {
+    edges_.push_back(child.rank);
+    if (!board_.shows(child.rank)) far_children_.push_back(child.rank);
+  }
   if (parent_ >= 0) edges_.push_back(parent_);
 }
 
@@ -80,6 +85,8 @@ bool Coordinator::receive() {
       if (told) return;
       told = std::move(breakdown);
       told_by = peer;
+    } else if (const std::optional<Beat> beat = decode_beat(session_, message)) {
+      heartbeat_.hear(*beat, now_);
     } else {
       negotiator_.on_message(peer, message);
     }
@@ -91,6 +98,14 @@ bool Coordinator::receive() {
     fail_everything({Breakdown::Kind::peer_left, loss->reason, loss->ranks});
   }
   return moved;
+}
+
+/// Down the tree only: who is above learns by what is missing. Whatever comes after the end of the
+/// log would find nobody, so this is never called then.
+void Coordinator::send_beats() {
+  const std::optional<Beat> beat = heartbeat_.next(now_);
+  if (!beat) return;
+  for (const int child : far_children_) transport_.send(child, encode(session_, *beat));
 }
 
 bool Coordinator::submit() {

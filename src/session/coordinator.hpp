@@ -14,6 +14,7 @@
 #include "backend/backend.hpp"
 #include "negotiation/negotiator.hpp"
 #include "session/breakdown.hpp"
+#include "session/heartbeat.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/presence.hpp"
@@ -87,6 +88,7 @@ class Coordinator {
 
   /// What has come from other ranks.
   bool receive();
+  void send_beats();
   bool submit();
   negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
@@ -110,7 +112,15 @@ class Coordinator {
   [[nodiscard]] bool heed_losses();
   void publish_status();
   [[nodiscard]] std::vector<Obstacle> obstacles();
+  struct Waiting {
+    std::string what;
+    std::string tensor;
+    TimePoint since;
+  };
+  [[nodiscard]] std::optional<Waiting> oldest_waiting() const;
+  [[nodiscard]] std::optional<Waiting> oldest_waiting_on_host() const;
   [[nodiscard]] std::optional<Obstacle> silent_parent() const;
+  [[nodiscard]] std::optional<Obstacle> silent_host_above() const;
   [[nodiscard]] std::optional<Obstacle> silent_stayers();
   [[nodiscard]] std::string describe(const Running& running) const;
   void look_for_deadlock();
@@ -128,6 +138,8 @@ class Coordinator {
   int parent_;
   std::vector<int> edges_;  // the neighbours in the tree
   StatusBoard board_;
+  std::vector<int> far_children_;  // of other hosts, or that share no memory
+  Heartbeat heartbeat_;
   Watch watch_;
   std::vector<Pending> negotiating_;  // by ticket
   std::vector<negotiation::Ticket> free_tickets_;

@@ -49,6 +49,7 @@ void Coordinator::look() {
   negotiator_.on_time(now_);
   publish_status();
   if (negotiator_.ended() || heed_endings() || heed_losses()) return;
+  send_beats();
   if (const std::optional<Watch::Stall> stall = watch_.look(obstacles(), now_))
     return fail_everything(
         {Breakdown::Kind::stalled, stall->text, stall->ranks.to_vector(), stall->tensor});
@@ -59,6 +60,7 @@ void Coordinator::look() {
 void Coordinator::forgive_lost_time(std::chrono::nanoseconds lost) {
   for (Running& running : running_) running.moved_at += lost;
   plan_awaited_since_ = stayers_awaited_since_ = now_;
+  heartbeat_.forgive(now_);
 }
 
 /// True if another rank of this host has said that nothing can go on.
@@ -186,16 +188,47 @@ std::optional<Obstacle> Coordinator::silent_stayers() {
   return Obstacle{"the end of the session", "", silent, "to leave it", stayers_awaited_since_};
 }
 
-/// Where the rank above answers nothing, the root will not tell of what is late here.
-std::optional<Obstacle> Coordinator::silent_parent() const {
+std::optional<Coordinator::Waiting> Coordinator::oldest_waiting() const {
   const Pending* oldest = nullptr;
   for (const Pending& pending : negotiating_)
     if (pending.operation != nullptr && (oldest == nullptr || pending.since < oldest->since))
       oldest = &pending;
-  if (oldest == nullptr || parent_ < 0 || !watch_.is_silent(parent_, now_)) return std::nullopt;
+  if (oldest == nullptr) return std::nullopt;
   const negotiation::Key& key = oldest->operation->key();
-  return Obstacle{negotiation::operation_in_words(oldest->operation->descriptor().type, key),
-                  key.name, RankSet::of(parent_), "to pass on what is agreed", oldest->since};
+  return Waiting{negotiation::operation_in_words(oldest->operation->descriptor().type, key),
+                 key.name, oldest->since};
+}
+
+/// This rank's, or of any that learns from it what is agreed.
+std::optional<Coordinator::Waiting> Coordinator::oldest_waiting_on_host() const {
+  std::optional<Waiting> oldest = oldest_waiting();
+  for (const RankStatus& status : board_.read_all(now_)) {
+    if (status.rank == rank_ || status.ended || status.operations.empty()) continue;
+    const negotiation::PendingOperation& its = status.operations.front();
+    if (const TimePoint since = now_ - its.waited; !oldest || since < oldest->since)
+      oldest = {negotiation::operation_in_words(its.type, its.key), its.key.name, since};
+  }
+  return oldest;
+}
+
+/// Where the rank above answers nothing, the root will not tell of what is late here.
+std::optional<Obstacle> Coordinator::silent_parent() const {
+  if (parent_ < 0 || !board_.shows(parent_)) return silent_host_above();
+  std::optional<Waiting> oldest = oldest_waiting();
+  if (!oldest || !watch_.is_silent(parent_, now_)) return std::nullopt;
+  return Obstacle{std::move(oldest->what), std::move(oldest->tensor), RankSet::of(parent_),
+                  "to pass on what is agreed", oldest->since};
+}
+
+std::optional<Obstacle> Coordinator::silent_host_above() const {
+  const std::optional<Heartbeat::Silence> silence = heartbeat_.silence(now_);
+  if (!silence) return std::nullopt;
+  std::optional<Waiting> oldest = oldest_waiting_on_host();
+  if (!oldest && leaving_) oldest = {"the end of the session", "", silence->since};
+  if (!oldest) return std::nullopt;
+  return Obstacle{std::move(oldest->what), std::move(oldest->tensor), RankSet::of(silence->rank),
+                  "to pass on what is agreed; its process says nothing, it may be stopped",
+                  std::max(oldest->since, silence->since)};
 }
 
 void Coordinator::answer_questions(const std::vector<negotiation::Key>& questions) {

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -52,7 +53,7 @@ void blamed(const std::string& how) {
   }
   if (how == "outside") stay_outside();
   if (how == "batch") gather(/*stops=*/true);
-  if (how == "plan" || how == "join" || how == "never") stop();
+  if (how == "plan" || how == "join" || how == "never" || how == "end") stop();
 }
 
 void others(const std::string& how) {
@@ -61,14 +62,15 @@ void others(const std::string& how) {
   if (how == "order") kolo::allreduce(tensor, {.name = "first"});
   if (how == "plan") kolo::allreduce(tensor, {.name = "steady"});
   if (how == "join") kolo::join();
+  if (how == "end") return;
   auto own = kolo::allreduce_async(tensor, {.name = "conv1.weight"});
   if (how == "name") kolo::barrier({.name = "others have submitted"});
   own.wait();
 }
 
 void run(const std::string& how, int culprit) {
-  const kolo::Session session(kolo::SessionOptions{.stall_warning = std::chrono::milliseconds(700),
-                                                   .stall_shutdown = std::chrono::seconds(3)});
+  std::optional<kolo::Session> session(kolo::SessionOptions{
+      .stall_warning = std::chrono::milliseconds(700), .stall_shutdown = std::chrono::seconds(3)});
   const std::vector<int> own{static_cast<int>(::getpid())};
   processes = kolo::allgather(own).values;
   std::vector<float> tensor(100);
@@ -88,7 +90,9 @@ void run(const std::string& how, int culprit) {
   } catch (const kolo::PeerLeft& error) {  // the others have given up before it goes on
     std::printf("rank %d is alone: %s\n", kolo::rank(), error.what());
   }
-  if (kolo::rank() != culprit) ::kill(processes[static_cast<std::size_t>(culprit)], SIGCONT);
+  const bool goes_on_later = kolo::rank() != culprit;
+  if (how == "end") session.reset();
+  if (goes_on_later) ::kill(processes[static_cast<std::size_t>(culprit)], SIGCONT);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //   --seconds S   for about so long (60)
 //   --session S   seconds of each session (a sixth of all)
 //   --seed N      the first program's; without it a random one
+//   --repeat N    so many programs, again and again: a short time, too, tells what grows
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -34,6 +35,7 @@ struct Options {
   Seconds seconds{60};
   Seconds session{};
   std::uint64_t seed = 0;
+  std::int64_t repeat = 0;  // 0: each program once
 };
 
 Options read_options(int argc, char** argv) {
@@ -47,6 +49,8 @@ Options read_options(int argc, char** argv) {
       options.session = Seconds(std::stod(argv[i + 1]));
     } else if (name == "--seed") {
       options.seed = std::stoull(argv[i + 1]);
+    } else if (name == "--repeat") {
+      options.repeat = std::stoll(argv[i + 1]);
     } else {
       throw std::invalid_argument("unknown option " + name);
     }
@@ -105,7 +109,8 @@ class Soak {
     if (failed != 0) throw std::runtime_error(std::to_string(failed) + " complaints");
     operations_ += runner.operations();
     ++programs_;
-    options_.seed = seed + 1;
+    const bool again = options_.repeat > 0 && programs_ % options_.repeat == 0;
+    options_.seed = again ? seed + 1 - static_cast<std::uint64_t>(options_.repeat) : seed + 1;
     if (const Seconds now = elapsed(); now >= next_sample_) {
       watch_.add(now, kolo::soak::measure_footprint());
       next_sample_ = now + options_.seconds / 400;
