@@ -198,7 +198,7 @@ void live() {
   state = "in the session";
   own_rank = kolo::rank();
   note("process " + std::to_string(::getpid()));
-  start.pass();
+  start.strike();
   try {
     mixed_operations("warm up");
     if (phase == "shutdown") {
