@@ -80,6 +80,7 @@ void start_session(const StartArguments& arguments) {
   watch_forks();
   std::shared_ptr<Engine> started = start_engine(arguments);
   announce_departures();
+  before_mpi_ends([] { end_session(true, "its program finalises MPI"); });
   const std::lock_guard lock(current.mutex);
   current.usable = started.get();
   current.engine = std::move(started);

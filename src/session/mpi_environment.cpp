@@ -21,9 +21,12 @@ namespace {
 std::atomic<bool> abort_instead{false};
 std::atomic<bool> started_here{false};
 
+void (*end_what_needs_mpi)() = nullptr;
+
 /// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
-int abort_in_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
-  return MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
+  end_what_needs_mpi();
+  return abort_instead ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
 }
 
 /// Never destroyed, since a thread may still look at them when statics are gone.
@@ -102,14 +105,16 @@ void start_mpi(int argc, char** argv) {
         "session; or leave MPI to Kolo");
 }
 
-void abort_at_exit() {
-  if (abort_instead.exchange(true) || started_here) return;
+void before_mpi_ends(void (*end)()) {
+  if (started_here || std::exchange(end_what_needs_mpi, end) != nullptr) return;
   int key = MPI_KEYVAL_INVALID;
   node::check_mpi(
-      MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, abort_in_finalize, &key, /*state=*/nullptr),
+      MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, on_finalize, &key, /*state=*/nullptr),
       "MPI_Comm_create_keyval");
   node::check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, /*value=*/nullptr), "MPI_Comm_set_attr");
 }
+
+void abort_at_exit() { abort_instead = true; }
 
 void watch_at_exit(std::vector<node::FileDescriptor> processes) { watched = std::move(processes); }
 

@@ -14,6 +14,10 @@ namespace kolo::session {
 /// finalised already or offers less than MPI_THREAD_SERIALIZED.
 void start_mpi(int argc, char** argv);
 
+/// Calls `end` when the program finalises MPI that it initialised itself: MPI still works then. Of
+/// several calls the first counts.
+void before_mpi_ends(void (*end)());
+
 /// End the job by MPI_Abort when MPI would be finalised, by Kolo or by the program: a peer that is
 /// lost never does so, and MPI would wait for it.
 void abort_at_exit();

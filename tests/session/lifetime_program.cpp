@@ -101,6 +101,18 @@ void on_communicators() {
   check_throws<kolo::InvalidArgument>([] { kolo::init(); }, "finalized");
 }
 
+/// With the session open, which ends by that.
+void finalized_early() {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  kolo::init();
+  work(kolo::rank(), kolo::size());
+  MPI_Finalize();
+  check(!kolo::initialized(), "the session is over");
+  check_throws<kolo::NotInitialized>([] { (void)kolo::rank(); }, "no session");
+  kolo::shutdown();  // does nothing
+}
+
 void again() {
   for (int round = 0; round < 10; ++round) {
     kolo::init();
@@ -165,6 +177,7 @@ int main(int, char** argv) {
       {"multiple", [] { with_mpi_at(MPI_THREAD_MULTIPLE); }},
       {"communicators", on_communicators},
       {"again", again},
+      {"finalized", finalized_early},
       {"fork_before", fork_before},
       {"fork_after", fork_after},
   };
