@@ -9,7 +9,7 @@
 // for the rank). A block takes as long as on its slowest rank.
 #include <ATen/core/ivalue.h>
 #include <torch/nn/functional/loss.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>

@@ -30,7 +30,8 @@ if(kolo_torch_jobs LESS 1)
 endif()
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS kolo_torch=${kolo_torch_jobs})
 
-# kolo_own_target(<target>): C++20, warnings, and few compilations at once if it uses LibTorch.
+# kolo_own_target(<target>): C++20 and warnings. If it uses LibTorch: few compilations at once, and
+# several files in each if KOLO_UNITY_TORCH says so.
 function(kolo_own_target target)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
@@ -38,6 +39,9 @@ function(kolo_own_target target)
   get_target_property(libraries ${target} LINK_LIBRARIES)
   if(libraries MATCHES "kolo::torch|(^|;)torch($|;)")
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE kolo_torch)
+    if(KOLO_UNITY_TORCH)
+      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+    endif()
   endif()
 endfunction()
 

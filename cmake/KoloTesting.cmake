@@ -8,7 +8,9 @@
 #                       [ENVIRONMENT NAME=value ...] COMMAND target [args...])
 #   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; 0 if not given. OUTPUT: what
 #   a line of standard output or error must match, or, of `any` status, all of it as one line.
-#
+# kolo_add_mpi_script(NAME x KIND mpi SCRIPT x.sh RANKS 1 2 ... PROGRAMS target ...)
+#   Runs a script of the current folder, as `<kind>.x.np<N>`. Its arguments are expect.sh, the
+#   programs, a directory to work in, and how to start N ranks.
 # kolo_add_made_up_hosts(NAME x RANKS_PER_HOST n RANKS 2 ... COMMAND target [args...])
 #   Runs a program that has entries already once more, as `mpi.x.hosts<n>.np<N>`: the ranks take
 #   each n of them for a host.
@@ -105,6 +107,24 @@ function(kolo_add_mpirun_check)
         "$<TARGET_FILE:${program}>" ${arg_COMMAND})
     kolo_test_entry(${name} ${arg_KIND} ${ranks})
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT})
+  endforeach()
+endfunction()
+
+function(kolo_add_mpi_script)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;SCRIPT" "RANKS;PROGRAMS")
+  set(programs "")
+  foreach(program IN LISTS arg_PROGRAMS)
+    kolo_test_needs(${arg_KIND} ${program})
+    list(APPEND programs "$<TARGET_FILE:${program}>")
+  endforeach()
+  foreach(ranks IN LISTS arg_RANKS)
+    set(name ${arg_KIND}.${arg_NAME}.np${ranks})
+    add_test(NAME ${name}
+      COMMAND bash "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}"
+        "${PROJECT_SOURCE_DIR}/tests/support/expect.sh" ${programs}
+        "${CMAKE_CURRENT_BINARY_DIR}/${arg_NAME}.np${ranks}"
+        "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout})
+    kolo_test_entry(${name} ${arg_KIND} ${ranks})
   endforeach()
 endfunction()
 

@@ -2,13 +2,15 @@
 // fail or never end.
 #include <gmock/gmock.h>
 
-#include <deque>
+#include <chrono>
 #include <map>
-#include <numeric>
+#include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
-#include "gpu_world.hpp"
 #include "kolo/error.hpp"
+#include "nccl_fixture.hpp"
 
 namespace kolo::backend {
 namespace {
@@ -18,79 +20,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 using testing::StartsWith;
-
-using Lengths = std::vector<std::int64_t>;
-using Running = std::vector<std::unique_ptr<Execution>>;
-
-Descriptor allreduce_of(ReduceOp op) {
-  return {.type = OperationType::allreduce, .op = op, .device = gpu_zero};
-}
-
-Batch batch_of(const Descriptor& kind, int ranks, std::uint64_t sequence) {
-  Batch batch{.kind = kind, .members = {}, .set = GpuWorld::numbers(ranks), .ranks = {}};
-  batch.ranks = batch.set;
-  batch.divisor = ranks;
-  batch.sequence = sequence;
-  return batch;
-}
-
-double element(int rank, std::size_t tensor, std::int64_t k) {
-  return static_cast<double>(1 + rank) * static_cast<double>(1 + (k + std::int64_t(tensor)) % 7);
-}
-/// Over the ranks from 0 on.
-double sum(int ranks, std::size_t tensor, std::int64_t k) {
-  return element(0, tensor, k) * ranks * (ranks + 1) / 2;
-}
-
-/// A batch of floats on all ranks, from beginning to end.
-class Allreduces {
- public:
-  Allreduces(GpuWorld& world, const Lengths& lengths) : world_(world), lengths_(lengths) {}
-
-  void start(const Descriptor& kind, std::uint64_t sequence) {
-    for (int rank = 0; rank < world_.size(); ++rank) start_on(rank, kind, sequence);
-  }
-  void start_on(int rank, const Descriptor& kind, std::uint64_t sequence) {
-    auto& tensors =
-        tensors_
-            .emplace(rank, GpuTensors<float>(world_, rank, lengths_,
-                                             [rank](std::size_t i, std::int64_t k) {
-                                               return static_cast<float>(element(rank, i, k));
-                                             }))
-            ->second;
-    tensors.set_type(DType::f32);
-    Batch batch = batch_of(kind, world_.size(), sequence);
-    tensors.add_to(batch);
-    running.push_back(world_.rank(rank).backend->start(std::move(batch)));
-  }
-  [[nodiscard]] bool finish() { return world_.finish(running); }
-
-  void expect_sums(double factor) {
-    for (const auto& [rank, tensors] : tensors_)
-      for (std::size_t i = 0; i < lengths_.size(); ++i)
-        for (std::int64_t k = 0; k < lengths_[i]; ++k)
-          ASSERT_FLOAT_EQ(tensors.output(i)[k],
-                          static_cast<float>(factor * sum(world_.size(), i, k)))
-              << "rank " << rank << ", tensor " << i << ", element " << k;
-  }
-
-  Running running{};
-
- private:
-  GpuWorld& world_;
-  Lengths lengths_;
-  std::multimap<int, GpuTensors<float>> tensors_{};
-};
-
-/// Steps all until one fails; its message.
-std::string failure_of(GpuWorld& world, Running& running) {
-  try {
-    EXPECT_TRUE(world.finish(running)) << "it hangs";
-  } catch (const BackendError& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class NcclTest : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, NcclTest, testing::Values(1, 2, 3, 4));
@@ -178,58 +107,6 @@ TEST_P(NcclTest, ManyBatchesShareOneCommunicator) {
   for (auto& batch : batches) ASSERT_TRUE(batch->finish());
   for (auto& batch : batches) batch->expect_sums(1.0);
   for (int rank = 0; rank < world.size(); ++rank) EXPECT_EQ(world.rank(rank).nccl->inits(), 1);
-}
-
-TEST(NcclSets, ACommunicatorOfSomeRanksIsMadeOfThatOfAll) {
-  GpuWorld world({.ranks = 4});
-  const auto play = [&](const std::vector<int>& ranks, std::uint64_t sequence) {
-    std::deque<GpuTensors<float>> tensors;
-    Running running;
-    for (const int rank : ranks) {
-      tensors.emplace_back(world, rank, Lengths{40, 9}, [rank](std::size_t i, std::int64_t k) {
-        return static_cast<float>(element(rank, i, k));
-      });
-      tensors.back().set_type(DType::f32);
-      Batch batch = batch_of(allreduce_of(ReduceOp::sum), world.size(), sequence);
-      batch.ranks = ranks;
-      tensors.back().add_to(batch);
-      running.push_back(world.rank(rank).backend->start(std::move(batch)));
-    }
-    ASSERT_TRUE(world.finish(running));
-    for (const auto& own : tensors)
-      for (std::int64_t k = 0; k < 40; ++k) {
-        double wanted = 0;
-        for (const int rank : ranks) wanted += element(rank, 0, k);
-        ASSERT_EQ(own.output(0)[k], wanted);
-      }
-  };
-  play({0, 1, 3}, 0);
-  play({1, 3}, 1);        // of the one before
-  play({0, 1, 2, 3}, 2);  // of its own
-  play({0, 1}, 3);        // of the smallest that has both
-  play({0, 2}, 4);
-  play({1, 3}, 5);
-  EXPECT_EQ(world.rank(1).nccl->inits(), 2);
-  EXPECT_EQ(world.rank(1).nccl->shrinks(), 2);
-  EXPECT_EQ(world.rank(2).nccl->inits(), 1);
-  EXPECT_EQ(world.rank(2).nccl->shrinks(), 1);
-}
-
-TEST(NcclSets, AFailureToMakeOneOfAnotherIsAnError) {
-  GpuWorld world({.ranks = 2});
-  Allreduces all(world, {8});
-  all.start(allreduce_of(ReduceOp::sum), 0);
-  ASSERT_TRUE(all.finish());
-  world.rank(1).cuda->faults.plan("ncclCommShrink");
-  GpuTensors<float> tensors(world, 1, {8}, [](std::size_t, std::int64_t) { return 1.0F; });
-  tensors.set_type(DType::f32);
-  Batch batch = batch_of(allreduce_of(ReduceOp::sum), 2, 1);
-  batch.ranks = {1};
-  tensors.add_to(batch);
-  Running running;
-  running.push_back(world.rank(1).backend->start(std::move(batch)));
-  EXPECT_THAT(failure_of(world, running), AllOf(HasSubstr("of the ranks 1 cannot be made"),
-                                                HasSubstr("ncclCommShrink failed")));
 }
 
 TEST_P(NcclTest, EmptyTensorsNeedNoCall) {

@@ -14,9 +14,6 @@ using AccumulationTest = TorchTest;
 using GroupsTest = TorchTest;
 using OptionsTest = TorchTest;
 
-// The gradient of each element grows by `factor`.
-void backward(const ::torch::Tensor& tensor, double factor) { (tensor * factor).sum().backward(); }
-
 TEST_F(AccumulationTest, ReducesTheSumOfThePasses) {
   ::torch::Tensor w = parameter({1.0, 2.0});
   DistributedOptimizer optimizer(optim::SGD({w}, 1.0), {.backward_passes_per_step = 3});

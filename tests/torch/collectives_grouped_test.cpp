@@ -11,7 +11,6 @@ using GroupsTest = TorchTest;
 using GroupGradientsTest = TorchTest;
 
 constexpr auto f32 = ::torch::kFloat32;
-constexpr auto f64 = ::torch::kFloat64;
 constexpr auto i64 = ::torch::kInt64;
 
 void expect_same(const Tensor& actual, const Tensor& expected) {

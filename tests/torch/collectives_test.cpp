@@ -12,8 +12,6 @@ using CollectivesTest = TorchTest;
 using CollectiveGradientsTest = TorchTest;
 using ArchiveTest = TorchTest;
 
-constexpr auto f64 = ::torch::kFloat64;
-
 TEST_F(CollectivesTest, AsynchronousAllreduceInAndOutOfPlace) {
   auto future = allreduce_async(full(3, rank() + 1.0), {.name = "temporary", .op = ReduceOp::sum});
   Tensor changed = full(2, rank() + 1.0);

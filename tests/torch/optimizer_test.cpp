@@ -21,9 +21,6 @@ static_assert(
 static_assert(
     std::is_same_v<DistributedSGD, decltype(DistributedOptimizer(std::declval<DistributedSGD>()))>);
 
-// The gradient of each element becomes `factor`.
-void backward(const ::torch::Tensor& tensor, double factor) { (tensor * factor).sum().backward(); }
-
 using OptimizerTest = TorchTest;
 
 TEST_F(OptimizerTest, AveragesOrSums) {

@@ -15,6 +15,8 @@
 
 namespace kolo::testing_support {
 
+inline constexpr auto f64 = ::torch::kFloat64;
+
 // A session for each test.
 class TorchTest : public testing::Test {
  protected:
@@ -23,22 +25,25 @@ class TorchTest : public testing::Test {
 
 // A vector with one element per entry: a parameter.
 inline ::torch::Tensor parameter(std::vector<double> values) {
-  return ::torch::tensor(values, ::torch::kFloat64).set_requires_grad(true);
+  return ::torch::tensor(values, f64).set_requires_grad(true);
 }
 
-inline ::torch::Tensor values(std::vector<double> list) {
-  return ::torch::tensor(list, ::torch::kFloat64);
+inline ::torch::Tensor values(std::vector<double> list) { return ::torch::tensor(list, f64); }
+
+// The gradient of each element grows by `factor`.
+inline void backward(const ::torch::Tensor& tensor, double factor) {
+  (tensor * factor).sum().backward();
 }
 
 // Rows of two elements, all of them `value`.
 inline ::torch::Tensor full(std::int64_t rows, double value) {
-  return ::torch::full({rows, 2}, value, ::torch::kFloat64);
+  return ::torch::full({rows, 2}, value, f64);
 }
 
 // Rows of two elements, each another multiple of `factor`, so that rows and columns that are mixed
 // up show.
 inline ::torch::Tensor weights(std::int64_t rows, double factor) {
-  return ::torch::arange(1, 2 * rows + 1, ::torch::kFloat64).reshape({rows, 2}) * factor;
+  return ::torch::arange(1, 2 * rows + 1, f64).reshape({rows, 2}) * factor;
 }
 
 // The mean of 1 .. size: what `rank() + 1` averages to.

@@ -11,7 +11,6 @@ using ::torch::Tensor;
 using SyncBatchNormTest = TorchTest;
 
 constexpr std::int64_t channels = 3;
-constexpr auto f64 = ::torch::kFloat64;
 
 // Rank r has r + 1 examples.
 std::int64_t first_row() { return rank() * (rank() + 1) / 2; }

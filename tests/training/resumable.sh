@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Epochs in two runs end as in one, also where a newer checkpoint is damaged and is passed over.
-# Usage: resumable.sh PROGRAM DIRECTORY MPIRUN...
+# Usage: resumable.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
-program=$1 directory=$2
-shift 2
+program=$2 directory=$3
+shift 3
 
 rm -rf "$directory"
 whole=$("$@" "$program" "$directory/whole" 4)

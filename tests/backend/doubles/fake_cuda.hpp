@@ -52,6 +52,8 @@ class FakeCuda : public cuda::Runtime {
   [[nodiscard]] std::vector<std::string> complaints() const;
   void complain(const std::string& text);
 
+  /// Held while work is done.
+  [[nodiscard]] std::recursive_mutex& mutex() const { return mutex_; }
   void enqueue(cuda::StreamHandle stream, Work work);
   /// Without faults or delay, for the tests themselves.
   [[nodiscard]] std::byte* make_memory(std::size_t bytes);

@@ -16,7 +16,8 @@ namespace {
 
 using Collective = FakeNcclWorld::Collective;
 using Meeting = FakeNcclWorld::Meeting;
-using Lock = std::lock_guard<std::recursive_mutex>;
+/// Work on a stream is done under CUDA's lock and takes the other.
+using Lock = std::scoped_lock<std::recursive_mutex, std::recursive_mutex>;
 
 reduction::Arithmetic arithmetic_of(const Collective& call, std::int64_t ranks) {
   reduction::Arithmetic arithmetic{.dtype = call.dtype, .prescale = call.factor};
@@ -92,24 +93,24 @@ FakeNcclWorld::Clique& FakeNcclWorld::clique(const nccl::UniqueId& id) {
 }
 
 void FakeNccl::fail_later(const std::string& error) {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   error_ = error;
 }
 
 int FakeNccl::communicators() const {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   return static_cast<int>(comms_.size());
 }
 int FakeNccl::inits() const {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   return inits_;
 }
 int FakeNccl::shrinks() const {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   return shrinks_;
 }
 int FakeNccl::aborts() const {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   return aborts_;
 }
 
@@ -120,7 +121,7 @@ int FakeNccl::version() {
 
 nccl::UniqueId FakeNccl::make_unique_id() {
   cuda_->faults.pass("ncclGetUniqueId");
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   return world_.make_id();
 }
 
@@ -136,7 +137,7 @@ FakeNccl::Comm& FakeNccl::find(nccl::CommHandle handle, const char* call, bool i
 }
 
 nccl::State FakeNccl::init(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank) {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   ++inits_;
   cuda_->faults.pass("ncclCommInitRankConfig");
   return add_comm(comm, size, id, rank);
@@ -144,7 +145,7 @@ nccl::State FakeNccl::init(nccl::CommHandle& comm, int size, const nccl::UniqueI
 
 nccl::State FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
                              std::span<const int> excluded) {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   ++shrinks_;
   cuda_->faults.pass("ncclCommShrink");
   Comm& from = find(parent, "ncclCommShrink");
@@ -176,7 +177,7 @@ nccl::State FakeNccl::add_comm(nccl::CommHandle& comm, int size, const nccl::Uni
 
 nccl::State FakeNccl::state(nccl::CommHandle handle) {
   cuda_->faults.pass("ncclCommGetAsyncError");
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   Comm& comm = find(handle, "ncclCommGetAsyncError", false);
   if (!error_.empty()) throw BackendError(error_);
   if (comm.clique->aborted > 0)
@@ -201,12 +202,12 @@ void FakeNccl::end(nccl::CommHandle handle, const char* call) noexcept {
 }
 
 void FakeNccl::destroy(nccl::CommHandle comm) noexcept {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   end(comm, "ncclCommDestroy");
 }
 
 void FakeNccl::abort(nccl::CommHandle comm) noexcept {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   ++aborts_;
   if (comms_.contains(comm)) ++comms_[comm].clique->aborted;
   end(comm, "ncclCommAbort");
@@ -220,14 +221,14 @@ void FakeNccl::release(std::byte* memory) noexcept { cuda_->free_memory(memory);
 
 void* FakeNccl::enroll(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) {
   cuda_->faults.pass("ncclCommRegister");
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   ++find(comm, "ncclCommRegister").enrolled;
   if (!cuda_->is_memory(memory, bytes)) world_.complain("memory is enrolled that is not there");
   return memory;
 }
 
 void FakeNccl::withdraw(nccl::CommHandle comm, void* enrolled) noexcept {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   if (!comms_.contains(comm) || enrolled == nullptr)
     return world_.complain("ncclCommDeregister of what is not enrolled");
   --comms_[comm].enrolled;
@@ -235,7 +236,7 @@ void FakeNccl::withdraw(nccl::CommHandle comm, void* enrolled) noexcept {
 
 nccl::RedOp FakeNccl::make_scaled_sum(nccl::CommHandle comm, double factor, DType dtype) {
   cuda_->faults.pass("ncclRedOpCreatePreMulSum");
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   if (!is_floating(dtype)) world_.complain("integers are multiplied by a real number");
   const auto op = static_cast<nccl::RedOp>(next_op_++);
   find(comm, "ncclRedOpCreatePreMulSum").ops[op] = factor;
@@ -243,19 +244,19 @@ nccl::RedOp FakeNccl::make_scaled_sum(nccl::CommHandle comm, double factor, DTyp
 }
 
 void FakeNccl::destroy_op(nccl::CommHandle comm, nccl::RedOp op) noexcept {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   if (!comms_.contains(comm) || comms_[comm].ops.erase(op) == 0)
     world_.complain("ncclRedOpDestroy of what is not there");
 }
 
 void FakeNccl::group_start() {
   cuda_->faults.pass("ncclGroupStart");
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   if (std::exchange(grouping_, true)) world_.complain("a group in a group");
 }
 
 nccl::State FakeNccl::group_end(nccl::CommHandle handle) {
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   if (!std::exchange(grouping_, false)) world_.complain("ncclGroupEnd without a beginning");
   std::vector<FakeCuda::Work> works = std::exchange(group_, {});
   cuda_->faults.pass("ncclGroupEnd");
@@ -289,7 +290,7 @@ void FakeNccl::add_collective(Collective call, nccl::CommHandle handle, nccl::St
   call_failed_ = true;
   cuda_->faults.pass(function);
   call_failed_ = false;
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   Comm& comm = find(handle, function.c_str());
   if (const auto made = comm.ops.find(call.op); made != comm.ops.end()) {
     call.factor = made->second;
@@ -301,7 +302,7 @@ void FakeNccl::add_collective(Collective call, nccl::CommHandle handle, nccl::St
   const std::size_t number = comm.collectives++;
   add(
       [this, call, number, clique = comm.clique, rank = comm.rank] {
-        const Lock inner(world_.mutex());
+        const std::lock_guard inner(world_.mutex());
         if (clique->meetings.size() <= number) clique->meetings.resize(number + 1);
         Meeting& meeting = clique->meetings[number];
         meeting.calls.resize(static_cast<std::size_t>(clique->size));
@@ -344,13 +345,13 @@ void FakeNccl::broadcast(const void* from, void* to, std::int64_t bytes, int roo
 void FakeNccl::send(const void* from, std::int64_t bytes, int peer, nccl::CommHandle handle,
                     nccl::StreamHandle stream) {
   cuda_->faults.pass("send");
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   Comm& comm = find(handle, "ncclSend");
   calls_.push_back(fmt::format("send of {} to {}", bytes, peer));
   add(
       [this, clique = comm.clique, key = std::pair(comm.rank, peer), from, bytes,
        number = std::optional<std::size_t>()]() mutable {
-        const Lock inner(world_.mutex());
+        const std::lock_guard inner(world_.mutex());
         auto& messages = clique->messages[key];
         if (!number) {
           number = messages.size();
@@ -364,12 +365,12 @@ void FakeNccl::send(const void* from, std::int64_t bytes, int peer, nccl::CommHa
 void FakeNccl::receive(void* to, std::int64_t bytes, int peer, nccl::CommHandle handle,
                        nccl::StreamHandle stream) {
   cuda_->faults.pass("receive");
-  const Lock lock(world_.mutex());
+  const Lock lock(cuda_->mutex(), world_.mutex());
   Comm& comm = find(handle, "ncclRecv");
   calls_.push_back(fmt::format("receive of {} from {}", bytes, peer));
   add(
       [this, clique = comm.clique, key = std::pair(peer, comm.rank), to, bytes] {
-        const Lock inner(world_.mutex());
+        const std::lock_guard inner(world_.mutex());
         for (auto& message : clique->messages[key]) {
           if (message.received) continue;
           if (message.bytes != bytes)

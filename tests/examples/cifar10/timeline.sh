@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The timelines of a training run keep to the rules of their format.
-# Usage: timeline.sh PROGRAM DIRECTORY TRACE_PROGRAM MPIRUN...
+# Usage: timeline.sh EXPECT PROGRAM TRACE_PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
-program=$1 directory=$2 check=$3
-shift 3
+program=$2 check=$3 directory=$4
+shift 4
 
 rm -rf "$directory"
 mkdir -p "$directory"
