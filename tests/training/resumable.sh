@@ -2,10 +2,11 @@
 # Epochs in two runs end as in one, also where a newer checkpoint is damaged and is passed over.
 # Usage: resumable.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../support/fresh_directory.sh"
 program=$2 directory=$3
 shift 3
 
-rm -rf "$directory"
+fresh_directory "$directory"
 whole=$("$@" "$program" "$directory/whole" 4)
 "$@" "$program" "$directory/parts" 2
 newest=$(ls "$directory"/parts/*.kolo | tail -n 1)

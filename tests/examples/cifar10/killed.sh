@@ -3,6 +3,7 @@
 # nobody disturbed.
 # Usage: killed.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 program=$2 directory=$3
 shift 3
 train=("$@" "$program" --stand-in-size 400 --batch-size 8 --epochs 2 --save-every 5)
@@ -12,7 +13,7 @@ fail() {
   exit 1
 }
 
-rm -rf "$directory"
+fresh_directory "$directory"
 "${train[@]}" --save "$directory/whole"
 
 "${train[@]}" --save "$directory/killed" &

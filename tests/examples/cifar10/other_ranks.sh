@@ -3,6 +3,7 @@
 # is left of the epoch needs.
 # Usage: other_ranks.sh EXPECT PROGRAM DIRECTORY MPIRUN -np 2 ...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 program=$2 directory=$3
 shift 3
 mpirun=("$@")
@@ -10,7 +11,7 @@ mpirun=("$@")
 train() { "${mpirun[@]}" "$program" --stand-in-size 200 --batch-size 8 --epochs 1 "$@"; }
 
 # An epoch has 100 images for each rank: 13 steps. After 10 of them 40 images are left.
-rm -rf "$directory"
+fresh_directory "$directory"
 train --save-every 5 --save "$directory/two"
 middle=$directory/two/checkpoint-0000000010.kolo
 

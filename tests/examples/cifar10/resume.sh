@@ -2,13 +2,14 @@
 # Two epochs in two runs end with the very network of two epochs in one run.
 # Usage: resume.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 program=$2 directory=$3
 shift 3
 
 train() { "${mpirun[@]}" "$program" --stand-in-size 200 "$@"; }
 mpirun=("$@")
 
-rm -rf "$directory"
+fresh_directory "$directory"
 train --epochs 2 --save "$directory/whole"
 train --epochs 1 --save "$directory/first"
 train --epochs 2 --resume "$directory/first" --save "$directory/second"

@@ -2,11 +2,11 @@
 # The timelines of a training run keep to the rules of their format.
 # Usage: timeline.sh EXPECT PROGRAM TRACE_PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 program=$2 check=$3 directory=$4
 shift 4
 
-rm -rf "$directory"
-mkdir -p "$directory"
+fresh_directory "$directory"
 KOLO_TIMELINE="$directory/%r.json" "$@" "$program" --stand-in-size 200 --epochs 1
 "$check" "$directory"/0.json "$directory"/1.json
 grep -q '"REDUCE"' "$directory/0.json"

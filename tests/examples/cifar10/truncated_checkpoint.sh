@@ -2,10 +2,11 @@
 # A checkpoint that was cut short: every rank says so, and none hangs.
 # Usage: truncated_checkpoint.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 expect=$1 program=$2 directory=$3
 shift 3
 
-rm -rf "$directory"
+fresh_directory "$directory"
 "$@" "$program" --stand-in-size 64 --epochs 1 --save "$directory"
 head -c 100000 "$directory"/checkpoint-*.kolo >"$directory/cut.kolo"
 

@@ -2,11 +2,11 @@
 # One data file holds only half of its records: every rank says so, and none hangs.
 # Usage: truncated_data.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 expect=$1 program=$2 directory=$3
 shift 3
 
-rm -rf "$directory"
-mkdir -p "$directory"
+fresh_directory "$directory"
 for batch in data_batch_{1,2,3,4,5} test_batch; do
   truncate -s 30730000 "$directory/$batch.bin"
 done

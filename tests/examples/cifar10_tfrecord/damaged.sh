@@ -2,10 +2,11 @@
 # A bit of a file is wrong, then its end is missing: every rank says which and where, and none hangs.
 # Usage: damaged.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 expect=$1 converter=$2 program=$3 directory=$4
 shift 4
 
-rm -rf "$directory"
+fresh_directory "$directory"
 "$converter" --stand-in-size 50 --output "$directory"
 file=$directory/validation/validation.tfrecords
 size=$(stat -c %s "$file")

@@ -2,10 +2,11 @@
 # Converts generated images, trains on them, and goes on from the checkpoint.
 # Usage: train.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 expect=$1 converter=$2 program=$3 directory=$4
 shift 4
 
-rm -rf "$directory"
+fresh_directory "$directory"
 "$converter" --stand-in-size 100 --output "$directory/data"
 train=("$@" "$program" --data "$directory/data" --batch-size 8 --warmup-epochs 1
   --checkpoints "$directory/checkpoints")

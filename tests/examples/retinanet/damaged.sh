@@ -2,6 +2,7 @@
 # A picture or the annotations are wrong: a rank that reads them says where, and none hangs.
 # Usage: damaged.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 expect=$1 program=$2 directory=$3
 shift 3
 data=$directory/shapes
@@ -9,7 +10,7 @@ annotations=$data/annotations/instances_train2017.json
 train=("$@" "$program" --data "$data" --backbone tiny --channels 8 --head-layers 0 --image-size 32
   --epochs 1)
 
-rm -rf "$directory"
+fresh_directory "$directory"
 "${train[@]}" --generate 12
 
 truncate -s 1000 "$data/train2017/000000000005.jpg"

@@ -3,6 +3,7 @@
 # rank has the same loss. Then the network comes back from its checkpoint.
 # Usage: train.sh EXPECT PROGRAM DIRECTORY MPIRUN -np RANKS ...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 expect=$1 program=$2 directory=$3
 shift 3
 mpirun=$1 ranks=$3
@@ -17,8 +18,7 @@ run() {
 }
 timeout=("${@:4}")
 
-rm -rf "$directory"
-mkdir -p "$directory"
+fresh_directory "$directory"
 run "$ranks" --epochs 8 --save "$directory/save" --pictures "$directory/found" | tee "$directory/all"
 run 1 --epochs 8 >"$directory/alone"
 run "$ranks" --epochs 8 --save "$directory/save" >"$directory/again"

@@ -3,6 +3,7 @@
 # run that went through: the same bytes. Another number of ranks can go on with it too.
 # Usage: resumed.sh PROGRAM DIRECTORY RANKS MPIRUN
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 program=$1 directory=$2 ranks=$3 mpirun=$4
 
 train() {
@@ -12,7 +13,7 @@ train() {
 }
 last=checkpoint-0000000014.kolo
 
-rm -rf "$directory"
+fresh_directory "$directory"
 train "$ranks" --checkpoints "$directory/whole"
 train "$ranks" --checkpoints "$directory/parts" --stop-at 6
 cp -r "$directory/parts" "$directory/others"

@@ -2,11 +2,12 @@
 # One image was cut off: the rank that reads it says so, and none hangs. Then there is but one class.
 # Usage: damaged.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
+source "$(dirname "$0")/../../support/fresh_directory.sh"
 expect=$1 program=$2 directory=$3
 shift 3
 train=("$@" "$program" --data "$directory/images" --image-size 32 --epochs-total 2)
 
-rm -rf "$directory"
+fresh_directory "$directory"
 "${train[@]}" --generate 40
 truncate -s 1000 "$directory/images/opacity/00001.jpg"
 bash "$expect" nonzero "rank [01]: .*cannot read '.*opacity/00001.jpg': " "${train[@]}"
