@@ -5,7 +5,7 @@ option(KOLO_BUILD_TOOLS "Build the programs that are installed: kolo-perf, kolo-
 option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_UNITY_TORCH "Compile the files of a target together where it uses LibTorch" OFF)
+option(KOLO_UNITY "Compile several files of a target together, which is quicker from nothing" OFF)
 option(KOLO_WARNINGS_AS_ERRORS "Refuse code that gives warnings" OFF)
 
 set(KOLO_WITH_TORCH "AUTO" CACHE STRING "Build kolo::torch: AUTO (if LibTorch is found), ON or OFF")

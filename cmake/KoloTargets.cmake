@@ -30,18 +30,18 @@ if(kolo_torch_jobs LESS 1)
 endif()
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS kolo_torch=${kolo_torch_jobs})
 
-# kolo_own_target(<target>): C++20 and warnings. If it uses LibTorch: few compilations at once, and
-# several files in each if KOLO_UNITY_TORCH says so.
+# kolo_own_target(<target>): C++20 and warnings; several files in each compilation if KOLO_UNITY says
+# so; few compilations at once if it uses LibTorch.
 function(kolo_own_target target)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:kolo_warnings>)
+  if(KOLO_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
+  endif()
   get_target_property(libraries ${target} LINK_LIBRARIES)
   if(libraries MATCHES "kolo::torch|(^|;)torch($|;)")
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE kolo_torch)
-    if(KOLO_UNITY_TORCH)
-      set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
-    endif()
   endif()
 endfunction()
 

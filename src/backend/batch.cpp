@@ -17,8 +17,6 @@ namespace {
 // So that slices are aligned.
 constexpr std::int64_t granularity = 16;
 
-std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
-
 std::int64_t rows_of(const Member& member, int index, int size) {
   return reducescatter_rows(member.rows, index, size);
 }
@@ -119,11 +117,11 @@ const std::byte* Window::input_of(int index, int size) const {
   const std::int64_t rows_before =
       index * (member->rows / size) + std::min<std::int64_t>(index, member->rows % size);
   return static_cast<const std::byte*>(member->input) +
-         (rows_before * member->row_elements + place) * bytes_of(member->dtype);
+         (rows_before * member->row_elements + place) * signed_size_of(member->dtype);
 }
 
 std::byte* Window::output() const {
-  return static_cast<std::byte*>(member->output) + place * bytes_of(member->dtype);
+  return static_cast<std::byte*>(member->output) + place * signed_size_of(member->dtype);
 }
 
 Windows::Windows(const Batch& batch, std::int64_t bytes)
@@ -142,7 +140,7 @@ bool Windows::next(Window& window) {
   if (member_ == members_.size()) return false;
   const Member& member = *members_[member_];
   const DType wire = fusion::wire_type(member.dtype, compression_);
-  window = {&member, place_, std::max<std::int64_t>(bytes_ / bytes_of(wire) / size_, 1)};
+  window = {&member, place_, std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
   place_ += window.most;
   return true;
 }

@@ -9,7 +9,7 @@ namespace kolo::fusion {
 namespace {
 
 std::int64_t bytes_of(std::int64_t elements, DType dtype) {
-  return elements * static_cast<std::int64_t>(size_of(dtype));
+  return elements * signed_size_of(dtype);
 }
 
 }  // namespace

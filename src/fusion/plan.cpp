@@ -10,7 +10,7 @@ std::int64_t bytes_of(const Descriptor& descriptor) {
   std::int64_t bytes = 0;
   for (const TensorSpec& tensor : descriptor.tensors) {
     const bool known = tensor.shape.dimensions() == 0 || tensor.shape[0] != any_length;
-    if (known) bytes += tensor.shape.elements() * static_cast<std::int64_t>(size_of(tensor.dtype));
+    if (known) bytes += tensor.shape.elements() * signed_size_of(tensor.dtype);
   }
   return bytes;
 }

@@ -9,8 +9,10 @@
 
 namespace kolo::node {
 
+std::string error_text(int error) { return std::generic_category().message(error); }
+
 void throw_system_error(const char* doing) {
-  throw BackendError(fmt::format("{} failed: {}", doing, std::generic_category().message(errno)));
+  throw BackendError(fmt::format("{} failed: {}", doing, error_text(errno)));
 }
 
 }  // namespace kolo::node

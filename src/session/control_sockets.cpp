@@ -28,7 +28,7 @@ namespace {
 using node::check_mpi;
 using transport::SocketAddress;
 
-constexpr std::chrono::seconds patience{10};
+constexpr std::chrono::seconds patience_to_connect{10};
 constexpr std::size_t most_addresses = 8;
 constexpr const char* no_sockets = "none";
 
@@ -160,7 +160,7 @@ std::unique_ptr<transport::SocketTransport> connect_hosts(MPI_Comm world, const 
 
   transport::SocketMeeting meeting(topology.rank, terms.secret, listeners, std::move(callers),
                                    std::move(callees));
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto until = std::chrono::steady_clock::now() + patience_to_connect;
   while (!meeting.step(std::chrono::milliseconds(5)) && std::chrono::steady_clock::now() < until)
     let_mpi_move(world);
   const Complaints complaints = gather_complaints(world, meeting.problem());

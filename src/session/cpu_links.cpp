@@ -11,7 +11,7 @@ namespace kolo::session {
 namespace {
 
 // All ranks end their sessions at about the same time.
-constexpr std::chrono::seconds patience{1};
+constexpr std::chrono::seconds patience_to_part{1};
 constexpr std::chrono::milliseconds patience_after_failure{100};
 
 }  // namespace
@@ -38,7 +38,7 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
 }
 
 CpuLinks::~CpuLinks() {
-  if (sockets_ != nullptr) sockets_->part(abandoned_ ? patience_after_failure : patience);
+  if (sockets_ != nullptr) sockets_->part(abandoned_ ? patience_after_failure : patience_to_part);
 }
 
 void CpuLinks::choose_way_between_hosts(HostAllreduce choice) {

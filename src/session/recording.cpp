@@ -24,7 +24,7 @@ constexpr std::int64_t least_timed_bytes = 64 << 10;
 std::int64_t bytes_of(const detail::Operation& operation) {
   std::int64_t bytes = 0;
   for (const backend::Member& member : operation.members())
-    bytes += member.elements() * static_cast<std::int64_t>(size_of(member.dtype));
+    bytes += member.elements() * signed_size_of(member.dtype);
   return bytes;
 }
 

@@ -33,7 +33,7 @@ void require_batch_size(std::int64_t batch_size) {
       "kolo::DistributedSampler: a batch size must be at least 1, but is {}", batch_size));
 }
 
-constexpr const char* state_kind = "kolo.sampler.1";
+constexpr const char* sampler_state_kind = "kolo.sampler.1";
 
 }  // namespace
 
@@ -78,7 +78,7 @@ void DistributedSampler::begin_epoch(std::int64_t epoch) {
 }
 
 std::string DistributedSampler::state() const {
-  return detail::StateWriter(state_kind)
+  return detail::StateWriter(sampler_state_kind)
       .add(options_.seed)
       .add(epoch_)
       .add(consumed_)
@@ -88,7 +88,7 @@ std::string DistributedSampler::state() const {
 }
 
 void DistributedSampler::load(const std::string& state) {
-  detail::StateReader reader(state_kind, state);
+  detail::StateReader reader(sampler_state_kind, state);
   const std::uint64_t seed = reader.natural();
   const std::int64_t epoch = reader.integer();
   const std::int64_t consumed = reader.integer();

@@ -15,7 +15,7 @@
 namespace kolo {
 namespace {
 
-constexpr const char* state_kind = "kolo.metrics.1";
+constexpr const char* metrics_state_kind = "kolo.metrics.1";
 
 std::string joined(const std::vector<std::string>& names) {
   std::string text;
@@ -97,14 +97,14 @@ void MetricAverage::reset() {
 }
 
 std::string MetricAverage::state() const {
-  detail::StateWriter writer(state_kind);
+  detail::StateWriter writer(metrics_state_kind);
   writer.add(std::uint64_t{detail::crc32(joined(names_))});
   for (std::size_t i = 0; i < names_.size(); ++i) writer.add(sums_[i]).add(counts_[i]);
   return writer.text();
 }
 
 void MetricAverage::load(const std::string& state) {
-  detail::StateReader reader(state_kind, state);
+  detail::StateReader reader(metrics_state_kind, state);
   if (reader.natural() != detail::crc32(joined(names_))) {
     throw InvalidArgument("kolo::MetricAverage: the state is of metrics of other names");
   }

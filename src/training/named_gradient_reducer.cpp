@@ -20,18 +20,18 @@ namespace {
 
 constexpr const char* subject = "DistributedOptimizer";
 
-/// Gradients that are reduced as one operation: a group, or one that is in none.
-struct Unit {
-  std::string name;                    // of the operation
-  std::vector<std::size_t> gradients;  // by position
-  std::size_t ready = 0;               // how many of them are
-  bool submitted = false;
-  Future<void> future{};
-};
-
 }  // namespace
 
 struct NamedGradientReducer::State {
+  /// Gradients that are reduced as one operation: a group, or one that is in none.
+  struct Unit {
+    std::string name;                    // of the operation
+    std::vector<std::size_t> gradients;  // by position
+    std::size_t ready = 0;               // how many of them are
+    bool submitted = false;
+    Future<void> future{};
+  };
+
   DistributedOptimizerOptions options;
   std::vector<Item> items;
   std::unordered_map<std::string, std::size_t> position_of;
@@ -174,7 +174,7 @@ void NamedGradientReducer::ready(const Gradients& gradients, const std::string& 
                           name);
   state.ready[position] = true;
   if (!state.takes_part || !state.in_last_pass()) return;
-  Unit& unit = state.units[state.unit_of[position]];
+  State::Unit& unit = state.units[state.unit_of[position]];
   if (++unit.ready == unit.gradients.size()) state.submit(unit, gradients);
 }
 
@@ -192,7 +192,7 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
   State& state = *state_;
   if (state.synchronized) return;
   state.require_same(gradients);
-  for (Unit& unit : state.units)
+  for (State::Unit& unit : state.units)
     if (!unit.submitted) state.submit(unit, gradients);
   state.wait();
   state.synchronized = true;

@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
-#include <system_error>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "node/system_error.hpp"
 
 namespace kolo::transport {
 namespace {
@@ -24,8 +24,6 @@ constexpr std::size_t unit = 16;
 constexpr std::array<std::byte, unit> padding{};
 
 bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 }  // namespace
 
@@ -100,7 +98,7 @@ bool SocketEdge::write_first(Outgoing& outgoing) {
   if (errno == EINTR) return true;
   if (would_block(errno)) return false;
   deaf_ = true;
-  if (error_.empty()) error_ = error_text(errno);
+  if (error_.empty()) error_ = node::error_text(errno);
   return false;
 }
 
@@ -115,7 +113,7 @@ bool SocketEdge::read(const Transport::Receiver& receive) {
     if (bytes < 0 && would_block(errno)) break;
     moved = true;
     if (bytes <= 0) {
-      close(bytes < 0 ? error_text(errno) : "");
+      close(bytes < 0 ? node::error_text(errno) : "");
       break;
     }
     end_ += static_cast<std::size_t>(bytes);

@@ -9,8 +9,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
+
+#include "node/system_error.hpp"
 
 namespace kolo::transport {
 namespace {
@@ -24,8 +25,6 @@ constexpr milliseconds between_calls{250};
 
 // Strangers that say nothing: more are not kept.
 constexpr std::size_t most_answered = 256;
-
-std::string error_text(int error) { return std::generic_category().message(error); }
 
 node::FileDescriptor open_socket(const SocketAddress& address) {
   return node::FileDescriptor(
@@ -156,14 +155,14 @@ void SocketMeeting::call_next(Call& call, TimePoint now) {
   if (talk.socket.valid() && errno == EINPROGRESS) {
     talk.connecting = true;
   } else {
-    fail(call, talk, error_text(errno));
+    fail(call, talk, node::error_text(errno));
   }
 }
 
 void SocketMeeting::connected(Call& call, Talk& talk) {
   talk.connecting = false;
   do_not_delay(talk.socket.get());
-  if (!say(talk, call.callee.rank, Kind::hello)) fail(call, talk, error_text(errno));
+  if (!say(talk, call.callee.rank, Kind::hello)) fail(call, talk, node::error_text(errno));
 }
 
 void SocketMeeting::fail(Call& call, Talk& talk, const std::string& why) {
@@ -181,7 +180,7 @@ void SocketMeeting::advance(Call& call, Talk& talk) {
     int error = 0;
     socklen_t length = sizeof error;
     ::getsockopt(talk.socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    return error == 0 ? connected(call, talk) : fail(call, talk, error_text(error));
+    return error == 0 ? connected(call, talk) : fail(call, talk, node::error_text(error));
   }
   Greeting greeting{};
   if (!hear(talk, greeting)) {
@@ -190,7 +189,7 @@ void SocketMeeting::advance(Call& call, Talk& talk) {
   }
   if (!is_right(greeting, Kind::welcome) || greeting.from != call.callee.rank)
     return fail(call, talk, "somebody else answers");
-  if (!say(talk, call.callee.rank, Kind::chosen)) return fail(call, talk, error_text(errno));
+  if (!say(talk, call.callee.rank, Kind::chosen)) return fail(call, talk, node::error_text(errno));
   connections_.push_back({call.callee.rank, std::move(talk.socket)});
   talk.over = true;
   call.done = true;

@@ -10,19 +10,19 @@ namespace kolo::backend {
 namespace {
 
 // Alone and fused; with pieces of 256 bytes some fit one, some end in the middle of one.
-const std::vector<Lengths> batches{{},
-                                   {0},
-                                   {1},
-                                   {3},
-                                   {64},
-                                   {1000},
-                                   {0, 0},
-                                   {1, 1, 1},
-                                   {3, 1000, 1},
-                                   {32, 32, 32},
-                                   {1000, 1000},
-                                   {0, 40, 0, 500, 2},
-                                   {5, 300, 7, 7, 300, 100, 20}};
+const std::vector<Lengths> lengths_of_batches{{},
+                                              {0},
+                                              {1},
+                                              {3},
+                                              {64},
+                                              {1000},
+                                              {0, 0},
+                                              {1, 1, 1},
+                                              {3, 1000, 1},
+                                              {32, 32, 32},
+                                              {1000, 1000},
+                                              {0, 40, 0, 500, 2},
+                                              {5, 300, 7, 7, 300, 100, 20}};
 
 template <typename T>
 class AllreduceOfNumbers : public BackendTest {
@@ -32,7 +32,7 @@ class AllreduceOfNumbers : public BackendTest {
     const auto expected_of_type = [&](std::size_t i, std::int64_t k) {
       return make<T>(expected(i, k));
     };
-    for (const Lengths& lengths : batches) {
+    for (const Lengths& lengths : lengths_of_batches) {
       for (const bool in_place : {true, false}) {
         SCOPED_TRACE(testing::PrintToString(lengths) + (in_place ? " in place" : ""));
         Tensors<T> tensors(lengths, in_place, value_of_type);

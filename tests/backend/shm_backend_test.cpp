@@ -15,8 +15,8 @@
 namespace kolo::backend {
 namespace {
 
-constexpr std::int64_t piece_bytes = 256;
-constexpr std::int64_t piece_elements = piece_bytes / 8;
+constexpr std::int64_t bytes_per_piece = 256;
+constexpr std::int64_t piece_elements = bytes_per_piece / 8;
 constexpr std::int64_t many_pieces = 10 * shm::slot_count * piece_elements;
 
 using Running = std::unique_ptr<Execution>;
@@ -31,7 +31,7 @@ class ShmBackendTest : public testing::Test {
     return indices;
   }
 
-  ShmBackendTest() : host_(ranks_of({0, 1, 2}), piece_bytes) {}
+  ShmBackendTest() : host_(ranks_of({0, 1, 2}), bytes_per_piece) {}
 
   static Batch batch_of(Descriptor kind, std::uint64_t sequence, std::vector<int> indices) {
     Batch batch;

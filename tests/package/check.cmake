@@ -28,9 +28,9 @@ if(HOW STREQUAL "install")
     list(APPEND arguments "-DCMAKE_CXX_FLAGS=-fsanitize=thread")
   endif()
 else()
-  # All of Kolo is compiled once more: with what it may lack, and not optimised, which is quicker.
+  # All of Kolo is compiled once more: with what it may lack, and the quickest way.
   list(APPEND arguments "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}" -DKOLO_WITH_TORCH=OFF
-    -DKOLO_WITH_CUDA=OFF -DCMAKE_CXX_FLAGS=-O0)
+    -DKOLO_WITH_CUDA=OFF -DKOLO_UNITY=ON -DCMAKE_CXX_FLAGS=-O0)
 endif()
 
 file(REMOVE_RECURSE "${consumer_dir}")

@@ -18,7 +18,7 @@ using testing::Each;
 using testing::ElementsAre;
 
 // Below, at and above the block.
-constexpr std::size_t lengths[] = {0, 1, 7, 1023, 1024, 1025, 5000};
+constexpr std::size_t some_lengths[] = {0, 1, 7, 1023, 1024, 1025, 5000};
 
 /// 1 or 2, so that the product of five fits every type.
 std::int64_t element(std::size_t input, std::size_t k) {
@@ -94,7 +94,7 @@ TYPED_TEST_SUITE(ReduceReals, Reals);
 TYPED_TEST(ReduceNumbers, EveryOperationOfAnyNumberOfInputs) {
   for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
     for (std::size_t inputs = 1; inputs <= 5; ++inputs) {
-      for (const std::size_t length : lengths) {
+      for (const std::size_t length : some_lengths) {
         const auto result = reduced<TypeParam>({.op = op}, make_inputs<TypeParam>(inputs, length));
         for (std::size_t k = 0; k < length; ++k)
           ASSERT_EQ(result[k], static_cast<double>(expected(op, inputs, k)))

@@ -304,23 +304,5 @@ TEST(Engine, AnErrorOfOneRanksBackendNamesItOnAllOthers) {
   });
 }
 
-TEST(Engine, RanksThatWaitForEachOtherAreReportedLongBeforeTheStall) {
-  Settings settings;
-  settings.stall_warning = std::chrono::hours(1);
-  settings.stall_shutdown = std::chrono::seconds(4);
-  testing::internal::CaptureStderr();
-  Ranks(3, settings).run([&](Engine& engine) {
-    std::vector<double> tensor(4);
-    const bool odd = engine.topology().rank == 2;
-    const std::string message =
-        error_of(engine, submit_sum(engine, odd ? "odd" : "even", tensor, true));
-    EXPECT_THAT(message, testing::AnyOf(HasSubstr("rank 2: waiting in Kolo for allreduce \"odd\""),
-                                        HasSubstr("ranks 0-1: waiting in Kolo for allreduce")));
-  });
-  const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("likely deadlock: ranks 0-2 wait for each other"));
-  EXPECT_THAT(said, HasSubstr("allreduce \"even\" is missing on rank 2"));
-}
-
 }  // namespace
 }  // namespace kolo::session

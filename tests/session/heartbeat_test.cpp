@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 using TimePoint = Heartbeat::TimePoint;
 
-constexpr std::uint64_t session = 4711;
+constexpr std::uint64_t of_session = 4711;
 constexpr TimePoint start{std::chrono::hours(1)};
 
 /// Of a rank below rank 3.
@@ -21,19 +21,20 @@ Heartbeat below(std::chrono::nanoseconds warning = 60s, std::chrono::nanoseconds
 
 TEST(Beat, IsReadAsItWasWritten) {
   for (const Beat& beat : {Beat{}, Beat{70'000, 117ms}, Beat{0, 0ns}})
-    EXPECT_EQ(decode_beat(session, encode(session, beat)), beat);
+    EXPECT_EQ(decode_beat(of_session, encode(of_session, beat)), beat);
 }
 
 TEST(Beat, IsNoOtherMessage) {
-  const transport::Message message = encode(session, Beat{});
-  EXPECT_FALSE(decode_beat(session + 1, message));
+  const transport::Message message = encode(of_session, Beat{});
+  EXPECT_FALSE(decode_beat(of_session + 1, message));
   for (std::size_t bytes = 0; bytes < message.size(); ++bytes)
-    EXPECT_FALSE(decode_beat(session, std::span(message).first(bytes))) << bytes;
-  EXPECT_FALSE(decode_beat(session, encode(session, Breakdown{Breakdown::Kind::stalled, "", {}})));
-  EXPECT_FALSE(decode_breakdown(session, message));
-  EXPECT_FALSE(decode_beat(session, encode(session, Beat{-2, 1s})));
-  EXPECT_FALSE(decode_beat(session, encode(session, Beat{-1, -1ns})));
-  EXPECT_FALSE(decode_beat(session, encode(session, Beat{-1, Beat::longest_interval + 1ns})));
+    EXPECT_FALSE(decode_beat(of_session, std::span(message).first(bytes))) << bytes;
+  EXPECT_FALSE(
+      decode_beat(of_session, encode(of_session, Breakdown{Breakdown::Kind::stalled, "", {}})));
+  EXPECT_FALSE(decode_breakdown(of_session, message));
+  EXPECT_FALSE(decode_beat(of_session, encode(of_session, Beat{-2, 1s})));
+  EXPECT_FALSE(decode_beat(of_session, encode(of_session, Beat{-1, -1ns})));
+  EXPECT_FALSE(decode_beat(of_session, encode(of_session, Beat{-1, Beat::longest_interval + 1ns})));
 }
 
 TEST(Heartbeat, IsSentOnceInAnInterval) {

@@ -69,8 +69,11 @@ void others(const std::string& how) {
 }
 
 void run(const std::string& how, int culprit) {
-  std::optional<kolo::Session> session(kolo::SessionOptions{
-      .stall_warning = std::chrono::milliseconds(700), .stall_shutdown = std::chrono::seconds(3)});
+  // Ranks that wait for each other are reported at once.
+  const std::chrono::milliseconds warning =
+      how == "order" ? std::chrono::hours(1) : std::chrono::milliseconds(700);
+  std::optional<kolo::Session> session(
+      kolo::SessionOptions{.stall_warning = warning, .stall_shutdown = std::chrono::seconds(3)});
   const std::vector<int> own{static_cast<int>(::getpid())};
   processes = kolo::allgather(own).values;
   std::vector<float> tensor(100);

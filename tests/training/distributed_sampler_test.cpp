@@ -2,18 +2,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <set>
 #include <vector>
 
+#include "indices.hpp"
 #include "kolo/error.hpp"
 #include "kolo/training.hpp"
 
 namespace {
 
+using kolo::test::from_zero_to;
+using kolo::test::Indices;
 using testing::ElementsAre;
 using testing::IsEmpty;
-using Indices = std::vector<std::int64_t>;
 
 // The indices of all ranks together, rank by rank.
 Indices all_ranks(kolo::DistributedSamplerOptions options, std::int64_t epoch) {
@@ -23,12 +24,6 @@ Indices all_ranks(kolo::DistributedSamplerOptions options, std::int64_t epoch) {
     all.insert(all.end(), mine.begin(), mine.end());
   }
   return all;
-}
-
-Indices from_zero_to(std::int64_t end) {
-  Indices numbers(static_cast<std::size_t>(end));
-  std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
-  return numbers;
 }
 
 TEST(DistributedSampler, WithoutShuffleTheRanksTakeTurns) {

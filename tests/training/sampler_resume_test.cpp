@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
 #include <random>
 #include <set>
 #include <vector>
 
+#include "indices.hpp"
 #include "kolo/error.hpp"
 #include "kolo/training.hpp"
 
@@ -16,10 +16,11 @@ namespace {
 
 using kolo::DistributedSampler;
 using kolo::Remainder;
+using kolo::test::from_zero_to;
+using kolo::test::Indices;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using Indices = std::vector<std::int64_t>;
 
 // The samplers of all ranks, in step.
 class Ranks {
@@ -73,12 +74,6 @@ constexpr std::int64_t all_steps = 1'000'000;
 Indices sorted(Indices indices) {
   std::sort(indices.begin(), indices.end());
   return indices;
-}
-
-Indices from_zero_to(std::int64_t end) {
-  Indices numbers(static_cast<std::size_t>(end));
-  std::iota(numbers.begin(), numbers.end(), std::int64_t{0});
-  return numbers;
 }
 
 TEST(SamplerResume, AnotherNumberOfRanksLosesAndRepeatsNoExample) {

@@ -17,15 +17,15 @@ std::string quoted(const std::string& text) {
   return result + "\"";
 }
 
-std::string number(const std::optional<double>& value) {
+std::string in_csv(const std::optional<double>& value) {
   return value ? fmt::format("{:.6g}", *value) : "";
 }
 
 std::string side_columns(const Row& row, const std::optional<SideResult>& result) {
   if (!result) return ",,,,,";
   return fmt::format("{:.3f},{:.3f},{:.3f},{},{},{}", result->latency.median, result->latency.p90,
-                     result->latency.max, number(algorithm_bandwidth(row, result->latency)),
-                     number(bus_bandwidth(row, result->latency)), result->wrong);
+                     result->latency.max, in_csv(algorithm_bandwidth(row, result->latency)),
+                     in_csv(bus_bandwidth(row, result->latency)), result->wrong);
 }
 
 class CsvReport : public Report {
@@ -51,7 +51,7 @@ class CsvReport : public Report {
                what.peer ? find_name(peer_names, *what.peer) : "", row.bytes, row.elements,
                row.tensors, find_name(dtype_names, what.dtype), reduce_op_of(what), row.path,
                side_columns(row, row.measured.kolo), side_columns(row, row.measured.mpi),
-               number(ratio_of(row)));
+               in_csv(ratio_of(row)));
     std::fflush(stdout);
   }
 

@@ -48,7 +48,7 @@ class Allreduce : public shm::SlicedAllreduce {
       return Progress::moved;
     }
     if (!crossing->advance()) return Progress::waiting;
-    const std::int64_t bytes = own.elements * static_cast<std::int64_t>(size_of(wire(number)));
+    const std::int64_t bytes = own.elements * signed_size_of(wire(number));
     std::memcpy(own_result(number), crossing->result(), static_cast<std::size_t>(bytes));
     crossing.reset();
     take_own_result(number);

@@ -9,11 +9,6 @@
 #include "fusion/pack.hpp"
 
 namespace kolo::backend::hierarchical {
-namespace {
-
-std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
-
-}  // namespace
 
 DType Crossing::combined_type(DType wire) { return is_half(wire) ? DType::f32 : wire; }
 
@@ -33,11 +28,11 @@ Crossing::~Crossing() {
 }
 
 std::int64_t Crossing::combined_bytes(std::int64_t elements) const {
-  return elements * bytes_of(combined_type(last_.dtype));
+  return elements * signed_size_of(combined_type(last_.dtype));
 }
 
 std::int64_t Crossing::result_bytes(std::int64_t elements) const {
-  return elements * bytes_of(last_.dtype);
+  return elements * signed_size_of(last_.dtype);
 }
 
 Slice Crossing::section(int owner) const {

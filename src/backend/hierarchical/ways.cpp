@@ -42,8 +42,7 @@ Way Ways::choose(int owners, std::int64_t elements, DType wire) const {
   if (forced_) return ways_.front();
   // Between two, the network carries as much either way, but half types are shorter as results.
   if (owners == 2) return is_half(wire) ? Way::direct : Way::whole;
-  const Way way =
-      of_size(elements * static_cast<std::int64_t>(size_of(Crossing::combined_type(wire))));
+  const Way way = of_size(elements * signed_size_of(Crossing::combined_type(wire)));
   return way == Way::whole && owners > most_owners_whole ? Way::direct : way;
 }
 

@@ -24,9 +24,7 @@ struct Vector {
   std::byte* other;  // another rank's
   reduction::Dots dots{};
 
-  [[nodiscard]] std::int64_t bytes() const {
-    return member->elements() * static_cast<std::int64_t>(size_of(wire));
-  }
+  [[nodiscard]] std::int64_t bytes() const { return member->elements() * signed_size_of(wire); }
 };
 
 /// A round in which whole vectors travel. Indices of ranks, -1 for none.
@@ -133,8 +131,8 @@ class Adasum : public Collective {
   }
 
   void work_on(Vector& vector, std::int64_t elements) {
-    const auto wire_bytes = static_cast<std::int64_t>(size_of(vector.wire));
-    const auto tensor_bytes = static_cast<std::int64_t>(size_of(vector.member->dtype));
+    const auto wire_bytes = signed_size_of(vector.wire);
+    const auto tensor_bytes = signed_size_of(vector.member->dtype);
     std::byte* const own = vector.own + offset_ * wire_bytes;
     const Descriptor& kind = batch().kind;
     if (stage_ == Stage::prepare) {

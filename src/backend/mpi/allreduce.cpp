@@ -109,7 +109,7 @@ class Allreduce : public Pipeline {
 
   [[nodiscard]] Section section(const Slot& slot, int owner) const {
     const std::int64_t all = slot.piece.elements;
-    const auto element_bytes = static_cast<std::int64_t>(size_of(slot.piece.wire));
+    const auto element_bytes = signed_size_of(slot.piece.wire);
     const Slice slice = slot.alone ? Slice{0, all} : slice_of(all, owner, size());
     return {slice.begin * element_bytes, slice.elements, slice.elements * element_bytes};
   }

@@ -91,8 +91,7 @@ class Gather : public Collective {
 
   void exchange_data(std::size_t m) {
     const Member& member = *members()[m];
-    const std::int64_t row_bytes =
-        member.row_elements * static_cast<std::int64_t>(size_of(member.dtype));
+    const std::int64_t row_bytes = member.row_elements * signed_size_of(member.dtype);
     std::byte* const output = allocate(batch(), member, rows_from_each(m));
     const auto* const input = static_cast<const std::byte*>(member.input);
     // Where the rows for and from each rank begin.

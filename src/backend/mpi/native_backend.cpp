@@ -153,7 +153,7 @@ class NativeAllreduce : public Execution {
   }
 
   static std::int64_t combined_bytes(const Piece& piece) {
-    return piece.elements * static_cast<std::int64_t>(size_of(combined_type(piece.wire)));
+    return piece.elements * signed_size_of(combined_type(piece.wire));
   }
 
   mpi::NativeContext& context_;

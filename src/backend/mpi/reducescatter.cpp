@@ -12,8 +12,6 @@
 namespace kolo::backend::mpi {
 namespace {
 
-std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
-
 /// A piece is, of one member, the elements at the same place in every rank's rows: every rank sends
 /// each slice to the rank that gets it, and reduces its own.
 class Reducescatter : public Pipeline {
@@ -64,19 +62,20 @@ class Reducescatter : public Pipeline {
 
   /// As it travels.
   [[nodiscard]] const std::byte* slice(const Slot& slot, int owner) const {
-    return slot.packed == nullptr ? slot.window.input_of(owner, size())
-                                  : slot.packed + owner * slot.window.most * bytes_of(slot.wire);
+    return slot.packed == nullptr
+               ? slot.window.input_of(owner, size())
+               : slot.packed + owner * slot.window.most * signed_size_of(slot.wire);
   }
 
   [[nodiscard]] std::byte* version(const Slot& slot, int from) const {
     const int before = from < index() ? from : from - 1;
-    return slot.versions + before * slice_elements(slot, index()) * bytes_of(slot.wire);
+    return slot.versions + before * slice_elements(slot, index()) * signed_size_of(slot.wire);
   }
 
   void pack(Slot& slot) {
     slot.packed = nullptr;
     if (slot.wire == slot.window.member->dtype) return;
-    const std::int64_t stride = slot.window.most * bytes_of(slot.wire);
+    const std::int64_t stride = slot.window.most * signed_size_of(slot.wire);
     slot.packed = exchange().take(size() * stride);
     for (int owner = 0; owner < size(); ++owner)
       fusion::convert(slot.window.input_of(owner, size()), slot.window.member->dtype,
@@ -85,7 +84,7 @@ class Reducescatter : public Pipeline {
   }
 
   void post(Slot& slot, int lane) {
-    const std::int64_t own_bytes = slice_elements(slot, index()) * bytes_of(slot.wire);
+    const std::int64_t own_bytes = slice_elements(slot, index()) * signed_size_of(slot.wire);
     slot.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
     for (int distance = 1; distance < size(); ++distance) {
       const int from = (index() + size() - distance) % size();
@@ -94,7 +93,7 @@ class Reducescatter : public Pipeline {
     for (int distance = 1; distance < size(); ++distance) {
       const int to = (index() + distance) % size();
       exchange().send(rank_of(to), lane, slice(slot, to),
-                      slice_elements(slot, to) * bytes_of(slot.wire), slot.sending);
+                      slice_elements(slot, to) * signed_size_of(slot.wire), slot.sending);
     }
   }
 
@@ -107,7 +106,7 @@ class Reducescatter : public Pipeline {
     reduction::Arithmetic arithmetic = arithmetic_of(batch(), slot.wire);
     arithmetic.result = slot.window.member->dtype;
     reduction::reduce(arithmetic, inputs_, elements, slot.window.output());
-    worked(size() * elements * bytes_of(slot.wire), slot.wire);
+    worked(size() * elements * signed_size_of(slot.wire), slot.wire);
   }
 
   Windows windows_;

@@ -142,7 +142,7 @@ class Gather : public Pipeline {
   }
 
   static std::int64_t bytes_of_row(const Member& member) {
-    return member.row_elements * static_cast<std::int64_t>(size_of(member.dtype));
+    return member.row_elements * signed_size_of(member.dtype);
   }
 
   int targets_;

@@ -38,7 +38,7 @@ class Reducescatter : public Pipeline {
       const std::int64_t elements = slot.window.elements_of(owner, size());
       fusion::convert(slot.window.input_of(owner, size()), slot.window.member->dtype, elements,
                       part_for(slot, number, index(), owner), slot.wire);
-      worked(2 * elements * bytes_of(slot.wire));
+      worked(2 * elements * signed_size_of(slot.wire));
     }
   }
 
@@ -54,11 +54,9 @@ class Reducescatter : public Pipeline {
     reduction::Arithmetic arithmetic = arithmetic_of(batch(), slot.wire);
     arithmetic.result = slot.window.member->dtype;
     reduction::reduce(arithmetic, inputs_, elements, slot.window.output());
-    worked((size() + 1) * elements * bytes_of(slot.wire));
+    worked((size() + 1) * elements * signed_size_of(slot.wire));
     return true;
   }
-
-  static std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
 
   /// What a rank has for itself need not be deposited unless it is converted.
   [[nodiscard]] bool reads_input(const Slot& slot, int owner) const {
@@ -68,7 +66,7 @@ class Reducescatter : public Pipeline {
   /// In the slot of `rank`, what it has for `owner`.
   [[nodiscard]] std::byte* part_for(const Slot& slot, std::size_t number, int rank,
                                     int owner) const {
-    return memory(rank, number) + owner * slot.window.most * bytes_of(slot.wire);
+    return memory(rank, number) + owner * slot.window.most * signed_size_of(slot.wire);
   }
 
   Windows windows_;

@@ -20,8 +20,6 @@ constexpr int most_ranks_alone = 8;
 /// Shorter parts are packed first, since reducing them one by one takes longer.
 constexpr std::int64_t least_bytes_direct = 512;
 
-std::int64_t bytes_of(DType dtype) { return static_cast<std::int64_t>(size_of(dtype)); }
-
 bool converts(const Piece& piece) { return piece.dtype != piece.wire; }
 
 bool has_long_parts(const Piece& piece) {
@@ -32,7 +30,7 @@ bool has_long_parts(const Piece& piece) {
 /// Of the elements of a slice, the parts of the piece in which they lie.
 template <typename Consumer>
 void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
-  const auto bytes = bytes_of(piece.dtype);
+  const auto bytes = signed_size_of(piece.dtype);
   std::int64_t before = 0;
   for (const fusion::Part& part : piece.parts) {
     const std::int64_t first = std::max(slice.begin, before);
@@ -104,7 +102,7 @@ bool SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic
     reduce(number, arithmetic, own, at(number, index(), own.begin), output);
     return true;
   }
-  const std::int64_t bytes = bytes_of(arithmetic.result.value_or(arithmetic.dtype));
+  const std::int64_t bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
   for_each_part(slot.piece, own, [&](const fusion::Part& part, std::int64_t first) {
     reduce(number, arithmetic, {first, part.elements}, part.input,
            output + (first - own.begin) * bytes);
@@ -124,7 +122,7 @@ void SlicedAllreduce::take_own_result(std::size_t number) {
   const Slot& slot = slots_[number];
   if (!slot.direct || slot.deposit.place != Deposit::Place::slot) return;
   const std::byte* const results = at(number, index(), 0);
-  const std::int64_t bytes = bytes_of(slot.piece.wire);
+  const std::int64_t bytes = signed_size_of(slot.piece.wire);
   for_each_part(slot.piece, own_slice(number), [&](const fusion::Part& part, std::int64_t first) {
     std::memcpy(part.output, results + first * bytes,
                 static_cast<std::size_t>(part.elements * bytes));
@@ -141,7 +139,7 @@ bool SlicedAllreduce::collect(std::size_t number) {
     if (slot.direct && owner == index()) continue;
     const Slice its = slice_of(slot.piece.elements, owner, shares_.owners);
     const std::byte* const results = deposited(number, owner, &Deposit::output);
-    const std::int64_t bytes = bytes_of(slot.piece.wire);
+    const std::int64_t bytes = signed_size_of(slot.piece.wire);
     bool there = true;
     for_each_part(slot.piece, its, [&](const fusion::Part& part, std::int64_t first) {
       if (results == nullptr) {
@@ -173,11 +171,11 @@ void SlicedAllreduce::collect_alone(std::size_t number) {
 }
 
 std::int64_t SlicedAllreduce::wire_bytes(const Slot& slot, Slice slice) const {
-  return slice.elements * bytes_of(slot.piece.wire);
+  return slice.elements * signed_size_of(slot.piece.wire);
 }
 
 std::byte* SlicedAllreduce::at(std::size_t number, int rank, std::int64_t element) const {
-  return memory(rank, number) + element * bytes_of(slots_[number].piece.wire);
+  return memory(rank, number) + element * signed_size_of(slots_[number].piece.wire);
 }
 
 std::optional<std::uint64_t> SlicedAllreduce::place_in_heap(const std::byte* data) const {
@@ -210,7 +208,7 @@ bool SlicedAllreduce::fetch(std::size_t number, int rank, std::uint64_t Deposit:
 void SlicedAllreduce::pack(std::size_t number, Slice slice) {
   const Piece& piece = slots_[number].piece;
   std::byte* const packed = at(number, index(), 0);
-  const std::int64_t bytes = bytes_of(piece.wire);
+  const std::int64_t bytes = signed_size_of(piece.wire);
   for_each_part(piece, slice, [&](const fusion::Part& part, std::int64_t first) {
     fusion::convert(part.input, piece.dtype, part.elements, packed + first * bytes, piece.wire);
   });
@@ -239,7 +237,7 @@ bool SlicedAllreduce::find_inputs(std::size_t number, Slice slice) {
 
 void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
                              Slice slice, const std::byte* own, std::byte* output) {
-  const std::int64_t before = (slice.begin - found_) * bytes_of(slots_[number].piece.wire);
+  const std::int64_t before = (slice.begin - found_) * signed_size_of(slots_[number].piece.wire);
   inputs_.clear();
   for (int rank = 0; rank < size(); ++rank)
     inputs_.push_back(rank == index() ? own : deposited_[static_cast<std::size_t>(rank)] + before);
