@@ -25,7 +25,7 @@ using examples::Image;
 using nlohmann::json;
 using Random = std::mt19937_64;
 
-constexpr std::size_t width = 128, height = 96;
+constexpr std::size_t image_width = 128, image_height = 96;
 // Ids have gaps, as COCO's.
 constexpr int rectangle = 3, disc = 7;
 
@@ -57,8 +57,8 @@ Shape draw_shape(Random& random) {
   const int category = random() % 2 == 0 ? rectangle : disc;
   const int across = draw(random, 20, 56);
   const int down = category == disc ? across : draw(random, 20, 56);
-  const int left = draw(random, 0, static_cast<int>(width) - across);
-  const int top = draw(random, 0, static_cast<int>(height) - down);
+  const int left = draw(random, 0, static_cast<int>(image_width) - across);
+  const int top = draw(random, 0, static_cast<int>(image_height) - down);
   Colour colour{};
   for (std::uint8_t& part : colour) part = static_cast<std::uint8_t>(draw(random, 60, 230));
   colour[random() % 3] = 255;
@@ -83,10 +83,10 @@ std::vector<Shape> draw_shapes(Random& random) {
 }
 
 Image paint(const std::vector<Shape>& shapes, Random& random) {
-  Image image = examples::blank_image(width, height, examples::Colours::rgb);
+  Image image = examples::blank_image(image_width, image_height, examples::Colours::rgb);
   std::uint8_t* value = image.pixels.data();
-  for (std::size_t y = 0; y < height; ++y) {
-    for (std::size_t x = 0; x < width; ++x) {
+  for (std::size_t y = 0; y < image_height; ++y) {
+    for (std::size_t x = 0; x < image_width; ++x) {
       Colour colour{};
       for (std::uint8_t& part : colour) part = static_cast<std::uint8_t>(draw(random, 0, 50));
       for (const Shape& shape : shapes) {
@@ -123,7 +123,7 @@ void generate_part(const fs::path& directory, const std::string& part, std::size
     const std::vector<Shape> shapes = draw_shapes(random);
     examples::write_image(directory / part / file, paint(shapes, random));
     document["images"].push_back(
-        {{"id", id}, {"file_name", file}, {"width", width}, {"height", height}});
+        {{"id", id}, {"file_name", file}, {"width", image_width}, {"height", image_height}});
     for (const Shape& shape : shapes) {
       json& list = document["annotations"];
       list.push_back(annotation_of(shape, list.size() + 1, id));

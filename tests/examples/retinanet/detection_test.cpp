@@ -5,12 +5,11 @@
 #include <cmath>
 #include <limits>
 
+#include "moved_box.hpp"
+
 namespace {
 
 using namespace retinanet;
-
-// As in matching: overlaps the unmoved one by (10 - x) / (10 + x).
-Box moved(double x) { return {x, 0, x + 10, 10}; }
 
 std::vector<double> scores_of(const std::vector<Detection>& detections) {
   std::vector<double> scores;

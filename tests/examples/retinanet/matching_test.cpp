@@ -4,14 +4,13 @@
 
 #include <cmath>
 
+#include "moved_box.hpp"
+
 namespace {
 
 using namespace retinanet;
 
 using Labels = std::vector<std::int64_t>;
-
-// A square of ten pixels moved to the right by x overlaps the unmoved one by (10 - x) / (10 + x).
-Box moved(double x) { return {x, 0, x + 10, 10}; }
 
 TEST(Matching, GoesByOverlap) {
   // 1, 9/11, 7/13, 6/14, 5/15 and 0.
