@@ -92,11 +92,7 @@ class NativeAllreduce : public Execution {
       return true;
     }
     pack(slot);
-    node::check_mpi(
-        MPI_Iallreduce(MPI_IN_PLACE, slot.combined.get(), static_cast<int>(slot.piece.elements),
-                       mpi_type(combined_type(slot.piece.wire)), mpi_op(batch_.kind.op),
-                       context_.comm, &slot.request),
-        "MPI_Iallreduce");
+    call_mpi(slot);
     ++next_;
     return true;
   }
@@ -104,12 +100,27 @@ class NativeAllreduce : public Execution {
   bool finish_oldest() {
     if (oldest_ == next_) return false;
     Slot& slot = slots_[oldest_ % slots_.size()];
-    int done = 0;
-    node::check_mpi(MPI_Test(&slot.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
-    if (done == 0) return false;
+    if (!mpi_is_done(slot)) return false;
     unpack(slot);
     ++oldest_;
     return true;
+  }
+
+  void call_mpi(Slot& slot) {
+    const PhaseTimer timer(batch_, Phase::reduce);
+    node::check_mpi(
+        MPI_Iallreduce(MPI_IN_PLACE, slot.combined.get(), static_cast<int>(slot.piece.elements),
+                       mpi_type(combined_type(slot.piece.wire)), mpi_op(batch_.kind.op),
+                       context_.comm, &slot.request),
+        "MPI_Iallreduce");
+  }
+
+  [[nodiscard]] bool mpi_is_done(Slot& slot) {
+    PhaseTimer timer(batch_, Phase::reduce);
+    int done = 0;
+    node::check_mpi(MPI_Test(&slot.request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done == 0) timer.discard();
+    return done != 0;
   }
 
   void pack(Slot& slot) {
