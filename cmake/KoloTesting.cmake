@@ -36,6 +36,10 @@ set(kolo_test_environment
 # mpirun ends a run that hangs before ctest does, so that no rank is left behind.
 set(kolo_mpirun_timeout 120)
 set(kolo_test_timeout 150)
+if(KOLO_SANITIZE)
+  set(kolo_mpirun_timeout 570)
+  set(kolo_test_timeout 600)
+endif()
 
 function(kolo_test_program target kind sources libraries)
   add_executable(${target} ${sources})
