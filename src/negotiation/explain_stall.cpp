@@ -191,7 +191,7 @@ std::string report_late(const LateOnes& late, const Statuses& statuses, bool tim
          describe(late.missing, statuses, expected ? std::optional(lag.key) : std::nullopt, times);
 }
 
-std::string report_deadlock(const Blockade& blockade, const Statuses& statuses, bool times) {
+std::string report_deadlock(const Blockade& blockade, const Statuses& statuses) {
   std::string text = fmt::format(
       "likely deadlock: {} wait for each other, and nothing that they wait for can complete",
       ranks_in_words(blockade.ranks));
@@ -205,7 +205,7 @@ std::string report_deadlock(const Blockade& blockade, const Statuses& statuses, 
   const std::optional<Key> wanted =
       blockade.operations.empty() ? std::nullopt
                                   : std::optional(blockade.operations.front().lags.front().key);
-  return text + describe(blockade.ranks, statuses, wanted, times);
+  return text + describe(blockade.ranks, statuses, wanted);
 }
 
 }  // namespace kolo::negotiation

@@ -38,8 +38,7 @@ struct Blockade {
   RankSet ranks;
   std::vector<LateOnes> operations;
 };
-[[nodiscard]] std::string report_deadlock(const Blockade& blockade, const Statuses& statuses,
-                                          bool times = true);
+[[nodiscard]] std::string report_deadlock(const Blockade& blockade, const Statuses& statuses);
 
 /// The name among `names` that `wanted` may have been meant to be, or "".
 [[nodiscard]] std::string nearest_name(const std::string& wanted,

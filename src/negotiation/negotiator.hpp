@@ -205,8 +205,8 @@ class Negotiator {
   std::vector<std::pair<int, Upward>> postponed_;  // by the child that sent it
   int departures_ = 0;                             // counted by the root
   std::vector<Inquiry> inquiries_;
-  Statuses statuses_{};          // at the root: the answers so far
-  std::string told_deadlock_{};  // the last, but for its times
+  Statuses statuses_{};       // at the root: the answers so far
+  Blockade told_deadlock_{};  // the last
   std::chrono::nanoseconds doubt_ = std::chrono::seconds(1);
   TimePoint next_doubt_{};
   // Of joins, at the root.

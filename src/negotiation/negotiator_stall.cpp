@@ -29,6 +29,25 @@ bool lists(const RankStatus& status, const std::vector<Key>& keys) {
   });
 }
 
+const Key& key_of(const LateOnes& late) { return late.lags.front().key; }
+
+/// Whether ranks no longer wait for one of its operations.
+bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
+  return std::ranges::any_of(blockade.operations, [&](const LateOnes& late) {
+    return std::ranges::none_of(
+        statuses, [&](const auto& status) { return lists(status.second, {key_of(late)}); });
+  });
+}
+
+/// A rank of a blockade may seem to go on for a moment, as a thread of it wakes.
+bool is_part(const Blockade& part, const Blockade& whole) {
+  return part.ranks.without(whole.ranks).empty() &&
+         std::ranges::all_of(part.operations, [&](const LateOnes& late) {
+           return std::ranges::find(whole.operations, key_of(late), key_of) !=
+                  whole.operations.end();
+         });
+}
+
 }  // namespace
 
 void Negotiator::look_for_late_ones() {
@@ -145,11 +164,11 @@ void Negotiator::report_deadlocks() {
     const auto set = sets_.find(id);
     return set == sets_.end() ? RankSet() : set->second.members;
   };
-  const std::optional<Blockade> found = find_deadlock(statuses_, members_of);
-  if (!found) return;
-  std::string kind = report_deadlock(*found, statuses_, /*times=*/false);
-  if (std::exchange(told_deadlock_, kind) == kind) return;
+  if (has_gone_on(told_deadlock_, statuses_)) told_deadlock_ = {};
+  std::optional<Blockade> found = find_deadlock(statuses_, members_of);
+  if (!found || is_part(*found, told_deadlock_)) return;
   actions_.reports.push_back(report_deadlock(*found, statuses_));
+  told_deadlock_ = std::move(*found);
 }
 
 void Negotiator::conclude_inquiries() {

@@ -290,6 +290,26 @@ TEST(Deadlock, IsReportedAtOnceAndOnce) {
   EXPECT_THAT(simulation.reports(0)[0], HasSubstr("likely deadlock"));
 }
 
+TEST(Deadlock, IsToldAgainIfItGrowsOrComesBack) {
+  std::vector<RankStatus> statuses{waiting(0, {"a"}), waiting(1, {"b"}), waiting(2, {"b"})};
+  Simulation simulation(one_host(3, statuses));
+  for (int rank = 0; rank < 3; ++rank)
+    simulation.submit(rank, {.name = rank == 0 ? "a" : "b"}, floats(1));
+  simulation.run();
+  const auto reports_after = [&](bool last_is_blocked) {
+    statuses[2].blocked = last_is_blocked;
+    simulation.negotiator(0).on_blocked(statuses);
+    simulation.pass_time(1s);
+    return simulation.reports(0).size();
+  };
+  EXPECT_EQ(reports_after(false), 1U);
+  EXPECT_EQ(reports_after(true), 2U);
+  EXPECT_EQ(reports_after(false), 2U);
+  EXPECT_EQ(reports_after(true), 2U);
+  simulation.negotiator(0).on_blocked({outside(0), outside(1), outside(2)});
+  EXPECT_EQ(reports_after(true), 3U);
+}
+
 TEST(Deadlock, OfSeveralHostsIsFoundByAsking) {
   const std::vector<RankStatus> all{waiting(0, {"a"}), waiting(1, {"a"}), waiting(2, {"b"}),
                                     waiting(3, {"b"})};
