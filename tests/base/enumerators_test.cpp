@@ -1,0 +1,37 @@
+#include "base/enumerators.hpp"
+
+#include <cstdint>
+
+#include <gtest/gtest.h>
+
+#include "kolo/tensor.hpp"
+
+namespace kolo {
+namespace {
+
+enum class Small : std::uint8_t { first, second, third };
+enum class Signed : int { only };
+struct Holder {
+  enum class Nested : std::uint8_t { a, b };
+};
+
+static_assert(enumerator_count<Small> == 3);
+static_assert(enumerator_count<Signed> == 1);
+static_assert(enumerator_count<Holder::Nested> == 2);
+
+TEST(Enumerators, AreCounted) {
+  EXPECT_EQ(enumerator_count<DType>, static_cast<std::size_t>(DType::boolean) + 1);
+}
+
+TEST(Enumerators, AreToldFromOtherValues) {
+  EXPECT_TRUE(is_enumerator<Small>(0));
+  EXPECT_TRUE(is_enumerator<Small>(2));
+  EXPECT_FALSE(is_enumerator<Small>(3));
+  EXPECT_FALSE(is_enumerator<Small>(255));
+  EXPECT_TRUE(is_enumerator<Signed>(0));
+  EXPECT_FALSE(is_enumerator<Signed>(-1));
+  EXPECT_FALSE(is_enumerator<Signed>(1));
+}
+
+}  // namespace
+}  // namespace kolo
