@@ -112,9 +112,6 @@ void shutdown();
 /// What carries data between CPUs in this session: `shm`, `mpi`, or `shm+mpi` where it is memory
 /// inside a host and MPI between hosts.
 [[nodiscard]] std::string cpu_operations();
-/// Allreduces of tensors of at least so many bytes among ranks of a host copy them only once, out
-/// of the other ranks' private memory. 0: they never do.
-[[nodiscard]] std::int64_t single_copy_from();
 
 /// What this library was built with.
 struct BuildInfo {

@@ -1,8 +1,6 @@
 // One rank of the host, as the others reach it.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <span>
 
@@ -15,7 +13,6 @@ struct Neighbour {
   std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
   const Doorbell* bell;
   std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
-  pid_t process = 0;
 };
 
 }  // namespace kolo::node

@@ -40,7 +40,6 @@ void CpuBackend::choose_way(HostAllreduce choice) {
 }
 
 backend::Backend& CpuBackend::network_for(const backend::Batch& batch) {
-  if (native_ && native_->can_execute(batch)) return *native_;
   if (between_hosts_ && between_hosts_->can_execute(batch)) return *between_hosts_;
   return mpi_;
 }

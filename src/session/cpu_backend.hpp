@@ -9,7 +9,6 @@
 
 #include "backend/hierarchical/hierarchical_backend.hpp"
 #include "backend/mpi/mpi_backend.hpp"
-#include "backend/mpi/native_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "session/mpi_activity.hpp"
 #include "session/settings.hpp"
@@ -34,9 +33,6 @@ class CpuBackend : public backend::Backend {
   /// before any batch; the same on all ranks.
   void choose_way(HostAllreduce choice);
 
-  /// Allreduces of all ranks that leave the host are MPI's own. `native` is one more communicator.
-  void use_mpi_collectives(MPI_Comm native) { native_.emplace(native); }
-
   [[nodiscard]] std::unique_ptr<backend::Execution> start(backend::Batch batch) override;
 
  private:
@@ -48,7 +44,6 @@ class CpuBackend : public backend::Backend {
   backend::MpiBackend mpi_;
   backend::ShmBackend* memory_ = nullptr;
   std::optional<backend::HierarchicalBackend> between_hosts_{};
-  std::optional<backend::MpiNativeBackend> native_{};
 };
 
 }  // namespace kolo::session

@@ -18,8 +18,7 @@ constexpr std::chrono::milliseconds patience_after_failure{100};
 
 CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
                    std::unique_ptr<node::Neighbourhood> neighbours,
-                   std::unique_ptr<transport::SocketTransport> sockets,
-                   std::int64_t single_copy_from)
+                   std::unique_ptr<transport::SocketTransport> sockets)
     : control_(Communicator::duplicate(world)),
       data_(Communicator::duplicate(world)),
       neighbours_(std::move(neighbours)),
@@ -30,7 +29,7 @@ CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
       transport_(all_are_neighbours_ ? nullptr : &network_) {
   const bool everywhere = on_all_ranks(world, neighbours_ != nullptr);
   if (neighbours_ != nullptr) {
-    share_memory(topology, everywhere, single_copy_from);
+    share_memory(topology, everywhere);
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
   }
@@ -47,29 +46,20 @@ void CpuLinks::choose_way_between_hosts(HostAllreduce choice) {
   backend_.choose_way(static_cast<HostAllreduce>(agreed));
 }
 
-void CpuLinks::use_mpi_collectives(MPI_Comm world) {
-  native_ = Communicator::duplicate(world);
-  backend_.use_mpi_collectives(native_.get());
-}
-
-void CpuLinks::share_memory(const Topology& topology, bool everywhere,
-                            std::int64_t single_copy_from) {
+void CpuLinks::share_memory(const Topology& topology, bool everywhere) {
   const HostMemory memory = lay_out_memory(topology);
   status_offset_ = memory.status;
-  if (single_copy_from != backend::ShmBackend::never_single_copy)
-    single_copy_from_ = single_copy_from;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::Neighbour> parts;
     for (int index = 0; index < neighbours_->size(); ++index)
       parts.push_back({neighbours_->memory(index) + offset, &neighbours_->bell(index),
-                       neighbours_->heap(index), neighbours_->process(index)});
+                       neighbours_->heap(index)});
     return parts;
   };
   shm_transport_.emplace(parts_at(memory.rings), neighbours_->index(), ranks_of_host_);
   transport_.use_memory(*shm_transport_, ranks_of_host_);
   shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbours_->index(),
-                       backend::ShmBackend::default_piece_bytes, memory.slot_bytes,
-                       single_copy_from);
+                       backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
   backend_.use_memory(*shm_backend_);
   if (everywhere && !all_are_neighbours_) backend_.use_memory_everywhere(topology.node_of);
   if (!all_are_neighbours_) return;
@@ -126,7 +116,6 @@ void CpuLinks::abandon() {
   abandoned_ = true;
   control_.leak();
   data_.leak();
-  native_.leak();
   if (sockets_ != nullptr) sockets_->abandon();
 }
 

@@ -27,17 +27,15 @@ namespace kolo::session {
 class CpuLinks : public Links {
  public:
   /// Collective over `world`, which is not kept. `neighbours` may be null, on all ranks of the host
-  /// alike; `sockets`, on all ranks alike. `single_copy_from` does not differ within a host.
+  /// alike; `sockets`, on all ranks alike.
   CpuLinks(MPI_Comm world, const Topology& topology,
            std::unique_ptr<node::Neighbourhood> neighbours,
-           std::unique_ptr<transport::SocketTransport> sockets, std::int64_t single_copy_from);
+           std::unique_ptr<transport::SocketTransport> sockets);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
   /// How allreduces go from host to host; rank 0's `choice` counts. Collective, before any batch.
   void choose_way_between_hosts(HostAllreduce choice);
-  /// Allreduces over MPI in which all ranks take part are its own. Collective, before any batch.
-  void use_mpi_collectives(MPI_Comm world);
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
@@ -45,7 +43,6 @@ class CpuLinks : public Links {
   [[nodiscard]] bool must_poll() const override;
   [[nodiscard]] negotiation::Board* board() override { return board_ ? &*board_ : nullptr; }
   [[nodiscard]] std::string data_path() const override;
-  [[nodiscard]] std::int64_t single_copy_from() const override { return single_copy_from_; }
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
@@ -68,19 +65,17 @@ class CpuLinks : public Links {
     CpuLinks& links_;
   };
 
-  void share_memory(const Topology& topology, bool everywhere, std::int64_t single_copy_from);
+  void share_memory(const Topology& topology, bool everywhere);
   void watch_sockets();
 
   Communicator control_;
   Communicator data_;
-  Communicator native_{};  // of MPI's own collectives, if they are used
   std::unique_ptr<node::Neighbourhood> neighbours_;
   std::unique_ptr<transport::SocketTransport> sockets_;
   bool all_are_neighbours_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
   std::size_t status_offset_ = 0;             // in each neighbour's memory
-  std::int64_t single_copy_from_ = 0;         // 0: nothing is
   node::BellWord own_word_{};                 // without neighbours
   std::optional<node::Doorbell> own_bell_{};  // without neighbours
   std::optional<transport::ShmTransport> shm_transport_{};

@@ -41,7 +41,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
     return links_->other_processes();
   }
   [[nodiscard]] std::string data_path() const { return links_->data_path(); }
-  [[nodiscard]] std::int64_t single_copy_from() const { return links_->single_copy_from(); }
 
   /// `waits`: the caller is about to wait and will drive; else the session's own thread is woken.
   /// Memory for the next submission is left in it.

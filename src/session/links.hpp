@@ -1,7 +1,6 @@
 // What connects this rank with the others: a way for control messages, and one for data.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,8 +28,6 @@ class Links {
   [[nodiscard]] virtual negotiation::Board* board() { return nullptr; }
   /// What carries data: shm, mpi or shm+mpi.
   [[nodiscard]] virtual std::string data_path() const = 0;
-  /// As `kolo::single_copy_from`.
-  [[nodiscard]] virtual std::int64_t single_copy_from() const { return 0; }
   /// Memory that the other ranks of this host read where it lies; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
   /// Where the ranks of this host say what they do; none if they share no memory.

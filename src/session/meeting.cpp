@@ -45,9 +45,7 @@ Meeting meet_neighbours(MPI_Comm world, const Topology& topology, std::uint64_t 
   if (!on_all_ranks(host.get(), meeting.neighbours != nullptr)) {
     meeting.neighbours.reset();
     if (meeting.why.empty()) meeting.why = "another rank of this host cannot";
-    return meeting;
   }
-  meeting.single_copy = choose_single_copy(host.get(), *meeting.neighbours, settings.single_copy);
   return meeting;
 }
 

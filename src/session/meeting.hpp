@@ -9,7 +9,6 @@
 
 #include "node/neighbourhood.hpp"
 #include "session/settings.hpp"
-#include "session/single_copy.hpp"
 #include "session/topology.hpp"
 
 namespace kolo::session {
@@ -18,7 +17,6 @@ namespace kolo::session {
 struct Meeting {
   std::unique_ptr<node::Neighbourhood> neighbours{};
   std::string why{};
-  SingleCopyChoice single_copy{};
 };
 
 /// Collective.

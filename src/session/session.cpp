@@ -45,8 +45,6 @@ int cross_rank() { return session::current_engine()->topology().cross_rank; }
 int cross_size() { return session::current_engine()->topology().cross_size; }
 bool homogeneous() { return session::current_engine()->topology().homogeneous; }
 
-std::int64_t single_copy_from() { return session::current_engine()->single_copy_from(); }
-
 std::string cpu_operations() { return session::current_engine()->data_path(); }
 
 BuildInfo build_info() {

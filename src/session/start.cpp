@@ -62,11 +62,10 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   const bool shares_memory = meeting.neighbours != nullptr;
   const bool has_network =
       topology.size > 1 && !(shares_memory && topology.local_size == topology.size);
-  problem = meeting.single_copy.problem;
   if (settings.cpu_operations == CpuOperations::shm && !shares_memory)
     problem =
         "cpu_operations is shm, but the ranks of this host cannot share memory: " + meeting.why;
-  else if (problem.empty() && (has_network || settings.control_interface.explicit_choice))
+  else if (has_network || settings.control_interface.explicit_choice)
     problem = find_problem(settings.control_interface);
   const std::shared_ptr<diagnostics::Timeline> timeline =
       open_timeline(settings, topology.rank, problem);
@@ -77,9 +76,8 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   std::unique_ptr<transport::SocketTransport> sockets;
   if (has_network) sockets = connect_hosts(world.get(), topology, settings, session, shares_memory);
   auto links = std::make_unique<CpuLinks>(world.get(), topology, std::move(meeting.neighbours),
-                                          std::move(sockets), meeting.single_copy.from);
+                                          std::move(sockets));
   links->choose_way_between_hosts(settings.host_allreduce);
-  if (on_all_ranks(world.get(), settings.mpi_collectives)) links->use_mpi_collectives(world.get());
   settle(world.get());
   auto engine = std::make_shared<Engine>(settings, topology, session, std::move(links),
                                          arguments.gpu_libraries);

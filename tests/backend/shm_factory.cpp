@@ -7,7 +7,6 @@
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
 #include "node/neighbourhood.hpp"
-#include "shm_factory.hpp"
 
 namespace kolo::backend {
 namespace {
@@ -25,7 +24,7 @@ node::Party party_of(MPI_Comm comm) {
 std::vector<node::Neighbour> neighbours_in(const node::Neighbourhood& host) {
   std::vector<node::Neighbour> neighbours;
   for (int index = 0; index < host.size(); ++index)
-    neighbours.push_back({host.memory(index), &host.bell(index), {}, host.process(index)});
+    neighbours.push_back({host.memory(index), &host.bell(index)});
   return neighbours;
 }
 
@@ -41,8 +40,7 @@ class OnThisHost : public Backend {
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
       : host_(party_of(comm), ShmBackend::bytes_needed(piece_bytes), 4096,
               [=] { MPI_Barrier(comm); }),
-        backend_(all_ranks(host_.size()), neighbours_in(host_), host_.index(), piece_bytes, 0,
-                 single_copy_from()) {}
+        backend_(all_ranks(host_.size()), neighbours_in(host_), host_.index(), piece_bytes) {}
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {
     return backend_.start(std::move(batch));

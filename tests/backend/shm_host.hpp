@@ -1,8 +1,6 @@
 // The ranks of a host as objects of one process, with plain memory for their segments.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,9 +15,8 @@ namespace kolo::backend {
 
 class ShmHost {
  public:
-  /// By index. Pieces of at least `single_copy_from` bytes are read as from another process.
-  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes,
-          std::int64_t single_copy_from = ShmBackend::never_single_copy)
+  /// By index.
+  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes)
       : ranks_(std::move(given_ranks)), words_(ranks_.size()) {
     const std::size_t lines = ShmBackend::bytes_needed(piece_bytes) / sizeof(Line) + 1;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -28,10 +25,10 @@ class ShmHost {
     }
     std::vector<node::Neighbour> neighbours;
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      neighbours.push_back({segments_[i][0].bytes, bells_[i].get(), {}, ::getpid()});
+      neighbours.push_back({segments_[i][0].bytes, bells_[i].get()});
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      backends_.push_back(std::make_unique<ShmBackend>(ranks_, neighbours, static_cast<int>(i),
-                                                       piece_bytes, 0, single_copy_from));
+      backends_.push_back(
+          std::make_unique<ShmBackend>(ranks_, neighbours, static_cast<int>(i), piece_bytes));
   }
 
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }

@@ -27,10 +27,9 @@ std::vector<int> all_ranks(int ranks) {
 
 /// The program, who runs it, and how far they are.
 struct World {
-  World(const Mixture& mixture, std::int64_t piece_bytes, std::int64_t single_copy_from,
-        std::uint64_t seed)
+  World(const Mixture& mixture, std::int64_t piece_bytes, std::uint64_t seed)
       : program(random_program(mixture, seed)),
-        host(all_ranks(mixture.ranks), piece_bytes, single_copy_from),
+        host(all_ranks(mixture.ranks), piece_bytes),
         entered(program.size()) {}
 
   std::vector<Step> program;
@@ -166,7 +165,6 @@ struct Case {
   std::int64_t piece_bytes;
   int one_thread_seeds;
   int threads_seeds;
-  std::int64_t single_copy_from = ShmBackend::never_single_copy;
 };
 
 void PrintTo(const Case& given, std::ostream* out) { *out << given.name; }
@@ -178,17 +176,16 @@ const Case cases[] = {
     {"AllOfThree", {.ranks = 3, .all_at_once = true}, 256, 3, 4},
     {"SomeOfFour", {.ranks = 4}, 256, 5, 4},
     {"LargePieces", {.ranks = 3, .steps = 40, .scale = 10}, 20 << 10, 2, 2},
-    {"ReadInPrivateMemory", {.ranks = 3, .steps = 40, .scale = 10}, 20 << 10, 2, 2, 1},
     {"ManyRanks", {.ranks = 10, .steps = 60}, 512, 2, 2},
 };
 
 class ShmSchedules : public testing::TestWithParam<Case> {};
 
 TEST_P(ShmSchedules, OnOneThread) {
-  const auto& [name, mixture, piece_bytes, seeds, other_seeds, single_copy_from] = GetParam();
+  const auto& [name, mixture, piece_bytes, seeds, other_seeds] = GetParam();
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    World world(mixture, piece_bytes, single_copy_from, seed);
+    World world(mixture, piece_bytes, seed);
     const auto ranks = static_cast<std::uint64_t>(mixture.ranks);
     run_on_one_thread(world, seed % 2 == 0 ? std::optional(seed / 2 % ranks) : std::nullopt, seed);
     if (HasFailure()) return;
@@ -196,10 +193,10 @@ TEST_P(ShmSchedules, OnOneThread) {
 }
 
 TEST_P(ShmSchedules, OnThreads) {
-  const auto& [name, mixture, piece_bytes, other_seeds, seeds, single_copy_from] = GetParam();
+  const auto& [name, mixture, piece_bytes, other_seeds, seeds] = GetParam();
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    World world(mixture, piece_bytes, single_copy_from, seed);
+    World world(mixture, piece_bytes, seed);
     const auto ranks = static_cast<std::uint64_t>(mixture.ranks);
     run_on_threads(world, seed % 2 == 1 ? std::optional(seed / 2 % ranks) : std::nullopt, seed);
     if (HasFailure()) return;

@@ -1,7 +1,6 @@
 // Which way Kolo's data takes.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "workload.hpp"
@@ -9,9 +8,8 @@
 namespace perf {
 
 /// `cuda` for tensors on GPUs; docs/gpu.md says how to find out more. Else `shm`, `mpi` or
-/// `shm+mpi`; of allreduces in shared memory whether they are `shm-staged` there, read where they
-/// lie there, `shm-zero-copy`, or in the other ranks' private memory, `shm-cma`. `bytes` are the
-/// row's.
-[[nodiscard]] std::string data_path(const Case& row, std::int64_t bytes);
+/// `shm+mpi`; of allreduces in shared memory whether they are copied there, `shm-staged`, or read
+/// where they lie there, `shm-zero-copy`.
+[[nodiscard]] std::string data_path(const Case& row);
 
 }  // namespace perf

@@ -51,7 +51,7 @@ Row measure_row(const Case& what, Meter& meter, const World& world,
           .bytes = workload->elements() * size_of(what.dtype),
           .elements = workload->elements(),
           .tensors = workload->tensors(),
-          .path = data_path(what, workload->elements() * size_of(what.dtype)),
+          .path = data_path(what),
           .ranks = world.size()};
   row.measured = meter.measure(*workload, progress);
   return row;

@@ -17,8 +17,7 @@ class Allreduce : public SlicedAllreduce {
  private:
   Progress combine(std::size_t number) override {
     if (own_slice(number).elements == 0) return Progress::done;
-    if (!reduce_own(number, arithmetic_of(batch(), wire(number)), own_result(number)))
-      return Progress::waiting;
+    reduce_own(number, arithmetic_of(batch(), wire(number)), own_result(number));
     take_own_result(number);
     return Progress::done;
   }

@@ -36,8 +36,7 @@ inline constexpr std::size_t slot_count = 4;
 struct alignas(64) Deposit {
   enum class Place : std::uint8_t {
     slot,
-    heap,     // at these offsets of the rank's heap, which all map
-    process,  // at these addresses of its private memory
+    heap,  // at these offsets of the rank's heap, which all map
   };
   Place place = Place::slot;
   std::uint64_t input = 0;
@@ -53,20 +52,17 @@ class Arena {
   [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes);
 
   /// Batches are cut into pieces of at most `piece_bytes` unless they know better; no piece has
-  /// more than `slot_bytes`. Pieces of at least `single_copy_from` bytes may be read from a rank's
-  /// private memory. All are the same on all ranks.
+  /// more than `slot_bytes`. Both are the same on all ranks.
   Arena(std::vector<Neighbour> neighbours, int index, std::int64_t piece_bytes,
-        std::int64_t slot_bytes, std::int64_t single_copy_from)
+        std::int64_t slot_bytes)
       : neighbours_(std::move(neighbours)),
         index_(index),
         piece_bytes_(piece_bytes),
-        slot_bytes_(slot_bytes),
-        single_copy_from_(single_copy_from) {}
+        slot_bytes_(slot_bytes) {}
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
   [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
-  [[nodiscard]] std::int64_t single_copy_from() const { return single_copy_from_; }
   [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
     return reinterpret_cast<Counters*>(neighbours_[static_cast<std::size_t>(index)].memory)[lane];
   }
@@ -75,9 +71,6 @@ class Arena {
   [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t slot) const;
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return neighbours_[static_cast<std::size_t>(index)].heap;
-  }
-  [[nodiscard]] pid_t process(int index) const {
-    return neighbours_[static_cast<std::size_t>(index)].process;
   }
   void ring(int index) const {
     neighbours_[static_cast<std::size_t>(index)].bell->ring(node::Concern::data);
@@ -106,7 +99,6 @@ class Arena {
   int index_;
   std::int64_t piece_bytes_;
   std::int64_t slot_bytes_;
-  std::int64_t single_copy_from_;
   std::array<Lane, lane_count> lanes_{};
 };
 

@@ -44,10 +44,6 @@ class Pipeline : public Execution {
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return arena_.heap(hosts_[static_cast<std::size_t>(index)]);
   }
-  [[nodiscard]] pid_t process(int index) const {
-    return arena_.process(hosts_[static_cast<std::size_t>(index)]);
-  }
-  [[nodiscard]] std::int64_t single_copy_from() const { return arena_.single_copy_from(); }
   /// Others read this rank's tensors: the batch is not done before they have.
   void await_readers() { awaits_readers_ = true; }
   /// Counts bytes that were computed or copied, so that a step ends in time.

@@ -13,11 +13,9 @@
 namespace kolo::backend {
 
 ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neighbours, int index,
-                       std::int64_t piece_bytes, std::int64_t slot_bytes,
-                       std::int64_t single_copy_from)
+                       std::int64_t piece_bytes, std::int64_t slot_bytes)
     : ranks_(std::move(ranks)),
-      arena_(std::move(neighbours), index, piece_bytes, std::max(piece_bytes, slot_bytes),
-             single_copy_from) {
+      arena_(std::move(neighbours), index, piece_bytes, std::max(piece_bytes, slot_bytes)) {
   const auto least = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
   if (piece_bytes < least || piece_bytes % 8 != 0)
     throw InvalidArgument(fmt::format(

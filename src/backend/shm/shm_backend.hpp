@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -17,8 +16,6 @@ class ShmBackend : public Backend {
  public:
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
-  static constexpr std::int64_t never_single_copy = std::numeric_limits<std::int64_t>::max();
-
   /// What each rank's memory must have room for.
   [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes = default_piece_bytes) {
     return shm::Arena::bytes_needed(slot_bytes);
@@ -26,11 +23,9 @@ class ShmBackend : public Backend {
 
   /// `ranks` are the host's ranks by index, `neighbours` are they, and `index` is this one's.
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
-  /// each rank. Slots may be larger, for those who share the arena. Pieces of at least
-  /// `single_copy_from` bytes are read where they lie in the other ranks' private memory.
+  /// each rank. Slots may be larger, for those who share the arena.
   ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neighbours, int index,
-             std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0,
-             std::int64_t single_copy_from = never_single_copy);
+             std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0);
 
   /// True if all that take part are of this host, and the operation is one of this backend's: all
   /// but Adasum.

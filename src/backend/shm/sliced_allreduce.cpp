@@ -9,7 +9,6 @@
 
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
-#include "node/process_memory.hpp"
 
 namespace kolo::backend::shm {
 namespace {
@@ -72,10 +71,8 @@ Deposit SlicedAllreduce::choose_deposit(const Slot& slot) {
   const fusion::Part& part = slot.piece.parts.front();
   const auto input = place_in_heap(part.input);
   const auto output = place_in_heap(part.output);
-  if (input && output) return {Deposit::Place::heap, *input, *output};
-  if (slot.piece.wire_bytes() < single_copy_from()) return {};
-  return {Deposit::Place::process, reinterpret_cast<std::uintptr_t>(part.input),
-          reinterpret_cast<std::uintptr_t>(part.output)};
+  if (!input || !output) return {};
+  return {Deposit::Place::heap, *input, *output};
 }
 
 void SlicedAllreduce::deposit(std::size_t number) {
@@ -93,21 +90,19 @@ void SlicedAllreduce::deposit(std::size_t number) {
   }
 }
 
-bool SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic,
+void SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic,
                                  std::byte* output) {
   const Slot& slot = slots_[number];
   const Slice own = own_slice(number);
-  if (!find_inputs(number, own)) return false;
+  find_inputs(number, own);
   if (!slot.direct) {
-    reduce(number, arithmetic, own, at(number, index(), own.begin), output);
-    return true;
+    return reduce(number, arithmetic, own, at(number, index(), own.begin), output);
   }
   const std::int64_t bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
   for_each_part(slot.piece, own, [&](const fusion::Part& part, std::int64_t first) {
     reduce(number, arithmetic, {first, part.elements}, part.input,
            output + (first - own.begin) * bytes);
   });
-  return true;
 }
 
 std::byte* SlicedAllreduce::own_result(std::size_t number) const {
@@ -140,17 +135,10 @@ bool SlicedAllreduce::collect(std::size_t number) {
     const Slice its = slice_of(slot.piece.elements, owner, shares_.owners);
     const std::byte* const results = deposited(number, owner, &Deposit::output);
     const std::int64_t bytes = signed_size_of(slot.piece.wire);
-    bool there = true;
     for_each_part(slot.piece, its, [&](const fusion::Part& part, std::int64_t first) {
-      if (results == nullptr) {
-        there =
-            there && fetch(number, owner, &Deposit::output, {first, part.elements}, part.output);
-        return;
-      }
       fusion::convert(results + first * bytes, slot.piece.wire, part.elements, part.output,
                       slot.piece.dtype);
     });
-    if (!there) return false;
     worked(2 * wire_bytes(slot, its));
   }
   return true;
@@ -159,8 +147,7 @@ bool SlicedAllreduce::collect(std::size_t number) {
 void SlicedAllreduce::collect_alone(std::size_t number) {
   const Piece& piece = slots_[number].piece;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), piece.wire);
-  // Pieces that everybody reduces lie in slots.
-  static_cast<void>(find_inputs(number, {0, piece.elements}));
+  find_inputs(number, {0, piece.elements});
   if (converts(piece)) {
     std::byte* const own = at(number, index(), 0);
     return reduce(number, arithmetic, {0, piece.elements}, own, own);
@@ -188,21 +175,8 @@ std::optional<std::uint64_t> SlicedAllreduce::place_in_heap(const std::byte* dat
 const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank,
                                             std::uint64_t Deposit::*side) const {
   const Deposit& deposit = deposit_of(rank, number);
-  switch (deposit.place) {
-    case Deposit::Place::heap: return heap(rank).data() + deposit.*side;
-    case Deposit::Place::process: return nullptr;
-    case Deposit::Place::slot: break;
-  }
-  return at(number, rank, 0);
-}
-
-bool SlicedAllreduce::fetch(std::size_t number, int rank, std::uint64_t Deposit::*side, Slice slice,
-                            std::byte* to) const {
-  const Slot& slot = slots_[number];
-  return node::read_memory(process(rank),
-                           deposit_of(rank, number).*side +
-                               static_cast<std::uint64_t>(wire_bytes(slot, {0, slice.begin})),
-                           to, static_cast<std::size_t>(wire_bytes(slot, slice)));
+  return deposit.place == Deposit::Place::heap ? heap(rank).data() + deposit.*side
+                                               : at(number, rank, 0);
 }
 
 void SlicedAllreduce::pack(std::size_t number, Slice slice) {
@@ -215,24 +189,12 @@ void SlicedAllreduce::pack(std::size_t number, Slice slice) {
   worked(2 * wire_bytes(slots_[number], slice));
 }
 
-bool SlicedAllreduce::find_inputs(std::size_t number, Slice slice) {
+void SlicedAllreduce::find_inputs(std::size_t number, Slice slice) {
   const std::int64_t before = wire_bytes(slots_[number], {0, slice.begin});
-  const std::int64_t bytes = wire_bytes(slots_[number], slice);
   found_ = slice.begin;
   deposited_.clear();
-  for (int rank = 0; rank < size(); ++rank) {
-    const std::byte* input = deposited(number, rank, &Deposit::input);
-    if (input != nullptr) {
-      input += before;
-    } else if (rank != index()) {
-      fetched_.resize(static_cast<std::size_t>(size() * bytes));
-      std::byte* const copy = fetched_.data() + rank * bytes;
-      if (!fetch(number, rank, &Deposit::input, slice, copy)) return false;
-      input = copy;
-    }
-    deposited_.push_back(input);
-  }
-  return true;
+  for (int rank = 0; rank < size(); ++rank)
+    deposited_.push_back(deposited(number, rank, &Deposit::input) + before);
 }
 
 void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,

@@ -32,9 +32,8 @@ class SlicedAllreduce : public Pipeline {
   /// Of the slot's piece what this rank owns: nothing, if it is no owner.
   [[nodiscard]] Slice own_slice(std::size_t number) const;
 
-  /// Reduces this rank's slice of all ranks' parts to `output`, which may be `own_result`. False if
-  /// a part cannot be read, since its rank has ended.
-  bool reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
+  /// Reduces this rank's slice of all ranks' parts to `output`, which may be `own_result`.
+  void reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
 
   /// Where the others look for the result of this rank's slice.
   [[nodiscard]] std::byte* own_result(std::size_t number) const;
@@ -64,15 +63,12 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] Deposit choose_deposit(const Slot& slot);
   /// Where in this rank's heap something lies, if it does.
   [[nodiscard]] std::optional<std::uint64_t> place_in_heap(const std::byte* data) const;
-  /// What the rank has deposited; null if it is in private memory.
+  /// What the rank has deposited.
   [[nodiscard]] const std::byte* deposited(std::size_t number, int rank,
                                            std::uint64_t Deposit::*side) const;
-  /// A slice of the same copied to `to`, if it is in private memory; false if its rank has ended.
-  [[nodiscard]] bool fetch(std::size_t number, int rank, std::uint64_t Deposit::*side, Slice slice,
-                           std::byte* to) const;
   void pack(std::size_t number, Slice slice);
-  /// Where all others have deposited the slice, for `reduce`. False if a rank has ended.
-  [[nodiscard]] bool find_inputs(std::size_t number, Slice slice);
+  /// Where all others have deposited the slice, for `reduce`.
+  void find_inputs(std::size_t number, Slice slice);
   /// Of this rank's elements `own` is read, of the others' what was found.
   void reduce(std::size_t number, const reduction::Arithmetic& arithmetic, Slice slice,
               const std::byte* own, std::byte* output);
@@ -84,7 +80,6 @@ class SlicedAllreduce : public Pipeline {
   std::vector<const std::byte*> deposited_{};  // where the slice lies that was found last
   std::int64_t found_ = 0;                     // its first element
   std::vector<const std::byte*> inputs_{};
-  std::vector<std::byte> fetched_{};  // slices out of private memory
 };
 
 }  // namespace kolo::backend::shm
