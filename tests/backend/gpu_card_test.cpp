@@ -151,7 +151,7 @@ TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
 }
 
 /// One rank, out of place, forced through NCCL or staged.
-void expect_sum(cuda::Gpu& gpu, cuda::GpuOperations operations,
+void expect_sum(cuda::Gpu& gpu, GpuOperations operations,
                 const std::shared_ptr<const cuda::ReadyMark>& mark) {
   const auto cuda = gpu.runtime();
   constexpr std::int64_t elements = 100000;
@@ -186,10 +186,10 @@ void expect_sum(cuda::Gpu& gpu, cuda::GpuOperations operations,
 
 TEST_F(CardTest, OneRankOverNccl) {
   if (nccl::built_version().empty()) GTEST_SKIP() << "this build is without NCCL";
-  expect_sum(gpu_, cuda::GpuOperations::nccl, mark_);
+  expect_sum(gpu_, GpuOperations::nccl, mark_);
 }
 
-TEST_F(CardTest, OneRankByWayOfTheHost) { expect_sum(gpu_, cuda::GpuOperations::staged, mark_); }
+TEST_F(CardTest, OneRankByWayOfTheHost) { expect_sum(gpu_, GpuOperations::staged, mark_); }
 
 }  // namespace
 }  // namespace kolo::backend

@@ -32,6 +32,10 @@ take_turn() {
   mkdir -p "$work/corpus/$target" "$work/findings"
   log=$work/$target.log
   local dictionary=$here/dictionaries/$target options=()
+  if [[ $target == settings ]]; then  # names and words come from the table of settings
+    { "$(dirname "$program")/kolo-settings" --dictionary && cat "$dictionary"; } >"$work/$target.dictionary"
+    dictionary=$work/$target.dictionary
+  fi
   [[ ! -e $dictionary ]] || options+=("-dict=$dictionary")
   # Entropic schedules cost more than the decoders themselves do.
   KOLO_FUZZ_TARGET=$target "$program" -entropic=0 -max_total_time="$2" -print_final_stats=1 -timeout="${KOLO_FUZZ_TIMEOUT:-10}" \

@@ -14,9 +14,9 @@
 #include "backend/cuda/card.hpp"
 #include "backend/cuda/exchange.hpp"
 #include "backend/cuda/gpu.hpp"
-#include "backend/cuda/gpu_operations.hpp"
 #include "backend/cuda/staged.hpp"
 #include "backend/nccl/nccl_backend.hpp"
+#include "base/choices.hpp"
 
 namespace kolo::backend::cuda {
 
