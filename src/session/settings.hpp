@@ -23,9 +23,6 @@
 
 namespace kolo::session {
 
-/// Whether ranks of a host read long tensors in each other's private memory.
-enum class SingleCopy : std::uint8_t { automatic, on, off };
-
 /// The interfaces for control messages between hosts, and what to call the setting in a message.
 struct ControlInterface {
   std::string value{};  // empty: all
@@ -53,10 +50,6 @@ struct Settings {
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   LogLevel log_level = LogLevel::warning;
   std::int64_t test_ranks_per_host = 0;
-
-  // TO DELETE AT THE MERGE, with SingleCopy above: nothing sets these two any more.
-  bool mpi_collectives = false;
-  SingleCopy single_copy = SingleCopy::off;
 };
 
 // The kinds of settings. `option` is where a program sets it, null for none; `value` is where it
