@@ -63,13 +63,13 @@ void log(LogLevel level, std::string_view message) {
 
 bool LogLimit::admits(std::string_view kind, TimePoint now) {
   auto found = kinds_.find(kind);
-  if (found == kinds_.end()) found = kinds_.emplace(kind, Kind{now}).first;
-  Kind& its = found->second;
+  if (found == kinds_.end()) found = kinds_.emplace(kind, Tally{now}).first;
+  Tally& its = found->second;
   if (now - its.begin >= window) {
     its.begin = now;
     its.written = 0;
   }
-  if (its.written < most_in_window) {
+  if (its.written < max_in_window) {
     ++its.written;
     return true;
   }
@@ -84,7 +84,7 @@ std::uint64_t LogLimit::take_suppressed(std::string_view kind) {
 
 std::vector<std::string> LogLimit::kinds() const {
   std::vector<std::string> kinds;
-  for (const auto& [kind, state] : kinds_) kinds.push_back(kind);
+  for (const auto& [kind, tally] : kinds_) kinds.push_back(kind);
   return kinds;
 }
 

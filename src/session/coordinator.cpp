@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
@@ -28,10 +29,22 @@ std::exception_ptr to_exception(const negotiation::Failure& failure) {
   std::terminate();
 }
 
+/// As records have it.
+diagnostics::Subject subject_of(const detail::Operation& operation) {
+  const negotiation::Key& key = operation.key();
+  diagnostics::Subject subject{
+      .name = key.name, .number = key.number, .set = key.set, .descriptor = operation.descriptor()};
+  if (key.reserved())
+    subject.name = key.number == negotiation::join_number ? "(join)" : "(change of process sets)";
+  for (const backend::Member& member : operation.members())
+    subject.bytes += member.elements() * signed_size_of(member.dtype);
+  return subject;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                         Links& links, backend::Backend& backend, Recording& recording,
+                         Links& links, backend::Backend& backend, diagnostics::Recorder& recording,
                          const Presence& presence)
     : negotiator_(options),
       queue_(queue),
@@ -111,7 +124,7 @@ void Coordinator::send_beats() {
 bool Coordinator::submit() {
   queue_.take(taken_);
   for (detail::Operation* operation : taken_) {
-    recording_.submitted(*operation, now_);
+    operation->tag() = recording_.submitted(subject_of(*operation), now_);
     if (failed()) {
       finish(operation, failure_of(*operation));
       continue;
@@ -178,7 +191,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
     for (const backend::Member& member : running.operations.back()->members())
       batch.members.push_back(&member);
   }
-  recording_.started(batch, execute.set, running.operations, now_);
+  record_start(batch, running);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
   try {
     running_.back().execution = backend_.start(std::move(batch));
@@ -207,7 +220,7 @@ bool Coordinator::execute() {
       ++running;
       continue;
     }
-    recording_.done(running->sequence, running->operations, now_);
+    record_end(*running);
     queue_.release(running->operations);
     for (detail::Operation* operation : running->operations) operation->finish(nullptr);
     finished_ += running->operations.size();
@@ -215,6 +228,28 @@ bool Coordinator::execute() {
     running = running_.erase(running);
   }
   return moved;
+}
+
+void Coordinator::record_start(backend::Batch& batch, const Running& running) {
+  std::int64_t bytes = 0;
+  for (const detail::Operation* operation : running.operations) bytes += operation->tag().bytes;
+  recording_.batch_started(
+      {.number = batch.sequence,
+       .set = running.set,
+       .type = batch.kind.type,
+       .dtype = batch.members.empty() ? DType::u8 : batch.members.front()->dtype,
+       .operations = running.operations.size(),
+       .bytes = bytes},
+      now_);
+  if (recording_.wants_phases()) batch.observer = &phase_recorder_;
+}
+
+/// Before its operations are told so: afterwards they may be gone.
+void Coordinator::record_end(const Running& running) {
+  const auto times = recording_.times_of(running.sequence, now_);
+  for (const detail::Operation* operation : running.operations)
+    recording_.finished(operation->tag(), running.sequence, times);
+  recording_.batch_done(running.sequence, times.done);
 }
 
 /// Before operations learn of it: they are listed as pending.
@@ -229,8 +264,8 @@ void Coordinator::record_faults(const negotiation::Actions& actions) {
   }
 }
 
-Recording::Pending Coordinator::pending() const {
-  Recording::Pending all;
+diagnostics::Recorder::Pending Coordinator::pending() const {
+  diagnostics::Recorder::Pending all;
   for (const Pending& pending : negotiating_)
     if (pending.operation != nullptr)
       all.push_back({pending.operation->tag(), &pending.operation->descriptor()});
@@ -265,7 +300,11 @@ detail::Operation* Coordinator::take_operation(negotiation::Ticket ticket) {
 
 void Coordinator::finish(detail::Operation* operation, std::exception_ptr error,
                          std::int64_t answer) {
-  recording_.ended(*operation, error != nullptr, now_);
+  if (error != nullptr) {
+    recording_.failed(operation->tag(), now_);
+  } else {
+    recording_.answered(operation->tag(), now_);
+  }
   ++finished_;
   queue_.release({&operation, 1});
   operation->finish(std::move(error), answer);

@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "diagnostics/recorder.hpp"
 #include "negotiation/negotiator.hpp"
 #include "session/breakdown.hpp"
 #include "session/heartbeat.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/presence.hpp"
-#include "session/recording.hpp"
 #include "session/status_board.hpp"
 #include "session/watch.hpp"
 
@@ -28,7 +28,8 @@ namespace kolo::session {
 class Coordinator {
  public:
   Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
-              backend::Backend& backend, Recording& recording, const Presence& presence);
+              backend::Backend& backend, diagnostics::Recorder& recording,
+              const Presence& presence);
 
   /// `path` as for kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
@@ -82,8 +83,24 @@ class Coordinator {
     TimePoint moved_at;
   };
 
+  /// Tells the recorder what the backends tell of their phases.
+  class PhaseRecorder : public backend::PhaseObserver {
+   public:
+    explicit PhaseRecorder(diagnostics::Recorder& recorder) : recorder_(recorder) {}
+    void on_phase(std::uint64_t batch, backend::Phase phase, TimePoint begin,
+                  TimePoint end) override {
+      // Both enumerations have the same phases, in the same order.
+      recorder_.phase(batch, static_cast<diagnostics::Phase>(phase), begin, end);
+    }
+
+   private:
+    diagnostics::Recorder& recorder_;
+  };
+
   /// What is submitted and not done.
-  [[nodiscard]] Recording::Pending pending() const;
+  [[nodiscard]] diagnostics::Recorder::Pending pending() const;
+  void record_start(backend::Batch& batch, const Running& running);
+  void record_end(const Running& running);
   void record_faults(const negotiation::Actions& actions);
 
   /// What has come from other ranks.
@@ -130,7 +147,8 @@ class Coordinator {
   Links& links_;
   backend::Backend& backend_;
   transport::Transport& transport_;
-  Recording& recording_;
+  diagnostics::Recorder& recording_;
+  PhaseRecorder phase_recorder_{recording_};
   std::uint64_t session_;
   std::vector<detail::Operation*> taken_;  // from the queue just now
   const Presence& presence_;

@@ -53,6 +53,17 @@ negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
       .plan_replay = settings.plan_replay};
 }
 
+diagnostics::RecorderOptions recorder_options(const Settings& settings, const Topology& topology,
+                                              std::uint64_t session) {
+  return {.session = session,
+          .rank = topology.rank,
+          .size = topology.size,
+          .events = static_cast<std::size_t>(settings.flight_recorder),
+          .directory = settings.flight_recorder_dir,
+          .signal = settings.flight_recorder_signal,
+          .statistics = settings.statistics};
+}
+
 }  // namespace
 
 Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
@@ -63,7 +74,7 @@ Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t
       devices_(links_->backend(), topology_.rank, settings_, std::move(gpu_libraries)),
       process_sets_(session, topology_.rank, topology_.size),
       queue_(topology_.rank),
-      recording_(settings_, session, topology_.rank, topology_.size),
+      recording_(recorder_options(settings_, topology_, session)),
       coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_,
                    devices_.backend(), recording_, presence_),
       thread_([this] { run(); }) {}

@@ -11,13 +11,13 @@
 #include <string>
 #include <thread>
 
+#include "diagnostics/recorder.hpp"
 #include "session/coordinator.hpp"
 #include "session/devices.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/presence.hpp"
 #include "session/process_sets.hpp"
-#include "session/recording.hpp"
 #include "session/settings.hpp"
 #include "session/topology.hpp"
 
@@ -98,7 +98,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Devices devices_;
   ProcessSets process_sets_;
   OperationQueue queue_;
-  Recording recording_;
+  diagnostics::Recorder recording_;
   Presence presence_;
   Coordinator coordinator_;
 

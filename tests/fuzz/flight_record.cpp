@@ -1,5 +1,5 @@
 // Flight records as kolo-diagnose reads them, and what it makes of them.
-#include "diagnostics/flight_record.hpp"
+#include "diagnostics/recorder.hpp"
 
 #include <unistd.h>
 
@@ -42,7 +42,7 @@ bool run(Bytes bytes) {
 
 /// A record as the library writes it, with one operation in every state.
 std::string sample(bool pending) {
-  diagnostics::Recorder recorder(16);
+  diagnostics::Recorder recorder({.session = 7, .rank = 1, .size = 3, .events = 16});
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
   descriptor.tensors = {{DType::f32, Shape{4}}};
@@ -51,7 +51,7 @@ std::string sample(bool pending) {
     return recorder.submitted(
         {.name = name, .number = 0, .set = set, .bytes = 16, .descriptor = descriptor}, now);
   };
-  recorder.finished(submit("done", 0), descriptor, 0, now, now);
+  recorder.finished(submit("done", 0), 0, {now, now});
   std::vector<diagnostics::PendingOperation> waiting;
   if (pending) {
     waiting.push_back({submit("waits", 0), &descriptor});
@@ -60,8 +60,7 @@ std::string sample(bool pending) {
   }
   const auto path = std::filesystem::temp_directory_path() /
                     diagnostics::flight_record_name(static_cast<std::uint64_t>(::getpid()), 0);
-  diagnostics::write_flight_record(
-      path, {.session = 7, .rank = 1, .size = 3, .reason = "a \"test\""}, recorder, waiting);
+  recorder.write(path, "a \"test\"", waiting);
   std::ifstream written(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(written), {}};
   std::filesystem::remove(path);

@@ -21,7 +21,7 @@ bool is_utf8(const std::string& text) {
 /// Accepted is what needs no replacement.
 bool run(Bytes bytes) {
   const std::string text(as_text(bytes));
-  const auto read = nlohmann::json::parse(diagnostics::quoted(text));
+  const auto read = nlohmann::json::parse(diagnostics::json_string(text));
   require(read.is_string(), "a text that is none in JSON");
   const bool good = is_utf8(text);
   require((read.get<std::string>() == text) == good, "a text is another one in JSON");
