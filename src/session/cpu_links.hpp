@@ -26,15 +26,15 @@ namespace kolo::session {
 /// hosts it is called only for data. Without, it carries control messages too, and is polled.
 class CpuLinks : public Links {
  public:
-  /// Collective over `world`, which is not kept. `neighbours` may be null, on all ranks of the host
-  /// alike; `sockets`, on all ranks alike.
-  CpuLinks(MPI_Comm world, const Topology& topology,
+  /// `control` and `data` carry nothing else. `neighbours` may be null, on all ranks of the host
+  /// alike; `sockets`, on all ranks alike. `all_hosts_share`: the ranks of every host share memory.
+  CpuLinks(Communicator control, Communicator data, const Topology& topology,
            std::unique_ptr<node::Neighbourhood> neighbours,
-           std::unique_ptr<transport::SocketTransport> sockets);
+           std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
-  /// How allreduces go from host to host; rank 0's `choice` counts. Collective, before any batch.
+  /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
   void choose_way_between_hosts(HostAllreduce choice);
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
@@ -65,7 +65,7 @@ class CpuLinks : public Links {
     CpuLinks& links_;
   };
 
-  void share_memory(const Topology& topology, bool everywhere);
+  void share_memory(const Topology& topology, bool all_hosts_share);
   void watch_sockets();
 
   Communicator control_;

@@ -1,17 +1,16 @@
 // Between threads of one process; neighbourhood_test.cpp has processes.
 #include "node/descriptor_exchange.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
-#include <barrier>
 #include <chrono>
-#include <random>
+#include <cstdint>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "kolo/error.hpp"
 
@@ -21,10 +20,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-std::string new_name() {
-  return fmt::format("test-{:08x}{:08x}", std::random_device{}(), std::random_device{}());
-}
-
 /// A counter: reading it gives `value` once.
 FileDescriptor counter_of(unsigned value) { return FileDescriptor(::eventfd(value, EFD_NONBLOCK)); }
 
@@ -33,26 +28,27 @@ std::uint64_t read_counter(const FileDescriptor& fd) {
   return ::read(fd.get(), &value, sizeof value) == sizeof value ? value : 0;
 }
 
-/// What each of the party's threads is told; those of the others end as they should. `takes_part`:
-/// the others do not come at all.
+/// What each of the threads that take part gets; they are the first of the group.
 struct Ends {
-  std::vector<std::vector<Parcel>> parcels;
+  std::vector<std::vector<ReceivedFds>> received;
   std::vector<std::string> errors;
 };
-Ends exchange_among(const std::vector<Party>& parties, std::chrono::nanoseconds patience) {
-  const std::size_t count = parties.size();
-  Ends ends{std::vector<std::vector<Parcel>>(count), std::vector<std::string>(count)};
-  std::barrier<> all(static_cast<std::ptrdiff_t>(count));
+Ends exchange_among(const std::vector<FdInbox>& inboxes, std::size_t taking_part,
+                    std::chrono::nanoseconds timeout) {
+  FdExchangeGroup group;
+  for (const FdInbox& inbox : inboxes) group.inboxes.push_back(inbox.number());
+  Ends ends{std::vector<std::vector<ReceivedFds>>(taking_part),
+            std::vector<std::string>(taking_part)};
   std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < count; ++i)
+  for (std::size_t i = 0; i < taking_part; ++i)
     threads.emplace_back([&, i] {
-      const auto number = static_cast<unsigned>(10 * parties[i].index);
+      const auto number = static_cast<unsigned>(10 * i);
       const FileDescriptor first = counter_of(number + 1);
       const FileDescriptor second = counter_of(number + 2);
       try {
-        ends.parcels[i] = exchange_descriptors(
-            parties[i], std::array{first.get(), second.get()}, [&] { all.arrive_and_wait(); },
-            patience);
+        ends.received[i] = exchange_descriptors(
+            inboxes[i], {group.inboxes, static_cast<int>(i)}, std::array{first.get(), second.get()},
+            [] {}, timeout);
       } catch (const BackendError& error) {
         ends.errors[i] = error.what();
       }
@@ -61,103 +57,80 @@ Ends exchange_among(const std::vector<Party>& parties, std::chrono::nanoseconds 
   return ends;
 }
 
-std::vector<Party> parties_of(int size, int taking_part) {
-  const std::string name = new_name();
-  std::vector<Party> parties;
-  for (int index = 0; index < taking_part; ++index) parties.push_back({name, index, size});
-  return parties;
-}
-
 TEST(DescriptorExchange, GivesEachTheOthersDescriptors) {
-  for (const int size : {1, 2, 3, 8, 40}) {
-    const Ends ends = exchange_among(parties_of(size, size), 30s);
-    for (std::size_t to = 0; to < ends.parcels.size(); ++to) {
+  for (const std::size_t size : {1, 2, 3, 8, 40}) {
+    const Ends ends = exchange_among(std::vector<FdInbox>(size), size, 30s);
+    for (std::size_t to = 0; to < size; ++to) {
       ASSERT_EQ(ends.errors[to], "");
-      ASSERT_EQ(ends.parcels[to].size(), ends.parcels.size());
-      EXPECT_TRUE(ends.parcels[to][to].descriptors.empty());
+      ASSERT_EQ(ends.received[to].size(), size);
+      EXPECT_TRUE(ends.received[to][to].descriptors.empty());
     }
     // A counter gives its value to the first who reads it.
-    for (std::size_t to = 0; to < ends.parcels.size(); ++to) {
-      const std::size_t from = (to + 1) % ends.parcels.size();
+    for (std::size_t to = 0; to < size; ++to) {
+      const std::size_t from = (to + 1) % size;
       if (from == to) continue;
-      const Parcel& parcel = ends.parcels[to][from];
-      EXPECT_EQ(parcel.pid, ::getpid());
-      ASSERT_EQ(parcel.descriptors.size(), 2U);
-      EXPECT_EQ(read_counter(parcel.descriptors[0]), 10 * from + 1);
-      EXPECT_EQ(read_counter(parcel.descriptors[1]), 10 * from + 2);
+      const ReceivedFds& received = ends.received[to][from];
+      EXPECT_EQ(received.pid, ::getpid());
+      ASSERT_EQ(received.descriptors.size(), 2U);
+      EXPECT_EQ(read_counter(received.descriptors[0]), 10 * from + 1);
+      EXPECT_EQ(read_counter(received.descriptors[1]), 10 * from + 2);
     }
   }
 }
 
-TEST(DescriptorExchange, OfTwoPartiesAtOnce) {
-  std::vector<Party> parties = parties_of(3, 3);
-  const std::vector<Party> others = parties_of(2, 2);
-  parties.insert(parties.end(), others.begin(), others.end());
-  const Ends ends = exchange_among(parties, 30s);
-  EXPECT_THAT(ends.errors, testing::Each(""));
-  EXPECT_EQ(ends.parcels[0].size(), 3U);
-  EXPECT_EQ(ends.parcels[4].size(), 2U);
+TEST(DescriptorExchange, InboxesHaveDifferentNumbers) {
+  const FdInbox first;
+  const FdInbox second;
+  EXPECT_NE(first.number(), second.number());
+  EXPECT_NE(first.number(), 0U);
 }
 
-TEST(DescriptorExchange, OneThatNeverComesIsAnErrorSoon) {
-  const auto since = std::chrono::steady_clock::now();
-  const Ends ends = exchange_among(parties_of(3, 2), 1h);
-  EXPECT_LT(std::chrono::steady_clock::now() - since, 30s);
-  EXPECT_THAT(ends.errors, testing::Each(HasSubstr("another rank of this host")));
-}
-
-TEST(DescriptorExchange, OneWhoseNameIsTakenFailsAndReachesTheBarrier) {
-  std::vector<Party> parties = parties_of(2, 2);
-  parties[1].index = 0;
-  const Ends ends = exchange_among(parties, 1h);
-  EXPECT_THAT(ends.errors, testing::Contains(HasSubstr("bind of a local socket")));
+TEST(DescriptorExchange, OneThatHasGoneIsAnErrorSoon) {
+  const FdInbox own;
+  const std::uint64_t gone = FdInbox().number();
+  EXPECT_THAT(
+      [&] {
+        (void)exchange_descriptors(
+            own, {{own.number(), gone}, 0}, {}, [] {}, 1h);
+      },
+      testing::ThrowsMessage<BackendError>(HasSubstr("another rank of this host")));
 }
 
 TEST(DescriptorExchange, OneThatIsSilentIsGivenUp) {
-  // The third is there, for as long as the others try, and sends nothing.
-  const std::vector<Party> parties = parties_of(3, 3);
-  std::barrier<> all(3);
-  std::barrier<> end(3);
-  const auto take_part = [&](std::size_t index) {
-    try {
-      const FileDescriptor fd = counter_of(1);
-      (void)exchange_descriptors(
-          parties[index], std::array{fd.get()},
-          [&] {
-            all.arrive_and_wait();
-            if (index == 2) end.arrive_and_wait();
-          },
-          index == 2 ? 0ms : 50ms);
-      ADD_FAILURE() << "of " << index;
-    } catch (const BackendError& error) {
-      if (index < 2) {
-        EXPECT_THAT(error.what(), HasSubstr("1 of the 3 ranks of this host were not heard of"));
-        end.arrive_and_wait();
-      }
-    }
-  };
-  std::vector<std::thread> threads;
-  for (std::size_t index = 0; index < 3; ++index) threads.emplace_back(take_part, index);
-  for (std::thread& thread : threads) thread.join();
+  // The third is there and sends nothing.
+  const Ends ends = exchange_among(std::vector<FdInbox>(3), 2, 50ms);
+  EXPECT_THAT(ends.errors,
+              testing::Each(HasSubstr("1 of the 3 ranks of this host were not heard of")));
 }
 
-TEST(DescriptorExchange, ANameMayBeTooLong) {
-  EXPECT_THAT(
-      [] {
-        (void)exchange_descriptors(
-            {std::string(200, 'x'), 0, 2}, {}, [] {}, 1h);
-      },
-      testing::ThrowsMessage<BackendError>(HasSubstr("too long")));
-}
-
-TEST(DescriptorExchange, CallsTheBarrierOnceWhateverGoesWrong) {
+TEST(DescriptorExchange, CallsBackWhileItWaits) {
+  const FdInbox own;
+  const FdInbox silent;
   int calls = 0;
-  const auto count = [&] { ++calls; };
-  EXPECT_THROW((void)exchange_descriptors({std::string(200, 'x'), 0, 2}, {}, count, 1h),
+  EXPECT_THROW((void)exchange_descriptors(
+                   own, {{own.number(), silent.number()}, 0}, {}, [&] { ++calls; }, 100ms),
                BackendError);
-  EXPECT_EQ(calls, 1);
-  EXPECT_EQ(exchange_descriptors({new_name(), 0, 1}, {}, count, 1h).size(), 1U);
-  EXPECT_EQ(calls, 2);
+  EXPECT_GT(calls, 2);
+}
+
+TEST(DescriptorExchange, OtherFewerDescriptorsAreAnError) {
+  const FdInbox own;
+  const FdInbox other;
+  const FdExchangeGroup group{{own.number(), other.number()}, 0};
+  const FileDescriptor fd = counter_of(1);
+  // The other sends one and is content with one; this one expects none.
+  std::thread thread([&] {
+    EXPECT_THROW((void)exchange_descriptors(
+                     other, {group.inboxes, 1}, std::array{fd.get()}, [] {}, 10s),
+                 BackendError);
+  });
+  EXPECT_THAT(
+      [&] {
+        (void)exchange_descriptors(
+            own, group, {}, [] {}, 10s);
+      },
+      testing::ThrowsMessage<BackendError>(HasSubstr("received 1 of 0")));
+  thread.join();
 }
 
 }  // namespace
