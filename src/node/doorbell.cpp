@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <ctime>
 
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::node {
 
-Doorbell::Descriptors Doorbell::open() {
-  Descriptors opened;
+Doorbell::EventFds Doorbell::open() {
+  EventFds opened;
   for (FileDescriptor& fd : opened) {
     fd = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!fd.valid()) throw_system_error("eventfd");
@@ -37,7 +37,7 @@ void Doorbell::sleep(Listener who, std::chrono::nanoseconds most) const noexcept
                          .tv_nsec = std::max<std::int64_t>((most - seconds).count(), 0)};
   // What is negative is left out.
   std::array<pollfd, 2> waiting{
-      pollfd{.fd = descriptor_of(who), .events = POLLIN, .revents = 0},
+      pollfd{.fd = event_fd_of(who), .events = POLLIN, .revents = 0},
       pollfd{
           .fd = who == Listener::thread ? gate_.get() : watched_, .events = POLLIN, .revents = 0}};
   if (::ppoll(waiting.data(), waiting.size(), &timeout, nullptr) <= 0) return;
@@ -63,7 +63,7 @@ void Doorbell::open_gate(bool open) const {
 
 void Doorbell::wake(Listener who) const noexcept {
   const std::uint64_t once = 1;
-  static_cast<void>(!::write(descriptor_of(who), &once, sizeof once));
+  static_cast<void>(!::write(event_fd_of(who), &once, sizeof once));
 }
 
 }  // namespace kolo::node

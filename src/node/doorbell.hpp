@@ -30,14 +30,13 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 /// Thread-safe, but one thread at a time listens.
 class Doorbell {
  public:
-  using Descriptors = std::array<FileDescriptor, 2>;  // eventfds of the thread and the waiter
+  using EventFds = std::array<FileDescriptor, 2>;  // eventfds of the thread and the waiter
 
   /// Throws BackendError.
-  [[nodiscard]] static Descriptors open();
+  [[nodiscard]] static EventFds open();
 
   /// `word` outlives this.
-  Doorbell(BellWord& word, Descriptors descriptors)
-      : word_(&word), descriptors_(std::move(descriptors)) {}
+  Doorbell(BellWord& word, EventFds event_fds) : word_(&word), event_fds_(std::move(event_fds)) {}
 
   /// From now on, whenever `descriptor` is readable, that is as if somebody rang: it ends the sleep
   /// of who listens. It stays open as long as this lives. To be called before anybody listens.
@@ -64,18 +63,18 @@ class Doorbell {
   /// Ends the sleep of `who`, or its next one.
   void wake(Listener who) const noexcept;
 
-  [[nodiscard]] const Descriptors& descriptors() const { return descriptors_; }
+  [[nodiscard]] const EventFds& event_fds() const { return event_fds_; }
 
  private:
   static std::uint32_t value(Listener who) { return static_cast<std::uint32_t>(who); }
-  [[nodiscard]] int descriptor_of(Listener who) const {
-    return descriptors_[who == Listener::thread ? 0 : 1].get();
+  [[nodiscard]] int event_fd_of(Listener who) const {
+    return event_fds_[who == Listener::thread ? 0 : 1].get();
   }
 
   void open_gate(bool open) const;
 
   BellWord* word_;
-  Descriptors descriptors_;
+  EventFds event_fds_;
   int watched_ = -1;
   // The thread may sleep already when it begins to listen, and must not be woken while it does not:
   // this is readable if `watched_` is and the thread listens.

@@ -8,7 +8,7 @@
 #include <array>
 #include <utility>
 
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::node {
 namespace {
@@ -30,9 +30,9 @@ OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
       bell_(Doorbell::open()),
       heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
 
-Neighbourhood::Neighbour Neighbourhood::map(ReceivedFds received, std::size_t bytes,
-                                            std::size_t heap_bytes) {
-  std::vector<FileDescriptor>& sent = received.descriptors;
+Neighbourhood::Mapped Neighbourhood::map(ReceivedFds received, std::size_t bytes,
+                                         std::size_t heap_bytes) {
+  std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(std::move(sent[0]), bytes);
   BellWord& word = word_in(segment);
   return {std::move(segment), Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
@@ -46,7 +46,7 @@ Neighbourhood::Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
   const std::array<int, 4> descriptors{own.segment_.fd(), own.bell_[0].get(), own.bell_[1].get(),
                                        own_heap_->fd()};
   std::vector<ReceivedFds> received =
-      exchange_descriptors(own.inbox_, group, descriptors, while_waiting, timeout);
+      exchange_fds(own.inbox_, group, descriptors, while_waiting, timeout);
   const std::size_t bytes = own.segment_.size();
   for (int index = 0; index < static_cast<int>(received.size()); ++index) {
     if (index == index_) {
@@ -68,7 +68,7 @@ std::span<std::byte> Neighbourhood::heap(int index) const {
 
 std::vector<FileDescriptor> Neighbourhood::others() const {
   std::vector<FileDescriptor> others;
-  for (const Neighbour& neighbour : neighbours_)
+  for (const Mapped& neighbour : neighbours_)
     if (neighbour.process.valid())
       others.emplace_back(::fcntl(neighbour.process.get(), F_DUPFD_CLOEXEC, 0));
   return others;
@@ -76,7 +76,7 @@ std::vector<FileDescriptor> Neighbourhood::others() const {
 
 std::vector<int> Neighbourhood::ended() const {
   std::vector<pollfd> processes;
-  for (const Neighbour& neighbour : neighbours_)
+  for (const Mapped& neighbour : neighbours_)
     processes.push_back({.fd = neighbour.process.get(), .events = POLLIN, .revents = 0});
   std::vector<int> ended;
   if (::poll(processes.data(), processes.size(), 0) <= 0) return ended;

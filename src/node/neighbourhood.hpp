@@ -9,13 +9,19 @@
 #include <span>
 #include <vector>
 
-#include "node/descriptor_exchange.hpp"
 #include "node/doorbell.hpp"
+#include "node/fd_exchange.hpp"
 #include "node/file_descriptor.hpp"
-#include "node/shared_heap.hpp"
 #include "node/shared_memory.hpp"
 
 namespace kolo::node {
+
+/// One rank of the host, as the others reach it. Owns nothing.
+struct Neighbour {
+  std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
+  const Doorbell* bell;
+  std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
+};
 
 /// What a rank shares with the others of its host. It is made before they meet, so that a rank that
 /// cannot make it can say so, and nobody waits for it.
@@ -32,7 +38,7 @@ class OwnMemory {
   friend class Neighbourhood;
 
   SharedMemory segment_;
-  Doorbell::Descriptors bell_;
+  Doorbell::EventFds bell_;
   std::shared_ptr<SharedHeap> heap_;
   FdInbox inbox_{};
 };
@@ -43,7 +49,7 @@ class Neighbourhood {
   static constexpr std::chrono::seconds timeout{20};
 
   /// All ranks of the group at once, when each has made its own memory. `while_waiting` as in
-  /// `exchange_descriptors`. Throws BackendError, also after `timeout`.
+  /// `exchange_fds`. Throws BackendError, also after `timeout`.
   Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
                 const std::function<void()>& while_waiting);
 
@@ -76,7 +82,7 @@ class Neighbourhood {
   friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 
-  struct Neighbour {
+  struct Mapped {
     SharedMemory segment;
     Doorbell bell;
     SharedMemory heap;       // none of this rank itself
@@ -84,14 +90,14 @@ class Neighbourhood {
     pid_t pid;
   };
 
-  static Neighbour map(ReceivedFds received, std::size_t bytes, std::size_t heap_bytes);
-  [[nodiscard]] const Neighbour& neighbour(int index) const {
+  static Mapped map(ReceivedFds received, std::size_t bytes, std::size_t heap_bytes);
+  [[nodiscard]] const Mapped& neighbour(int index) const {
     return neighbours_[static_cast<std::size_t>(index)];
   }
 
   int index_;
   std::shared_ptr<SharedHeap> own_heap_{};
-  std::vector<Neighbour> neighbours_{};
+  std::vector<Mapped> neighbours_{};
 };
 
 }  // namespace kolo::node

@@ -15,7 +15,7 @@
 
 #include "kolo/error.hpp"
 #include "negotiation/tree.hpp"
-#include "transport/interfaces.hpp"
+#include "transport/socket_address.hpp"
 
 namespace kolo::session {
 namespace {

@@ -22,9 +22,7 @@ CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topo
       neighbours_(std::move(neighbours)),
       sockets_(std::move(sockets)),
       all_are_neighbours_(neighbours_ != nullptr && topology.local_size == topology.size),
-      ranks_of_host_(ranks_of_host(topology, topology.rank)),
-      mpi_activity_(sockets_ == nullptr ? std::chrono::nanoseconds(0) : sockets_->peer_timeout()),
-      transport_(all_are_neighbours_ ? nullptr : &network_) {
+      ranks_of_host_(ranks_of_host(topology, topology.rank)) {
   if (neighbours_ != nullptr) {
     share_memory(topology, all_hosts_share);
   } else {
@@ -50,7 +48,7 @@ void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
     return parts;
   };
   shm_transport_.emplace(parts_at(memory.rings), neighbours_->index(), ranks_of_host_);
-  transport_.use_memory(*shm_transport_, ranks_of_host_);
+  transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbours_);
   shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbours_->index(),
                        backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
   backend_.use_memory(*shm_backend_);
@@ -78,11 +76,6 @@ const node::Doorbell& CpuLinks::bell() const {
 
 std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
   return neighbours_ == nullptr ? nullptr : neighbours_->own_heap();
-}
-
-bool CpuLinks::must_poll() const {
-  const bool control_over_mpi = !all_are_neighbours_ && sockets_ == nullptr;
-  return control_over_mpi || mpi_activity_.lively();
 }
 
 std::string CpuLinks::data_path() const {
@@ -118,20 +111,6 @@ std::vector<int> CpuLinks::lost_ranks() const {
   for (const int index : neighbours_->ended())
     lost.push_back(ranks_of_host_[static_cast<std::size_t>(index)]);
   return lost;
-}
-
-transport::Transport& CpuLinks::Network::way() const {
-  if (links_.sockets_ != nullptr) return *links_.sockets_;
-  return links_.mpi_transport_;
-}
-
-void CpuLinks::Network::send(int peer, transport::Message message) {
-  way().send(peer, std::move(message));
-}
-
-bool CpuLinks::Network::poll(const Receiver& receive) {
-  if (links_.sockets_ != nullptr) links_.mpi_activity_.look(links_.control_.get());
-  return way().poll(receive);
 }
 
 }  // namespace kolo::session

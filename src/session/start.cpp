@@ -15,7 +15,7 @@
 
 #include "base/log.hpp"
 #include "kolo/version.hpp"
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 #include "node/neighbourhood.hpp"
 #include "session/control_sockets.hpp"
 #include "session/cpu_links.hpp"

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 #include "session/mpi_environment.hpp"
 
 namespace kolo::session {

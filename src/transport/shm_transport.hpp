@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "node/neighbour.hpp"
+#include "node/neighbourhood.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::transport {

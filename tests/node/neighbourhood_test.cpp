@@ -41,7 +41,7 @@ TEST_F(NeighbourhoodTest, DescriptorsReachTheOtherProcesses) {
   const FileDescriptor own(::eventfd(0, EFD_NONBLOCK));
   const FdInbox inbox;
   const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, inbox.number());
-  const std::vector<ReceivedFds> received = exchange_descriptors(
+  const std::vector<ReceivedFds> received = exchange_fds(
       inbox, group, std::array{own.get()}, [] {}, 30s);
   ASSERT_EQ(received.size(), static_cast<std::size_t>(size_));
   std::vector<int> pids(received.size());
@@ -50,9 +50,9 @@ TEST_F(NeighbourhoodTest, DescriptorsReachTheOtherProcesses) {
   for (std::size_t i = 0; i < received.size(); ++i) {
     if (static_cast<int>(i) == rank_) continue;
     EXPECT_EQ(received[i].pid, pids[i]);
-    ASSERT_EQ(received[i].descriptors.size(), 1U);
+    ASSERT_EQ(received[i].fds.size(), 1U);
     const std::uint64_t one = 1;
-    ASSERT_EQ(::write(received[i].descriptors[0].get(), &one, sizeof one), ssize_t{sizeof one});
+    ASSERT_EQ(::write(received[i].fds[0].get(), &one, sizeof one), ssize_t{sizeof one});
   }
   barrier();
   std::uint64_t sum = 0;

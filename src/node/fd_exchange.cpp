@@ -1,4 +1,4 @@
-#include "node/descriptor_exchange.hpp"
+#include "node/fd_exchange.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::node {
 namespace {
@@ -111,8 +111,7 @@ std::optional<Arrived> receive_at(int socket) {
       std::array<int, most_descriptors> fds{};
       const std::size_t bytes = std::min(header->cmsg_len - CMSG_LEN(0), sizeof fds);
       std::memcpy(fds.data(), CMSG_DATA(header), bytes);
-      for (std::size_t i = 0; i < bytes / sizeof(int); ++i)
-        arrived.fds.descriptors.emplace_back(fds[i]);
+      for (std::size_t i = 0; i < bytes / sizeof(int); ++i) arrived.fds.fds.emplace_back(fds[i]);
     }
   }
   if (sender.uid != ::geteuid()) return std::nullopt;  // a stranger's
@@ -126,10 +125,10 @@ FdInbox::FdInbox()
     : number_((std::uint64_t{std::random_device{}()} << 32) | std::random_device{}() | 1U),
       socket_(open_socket(number_)) {}
 
-std::vector<ReceivedFds> exchange_descriptors(const FdInbox& own, const FdExchangeGroup& group,
-                                              std::span<const int> descriptors,
-                                              const std::function<void()>& while_waiting,
-                                              std::chrono::nanoseconds timeout) {
+std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
+                                      std::span<const int> descriptors,
+                                      const std::function<void()>& while_waiting,
+                                      std::chrono::nanoseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
   const auto size = static_cast<int>(group.inboxes.size());
   std::vector<ReceivedFds> received(group.inboxes.size());
@@ -147,9 +146,9 @@ std::vector<ReceivedFds> exchange_descriptors(const FdInbox& own, const FdExchan
       ReceivedFds& fds = received[static_cast<std::size_t>(arrived->index)];
       if (fds.pid != 0) continue;
       fds = std::move(arrived->fds);
-      if (fds.descriptors.size() != descriptors.size())
-        throw BackendError(fmt::format("received {} of {} file descriptors", fds.descriptors.size(),
-                                       descriptors.size()));
+      if (fds.fds.size() != descriptors.size())
+        throw BackendError(
+            fmt::format("received {} of {} file descriptors", fds.fds.size(), descriptors.size()));
       --missing;
       moved = true;
     }

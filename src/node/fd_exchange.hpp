@@ -16,7 +16,7 @@ namespace kolo::node {
 /// What came from one process.
 struct ReceivedFds {
   pid_t pid = 0;  // as seen here
-  std::vector<FileDescriptor> descriptors{};
+  std::vector<FileDescriptor> fds{};
 };
 
 /// The socket at which a process receives descriptors. It has no place in the file system, and its
@@ -45,8 +45,10 @@ struct FdExchangeGroup {
 /// gets the others' descriptors by index, its own place being empty, and accepts them from
 /// processes of the same user only. `while_waiting` is called every few milliseconds. Throws
 /// BackendError, also after `timeout`.
-[[nodiscard]] std::vector<ReceivedFds> exchange_descriptors(
-    const FdInbox& own, const FdExchangeGroup& group, std::span<const int> descriptors,
-    const std::function<void()>& while_waiting, std::chrono::nanoseconds timeout);
+[[nodiscard]] std::vector<ReceivedFds> exchange_fds(const FdInbox& own,
+                                                    const FdExchangeGroup& group,
+                                                    std::span<const int> descriptors,
+                                                    const std::function<void()>& while_waiting,
+                                                    std::chrono::nanoseconds timeout);
 
 }  // namespace kolo::node
