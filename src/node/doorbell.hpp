@@ -23,9 +23,11 @@ struct alignas(64) BellWord {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// The sleeper says that it listens, looks once more whether there is something, and sleeps. Who
-/// has something for it makes that visible first, then rings. So nothing is missed, and a bell that
-/// nobody listens for costs a memory access.
+/// The sleeper writes that it listens, looks once more whether there is something, and sleeps. The
+/// one that rings makes its news visible, then reads whether anybody listens. Each writes one word
+/// and then reads the other's, with a sequentially consistent fence in between: so at least one of
+/// them sees what the other wrote, and no news is missed. A bell that nobody listens for costs a
+/// memory access, no system call.
 ///
 /// Thread-safe, but one thread at a time listens.
 class Doorbell {
@@ -51,11 +53,13 @@ class Doorbell {
     if (gate_.valid()) open_gate(who == Listener::thread);
     word_->listener.store(value(who) | static_cast<std::uint32_t>(about),
                           std::memory_order_relaxed);
+    // Orders the store before the caller's last look, which `ring` relies on.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   /// The bell need not be rung any more.
   void stop_listening() const {
     if (gate_.valid()) open_gate(false);
+    // No order is needed: whoever still sees the old value rings once too often.
     word_->listener.store(value(Listener::nobody), std::memory_order_relaxed);
   }
   /// Returns when the bell was rung for `who`, at most after `most`.

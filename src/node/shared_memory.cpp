@@ -84,6 +84,7 @@ SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes)
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
   if (memory == MAP_FAILED) throw_system_error("mmap of a shared segment");
   data_ = static_cast<std::byte*>(memory);
+  // Both are wishes. A core dump without these pages is smaller by the memory of the whole host.
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   ::madvise(memory, bytes, MADV_DONTDUMP);
 }
@@ -126,6 +127,7 @@ void SharedHeap::deallocate(void* block, std::size_t bytes) noexcept {
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - memory_.data());
   const std::size_t size = pages(bytes);
   const std::lock_guard lock(mutex_);
+  // Before the block is free, or its pages might go while another thread has it.
   memory_.give_back(offset, size);
   auto freed = free_.emplace(offset, size).first;
   const auto after = std::next(freed);

@@ -17,6 +17,7 @@
 #include "node/error_codes.hpp"
 
 namespace kolo::transport {
+
 SocketAddress SocketAddress::from(const sockaddr* address) {
   SocketAddress result;
   if (address == nullptr) return result;
