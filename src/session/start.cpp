@@ -108,8 +108,18 @@ void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
   });
 }
 
+/// Rank 0's part, which holds for all.
+void fill_terms(const Settings& settings, HostRecord& record) {
+  std::random_device random;
+  record.session = (std::uint64_t{random()} << 32) | random();
+  for (std::byte& byte : record.secret) byte = static_cast<std::byte>(random());
+  record.peer_timeout_ns = settings.peer_timeout.count();
+  record.host_allreduce = settings.host_allreduce;
+}
+
 Preparation prepare(MPI_Comm world, const SessionOptions& options) {
   Preparation own;
+  HostRecord& record = own.record;
   int rank = 0;
   int size = 1;
   MPI_Comm_rank(world, &rank);
@@ -117,20 +127,18 @@ Preparation prepare(MPI_Comm world, const SessionOptions& options) {
   std::string problem;
   attempt(problem, [&] { own.settings = read_settings(options); });
   const LocalPosition position = find_local_position(world, own.settings.test_ranks_per_host);
-  if (problem.empty()) prepare_memory(own, position, size);
-  if (problem.empty()) open_listeners(own, position, size, problem);
-  HostRecord& record = own.record;
-  describe_host(own.listeners, record);
-  record.report = StartupReport::make(version, problem);
   record.lowest_rank_of_host = position.lowest_rank;
   record.cpu_operations = own.settings.cpu_operations;
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
-  if (rank > 0) return own;
-  std::random_device random;
-  record.session = (std::uint64_t{random()} << 32) | random();
-  for (std::byte& byte : record.secret) byte = static_cast<std::byte>(random());
-  record.peer_timeout_ns = own.settings.peer_timeout.count();
-  record.host_allreduce = own.settings.host_allreduce;
+  if (problem.empty()) {
+    prepare_memory(own, position, size);
+    open_listeners(own, position, size, problem);
+    attempt(problem, [&] {
+      describe_host(own.listeners, record);
+      if (rank == 0) fill_terms(own.settings, record);
+    });
+  }
+  record.report = StartupReport::make(version, problem);
   return own;
 }
 
