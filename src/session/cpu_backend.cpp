@@ -7,7 +7,7 @@ namespace kolo::session {
 /// MPI is active while it lives.
 class CpuBackend::MpiExecution : public backend::Execution {
  public:
-  MpiExecution(std::unique_ptr<backend::Execution> execution, MpiActivity& activity)
+  MpiExecution(std::unique_ptr<backend::Execution> execution, transport::MpiActivity& activity)
       : execution_(std::move(execution)), activity_(activity) {
     activity_.begin();
   }
@@ -20,7 +20,7 @@ class CpuBackend::MpiExecution : public backend::Execution {
 
  private:
   std::unique_ptr<backend::Execution> execution_;
-  MpiActivity& activity_;
+  transport::MpiActivity& activity_;
 };
 
 void CpuBackend::use_memory_everywhere(const std::vector<int>& node_of) {

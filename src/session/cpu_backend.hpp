@@ -10,8 +10,8 @@
 #include "backend/hierarchical/hierarchical_backend.hpp"
 #include "backend/mpi/mpi_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
-#include "session/mpi_activity.hpp"
 #include "session/settings.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace kolo::session {
 
@@ -21,7 +21,8 @@ namespace kolo::session {
 class CpuBackend : public backend::Backend {
  public:
   /// `data` carries nothing else. All outlive this.
-  CpuBackend(MPI_Comm data, MpiActivity& activity) : data_(data), activity_(activity), mpi_(data) {}
+  CpuBackend(MPI_Comm data, transport::MpiActivity& activity)
+      : data_(data), activity_(activity), mpi_(data) {}
 
   /// Ranks of this host share memory.
   void use_memory(backend::ShmBackend& memory) { memory_ = &memory; }
@@ -40,7 +41,7 @@ class CpuBackend : public backend::Backend {
   class MpiExecution;
 
   MPI_Comm data_;
-  MpiActivity& activity_;
+  transport::MpiActivity& activity_;
   backend::MpiBackend mpi_;
   backend::ShmBackend* memory_ = nullptr;
   std::optional<backend::HierarchicalBackend> between_hosts_{};

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "node/shared_heap.hpp"
+#include "node/shared_memory.hpp"
 #include "session/current.hpp"
 
 namespace kolo::detail {

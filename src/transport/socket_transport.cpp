@@ -14,7 +14,7 @@
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::transport {
 namespace {

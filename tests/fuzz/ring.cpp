@@ -62,7 +62,7 @@ class Host {
 
  private:
   static node::Doorbell make_bell(node::BellWord& word) {
-    return {word, node::Doorbell::Descriptors{}};  // nobody sleeps
+    return {word, node::Doorbell::EventFds{}};  // nobody sleeps
   }
 
   Memory& memory_ = Memory::cleared();

@@ -12,7 +12,7 @@
 #include "backend/hierarchical/trial.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::backend {
 

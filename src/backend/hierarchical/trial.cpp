@@ -12,7 +12,7 @@
 
 #include "backend/hierarchical/crossing.hpp"
 #include "backend/hierarchical/owners.hpp"
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::backend::hierarchical {
 namespace {

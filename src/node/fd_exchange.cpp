@@ -1,4 +1,4 @@
-#include "node/descriptor_exchange.hpp"
+#include "node/fd_exchange.hpp"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -9,17 +9,17 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <exception>
 #include <optional>
+#include <random>
+#include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::node {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::size_t most_descriptors = 8;
@@ -30,24 +30,24 @@ struct Address {
 };
 
 /// Of the abstract namespace: begins with a zero byte and has no file.
-Address address_of(const Party& party, int index) {
+Address address_of(std::uint64_t inbox) {
   Address address;
   address.name.sun_family = AF_UNIX;
-  const std::string text = fmt::format("kolo-{}-{}", party.name, index);
-  if (text.size() + 1 > sizeof address.name.sun_path)
-    throw BackendError("the name of a socket is too long: " + text);
+  const std::string text = fmt::format("kolo-{:016x}", inbox);
+  static_assert(sizeof address.name.sun_path > sizeof "kolo-0123456789abcdef");
   text.copy(address.name.sun_path + 1, text.size());
   address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
   return address;
 }
 
-FileDescriptor open_socket(const Party& party) {
+FileDescriptor open_socket(std::uint64_t inbox) {
   FileDescriptor opened(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!opened.valid()) throw_system_error("socket");
+  // The kernel then says who has sent a message, which no sender can forge.
   const int yes = 1;
   if (::setsockopt(opened.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
     throw_system_error("SO_PASSCRED");
-  const Address own = address_of(party, party.index);
+  const Address own = address_of(inbox);
   if (::bind(opened.get(), reinterpret_cast<const sockaddr*>(&own.name), own.length) != 0)
     throw_system_error("bind of a local socket");
   return opened;
@@ -76,14 +76,15 @@ bool send_to(int from, const Address& to, int index, std::span<const int> descri
   header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
   std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   if (::sendmsg(from, &message, MSG_NOSIGNAL) >= 0) return true;
-  if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+  // ETOOMANYREFS: this user has too many descriptors on their way, which others are about to take.
+  if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ETOOMANYREFS)
     throw_system_error("sending descriptors to another rank of this host");
   return false;
 }
 
 struct Arrived {
   int index = -1;
-  Parcel parcel{};
+  ReceivedFds fds{};
 };
 
 /// Nothing if nothing has come.
@@ -110,64 +111,57 @@ std::optional<Arrived> receive_at(int socket) {
       std::array<int, most_descriptors> fds{};
       const std::size_t bytes = std::min(header->cmsg_len - CMSG_LEN(0), sizeof fds);
       std::memcpy(fds.data(), CMSG_DATA(header), bytes);
-      for (std::size_t i = 0; i < bytes / sizeof(int); ++i)
-        arrived.parcel.descriptors.emplace_back(fds[i]);
+      for (std::size_t i = 0; i < bytes / sizeof(int); ++i) arrived.fds.fds.emplace_back(fds[i]);
     }
   }
   if (sender.uid != ::geteuid()) return std::nullopt;  // a stranger's
-  arrived.parcel.pid = sender.pid;
+  arrived.fds.pid = sender.pid;
   return arrived;
 }
 
-std::vector<Parcel> exchange(const Party& party, int socket, std::span<const int> descriptors,
-                             steady_clock::time_point deadline) {
-  std::vector<Parcel> parcels(static_cast<std::size_t>(party.size));
-  int to_come = party.size - 1;
+}  // namespace
+
+FdInbox::FdInbox()
+    : number_((std::uint64_t{std::random_device{}()} << 32) | std::random_device{}() | 1U),
+      socket_(open_socket(number_)) {}
+
+std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
+                                      std::span<const int> descriptors,
+                                      const std::function<void()>& while_waiting,
+                                      std::chrono::nanoseconds timeout) {
+  const auto deadline = steady_clock::now() + timeout;
+  const auto size = static_cast<int>(group.inboxes.size());
+  std::vector<ReceivedFds> received(group.inboxes.size());
+  int missing = size - 1;
   int next = 1;  // ranks are served from the next one on, so that not all send to the same
-  while (to_come > 0 || next < party.size) {
+  while (missing > 0 || next < size) {
     bool moved = false;
-    if (next < party.size) {
-      const Address to = address_of(party, (party.index + next) % party.size);
-      moved = send_to(socket, to, party.index, descriptors);
+    if (next < size) {
+      const auto to = static_cast<std::size_t>((group.index + next) % size);
+      moved = send_to(own.fd(), address_of(group.inboxes[to]), group.index, descriptors);
       if (moved) ++next;
     }
-    while (std::optional<Arrived> arrived = receive_at(socket)) {
-      if (arrived->index < 0 || arrived->index >= party.size || arrived->index == party.index)
-        continue;
-      Parcel& parcel = parcels[static_cast<std::size_t>(arrived->index)];
-      if (parcel.pid != 0) continue;
-      parcel = std::move(arrived->parcel);
-      if (parcel.descriptors.size() != descriptors.size())
-        throw BackendError(fmt::format("of {} file descriptors {} came", descriptors.size(),
-                                       parcel.descriptors.size()));
-      --to_come;
+    while (std::optional<Arrived> arrived = receive_at(own.fd())) {
+      if (arrived->index < 0 || arrived->index >= size || arrived->index == group.index) continue;
+      ReceivedFds& fds = received[static_cast<std::size_t>(arrived->index)];
+      if (fds.pid != 0) continue;
+      fds = std::move(arrived->fds);
+      if (fds.fds.size() != descriptors.size())
+        throw BackendError(
+            fmt::format("received {} of {} file descriptors", fds.fds.size(), descriptors.size()));
+      --missing;
       moved = true;
     }
     if (moved) continue;
     if (steady_clock::now() > deadline)
       throw BackendError(
-          fmt::format("{} of the {} ranks of this host were not heard of", to_come, party.size));
-    pollfd waiting{.fd = socket, .events = POLLIN, .revents = 0};
-    ::poll(&waiting, 1, next < party.size ? 1 : 100);
+          fmt::format("{} of the {} ranks of this host were not heard of", missing, size));
+    while_waiting();
+    // An inbox that is full does not say when it has room again: it is tried every millisecond.
+    pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};
+    ::poll(&waiting, 1, next < size ? 1 : 5);
   }
-  return parcels;
-}
-
-}  // namespace
-
-std::vector<Parcel> exchange_descriptors(const Party& party, std::span<const int> descriptors,
-                                         const std::function<void()>& barrier,
-                                         std::chrono::nanoseconds patience) {
-  FileDescriptor socket;
-  std::exception_ptr problem;
-  try {
-    socket = open_socket(party);
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  barrier();  // from here on all sockets are there
-  if (problem) std::rethrow_exception(problem);
-  return exchange(party, socket.get(), descriptors, steady_clock::now() + patience);
+  return received;
 }
 
 }  // namespace kolo::node

@@ -1,10 +1,12 @@
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 #include <fmt/format.h>
 #include <mpi.h>
 
 #include <array>
+#include <cerrno>
 #include <string_view>
+#include <system_error>
 
 #include "kolo/error.hpp"
 
@@ -19,6 +21,12 @@ void check_mpi(int code, const char* doing) {
   if (running != 0) MPI_Error_string(code, text.data(), &length);
   throw BackendError(fmt::format("{} failed with code {}{}{}", doing, code, length > 0 ? ": " : "",
                                  std::string_view(text.data(), static_cast<std::size_t>(length))));
+}
+
+std::string error_text(int error) { return std::generic_category().message(error); }
+
+void throw_system_error(const char* doing) {
+  throw BackendError(fmt::format("{} failed: {}", doing, error_text(errno)));
 }
 
 }  // namespace kolo::node

@@ -1,4 +1,4 @@
-#include "session/ballot.hpp"
+#include "session/startup_report.hpp"
 
 #include <gmock/gmock.h>
 
@@ -14,46 +14,47 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-InvalidArgument refusal_of(const std::vector<Ballot>& ballots) {
+InvalidArgument refusal_of(const std::vector<StartupReport>& reports) {
   try {
-    require_unanimity(collect_complaints(ballots));
+    throw_if_any(collect_errors(reports));
   } catch (const InvalidArgument& error) {
     return error;
   }
   throw std::logic_error("nothing was refused");
 }
 
-TEST(Ballots, WithoutProblemsAreUnanimous) {
+TEST(StartupReports, WithoutProblemsAreNoErrors) {
   for (std::size_t ranks = 1; ranks <= 4; ++ranks)
     EXPECT_NO_THROW(
-        require_unanimity(collect_complaints(std::vector(ranks, Ballot::make("1.2", "")))));
+        throw_if_any(collect_errors(std::vector(ranks, StartupReport::make("1.2", "")))));
 }
 
-TEST(Ballots, NameWhoHasAProblem) {
-  const std::vector<Ballot> ballots{Ballot::make("1.2", ""), Ballot::make("1.2", "X=7"),
-                                    Ballot::make("1.2", "Y=8"), Ballot::make("1.2", "X=7")};
-  const InvalidArgument error = refusal_of(ballots);
+TEST(StartupReports, NameWhoHasAProblem) {
+  const InvalidArgument error =
+      refusal_of({StartupReport::make("1.2", ""), StartupReport::make("1.2", "X=7"),
+                  StartupReport::make("1.2", "Y=8"), StartupReport::make("1.2", "X=7")});
   EXPECT_THAT(error.ranks(), ElementsAre(1, 2, 3));
   EXPECT_THAT(error.what(), HasSubstr("ranks 1, 3: X=7; rank 2: Y=8"));
 }
 
-TEST(Ballots, NameWhoRunsAnotherVersion) {
+TEST(StartupReports, NameWhoRunsAnotherVersion) {
   const InvalidArgument error =
-      refusal_of({Ballot::make("1.2", ""), Ballot::make("1.3", ""), Ballot::make("1.2", "")});
+      refusal_of({StartupReport::make("1.2", ""), StartupReport::make("1.3", "not to be trusted"),
+                  StartupReport::make("1.2", "")});
   EXPECT_THAT(error.ranks(), ElementsAre(1));
   EXPECT_THAT(error.what(), HasSubstr("rank 1: runs Kolo 1.3, rank 0 runs 1.2"));
 }
 
-TEST(Ballots, CutShortWhatHasNoRoom) {
-  const InvalidArgument error = refusal_of({Ballot::make("1.2", std::string(1000, 'p'))});
+TEST(StartupReports, CutOffWhatHasNoRoom) {
+  const InvalidArgument error = refusal_of({StartupReport::make("1.2", std::string(1000, 'p'))});
   EXPECT_THAT(error.what(), HasSubstr(": " + std::string(479, 'p')));
 }
 
-TEST(Ballots, NeedNoZeroAtTheEnd) {
-  Ballot full;
+TEST(StartupReports, NeedNoZeroAtTheEnd) {
+  StartupReport full;
   std::ranges::fill(full.version, 'v');
   std::ranges::fill(full.problem, 'p');
-  const InvalidArgument error = refusal_of({full, Ballot::make("1.2", "")});
+  const InvalidArgument error = refusal_of({full, StartupReport::make("1.2", "")});
   EXPECT_THAT(error.ranks(), ElementsAre(0, 1));
   EXPECT_THAT(error.what(), HasSubstr("rank 0: " + std::string(480, 'p') + "; rank 1"));
   EXPECT_THAT(error.what(), HasSubstr("rank 0 runs " + std::string(32, 'v')));
