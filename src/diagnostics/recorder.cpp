@@ -24,13 +24,13 @@ DType dtype_of(const Descriptor& descriptor) {
 }
 
 EventKind kind_of(Phase phase) {
-  return phase == Phase::packing    ? EventKind::packing
-         : phase == Phase::reducing ? EventKind::reducing
+  return phase == Phase::pack    ? EventKind::packing
+         : phase == Phase::reduce ? EventKind::reducing
                                     : EventKind::unpacking;
 }
 
 const char* name_of(Phase phase) {
-  return phase == Phase::packing ? "PACK" : phase == Phase::reducing ? "REDUCE" : "UNPACK";
+  return phase == Phase::pack ? "PACK" : phase == Phase::reduce ? "REDUCE" : "UNPACK";
 }
 
 }  // namespace
@@ -192,7 +192,7 @@ void Recorder::batch_done(std::uint64_t batch, TimePoint now) {
     std::uint64_t spent = 0;
     const std::array<Distribution*, 3> distributions{&counters_.packing, &counters_.reducing,
                                                      &counters_.unpacking};
-    for (const Phase phase : {Phase::packing, Phase::reducing, Phase::unpacking}) {
+    for (const Phase phase : {Phase::pack, Phase::reduce, Phase::unpack}) {
       const auto place = static_cast<std::size_t>(phase);
       const auto its = static_cast<std::uint64_t>(open->spent[place]);
       if (its == 0) continue;

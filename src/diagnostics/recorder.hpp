@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/descriptor.hpp"
 #include "diagnostics/counters.hpp"
 #include "diagnostics/event.hpp"
@@ -37,8 +38,6 @@ struct Subject {
   std::int64_t bytes = 0;
   const Descriptor& descriptor;
 };
-
-enum class Phase : std::uint8_t { packing, reducing, unpacking };
 
 /// Gives out the lowest number that is free.
 class TrackPool {
@@ -117,7 +116,7 @@ class Recorder {
     Batch batch;
     TimePoint started;
     std::uint32_t track = 0;  // 0: it is not in the timeline
-    Phase last = Phase::packing;
+    Phase last = Phase::pack;
     TimePoint last_begin{};
     TimePoint last_end{};  // of phases so far
     bool any = false;

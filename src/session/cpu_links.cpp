@@ -73,7 +73,7 @@ void CpuLinks::share_memory(const Topology& topology, bool everywhere,
   backend_.use_memory(*shm_backend_);
   if (everywhere && !all_are_neighbours_) backend_.use_memory_everywhere(topology.node_of);
   if (!all_are_neighbours_) return;
-  std::vector<SharedBoard::Place> places;
+  std::vector<SharedBoard::Peer> places;
   for (int index = 0; index < neighbours_->size(); ++index)
     places.push_back(
         {reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) + memory.board),

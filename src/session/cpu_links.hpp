@@ -60,7 +60,7 @@ class CpuLinks : public Links {
     void send(int peer, transport::Message message) override;
     bool poll(const Receiver& receive) override;
     [[nodiscard]] bool flushed() const override { return way().flushed(); }
-    [[nodiscard]] const transport::Loss* loss() const override { return way().loss(); }
+    [[nodiscard]] const Failure* loss() const override { return way().loss(); }
 
    private:
     [[nodiscard]] transport::Transport& way() const;

@@ -26,7 +26,7 @@ bool CpuTransport::flushed() const {
   return (memory_ == nullptr || memory_->flushed()) && (network_ == nullptr || network_->flushed());
 }
 
-const transport::Loss* CpuTransport::loss() const {
+const Failure* CpuTransport::loss() const {
   return network_ == nullptr ? nullptr : network_->loss();
 }
 

@@ -19,7 +19,7 @@ class CpuTransport : public transport::Transport {
   void send(int peer, transport::Message message) override;
   bool poll(const Receiver& receive) override;
   [[nodiscard]] bool flushed() const override;
-  [[nodiscard]] const transport::Loss* loss() const override;
+  [[nodiscard]] const Failure* loss() const override;
 
  private:
   transport::Transport* network_;

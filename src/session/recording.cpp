@@ -28,9 +28,9 @@ std::int64_t bytes_of(const detail::Operation& operation) {
   return bytes;
 }
 
-std::string_view name_of(const negotiation::Key& key) {
+std::string_view name_of(const Key& key) {
   if (!key.reserved()) return key.name;
-  return key.number == negotiation::join_number ? "(join)" : "(change of process sets)";
+  return key.number == join_number ? "(join)" : "(change of process sets)";
 }
 
 void write_statistics(const std::string& path, int rank, const Statistics& statistics) {
@@ -58,7 +58,7 @@ Recording::Recording(const Settings& settings, std::uint64_t session, int rank, 
       signal_(settings.flight_recorder_signal) {}
 
 void Recording::submitted(detail::Operation& operation, TimePoint now) {
-  const negotiation::Key& key = operation.key();
+  const Key& key = operation.key();
   operation.tag() = recorder_.submitted({.name = name_of(key),
                                          .number = key.number,
                                          .set = key.set,
@@ -121,14 +121,8 @@ void Recording::received(std::size_t bytes) {
   recorder_.counters().message_bytes_received.add(bytes);
 }
 
-void Recording::on_phase(std::uint64_t batch, backend::Phase phase, TimePoint begin,
-                         TimePoint end) {
-  using diagnostics::Phase;
-  recorder_.phase(batch,
-                  phase == backend::Phase::pack     ? Phase::packing
-                  : phase == backend::Phase::reduce ? Phase::reducing
-                                                    : Phase::unpacking,
-                  begin, end);
+void Recording::on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) {
+  recorder_.phase(batch, phase, begin, end);
 }
 
 void Recording::fault(EventKind kind, const std::string& text, const Pending& pending,

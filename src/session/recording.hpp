@@ -70,7 +70,7 @@ class Recording : private backend::PhaseObserver {
   void end();
 
  private:
-  void on_phase(std::uint64_t batch, backend::Phase phase, TimePoint begin, TimePoint end) override;
+  void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override;
   void write_or_warn(const std::string& reason, const Pending& pending) const;
 
   std::uint64_t session_;
