@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/descriptor.hpp"
 #include "kolo/collectives.hpp"
 
@@ -32,9 +33,6 @@ struct Member {
 
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
 };
-
-/// What an execution works at.
-enum class Phase : std::uint8_t { pack, reduce, unpack };
 
 /// Is told, by the driver during a step, what the time of a batch goes into.
 class PhaseObserver {

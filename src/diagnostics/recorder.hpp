@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/descriptor.hpp"
 #include "base/enumerators.hpp"
 #include "diagnostics/counters.hpp"
@@ -60,8 +61,6 @@ struct PendingOperation {
   bool executing = false;   // else it is negotiated
   std::uint64_t batch = 0;  // if it is executing
 };
-
-enum class Phase : std::uint8_t { packing, reducing, unpacking };
 
 /// Gives out the lowest number that is free.
 class TrackPool {
@@ -174,7 +173,7 @@ class Recorder {
     Batch batch;
     TimePoint started;
     std::uint32_t track = 0;  // 0: it is not in the timeline
-    Phase last = Phase::packing;
+    Phase last = Phase::pack;
     TimePoint last_begin{};
     TimePoint last_end{};  // of phases so far
     bool any = false;

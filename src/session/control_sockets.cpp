@@ -55,7 +55,7 @@ Edges find_edges(const Topology& topology, bool shares_memory) {
     return !shares_memory ||
            topology.node_of[static_cast<std::size_t>(rank)] != topology.node_of[own];
   };
-  const negotiation::Place place = negotiation::build_tree(topology.node_of)[own];
+  const negotiation::TreePosition place = negotiation::build_tree(topology.node_of)[own];
   Edges edges;
   for (const negotiation::Child& child : place.children)
     if (needs_socket(child.rank)) edges.children.push_back(child.rank);

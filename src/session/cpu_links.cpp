@@ -54,7 +54,7 @@ void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
   backend_.use_memory(*shm_backend_);
   if (all_hosts_share && !all_are_neighbours_) backend_.use_memory_everywhere(topology.node_of);
   if (!all_are_neighbours_) return;
-  std::vector<SharedBoard::Place> places;
+  std::vector<SharedBoard::Peer> places;
   for (int index = 0; index < neighbours_->size(); ++index)
     places.push_back(
         {reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) + memory.board),

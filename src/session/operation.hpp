@@ -12,8 +12,8 @@
 
 #include "backend/backend.hpp"
 #include "base/descriptor.hpp"
+#include "base/key.hpp"
 #include "diagnostics/recorder.hpp"
-#include "negotiation/key.hpp"
 
 namespace kolo::session {
 
@@ -22,7 +22,7 @@ class Engine;
 /// What a user asks for.
 struct Submission {
   std::string name{};  // "": none
-  negotiation::SetId set = negotiation::world_set;
+  SetId set = world_set;
   Descriptor descriptor{};
   std::vector<backend::Member> members{};         // one for each tensor
   std::function<void(std::int64_t)> on_answer{};  // by the driver, before the operation is done
@@ -30,7 +30,7 @@ struct Submission {
   /// As if new, but that it keeps memory for the next.
   void clear() {
     name.clear();
-    set = negotiation::world_set;
+    set = world_set;
     std::vector<TensorSpec> tensors = std::move(descriptor.tensors);
     tensors.clear();
     descriptor = Descriptor{};
@@ -62,9 +62,9 @@ class Operation {
     error_ = nullptr;
     done_.store(false, std::memory_order_relaxed);
   }
-  void set_key(negotiation::Key key) { key_ = std::move(key); }
+  void set_key(Key key) { key_ = std::move(key); }
 
-  [[nodiscard]] const negotiation::Key& key() const { return key_; }
+  [[nodiscard]] const Key& key() const { return key_; }
   [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] const std::vector<backend::Member>& members() const { return members_; }
   [[nodiscard]] const std::shared_ptr<session::Engine>& engine() const { return engine_; }
@@ -97,7 +97,7 @@ class Operation {
     for (backend::Member& member : members_) member.allocate = nullptr;
   }
 
-  negotiation::Key key_;
+  Key key_;
   Descriptor descriptor_{};
   std::vector<backend::Member> members_{};
   std::function<void(std::int64_t)> on_answer_{};

@@ -12,7 +12,6 @@
 namespace kolo::session {
 
 using detail::Operation;
-using negotiation::Key;
 
 namespace {
 
@@ -92,8 +91,7 @@ void OperationQueue::forget_if_many() {
 OperationPtr OperationQueue::next_reserved(Engine& engine, const Submission& submission,
                                            Lock& lock) {
   const bool join = submission.descriptor.type == OperationType::join;
-  const Key key{.number = join ? negotiation::join_number : negotiation::set_change_number,
-                .set = submission.set};
+  const Key key{.number = join ? join_number : set_change_number, .set = submission.set};
   Known& found = known_[key];
   if (found.operation != nullptr) refuse_if_pending(found, submission, lock);
   auto made = std::make_shared<Operation>(engine.shared_from_this());
@@ -104,7 +102,7 @@ OperationPtr OperationQueue::next_reserved(Engine& engine, const Submission& sub
 void OperationQueue::refuse_if_pending(const Known& known, const Submission& submission,
                                        Lock& lock) const {
   if (known.operation->done()) return;
-  const std::string what = negotiation::to_string(known.operation->key());
+  const std::string what = kolo::to_string(known.operation->key());
   refuse<DuplicateName>(lock, submission,
                         fmt::format("{} {}: an operation of this name is still pending on rank {}",
                                     kolo::to_string(submission.descriptor.type), what, rank_));

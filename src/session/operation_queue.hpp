@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "negotiation/key.hpp"
+#include "base/key.hpp"
 #include "session/operation.hpp"
 
 namespace kolo::session {
@@ -81,10 +81,10 @@ class OperationQueue {
   std::atomic<std::uint64_t> unattended_{0};
   // By name, or by the number of a join or a change of process sets. Those that are not pending are
   // kept while there are not too many, since most come again.
-  std::unordered_map<negotiation::Key, Known, negotiation::KeyHash> known_;
+  std::unordered_map<Key, Known, KeyHash> known_;
   std::size_t most_known_;
   Known* last_ = nullptr;  // submitted
-  std::unordered_map<negotiation::SetId, Unnamed> unnamed_;
+  std::unordered_map<SetId, Unnamed> unnamed_;
   bool joined_ = false;
 };
 

@@ -47,7 +47,7 @@ class CpuTransport : public Transport {
     return (memory_ == nullptr || memory_->flushed()) &&
            (network_ == nullptr || network_->flushed());
   }
-  [[nodiscard]] const Loss* loss() const override {
+  [[nodiscard]] const Failure* loss() const override {
     return network_ == nullptr ? nullptr : network_->loss();
   }
 

@@ -55,8 +55,6 @@ inline void require(bool promise, const char* what) {
 
 // Each in a file of its own.
 extern const Target ballots_target;
-extern const Target beat_target;
-extern const Target breakdown_target;
 extern const Target checkpoint_file_target;
 extern const Target checkpoint_payload_target;
 extern const Target cifar10_file_target;
