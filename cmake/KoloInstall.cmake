@@ -17,7 +17,7 @@ if(KOLO_HAVE_TORCH)
   install(EXPORT koloTorchTargets NAMESPACE kolo:: DESTINATION "${kolo_package_dir}")
 endif()
 
-if(KOLO_BUILD_TOOLS)
+if(TARGET kolo-perf)
   install(TARGETS kolo-perf kolo-diagnose RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 

@@ -18,8 +18,6 @@
 # A test's label is its kind; the target kolo_tests_<kind> builds those of one kind. All tests see
 # private headers and what the library links.
 
-find_package(GTest REQUIRED)
-
 # One entry may use as many processes as there are ranks, on fewer cores.
 set(kolo_test_environment
   OMPI_ALLOW_RUN_AS_ROOT=1
