@@ -3,6 +3,7 @@
 
 #include <mpi.h>
 
+#include "kolo/export.hpp"
 #include "kolo/session.hpp"
 
 namespace kolo {
@@ -13,6 +14,6 @@ namespace kolo {
 /// affair. With MPI_THREAD_SERIALIZED the program calls MPI only while no session is open, since
 /// Kolo has a thread that does; with MPI_THREAD_MULTIPLE at any time. Throws InvalidArgument as
 /// `init`, and for MPI_COMM_NULL.
-void init(MPI_Comm comm, const SessionOptions& options = {});
+KOLO_EXPORT void init(MPI_Comm comm, const SessionOptions& options = {});
 
 }  // namespace kolo

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
 
 namespace kolo {
@@ -50,15 +51,16 @@ class NamedGradientReducer {
   using Gradients = std::vector<NamedTensor>;
 
   /// Collective.
-  NamedGradientReducer(const Gradients& gradients, const DistributedOptimizerOptions& options);
-  NamedGradientReducer(NamedGradientReducer&&) noexcept;
-  NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
-  ~NamedGradientReducer();
+  KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
+                                   const DistributedOptimizerOptions& options);
+  KOLO_EXPORT NamedGradientReducer(NamedGradientReducer&&) noexcept;
+  KOLO_EXPORT NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
+  KOLO_EXPORT ~NamedGradientReducer();
 
-  void ready(const Gradients& gradients, const std::string& name);
-  void end_pass();
-  void synchronize(const Gradients& gradients);
-  void end_step();
+  KOLO_EXPORT void ready(const Gradients& gradients, const std::string& name);
+  KOLO_EXPORT void end_pass();
+  KOLO_EXPORT void synchronize(const Gradients& gradients);
+  KOLO_EXPORT void end_step();
 
  private:
   struct State;
@@ -119,7 +121,7 @@ class DistributedOptimizer {
 /// Every rank's tensors become copies of `root`'s. Collective in the set; `root` is a rank of the
 /// world and a member. Throws Mismatch on every rank if names, shapes or dtypes differ: nothing was
 /// changed then.
-void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
-                          const ProcessSet& set = {});
+KOLO_EXPORT void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
+                                      const ProcessSet& set = {});
 
 }  // namespace kolo

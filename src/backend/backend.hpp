@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
-#include "kolo/collectives.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend::cuda {
 class ReadyMark;

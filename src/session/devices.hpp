@@ -10,7 +10,7 @@
 #include "backend/cuda/gpu.hpp"
 #include "backend/cuda/runtime.hpp"
 #include "backend/nccl/library.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 #include "session/settings.hpp"
 
 namespace kolo::session {

@@ -13,12 +13,13 @@
 #include <ostream>
 #include <utility>
 
+#include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
 
 namespace kolo {
 
 /// See SyncBatchNorm.
-class SyncBatchNormImpl
+class KOLO_EXPORT SyncBatchNormImpl
     : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options, ProcessSet set = {});
@@ -70,8 +71,8 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
 /// Modules and parameters are shared with `model`, statistics are copied. Throws InvalidArgument if
 /// there is a batch normalisation inside a module that is no Sequential: only that module's own
 /// code can replace it.
-[[nodiscard]] ::torch::nn::Sequential convert_sync_batchnorm(const ::torch::nn::Sequential& model,
-                                                             const ProcessSet& set = {});
+[[nodiscard]] KOLO_EXPORT ::torch::nn::Sequential convert_sync_batchnorm(
+    const ::torch::nn::Sequential& model, const ProcessSet& set = {});
 
 template <size_t D, typename Other>
 SyncBatchNormImpl::SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other,
