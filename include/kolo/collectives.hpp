@@ -11,8 +11,8 @@
 //
 // Errors of every operation here: NotInitialized; InvalidArgument (a wrong argument: nothing was
 // submitted); DuplicateName (an operation of this name is pending in the set on this rank);
-// Mismatch (the ranks disagree, or an operation has no meaning without the ranks that have joined:
-// nothing was changed, the session goes on); PeerLeft, Stalled, ShutDown, BackendError.
+// Mismatch (the ranks disagree, or the operation is undefined once ranks have joined: nothing was
+// changed, the session goes on); PeerLeft, Stalled, ShutDown, BackendError.
 #pragma once
 
 #include <concepts>
@@ -267,7 +267,7 @@ KOLO_EXPORT Future<void> barrier_async(const BarrierOptions& options = {});
 
 /// This rank has no more data: until all ranks have joined, it counts as present in whatever the
 /// others submit, and takes no part in it. Reductions combine the tensors of the others, an
-/// allgather gets no rows of it; an operation that has no meaning without it (a broadcast from it,
+/// allgather gets no rows from it; an operation that is undefined without it (a broadcast from it,
 /// alltoall, reducescatter) fails with Mismatch on those that submitted it. What this rank
 /// submitted before is still done. Of the world, and of all sets. Returns the rank that was the
 /// last to join, the same on all.

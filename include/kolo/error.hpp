@@ -40,8 +40,8 @@ class KOLO_EXPORT DuplicateName : public InvalidArgument {
 };
 
 /// The ranks submitted the same name with different shapes, dtypes, operations, roots, scales or
-/// other options, or they agree on what has no meaning without the ranks that have joined. Every
-/// rank that submitted it gets it, no tensor was changed, and the session goes on.
+/// other options, or the operation is undefined once ranks have joined. Every rank that
+/// submitted it gets this error, no tensor was changed, and the session goes on.
 class KOLO_EXPORT Mismatch : public Error {
  public:
   using Error::Error;
@@ -54,8 +54,9 @@ class KOLO_EXPORT PeerLeft : public Error {
   using Error::Error;
 };
 
-/// Some ranks did not submit an operation within the time set by `stall_shutdown`, or what is under
-/// way did not move for so long. `ranks()` were waited for. The process set is of no use any more.
+/// Some ranks did not submit an operation within the time set by `stall_shutdown`, or an operation
+/// under way made no progress for so long. `ranks()` lists the late ranks. The process set is
+/// unusable from now on.
 class KOLO_EXPORT Stalled : public Error {
  public:
   using Error::Error;

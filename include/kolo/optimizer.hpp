@@ -35,7 +35,7 @@ struct DistributedOptimizerOptions {
   ProcessSet process_set{};      ///< Who takes part. On other ranks the optimizer only steps.
 };
 
-/// An optimizer of one's own: named gradients, always the same ones in the same order, and a step
+/// A custom optimizer: named gradients, always the same ones in the same order, and a step
 /// that uses them. Gradients are read and written where they lie.
 template <typename T>
 concept GradientOptimizer = requires(T& optimizer) {
@@ -69,7 +69,7 @@ class NamedGradientReducer {
 
 }  // namespace detail
 
-/// Reduces the gradients of an optimizer of one's own over the ranks before each of its steps:
+/// Reduces the gradients of a custom optimizer over the ranks before each of its steps:
 ///
 ///     kolo::DistributedOptimizer optimizer(model, {.op = kolo::ReduceOp::average});
 ///     ...                         // compute the gradients

@@ -86,9 +86,9 @@ class [[nodiscard]] KOLO_EXPORT Session {
   int exceptions_at_start_;
 };
 
-/// Starts the session; collective over all ranks. Initialises MPI on this thread unless the program
+/// Starts the session; collective over all ranks. Initializes MPI on this thread unless the program
 /// did. Throws InvalidArgument for a setting that cannot be used (on all ranks, naming those that
-/// have it), for a second session, and where MPI was initialised with too little thread support.
+/// have it), for a second session, and where MPI was initialized with too little thread support.
 /// After a refusal the process may try again.
 KOLO_EXPORT void init(const SessionOptions& options = {});
 KOLO_EXPORT void init(int argc, char** argv, const SessionOptions& options = {});
@@ -114,7 +114,7 @@ KOLO_EXPORT void shutdown();
 /// What carries data between CPUs in this session: `shm`, `mpi`, or `shm+mpi` where it is memory
 /// inside a host and MPI between hosts.
 [[nodiscard]] KOLO_EXPORT std::string cpu_operations();
-/// Allreduces of tensors of at least so many bytes among ranks of a host copy them only once, out
+/// The smallest size in bytes of a tensor that allreduces among ranks of a host copy only once, out
 /// of the other ranks' private memory. 0: they never do.
 [[nodiscard]] KOLO_EXPORT std::int64_t single_copy_from();
 

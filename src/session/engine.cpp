@@ -45,33 +45,27 @@ constexpr nanoseconds idle_pause = milliseconds(5);
 constexpr nanoseconds lively = milliseconds(50);
 constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
 
-negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
-                                                  const Topology& topology, std::uint64_t session,
-                                                  Links& links) {
-  return {
-      .place = negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)],
-      .session = session,
-      .fusion_threshold = settings.fusion_threshold,
-      .cache_capacity = settings.cache_capacity,
-      .stall_warning = settings.stall_warning,
-      .stall_shutdown = settings.stall_shutdown,
-      .now = steady_clock::now(),
-      .board = links.board(),
-      .plan_replay = settings.plan_replay};
+negotiation::NegotiatorOptions complete(negotiation::NegotiatorOptions options,
+                                        const Topology& topology, Links& links) {
+  options.place =
+      negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)];
+  options.now = steady_clock::now();
+  options.board = links.board();
+  return options;
 }
 
 }  // namespace
 
-Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
-               std::unique_ptr<Links> links, GpuLibraries gpu_libraries)
-    : settings_(settings),
-      topology_(topology),
+Engine::Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
+               GpuLibraries gpu_libraries)
+    : topology_(topology),
+      stall_warning_(options.negotiation.stall_warning),
       links_(std::move(links)),
-      devices_(links_->backend(), topology_.rank, settings_, std::move(gpu_libraries)),
-      process_sets_(session, topology_.rank, topology_.size),
-      queue_(topology_.rank),
-      recording_(settings_, session, topology_.rank, topology_.size),
-      coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_,
+      devices_(links_->backend(), topology.rank, options.gpu, std::move(gpu_libraries)),
+      process_sets_(options.negotiation.session, topology.rank, topology.size),
+      queue_(topology.rank),
+      recording_(options.recording, options.negotiation.session, topology.rank, topology.size),
+      coordinator_(complete(options.negotiation, topology, *links_), queue_, *links_,
                    devices_.backend(), recording_, presence_),
       thread_([this] { run(); }) {}
 
@@ -324,9 +318,8 @@ void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
 
 void Engine::shut_down(bool clean, const std::string& reason) {
   leave(clean, reason);
-  const nanoseconds patient = settings_.stall_warning.count() > 0
-                                  ? settings_.stall_warning
-                                  : nanoseconds(std::chrono::hours(1));
+  const nanoseconds patient =
+      stall_warning_.count() > 0 ? stall_warning_ : nanoseconds(std::chrono::hours(1));
   while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
     log(LogLevel::warning,
         "this rank has left the session and still waits for other ranks to leave it:" +

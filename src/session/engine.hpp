@@ -18,10 +18,18 @@
 #include "session/presence.hpp"
 #include "session/process_sets.hpp"
 #include "session/recording.hpp"
-#include "session/settings.hpp"
 #include "session/topology.hpp"
 
 namespace kolo::session {
+
+/// What an engine needs of the settings.
+struct EngineOptions {
+  /// `session` is a number that all ranks share and no earlier session had. The engine fills in
+  /// what depends on the topology, the links and the time.
+  negotiation::NegotiatorOptions negotiation{};
+  RecordingOptions recording{};
+  backend::cuda::DeviceBackend::Options gpu{};
+};
 
 /// One thread at a time, the driver, makes progress: a thread that waits for an operation, or, when
 /// none does, the session's own thread. A waiting thread would otherwise only sleep until the other
@@ -29,10 +37,9 @@ namespace kolo::session {
 /// makes a thread the driver. Thread-safe but for `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// `session` is a number that all ranks share and no earlier session had. Starts the session's
-  /// own thread. Must be shut down before it is destroyed.
-  Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
-         std::unique_ptr<Links> links, GpuLibraries gpu_libraries = {});
+  /// Starts the session's own thread. Must be shut down before it is destroyed.
+  Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
+         GpuLibraries gpu_libraries = {});
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
@@ -98,8 +105,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// what came before this call did not ring.
   void listen(node::Listener who) const;
 
-  Settings settings_;
   Topology topology_;
+  std::chrono::nanoseconds stall_warning_;
   std::unique_ptr<Links> links_;
   Devices devices_;
   ProcessSets process_sets_;

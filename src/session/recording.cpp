@@ -47,15 +47,15 @@ void write_statistics(const std::string& path, int rank, const Statistics& stati
 
 }  // namespace
 
-Recording::Recording(const Settings& settings, std::uint64_t session, int rank, int size)
+Recording::Recording(const RecordingOptions& options, std::uint64_t session, int rank, int size)
     : session_(session),
       rank_(rank),
       size_(size),
-      directory_(settings.flight_recorder_dir),
-      statistics_path_(settings.statistics),
-      writes_faults_(settings.flight_recorder > 0 && directory_ != "off"),
-      recorder_(static_cast<std::size_t>(settings.flight_recorder), !settings.statistics.empty()),
-      signal_(settings.flight_recorder_signal) {}
+      directory_(options.directory),
+      statistics_path_(options.statistics),
+      writes_faults_(options.events > 0 && directory_ != "off"),
+      recorder_(static_cast<std::size_t>(options.events), !options.statistics.empty()),
+      signal_(options.signal) {}
 
 void Recording::submitted(detail::Operation& operation, TimePoint now) {
   const negotiation::Key& key = operation.key();

@@ -12,9 +12,15 @@
 #include "diagnostics/record_signal.hpp"
 #include "diagnostics/recorder.hpp"
 #include "session/operation_queue.hpp"
-#include "session/settings.hpp"
 
 namespace kolo::session {
+
+struct RecordingOptions {
+  std::int64_t events = 4096;   // that are kept; 0: none
+  std::string directory = ".";  // where records of faults go; off: nowhere
+  int signal = 0;               // asks for a record; 0: none does
+  std::string statistics{};     // where they go at the end, a path or stderr; "": nowhere
+};
 
 /// By who holds the driver's token, but for `statistics`.
 class Recording : private backend::PhaseObserver {
@@ -22,7 +28,7 @@ class Recording : private backend::PhaseObserver {
   using TimePoint = diagnostics::TimePoint;
   using Pending = std::vector<diagnostics::PendingOperation>;
 
-  Recording(const Settings& settings, std::uint64_t session, int rank, int size);
+  Recording(const RecordingOptions& options, std::uint64_t session, int rank, int size);
 
   /// First of all.
   void submitted(detail::Operation& operation, TimePoint now);

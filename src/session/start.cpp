@@ -36,6 +36,21 @@ std::shared_ptr<diagnostics::Timeline> open_timeline(const Settings& settings, i
   }
 }
 
+EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
+  return {.negotiation = {.session = session,
+                          .fusion_threshold = settings.fusion_threshold,
+                          .cache_capacity = settings.cache_capacity,
+                          .stall_warning = settings.stall_warning,
+                          .stall_shutdown = settings.stall_shutdown,
+                          .plan_replay = settings.plan_replay},
+          .recording = {.events = settings.flight_recorder,
+                        .directory = settings.flight_recorder_dir,
+                        .signal = settings.flight_recorder_signal,
+                        .statistics = settings.statistics},
+          .gpu = {.operations = settings.gpu_operations,
+                  .nccl = {.init_timeout = settings.nccl_timeout}}};
+}
+
 /// MPI may keep a message until it has a connection and is called again, and from now on it may not
 /// be called. Connections that were made for the first barrier carry the second at once.
 void settle(MPI_Comm comm) {
@@ -81,8 +96,8 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   links->choose_way_between_hosts(settings.host_allreduce);
   if (on_all_ranks(world.get(), settings.mpi_collectives)) links->use_mpi_collectives(world.get());
   settle(world.get());
-  auto engine = std::make_shared<Engine>(settings, topology, session, std::move(links),
-                                         arguments.gpu_libraries);
+  auto engine = std::make_shared<Engine>(engine_options(settings, session), topology,
+                                         std::move(links), arguments.gpu_libraries);
   if (timeline != nullptr) engine->start_timeline(timeline);
   return engine;
 }
