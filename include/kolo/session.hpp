@@ -6,6 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 /// Settings of a session. An empty one comes from the environment: `KOLO_<NAME>`, else Horovod's
@@ -61,7 +63,7 @@ struct SessionOptions {
 ///
 /// If the scope ends because of an exception, or the exception is never caught, the other ranks are
 /// told: each that waits or calls again gets PeerLeft, which names this rank.
-class [[nodiscard]] Session {
+class [[nodiscard]] KOLO_EXPORT Session {
  public:
   Session();
   explicit Session(const SessionOptions& options);
@@ -75,34 +77,34 @@ class [[nodiscard]] Session {
   int exceptions_at_start_;
 };
 
-/// Starts the session; collective over all ranks. Initialises MPI on this thread unless the program
+/// Starts the session; collective over all ranks. Initializes MPI on this thread unless the program
 /// did. Throws InvalidArgument for a setting that cannot be used (on all ranks, naming those that
-/// have it), for a second session, and where MPI was initialised with too little thread support.
+/// have it), for a second session, and where MPI was initialized with too little thread support.
 /// After a refusal the process may try again.
-void init(const SessionOptions& options = {});
-void init(int argc, char** argv, const SessionOptions& options = {});
+KOLO_EXPORT void init(const SessionOptions& options = {});
+KOLO_EXPORT void init(int argc, char** argv, const SessionOptions& options = {});
 
 /// Ends the session: this rank leaves, and its pending operations fail with ShutDown if their peers
 /// have not submitted them. Returns when all ranks have left. Does nothing if there is no session.
-void shutdown();
+KOLO_EXPORT void shutdown();
 
-[[nodiscard]] bool initialized() noexcept;
+[[nodiscard]] KOLO_EXPORT bool initialized() noexcept;
 
 /// This rank, and how many there are. All of these throw NotInitialized outside a session.
-[[nodiscard]] int rank();
-[[nodiscard]] int size();
+[[nodiscard]] KOLO_EXPORT int rank();
+[[nodiscard]] KOLO_EXPORT int size();
 /// Among the ranks of this host.
-[[nodiscard]] int local_rank();
-[[nodiscard]] int local_size();
+[[nodiscard]] KOLO_EXPORT int local_rank();
+[[nodiscard]] KOLO_EXPORT int local_size();
 /// This host among the hosts that have a rank of this `local_rank`.
-[[nodiscard]] int cross_rank();
-[[nodiscard]] int cross_size();
+[[nodiscard]] KOLO_EXPORT int cross_rank();
+[[nodiscard]] KOLO_EXPORT int cross_size();
 /// True if every host has the same number of ranks.
-[[nodiscard]] bool homogeneous();
+[[nodiscard]] KOLO_EXPORT bool homogeneous();
 
 /// What carries data between CPUs in this session: `shm`, `mpi`, or `shm+mpi` where it is memory
 /// inside a host and MPI between hosts.
-[[nodiscard]] std::string cpu_operations();
+[[nodiscard]] KOLO_EXPORT std::string cpu_operations();
 
 /// What this library was built with.
 struct BuildInfo {
@@ -113,6 +115,6 @@ struct BuildInfo {
 };
 
 /// Needs no session.
-[[nodiscard]] BuildInfo build_info();
+[[nodiscard]] KOLO_EXPORT BuildInfo build_info();
 
 }  // namespace kolo

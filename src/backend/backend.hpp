@@ -9,7 +9,7 @@
 
 #include "base/activity.hpp"
 #include "base/descriptor.hpp"
-#include "kolo/collectives.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend::cuda {
 class ReadyMark;

@@ -63,6 +63,21 @@ void let_mpi_progress(MPI_Comm world) {
             "MPI_Iprobe");
 }
 
+EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
+  return {.negotiation = {.session = session,
+                          .fusion_threshold = settings.fusion_threshold,
+                          .cache_capacity = settings.cache_capacity,
+                          .stall_warning = settings.stall_warning,
+                          .stall_shutdown = settings.stall_shutdown,
+                          .plan_replay = settings.plan_replay},
+          .recording = {.events = static_cast<std::size_t>(settings.flight_recorder),
+                        .directory = settings.flight_recorder_dir,
+                        .signal = settings.flight_recorder_signal,
+                        .statistics = settings.statistics},
+          .gpu = {.operations = settings.gpu_operations,
+                  .nccl = {.init_timeout = settings.nccl_timeout}}};
+}
+
 /// MPI may keep a message until it has a connection and is called again, and from now on it may not
 /// be called. Connections that were made for the first barrier carry the second at once.
 void settle(MPI_Comm world) {
@@ -272,7 +287,7 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   check_all_ranks(world.get(), problem);
   links->choose_way_between_hosts(records.front().host_allreduce);
   settle(world.get());
-  auto engine = std::make_shared<Engine>(own.settings, topology, records.front().session,
+  auto engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session), topology,
                                          std::move(links), arguments.gpu_libraries);
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;

@@ -13,7 +13,7 @@
 #include "backend/cuda/block_pool.hpp"
 #include "backend/cuda/handles.hpp"
 #include "backend/cuda/runtime.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend::cuda {
 

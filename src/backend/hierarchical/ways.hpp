@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend::hierarchical {
 

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/card.hpp"
 #include "backend/cuda/runtime.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 struct ncclComm;
 
