@@ -180,7 +180,7 @@ def cycles(edges):
     following = collections.defaultdict(list)
     for source, target in sorted(edges):
         following[source].append(target)
-        following[target]  # pylint: disable=pointless-statement
+        following.setdefault(target, [])
     number, low, stack, found = {}, {}, [], []
 
     def visit(root):
