@@ -24,9 +24,9 @@ DType dtype_of(const Descriptor& descriptor) {
 }
 
 EventKind kind_of(Phase phase) {
-  return phase == Phase::pack    ? EventKind::packing
+  return phase == Phase::pack     ? EventKind::packing
          : phase == Phase::reduce ? EventKind::reducing
-                                    : EventKind::unpacking;
+                                  : EventKind::unpacking;
 }
 
 const char* name_of(Phase phase) {
