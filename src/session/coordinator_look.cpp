@@ -22,7 +22,7 @@ constexpr milliseconds check_interval{100};
 /// After a process has ended, what it had sent before is read first.
 constexpr milliseconds time_to_read{50};
 
-/// Looks at which nothing has moved before a rank that waits counts as blocked: what is on its way
+/// Checks at which nothing has moved before a rank that waits counts as blocked: what is on its way
 /// has come by then.
 constexpr int quiet_enough = 5;
 /// The same while another thread of the process runs: it may be about to submit something for the
