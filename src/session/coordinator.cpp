@@ -324,7 +324,7 @@ void Coordinator::fail_session(Failure failure, int reported_by) {
 }
 
 /// Ranks of this host see it on the board. Each rank tells its neighbors in the tree but for the
-/// one that it knows it from: so it reaches every host once.
+/// one that it has it from: so every edge between hosts carries it, once.
 void Coordinator::propagate_failure(const Failure& failure, int reported_by) {
   for (const int peer : edges_) {
     if (peer == reported_by || board_.shows(peer)) continue;

@@ -103,13 +103,15 @@ class Coordinator {
   void record_end(const Running& running);
   void record_faults(const negotiation::Actions& actions);
 
-  /// What has come from other ranks.
-  bool receive();
-  /// One message. A failure that ends the session goes to `reported`, with the rank that sent it.
+  /// A failure that ends the session, as a rank of another host has sent it.
   struct ReportedFailure {
     Failure failure;
-    int reported_by;  // a rank of another host, or -1: this rank noticed it
+    int reported_by;
   };
+  /// What has come from other ranks.
+  bool receive();
+  /// One message. The first failure goes to `reported`: the session ends when all that came is
+  /// read.
   void receive(int peer, std::span<const std::byte> bytes,
                std::optional<ReportedFailure>& reported);
   void send_heartbeats();
@@ -176,7 +178,7 @@ class Coordinator {
   std::uint64_t progress_ = 0;  // at the last checks
   int quiet_checks_ = 0;        // in a row without any
   TimePoint plan_awaited_since_{};
-  TimePoint stayers_awaited_since_{};
+  TimePoint others_awaited_since_{};
   // Whose processes had ended at the last checks: what they had sent before has been read since.
   std::vector<int> lost_{};
   bool leaving_ = false;

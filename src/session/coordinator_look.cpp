@@ -22,14 +22,14 @@ constexpr milliseconds check_interval{100};
 /// After a process has ended, what it had sent before is read first.
 constexpr milliseconds time_to_read{50};
 
-/// Looks at which nothing has moved before a rank that waits counts as blocked: what is on its way
+/// Checks at which nothing has moved before a rank that waits counts as blocked: what is on its way
 /// has come by then.
 constexpr int quiet_enough = 5;
 /// The same while another thread of the process runs: it may be about to submit something for the
 /// first time, and be short of processor time.
 constexpr int quiet_enough_for_all = 50;
 
-/// Who did not look for so long was stopped, or had no processor.
+/// A rank that made no checks for so long was stopped, or had no processor.
 constexpr std::chrono::seconds max_pause{2};
 
 std::string in_bytes(double bytes) {
@@ -57,7 +57,7 @@ void Coordinator::periodic_checks() {
 /// No rank is to be blamed for the time in which this one was stopped.
 void Coordinator::reset_timers_after_pause(std::chrono::nanoseconds pause) {
   for (Running& running : running_) running.moved_at += pause;
-  plan_awaited_since_ = stayers_awaited_since_ = now_;
+  plan_awaited_since_ = others_awaited_since_ = now_;
   heartbeat_.reset_after_pause(now_);
 }
 
@@ -180,10 +180,10 @@ std::optional<Obstacle> Coordinator::unresponsive_ranks() {
     }
   }
   if (silent.empty()) {
-    stayers_awaited_since_ = now_;
+    others_awaited_since_ = now_;
     return std::nullopt;
   }
-  return Obstacle{"the end of the session", "", stayers_awaited_since_, silent, "to leave it"};
+  return Obstacle{"the end of the session", "", others_awaited_since_, silent, "to leave it"};
 }
 
 std::optional<Obstacle> Coordinator::oldest_waiting() const {

@@ -32,6 +32,7 @@ void Judge::on_fail(int rank, const negotiation::Fail& fail, Time now) {
         check_cause(rank, fail, now);
       }
       break;
+    case FailureKind::backend: throw Violation("error", "the negotiation has no backend");
   }
   if (fail.failure.kind != FailureKind::mismatch && at(rank).promised.contains(fail.ticket))
     throw Violation("error",
