@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "base/enumerators.hpp"
+
 namespace kolo {
 namespace {
 
@@ -28,17 +30,12 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+/// Both list the same levels in the same order.
 spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::trace: return spdlog::level::trace;
-    case LogLevel::debug: return spdlog::level::debug;
-    case LogLevel::info: return spdlog::level::info;
-    case LogLevel::warning: return spdlog::level::warn;
-    case LogLevel::error: return spdlog::level::err;
-    case LogLevel::critical: return spdlog::level::critical;
-    case LogLevel::off: return spdlog::level::off;
-  }
-  return spdlog::level::off;
+  static_assert(enumerator_count<LogLevel> == spdlog::level::n_levels &&
+                static_cast<int>(LogLevel::warning) == spdlog::level::warn &&
+                static_cast<int>(LogLevel::off) == spdlog::level::off);
+  return static_cast<spdlog::level::level_enum>(level);
 }
 
 struct Limited {
@@ -111,22 +108,16 @@ void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 void set_log_rank(int rank) { logger().set_pattern(fmt::format("[kolo rank {}] %l: %v", rank)); }
 
 std::optional<LogLevel> parse_log_level(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, LogLevel>, 8> names{
-      {{"trace", LogLevel::trace},
-       {"debug", LogLevel::debug},
-       {"info", LogLevel::info},
-       {"warning", LogLevel::warning},
-       {"error", LogLevel::error},
-       {"critical", LogLevel::critical},
-       {"fatal", LogLevel::critical},
-       {"off", LogLevel::off}}};
+  constexpr auto names = std::to_array<std::string_view>(
+      {"trace", "debug", "info", "warning", "error", "critical", "off"});
+  static_assert(names.size() == enumerator_count<LogLevel>);
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto* found = std::find_if(names.begin(), names.end(),
-                                   [&](const auto& name) { return name.first == lower; });
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower == "fatal") return LogLevel::critical;
+  const auto found = std::ranges::find(names, lower);
   if (found == names.end()) return std::nullopt;
-  return found->second;
+  return static_cast<LogLevel>(found - names.begin());
 }
 
 }  // namespace kolo
