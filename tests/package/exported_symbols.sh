@@ -11,7 +11,7 @@ shift 2
 public=$(mktemp)
 trap 'rm -f "$public"' EXIT
 {
-  grep -rhA1 --include='*.hpp' KOLO_EXPORT "$include" "$source"
+  grep -rh --include='*.hpp' KOLO_EXPORT "$include" "$source"
   grep -rhE --include='*.hpp' '^(class|struct) ' "$include"
 } | tr -cs 'A-Za-z0-9_' '\n' | sort -u >"$public"
 
