@@ -17,7 +17,7 @@ namespace kolo::fuzz {
 namespace {
 
 void require_diagnosis(const diagnose::Record& record) {
-  if (record.size > 1000) return;  // each that is missing is listed
+  if (record.size > 1000) return;  // the diagnosis lists each missing rank
   const std::vector<diagnose::Record> records{record};
   const diagnose::Diagnosis diagnosis = diagnose::analyse(records);
   require(!diagnose::to_text(diagnosis, records, {}).empty(), "a diagnosis without words");

@@ -1,4 +1,4 @@
-// Parts of messages with something in every field.
+// Parts of messages with a value in every field.
 #pragma once
 
 #include "negotiation/status.hpp"
