@@ -161,7 +161,7 @@ bool Coordinator::negotiate() {
 
 void Coordinator::start(const negotiation::Execute& execute) {
   backend::Batch batch{.kind = execute.kind,
-                       .members = {},
+                       .tensors = {},
                        .set = execute.members.to_vector(),
                        .ranks = execute.members.without(execute.absent).to_vector(),
                        .divisor = 1,
@@ -172,11 +172,11 @@ void Coordinator::start(const negotiation::Execute& execute) {
   }
   Running running{nullptr, {}, execute.set, execute.sequence, batch.ranks, now_};
   running.operations.reserve(execute.tickets.size());
-  batch.members.reserve(execute.tickets.size());
+  batch.tensors.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
     running.operations.push_back(take_operation(ticket));
-    for (const backend::Member& member : running.operations.back()->members())
-      batch.members.push_back(&member);
+    for (const backend::BatchTensor& member : running.operations.back()->members())
+      batch.tensors.push_back(&member);
   }
   recording_.started(batch, execute.set, running.operations, now_);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too

@@ -43,7 +43,7 @@ CpuLinks::~CpuLinks() {
 void CpuLinks::choose_way_between_hosts(HostAllreduce choice) {
   auto agreed = static_cast<std::uint8_t>(choice);
   node::check_mpi(MPI_Bcast(&agreed, 1, MPI_UINT8_T, 0, data_.get()), "MPI_Bcast");
-  backend_.choose_way(static_cast<HostAllreduce>(agreed));
+  backend_.select_algorithm(static_cast<HostAllreduce>(agreed));
 }
 
 void CpuLinks::share_memory(const Topology& topology, bool everywhere) {

@@ -7,13 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "backend/router.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "node/neighbourhood.hpp"
-#include "session/cpu_backend.hpp"
 #include "session/cpu_transport.hpp"
 #include "session/links.hpp"
 #include "session/mpi_activity.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/settings.hpp"
 #include "session/shared_board.hpp"
 #include "session/topology.hpp"
 #include "transport/mpi_transport.hpp"
@@ -85,7 +86,7 @@ class CpuLinks : public Links {
   MpiActivity mpi_activity_;
   Network network_{*this};
   CpuTransport transport_;
-  CpuBackend backend_{data_.get(), mpi_activity_};
+  backend::CpuRouter backend_{data_.get(), mpi_activity_};
 };
 
 }  // namespace kolo::session

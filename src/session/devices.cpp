@@ -11,12 +11,12 @@ Devices::Devices(backend::Backend& cpu, int rank, const Settings& settings, GpuL
     : cpu_(cpu) {
   if (libraries.cuda == nullptr) return;
   gpu_.emplace(std::move(libraries.cuda));
-  on_devices_.emplace(cpu_, *gpu_, rank, std::move(libraries.find_nccl),
-                      backend::cuda::DeviceBackend::Options{
-                          settings.gpu_operations, {.init_timeout = settings.nccl_timeout}});
+  on_devices_.emplace(
+      cpu_, *gpu_, rank, std::move(libraries.find_nccl),
+      backend::Router::Options{settings.gpu_operations, {.init_timeout = settings.nccl_timeout}});
 }
 
-std::shared_ptr<const backend::cuda::ReadyMark> Devices::mark(Device device) {
+std::shared_ptr<const backend::gpu::ReadyMark> Devices::mark(Device device) {
   if (!gpu_) throw InvalidArgument("this build of Kolo is without CUDA");
   return gpu_->mark(device, CudaStreamScope::current());
 }

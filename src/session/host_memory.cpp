@@ -1,6 +1,6 @@
 #include "session/host_memory.hpp"
 
-#include "backend/hierarchical/hierarchical_backend.hpp"
+#include "backend/internode/internode_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "node/status_page.hpp"
 #include "session/shared_board.hpp"
@@ -19,7 +19,7 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
 /// Batches between hosts take larger pieces.
 std::int64_t slot_bytes(const Topology& topology) {
   return topology.local_size == topology.size ? backend::ShmBackend::default_piece_bytes
-                                              : backend::HierarchicalBackend::default_slot_bytes;
+                                              : backend::InterNodeBackend::default_slot_bytes;
 }
 
 }  // namespace

@@ -5,19 +5,21 @@
 
 #include <chrono>
 
+#include "backend/backend.hpp"
+
 namespace kolo::session {
 
 /// What a rank has sent may wait inside MPI for room in a socket even when its own part of a batch
 /// is done, and moves only when MPI is called. So MPI is called for a while after the last batch:
 /// often at first, then now and then, until who does not take it counts as lost. One thread at a
 /// time.
-class MpiActivity {
+class MpiActivity : public backend::ExecutionObserver {
  public:
   /// `afterwards`: for how long. 0: for ever.
   explicit MpiActivity(std::chrono::nanoseconds afterwards) : afterwards_(afterwards) {}
 
-  void begin() { ++batches_; }
-  void end();
+  void begin() override { ++batches_; }
+  void end() override;
 
   /// True while batches are under way, and shortly after: who drives should look often.
   [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }

@@ -24,7 +24,7 @@ struct Submission {
   std::string name{};  // "": none
   negotiation::SetId set = negotiation::world_set;
   Descriptor descriptor{};
-  std::vector<backend::Member> members{};         // one for each tensor
+  std::vector<backend::BatchTensor> members{};    // one for each tensor
   std::function<void(std::int64_t)> on_answer{};  // by the driver, before the operation is done
 
   /// As if new, but that it keeps memory for the next.
@@ -66,7 +66,7 @@ class Operation {
 
   [[nodiscard]] const negotiation::Key& key() const { return key_; }
   [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
-  [[nodiscard]] const std::vector<backend::Member>& members() const { return members_; }
+  [[nodiscard]] const std::vector<backend::BatchTensor>& members() const { return members_; }
   [[nodiscard]] const std::shared_ptr<session::Engine>& engine() const { return engine_; }
 
   /// The driver's.
@@ -91,15 +91,15 @@ class Operation {
   void drop_callbacks() {
     on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
-      for (backend::Member& member : members_) member.ready = nullptr;
+      for (backend::BatchTensor& member : members_) member.ready = nullptr;
     if (descriptor_.type != OperationType::allgather && descriptor_.type != OperationType::alltoall)
       return;
-    for (backend::Member& member : members_) member.allocate = nullptr;
+    for (backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 
   negotiation::Key key_;
   Descriptor descriptor_{};
-  std::vector<backend::Member> members_{};
+  std::vector<backend::BatchTensor> members_{};
   std::function<void(std::int64_t)> on_answer_{};
   std::shared_ptr<session::Engine>
       engine_;  // lives as long as an operation may have to be waited for

@@ -23,7 +23,7 @@ constexpr std::int64_t least_timed_bytes = 64 << 10;
 
 std::int64_t bytes_of(const detail::Operation& operation) {
   std::int64_t bytes = 0;
-  for (const backend::Member& member : operation.members())
+  for (const backend::BatchTensor& member : operation.members())
     bytes += member.elements() * signed_size_of(member.dtype);
   return bytes;
 }
@@ -84,7 +84,7 @@ void Recording::started(backend::Batch& batch, std::int64_t set,
       {.number = batch.sequence,
        .set = set,
        .type = batch.kind.type,
-       .dtype = batch.members.empty() ? DType::u8 : batch.members.front()->dtype,
+       .dtype = batch.tensors.empty() ? DType::u8 : batch.tensors.front()->dtype,
        .operations = operations.size(),
        .bytes = bytes},
       now);

@@ -57,7 +57,7 @@ class Request {
   void add_rows(const ConstTensorView& input, bool any_rows, void* output, Allocator allocate);
   void add_text(std::string& text);
   /// The member that was added last.
-  [[nodiscard]] backend::Member& member() { return draft_->members.back(); }
+  [[nodiscard]] backend::BatchTensor& member() { return draft_->members.back(); }
 
   void set_reduction(ReduceOp op, double prescale, double postscale, Compression compression);
   void set_root(int root);
@@ -79,7 +79,7 @@ class Request {
   Draft draft_{};
   ProcessSets::View set_;
   Device device_{};                                          // of the first tensor
-  std::shared_ptr<const backend::cuda::ReadyMark> ready_{};  // null for the CPU
+  std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU
 };
 
 }  // namespace kolo::session

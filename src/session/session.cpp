@@ -6,8 +6,8 @@
 #include <array>
 #include <exception>
 
-#include "backend/cuda/runtime.hpp"
-#include "backend/nccl/library.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
+#include "backend/gpu/nccl/library.hpp"
 #include "kolo/version.hpp"
 #include "session/current.hpp"
 
@@ -51,7 +51,7 @@ BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
   int length = 0;
   MPI_Get_library_version(library.data(), &length);
-  return {std::string(version), library.data(), backend::cuda::built_version(),
+  return {std::string(version), library.data(), backend::gpu::built_version(),
           backend::nccl::built_version()};
 }
 

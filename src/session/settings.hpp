@@ -5,17 +5,11 @@
 #include <cstdint>
 #include <string>
 
-#include "backend/cuda/gpu_operations.hpp"
+#include "base/choices.hpp"
 #include "base/log.hpp"
 #include "kolo/session.hpp"
 
 namespace kolo::session {
-
-/// What carries data between CPUs.
-enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
-
-/// How allreduces go from host to host.
-enum class HostAllreduce : std::uint8_t { automatic, direct, ring, doubling };
 
 /// Whether ranks of a host read long tensors in each other's private memory.
 enum class SingleCopy : std::uint8_t { automatic, on, off };
@@ -26,8 +20,6 @@ struct ControlInterface {
   std::string source{};
   bool explicit_choice = false;  // else it was meant for MPI in the first place
 };
-
-using backend::cuda::GpuOperations;
 
 /// Each member names its variables: Kolo's, then Horovod's of the same meaning.
 struct Settings {

@@ -258,7 +258,7 @@ TEST(StagedErrors, EveryCallThatFailsIsNamedAndNothingIsLeftBehind) {
 
 TEST(GpuOperationsTest, NcclMayBeDemanded) {
   WorldOptions options{.ranks = 2, .share_a_gpu = true};
-  options.backend.operations = cuda::GpuOperations::nccl;
+  options.backend.operations = GpuOperations::nccl;
   GpuWorld world(options);
   Allreduces batch(world, {8});
   batch.start(allreduce_of(ReduceOp::sum), 0);
@@ -268,7 +268,7 @@ TEST(GpuOperationsTest, NcclMayBeDemanded) {
 
 TEST(GpuOperationsTest, NcclMayBeForbidden) {
   WorldOptions options{.ranks = 2};
-  options.backend.operations = cuda::GpuOperations::staged;
+  options.backend.operations = GpuOperations::staged;
   GpuWorld world(options);
   Allreduces batch(world, {8});
   batch.start(allreduce_of(ReduceOp::sum), 0);

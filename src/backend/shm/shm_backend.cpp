@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backend/batch.hpp"
-#include "backend/shm/executions.hpp"
+#include "backend/shm/pipeline.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
@@ -40,22 +40,22 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
         fmt::format("\"{}\" cannot be executed in shared memory", to_string(batch.kind)));
   check(batch);
   const int index = index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch);
-  std::vector<int> hosts;
-  for (const int rank : batch.ranks) hosts.push_back(host_index(rank));
+  shm::LocalRanks local_ranks;
+  for (const int rank : batch.ranks) local_ranks.push_back(host_index(rank));
   switch (batch.kind.type) {
     case OperationType::allreduce:
-      return shm::make_allreduce(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_allreduce(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::reducescatter:
-      return shm::make_reducescatter(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_reducescatter(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::allgather:
     case OperationType::alltoall:
-      return shm::make_gather(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_gather(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::broadcast:
-      return shm::make_broadcast(arena_, std::move(batch), index, std::move(hosts));
     case OperationType::broadcast_text:
-      return shm::make_text_broadcast(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_broadcast(arena_, std::move(batch), index, std::move(local_ranks));
+    // All ranks have called it, else there would be no batch: an allreduce of no tensors.
     case OperationType::barrier:
-      return shm::make_barrier(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_allreduce(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::join:
     case OperationType::add_process_set:
     case OperationType::remove_process_set: break;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/nccl/library.hpp"
+#include "backend/gpu/nccl/library.hpp"
 #include "fake_cuda.hpp"
 
 namespace kolo::backend {
