@@ -8,9 +8,9 @@
 namespace kolo::backend::internode {
 namespace {
 
-/// Sections go round and are combined on the way; the one who completes a section sends its result
-/// round. The network carries as much as on the direct way, but nobody is sent to by several at
-/// once. That a step of one slice overlaps those of others is the matter of who has several.
+/// Sections go round and are combined as they go; the owner that completes a section sends its
+/// result round. The network carries as much as directly, but nobody is sent to by several at once.
+/// That a step of one slice overlaps those of others is the matter of who has several.
 class RingReduction : public InterNodeReduction {
  public:
   explicit RingReduction(const SliceTask& task);

@@ -16,10 +16,10 @@ ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neigh
                        std::int64_t piece_bytes, std::int64_t slot_bytes)
     : ranks_(std::move(ranks)),
       arena_(std::move(neighbours), index, piece_bytes, std::max(piece_bytes, slot_bytes)) {
-  const auto least = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
-  if (piece_bytes < least || piece_bytes % 8 != 0)
+  const auto min = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
+  if (piece_bytes < min || piece_bytes % 8 != 0)
     throw InvalidArgument(fmt::format(
-        "piece_bytes is {}; it must be a multiple of 8 and at least {}", piece_bytes, least));
+        "piece_bytes is {}; it must be a multiple of 8 and at least {}", piece_bytes, min));
 }
 
 int ShmBackend::host_index(int rank) const {

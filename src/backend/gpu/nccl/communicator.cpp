@@ -75,34 +75,34 @@ void Worker::post(std::function<void()> work) {
   shared_->changed.notify_all();
 }
 
-EnrolledMemory::EnrolledMemory(Communicator& communicator, std::size_t bytes)
+RegisteredMemory::RegisteredMemory(Communicator& communicator, std::size_t bytes)
     : communicator_(&communicator), memory_(communicator.library().allocate(bytes)) {
   try {
-    enrolled_ = communicator.library().enroll(communicator.handle(), memory_, bytes);
+    registration_ = communicator.library().register_buffer(communicator.handle(), memory_, bytes);
   } catch (...) {
     communicator.library().release(memory_);
     throw;
   }
 }
 
-EnrolledMemory::EnrolledMemory(EnrolledMemory&& other) noexcept
+RegisteredMemory::RegisteredMemory(RegisteredMemory&& other) noexcept
     : communicator_(other.communicator_),
       memory_(std::exchange(other.memory_, nullptr)),
-      enrolled_(other.enrolled_) {}
+      registration_(other.registration_) {}
 
-EnrolledMemory& EnrolledMemory::operator=(EnrolledMemory&& other) noexcept {
+RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept {
   if (this == &other) return *this;
   reset();
   communicator_ = other.communicator_;
   memory_ = std::exchange(other.memory_, nullptr);
-  enrolled_ = other.enrolled_;
+  registration_ = other.registration_;
   return *this;
 }
 
-void EnrolledMemory::reset() noexcept {
+void RegisteredMemory::reset() noexcept {
   if (memory_ == nullptr) return;
   if (!communicator_->aborted_)
-    communicator_->library().withdraw(communicator_->handle(), enrolled_);
+    communicator_->library().deregister_buffer(communicator_->handle(), registration_);
   communicator_->library().release(std::exchange(memory_, nullptr));
 }
 
@@ -128,9 +128,10 @@ Communicator::Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Work
       worker_(worker),
       ranks_(std::move(ranks)),
       timeout_(timeout),
-      buffers_(gpu_.runtime(), [this](const std::shared_ptr<gpu::Runtime>& /*runtime*/,
-                                      std::size_t bytes) { return EnrolledMemory(*this, bytes); }) {
-}
+      buffers_(gpu_.runtime(),
+               [this](const std::shared_ptr<gpu::Runtime>& /*runtime*/, std::size_t bytes) {
+                 return RegisteredMemory(*this, bytes);
+               }) {}
 
 void Communicator::post(const char* call, Begin begin) {
   worker_.post([making = making_, library = library_, runtime = gpu_.runtime(),
@@ -161,7 +162,7 @@ Communicator::~Communicator() {
     abort();
     return;
   }
-  // Its memory is withdrawn before it ends.
+  // Its memory is deregistered before it ends.
   buffers_.clear();
   if (aborted_) return;
   worker_.post(

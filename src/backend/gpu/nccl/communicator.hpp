@@ -39,16 +39,16 @@ class Worker {
 
 class Communicator;
 
-/// Memory that all ranks of a communicator have enrolled alike.
-class EnrolledMemory {
+/// Memory that all ranks of a communicator have registered alike.
+class RegisteredMemory {
  public:
-  EnrolledMemory() = default;
-  EnrolledMemory(Communicator& communicator, std::size_t bytes);
-  ~EnrolledMemory() { reset(); }
-  EnrolledMemory(EnrolledMemory&& other) noexcept;
-  EnrolledMemory& operator=(EnrolledMemory&& other) noexcept;
-  EnrolledMemory(const EnrolledMemory&) = delete;
-  EnrolledMemory& operator=(const EnrolledMemory&) = delete;
+  RegisteredMemory() = default;
+  RegisteredMemory(Communicator& communicator, std::size_t bytes);
+  ~RegisteredMemory() { reset(); }
+  RegisteredMemory(RegisteredMemory&& other) noexcept;
+  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
 
   [[nodiscard]] std::byte* get() const { return memory_; }
 
@@ -57,14 +57,14 @@ class EnrolledMemory {
 
   Communicator* communicator_ = nullptr;
   std::byte* memory_ = nullptr;
-  void* enrolled_ = nullptr;
+  void* registration_ = nullptr;
 };
 
 /// Made and ended by the worker; used by the driver in between. Every call ends by a deadline or by
 /// `abort`.
 class Communicator {
  public:
-  using Buffer = gpu::BlockPool<EnrolledMemory>::Block;
+  using Buffer = gpu::BlockPool<RegisteredMemory>::Block;
 
   /// Begins to make it, at most until `timeout` has passed. `ranks` are of the world, of which this
   /// one has the place `own`.
@@ -98,7 +98,7 @@ class Communicator {
   [[nodiscard]] Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
 
  private:
-  friend class EnrolledMemory;
+  friend class RegisteredMemory;
 
   /// Shared with the worker.
   struct Making {
@@ -134,7 +134,7 @@ class Communicator {
   int in_use_ = 0;
   Communicator* parent_ = nullptr;  // until it is asked
   std::chrono::nanoseconds timeout_;
-  gpu::BlockPool<EnrolledMemory> buffers_;
+  gpu::BlockPool<RegisteredMemory> buffers_;
 };
 
 }  // namespace kolo::backend::nccl

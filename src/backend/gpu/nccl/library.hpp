@@ -54,8 +54,9 @@ class Library {
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
   /// By all ranks alike, so that the network and other GPUs reach the memory directly.
-  [[nodiscard]] virtual void* enroll(CommHandle comm, std::byte* memory, std::size_t bytes) = 0;
-  virtual void withdraw(CommHandle comm, void* enrolled) noexcept = 0;
+  [[nodiscard]] virtual void* register_buffer(CommHandle comm, std::byte* memory,
+                                              std::size_t bytes) = 0;
+  virtual void deregister_buffer(CommHandle comm, void* registration) noexcept = 0;
 
   /// A sum of elements of this type, each multiplied before.
   [[nodiscard]] virtual RedOp make_scaled_sum(CommHandle comm, double factor, DType dtype) = 0;

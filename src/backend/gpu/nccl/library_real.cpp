@@ -61,8 +61,9 @@ struct Functions {
   decltype(&ncclCommAbort) abort = loaded.find<decltype(ncclCommAbort)>("ncclCommAbort");
   decltype(&ncclMemAlloc) allocate = loaded.find<decltype(ncclMemAlloc)>("ncclMemAlloc");
   decltype(&ncclMemFree) release = loaded.find<decltype(ncclMemFree)>("ncclMemFree");
-  decltype(&ncclCommRegister) enroll = loaded.find<decltype(ncclCommRegister)>("ncclCommRegister");
-  decltype(&ncclCommDeregister) withdraw =
+  decltype(&ncclCommRegister) register_buffer =
+      loaded.find<decltype(ncclCommRegister)>("ncclCommRegister");
+  decltype(&ncclCommDeregister) deregister_buffer =
       loaded.find<decltype(ncclCommDeregister)>("ncclCommDeregister");
   decltype(&ncclRedOpCreatePreMulSum) make_op =
       loaded.find<decltype(ncclRedOpCreatePreMulSum)>("ncclRedOpCreatePreMulSum");
@@ -157,13 +158,13 @@ class RealLibrary : public Library {
   }
   void release(std::byte* memory) noexcept override { static_cast<void>(nccl_.release(memory)); }
 
-  void* enroll(CommHandle comm, std::byte* memory, std::size_t bytes) override {
-    void* enrolled = nullptr;
-    check(nccl_.enroll(comm, memory, bytes, &enrolled), "ncclCommRegister", comm);
-    return enrolled;
+  void* register_buffer(CommHandle comm, std::byte* memory, std::size_t bytes) override {
+    void* registration = nullptr;
+    check(nccl_.register_buffer(comm, memory, bytes, &registration), "ncclCommRegister", comm);
+    return registration;
   }
-  void withdraw(CommHandle comm, void* enrolled) noexcept override {
-    if (enrolled != nullptr) static_cast<void>(nccl_.withdraw(comm, enrolled));
+  void deregister_buffer(CommHandle comm, void* registration) noexcept override {
+    if (registration != nullptr) static_cast<void>(nccl_.deregister_buffer(comm, registration));
   }
 
   RedOp make_scaled_sum(CommHandle comm, double factor, DType dtype) override {

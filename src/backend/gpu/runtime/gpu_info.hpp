@@ -23,7 +23,7 @@ struct GpuInfo {
   UniqueId unique_id{};  // the first rank's counts
 };
 
-[[nodiscard]] std::vector<std::byte> to_bytes(const GpuInfo& card);
+[[nodiscard]] std::vector<std::byte> to_bytes(const GpuInfo& info);
 [[nodiscard]] GpuInfo to_gpu_info(std::span<const std::byte> bytes);
 
 /// How a set's GPU tensors travel, the same on all its ranks.

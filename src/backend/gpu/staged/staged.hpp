@@ -1,5 +1,5 @@
-// Executes a batch of GPU tensors by way of the host: for ranks that share a GPU, for builds
-// without NCCL, and for what NCCL cannot do.
+// Executes a batch of GPU tensors through the memory of the host: for ranks that share a GPU, for
+// builds without NCCL, and for what NCCL cannot do.
 #pragma once
 
 #include <cstdint>
