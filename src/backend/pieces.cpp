@@ -83,34 +83,36 @@ void Cutter::take(Run& run, std::int64_t room, Piece& piece) {
 }
 
 BroadcastPieces::BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes)
-    : piece_bytes_(piece_bytes), cutter_({}, piece_bytes) {
+    : piece_bytes_(piece_bytes), is_root_(is_root), cutter_({}, piece_bytes) {
   if (batch.kind.type != OperationType::broadcast_text) {
     cutter_ = Cutter(byte_runs(batch), piece_bytes);
     return;
   }
   text_ = &text_of(batch);
   length_ = std::make_unique<std::int64_t>(static_cast<std::int64_t>(text_->size()));
-  length_known_ = is_root;
+  length_arrived_ = false;
   text_cut_ = false;
   cutter_ = Cutter({run_of(length_.get(), sizeof(std::int64_t))}, piece_bytes);
 }
 
 BroadcastPieces::~BroadcastPieces() {
-  if (!length_known_) static_cast<void>(length_.release());
+  if (!length_arrived_) static_cast<void>(length_.release());
 }
 
 NextPiece BroadcastPieces::next(Piece& piece) {
   if (cutter_.next(piece)) return NextPiece::piece;
   if (text_cut_) return NextPiece::none;
-  if (!length_known_) return NextPiece::later;
+  if (!length_arrived_ && !is_root_) return NextPiece::later;
   text_cut_ = true;
   cutter_ = Cutter({run_of(text_->data(), *length_)}, piece_bytes_);
   return cutter_.next(piece) ? NextPiece::piece : NextPiece::none;
 }
 
-void BroadcastPieces::arrived() {
-  if (std::exchange(length_known_, true)) return;
-  text_->resize(static_cast<std::size_t>(*length_));
+void BroadcastPieces::arrived(const Piece& piece) {
+  const auto* const length = reinterpret_cast<const std::byte*>(length_.get());
+  if (length == nullptr || piece.parts.front().input != length) return;
+  length_arrived_ = true;
+  if (!is_root_) text_->resize(static_cast<std::size_t>(*length_));
 }
 
 }  // namespace kolo::backend

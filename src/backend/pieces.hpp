@@ -66,20 +66,21 @@ class BroadcastPieces {
  public:
   /// Throws InvalidArgument for a text broadcast of anything but one text.
   BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes);
-  /// If the length is still awaited, the network may yet write it: that memory is leaked then.
+  /// Until the length has arrived the network may yet read or write it: that memory is leaked then.
   ~BroadcastPieces();
   BroadcastPieces(const BroadcastPieces&) = delete;
   BroadcastPieces& operator=(const BroadcastPieces&) = delete;
 
   [[nodiscard]] NextPiece next(Piece& piece);
   /// To be called when a piece is where it belongs.
-  void arrived();
+  void arrived(const Piece& piece);
 
  private:
   std::int64_t piece_bytes_;
   std::string* text_ = nullptr;  // null: tensors
   std::unique_ptr<std::int64_t> length_{};
-  bool length_known_ = true;
+  bool is_root_;
+  bool length_arrived_ = true;
   bool text_cut_ = true;
   Cutter cutter_;
 };

@@ -92,7 +92,7 @@ class Broadcast : public PiecewiseCollective {
       worked(state.piece.wire_bytes(), DType::u8);
     }
     exchange().give_back(state.packed);
-    source_.arrived();
+    source_.arrived(state.piece);
   }
 
   int root_;

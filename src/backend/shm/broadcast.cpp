@@ -36,7 +36,7 @@ class Broadcast : public Pipeline {
     } else {
       fusion::unpack(memory(root_, number), DType::u8, DType::u8, piece.parts);
     }
-    source_.arrived();
+    source_.arrived(piece);
     worked(2 * piece.wire_bytes());
   }
 

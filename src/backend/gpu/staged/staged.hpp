@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -34,61 +32,5 @@ struct ElementRange {
 /// chunk.
 [[nodiscard]] std::vector<std::vector<ElementRange>> cut_into_chunks(const Batch& batch,
                                                                      std::int64_t min_bytes);
-
-/// One chunk's path: device to pinned memory, the CPU's backend, and back.
-class StagedChunk {
- public:
-  /// Takes part `part` of the batch's sequence. All that is given outlives it.
-  StagedChunk(Gpu& gpu, Backend& cpu, const Batch& batch, int rank, std::uint32_t part)
-      : gpu_(gpu), cpu_(cpu), batch_(batch), rank_(rank), part_(part) {}
-  ~StagedChunk();
-  StagedChunk(const StagedChunk&) = delete;
-  StagedChunk& operator=(const StagedChunk&) = delete;
-
-  /// Gives its copies to the GPU's stream and queues up with the CPU's backend. Once.
-  void begin(std::span<const ElementRange> ranges);
-
-  /// Does nothing once it is done.
-  [[nodiscard]] Progress step();
-  [[nodiscard]] bool is_done() const { return stage_ == Stage::done; }
-  /// True once only the way back is left.
-  [[nodiscard]] bool is_returning() const { return stage_ >= Stage::returning; }
-  [[nodiscard]] Awaited waits_for() const;
-
- private:
-  enum class Stage : std::uint8_t { leaving, host, returning, done };
-
-  /// An element range on its way through the host.
-  struct StagedRange {
-    const BatchTensor* tensor = nullptr;
-    const void* source = nullptr;  // on the device
-    std::int64_t bytes = 0;        // of it
-    BatchTensor staged{};
-    BlockPool<PinnedMemory>::Block input{};
-    BlockPool<PinnedMemory>::Block output{};  // if it is another
-    void* target = nullptr;                   // of the results, on the device
-    std::int64_t arriving = 0;                // bytes of them
-  };
-
-  [[nodiscard]] bool reads_input() const;
-  void stage(const ElementRange& range);
-  [[nodiscard]] BlockPool<PinnedMemory>::Block take(std::int64_t bytes);
-  void* allocate(StagedRange& item, std::span<const std::int64_t> rows);
-  void move(const void* from, void* to, std::int64_t bytes, CopyKind kind);
-  void bring_back();
-
-  Gpu& gpu_;
-  Backend& cpu_;
-  const Batch& batch_;
-  int rank_;
-  std::uint32_t part_;
-  Stage stage_ = Stage::leaving;
-  std::deque<StagedRange> staged_{};  // whose tensors are pointed to
-  TransferLaunch outgoing_{gpu_};
-  TransferLaunch incoming_{gpu_};
-  Event arrived_{};
-  Event returned_{};
-  std::unique_ptr<Execution> execution_{};
-};
 
 }  // namespace kolo::backend::gpu
