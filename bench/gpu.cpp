@@ -12,18 +12,17 @@
 #include <string>
 #include <vector>
 
-#include "backend/cuda/gpu.hpp"
-#include "backend/cuda/transfers.hpp"
-#include "backend/nccl/library.hpp"
+#include "backend/gpu/nccl/library.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
 #include "gradient_sets.hpp"
 #include "kolo/cuda.hpp"
 #include "kolo/kolo.hpp"
 
 namespace {
 
-using kolo::backend::cuda::Gpu;
-using kolo::backend::cuda::Segment;
-using kolo::backend::cuda::Transfers;
+using kolo::backend::gpu::Gpu;
+using kolo::backend::gpu::Segment;
+using kolo::backend::gpu::TransferLaunch;
 using kolo::backend::nccl::State;
 
 constexpr int repetitions = 100;
@@ -172,7 +171,7 @@ void compare_allreduces(Gpu& gpu, int device) {
 int main(int argc, char** argv) {
   try {
     const int device = argc > 1 ? std::atoi(argv[1]) : 0;
-    Gpu gpu(kolo::backend::cuda::find_runtime());
+    Gpu gpu(kolo::backend::gpu::find_runtime());
     static_cast<void>(gpu.mark({kolo::DeviceType::cuda, device}, nullptr));
     check(cudaSetDevice(device));
     fmt::print("{}\n", gpu.properties().name);

@@ -12,7 +12,7 @@
 #include "base/elements.hpp"
 #include "fusion/pack.hpp"
 #include "reduction/reduce.hpp"
-#include "reduction/reduce_scalar.hpp"
+#include "reduction/kernels.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include "base/descriptor.hpp"
 #include "kolo/types.hpp"
 
-namespace kolo::backend::cuda {
+namespace kolo::backend::gpu {
 class ReadyMark;
 }
 
@@ -19,7 +19,7 @@ namespace kolo::backend {
 
 /// One tensor of a batch on this rank. Rows are slices of the first dimension; what has no rows of
 /// its own is one row per element. Elements are `rows * row_elements`.
-struct Member {
+struct BatchTensor {
   const void* input = nullptr;  // read by all but text broadcasts and barriers
   void* output = nullptr;       // of allreduce, reducescatter and broadcast; may be the input
   std::string* text = nullptr;  // of text broadcasts
@@ -29,7 +29,7 @@ struct Member {
   std::vector<std::int64_t> counts{};  // alltoall: rows for each rank of the batch's `ranks`
   Allocator allocate{};  // allgather, alltoall: is told the rows from each rank of the batch's
                          // `set`, 0 for those that take no part, and gives the memory for them
-  std::shared_ptr<const cuda::ReadyMark> ready{};  // of a tensor on a GPU: when it may be touched
+  std::shared_ptr<const gpu::ReadyMark> ready{};  // of a tensor on a GPU: when it may be touched
 
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
 };
@@ -43,12 +43,12 @@ class PhaseObserver {
   virtual void on_phase(std::uint64_t sequence, Phase phase, TimePoint begin, TimePoint end) = 0;
 };
 
-/// `kind` says what all members have in common; its tensors are of no meaning here. Members are in
+/// `kind` says what all tensors have in common; its tensors are of no meaning here. Tensors are in
 /// the same order on all ranks, and alike but for `rows` of allgathers, `counts`, and addresses.
-/// They may differ in dtype. Member and what it points to live until the execution is done.
+/// They may differ in dtype. BatchTensor and what it points to live until the execution is done.
 struct Batch {
   Descriptor kind;
-  std::vector<const Member*> members;
+  std::vector<const BatchTensor*> tensors;
   std::vector<int> set;    // the process set: ranks of the world, ascending
   std::vector<int> ranks;  // those that take part: `set` but for ranks that have joined. This rank
                            // is one of them, and so is a broadcast's root
@@ -98,13 +98,13 @@ struct Awaited {
   std::string what{};
 };
 
-/// A batch under way. Destroying one that is not done abandons it; the memory of its members may
+/// A batch under way. Destroying one that is not done abandons it; the memory of its tensors may
 /// still be written by the network, so only do that when the process is about to end.
 class Execution {
  public:
   virtual ~Execution() = default;
 
-  /// Does at most about 200 us of work. Once it says `done`, the members hold the result, and it
+  /// Does at most about 200 us of work. Once it says `done`, the tensors hold the result, and it
   /// must not be called again. Throws BackendError.
   [[nodiscard]] virtual Progress step() = 0;
 

@@ -17,8 +17,8 @@ namespace {
 // So that slices are aligned.
 constexpr std::int64_t granularity = 16;
 
-std::int64_t rows_of(const Member& member, int index, int size) {
-  return reducescatter_rows(member.rows, index, size);
+std::int64_t rows_of(const BatchTensor& tensor, int index, int size) {
+  return reducescatter_rows(tensor.rows, index, size);
 }
 
 }  // namespace
@@ -39,9 +39,9 @@ int root_index(const Batch& batch) {
 }
 
 std::string& text_of(const Batch& batch) {
-  if (batch.members.size() != 1 || batch.members.front()->text == nullptr)
+  if (batch.tensors.size() != 1 || batch.tensors.front()->text == nullptr)
     throw InvalidArgument("a text broadcast takes one text");
-  return *batch.members.front()->text;
+  return *batch.tensors.front()->text;
 }
 
 void check(const Batch& batch) {
@@ -51,19 +51,19 @@ void check(const Batch& batch) {
   for (const int rank : batch.ranks)
     if (!std::ranges::binary_search(batch.set, rank))
       throw InvalidArgument(fmt::format("rank {} is not of the process set", rank));
-  for (const Member* member : batch.members) {
+  for (const BatchTensor* tensor : batch.tensors) {
     switch (batch.kind.type) {
       case OperationType::allreduce:
       case OperationType::reducescatter:
-        reduction::check_arithmetic(batch.kind.op, member->dtype);
+        reduction::check_arithmetic(batch.kind.op, tensor->dtype);
         break;
       case OperationType::alltoall:
-        if (member->counts.size() != batch.ranks.size())
+        if (tensor->counts.size() != batch.ranks.size())
           throw InvalidArgument(fmt::format("an alltoall among {} ranks has {} counts",
-                                            batch.ranks.size(), member->counts.size()));
+                                            batch.ranks.size(), tensor->counts.size()));
         [[fallthrough]];
       case OperationType::allgather:
-        if (member->allocate == nullptr) throw InvalidArgument("there is nothing to allocate with");
+        if (tensor->allocate == nullptr) throw InvalidArgument("there is nothing to allocate with");
         break;
       default: break;
     }
@@ -78,25 +78,26 @@ reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire) {
           .divisor = batch.kind.op == ReduceOp::average ? batch.divisor : 1};
 }
 
-std::byte* allocate(const Batch& batch, const Member& member, std::span<const std::int64_t> rows) {
+std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
+                    std::span<const std::int64_t> rows) {
   std::vector<std::int64_t> rows_of_set(batch.set.size(), 0);
   std::int64_t elements = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto place = std::ranges::find(batch.set, batch.ranks[i]) - batch.set.begin();
     rows_of_set[static_cast<std::size_t>(place)] = rows[i];
-    elements += rows[i] * member.row_elements;
+    elements += rows[i] * tensor.row_elements;
   }
   void* memory = nullptr;
   std::string reason = "the allocator gave none";
   try {
-    memory = member.allocate(rows_of_set);
+    memory = tensor.allocate(rows_of_set);
   } catch (const std::exception& error) {
     memory = nullptr;
     reason = error.what();
   }
   if (memory == nullptr && elements > 0)
     throw BackendError(fmt::format("{}: no memory for {} elements of {}: {}",
-                                   to_string(batch.kind.type), elements, to_string(member.dtype),
+                                   to_string(batch.kind.type), elements, to_string(tensor.dtype),
                                    reason));
   return static_cast<std::byte*>(memory);
 }
@@ -109,39 +110,39 @@ Slice slice_of(std::int64_t elements, int index, int size) {
 }
 
 std::int64_t Window::elements_of(int index, int size) const {
-  const std::int64_t all = rows_of(*member, index, size) * member->row_elements;
-  return std::clamp<std::int64_t>(all - place, 0, most);
+  const std::int64_t all = rows_of(*tensor, index, size) * tensor->row_elements;
+  return std::clamp<std::int64_t>(all - offset, 0, max_elements);
 }
 
 const std::byte* Window::input_of(int index, int size) const {
   const std::int64_t rows_before =
-      index * (member->rows / size) + std::min<std::int64_t>(index, member->rows % size);
-  return static_cast<const std::byte*>(member->input) +
-         (rows_before * member->row_elements + place) * signed_size_of(member->dtype);
+      index * (tensor->rows / size) + std::min<std::int64_t>(index, tensor->rows % size);
+  return static_cast<const std::byte*>(tensor->input) +
+         (rows_before * tensor->row_elements + offset) * signed_size_of(tensor->dtype);
 }
 
 std::byte* Window::output() const {
-  return static_cast<std::byte*>(member->output) + place * signed_size_of(member->dtype);
+  return static_cast<std::byte*>(tensor->output) + offset * signed_size_of(tensor->dtype);
 }
 
 Windows::Windows(const Batch& batch, std::int64_t bytes)
-    : members_(batch.members),
+    : tensors_(batch.tensors),
       compression_(batch.kind.compression),
       size_(static_cast<int>(batch.ranks.size())),
       bytes_(bytes) {}
 
 bool Windows::next(Window& window) {
   // The first rank has the most rows.
-  while (member_ < members_.size() &&
-         place_ >= rows_of(*members_[member_], 0, size_) * members_[member_]->row_elements) {
-    ++member_;
-    place_ = 0;
+  while (tensor_ < tensors_.size() &&
+         offset_ >= rows_of(*tensors_[tensor_], 0, size_) * tensors_[tensor_]->row_elements) {
+    ++tensor_;
+    offset_ = 0;
   }
-  if (member_ == members_.size()) return false;
-  const Member& member = *members_[member_];
-  const DType wire = fusion::wire_type(member.dtype, compression_);
-  window = {&member, place_, std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
-  place_ += window.most;
+  if (tensor_ == tensors_.size()) return false;
+  const BatchTensor& tensor = *tensors_[tensor_];
+  const DType wire = fusion::wire_type(tensor.dtype, compression_);
+  window = {&tensor, offset_, std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
+  offset_ += window.max_elements;
   return true;
 }
 

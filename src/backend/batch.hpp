@@ -21,15 +21,15 @@ namespace kolo::backend {
 [[nodiscard]] std::string& text_of(const Batch& batch);
 
 /// Throws InvalidArgument if the memory is not on the CPU, the reduction has no meaning for a
-/// member's type, or an allgather or alltoall lacks an allocator or counts.
+/// tensor's type, or an allgather or alltoall lacks an allocator or counts.
 void check(const Batch& batch);
 
 /// Of elements of `wire`.
 [[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire);
 
-/// Memory for all rows that arrive for a member of an allgather or alltoall: `rows` from each of
+/// Memory for all rows that arrive for a tensor of an allgather or alltoall: `rows` from each of
 /// the batch's `ranks`. Null if there are none and the allocator gives none. Throws BackendError.
-[[nodiscard]] std::byte* allocate(const Batch& batch, const Member& member,
+[[nodiscard]] std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
                                   std::span<const std::int64_t> rows);
 
 /// A part of something that is shared out among the ranks.
@@ -42,21 +42,21 @@ struct Slice {
 /// elements where there are enough.
 [[nodiscard]] Slice slice_of(std::int64_t elements, int index, int size);
 
-/// A window on all ranks' rows of a reducescatter's member: the elements at the same place in each
+/// A window on all ranks' rows of a reducescatter's tensor: the elements at the same place in each
 /// rank's rows.
 struct Window {
-  const Member* member = nullptr;
-  std::int64_t place = 0;  // of the first element in each rank's rows
-  std::int64_t most = 0;   // elements of each rank
+  const BatchTensor* tensor = nullptr;
+  std::int64_t offset = 0;        // of the first element in each rank's rows
+  std::int64_t max_elements = 0;  // of each rank
 
   [[nodiscard]] std::int64_t elements_of(int index, int size) const;
-  /// In the member's input.
+  /// In the tensor's input.
   [[nodiscard]] const std::byte* input_of(int index, int size) const;
-  /// In the member's output.
+  /// In the tensor's output.
   [[nodiscard]] std::byte* output() const;
 };
 
-/// Goes through the members of a reducescatter, window by window, alike on all ranks.
+/// Goes through the tensors of a reducescatter, window by window, alike on all ranks.
 class Windows {
  public:
   /// `bytes` are what a window has room for, over all ranks, on the wire.
@@ -66,12 +66,12 @@ class Windows {
   [[nodiscard]] bool next(Window& window);
 
  private:
-  std::span<const Member* const> members_;
+  std::span<const BatchTensor* const> tensors_;
   Compression compression_;
   int size_;
   std::int64_t bytes_;
-  std::size_t member_ = 0;
-  std::int64_t place_ = 0;
+  std::size_t tensor_ = 0;
+  std::int64_t offset_ = 0;
 };
 
 }  // namespace kolo::backend

@@ -3,34 +3,41 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/batch.hpp"
 #include "base/dtype.hpp"
 
 namespace kolo::backend {
 namespace {
 
-constexpr std::int64_t least_alone = 32 << 10;
+constexpr std::int64_t min_alone = 32 << 10;
 
-fusion::Part part_of(const Member& member, std::int64_t elements) {
-  return {static_cast<const std::byte*>(member.input), static_cast<std::byte*>(member.output),
+fusion::Part part_of(const BatchTensor& tensor, std::int64_t elements) {
+  return {static_cast<const std::byte*>(tensor.input), static_cast<std::byte*>(tensor.output),
           elements};
+}
+
+/// Bytes that are read and written in one place.
+Run run_of(void* data, std::int64_t bytes) {
+  auto* const place = static_cast<std::byte*>(data);
+  return {{place, place, bytes}, DType::u8, DType::u8};
 }
 
 }  // namespace
 
 std::vector<Run> element_runs(const Batch& batch) {
   std::vector<Run> runs;
-  runs.reserve(batch.members.size());
-  for (const Member* member : batch.members)
-    runs.push_back({part_of(*member, member->elements()), member->dtype,
-                    fusion::wire_type(member->dtype, batch.kind.compression)});
+  runs.reserve(batch.tensors.size());
+  for (const BatchTensor* tensor : batch.tensors)
+    runs.push_back({part_of(*tensor, tensor->elements()), tensor->dtype,
+                    fusion::wire_type(tensor->dtype, batch.kind.compression)});
   return runs;
 }
 
 std::vector<Run> byte_runs(const Batch& batch) {
   std::vector<Run> runs;
-  runs.reserve(batch.members.size());
-  for (const Member* member : batch.members)
-    runs.push_back({part_of(*member, member->elements() * signed_size_of(member->dtype)), DType::u8,
+  runs.reserve(batch.tensors.size());
+  for (const BatchTensor* tensor : batch.tensors)
+    runs.push_back({part_of(*tensor, tensor->elements() * signed_size_of(tensor->dtype)), DType::u8,
                     DType::u8});
   return runs;
 }
@@ -61,7 +68,7 @@ bool Cutter::next(Piece& piece) {
 }
 
 bool Cutter::travels_alone(const Run& run) const {
-  return run.part.elements * signed_size_of(run.wire) >= std::min(least_alone, piece_bytes_ / 2);
+  return run.part.elements * signed_size_of(run.wire) >= std::min(min_alone, piece_bytes_ / 2);
 }
 
 void Cutter::take(Run& run, std::int64_t room, Piece& piece) {
@@ -73,6 +80,39 @@ void Cutter::take(Run& run, std::int64_t room, Piece& piece) {
   if (left.input != nullptr) left.input += bytes;
   if (left.output != nullptr) left.output += bytes;
   left.elements -= elements;
+}
+
+BroadcastPieces::BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes)
+    : piece_bytes_(piece_bytes), is_root_(is_root), cutter_({}, piece_bytes) {
+  if (batch.kind.type != OperationType::broadcast_text) {
+    cutter_ = Cutter(byte_runs(batch), piece_bytes);
+    return;
+  }
+  text_ = &text_of(batch);
+  length_ = std::make_unique<std::int64_t>(static_cast<std::int64_t>(text_->size()));
+  length_arrived_ = false;
+  text_cut_ = false;
+  cutter_ = Cutter({run_of(length_.get(), sizeof(std::int64_t))}, piece_bytes);
+}
+
+BroadcastPieces::~BroadcastPieces() {
+  if (!length_arrived_) static_cast<void>(length_.release());
+}
+
+NextPiece BroadcastPieces::next(Piece& piece) {
+  if (cutter_.next(piece)) return NextPiece::piece;
+  if (text_cut_) return NextPiece::none;
+  if (!length_arrived_ && !is_root_) return NextPiece::later;
+  text_cut_ = true;
+  cutter_ = Cutter({run_of(text_->data(), *length_)}, piece_bytes_);
+  return cutter_.next(piece) ? NextPiece::piece : NextPiece::none;
+}
+
+void BroadcastPieces::arrived(const Piece& piece) {
+  const auto* const length = reinterpret_cast<const std::byte*>(length_.get());
+  if (length == nullptr || piece.parts.front().input != length) return;
+  length_arrived_ = true;
+  if (!is_root_) text_->resize(static_cast<std::size_t>(*length_));
 }
 
 }  // namespace kolo::backend

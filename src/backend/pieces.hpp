@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -18,9 +20,9 @@ struct Run {
   DType wire = DType::u8;
 };
 
-/// All members of an allreduce, in the types in which they travel.
+/// All tensors of an allreduce, in the types in which they travel.
 [[nodiscard]] std::vector<Run> element_runs(const Batch& batch);
-/// All members as bytes.
+/// All tensors as bytes.
 [[nodiscard]] std::vector<Run> byte_runs(const Batch& batch);
 
 /// Never mixes types.
@@ -53,6 +55,34 @@ class Cutter {
   std::vector<Run> runs_;  // what is left of them
   std::size_t first_ = 0;
   std::int64_t piece_bytes_;
+};
+
+/// What comes after the pieces so far: a piece, a piece that is not known yet, or nothing.
+enum class NextPiece : std::uint8_t { piece, later, none };
+
+/// The pieces of a broadcast, of tensors or of a text, as bytes. Only the root knows how long a
+/// text is: so the first piece of it is its length, and the others learn from that what follows.
+class BroadcastPieces {
+ public:
+  /// Throws InvalidArgument for a text broadcast of anything but one text.
+  BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes);
+  /// Until the length has arrived the network may yet read or write it: that memory is leaked then.
+  ~BroadcastPieces();
+  BroadcastPieces(const BroadcastPieces&) = delete;
+  BroadcastPieces& operator=(const BroadcastPieces&) = delete;
+
+  [[nodiscard]] NextPiece next(Piece& piece);
+  /// To be called when a piece is where it belongs.
+  void arrived(const Piece& piece);
+
+ private:
+  std::int64_t piece_bytes_;
+  std::string* text_ = nullptr;  // null: tensors
+  std::unique_ptr<std::int64_t> length_{};
+  bool is_root_;
+  bool length_arrived_ = true;
+  bool text_cut_ = true;
+  Cutter cutter_;
 };
 
 }  // namespace kolo::backend

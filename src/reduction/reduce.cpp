@@ -4,8 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "kolo/error.hpp"
-#include "reduction/reduce_scalar.hpp"
-#include "reduction/reduce_vectors.hpp"
+#include "reduction/kernels.hpp"
 
 namespace kolo::reduction {
 namespace {

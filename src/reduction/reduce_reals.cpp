@@ -1,4 +1,4 @@
-#include "reduction/reduce_vectors.hpp"
+#include "reduction/kernels.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "reduction/reduce_reals.cpp"

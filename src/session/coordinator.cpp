@@ -22,7 +22,7 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
       .name = key.name, .number = key.number, .set = key.set, .descriptor = operation.descriptor()};
   if (key.reserved())
     subject.name = key.number == join_number ? "(join)" : "(change of process sets)";
-  for (const backend::Member& member : operation.members())
+  for (const backend::BatchTensor& member : operation.members())
     subject.bytes += member.elements() * signed_size_of(member.dtype);
   return subject;
 }
@@ -165,7 +165,7 @@ bool Coordinator::negotiate() {
 
 void Coordinator::start(const negotiation::Execute& execute) {
   backend::Batch batch{.kind = execute.kind,
-                       .members = {},
+                       .tensors = {},
                        .set = execute.members.to_vector(),
                        .ranks = execute.members.without(execute.absent).to_vector(),
                        .divisor = 1,
@@ -176,11 +176,11 @@ void Coordinator::start(const negotiation::Execute& execute) {
   }
   Running running{nullptr, {}, execute.set, execute.sequence, batch.ranks, now_};
   running.operations.reserve(execute.tickets.size());
-  batch.members.reserve(execute.tickets.size());
+  batch.tensors.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
     running.operations.push_back(take_operation(ticket));
-    for (const backend::Member& member : running.operations.back()->members())
-      batch.members.push_back(&member);
+    for (const backend::BatchTensor& member : running.operations.back()->members())
+      batch.tensors.push_back(&member);
   }
   record_start(batch, running);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
@@ -228,7 +228,7 @@ void Coordinator::record_start(backend::Batch& batch, const Running& running) {
       {.number = batch.sequence,
        .set = running.set,
        .type = batch.kind.type,
-       .dtype = batch.members.empty() ? DType::u8 : batch.members.front()->dtype,
+       .dtype = batch.tensors.empty() ? DType::u8 : batch.tensors.front()->dtype,
        .operations = running.operations.size(),
        .bytes = bytes},
       now_);

@@ -134,7 +134,7 @@ std::string Coordinator::describe(const Running& running) const {
   const detail::Operation& first = *running.operations.front();
   double bytes = 0.0;
   for (const detail::Operation* operation : running.operations)
-    for (const backend::Member& member : operation->members())
+    for (const backend::BatchTensor& member : operation->members())
       bytes += static_cast<double>(member.elements()) * static_cast<double>(size_of(member.dtype));
   const std::size_t others = running.operations.size() - 1;
   return fmt::format("batch {} ({}{}{})", running.sequence,

@@ -7,11 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "backend/router.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "node/neighbourhood.hpp"
-#include "session/cpu_backend.hpp"
 #include "session/links.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/settings.hpp"
 #include "session/shared_board.hpp"
 #include "session/topology.hpp"
 #include "transport/cpu_transport.hpp"
@@ -33,7 +34,7 @@ class CpuLinks : public Links {
   ~CpuLinks() override;
 
   /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
-  void choose_way_between_hosts(HostAllreduce choice);
+  void select_inter_node_algorithm(HostAllreduce choice);
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
@@ -65,7 +66,7 @@ class CpuLinks : public Links {
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedBoard> board_{};  // if all ranks are neighbours
   transport::CpuTransport transport_{control_.get(), sockets_.get()};
-  CpuBackend backend_{data_.get(), transport_.mpi_activity()};
+  backend::CpuRouter backend_{data_.get(), transport_.mpi_activity()};
 };
 
 }  // namespace kolo::session

@@ -11,9 +11,9 @@
 
 namespace kolo {
 
-using backend::cuda::CopyKind;
-using backend::cuda::DeviceGuard;
-using backend::cuda::Runtime;
+using backend::gpu::CopyKind;
+using backend::gpu::DeviceGuard;
+using backend::gpu::Runtime;
 
 namespace {
 
@@ -39,7 +39,7 @@ void CudaDevice::State::copy(std::byte* host, std::byte* device, std::size_t byt
   const std::lock_guard lock(mutex);
   const DeviceGuard guard(*gpu.runtime(), gpu.index());
   const auto pinned = gpu.pinned_blocks().take(std::min(bytes, most_at_once));
-  const backend::cuda::Event done = backend::cuda::make_event(gpu.runtime());
+  const backend::gpu::Event done = backend::gpu::make_event(gpu.runtime());
   for (std::size_t place = 0; place < bytes; place += most_at_once) {
     const std::size_t piece = std::min(bytes - place, most_at_once);
     const bool leaves = kind == CopyKind::to_device;
@@ -55,7 +55,7 @@ void CudaDevice::State::copy(std::byte* host, std::byte* device, std::size_t byt
 
 int CudaDevice::count() noexcept {
   try {
-    const std::shared_ptr<Runtime> runtime = backend::cuda::find_runtime();
+    const std::shared_ptr<Runtime> runtime = backend::gpu::find_runtime();
     if (runtime == nullptr || runtime->versions().driver == 0) return 0;
     return runtime->device_count();
   } catch (const std::exception&) {  // how CUDA says that there is none
@@ -64,14 +64,14 @@ int CudaDevice::count() noexcept {
 }
 
 CudaDevice::CudaDevice(int index)
-    : state_(std::make_shared<State>(backend::cuda::find_runtime(), index)) {}
+    : state_(std::make_shared<State>(backend::gpu::find_runtime(), index)) {}
 
 int CudaDevice::index() const { return state_->gpu.index(); }
 
 std::shared_ptr<std::byte> CudaDevice::allocate(std::size_t bytes) const {
   const DeviceGuard guard(*state_->gpu.runtime(), index());
-  const auto memory = std::make_shared<backend::cuda::DeviceMemory>(
-      backend::cuda::make_device_memory(state_->gpu.runtime(), bytes == 0 ? 1 : bytes));
+  const auto memory = std::make_shared<backend::gpu::DeviceMemory>(
+      backend::gpu::make_device_memory(state_->gpu.runtime(), bytes == 0 ? 1 : bytes));
   return {memory, memory->get()};
 }
 

@@ -4,19 +4,19 @@
 #include <memory>
 #include <mutex>
 
-#include "backend/cuda/gpu.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
 #include "kolo/cuda.hpp"
 
 namespace kolo {
 
 struct CudaDevice::State {
   /// `runtime` is null in a build without CUDA. Throws InvalidArgument.
-  State(std::shared_ptr<backend::cuda::Runtime> runtime, int index);
+  State(std::shared_ptr<backend::gpu::Runtime> runtime, int index);
 
   /// By way of pinned memory, on a stream of its own; returns when it is done.
-  void copy(std::byte* host, std::byte* device, std::size_t bytes, backend::cuda::CopyKind kind);
+  void copy(std::byte* host, std::byte* device, std::size_t bytes, backend::gpu::CopyKind kind);
 
-  backend::cuda::Gpu gpu;
+  backend::gpu::Gpu gpu;
   std::mutex mutex{};
 };
 

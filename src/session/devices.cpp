@@ -8,14 +8,14 @@
 namespace kolo::session {
 
 Devices::Devices(backend::Backend& cpu, int rank,
-                 const backend::cuda::DeviceBackend::Options& options, GpuLibraries libraries)
+                 const backend::Router::Options& options, GpuLibraries libraries)
     : cpu_(cpu) {
   if (libraries.cuda == nullptr) return;
   gpu_.emplace(std::move(libraries.cuda));
   on_devices_.emplace(cpu_, *gpu_, rank, std::move(libraries.find_nccl), options);
 }
 
-std::shared_ptr<const backend::cuda::ReadyMark> Devices::mark(Device device) {
+std::shared_ptr<const backend::gpu::ReadyMark> Devices::mark(Device device) {
   if (!gpu_) throw InvalidArgument("this build of Kolo is without CUDA");
   return gpu_->mark(device, CudaStreamScope::current());
 }

@@ -28,7 +28,7 @@ struct EngineOptions {
   /// what depends on the topology, the links and the time.
   negotiation::NegotiatorOptions negotiation{};
   diagnostics::RecorderOptions recording{};
-  backend::cuda::DeviceBackend::Options gpu{};
+  backend::Router::Options gpu{};
 };
 
 /// One thread at a time, the driver, makes progress: a thread that waits for an operation, or, when

@@ -1,6 +1,6 @@
 #include "session/host_memory.hpp"
 
-#include "backend/hierarchical/hierarchical_backend.hpp"
+#include "backend/internode/internode_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "node/status_page.hpp"
 #include "session/shared_board.hpp"
@@ -21,7 +21,7 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
 HostMemory lay_out_memory(int local_size, bool several_hosts) {
   HostMemory memory{};
   // Batches between hosts take larger pieces.
-  memory.slot_bytes = several_hosts ? backend::HierarchicalBackend::default_slot_bytes
+  memory.slot_bytes = several_hosts ? backend::InterNodeBackend::default_slot_bytes
                                     : backend::ShmBackend::default_piece_bytes;
   memory.backend = rounded_up(transport::ShmTransport::bytes_needed(local_size), page);
   memory.board =

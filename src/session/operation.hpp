@@ -28,7 +28,7 @@ struct Submission {
   std::string name{};  // "": none
   SetId set = world_set;
   Descriptor descriptor{};
-  std::vector<backend::Member> members{};  // one for each tensor
+  std::vector<backend::BatchTensor> members{};  // one for each tensor
   // Called by the driver, before the operation is done, with the number that answers it: the set
   // that was made, or the last rank to join.
   std::function<void(std::int64_t)> on_answer{};
@@ -73,7 +73,7 @@ class Operation {
 
   [[nodiscard]] const Key& key() const { return key_; }
   [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
-  [[nodiscard]] const std::vector<backend::Member>& members() const { return members_; }
+  [[nodiscard]] const std::vector<backend::BatchTensor>& members() const { return members_; }
   [[nodiscard]] const std::shared_ptr<session::Engine>& engine() const { return engine_; }
 
   /// What the recorder knows of it. The driver's.
@@ -101,15 +101,15 @@ class Operation {
   void drop_callbacks() {
     on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
-      for (backend::Member& member : members_) member.ready = nullptr;
+      for (backend::BatchTensor& member : members_) member.ready = nullptr;
     if (descriptor_.type != OperationType::allgather && descriptor_.type != OperationType::alltoall)
       return;
-    for (backend::Member& member : members_) member.allocate = nullptr;
+    for (backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 
   Key key_;
   Descriptor descriptor_{};
-  std::vector<backend::Member> members_{};
+  std::vector<backend::BatchTensor> members_{};
   std::function<void(std::int64_t)> on_answer_{};
   std::shared_ptr<session::Engine> engine_;  // to wait with, for as long as a future lives
   std::exception_ptr error_;

@@ -115,7 +115,7 @@ void Request::add(const ConstTensorView& input, const TensorView& output) {
                 static_cast<std::size_t>(input.elements()) * size_of(input.dtype())))
       refuse("input and output overlap");
   }
-  backend::Member& member = draft_->members.emplace_back();
+  backend::BatchTensor& member = draft_->members.emplace_back();
   member.input = input.data();
   member.output = output.data();
   member.dtype = input.dtype();
@@ -130,7 +130,7 @@ void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output
   if (any_rows) lengths.front() = any_length;
   add_spec(input, Shape(lengths));
   const Rows rows = rows_of(input.shape());
-  backend::Member& member = draft_->members.emplace_back();
+  backend::BatchTensor& member = draft_->members.emplace_back();
   member.input = input.data();
   member.output = output;
   member.dtype = input.dtype();

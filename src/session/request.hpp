@@ -61,7 +61,7 @@ class Request {
   void add_rows(const ConstTensorView& input, bool any_rows, void* output, Allocator allocate);
   void add_text(std::string& text);
   /// The member that was added last.
-  [[nodiscard]] backend::Member& member() { return draft_->members.back(); }
+  [[nodiscard]] backend::BatchTensor& member() { return draft_->members.back(); }
 
   /// After the tensors were added.
   template <typename Options>
@@ -92,7 +92,7 @@ class Request {
   Draft draft_{};
   ProcessSets::View set_;
   Device device_{};                                          // of the first tensor
-  std::shared_ptr<const backend::cuda::ReadyMark> ready_{};  // null for the CPU
+  std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU
 };
 
 }  // namespace kolo::session

@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "backend/cuda/runtime.hpp"
-#include "backend/nccl/library.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
+#include "backend/gpu/nccl/library.hpp"
 #include "diagnostics/timeline.hpp"
 #include "kolo/diagnostics.hpp"
 #include "kolo/error.hpp"
@@ -70,7 +70,7 @@ BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
   int length = 0;
   MPI_Get_library_version(library.data(), &length);
-  return {std::string(version), library.data(), backend::cuda::built_version(),
+  return {std::string(version), library.data(), backend::gpu::built_version(),
           backend::nccl::built_version()};
 }
 

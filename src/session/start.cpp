@@ -285,7 +285,7 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   });
 
   check_all_ranks(world.get(), problem);
-  links->choose_way_between_hosts(records.front().host_allreduce);
+  links->select_inter_node_algorithm(records.front().host_allreduce);
   settle(world.get());
   auto engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session), topology,
                                          std::move(links), arguments.gpu_libraries);

@@ -37,15 +37,15 @@ TEST(Batch, KnowsThePlacesOfItsRanks) {
 
 TEST(Batch, OfATextHasOneText) {
   std::string text = "abc";
-  const Member with{.text = &text};
-  const Member without{};
+  const BatchTensor with{.text = &text};
+  const BatchTensor without{};
   Batch batch;
   EXPECT_THROW((void)text_of(batch), InvalidArgument);
-  batch.members = {&without};
+  batch.tensors = {&without};
   EXPECT_THROW((void)text_of(batch), InvalidArgument);
-  batch.members = {&with};
+  batch.tensors = {&with};
   EXPECT_EQ(&text_of(batch), &text);
-  batch.members = {&with, &with};
+  batch.tensors = {&with, &with};
   EXPECT_THROW((void)text_of(batch), InvalidArgument);
 }
 
@@ -54,11 +54,11 @@ class Checks : public testing::Test {
   /// Of a batch of one member, which is changed first.
   template <typename Change>
   static void check_with(OperationType type, Change change) {
-    Member member{.dtype = DType::f32,
-                  .counts = {1, 2},
-                  .allocate = [](std::span<const std::int64_t>) -> void* { return nullptr; }};
+    BatchTensor member{.dtype = DType::f32,
+                       .counts = {1, 2},
+                       .allocate = [](std::span<const std::int64_t>) -> void* { return nullptr; }};
     Batch batch = batch_of(reduction_of(type, ReduceOp::sum), {0, 3, 4}, {0, 4});
-    batch.members = {&member};
+    batch.tensors = {&member};
     change(batch, member);
     check(batch);
   }
@@ -68,12 +68,12 @@ TEST_F(Checks, AcceptWhatIsRight) {
   for (const OperationType type :
        {OperationType::allreduce, OperationType::reducescatter, OperationType::allgather,
         OperationType::alltoall, OperationType::broadcast, OperationType::barrier})
-    EXPECT_NO_THROW(check_with(type, [](Batch&, Member&) {}));
+    EXPECT_NO_THROW(check_with(type, [](Batch&, BatchTensor&) {}));
 }
 
 TEST_F(Checks, RefuseMemoryOfAGpu) {
   EXPECT_THROW(check_with(OperationType::allreduce,
-                          [](Batch& batch, Member&) {
+                          [](Batch& batch, BatchTensor&) {
                             batch.kind.device = {DeviceType::cuda, 0};
                           }),
                InvalidArgument);
@@ -82,25 +82,29 @@ TEST_F(Checks, RefuseMemoryOfAGpu) {
 TEST_F(Checks, RefuseRanksOutsideTheSet) {
   EXPECT_THAT(
       [] {
-        check_with(OperationType::barrier, [](Batch& batch, Member&) { batch.ranks = {0, 2}; });
+        check_with(OperationType::barrier, [](Batch& batch, BatchTensor&) {
+          batch.ranks = {0, 2};
+        });
       },
       ThrowsMessage<InvalidArgument>(HasSubstr("rank 2")));
 }
 
 TEST_F(Checks, RefuseReductionsWithoutMeaning) {
   for (const OperationType type : {OperationType::allreduce, OperationType::reducescatter})
-    EXPECT_THROW(check_with(type, [](Batch&, Member& member) { member.dtype = DType::boolean; }),
-                 InvalidArgument);
+    EXPECT_THROW(
+        check_with(type, [](Batch&, BatchTensor& member) { member.dtype = DType::boolean; }),
+        InvalidArgument);
 }
 
 TEST_F(Checks, RefuseWrongCountsAndMissingAllocators) {
   EXPECT_THAT(
       [] {
-        check_with(OperationType::alltoall, [](Batch&, Member& member) { member.counts = {1}; });
+        check_with(OperationType::alltoall,
+                   [](Batch&, BatchTensor& member) { member.counts = {1}; });
       },
       ThrowsMessage<InvalidArgument>(AllOf(HasSubstr("2 ranks"), HasSubstr("1 counts"))));
   for (const OperationType type : {OperationType::allgather, OperationType::alltoall})
-    EXPECT_THROW(check_with(type, [](Batch&, Member& member) { member.allocate = nullptr; }),
+    EXPECT_THROW(check_with(type, [](Batch&, BatchTensor& member) { member.allocate = nullptr; }),
                  InvalidArgument);
 }
 
@@ -115,7 +119,7 @@ class Allocates : public testing::Test {
                     rows);
   }
 
-  Member member_{.dtype = DType::f64, .row_elements = row_elements};
+  BatchTensor member_{.dtype = DType::f64, .row_elements = row_elements};
 };
 
 TEST_F(Allocates, WithTheRowsOfTheWholeSet) {
@@ -183,7 +187,7 @@ TEST(Slices, AreFairButForTheirAlignment) {
 void expect_windows_cover(const std::vector<std::pair<std::int64_t, std::int64_t>>& shapes,
                           int size, std::int64_t bytes, Compression compression) {
   std::vector<Array<float>> inputs;
-  std::vector<Member> members;
+  std::vector<BatchTensor> members;
   for (const auto& [rows, row_elements] : shapes) {
     const Array<float>& input = inputs.emplace_back(rows * row_elements);
     members.push_back({.input = input.elements.get(),
@@ -193,24 +197,24 @@ void expect_windows_cover(const std::vector<std::pair<std::int64_t, std::int64_t
   }
   Batch batch;
   batch.kind = reduction_of(OperationType::reducescatter, ReduceOp::sum, compression);
-  for (Member& member : members) batch.members.push_back(&member);
+  for (BatchTensor& member : members) batch.tensors.push_back(&member);
   for (int rank = 0; rank < size; ++rank) batch.ranks.push_back(rank);
   std::vector<std::vector<std::int64_t>> ends(shapes.size());  // of each member, of each rank
   for (auto& of_ranks : ends) of_ranks.resize(static_cast<std::size_t>(size));
   Windows windows(batch, bytes);
   Window window;
   while (windows.next(window)) {
-    const auto m = static_cast<std::size_t>(window.member - members.data());
+    const auto m = static_cast<std::size_t>(window.tensor - members.data());
     const auto* input = static_cast<const float*>(members[m].input);
-    ASSERT_LE(window.most * size * (compression == Compression::none ? 4 : 2),
+    ASSERT_LE(window.max_elements * size * (compression == Compression::none ? 4 : 2),
               std::max<std::int64_t>(bytes, 4 * size));
     std::int64_t rows_before = 0;
     for (int rank = 0; rank < size; ++rank) {
       std::int64_t& end = ends[m][static_cast<std::size_t>(rank)];
       const std::int64_t elements = window.elements_of(rank, size);
-      ASSERT_LE(elements, window.most);
+      ASSERT_LE(elements, window.max_elements);
       if (elements > 0) {
-        ASSERT_EQ(window.place, end);
+        ASSERT_EQ(window.offset, end);
         ASSERT_EQ(window.input_of(rank, size),
                   bytes_of(input + rows_before * members[m].row_elements + end));
       }

@@ -53,9 +53,9 @@ TEST_F(Broadcast, RefusesARootThatTakesNoPart) {
 class TextBroadcast : public BackendTest {
  protected:
   void broadcast(int root, std::string& text) {
-    const Member member{.text = &text};
+    const BatchTensor member{.text = &text};
     Batch batch = batch_of(operation_of(OperationType::broadcast_text, root));
-    batch.members.push_back(&member);
+    batch.tensors.push_back(&member);
     run(std::move(batch));
   }
 };

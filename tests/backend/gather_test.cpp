@@ -26,7 +26,7 @@ class Gather : public BackendTest {
       auto& made =
           members.emplace_back(std::make_unique<Gathered<T>>(sent(rows, rank_), row_elements));
       for (std::int64_t k = 0; k < made->input.length; ++k) made->input[k] = tagged<T>(rank_, 0, k);
-      batch.members.push_back(&made->member);
+      batch.tensors.push_back(&made->member);
     }
     run(std::move(batch));
     for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -56,7 +56,7 @@ class Gather : public BackendTest {
       for (int to = 0; to < size_; ++to)
         for (std::int64_t k = 0; k < count(rank_, to) * elements; ++k)
           made->input[at++] = tagged<T>(rank_, to, k);
-      batch.members.push_back(&made->member);
+      batch.tensors.push_back(&made->member);
     }
     run(std::move(batch));
     for (std::size_t i = 0; i < members.size(); ++i) {
@@ -103,7 +103,7 @@ TEST_F(Allgather, RanksThatTakeNoPartHaveNoRows) {
   Gathered<float> gathered(3);
   for (std::int64_t k = 0; k < 3; ++k) gathered.input[k] = static_cast<float>(10 * rank_ + k);
   Batch batch = batch_of(operation_of(OperationType::allgather));
-  batch.members.push_back(&gathered.member);
+  batch.tensors.push_back(&gathered.member);
   if (size_ > 1) batch.ranks.pop_back();
   if (size_ > 1 && rank_ == size_ - 1) return;
   run(std::move(batch));
@@ -123,7 +123,7 @@ TEST_F(Allgather, WithoutMemoryItFails) {
     Gathered<float> gathered(3);
     gathered.member.allocate = allocator;
     Batch batch = batch_of(operation_of(OperationType::allgather));
-    batch.members.push_back(&gathered.member);
+    batch.tensors.push_back(&gathered.member);
     EXPECT_THROW(finish(*backend_->start(std::move(batch))), BackendError);
   }
 }
@@ -132,14 +132,14 @@ TEST_F(Allgather, NoElementsNeedNoMemory) {
   Gathered<float> gathered(0);
   gathered.member.allocate = [](std::span<const std::int64_t>) -> void* { return nullptr; };
   Batch batch = batch_of(operation_of(OperationType::allgather));
-  batch.members.push_back(&gathered.member);
+  batch.tensors.push_back(&gathered.member);
   run(std::move(batch));
 }
 
 TEST_F(Allgather, RefusesWhatCannotBe) {
   Gathered<float> gathered(3);
   Batch batch = batch_of(operation_of(OperationType::alltoall));
-  batch.members.push_back(&gathered.member);
+  batch.tensors.push_back(&gathered.member);
   gathered.member.counts.resize(static_cast<std::size_t>(size_) + 1);
   EXPECT_THROW(static_cast<void>(backend_->start(batch)), InvalidArgument);
   batch.kind.type = OperationType::allgather;

@@ -11,9 +11,9 @@
 #include <random>
 #include <vector>
 
-#include "backend/cuda/device_backend.hpp"
-#include "backend/cuda/transfer_element.hpp"
-#include "backend/cuda/transfers.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
+#include "backend/gpu/runtime/transfer_element.hpp"
+#include "backend/router.hpp"
 #include "base/elements.hpp"
 #include "base/format.hpp"
 #include "doubles/fake_cuda.hpp"
@@ -26,8 +26,8 @@ namespace {
 constexpr Device first_gpu{DeviceType::cuda, 0};
 
 TEST(RealLibraries, AreFoundWithoutAGpuOrSayWhyNot) {
-  const auto cuda = cuda::find_runtime();
-  EXPECT_EQ(cuda == nullptr, cuda::built_version().empty());
+  const auto cuda = gpu::find_runtime();
+  EXPECT_EQ(cuda == nullptr, gpu::built_version().empty());
   if (cuda != nullptr) {
     EXPECT_GT(cuda->versions().runtime, 12000);
   }
@@ -55,14 +55,14 @@ class CardTest : public testing::Test {
   }
 
   void await() {
-    const cuda::Event done = cuda::make_event(cuda_);
+    const gpu::Event done = gpu::make_event(cuda_);
     cuda_->record(done.get(), gpu_.stream());
     while (!cuda_->is_done(done.get())) continue;
   }
 
-  std::shared_ptr<cuda::Runtime> cuda_ = cuda::find_runtime();
-  cuda::Gpu gpu_{cuda_};
-  std::shared_ptr<const cuda::ReadyMark> mark_{};
+  std::shared_ptr<gpu::Runtime> cuda_ = gpu::find_runtime();
+  gpu::Gpu gpu_{cuda_};
+  std::shared_ptr<const gpu::ReadyMark> mark_{};
 };
 
 struct Types {
@@ -84,7 +84,7 @@ std::vector<Types> all_types() {
 
 /// NaNs may differ in their bits.
 struct Same {
-  const cuda::Segment& segment;  // on the host
+  const gpu::Segment& segment;  // on the host
   const std::byte* expected;
   bool& all;
 
@@ -93,7 +93,7 @@ struct Same {
     for (std::int64_t i = 0; i < segment.elements; ++i) {
       const auto a = load<To>(segment.to, i);
       const auto b = load<To>(expected, i);
-      if constexpr (!std::is_same_v<To, cuda::Truth> && !std::integral<To>)
+      if constexpr (!std::is_same_v<To, gpu::Truth> && !std::integral<To>)
         if (std::isnan(computed(a)) && std::isnan(computed(b))) continue;
       all = all && std::memcmp(&a, &b, sizeof(To)) == 0;
     }
@@ -105,7 +105,7 @@ TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
   const std::uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
-  std::vector<cuda::Segment> segments;  // with offsets for places
+  std::vector<gpu::Segment> segments;  // with offsets for places
   std::size_t bytes = 0;
   const auto take = [&](std::int64_t elements, DType type) {
     const std::size_t place = bytes + random() % 17;
@@ -114,36 +114,36 @@ TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
   };
   for (const Types types : all_types())
     for (const std::int64_t elements : {0, 1, 7, 16, 1000, 8192, 40001})
-      for (const cuda::Scaling scaling :
-           {cuda::Scaling{}, cuda::Scaling{3, 1.0}, cuda::Scaling{4, 1.0}, cuda::Scaling{1, 0.3}}) {
-        cuda::Segment segment{.elements = elements, .scaling = scaling};
+      for (const gpu::Scaling scaling :
+           {gpu::Scaling{}, gpu::Scaling{3, 1.0}, gpu::Scaling{4, 1.0}, gpu::Scaling{1, 0.3}}) {
+        gpu::Segment segment{.elements = elements, .scaling = scaling};
         segment.from_type = types.from;
         segment.to_type = types.to;
         segment.from = take(elements, types.from);
         segment.to = take(elements, types.to);
         segments.push_back(segment);
       }
-  const auto device = cuda::make_device_memory(cuda_, bytes);
-  const auto pinned = cuda::make_pinned_memory(cuda_, bytes);
+  const auto device = gpu::make_device_memory(cuda_, bytes);
+  const auto pinned = gpu::make_pinned_memory(cuda_, bytes);
   for (std::size_t i = 0; i < bytes; ++i) pinned.get()[i] = static_cast<std::byte>(random());
   std::vector<std::byte> expected(pinned.get(), pinned.get() + bytes);
-  const auto at = [](cuda::Segment segment, std::byte* base) {
+  const auto at = [](gpu::Segment segment, std::byte* base) {
     segment.from = base + reinterpret_cast<std::uintptr_t>(segment.from);
     segment.to = base + reinterpret_cast<std::uintptr_t>(segment.to);
     return segment;
   };
-  cuda_->copy(device.get(), pinned.get(), bytes, cuda::CopyKind::to_device, gpu_.stream());
-  cuda::Transfers transfers(gpu_);
-  for (const cuda::Segment& segment : segments) transfers.add(at(segment, device.get()));
+  cuda_->copy(device.get(), pinned.get(), bytes, gpu::CopyKind::to_device, gpu_.stream());
+  gpu::TransferLaunch transfers(gpu_);
+  for (const gpu::Segment& segment : segments) transfers.add(at(segment, device.get()));
   transfers.launch(gpu_.stream());
-  cuda_->copy(pinned.get(), device.get(), bytes, cuda::CopyKind::to_host, gpu_.stream());
+  cuda_->copy(pinned.get(), device.get(), bytes, gpu::CopyKind::to_host, gpu_.stream());
   await();
-  for (const cuda::Segment& segment : segments) {
-    const cuda::Segment reference = at(segment, expected.data());
+  for (const gpu::Segment& segment : segments) {
+    const gpu::Segment reference = at(segment, expected.data());
     transfer_on_host(reference);
     bool same = true;
     const Same compare{at(segment, pinned.get()), reference.to, same};
-    cuda::visit_types(segment.from_type, segment.to_type, compare);
+    gpu::visit_types(segment.from_type, segment.to_type, compare);
     EXPECT_TRUE(same) << to_string(segment.from_type) << " to " << to_string(segment.to_type)
                       << ", " << segment.elements << " elements, divisor "
                       << segment.scaling.divisor << ", scale " << segment.scaling.scale;
@@ -151,34 +151,33 @@ TEST_F(CardTest, TheKernelDoesWhatTheReferenceDoes) {
 }
 
 /// One rank, out of place, forced through NCCL or staged.
-void expect_sum(cuda::Gpu& gpu, GpuOperations operations,
-                const std::shared_ptr<const cuda::ReadyMark>& mark) {
+void expect_sum(gpu::Gpu& gpu, GpuOperations operations,
+                const std::shared_ptr<const gpu::ReadyMark>& mark) {
   const auto cuda = gpu.runtime();
   constexpr std::int64_t elements = 100000;
   constexpr std::size_t bytes = elements * sizeof(float);
-  const auto host = cuda::make_pinned_memory(cuda, bytes);
-  const auto from = cuda::make_device_memory(cuda, bytes);
-  const auto to = cuda::make_device_memory(cuda, bytes);
+  const auto host = gpu::make_pinned_memory(cuda, bytes);
+  const auto from = gpu::make_device_memory(cuda, bytes);
+  const auto to = gpu::make_device_memory(cuda, bytes);
   auto* const numbers = reinterpret_cast<float*>(host.get());
   for (std::int64_t k = 0; k < elements; ++k) numbers[k] = static_cast<float>(k);
-  cuda->copy(from.get(), host.get(), bytes, cuda::CopyKind::to_device, gpu.stream());
+  cuda->copy(from.get(), host.get(), bytes, gpu::CopyKind::to_device, gpu.stream());
   ShmHost one({0}, 4096);
-  cuda::DeviceBackend backend(one.backend(0), gpu, 0, nccl::find_library,
-                              {.operations = operations});
-  const Member member{.input = from.get(),
-                      .output = to.get(),
-                      .dtype = DType::f32,
-                      .rows = elements,
-                      .ready = mark};
+  Router backend(one.backend(0), gpu, 0, nccl::find_library, {.operations = operations});
+  const BatchTensor member{.input = from.get(),
+                           .output = to.get(),
+                           .dtype = DType::f32,
+                           .rows = elements,
+                           .ready = mark};
   Batch batch{.kind = {.type = OperationType::allreduce, .op = ReduceOp::sum, .device = own_gpu},
-              .members = {&member},
+              .tensors = {&member},
               .set = {0},
               .ranks = {0}};
   batch.kind.prescale = 2.0;
   const auto execution = backend.start(std::move(batch));
   while (execution->step() != Progress::done) continue;
-  cuda->copy(host.get(), to.get(), bytes, cuda::CopyKind::to_host, gpu.stream());
-  const cuda::Event done = cuda::make_event(cuda);
+  cuda->copy(host.get(), to.get(), bytes, gpu::CopyKind::to_host, gpu.stream());
+  const gpu::Event done = gpu::make_event(cuda);
   cuda->record(done.get(), gpu.stream());
   while (!cuda->is_done(done.get())) continue;
   for (std::int64_t k = 0; k < elements; ++k) ASSERT_EQ(numbers[k], 2.0F * static_cast<float>(k));

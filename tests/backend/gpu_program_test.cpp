@@ -28,7 +28,7 @@ bool has_tensors(const Step& step) {
   }
 }
 
-std::size_t bytes_of(const Member& member, std::int64_t rows) {
+std::size_t bytes_of(const BatchTensor& member, std::int64_t rows) {
   return static_cast<std::size_t>(rows * member.row_elements * signed_size_of(member.dtype));
 }
 
@@ -39,7 +39,7 @@ class OnGpu {
   OnGpu(GpuWorld& world, int rank, const Task& task)
       : cuda_(world.rank(rank).cuda), batch_(task.batch()) {
     batch_.kind.device = gpu_zero;
-    for (const Member*& member : batch_.members) {
+    for (const BatchTensor*& member : batch_.tensors) {
       Tensor& tensor = tensors_.emplace_back();
       tensor.host = member;
       tensor.device = *member;
@@ -67,8 +67,8 @@ class OnGpu {
 
  private:
   struct Tensor {
-    const Member* host = nullptr;
-    Member device{};
+    const BatchTensor* host = nullptr;
+    BatchTensor device{};
     std::vector<std::byte*> owned{};
     std::byte* output = nullptr;
     std::size_t bytes = 0;             // of the output
@@ -80,7 +80,7 @@ class OnGpu {
   }
 
   void place(GpuWorld& world, int rank, Tensor& tensor) {
-    const Member& host = *tensor.host;
+    const BatchTensor& host = *tensor.host;
     const std::size_t bytes = bytes_of(host, host.rows);
     std::byte* const input = make(tensor, bytes);
     world.produce(rank, [=, from = host.input] {
@@ -198,7 +198,7 @@ TEST_P(GpuPrograms, OnASharedGpu) {
     play({.ranks = GetParam(),
           .share_a_gpu = true,
           .seed = seed,
-          .backend = {.chunk_bytes = seed % 2 == 0 ? 700 : cuda::least_chunk_bytes}});
+          .backend = {.chunk_bytes = seed % 2 == 0 ? 700 : gpu::min_chunk_bytes}});
 }
 
 TEST_P(GpuPrograms, WithoutNccl) {

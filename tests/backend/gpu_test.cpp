@@ -1,11 +1,11 @@
 // What is looked at before a GPU is used, and which errors there are.
-#include "backend/cuda/gpu.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
 
 #include <gmock/gmock.h>
 
 #include <memory>
 
-#include "backend/cuda/card.hpp"
+#include "backend/gpu/runtime/gpu_info.hpp"
 #include "doubles/fake_cuda.hpp"
 #include "kolo/error.hpp"
 
@@ -34,7 +34,7 @@ class GpuTest : public testing::Test {
   }
 
   std::shared_ptr<FakeCuda> cuda_ = std::make_shared<FakeCuda>(std::vector{0, 1}, 1);
-  std::unique_ptr<cuda::Gpu> gpu_ = std::make_unique<cuda::Gpu>(cuda_);
+  std::unique_ptr<gpu::Gpu> gpu_ = std::make_unique<gpu::Gpu>(cuda_);
 };
 
 TEST_F(GpuTest, NothingIsCalledBeforeATensorIsSeen) {
@@ -93,23 +93,23 @@ TEST_F(GpuTest, EveryCallThatFailsIsNamed) {
 }
 
 TEST_F(GpuTest, AStreamWaitsOnceForEachStreamThatItsTensorsComeFrom) {
-  const cuda::StreamHandle first = cuda_->create_stream();
-  const cuda::StreamHandle second = cuda_->create_stream();
-  const cuda::StreamHandle target = cuda_->create_stream();
-  std::vector<Member> members(12);
+  const gpu::StreamHandle first = cuda_->create_stream();
+  const gpu::StreamHandle second = cuda_->create_stream();
+  const gpu::StreamHandle target = cuda_->create_stream();
+  std::vector<BatchTensor> members(12);
   for (std::size_t i = 0; i < members.size(); ++i)
     members[i].ready = gpu_->mark(cuda_device(0), i % 3 == 0 ? first : second);
-  std::vector<const Member*> pointers;
-  for (const Member& member : members) pointers.push_back(&member);
+  std::vector<const BatchTensor*> pointers;
+  for (const BatchTensor& member : members) pointers.push_back(&member);
   gpu_->await(pointers, target);
   EXPECT_EQ(cuda_->faults.counts().at("cudaStreamWaitEvent"), 2);
-  for (const cuda::StreamHandle stream : {first, second, target}) cuda_->destroy_stream(stream);
+  for (const gpu::StreamHandle stream : {first, second, target}) cuda_->destroy_stream(stream);
 }
 
 TEST(BlockPoolTest, GivesTheSameMemoryAgainButNotWhatIsAbandoned) {
   const auto cuda = std::make_shared<FakeCuda>(std::vector{0}, 1);
   {
-    cuda::BlockPool<cuda::PinnedMemory> pool(cuda, cuda::make_pinned_memory);
+    gpu::BlockPool<gpu::PinnedMemory> pool(cuda, gpu::make_pinned_memory);
     const std::byte* first = nullptr;
     {
       const auto block = pool.take(5000);
@@ -132,9 +132,9 @@ class PathTest : public testing::Test {
       cards_[i].device = static_cast<int>(i);
     }
   }
-  [[nodiscard]] cuda::Path path() const { return cuda::choose_path(std::vector{2, 5, 7}, cards_); }
+  [[nodiscard]] gpu::GpuPath path() const { return gpu::select_path(std::vector{2, 5, 7}, cards_); }
 
-  std::array<cuda::Card, 3> cards_{};
+  std::array<gpu::GpuInfo, 3> cards_{};
 };
 
 TEST_F(PathTest, IsNcclForRanksWithAGpuEach) { EXPECT_TRUE(path().nccl); }
@@ -158,7 +158,7 @@ TEST_F(PathTest, IsNotNcclIfVersionsDiffer) {
 TEST_F(PathTest, CardsTravelAsBytes) {
   cards_[1].pci_bus_id = {"0000:01:00.0"};
   cards_[1].unique_id.back() = 'x';
-  const cuda::Card card = cuda::to_card(cuda::to_bytes(cards_[1]));
+  const gpu::GpuInfo card = gpu::to_gpu_info(gpu::to_bytes(cards_[1]));
   EXPECT_EQ(card.uuid, cards_[1].uuid);
   EXPECT_EQ(card.pci_bus_id, cards_[1].pci_bus_id);
   EXPECT_EQ(card.unique_id, cards_[1].unique_id);

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/cuda/device_backend.hpp"
+#include "backend/router.hpp"
 #include "doubles/fake_cuda.hpp"
 #include "doubles/fake_nccl.hpp"
 #include "shm_host.hpp"
@@ -24,7 +24,7 @@ struct WorldOptions {
   bool share_a_gpu = false;
   bool with_nccl = true;
   std::uint64_t seed = 1;
-  cuda::DeviceBackend::Options backend{};
+  Router::Options backend{};
 };
 
 class GpuWorld {
@@ -32,9 +32,9 @@ class GpuWorld {
   struct Rank {
     std::shared_ptr<FakeCuda> cuda{};
     std::shared_ptr<FakeNccl> nccl{};
-    std::unique_ptr<cuda::Gpu> gpu{};
-    std::unique_ptr<cuda::DeviceBackend> backend{};
-    cuda::StreamHandle stream = nullptr;  // of its user
+    std::unique_ptr<gpu::Gpu> gpu{};
+    std::unique_ptr<Router> backend{};
+    gpu::StreamHandle stream = nullptr;  // of its user
   };
 
   explicit GpuWorld(const WorldOptions& options) : host_(numbers(options.ranks), piece_bytes) {
@@ -43,8 +43,8 @@ class GpuWorld {
       made.cuda = std::make_shared<FakeCuda>(std::vector{options.share_a_gpu ? 0 : rank},
                                              options.seed + static_cast<std::uint64_t>(rank));
       made.nccl = std::make_shared<FakeNccl>(nccl_, made.cuda);
-      made.gpu = std::make_unique<cuda::Gpu>(made.cuda);
-      made.backend = std::make_unique<cuda::DeviceBackend>(
+      made.gpu = std::make_unique<gpu::Gpu>(made.cuda);
+      made.backend = std::make_unique<Router>(
           host_.backend(rank), *made.gpu, rank,
           [nccl = made.nccl, with = options.with_nccl]() -> std::shared_ptr<nccl::Library> {
             return with ? nccl : nullptr;
@@ -83,7 +83,7 @@ class GpuWorld {
     if (own.stream == nullptr) own.stream = own.cuda->create_stream();
     own.cuda->enqueue(own.stream, std::move(work));
   }
-  [[nodiscard]] std::shared_ptr<const cuda::ReadyMark> mark(int number) {
+  [[nodiscard]] std::shared_ptr<const gpu::ReadyMark> mark(int number) {
     return rank(number).gpu->mark(gpu_zero, rank(number).stream);
   }
 
@@ -130,10 +130,10 @@ class GpuTensors {
         return true;
       });
     }
-    for (Member& member : members_) member.ready = world.mark(rank);
+    for (BatchTensor& member : members_) member.ready = world.mark(rank);
   }
   ~GpuTensors() {
-    for (const Member& member : members_) {
+    for (const BatchTensor& member : members_) {
       cuda_->free_memory(static_cast<std::byte*>(const_cast<void*>(member.input)));
       cuda_->free_memory(static_cast<std::byte*>(member.output));
     }
@@ -144,20 +144,20 @@ class GpuTensors {
   GpuTensors& operator=(const GpuTensors&) = delete;
 
   void set_type(DType dtype) {
-    for (Member& member : members_) member.dtype = dtype;
+    for (BatchTensor& member : members_) member.dtype = dtype;
   }
   [[nodiscard]] const T* output(std::size_t i) const {
     return static_cast<const T*>(members_[i].output);
   }
   void add_to(Batch& batch) const {
-    for (const Member& member : members_) batch.members.push_back(&member);
+    for (const BatchTensor& member : members_) batch.tensors.push_back(&member);
   }
 
  private:
   explicit GpuTensors(std::shared_ptr<FakeCuda> cuda) : cuda_(std::move(cuda)) {}
 
   std::shared_ptr<FakeCuda> cuda_;
-  std::vector<Member> members_{};
+  std::vector<BatchTensor> members_{};
 };
 
 }  // namespace kolo::backend

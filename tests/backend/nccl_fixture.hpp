@@ -23,7 +23,7 @@ inline Descriptor allreduce_of(ReduceOp op) {
 }
 
 inline Batch batch_of(const Descriptor& kind, int ranks, std::uint64_t sequence) {
-  Batch batch{.kind = kind, .members = {}, .set = GpuWorld::numbers(ranks), .ranks = {}};
+  Batch batch{.kind = kind, .tensors = {}, .set = GpuWorld::numbers(ranks), .ranks = {}};
   batch.ranks = batch.set;
   batch.divisor = ranks;
   batch.sequence = sequence;

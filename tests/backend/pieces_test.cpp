@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
+
+#include "kolo/error.hpp"
 
 namespace kolo::backend {
 namespace {
@@ -85,6 +89,50 @@ TEST(Cutter, APieceOfOnePartWithoutConversionIsInPlace) {
   EXPECT_TRUE(piece.in_place());
   EXPECT_EQ(piece.parts.front().input, bytes + 256);
   EXPECT_EQ(piece.parts.front().output, bytes + 256);
+}
+
+/// Copies what a piece of the root reads to where the same piece of another rank is written.
+void transfer(const Piece& from, const Piece& to) {
+  ASSERT_EQ(from.elements, to.elements);
+  ASSERT_EQ(from.parts.size(), 1U);
+  std::copy_n(from.parts.front().input, from.elements, to.parts.front().output);
+}
+
+TEST(BroadcastPieces, OfATextBeginWithItsLength) {
+  for (const std::size_t length : {0U, 1U, 64U, 1000U}) {
+    SCOPED_TRACE(length);
+    std::string sent(length, 'a');
+    std::string received = "what was there before";
+    const BatchTensor of_root{.text = &sent};
+    const BatchTensor of_other{.text = &received};
+    Batch batch;
+    batch.kind.type = OperationType::broadcast_text;
+    batch.tensors = {&of_root};
+    BroadcastPieces root(batch, true, 64);
+    batch.tensors = {&of_other};
+    BroadcastPieces other(batch, false, 64);
+    Piece from;
+    Piece to;
+    ASSERT_EQ(root.next(from), NextPiece::piece);
+    ASSERT_EQ(other.next(to), NextPiece::piece);
+    Piece early;
+    EXPECT_EQ(other.next(early), NextPiece::later);
+    for (;;) {
+      transfer(from, to);
+      root.arrived(from);
+      other.arrived(to);
+      const NextPiece next = root.next(from);
+      ASSERT_EQ(other.next(to), next);
+      if (next == NextPiece::none) break;
+    }
+    EXPECT_EQ(received, sent);
+  }
+}
+
+TEST(BroadcastPieces, OfATextTakeOneText) {
+  Batch batch;
+  batch.kind.type = OperationType::broadcast_text;
+  EXPECT_THROW(BroadcastPieces(batch, true, 64), InvalidArgument);
 }
 
 }  // namespace

@@ -63,11 +63,11 @@ class Allreduce : public Task {
   }
 
  private:
-  void add_members(std::vector<const Member*>& members) const override {
+  void add_members(std::vector<const BatchTensor*>& members) const override {
     Batch batch;
     floats_.add_to(batch);
     integers_.add_to(batch);
-    members = batch.members;
+    members = batch.tensors;
   }
 
   [[nodiscard]] Lengths half(bool first) const {
@@ -84,7 +84,7 @@ class Reducescatter : public Task {
   Reducescatter(const Step& step, int rank)
       : Task(step, rank), inputs_(lengths(), true, input<float>(step, rank)) {
     for (std::size_t i = 0; i < step.lengths.size(); ++i) {
-      Member& member = inputs_.member(i);
+      BatchTensor& member = inputs_.member(i);
       member.rows = step.lengths[i];
       member.row_elements = row_elements(i);
       const std::int64_t rows = reducescatter_rows(member.rows, place(), present());
@@ -107,10 +107,10 @@ class Reducescatter : public Task {
   }
 
  private:
-  void add_members(std::vector<const Member*>& members) const override {
+  void add_members(std::vector<const BatchTensor*>& members) const override {
     Batch batch;
     inputs_.add_to(batch);
-    members = batch.members;
+    members = batch.tensors;
   }
 
   [[nodiscard]] int place() const {
@@ -145,10 +145,10 @@ class Broadcast : public Task {
   }
 
  private:
-  void add_members(std::vector<const Member*>& members) const override {
+  void add_members(std::vector<const BatchTensor*>& members) const override {
     Batch batch;
     tensors_.add_to(batch);
-    members = batch.members;
+    members = batch.tensors;
   }
 
   Tensors<std::int32_t> tensors_;
@@ -167,7 +167,9 @@ class TextBroadcast : public Task {
   }
 
  private:
-  void add_members(std::vector<const Member*>& members) const override { members = {&member_}; }
+  void add_members(std::vector<const BatchTensor*>& members) const override {
+    members = {&member_};
+  }
   [[nodiscard]] std::string expected() const {
     std::string text(static_cast<std::size_t>(step().lengths.front()), '\0');
     for (std::size_t i = 0; i < text.size(); ++i)
@@ -176,7 +178,7 @@ class TextBroadcast : public Task {
   }
 
   std::string text_;
-  Member member_{};
+  BatchTensor member_{};
 };
 
 /// Allgather and alltoall.
@@ -216,7 +218,7 @@ class Gather : public Task {
   }
 
  private:
-  void add_members(std::vector<const Member*>& members) const override {
+  void add_members(std::vector<const BatchTensor*>& members) const override {
     for (const Gathered<std::int32_t>& gathered : members_) members.push_back(&gathered.member);
   }
 
@@ -242,7 +244,7 @@ class Barrier : public Task {
   AssertionResult holds() override { return AssertionSuccess(); }
 
  private:
-  void add_members(std::vector<const Member*>& /*members*/) const override {}
+  void add_members(std::vector<const BatchTensor*>& /*members*/) const override {}
 };
 
 class Random {
@@ -312,12 +314,12 @@ std::vector<Step> random_program(const Mixture& mixture, std::uint64_t seed) {
 
 Batch Task::batch() const {
   Batch batch{.kind = step_.kind,
-              .members = {},
+              .tensors = {},
               .set = step_.set,
               .ranks = step_.ranks,
               .divisor = step_.divisor,
               .sequence = step_.sequence};
-  add_members(batch.members);
+  add_members(batch.tensors);
   return batch;
 }
 

@@ -44,7 +44,7 @@ class Task {
   [[nodiscard]] virtual testing::AssertionResult holds() = 0;
 
  protected:
-  virtual void add_members(std::vector<const Member*>& members) const = 0;
+  virtual void add_members(std::vector<const BatchTensor*>& members) const = 0;
   [[nodiscard]] const Step& step() const { return step_; }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int present() const { return static_cast<int>(step_.ranks.size()); }

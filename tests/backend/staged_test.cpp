@@ -5,36 +5,36 @@
 #include <random>
 #include <vector>
 
-#include "backend/cuda/staged_chunk.hpp"
+#include "backend/gpu/staged/staged.hpp"
 #include "base/dtype.hpp"
 #include "gpu_world.hpp"
 
 namespace kolo::backend {
 namespace {
 
-using Chunks = std::vector<std::vector<cuda::Stretch>>;
+using Chunks = std::vector<std::vector<gpu::ElementRange>>;
 
-std::int64_t bytes_of(const std::vector<cuda::Stretch>& chunk) {
+std::int64_t bytes_of(const std::vector<gpu::ElementRange>& chunk) {
   std::int64_t bytes = 0;
-  for (const cuda::Stretch& stretch : chunk)
-    bytes += stretch.elements * signed_size_of(stretch.member->dtype);
+  for (const gpu::ElementRange& range : chunk)
+    bytes += range.elements * signed_size_of(range.tensor->dtype);
   return bytes;
 }
 
 class CutTest : public testing::Test {
  protected:
-  Member& add(std::int64_t elements, DType dtype) {
-    return members_.emplace_back(Member{.dtype = dtype, .rows = elements});
+  BatchTensor& add(std::int64_t elements, DType dtype) {
+    return members_.emplace_back(BatchTensor{.dtype = dtype, .rows = elements});
   }
   [[nodiscard]] Chunks cut(const Descriptor& kind, std::int64_t least) {
-    Batch batch{.kind = kind, .members = {}, .set = {0}, .ranks = {0}};
-    for (const Member& member : members_) batch.members.push_back(&member);
-    return cuda::cut_into_chunks(batch, least);
+    Batch batch{.kind = kind, .tensors = {}, .set = {0}, .ranks = {0}};
+    for (const BatchTensor& member : members_) batch.tensors.push_back(&member);
+    return gpu::cut_into_chunks(batch, least);
   }
 
   static constexpr std::int64_t most = Batch::parts - 1;
   Descriptor allreduce_{.type = OperationType::allreduce};
-  std::deque<Member> members_{};
+  std::deque<BatchTensor> members_{};
 };
 
 TEST_F(CutTest, EveryElementTravelsOnceAndInOrder) {
@@ -56,16 +56,16 @@ TEST_F(CutTest, EveryElementTravelsOnceAndInOrder) {
       if (i + 1 < chunks.size()) {
         ASSERT_GT(bytes_of(chunks[i]), least - 8);  // what no element fits into
       }
-      for (const cuda::Stretch& stretch : chunks[i]) {
-        if (stretch.first == 0 && next > 0) {
+      for (const gpu::ElementRange& range : chunks[i]) {
+        if (range.first == 0 && next > 0) {
           ASSERT_EQ(next, member->elements());
           ++member;
           next = 0;
         }
-        while (&*member != stretch.member && member->elements() == next) ++member, next = 0;
-        ASSERT_EQ(stretch.member, &*member);
-        ASSERT_EQ(stretch.first, next);
-        next += stretch.elements;
+        while (&*member != range.tensor && member->elements() == next) ++member, next = 0;
+        ASSERT_EQ(range.tensor, &*member);
+        ASSERT_EQ(range.first, next);
+        next += range.elements;
       }
     }
     ASSERT_EQ(member, std::prev(members_.end()));
@@ -108,7 +108,7 @@ TEST_P(StagedTest, AChunkIsReducedWhileTheNextIsCopied) {
             [rank](std::size_t, std::int64_t k) { return static_cast<float>(rank + k % 3); })
         .set_type(DType::f32);
     Batch batch{.kind = {.type = OperationType::allreduce, .op = ReduceOp::sum, .device = gpu_zero},
-                .members = {},
+                .tensors = {},
                 .set = GpuWorld::numbers(ranks),
                 .ranks = GpuWorld::numbers(ranks)};
     tensors.back().add_to(batch);

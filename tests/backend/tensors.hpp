@@ -54,10 +54,10 @@ class Tensors {
   }
 
   [[nodiscard]] Array<T>& output(std::size_t i) { return in_place_ ? inputs_[i] : outputs_[i]; }
-  [[nodiscard]] Member& member(std::size_t i) { return members_[i]; }
+  [[nodiscard]] BatchTensor& member(std::size_t i) { return members_[i]; }
 
   void add_to(Batch& batch) const {
-    for (const Member& member : members_) batch.members.push_back(&member);
+    for (const BatchTensor& member : members_) batch.tensors.push_back(&member);
   }
 
   /// Every output is `expected(i, k)`; inputs that are not outputs are `value(i, k)` still.
@@ -87,7 +87,7 @@ class Tensors {
   bool in_place_;
   std::vector<Array<T>> inputs_{};
   std::vector<Array<T>> outputs_{};
-  std::vector<Member> members_{};
+  std::vector<BatchTensor> members_{};
 };
 
 using Rows = std::vector<std::int64_t>;
@@ -95,7 +95,7 @@ using Rows = std::vector<std::int64_t>;
 /// A member whose result is allocated here.
 template <typename T>
 struct Gathered {
-  Member member{};
+  BatchTensor member{};
   Array<T> input{};
   Array<T> output{};
   Rows rows{};

@@ -1,5 +1,5 @@
 // What the kernel does to each element is what the CPU's reductions and conversions do.
-#include "backend/cuda/transfer.hpp"
+#include "backend/gpu/runtime/transfer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "../support/elements.hpp"
-#include "backend/cuda/transfer_element.hpp"
-#include "base/elements.hpp"
+#include "backend/gpu/runtime/transfer_element.hpp"
+#include "base/convert.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend::cuda {
+namespace kolo::backend::gpu {
 namespace {
 
 struct Run {
@@ -145,4 +145,4 @@ TEST(Tiles, CoverEverySegmentInTurn) {
 }
 
 }  // namespace
-}  // namespace kolo::backend::cuda
+}  // namespace kolo::backend::gpu

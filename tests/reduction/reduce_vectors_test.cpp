@@ -1,5 +1,5 @@
 // What the vectors compute is, bit for bit, what the scalar code computes.
-#include "reduction/reduce_vectors.hpp"
+#include "reduction/kernels.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,6 @@
 
 #include "../support/elements.hpp"
 #include "../support/instruction_sets.hpp"
-#include "reduction/reduce_scalar.hpp"
 
 namespace kolo::reduction {
 namespace {

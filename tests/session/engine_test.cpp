@@ -60,7 +60,7 @@ OperationPtr submit_sum(Engine& engine, const std::string& name, std::vector<dou
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
   descriptor.tensors = {{DType::f64, Shape(tensor.size())}};
-  backend::Member member;
+  backend::BatchTensor member;
   member.input = member.output = tensor.data();
   member.dtype = DType::f64;
   member.rows = static_cast<std::int64_t>(tensor.size());

@@ -54,7 +54,7 @@ class GpuSession : public testing::Test {
   [[nodiscard]] TensorView view(float* tensor, std::int64_t elements) const {
     return {tensor, Shape{elements}, device()};
   }
-  [[nodiscard]] backend::cuda::StreamHandle stream() {
+  [[nodiscard]] backend::gpu::StreamHandle stream() {
     if (stream_ == nullptr) {
       cuda_->use_device(rank());
       stream_ = cuda_->create_stream();
@@ -65,7 +65,7 @@ class GpuSession : public testing::Test {
   std::shared_ptr<FakeCuda> cuda_ = std::make_shared<FakeCuda>(std::vector{0, 1, 2, 3}, 7);
 
  private:
-  backend::cuda::StreamHandle stream_ = nullptr;
+  backend::gpu::StreamHandle stream_ = nullptr;
   std::vector<std::byte*> memory_{};
 };
 
@@ -199,7 +199,7 @@ TEST(WithoutGpu, ThereIsNoDeviceOfTheProgramsOwn) {
 TEST(WithoutGpu, AGpuTensorIsRefusedAndTheSessionGoesOn) {
   const Session session({.flight_recorder_dir = "off"});
   if (!build_info().cuda.empty()) {
-    EXPECT_NE(backend::cuda::find_runtime(), nullptr);
+    EXPECT_NE(backend::gpu::find_runtime(), nullptr);
   }
   std::vector<float> tensor(4, 1.0F);
   try {

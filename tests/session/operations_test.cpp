@@ -47,7 +47,7 @@ class Operations : public testing::Test {
     Descriptor descriptor;
     descriptor.type = OperationType::allreduce;
     descriptor.tensors = {{DType::f64, Shape{}}};
-    backend::Member member;
+    backend::BatchTensor member;
     member.input = member.output = &element;
     member.dtype = DType::f64;
     member.rows = 1;

@@ -154,7 +154,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
       const std::vector<double>* sum = world_.result(number_);
       if (sum == nullptr) return backend::Progress::waiting;
       auto next = sum->begin();
-      for (const backend::Member* member : batch_.members) {
+      for (const backend::BatchTensor* member : batch_.tensors) {
         auto* element = static_cast<double*>(member->output);
         for (std::int64_t i = 0; i < member->elements(); ++i) *element++ = *next++;
       }
@@ -182,7 +182,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
 
   [[nodiscard]] std::unique_ptr<backend::Execution> start(backend::Batch batch) override {
     std::vector<double> elements;
-    for (const backend::Member* member : batch.members) {
+    for (const backend::BatchTensor* member : batch.tensors) {
       const auto* begin = static_cast<const double*>(member->input);
       elements.insert(elements.end(), begin, begin + member->elements());
     }

@@ -27,7 +27,7 @@ using backend::FakeCuda;
 using ::torch::Tensor;
 
 std::shared_ptr<FakeCuda> cuda;                     // of this rank, while a test runs
-backend::cuda::StreamHandle user_stream = nullptr;  // LibTorch's current one, on every thread
+backend::gpu::StreamHandle user_stream = nullptr;  // LibTorch's current one, on every thread
 std::atomic<int> allocated_between_streams{0};
 
 c10::Device this_gpu() { return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank())}; }

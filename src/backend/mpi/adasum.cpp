@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "backend/mpi/collective.hpp"
-#include "backend/mpi/executions.hpp"
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 #include "reduction/adasum.hpp"
@@ -16,15 +15,15 @@ namespace {
 
 constexpr std::int64_t block = 32 << 10;  // elements; the dots are added up in blocks of this size
 
-/// A member as it is combined. `own` is in its output or, where that has another type, in a buffer.
+/// A tensor as it is combined. `own` is in its output or, where that has another type, in a buffer.
 struct Vector {
-  const Member* member;
+  const BatchTensor* tensor;
   DType wire;
   std::byte* own;
   std::byte* other;  // another rank's
   reduction::Dots dots{};
 
-  [[nodiscard]] std::int64_t bytes() const { return member->elements() * signed_size_of(wire); }
+  [[nodiscard]] std::int64_t bytes() const { return tensor->elements() * signed_size_of(wire); }
 };
 
 /// A round in which whole vectors travel. Indices of ranks, -1 for none.
@@ -53,12 +52,12 @@ std::vector<Round> rounds_of(int index, int size) {
 
 class Adasum : public Collective {
  public:
-  Adasum(Context& context, Batch given, int index)
-      : Collective(context, std::move(given), index), rounds_(rounds_of(index, size())) {
-    for (const Member* member : members()) {
-      const DType wire = fusion::wire_type(member->dtype, batch().kind.compression);
-      Vector vector{member, wire, static_cast<std::byte*>(member->output), nullptr};
-      if (wire != member->dtype) vector.own = exchange().take(vector.bytes());
+  Adasum(Endpoint& endpoint, Batch given, int index)
+      : Collective(endpoint, std::move(given), index), rounds_(rounds_of(index, size())) {
+    for (const BatchTensor* tensor : tensors()) {
+      const DType wire = fusion::wire_type(tensor->dtype, batch().kind.compression);
+      Vector vector{tensor, wire, static_cast<std::byte*>(tensor->output), nullptr};
+      if (wire != tensor->dtype) vector.own = exchange().take(vector.bytes());
       if (size() > 1) vector.other = exchange().take(vector.bytes());
       vectors_.push_back(vector);
     }
@@ -118,13 +117,13 @@ class Adasum : public Collective {
 
   /// Works on the stage's next block. False if there is none left.
   bool next_block() {
-    while (vector_ < vectors_.size() && offset_ >= vectors_[vector_].member->elements()) {
+    while (vector_ < vectors_.size() && offset_ >= vectors_[vector_].tensor->elements()) {
       ++vector_;
       offset_ = 0;
     }
     if (vector_ == vectors_.size()) return false;
     Vector& vector = vectors_[vector_];
-    const std::int64_t elements = std::min(block, vector.member->elements() - offset_);
+    const std::int64_t elements = std::min(block, vector.tensor->elements() - offset_);
     work_on(vector, elements);
     offset_ += elements;
     return true;
@@ -132,19 +131,19 @@ class Adasum : public Collective {
 
   void work_on(Vector& vector, std::int64_t elements) {
     const auto wire_bytes = signed_size_of(vector.wire);
-    const auto tensor_bytes = signed_size_of(vector.member->dtype);
+    const auto tensor_bytes = signed_size_of(vector.tensor->dtype);
     std::byte* const own = vector.own + offset_ * wire_bytes;
     const Descriptor& kind = batch().kind;
     if (stage_ == Stage::prepare) {
-      const auto* const input = static_cast<const std::byte*>(vector.member->input);
-      fusion::convert(input + offset_ * tensor_bytes, vector.member->dtype, elements, own,
+      const auto* const input = static_cast<const std::byte*>(vector.tensor->input);
+      fusion::convert(input + offset_ * tensor_bytes, vector.tensor->dtype, elements, own,
                       vector.wire);
       scale(own, vector.wire, kind.prescale, elements);
     } else if (stage_ == Stage::finish) {
-      auto* const output = static_cast<std::byte*>(vector.member->output);
+      auto* const output = static_cast<std::byte*>(vector.tensor->output);
       scale(own, vector.wire, kind.postscale, elements);
       fusion::convert(own, vector.wire, elements, output + offset_ * tensor_bytes,
-                      vector.member->dtype);
+                      vector.tensor->dtype);
     } else {
       combine(vector, own, vector.other + offset_ * wire_bytes, elements);
     }
@@ -181,8 +180,8 @@ class Adasum : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_adasum(Context& context, Batch batch, int index) {
-  return std::make_unique<Adasum>(context, std::move(batch), index);
+std::unique_ptr<Execution> make_adasum(Endpoint& endpoint, Batch batch, int index) {
+  return std::make_unique<Adasum>(endpoint, std::move(batch), index);
 }
 
 }  // namespace kolo::backend::mpi

@@ -3,8 +3,7 @@
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/mpi/executions.hpp"
-#include "backend/mpi/pipeline.hpp"
+#include "backend/mpi/collective.hpp"
 #include "backend/pieces.hpp"
 #include "base/dtype.hpp"
 #include "reduction/reduce.hpp"
@@ -12,18 +11,18 @@
 namespace kolo::backend::mpi {
 namespace {
 
-constexpr std::size_t slots = 4;
+constexpr std::size_t pieces_under_way = 4;
 
 // Pieces so small, among so few ranks, are sent whole to all, and each reduces alone.
-constexpr std::int64_t most_bytes_alone = 4096;
-constexpr int most_ranks_alone = 8;
+constexpr std::int64_t max_bytes_alone = 4096;
+constexpr int max_ranks_alone = 8;
 
 /// Each piece is shared out among the ranks. Every rank sends each slice to the rank that owns it,
 /// reduces its own, and sends the result to all.
-class Allreduce : public Pipeline {
+class Allreduce : public PiecewiseCollective {
  public:
-  Allreduce(Context& context, Batch given, int index)
-      : Pipeline(context, std::move(given), index, slots),
+  Allreduce(Endpoint& endpoint, Batch given, int index)
+      : PiecewiseCollective(endpoint, std::move(given), index, pieces_under_way),
         cutter_(element_runs(batch()), piece_bytes()) {}
 
  private:
@@ -33,7 +32,7 @@ class Allreduce : public Pipeline {
     std::int64_t bytes = 0;
   };
 
-  struct Slot {
+  struct PieceState {
     Piece piece{};
     bool alone = false;             // every rank owns the whole piece
     std::byte* packed = nullptr;    // null if the piece moves in place
@@ -47,125 +46,126 @@ class Allreduce : public Pipeline {
     bool collecting = false;  // the others' results
   };
 
-  bool begin(std::size_t number) override {
-    Slot& slot = slots_[number];
-    if (!cutter_.next(slot.piece)) return false;
-    const std::int64_t bytes = slot.piece.wire_bytes();
-    slot.alone =
-        bytes <= std::min(most_bytes_alone, piece_bytes() / 4) && size() <= most_ranks_alone;
-    slot.reduced = slot.collecting = false;
-    choose_memory(slot);
-    const std::int64_t own_bytes = section(slot, index()).bytes;
-    slot.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
+  NextPiece begin(std::size_t number) override {
+    PieceState& state = pieces_[number];
+    if (!cutter_.next(state.piece)) return NextPiece::none;
+    const std::int64_t bytes = state.piece.wire_bytes();
+    state.alone =
+        bytes <= std::min(max_bytes_alone, piece_bytes() / 4) && size() <= max_ranks_alone;
+    state.reduced = state.collecting = false;
+    choose_memory(state);
+    const std::int64_t own_bytes = section(state, index()).bytes;
+    state.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
     const int lane = 2 * static_cast<int>(number);
     for (int distance = 1; distance < size(); ++distance) {
       const int from = (index() + size() - distance) % size();
-      exchange().receive(rank_of(from), lane, version(slot, from), own_bytes, slot.receiving);
+      exchange().receive(rank_of(from), lane, version(state, from), own_bytes, state.receiving);
     }
     for (int distance = 1; distance < size(); ++distance) {
       const int to = (index() + distance) % size();
-      const Section its = section(slot, to);
-      exchange().send(rank_of(to), lane, slot.source + its.offset, its.bytes, slot.sending);
+      const Section its = section(state, to);
+      exchange().send(rank_of(to), lane, state.source + its.offset, its.bytes, state.sending);
     }
-    return true;
+    return NextPiece::piece;
   }
 
   Progress advance(std::size_t number) override {
-    Slot& slot = slots_[number];
+    PieceState& state = pieces_[number];
     const int lane = 2 * static_cast<int>(number) + 1;
     bool moved = false;
     // What others are still sent must not be overwritten.
-    const bool target_is_free = slot.sending == 0 || slot.source != slot.target;
-    if (!slot.reduced && slot.receiving == 0 && (!slot.alone || target_is_free)) {
-      reduce(slot);
-      if (!slot.alone) spread(slot, lane);
-      slot.reduced = moved = true;
+    const bool target_is_free = state.sending == 0 || state.source != state.target;
+    if (!state.reduced && state.receiving == 0 && (!state.alone || target_is_free)) {
+      reduce(state);
+      if (!state.alone) spread(state, lane);
+      state.reduced = moved = true;
     }
-    if (!slot.collecting && target_is_free) {
-      if (!slot.alone) collect(slot, lane);
-      slot.collecting = moved = true;
+    if (!state.collecting && target_is_free) {
+      if (!state.alone) collect(state, lane);
+      state.collecting = moved = true;
     }
-    if (slot.reduced && slot.collecting && slot.sending == 0 && slot.spreading == 0) {
-      finish(slot);
+    if (state.reduced && state.collecting && state.sending == 0 && state.spreading == 0) {
+      finish(state);
       return Progress::done;
     }
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  void choose_memory(Slot& slot) {
-    const Piece& piece = slot.piece;
+  void choose_memory(PieceState& state) {
+    const Piece& piece = state.piece;
     if (piece.in_place()) {
-      slot.packed = nullptr;
-      slot.source = piece.parts.front().input;
-      slot.target = piece.parts.front().output;
+      state.packed = nullptr;
+      state.source = piece.parts.front().input;
+      state.target = piece.parts.front().output;
     } else {
       const PhaseTimer timer(batch(), Phase::pack);
-      slot.packed = exchange().take(piece.wire_bytes());
-      fusion::pack(piece.parts, piece.dtype, piece.wire, slot.packed);
+      state.packed = exchange().take(piece.wire_bytes());
+      fusion::pack(piece.parts, piece.dtype, piece.wire, state.packed);
       worked(piece.wire_bytes(), piece.wire);
-      slot.source = slot.target = slot.packed;
+      state.source = state.target = state.packed;
     }
   }
 
-  [[nodiscard]] Section section(const Slot& slot, int owner) const {
-    const std::int64_t all = slot.piece.elements;
-    const auto element_bytes = signed_size_of(slot.piece.wire);
-    const Slice slice = slot.alone ? Slice{0, all} : slice_of(all, owner, size());
+  [[nodiscard]] Section section(const PieceState& state, int owner) const {
+    const std::int64_t all = state.piece.elements;
+    const auto element_bytes = signed_size_of(state.piece.wire);
+    const Slice slice = state.alone ? Slice{0, all} : slice_of(all, owner, size());
     return {slice.begin * element_bytes, slice.elements, slice.elements * element_bytes};
   }
 
   /// Where the version of the rank `from` is put.
-  [[nodiscard]] std::byte* version(const Slot& slot, int from) const {
+  [[nodiscard]] std::byte* version(const PieceState& state, int from) const {
     const int before = from < index() ? from : from - 1;
-    return slot.versions + before * section(slot, index()).bytes;
+    return state.versions + before * section(state, index()).bytes;
   }
 
-  void reduce(const Slot& slot) {
+  void reduce(const PieceState& state) {
     const PhaseTimer timer(batch(), Phase::reduce);
-    const Section own = section(slot, index());
+    const Section own = section(state, index());
     inputs_.clear();
     for (int from = 0; from < size(); ++from)
-      inputs_.push_back(from == index() ? slot.source + own.offset : version(slot, from));
-    reduction::reduce(arithmetic_of(batch(), slot.piece.wire), inputs_, own.elements,
-                      slot.target + own.offset);
-    worked(size() * own.bytes, slot.piece.wire);
+      inputs_.push_back(from == index() ? state.source + own.offset : version(state, from));
+    reduction::reduce(arithmetic_of(batch(), state.piece.wire), inputs_, own.elements,
+                      state.target + own.offset);
+    worked(size() * own.bytes, state.piece.wire);
   }
 
-  void spread(Slot& slot, int lane) {
-    const Section own = section(slot, index());
+  void spread(PieceState& state, int lane) {
+    const Section own = section(state, index());
     for (int distance = 1; distance < size(); ++distance) {
       const int to = rank_of((index() + distance) % size());
-      exchange().send(to, lane, slot.target + own.offset, own.bytes, slot.spreading);
+      exchange().send(to, lane, state.target + own.offset, own.bytes, state.spreading);
     }
   }
 
-  void collect(Slot& slot, int lane) {
+  void collect(PieceState& state, int lane) {
     for (int distance = 1; distance < size(); ++distance) {
       const int from = (index() + size() - distance) % size();
-      const Section its = section(slot, from);
-      exchange().receive(rank_of(from), lane, slot.target + its.offset, its.bytes, slot.spreading);
+      const Section its = section(state, from);
+      exchange().receive(rank_of(from), lane, state.target + its.offset, its.bytes,
+                         state.spreading);
     }
   }
 
-  void finish(Slot& slot) {
-    if (slot.packed != nullptr) {
+  void finish(PieceState& state) {
+    if (state.packed != nullptr) {
       const PhaseTimer timer(batch(), Phase::unpack);
-      fusion::unpack(slot.packed, slot.piece.wire, slot.piece.dtype, slot.piece.parts);
-      worked(slot.piece.wire_bytes(), slot.piece.wire);
+      fusion::unpack(state.packed, state.piece.wire, state.piece.dtype, state.piece.parts);
+      worked(state.piece.wire_bytes(), state.piece.wire);
     }
-    exchange().give_back(slot.packed);
-    exchange().give_back(slot.versions);
+    exchange().give_back(state.packed);
+    exchange().give_back(state.versions);
   }
 
   Cutter cutter_;
-  std::array<Slot, slots> slots_{};
+  std::array<PieceState, pieces_under_way> pieces_{};
   std::vector<const std::byte*> inputs_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_allreduce(Context& context, Batch batch, int index) {
-  return std::make_unique<Allreduce>(context, std::move(batch), index);
+std::unique_ptr<Execution> make_allreduce(Endpoint& endpoint, Batch batch, int index) {
+  return std::make_unique<Allreduce>(endpoint, std::move(batch), index);
 }
 
 }  // namespace kolo::backend::mpi

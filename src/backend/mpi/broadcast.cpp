@@ -1,73 +1,111 @@
-#include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/mpi/executions.hpp"
-#include "backend/mpi/tree_broadcast.hpp"
+#include "backend/mpi/collective.hpp"
+#include "fusion/pack.hpp"
 
 namespace kolo::backend::mpi {
 namespace {
 
-/// The length first, since the others do not know it, then the bytes. The two follow each other on
-/// the same lanes.
-class TextBroadcast : public Execution {
+/// Along a binomial tree: every rank receives a piece from its parent and sends it on to its
+/// children. The root's inputs are read, the others' outputs are written; so are the root's if they
+/// lie elsewhere.
+class Broadcast : public PiecewiseCollective {
  public:
-  TextBroadcast(Context& context, Batch batch, int index, int root)
-      : context_(context), batch_(std::move(batch)), index_(index), root_(root) {
-    *length_ = static_cast<std::int64_t>(text().size());
-    auto* const bytes = reinterpret_cast<std::byte*>(length_.get());
-    start({bytes, bytes, sizeof(std::int64_t)});
+  Broadcast(Endpoint& endpoint, Batch given, int index)
+      : PiecewiseCollective(endpoint, std::move(given), index, max_pieces),
+        root_(root_index(batch())),
+        source_(batch(), index == root_, piece_bytes()) {
+    // Counted from the root, the parent of a rank is that rank without its lowest bit.
+    const int place = (index - root_ + size()) % size();
+    int bit = 1;
+    while (bit < size() && (place & bit) == 0) bit *= 2;
+    if (place != 0) parent_ = (place - bit + root_) % size();
+    for (int step = bit / 2; step > 0; step /= 2)
+      if (place + step < size()) children_.push_back((place + step + root_) % size());
   }
-
-  /// What MPI may yet write is leaked on purpose.
-  ~TextBroadcast() override {
-    if (!length_known_) static_cast<void>(length_.release());
-  }
-  TextBroadcast(const TextBroadcast&) = delete;
-  TextBroadcast& operator=(const TextBroadcast&) = delete;
-
-  [[nodiscard]] Progress step() override {
-    const Progress progress = stage_->step();
-    if (progress != Progress::done || length_known_) return progress;
-    length_known_ = true;
-    if (index_ != root_) text().resize(static_cast<std::size_t>(*length_));
-    auto* const bytes = reinterpret_cast<std::byte*>(text().data());
-    start({bytes, bytes, *length_});
-    return Progress::moved;
-  }
-
-  [[nodiscard]] Awaited waits_for() const override { return stage_->waits_for(); }
 
  private:
-  [[nodiscard]] std::string& text() const { return text_of(batch_); }
+  struct PieceState {
+    Piece piece{};
+    std::byte* packed = nullptr;  // null if the piece moves in place
+    int receiving = 0;
+    int sending = 0;
+    bool sent_on = false;
+  };
 
-  void start(const fusion::Part& part) {
-    stage_ = std::make_unique<TreeBroadcast>(context_, batch_, index_, root_,
-                                             std::vector<Run>{{part, DType::u8, DType::u8}});
+  NextPiece begin(std::size_t number) override {
+    PieceState& state = pieces_[number];
+    const NextPiece next = source_.next(state.piece);
+    if (next != NextPiece::piece) return next;
+    state.sent_on = false;
+    state.packed = state.piece.in_place() ? nullptr : exchange().take(state.piece.wire_bytes());
+    const int lane = static_cast<int>(number);
+    if (index() == root_) {
+      if (state.packed != nullptr) {
+        fusion::pack(state.piece.parts, DType::u8, DType::u8, state.packed);
+        worked(state.piece.wire_bytes(), DType::u8);
+      }
+      send_on(state, lane);
+    } else {
+      std::byte* const to =
+          state.packed != nullptr ? state.packed : state.piece.parts.front().output;
+      exchange().receive(rank_of(parent_), lane, to, state.piece.wire_bytes(), state.receiving);
+    }
+    return NextPiece::piece;
   }
 
-  Context& context_;
-  Batch batch_;
-  int index_;
+  Progress advance(std::size_t number) override {
+    PieceState& state = pieces_[number];
+    bool moved = false;
+    if (!state.sent_on && state.receiving == 0) {
+      send_on(state, static_cast<int>(number));
+      moved = true;
+    }
+    if (state.sent_on && state.sending == 0) {
+      finish(state);
+      return Progress::done;
+    }
+    return moved ? Progress::moved : Progress::waiting;
+  }
+
+  void send_on(PieceState& state, int lane) {
+    const fusion::Part& part = state.piece.parts.front();
+    const std::byte* const from = state.packed != nullptr ? state.packed
+                                  : index() == root_      ? part.input
+                                                          : part.output;
+    for (const int child : children_)
+      exchange().send(rank_of(child), lane, from, state.piece.wire_bytes(), state.sending);
+    state.sent_on = true;
+  }
+
+  void finish(PieceState& state) {
+    if (index() == root_) {
+      for (const fusion::Part& part : state.piece.parts) {
+        if (part.output == nullptr || part.output == part.input) continue;
+        fusion::convert(part.input, DType::u8, part.elements, part.output, DType::u8);
+        worked(part.elements, DType::u8);
+      }
+    } else if (state.packed != nullptr) {
+      fusion::unpack(state.packed, DType::u8, DType::u8, state.piece.parts);
+      worked(state.piece.wire_bytes(), DType::u8);
+    }
+    exchange().give_back(state.packed);
+    source_.arrived(state.piece);
+  }
+
   int root_;
-  std::unique_ptr<std::int64_t> length_ = std::make_unique<std::int64_t>(0);
-  bool length_known_ = false;
-  std::unique_ptr<TreeBroadcast> stage_{};
+  int parent_ = -1;              // an index; of the root none
+  std::vector<int> children_{};  // the one with the largest subtree first
+  BroadcastPieces source_;
+  std::array<PieceState, max_pieces> pieces_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_broadcast(Context& context, Batch batch, int index) {
-  const int root = root_index(batch);
-  std::vector<Run> runs = byte_runs(batch);
-  return std::make_unique<TreeBroadcast>(context, std::move(batch), index, root, std::move(runs));
-}
-
-std::unique_ptr<Execution> make_text_broadcast(Context& context, Batch batch, int index) {
-  const int root = root_index(batch);
-  return std::make_unique<TextBroadcast>(context, std::move(batch), index, root);
+std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch, int index) {
+  return std::make_unique<Broadcast>(endpoint, std::move(batch), index);
 }
 
 }  // namespace kolo::backend::mpi

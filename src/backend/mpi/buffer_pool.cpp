@@ -9,8 +9,8 @@ namespace kolo::backend::mpi {
 namespace {
 
 constexpr std::align_val_t alignment{64};
-constexpr std::size_t most_kept = 16;         // of a size
-constexpr std::size_t largest_kept_log = 21;  // 2 MiB
+constexpr std::size_t max_kept = 16;      // of a size
+constexpr std::size_t max_kept_log = 21;  // 2 MiB
 
 /// Of the power of two that holds `bytes`.
 std::size_t size_log(std::int64_t bytes) {
@@ -30,14 +30,13 @@ Buffer BufferPool::take(std::int64_t bytes) {
     return buffer;
   }
   const std::size_t size =
-      log <= largest_kept_log ? std::size_t{1} << log : static_cast<std::size_t>(bytes);
+      log <= max_kept_log ? std::size_t{1} << log : static_cast<std::size_t>(bytes);
   return Buffer(static_cast<std::byte*>(::operator new[](size, alignment)));
 }
 
 void BufferPool::give_back(Buffer buffer, std::int64_t bytes) {
   const std::size_t log = size_log(bytes);
-  if (log <= largest_kept_log && free_[log].size() < most_kept)
-    free_[log].push_back(std::move(buffer));
+  if (log <= max_kept_log && free_[log].size() < max_kept) free_[log].push_back(std::move(buffer));
 }
 
 }  // namespace kolo::backend::mpi

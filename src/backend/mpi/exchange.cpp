@@ -9,20 +9,25 @@
 namespace kolo::backend::mpi {
 namespace {
 
-constexpr int most_under_way = 4;  // chunks of a flow
+constexpr int max_under_way = 4;  // chunks of a flow
 
-// MPI promises tags up to 32767.
+// A tag is the exchange's sequence and a lane. MPI promises no tags above 32767, so sequences come
+// round again: two exchanges so far apart are never alive at once. Within a tag MPI keeps the
+// messages of two ranks in their order, so chunks need no numbers.
 constexpr std::uint64_t sequences = 4096;
+constexpr std::uint64_t max_tag = 32767;
+static_assert(sequences * Exchange::lanes - 1 <= max_tag);
 
 }  // namespace
 
-Exchange::Exchange(Context& context, std::uint64_t sequence)
-    : context_(context), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
+Exchange::Exchange(Endpoint& endpoint, std::uint64_t sequence)
+    : endpoint_(endpoint), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
 
 Exchange::~Exchange() {
+  // What MPI still reads or writes must stay where it is, and requests cannot be cancelled safely.
   for (Kept& kept : kept_) {
     if (requests_.empty()) {
-      context_.buffers.give_back(std::move(kept.buffer), kept.bytes);
+      endpoint_.buffers.give_back(std::move(kept.buffer), kept.bytes);
     } else {
       static_cast<void>(kept.buffer.release());
     }
@@ -39,7 +44,7 @@ void Exchange::receive(int peer, int lane, std::byte* data, std::int64_t bytes, 
 
 void Exchange::add(const Key& key, const Transfer& transfer) {
   if (transfer.bytes == 0) return;
-  const std::int64_t chunks = (transfer.bytes + context_.piece_bytes - 1) / context_.piece_bytes;
+  const std::int64_t chunks = (transfer.bytes + endpoint_.piece_bytes - 1) / endpoint_.piece_bytes;
   *transfer.pending += static_cast<int>(chunks);
   const auto found = flows_.try_emplace(key).first;
   found->second.waiting.push_back(transfer);
@@ -47,7 +52,7 @@ void Exchange::add(const Key& key, const Transfer& transfer) {
 }
 
 void Exchange::post(const Key& key, Flow& flow) {
-  while (flow.under_way < most_under_way && flow.first < flow.waiting.size()) {
+  while (flow.under_way < max_under_way && flow.first < flow.waiting.size()) {
     Transfer& transfer = flow.waiting[flow.first];
     post_chunk(key, flow, transfer);
     if (transfer.bytes == 0) ++flow.first;
@@ -60,15 +65,15 @@ void Exchange::post(const Key& key, Flow& flow) {
 
 void Exchange::post_chunk(const Key& key, Flow& flow, Transfer& transfer) {
   const auto& [peer, lane, direction] = key;
-  const std::int64_t bytes = std::min(transfer.bytes, context_.piece_bytes);
+  const std::int64_t bytes = std::min(transfer.bytes, endpoint_.piece_bytes);
   const int count = static_cast<int>(bytes);
   const int tag = first_tag_ + lane;
   MPI_Request request = MPI_REQUEST_NULL;
   if (direction == Direction::send) {
-    node::check_mpi(MPI_Isend(transfer.data, count, MPI_BYTE, peer, tag, context_.comm, &request),
+    node::check_mpi(MPI_Isend(transfer.data, count, MPI_BYTE, peer, tag, endpoint_.comm, &request),
                     "MPI_Isend");
   } else {
-    node::check_mpi(MPI_Irecv(transfer.data, count, MPI_BYTE, peer, tag, context_.comm, &request),
+    node::check_mpi(MPI_Irecv(transfer.data, count, MPI_BYTE, peer, tag, endpoint_.comm, &request),
                     "MPI_Irecv");
   }
   transfer.data += bytes;
@@ -104,7 +109,7 @@ bool Exchange::step() {
 }
 
 std::byte* Exchange::take(std::int64_t bytes) {
-  kept_.push_back({context_.buffers.take(bytes), bytes});
+  kept_.push_back({endpoint_.buffers.take(bytes), bytes});
   return kept_.back().buffer.get();
 }
 
@@ -112,7 +117,7 @@ void Exchange::give_back(const std::byte* buffer) {
   const auto found =
       std::ranges::find_if(kept_, [=](const Kept& kept) { return kept.buffer.get() == buffer; });
   if (found == kept_.end()) return;
-  context_.buffers.give_back(std::move(found->buffer), found->bytes);
+  endpoint_.buffers.give_back(std::move(found->buffer), found->bytes);
   kept_.erase(found);
 }
 

@@ -9,13 +9,22 @@
 #include <tuple>
 #include <vector>
 
-#include "backend/mpi/context.hpp"
+#include "backend/mpi/buffer_pool.hpp"
 
 namespace kolo::backend::mpi {
 
-/// Sends and receives memory of any size, in chunks of the context's `piece_bytes`, a few at a time
-/// per peer, lane and direction. What one rank sends another on a lane is received in the order of
-/// the calls, and both name the same number of bytes. Transfers of no bytes are none.
+/// This rank's end of a communicator, and what the executions over it share.
+struct Endpoint {
+  MPI_Comm comm = MPI_COMM_NULL;
+  int rank = 0;
+  int size = 1;
+  std::int64_t piece_bytes = 0;  // a multiple of 8
+  BufferPool buffers{};
+};
+
+/// Sends and receives memory of any size, in chunks of the endpoint's `piece_bytes`, a few at a
+/// time per peer, lane and direction. What one rank sends another on a lane is received in the
+/// order of the calls, and both name the same number of bytes. Transfers of no bytes are none.
 ///
 /// The memory belongs to the network until the transfer's counter is back at 0. If an exchange is
 /// destroyed before that, buffers that came from `take` are leaked on purpose.
@@ -24,7 +33,7 @@ class Exchange {
   static constexpr int lanes = 8;
 
   /// Exchanges of the same ranks that are alive at once have different sequences.
-  Exchange(Context& context, std::uint64_t sequence);
+  Exchange(Endpoint& endpoint, std::uint64_t sequence);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -72,7 +81,7 @@ class Exchange {
   void post(const Key& key, Flow& flow);
   void post_chunk(const Key& key, Flow& flow, Transfer& transfer);
 
-  Context& context_;
+  Endpoint& endpoint_;
   int first_tag_;
   std::map<Key, Flow> flows_{};
   // Side by side: what MPI works on, and what it is.

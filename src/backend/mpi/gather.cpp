@@ -5,7 +5,6 @@
 
 #include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"
-#include "backend/mpi/executions.hpp"
 #include "base/dtype.hpp"
 
 namespace kolo::backend::mpi {
@@ -13,14 +12,14 @@ namespace {
 
 constexpr int rows_lane = 0;
 constexpr int data_lane = 1;
-constexpr std::int64_t most_copied = 512 << 10;  // bytes in a step
+constexpr std::int64_t max_copied = 512 << 10;  // bytes in a step
 
 /// Allgather and alltoall: the first is the second with the same rows for every rank. The ranks
-/// tell each other how many rows they send of each member, make room, and send them.
+/// tell each other how many rows they send of each tensor, make room, and send them.
 class Gather : public Collective {
  public:
-  Gather(Context& context, Batch given, int index)
-      : Collective(context, std::move(given), index),
+  Gather(Endpoint& endpoint, Batch given, int index)
+      : Collective(endpoint, std::move(given), index),
         sent_rows_(take_rows()),
         received_rows_(take_rows()) {}
 
@@ -33,7 +32,7 @@ class Gather : public Collective {
         return Progress::moved;
       case Stage::rows:
         if (pending_ > 0) break;
-        for (std::size_t m = 0; m < members().size(); ++m) exchange_data(m);
+        for (std::size_t m = 0; m < tensors().size(); ++m) exchange_data(m);
         stage_ = Stage::data;
         return Progress::moved;
       case Stage::data:
@@ -54,22 +53,22 @@ class Gather : public Collective {
     std::int64_t bytes;
   };
 
-  /// Of each member, for each rank.
+  /// Of each tensor, for each rank.
   [[nodiscard]] std::int64_t* take_rows() {
-    const std::size_t count = members().size() * batch().ranks.size();
+    const std::size_t count = tensors().size() * batch().ranks.size();
     return reinterpret_cast<std::int64_t*>(
         exchange().take(static_cast<std::int64_t>(count * sizeof(std::int64_t))));
   }
 
   [[nodiscard]] std::int64_t* rows_of(std::int64_t* rows, int rank_index) const {
-    return rows + static_cast<std::size_t>(rank_index) * members().size();
+    return rows + static_cast<std::size_t>(rank_index) * tensors().size();
   }
 
   void exchange_rows() {
     for (int to = 0; to < size(); ++to)
-      for (std::size_t m = 0; m < members().size(); ++m)
-        rows_of(sent_rows_, to)[m] = rows_for(*members()[m], to);
-    const auto bytes = static_cast<std::int64_t>(members().size() * sizeof(std::int64_t));
+      for (std::size_t m = 0; m < tensors().size(); ++m)
+        rows_of(sent_rows_, to)[m] = rows_for(*tensors()[m], to);
+    const auto bytes = static_cast<std::int64_t>(tensors().size() * sizeof(std::int64_t));
     std::memcpy(rows_of(received_rows_, index()), rows_of(sent_rows_, index()),
                 static_cast<std::size_t>(bytes));
     for (int distance = 1; distance < size(); ++distance) {
@@ -83,17 +82,17 @@ class Gather : public Collective {
     }
   }
 
-  [[nodiscard]] std::int64_t rows_for(const Member& member, int to) const {
-    return is_alltoall() ? member.counts[static_cast<std::size_t>(to)] : member.rows;
+  [[nodiscard]] std::int64_t rows_for(const BatchTensor& tensor, int to) const {
+    return is_alltoall() ? tensor.counts[static_cast<std::size_t>(to)] : tensor.rows;
   }
 
   [[nodiscard]] bool is_alltoall() const { return batch().kind.type == OperationType::alltoall; }
 
   void exchange_data(std::size_t m) {
-    const Member& member = *members()[m];
-    const std::int64_t row_bytes = member.row_elements * signed_size_of(member.dtype);
-    std::byte* const output = allocate(batch(), member, rows_from_each(m));
-    const auto* const input = static_cast<const std::byte*>(member.input);
+    const BatchTensor& tensor = *tensors()[m];
+    const std::int64_t row_bytes = tensor.row_elements * signed_size_of(tensor.dtype);
+    std::byte* const output = allocate(batch(), tensor, rows_from_each(m));
+    const auto* const input = static_cast<const std::byte*>(tensor.input);
     // Where the rows for and from each rank begin.
     std::vector<std::int64_t> sent_before;
     std::vector<std::int64_t> received_before;
@@ -137,7 +136,7 @@ class Gather : public Collective {
 
   /// False if all was copied before.
   bool copy_some() {
-    std::int64_t room = most_copied;
+    std::int64_t room = max_copied;
     bool copied = false;
     while (!copies_.empty() && room > 0) {
       Copy& copy = copies_.back();
@@ -164,8 +163,8 @@ class Gather : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_gather(Context& context, Batch batch, int index) {
-  return std::make_unique<Gather>(context, std::move(batch), index);
+std::unique_ptr<Execution> make_gather(Endpoint& endpoint, Batch batch, int index) {
+  return std::make_unique<Gather>(endpoint, std::move(batch), index);
 }
 
 }  // namespace kolo::backend::mpi

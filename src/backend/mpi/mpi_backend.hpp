@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "backend/backend.hpp"
-#include "backend/mpi/context.hpp"
+#include "backend/mpi/exchange.hpp"
 
 namespace kolo::backend {
 
@@ -28,7 +28,7 @@ class MpiBackend : public Backend {
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
  private:
-  mpi::Context context_;
+  mpi::Endpoint endpoint_;
 };
 
 }  // namespace kolo::backend

@@ -3,8 +3,7 @@
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/mpi/executions.hpp"
-#include "backend/mpi/pipeline.hpp"
+#include "backend/mpi/collective.hpp"
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 #include "reduction/reduce.hpp"
@@ -12,15 +11,16 @@
 namespace kolo::backend::mpi {
 namespace {
 
-/// A piece is, of one member, the elements at the same place in every rank's rows: every rank sends
+/// A piece is, of one tensor, the elements at the same place in every rank's rows: every rank sends
 /// each slice to the rank that gets it, and reduces its own.
-class Reducescatter : public Pipeline {
+class Reducescatter : public PiecewiseCollective {
  public:
-  Reducescatter(Context& context, Batch given, int index)
-      : Pipeline(context, std::move(given), index, most_slots), windows_(batch(), piece_bytes()) {}
+  Reducescatter(Endpoint& endpoint, Batch given, int index)
+      : PiecewiseCollective(endpoint, std::move(given), index, max_pieces),
+        windows_(batch(), piece_bytes()) {}
 
  private:
-  struct Slot {
+  struct PieceState {
     Window window{};
     DType wire = DType::u8;
     std::byte* packed =
@@ -31,93 +31,93 @@ class Reducescatter : public Pipeline {
     bool reduced = false;
   };
 
-  bool begin(std::size_t number) override {
-    Slot& slot = slots_[number];
-    if (!windows_.next(slot.window)) return false;
-    slot.wire = fusion::wire_type(slot.window.member->dtype, batch().kind.compression);
-    slot.reduced = false;
-    pack(slot);
-    post(slot, static_cast<int>(number));
-    return true;
+  NextPiece begin(std::size_t number) override {
+    PieceState& state = pieces_[number];
+    if (!windows_.next(state.window)) return NextPiece::none;
+    state.wire = fusion::wire_type(state.window.tensor->dtype, batch().kind.compression);
+    state.reduced = false;
+    pack(state);
+    post(state, static_cast<int>(number));
+    return NextPiece::piece;
   }
 
   Progress advance(std::size_t number) override {
-    Slot& slot = slots_[number];
+    PieceState& state = pieces_[number];
     bool moved = false;
-    if (!slot.reduced && slot.receiving == 0) {
-      reduce(slot);
-      slot.reduced = moved = true;
+    if (!state.reduced && state.receiving == 0) {
+      reduce(state);
+      state.reduced = moved = true;
     }
-    if (slot.reduced && slot.sending == 0) {
-      exchange().give_back(slot.packed);
-      exchange().give_back(slot.versions);
+    if (state.reduced && state.sending == 0) {
+      exchange().give_back(state.packed);
+      exchange().give_back(state.versions);
       return Progress::done;
     }
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  [[nodiscard]] std::int64_t slice_elements(const Slot& slot, int owner) const {
-    return slot.window.elements_of(owner, size());
+  [[nodiscard]] std::int64_t slice_elements(const PieceState& state, int owner) const {
+    return state.window.elements_of(owner, size());
   }
 
   /// As it travels.
-  [[nodiscard]] const std::byte* slice(const Slot& slot, int owner) const {
-    return slot.packed == nullptr
-               ? slot.window.input_of(owner, size())
-               : slot.packed + owner * slot.window.most * signed_size_of(slot.wire);
+  [[nodiscard]] const std::byte* slice(const PieceState& state, int owner) const {
+    return state.packed == nullptr
+               ? state.window.input_of(owner, size())
+               : state.packed + owner * state.window.max_elements * signed_size_of(state.wire);
   }
 
-  [[nodiscard]] std::byte* version(const Slot& slot, int from) const {
+  [[nodiscard]] std::byte* version(const PieceState& state, int from) const {
     const int before = from < index() ? from : from - 1;
-    return slot.versions + before * slice_elements(slot, index()) * signed_size_of(slot.wire);
+    return state.versions + before * slice_elements(state, index()) * signed_size_of(state.wire);
   }
 
-  void pack(Slot& slot) {
-    slot.packed = nullptr;
-    if (slot.wire == slot.window.member->dtype) return;
-    const std::int64_t stride = slot.window.most * signed_size_of(slot.wire);
-    slot.packed = exchange().take(size() * stride);
+  void pack(PieceState& state) {
+    state.packed = nullptr;
+    if (state.wire == state.window.tensor->dtype) return;
+    const std::int64_t stride = state.window.max_elements * signed_size_of(state.wire);
+    state.packed = exchange().take(size() * stride);
     for (int owner = 0; owner < size(); ++owner)
-      fusion::convert(slot.window.input_of(owner, size()), slot.window.member->dtype,
-                      slice_elements(slot, owner), slot.packed + owner * stride, slot.wire);
-    worked(size() * stride, slot.wire);
+      fusion::convert(state.window.input_of(owner, size()), state.window.tensor->dtype,
+                      slice_elements(state, owner), state.packed + owner * stride, state.wire);
+    worked(size() * stride, state.wire);
   }
 
-  void post(Slot& slot, int lane) {
-    const std::int64_t own_bytes = slice_elements(slot, index()) * signed_size_of(slot.wire);
-    slot.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
+  void post(PieceState& state, int lane) {
+    const std::int64_t own_bytes = slice_elements(state, index()) * signed_size_of(state.wire);
+    state.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
     for (int distance = 1; distance < size(); ++distance) {
       const int from = (index() + size() - distance) % size();
-      exchange().receive(rank_of(from), lane, version(slot, from), own_bytes, slot.receiving);
+      exchange().receive(rank_of(from), lane, version(state, from), own_bytes, state.receiving);
     }
     for (int distance = 1; distance < size(); ++distance) {
       const int to = (index() + distance) % size();
-      exchange().send(rank_of(to), lane, slice(slot, to),
-                      slice_elements(slot, to) * signed_size_of(slot.wire), slot.sending);
+      exchange().send(rank_of(to), lane, slice(state, to),
+                      slice_elements(state, to) * signed_size_of(state.wire), state.sending);
     }
   }
 
-  void reduce(const Slot& slot) {
-    const std::int64_t elements = slice_elements(slot, index());
+  void reduce(const PieceState& state) {
+    const std::int64_t elements = slice_elements(state, index());
     if (elements == 0) return;
     inputs_.clear();
     for (int from = 0; from < size(); ++from)
-      inputs_.push_back(from == index() ? slice(slot, from) : version(slot, from));
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), slot.wire);
-    arithmetic.result = slot.window.member->dtype;
-    reduction::reduce(arithmetic, inputs_, elements, slot.window.output());
-    worked(size() * elements * signed_size_of(slot.wire), slot.wire);
+      inputs_.push_back(from == index() ? slice(state, from) : version(state, from));
+    reduction::Arithmetic arithmetic = arithmetic_of(batch(), state.wire);
+    arithmetic.result = state.window.tensor->dtype;
+    reduction::reduce(arithmetic, inputs_, elements, state.window.output());
+    worked(size() * elements * signed_size_of(state.wire), state.wire);
   }
 
   Windows windows_;
-  std::array<Slot, most_slots> slots_{};
+  std::array<PieceState, max_pieces> pieces_{};
   std::vector<const std::byte*> inputs_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_reducescatter(Context& context, Batch batch, int index) {
-  return std::make_unique<Reducescatter>(context, std::move(batch), index);
+std::unique_ptr<Execution> make_reducescatter(Endpoint& endpoint, Batch batch, int index) {
+  return std::make_unique<Reducescatter>(endpoint, std::move(batch), index);
 }
 
 }  // namespace kolo::backend::mpi

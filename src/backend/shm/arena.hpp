@@ -13,9 +13,16 @@
 
 namespace kolo::backend::shm {
 
-/// How far a rank has come with the pieces of a batch. Written by that rank, read by all. A value
-/// is the batch's sequence and a number of pieces; since batches follow each other in ascending
-/// sequence, whoever has gone on to a later one counts as done with the earlier.
+/// How far a rank has come with the pieces of a batch. A value is the batch's order in its upper
+/// bits and a number of pieces in its lower ones. Batches of a lane follow each other in ascending
+/// order, so a counter never falls, and a rank that has gone on to a later batch counts as done
+/// with the earlier.
+///
+/// Only the rank itself writes a counter, with release: what it has written to its slot, or read
+/// out of others' slots, comes before. Others load it with acquire: what they read or overwrite
+/// comes after. No other ordering is needed, since every counter stands for itself: nobody infers
+/// from one counter what another says. Each has a cache line of its own, so that a write disturbs
+/// only those who wait for this counter.
 struct Counters {
   struct alignas(64) Counter {
     std::atomic<std::uint64_t> value;
@@ -31,15 +38,11 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 inline constexpr std::size_t lane_count = 2;
 inline constexpr std::size_t slot_count = 4;
 
-/// What a rank has deposited in a slot: its part of the piece, or where its tensor lies and the
-/// others can read it.
+/// What a rank has deposited: its part of the piece, which lies in the slot; or, if its tensor lies
+/// in the rank's heap, which all ranks of the host map, only where.
 struct alignas(64) Deposit {
-  enum class Place : std::uint8_t {
-    slot,
-    heap,  // at these offsets of the rank's heap, which all map
-  };
-  Place place = Place::slot;
-  std::uint64_t input = 0;
+  bool in_heap = false;
+  std::uint64_t input = 0;  // offsets in the heap
   std::uint64_t output = 0;
 };
 

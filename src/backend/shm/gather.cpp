@@ -5,44 +5,43 @@
 #include <vector>
 
 #include "backend/batch.hpp"
-#include "backend/shm/executions.hpp"
 #include "backend/shm/pipeline.hpp"
-#include "backend/shm/stream.hpp"
+#include "backend/shm/scatter_list.hpp"
 
 namespace kolo::backend::shm {
 namespace {
 
 /// Allgather and alltoall: the first is the second with the same rows for every rank. The first
 /// pieces carry the numbers of rows, by which every rank knows how many pieces follow. In those,
-/// what a rank has for another follows from member to member; of an allgather all read the same.
+/// what a rank has for another follows from tensor to tensor; of an allgather all read the same.
 class Gather : public Pipeline {
  public:
-  Gather(Arena& arena, Batch given, int index, Hosts hosts)
-      : Pipeline(arena, std::move(given), index, std::move(hosts)),
+  Gather(Arena& arena, Batch given, int index, LocalRanks local_ranks)
+      : Pipeline(arena, std::move(given), index, std::move(local_ranks)),
         targets_(batch().kind.type == OperationType::alltoall ? size() : 1),
         tables_(static_cast<std::size_t>(size())) {
     auto& own = tables_[static_cast<std::size_t>(this->index())];
-    for (const Member* member : batch().members)
+    for (const BatchTensor* tensor : batch().tensors)
       for (int target = 0; target < targets_; ++target)
-        own.push_back(targets_ == 1 ? member->rows
-                                    : member->counts[static_cast<std::size_t>(target)]);
+        own.push_back(targets_ == 1 ? tensor->rows
+                                    : tensor->counts[static_cast<std::size_t>(target)]);
     for (auto& table : tables_) table.resize(own.size());
     const std::int64_t bytes = table_bytes();
     table_pieces_ = (bytes + piece_bytes() - 1) / piece_bytes();
   }
 
  private:
-  Next begin(std::size_t number) override {
+  NextPiece begin(std::size_t number) override {
     if (begun_ < table_pieces_) {
       table_piece_[number] = begun_++;
-      return Next::piece;
+      return NextPiece::piece;
     }
-    if (tables_read_ < table_pieces_) return Next::later;
-    if (begun_ == table_pieces_) make_streams();
-    if (begun_ == table_pieces_ + data_pieces_) return Next::none;
+    if (tables_read_ < table_pieces_) return NextPiece::later;
+    if (begun_ == table_pieces_) make_lists();
+    if (begun_ == table_pieces_ + data_pieces_) return NextPiece::none;
     table_piece_[number] = -1;
     ++begun_;
-    return Next::piece;
+    return NextPiece::piece;
   }
 
   void deposit(std::size_t number) override {
@@ -59,14 +58,14 @@ class Gather : public Pipeline {
           }));
   }
 
-  bool collect(std::size_t number) override {
+  void collect(std::size_t number) override {
     if (const std::int64_t piece = table_piece_[number]; piece >= 0) {
       for (int rank = 0; rank < size(); ++rank) {
         const auto [place, bytes] = table_section(piece, rank);
         if (rank != index()) std::memcpy(place, memory(rank, number), bytes);
       }
       ++tables_read_;
-      return true;
+      return;
     }
     const int part = targets_ == 1 ? 0 : index();
     for (int rank = 0; rank < size(); ++rank) {
@@ -76,7 +75,6 @@ class Gather : public Pipeline {
             std::memcpy(to, slot + offset, bytes);
           }));
     }
-    return true;
   }
 
   [[nodiscard]] std::int64_t table_bytes() const {
@@ -97,20 +95,20 @@ class Gather : public Pipeline {
     return std::max<std::int64_t>(piece_bytes() / targets_, 1);
   }
 
-  /// Rows of a member from one rank for a target: of an allgather there is one target, all ranks.
-  [[nodiscard]] std::int64_t rows(std::size_t member, int from, int target) const {
+  /// Rows of a tensor from one rank for a target: of an allgather there is one target, all ranks.
+  [[nodiscard]] std::int64_t rows(std::size_t tensor, int from, int target) const {
     return tables_[static_cast<std::size_t>(from)]
-                  [member * static_cast<std::size_t>(targets_) + static_cast<std::size_t>(target)];
+                  [tensor * static_cast<std::size_t>(targets_) + static_cast<std::size_t>(target)];
   }
 
-  void make_streams() {
+  void make_lists() {
     outgoing_.resize(static_cast<std::size_t>(targets_));
     incoming_.resize(static_cast<std::size_t>(size()));
     const int own_target = targets_ == 1 ? 0 : index();
-    for (std::size_t m = 0; m < batch().members.size(); ++m) {
-      const Member& member = *batch().members[m];
-      const std::int64_t row_bytes = bytes_of_row(member);
-      const auto* input = static_cast<const std::byte*>(member.input);
+    for (std::size_t m = 0; m < batch().tensors.size(); ++m) {
+      const BatchTensor& tensor = *batch().tensors[m];
+      const std::int64_t row_bytes = bytes_of_row(tensor);
+      const auto* input = static_cast<const std::byte*>(tensor.input);
       for (int target = 0; target < targets_; ++target) {
         const std::int64_t bytes = rows(m, index(), target) * row_bytes;
         outgoing_[static_cast<std::size_t>(target)].add(input, bytes);
@@ -118,48 +116,49 @@ class Gather : public Pipeline {
       }
       std::vector<std::int64_t> arriving;
       for (int rank = 0; rank < size(); ++rank) arriving.push_back(rows(m, rank, own_target));
-      std::byte* output = allocate(batch(), member, arriving);
+      std::byte* output = allocate(batch(), tensor, arriving);
       for (int rank = 0; rank < size(); ++rank) {
         const std::int64_t bytes = arriving[static_cast<std::size_t>(rank)] * row_bytes;
         incoming_[static_cast<std::size_t>(rank)].add(output, bytes);
         if (bytes > 0) output += bytes;
       }
     }
-    data_pieces_ = (longest() + share() - 1) / share();
+    data_pieces_ = (max_bytes() + share() - 1) / share();
   }
 
   /// Bytes from any rank for any target: the same on all ranks.
-  [[nodiscard]] std::int64_t longest() const {
-    std::int64_t longest = 0;
+  [[nodiscard]] std::int64_t max_bytes() const {
+    std::int64_t max = 0;
     for (int from = 0; from < size(); ++from)
       for (int target = 0; target < targets_; ++target) {
         std::int64_t bytes = 0;
-        for (std::size_t m = 0; m < batch().members.size(); ++m)
-          bytes += rows(m, from, target) * bytes_of_row(*batch().members[m]);
-        longest = std::max(longest, bytes);
+        for (std::size_t m = 0; m < batch().tensors.size(); ++m)
+          bytes += rows(m, from, target) * bytes_of_row(*batch().tensors[m]);
+        max = std::max(max, bytes);
       }
-    return longest;
+    return max;
   }
 
-  static std::int64_t bytes_of_row(const Member& member) {
-    return member.row_elements * signed_size_of(member.dtype);
+  static std::int64_t bytes_of_row(const BatchTensor& tensor) {
+    return tensor.row_elements * signed_size_of(tensor.dtype);
   }
 
   int targets_;
-  std::vector<std::vector<std::int64_t>> tables_;  // of each rank: rows by member and target
+  std::vector<std::vector<std::int64_t>> tables_;  // of each rank: rows by tensor and target
   std::int64_t table_pieces_ = 0;
   std::int64_t data_pieces_ = 0;
-  std::int64_t begun_ = 0;                              // pieces of both kinds
-  std::int64_t tables_read_ = 0;                        // pieces
-  std::array<std::int64_t, slot_count> table_piece_{};  // -1: of data
-  std::vector<Stream<const std::byte>> outgoing_{};     // for each target
-  std::vector<Stream<std::byte>> incoming_{};           // from each rank
+  std::int64_t begun_ = 0;                                // pieces of both kinds
+  std::int64_t tables_read_ = 0;                          // pieces
+  std::array<std::int64_t, slot_count> table_piece_{};    // -1: of data
+  std::vector<ScatterList<const std::byte>> outgoing_{};  // for each target
+  std::vector<ScatterList<std::byte>> incoming_{};        // from each rank
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, int index, Hosts hosts) {
-  return std::make_unique<Gather>(arena, std::move(batch), index, std::move(hosts));
+std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, int index,
+                                       LocalRanks local_ranks) {
+  return std::make_unique<Gather>(arena, std::move(batch), index, std::move(local_ranks));
 }
 
 }  // namespace kolo::backend::shm

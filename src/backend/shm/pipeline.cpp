@@ -10,20 +10,20 @@ namespace kolo::backend::shm {
 namespace {
 
 // Bytes in a step: about 100 us.
-constexpr std::int64_t most_work = 1 << 20;
+constexpr std::int64_t max_work = 1 << 20;
 
 // A batch has fewer pieces: they would be terabytes.
 constexpr int piece_bits = 26;
 
 }  // namespace
 
-Pipeline::Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts)
+Pipeline::Pipeline(Arena& arena, Batch batch, int index, LocalRanks local_ranks)
     : arena_(arena),
       batch_(std::move(batch)),
       index_(index),
-      hosts_(std::move(hosts)),
+      local_ranks_(std::move(local_ranks)),
       ranks_(batch_.ranks),
-      all_(hosts_.size()),
+      all_(local_ranks_.size()),
       lane_(batch_.order() % lane_count),
       place_(arena.queue_up(lane_)) {
   std::iota(all_.begin(), all_.end(), 0);
@@ -35,13 +35,16 @@ Progress Pipeline::step() {
   work_ = 0;
   bool moved = look();
   // Others wait for what is combined; what was collected makes room.
-  while (work_ < most_work && (try_combine() || try_collect() || try_deposit())) moved = true;
+  while (work_ < max_work && (try_combine() || try_collect() || try_deposit())) moved = true;
+  // The tensors that others read where they lie go back to their owner with the end of the batch,
+  // so the readers must be done with them. Slots are the lane's: whoever uses it next waits for
+  // them.
   if (all_begun_ && collected_ == deposited_ &&
       (!awaits_readers_ || have(all_, &Counters::collected, collected_))) {
     std::vector<int> others;  // of a batch without pieces nobody tells anything
     for (const int rank : all_)
       if (rank != index_ && collected_ > 0)
-        others.push_back(hosts_[static_cast<std::size_t>(rank)]);
+        others.push_back(local_ranks_[static_cast<std::size_t>(rank)]);
     arena_.leave(lane_, std::move(others), value(collected_));
     return Progress::done;
   }
@@ -67,6 +70,7 @@ bool Pipeline::try_combine() {
   return false;
 }
 
+/// Pieces may be combined out of order, but a counter says "all up to here".
 void Pipeline::publish_combined() {
   for (; combined_ < deposited_; ++combined_) {
     const std::size_t slot = combined_ % slot_count;
@@ -83,7 +87,7 @@ bool Pipeline::try_collect() {
     return false;
   {
     const PhaseTimer timer(batch_, collecting(slot));
-    if (!collect(slot)) return false;
+    collect(slot);
   }
   ++collected_;
   publish(&Counters::collected, collected_);
@@ -94,12 +98,13 @@ bool Pipeline::try_deposit() {
   if (all_begun_ || deposited_ - collected_ == slot_count) return false;
   const std::size_t slot = deposited_ % slot_count;
   if (!begun_) {
-    const Next next = begin(slot);
-    all_begun_ = next == Next::none;
-    if (next != Next::piece) return all_begun_;
+    const NextPiece next = begin(slot);
+    all_begun_ = next == NextPiece::none;
+    if (next != NextPiece::piece) return all_begun_;
     begun_ = true;
   }
-  // What lay in the slot before must have been read.
+  // What lay in the slot before must have been read: by the readers of this batch, or, for the
+  // first pieces, by those of the batch before it in the lane, which may be other ranks.
   if (deposited_ < slot_count ? !arena_.is_free(lane_)
                               : !have(all_, &Counters::collected, deposited_ - slot_count + 1))
     return false;
@@ -113,11 +118,13 @@ bool Pipeline::try_deposit() {
   return true;
 }
 
+/// With acquire, as the other half of `publish`: what is read or overwritten next was written, or
+/// read, by those ranks before they counted.
 bool Pipeline::have(const std::vector<int>& ranks, Counter counter, std::uint64_t pieces) const {
   const std::uint64_t enough = value(pieces);
   return std::ranges::all_of(ranks, [&](int rank) {
     if (rank == index_) return true;
-    const Counters& counters = arena_.counters(hosts_[static_cast<std::size_t>(rank)], lane_);
+    const Counters& counters = arena_.counters(local_ranks_[static_cast<std::size_t>(rank)], lane_);
     return (counters.*counter).value.load(std::memory_order_acquire) >= enough;
   });
 }
@@ -148,11 +155,13 @@ Awaited Pipeline::waits_for() const {
   return lacking(all_, &Counters::collected, deposited_ - slot_count + 1, "collect");
 }
 
+/// With release: what this rank has done with the piece comes before the count. Whoever waits for
+/// it may sleep, so all are rung; a bell whose owner does not listen costs one access to memory.
 void Pipeline::publish(Counter counter, std::uint64_t pieces) {
   (arena_.counters(arena_.index(), lane_).*counter)
       .value.store(value(pieces), std::memory_order_release);
   for (const int rank : all_)
-    if (rank != index_) arena_.ring(hosts_[static_cast<std::size_t>(rank)]);
+    if (rank != index_) arena_.ring(local_ranks_[static_cast<std::size_t>(rank)]);
 }
 
 std::uint64_t Pipeline::value(std::uint64_t pieces) const {

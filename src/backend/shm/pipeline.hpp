@@ -4,14 +4,20 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "backend/pieces.hpp"
 #include "backend/shm/arena.hpp"
 #include "base/dtype.hpp"
 
 namespace kolo::backend::shm {
+
+/// Indices on the host of the ranks that take part, in the order of the batch's `ranks`.
+using LocalRanks = std::vector<int>;
 
 /// Every rank deposits its part of a piece in its slot; where a piece is reduced in slices, it
 /// combines its slice of all ranks' slots; then it collects what it needs out of the slots. A few
@@ -21,28 +27,26 @@ namespace kolo::backend::shm {
 /// The ranks that take part are known by their index in the batch's `ranks`.
 class Pipeline : public Execution {
  public:
-  /// `index` is this rank's, `hosts` are the indices on the host of all.
-  Pipeline(Arena& arena, Batch batch, int index, std::vector<int> hosts);
+  /// `index` is this rank's in the batch's `ranks`.
+  Pipeline(Arena& arena, Batch batch, int index, LocalRanks local_ranks);
 
   [[nodiscard]] Progress step() final;
   [[nodiscard]] Awaited waits_for() const final;
 
  protected:
-  enum class Next : std::uint8_t { piece, later, none };
-
   [[nodiscard]] const Batch& batch() const { return batch_; }
   [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] int size() const { return static_cast<int>(hosts_.size()); }
+  [[nodiscard]] int size() const { return static_cast<int>(local_ranks_.size()); }
   [[nodiscard]] std::int64_t piece_bytes() const { return arena_.piece_bytes(); }
   /// The rank's slot with this number.
   [[nodiscard]] std::byte* memory(int index, std::size_t slot) const {
-    return arena_.slot(hosts_[static_cast<std::size_t>(index)], lane_, slot);
+    return arena_.slot(local_ranks_[static_cast<std::size_t>(index)], lane_, slot);
   }
   [[nodiscard]] Deposit& deposit_of(int index, std::size_t slot) const {
-    return arena_.deposit(hosts_[static_cast<std::size_t>(index)], lane_, slot);
+    return arena_.deposit(local_ranks_[static_cast<std::size_t>(index)], lane_, slot);
   }
   [[nodiscard]] std::span<std::byte> heap(int index) const {
-    return arena_.heap(hosts_[static_cast<std::size_t>(index)]);
+    return arena_.heap(local_ranks_[static_cast<std::size_t>(index)]);
   }
   /// Others read this rank's tensors: the batch is not done before they have.
   void await_readers() { awaits_readers_ = true; }
@@ -58,15 +62,14 @@ class Pipeline : public Execution {
 
   /// Plans the next piece, which has this slot until it is collected. `later`: not before another
   /// piece was collected.
-  virtual Next begin(std::size_t slot) = 0;
+  virtual NextPiece begin(std::size_t slot) = 0;
   virtual void deposit(std::size_t slot) = 0;
   /// True if the slot's piece is combined before it is collected.
   [[nodiscard]] virtual bool combines(std::size_t /*slot*/) const { return false; }
   /// Once all have deposited, it is called until it says `done`. The pieces begin in their order,
   /// and one that waits does not keep the next from beginning.
   [[nodiscard]] virtual Progress combine(std::size_t /*slot*/) { return Progress::done; }
-  /// False if it has to be tried again.
-  [[nodiscard]] virtual bool collect(std::size_t slot) = 0;
+  virtual void collect(std::size_t slot) = 0;
   /// What collecting the slot's piece is, for those who look at times.
   [[nodiscard]] virtual Phase collecting(std::size_t /*slot*/) const { return Phase::unpack; }
   /// What combining waits for when all have deposited.
@@ -90,7 +93,7 @@ class Pipeline : public Execution {
   Arena& arena_;
   Batch batch_;
   int index_;
-  std::vector<int> hosts_;
+  LocalRanks local_ranks_;
   std::vector<int> ranks_;    // of the world, as they are known by their index
   std::vector<int> sources_;  // whose deposits are awaited
   std::vector<int> all_;
@@ -106,5 +109,17 @@ class Pipeline : public Execution {
   bool all_begun_ = false;
   bool awaits_readers_ = false;
 };
+
+// `index` is this rank's in the batch's `ranks`.
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, int index,
+                                                        LocalRanks local_ranks);
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch, int index,
+                                                            LocalRanks local_ranks);
+/// Allgather and alltoall.
+[[nodiscard]] std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, int index,
+                                                     LocalRanks local_ranks);
+/// Of tensors or of a text.
+[[nodiscard]] std::unique_ptr<Execution> make_broadcast(Arena& arena, Batch batch, int index,
+                                                        LocalRanks local_ranks);
 
 }  // namespace kolo::backend::shm

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "backend/batch.hpp"
-#include "backend/shm/executions.hpp"
+#include "backend/shm/pipeline.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
@@ -16,10 +16,10 @@ ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neigh
                        std::int64_t piece_bytes, std::int64_t slot_bytes)
     : ranks_(std::move(ranks)),
       arena_(std::move(neighbours), index, piece_bytes, std::max(piece_bytes, slot_bytes)) {
-  const auto least = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
-  if (piece_bytes < least || piece_bytes % 8 != 0)
+  const auto min = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
+  if (piece_bytes < min || piece_bytes % 8 != 0)
     throw InvalidArgument(fmt::format(
-        "piece_bytes is {}; it must be a multiple of 8 and at least {}", piece_bytes, least));
+        "piece_bytes is {}; it must be a multiple of 8 and at least {}", piece_bytes, min));
 }
 
 int ShmBackend::host_index(int rank) const {
@@ -40,22 +40,22 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
         fmt::format("\"{}\" cannot be executed in shared memory", to_string(batch.kind)));
   check(batch);
   const int index = index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch);
-  std::vector<int> hosts;
-  for (const int rank : batch.ranks) hosts.push_back(host_index(rank));
+  shm::LocalRanks local_ranks;
+  for (const int rank : batch.ranks) local_ranks.push_back(host_index(rank));
   switch (batch.kind.type) {
     case OperationType::allreduce:
-      return shm::make_allreduce(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_allreduce(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::reducescatter:
-      return shm::make_reducescatter(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_reducescatter(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::allgather:
     case OperationType::alltoall:
-      return shm::make_gather(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_gather(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::broadcast:
-      return shm::make_broadcast(arena_, std::move(batch), index, std::move(hosts));
     case OperationType::broadcast_text:
-      return shm::make_text_broadcast(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_broadcast(arena_, std::move(batch), index, std::move(local_ranks));
+    // All ranks have called it, else there would be no batch: an allreduce of no tensors.
     case OperationType::barrier:
-      return shm::make_barrier(arena_, std::move(batch), index, std::move(hosts));
+      return shm::make_allreduce(arena_, std::move(batch), index, std::move(local_ranks));
     case OperationType::join:
     case OperationType::add_process_set:
     case OperationType::remove_process_set: break;

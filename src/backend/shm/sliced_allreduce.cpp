@@ -13,17 +13,17 @@
 namespace kolo::backend::shm {
 namespace {
 
-constexpr std::int64_t most_bytes_alone = 16 << 10;
-constexpr int most_ranks_alone = 8;
+constexpr std::int64_t max_bytes_alone = 16 << 10;
+constexpr int max_ranks_alone = 8;
 
 /// Shorter parts are packed first, since reducing them one by one takes longer.
-constexpr std::int64_t least_bytes_direct = 512;
+constexpr std::int64_t min_bytes_direct = 512;
 
 bool converts(const Piece& piece) { return piece.dtype != piece.wire; }
 
 bool has_long_parts(const Piece& piece) {
   return piece.parts.size() == 1 ||
-         piece.wire_bytes() >= static_cast<std::int64_t>(piece.parts.size()) * least_bytes_direct;
+         piece.wire_bytes() >= static_cast<std::int64_t>(piece.parts.size()) * min_bytes_direct;
 }
 
 /// Of the elements of a slice, the parts of the piece in which they lie.
@@ -45,43 +45,44 @@ void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
 
 }  // namespace
 
-SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, int index, Hosts hosts, Shares shares)
-    : Pipeline(arena, std::move(given), index, std::move(hosts)),
+SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, int index, LocalRanks local_ranks,
+                                 Shares shares)
+    : Pipeline(arena, std::move(given), index, std::move(local_ranks)),
       shares_(shares),
       cutter_(element_runs(batch()), shares.piece_bytes) {}
 
 Slice SlicedAllreduce::own_slice(std::size_t number) const {
-  return slice_of(slots_[number].piece.elements, index(), shares_.owners);
+  return slice_of(pieces_[number].piece.elements, index(), shares_.owners);
 }
 
-Pipeline::Next SlicedAllreduce::begin(std::size_t number) {
-  Slot& slot = slots_[number];
-  if (!cutter_.next(slot.piece)) return Next::none;
-  slot.alone =
-      shares_.one_host && (size() == 1 || (slot.piece.wire_bytes() <= most_bytes_alone &&
-                                           size() <= most_ranks_alone && !converts(slot.piece)));
-  slot.direct = !converts(slot.piece) && has_long_parts(slot.piece);
-  slot.deposit = choose_deposit(slot);
-  if (slot.deposit.place != Deposit::Place::slot) await_readers();
-  return Next::piece;
+NextPiece SlicedAllreduce::begin(std::size_t number) {
+  PieceState& state = pieces_[number];
+  if (!cutter_.next(state.piece)) return NextPiece::none;
+  state.alone =
+      shares_.one_host && (size() == 1 || (state.piece.wire_bytes() <= max_bytes_alone &&
+                                           size() <= max_ranks_alone && !converts(state.piece)));
+  state.direct = !converts(state.piece) && has_long_parts(state.piece);
+  state.deposit = choose_deposit(state);
+  if (state.deposit.in_heap) await_readers();
+  return NextPiece::piece;
 }
 
-Deposit SlicedAllreduce::choose_deposit(const Slot& slot) {
-  if (!shares_.one_host || slot.alone || !slot.piece.in_place()) return {};
-  const fusion::Part& part = slot.piece.parts.front();
-  const auto input = place_in_heap(part.input);
-  const auto output = place_in_heap(part.output);
+Deposit SlicedAllreduce::choose_deposit(const PieceState& state) {
+  if (!shares_.one_host || state.alone || !state.piece.in_place()) return {};
+  const fusion::Part& part = state.piece.parts.front();
+  const auto input = offset_in_heap(part.input);
+  const auto output = offset_in_heap(part.output);
   if (!input || !output) return {};
-  return {Deposit::Place::heap, *input, *output};
+  return {true, *input, *output};
 }
 
 void SlicedAllreduce::deposit(std::size_t number) {
-  const Slot& slot = slots_[number];
-  deposit_of(index(), number) = slot.deposit;
-  if (slot.deposit.place != Deposit::Place::slot) return;
-  if (slot.alone && size() == 1 && !converts(slot.piece)) return;  // nobody reads it
-  const std::int64_t all = slot.piece.elements;
-  if (slot.alone || !slot.direct) {
+  const PieceState& state = pieces_[number];
+  deposit_of(index(), number) = state.deposit;
+  if (state.deposit.in_heap) return;
+  if (state.alone && size() == 1 && !converts(state.piece)) return;  // nobody reads it
+  const std::int64_t all = state.piece.elements;
+  if (state.alone || !state.direct) {
     pack(number, {0, all});
   } else {
     const Slice own = own_slice(number);
@@ -92,60 +93,57 @@ void SlicedAllreduce::deposit(std::size_t number) {
 
 void SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic,
                                  std::byte* output) {
-  const Slot& slot = slots_[number];
+  const PieceState& state = pieces_[number];
   const Slice own = own_slice(number);
   find_inputs(number, own);
-  if (!slot.direct) {
-    return reduce(number, arithmetic, own, at(number, index(), own.begin), output);
-  }
+  if (!state.direct) return reduce(number, arithmetic, own, at(number, index(), own.begin), output);
   const std::int64_t bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
-  for_each_part(slot.piece, own, [&](const fusion::Part& part, std::int64_t first) {
+  for_each_part(state.piece, own, [&](const fusion::Part& part, std::int64_t first) {
     reduce(number, arithmetic, {first, part.elements}, part.input,
            output + (first - own.begin) * bytes);
   });
 }
 
 std::byte* SlicedAllreduce::own_result(std::size_t number) const {
-  const Slot& slot = slots_[number];
+  const PieceState& state = pieces_[number];
   const Slice own = own_slice(number);
-  return slot.deposit.place != Deposit::Place::slot
-             ? slot.piece.parts.front().output + wire_bytes(slot, {0, own.begin})
+  return state.deposit.in_heap
+             ? state.piece.parts.front().output + wire_bytes(state, {0, own.begin})
              : at(number, index(), own.begin);
 }
 
 void SlicedAllreduce::take_own_result(std::size_t number) {
-  const Slot& slot = slots_[number];
-  if (!slot.direct || slot.deposit.place != Deposit::Place::slot) return;
+  const PieceState& state = pieces_[number];
+  if (!state.direct || state.deposit.in_heap) return;
   const std::byte* const results = at(number, index(), 0);
-  const std::int64_t bytes = signed_size_of(slot.piece.wire);
-  for_each_part(slot.piece, own_slice(number), [&](const fusion::Part& part, std::int64_t first) {
+  const std::int64_t bytes = signed_size_of(state.piece.wire);
+  for_each_part(state.piece, own_slice(number), [&](const fusion::Part& part, std::int64_t first) {
     std::memcpy(part.output, results + first * bytes,
                 static_cast<std::size_t>(part.elements * bytes));
   });
 }
 
-bool SlicedAllreduce::collect(std::size_t number) {
-  const Slot& slot = slots_[number];
-  if (slot.alone) {
+void SlicedAllreduce::collect(std::size_t number) {
+  const PieceState& state = pieces_[number];
+  if (state.alone) {
     collect_alone(number);
-    if (!converts(slot.piece)) return true;
+    if (!converts(state.piece)) return;
   }
   for (int owner = 0; owner < shares_.owners; ++owner) {
-    if (slot.direct && owner == index()) continue;
-    const Slice its = slice_of(slot.piece.elements, owner, shares_.owners);
+    if (state.direct && owner == index()) continue;
+    const Slice its = slice_of(state.piece.elements, owner, shares_.owners);
     const std::byte* const results = deposited(number, owner, &Deposit::output);
-    const std::int64_t bytes = signed_size_of(slot.piece.wire);
-    for_each_part(slot.piece, its, [&](const fusion::Part& part, std::int64_t first) {
-      fusion::convert(results + first * bytes, slot.piece.wire, part.elements, part.output,
-                      slot.piece.dtype);
+    const std::int64_t bytes = signed_size_of(state.piece.wire);
+    for_each_part(state.piece, its, [&](const fusion::Part& part, std::int64_t first) {
+      fusion::convert(results + first * bytes, state.piece.wire, part.elements, part.output,
+                      state.piece.dtype);
     });
-    worked(2 * wire_bytes(slot, its));
+    worked(2 * wire_bytes(state, its));
   }
-  return true;
 }
 
 void SlicedAllreduce::collect_alone(std::size_t number) {
-  const Piece& piece = slots_[number].piece;
+  const Piece& piece = pieces_[number].piece;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), piece.wire);
   find_inputs(number, {0, piece.elements});
   if (converts(piece)) {
@@ -157,15 +155,15 @@ void SlicedAllreduce::collect_alone(std::size_t number) {
   });
 }
 
-std::int64_t SlicedAllreduce::wire_bytes(const Slot& slot, Slice slice) const {
-  return slice.elements * signed_size_of(slot.piece.wire);
+std::int64_t SlicedAllreduce::wire_bytes(const PieceState& state, Slice slice) const {
+  return slice.elements * signed_size_of(state.piece.wire);
 }
 
 std::byte* SlicedAllreduce::at(std::size_t number, int rank, std::int64_t element) const {
-  return memory(rank, number) + element * signed_size_of(slots_[number].piece.wire);
+  return memory(rank, number) + element * signed_size_of(pieces_[number].piece.wire);
 }
 
-std::optional<std::uint64_t> SlicedAllreduce::place_in_heap(const std::byte* data) const {
+std::optional<std::uint64_t> SlicedAllreduce::offset_in_heap(const std::byte* data) const {
   const std::span<std::byte> own = heap(index());
   const std::less<> before;
   if (before(data, own.data()) || !before(data, own.data() + own.size())) return std::nullopt;
@@ -175,22 +173,21 @@ std::optional<std::uint64_t> SlicedAllreduce::place_in_heap(const std::byte* dat
 const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank,
                                             std::uint64_t Deposit::*side) const {
   const Deposit& deposit = deposit_of(rank, number);
-  return deposit.place == Deposit::Place::heap ? heap(rank).data() + deposit.*side
-                                               : at(number, rank, 0);
+  return deposit.in_heap ? heap(rank).data() + deposit.*side : at(number, rank, 0);
 }
 
 void SlicedAllreduce::pack(std::size_t number, Slice slice) {
-  const Piece& piece = slots_[number].piece;
+  const Piece& piece = pieces_[number].piece;
   std::byte* const packed = at(number, index(), 0);
   const std::int64_t bytes = signed_size_of(piece.wire);
   for_each_part(piece, slice, [&](const fusion::Part& part, std::int64_t first) {
     fusion::convert(part.input, piece.dtype, part.elements, packed + first * bytes, piece.wire);
   });
-  worked(2 * wire_bytes(slots_[number], slice));
+  worked(2 * wire_bytes(pieces_[number], slice));
 }
 
 void SlicedAllreduce::find_inputs(std::size_t number, Slice slice) {
-  const std::int64_t before = wire_bytes(slots_[number], {0, slice.begin});
+  const std::int64_t before = wire_bytes(pieces_[number], {0, slice.begin});
   found_ = slice.begin;
   deposited_.clear();
   for (int rank = 0; rank < size(); ++rank)
@@ -199,12 +196,37 @@ void SlicedAllreduce::find_inputs(std::size_t number, Slice slice) {
 
 void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
                              Slice slice, const std::byte* own, std::byte* output) {
-  const std::int64_t before = (slice.begin - found_) * signed_size_of(slots_[number].piece.wire);
+  const std::int64_t before = (slice.begin - found_) * signed_size_of(pieces_[number].piece.wire);
   inputs_.clear();
   for (int rank = 0; rank < size(); ++rank)
     inputs_.push_back(rank == index() ? own : deposited_[static_cast<std::size_t>(rank)] + before);
   reduction::reduce(arithmetic, inputs_, slice.elements, output);
-  worked((size() + 1) * wire_bytes(slots_[number], slice));
+  worked((size() + 1) * wire_bytes(pieces_[number], slice));
+}
+
+namespace {
+
+/// Every rank is an owner.
+class Allreduce : public SlicedAllreduce {
+ public:
+  Allreduce(Arena& arena, Batch given, int index, LocalRanks given_ranks)
+      : SlicedAllreduce(arena, std::move(given), index, given_ranks,
+                        {static_cast<int>(given_ranks.size()), arena.piece_bytes(), true}) {}
+
+ private:
+  Progress combine(std::size_t number) override {
+    if (own_slice(number).elements == 0) return Progress::done;
+    reduce_own(number, arithmetic_of(batch(), wire(number)), own_result(number));
+    take_own_result(number);
+    return Progress::done;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, int index,
+                                          LocalRanks local_ranks) {
+  return std::make_unique<Allreduce>(arena, std::move(batch), index, std::move(local_ranks));
 }
 
 }  // namespace kolo::backend::shm

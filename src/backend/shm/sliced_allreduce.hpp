@@ -9,7 +9,6 @@
 
 #include "backend/batch.hpp"
 #include "backend/pieces.hpp"
-#include "backend/shm/executions.hpp"
 #include "backend/shm/pipeline.hpp"
 #include "reduction/reduce.hpp"
 
@@ -25,9 +24,9 @@ class SlicedAllreduce : public Pipeline {
     bool one_host = false;  // no ranks but those that share memory
   };
 
-  SlicedAllreduce(Arena& arena, Batch given, int index, Hosts hosts, Shares shares);
+  SlicedAllreduce(Arena& arena, Batch given, int index, LocalRanks local_ranks, Shares shares);
 
-  [[nodiscard]] DType wire(std::size_t number) const { return slots_[number].piece.wire; }
+  [[nodiscard]] DType wire(std::size_t number) const { return pieces_[number].piece.wire; }
 
   /// Of the slot's piece what this rank owns: nothing, if it is no owner.
   [[nodiscard]] Slice own_slice(std::size_t number) const;
@@ -41,28 +40,28 @@ class SlicedAllreduce : public Pipeline {
   void take_own_result(std::size_t number);
 
  private:
-  struct Slot {
+  struct PieceState {
     Piece piece{};
     bool alone = false;   // every rank reduces the whole piece
     bool direct = false;  // the rank's own slice is read and written where the tensors lie
     Deposit deposit{};    // where the others read theirs
   };
 
-  Next begin(std::size_t number) final;
+  NextPiece begin(std::size_t number) final;
   void deposit(std::size_t number) final;
-  [[nodiscard]] bool combines(std::size_t number) const final { return !slots_[number].alone; }
-  bool collect(std::size_t number) final;
+  [[nodiscard]] bool combines(std::size_t number) const final { return !pieces_[number].alone; }
+  void collect(std::size_t number) final;
   [[nodiscard]] Phase collecting(std::size_t number) const final {
-    return slots_[number].alone ? Phase::reduce : Phase::unpack;
+    return pieces_[number].alone ? Phase::reduce : Phase::unpack;
   }
 
-  [[nodiscard]] std::int64_t wire_bytes(const Slot& slot, Slice slice) const;
-  /// An element of the piece in a rank's slot.
+  [[nodiscard]] std::int64_t wire_bytes(const PieceState& state, Slice slice) const;
+  /// An element of the piece in a rank's state.
   [[nodiscard]] std::byte* at(std::size_t number, int rank, std::int64_t element) const;
   /// Where the others are to read the piece.
-  [[nodiscard]] Deposit choose_deposit(const Slot& slot);
+  [[nodiscard]] Deposit choose_deposit(const PieceState& state);
   /// Where in this rank's heap something lies, if it does.
-  [[nodiscard]] std::optional<std::uint64_t> place_in_heap(const std::byte* data) const;
+  [[nodiscard]] std::optional<std::uint64_t> offset_in_heap(const std::byte* data) const;
   /// What the rank has deposited.
   [[nodiscard]] const std::byte* deposited(std::size_t number, int rank,
                                            std::uint64_t Deposit::*side) const;
@@ -76,7 +75,7 @@ class SlicedAllreduce : public Pipeline {
 
   Shares shares_;
   Cutter cutter_;
-  std::array<Slot, slot_count> slots_{};
+  std::array<PieceState, slot_count> pieces_{};
   std::vector<const std::byte*> deposited_{};  // where the slice lies that was found last
   std::int64_t found_ = 0;                     // its first element
   std::vector<const std::byte*> inputs_{};

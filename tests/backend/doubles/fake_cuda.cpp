@@ -6,7 +6,7 @@
 #include <iterator>
 #include <utility>
 
-#include "backend/cuda/transfer_element.hpp"
+#include "backend/gpu/runtime/transfer_element.hpp"
 #include "base/elements.hpp"
 #include "kolo/error.hpp"
 
@@ -20,29 +20,29 @@ std::uintptr_t number_of(Handle handle) {
 
 /// One element after the other, as the kernel's threads together.
 struct TransferAll {
-  const cuda::Segment& segment;
+  const gpu::Segment& segment;
 
   template <typename From, typename To>
   void operator()() const {
-    const cuda::TransferElement<From, To> element(segment.scaling);
+    const gpu::TransferElement<From, To> element(segment.scaling);
     for (std::int64_t i = 0; i < segment.elements; ++i)
       store<To>(segment.to, i, element(load<From>(segment.from, i)));
   }
 };
 
-std::size_t bytes_on(const cuda::Segment& segment, DType type) {
+std::size_t bytes_on(const gpu::Segment& segment, DType type) {
   return static_cast<std::size_t>(segment.elements * signed_size_of(type));
 }
 
 }  // namespace
 
-void transfer_on_host(const cuda::Segment& segment) {
-  if (cuda::is_copy(segment)) {
+void transfer_on_host(const gpu::Segment& segment) {
+  if (gpu::is_copy(segment)) {
     std::memmove(segment.to, segment.from,
                  static_cast<std::size_t>(segment.elements * signed_size_of(segment.from_type)));
   } else {
     const TransferAll all{segment};
-    cuda::visit_types(segment.from_type, segment.to_type, all);
+    gpu::visit_types(segment.from_type, segment.to_type, all);
   }
 }
 
@@ -87,12 +87,12 @@ void FakeCuda::advance() {
   if (work()) streams_[chosen].work.pop_front();
 }
 
-void FakeCuda::enqueue(cuda::StreamHandle handle, Work work) {
+void FakeCuda::enqueue(gpu::StreamHandle handle, Work work) {
   const std::lock_guard lock(mutex_);
   if (Stream* stream = find_stream(handle, "enqueue")) stream->work.push_back(std::move(work));
 }
 
-FakeCuda::Stream* FakeCuda::find_stream(cuda::StreamHandle handle, const char* call) {
+FakeCuda::Stream* FakeCuda::find_stream(gpu::StreamHandle handle, const char* call) {
   const auto found = streams_.find(number_of(handle));
   if (found == streams_.end()) {
     complain(fmt::format("{} with a stream that does not exist", call));
@@ -104,7 +104,7 @@ FakeCuda::Stream* FakeCuda::find_stream(cuda::StreamHandle handle, const char* c
   return &found->second;
 }
 
-FakeCuda::Event* FakeCuda::find_event(cuda::EventHandle handle, const char* call) {
+FakeCuda::Event* FakeCuda::find_event(gpu::EventHandle handle, const char* call) {
   const auto found = events_.find(number_of(handle));
   if (found != events_.end()) return &found->second;
   complain(fmt::format("{} with an event that does not exist", call));
@@ -145,7 +145,7 @@ void FakeCuda::give_back(std::byte* memory, bool pinned) {
 std::byte* FakeCuda::make_memory(std::size_t bytes) { return take(bytes, false); }
 void FakeCuda::free_memory(std::byte* memory) { give_back(memory, false); }
 
-cuda::Versions FakeCuda::versions() {
+gpu::Versions FakeCuda::versions() {
   faults.pass("cudaDriverGetVersion");
   return reported;
 }
@@ -155,10 +155,10 @@ int FakeCuda::device_count() {
   return static_cast<int>(gpus_.size());
 }
 
-cuda::DeviceProperties FakeCuda::properties(int device) {
+gpu::DeviceProperties FakeCuda::properties(int device) {
   faults.pass("cudaGetDeviceProperties");
   const int gpu = gpus_.at(static_cast<std::size_t>(device));
-  cuda::DeviceProperties properties{"Fake", fmt::format("0000:{:02x}:00.0", gpu)};
+  gpu::DeviceProperties properties{"Fake", fmt::format("0000:{:02x}:00.0", gpu)};
   properties.uuid.front() = static_cast<char>(gpu + 1);
   return properties;
 }
@@ -186,31 +186,31 @@ bool FakeCuda::is_in_use(int device) {
   return used_.contains(device);
 }
 
-cuda::StreamHandle FakeCuda::create_stream() {
+gpu::StreamHandle FakeCuda::create_stream() {
   faults.pass("cudaStreamCreateWithPriority");
   const std::lock_guard lock(mutex_);
   streams_[next_] = {current_device()};
-  return reinterpret_cast<cuda::StreamHandle>(next_++);
+  return reinterpret_cast<gpu::StreamHandle>(next_++);
 }
 
-void FakeCuda::destroy_stream(cuda::StreamHandle stream) noexcept {
+void FakeCuda::destroy_stream(gpu::StreamHandle stream) noexcept {
   const std::lock_guard lock(mutex_);
   if (streams_.erase(number_of(stream)) == 0) complain("a stream is destroyed twice");
 }
 
-cuda::EventHandle FakeCuda::create_event() {
+gpu::EventHandle FakeCuda::create_event() {
   faults.pass("cudaEventCreateWithFlags");
   const std::lock_guard lock(mutex_);
   events_[next_];
-  return reinterpret_cast<cuda::EventHandle>(next_++);
+  return reinterpret_cast<gpu::EventHandle>(next_++);
 }
 
-void FakeCuda::destroy_event(cuda::EventHandle event) noexcept {
+void FakeCuda::destroy_event(gpu::EventHandle event) noexcept {
   const std::lock_guard lock(mutex_);
   if (events_.erase(number_of(event)) == 0) complain("an event is destroyed twice");
 }
 
-void FakeCuda::record(cuda::EventHandle handle, cuda::StreamHandle stream) {
+void FakeCuda::record(gpu::EventHandle handle, gpu::StreamHandle stream) {
   faults.pass("cudaEventRecord");
   const std::lock_guard lock(mutex_);
   Event* const event = find_event(handle, "cudaEventRecord");
@@ -221,7 +221,7 @@ void FakeCuda::record(cuda::EventHandle handle, cuda::StreamHandle stream) {
   });
 }
 
-void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle handle) {
+void FakeCuda::wait(gpu::StreamHandle stream, gpu::EventHandle handle) {
   faults.pass("cudaStreamWaitEvent");
   const std::lock_guard lock(mutex_);
   const Event* const event = find_event(handle, "cudaStreamWaitEvent");
@@ -231,7 +231,7 @@ void FakeCuda::wait(cuda::StreamHandle stream, cuda::EventHandle handle) {
           [reached = event->reached, value = event->recorded] { return *reached >= value; });
 }
 
-bool FakeCuda::is_done(cuda::EventHandle handle) {
+bool FakeCuda::is_done(gpu::EventHandle handle) {
   faults.pass("cudaEventQuery");
   const std::lock_guard lock(mutex_);
   advance();
@@ -251,10 +251,10 @@ std::byte* FakeCuda::allocate_pinned(std::size_t bytes) {
 }
 void FakeCuda::release_pinned(std::byte* memory) noexcept { give_back(memory, true); }
 
-void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyKind kind,
-                    cuda::StreamHandle stream) {
+void FakeCuda::copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind kind,
+                    gpu::StreamHandle stream) {
   faults.pass("cudaMemcpyAsync");
-  const int number = kind == cuda::CopyKind::to_host ? copies_to_host_++ : -1;
+  const int number = kind == gpu::CopyKind::to_host ? copies_to_host_++ : -1;
   enqueue(stream, [=, this] {
     if (number >= most_copies_to_host) return false;
     check_memory(from, bytes, "a copy's source");
@@ -264,15 +264,15 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, cuda::CopyKin
   });
 }
 
-void FakeCuda::launch(const cuda::TransferTable& table, cuda::StreamHandle stream) {
+void FakeCuda::launch(const gpu::TransferTable& table, gpu::StreamHandle stream) {
   faults.pass("the launch of the transfer kernel");
   ++launches_;
   if (table.tiles < 1) complain("a launch without a tile");
   enqueue(stream, [=, this] {
     const auto count = static_cast<std::size_t>(table.count);
-    check_memory(table.segments, count * sizeof(cuda::Segment), "a launch's table");
+    check_memory(table.segments, count * sizeof(gpu::Segment), "a launch's table");
     for (std::size_t i = 0; i < count; ++i) {
-      const cuda::Segment& segment = table.segments[i];
+      const gpu::Segment& segment = table.segments[i];
       check_memory(segment.from, bytes_on(segment, segment.from_type), "a segment's source");
       check_memory(segment.to, bytes_on(segment, segment.to_type), "a segment's target");
       transfer_on_host(segment);

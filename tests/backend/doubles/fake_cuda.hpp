@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "backend/cuda/runtime.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
 
 namespace kolo::backend {
 
@@ -35,9 +35,9 @@ class Faults {
 };
 
 /// What the kernel does, one element after the other.
-void transfer_on_host(const cuda::Segment& segment);
+void transfer_on_host(const gpu::Segment& segment);
 
-class FakeCuda : public cuda::Runtime {
+class FakeCuda : public gpu::Runtime {
  public:
   /// Returns false while it cannot be done yet; then it is called again.
   using Work = std::function<bool()>;
@@ -54,39 +54,39 @@ class FakeCuda : public cuda::Runtime {
 
   /// Held while work is done.
   [[nodiscard]] std::recursive_mutex& mutex() const { return mutex_; }
-  void enqueue(cuda::StreamHandle stream, Work work);
+  void enqueue(gpu::StreamHandle stream, Work work);
   /// Without faults or delay, for the tests themselves.
   [[nodiscard]] std::byte* make_memory(std::size_t bytes);
   [[nodiscard]] bool is_memory(const void* begin, std::size_t bytes) const;
   void free_memory(std::byte* memory);
 
   Faults faults{};
-  cuda::Versions reported{13000, 13000};
+  gpu::Versions reported{13000, 13000};
   /// So many copies to the host are done; later ones wait until there may be more.
   int most_copies_to_host = std::numeric_limits<int>::max();
   bool has_kernels = true;
 
-  cuda::Versions versions() override;
+  gpu::Versions versions() override;
   int device_count() override;
-  cuda::DeviceProperties properties(int device) override;
+  gpu::DeviceProperties properties(int device) override;
   void check_kernels() override;
   int current_device() override;
   void use_device(int device) override;
   bool is_in_use(int device) override;
-  cuda::StreamHandle create_stream() override;
-  void destroy_stream(cuda::StreamHandle stream) noexcept override;
-  cuda::EventHandle create_event() override;
-  void destroy_event(cuda::EventHandle event) noexcept override;
-  void record(cuda::EventHandle event, cuda::StreamHandle stream) override;
-  void wait(cuda::StreamHandle stream, cuda::EventHandle event) override;
-  bool is_done(cuda::EventHandle event) override;
+  gpu::StreamHandle create_stream() override;
+  void destroy_stream(gpu::StreamHandle stream) noexcept override;
+  gpu::EventHandle create_event() override;
+  void destroy_event(gpu::EventHandle event) noexcept override;
+  void record(gpu::EventHandle event, gpu::StreamHandle stream) override;
+  void wait(gpu::StreamHandle stream, gpu::EventHandle event) override;
+  bool is_done(gpu::EventHandle event) override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory) noexcept override;
   std::byte* allocate_pinned(std::size_t bytes) override;
   void release_pinned(std::byte* memory) noexcept override;
-  void copy(void* to, const void* from, std::size_t bytes, cuda::CopyKind kind,
-            cuda::StreamHandle stream) override;
-  void launch(const cuda::TransferTable& table, cuda::StreamHandle stream) override;
+  void copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind kind,
+            gpu::StreamHandle stream) override;
+  void launch(const gpu::TransferTable& table, gpu::StreamHandle stream) override;
 
   [[nodiscard]] int launches() const { return launches_; }
 
@@ -108,8 +108,8 @@ class FakeCuda : public cuda::Runtime {
 
   [[nodiscard]] std::byte* take(std::size_t bytes, bool pinned);
   void give_back(std::byte* memory, bool pinned);
-  [[nodiscard]] Stream* find_stream(cuda::StreamHandle handle, const char* call);
-  [[nodiscard]] Event* find_event(cuda::EventHandle handle, const char* call);
+  [[nodiscard]] Stream* find_stream(gpu::StreamHandle handle, const char* call);
+  [[nodiscard]] Event* find_event(gpu::EventHandle handle, const char* call);
   void check_memory(const void* begin, std::size_t bytes, const char* what);
 
   mutable std::recursive_mutex mutex_{};

@@ -194,7 +194,7 @@ void FakeNccl::end(nccl::CommHandle handle, const char* call) noexcept {
   const auto found = comms_.find(handle);
   if (found == comms_.end()) return world_.complain(fmt::format("{} of what has ended", call));
   if (std::string(call) == "ncclCommDestroy") {
-    if (found->second.enrolled != 0) world_.complain("memory is enrolled still");
+    if (found->second.registrations != 0) world_.complain("memory is registered still");
     if (!found->second.ops.empty()) world_.complain("an operation was not destroyed");
   }
   *found->second.aborted = true;
@@ -219,19 +219,19 @@ std::byte* FakeNccl::allocate(std::size_t bytes) {
 }
 void FakeNccl::release(std::byte* memory) noexcept { cuda_->free_memory(memory); }
 
-void* FakeNccl::enroll(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) {
+void* FakeNccl::register_buffer(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) {
   cuda_->faults.pass("ncclCommRegister");
   const Lock lock(cuda_->mutex(), world_.mutex());
-  ++find(comm, "ncclCommRegister").enrolled;
-  if (!cuda_->is_memory(memory, bytes)) world_.complain("memory is enrolled that is not there");
+  ++find(comm, "ncclCommRegister").registrations;
+  if (!cuda_->is_memory(memory, bytes)) world_.complain("memory is registered that is not there");
   return memory;
 }
 
-void FakeNccl::withdraw(nccl::CommHandle comm, void* enrolled) noexcept {
+void FakeNccl::deregister_buffer(nccl::CommHandle comm, void* registration) noexcept {
   const Lock lock(cuda_->mutex(), world_.mutex());
-  if (!comms_.contains(comm) || enrolled == nullptr)
-    return world_.complain("ncclCommDeregister of what is not enrolled");
-  --comms_[comm].enrolled;
+  if (!comms_.contains(comm) || registration == nullptr)
+    return world_.complain("ncclCommDeregister of what is not registered");
+  --comms_[comm].registrations;
 }
 
 nccl::RedOp FakeNccl::make_scaled_sum(nccl::CommHandle comm, double factor, DType dtype) {

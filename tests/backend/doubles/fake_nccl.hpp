@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/nccl/library.hpp"
+#include "backend/gpu/nccl/library.hpp"
 #include "fake_cuda.hpp"
 
 namespace kolo::backend {
@@ -91,8 +91,8 @@ class FakeNccl : public nccl::Library {
   void abort(nccl::CommHandle comm) noexcept override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory) noexcept override;
-  void* enroll(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) override;
-  void withdraw(nccl::CommHandle comm, void* enrolled) noexcept override;
+  void* register_buffer(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) override;
+  void deregister_buffer(nccl::CommHandle comm, void* registration) noexcept override;
   nccl::RedOp make_scaled_sum(nccl::CommHandle comm, double factor, DType dtype) override;
   void destroy_op(nccl::CommHandle comm, nccl::RedOp op) noexcept override;
   void group_start() override;
@@ -119,7 +119,7 @@ class FakeNccl : public nccl::Library {
     std::size_t collectives = 0;                                // that were called
     std::shared_ptr<int> under_way = std::make_shared<int>(0);  // groups that are not done
     std::map<std::vector<int>, int> shrinks{};                  // by who was left out
-    int enrolled = 0;
+    int registrations = 0;
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
     std::map<nccl::RedOp, double> ops{};
     std::vector<FakeCuda::Work> launching{};  // groups that are not on the stream yet

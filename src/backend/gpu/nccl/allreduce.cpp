@@ -1,0 +1,81 @@
+#include <utility>
+
+#include "backend/gpu/nccl/reduction.hpp"
+
+namespace kolo::backend::nccl {
+namespace {
+
+/// Tensors lie in the buffer one after the other. One that is alone of its type and travels as it
+/// is stays where it is.
+class Allreduce : public PackedReduction {
+ public:
+  using PackedReduction::PackedReduction;
+
+ private:
+  [[nodiscard]] bool stays(DType dtype, const Tensors& tensors) const {
+    return tensors.size() == 1 && wire_of(dtype) == dtype;
+  }
+
+  [[nodiscard]] std::int64_t room(DType dtype, const Tensors& tensors) const override {
+    if (stays(dtype, tensors)) return 0;
+    std::int64_t bytes = 0;
+    for (const BatchTensor* tensor : tensors)
+      bytes += aligned_bytes(tensor->elements(), wire_of(dtype));
+    return bytes;
+  }
+
+  [[nodiscard]] Part pack(DType dtype, const Tensors& tensors, std::byte* to) override {
+    if (stays(dtype, tensors)) return leave_in_place(*tensors.front());
+    const DType wire = wire_of(dtype);
+    Part part{to, to, room(dtype, tensors) / signed_size_of(wire), wire,
+              plan_reduction(batch(), wire, true)};
+    for (const BatchTensor* tensor : tensors) {
+      before().add({.from = static_cast<const std::byte*>(tensor->input),
+                    .to = to,
+                    .elements = tensor->elements(),
+                    .scaling = part.plan.before,
+                    .from_type = dtype,
+                    .to_type = wire});
+      after().add({.from = to,
+                   .to = static_cast<std::byte*>(tensor->output),
+                   .elements = tensor->elements(),
+                   .scaling = part.plan.after,
+                   .from_type = wire,
+                   .to_type = dtype});
+      to += aligned_bytes(tensor->elements(), wire);
+    }
+    return part;
+  }
+
+  [[nodiscard]] Part leave_in_place(const BatchTensor& tensor) {
+    Part part{tensor.input, tensor.output, tensor.elements(), tensor.dtype,
+              plan_reduction(batch(), tensor.dtype, false)};
+    auto* const output = static_cast<std::byte*>(tensor.output);
+    const auto segment = [&](const void* from, const gpu::Scaling& scaling) {
+      return gpu::Segment{.from = static_cast<const std::byte*>(from),
+                          .to = output,
+                          .elements = part.elements,
+                          .scaling = scaling,
+                          .from_type = tensor.dtype,
+                          .to_type = tensor.dtype};
+    };
+    if (!part.plan.before.none() || tensor.dtype == DType::boolean) {
+      before().add(segment(tensor.input, part.plan.before));
+      part.from = output;
+    }
+    if (!part.plan.after.none()) after().add(segment(output, part.plan.after));
+    return part;
+  }
+
+  void call(const Part& part, RedOp op) override {
+    library().all_reduce(part.from, part.to, part.elements, part.wire, op, comm(), stream());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_allreduce(const LaunchContext& context, Batch batch) {
+  return std::make_unique<Allreduce>(context, std::move(batch));
+}
+
+}  // namespace kolo::backend::nccl

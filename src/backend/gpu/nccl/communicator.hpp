@@ -1,0 +1,140 @@
+// A communicator of NCCL, from its making to its end.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/nccl/library.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
+#include "backend/gpu/runtime/handles.hpp"
+
+namespace kolo::backend::nccl {
+
+/// A thread for calls that may block. Does one thing after the other. Started when there is a
+/// first. Thread-safe.
+class Worker {
+ public:
+  /// How long the destructor waits for what is still to be done; then the thread is left behind
+  /// with it, lest a call that never returns keeps the process.
+  explicit Worker(std::chrono::nanoseconds patience = std::chrono::seconds(10));
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  /// `work` throws nothing, and owns what it uses.
+  void post(std::function<void()> work);
+
+ private:
+  struct Shared;
+
+  std::chrono::nanoseconds patience_;
+  std::shared_ptr<Shared> shared_;
+};
+
+class Communicator;
+
+/// Memory that all ranks of a communicator have registered alike.
+class RegisteredMemory {
+ public:
+  RegisteredMemory() = default;
+  RegisteredMemory(Communicator& communicator, std::size_t bytes);
+  ~RegisteredMemory() { reset(); }
+  RegisteredMemory(RegisteredMemory&& other) noexcept;
+  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
+  RegisteredMemory(const RegisteredMemory&) = delete;
+  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+
+  [[nodiscard]] std::byte* get() const { return memory_; }
+
+ private:
+  void reset() noexcept;
+
+  Communicator* communicator_ = nullptr;
+  std::byte* memory_ = nullptr;
+  void* registration_ = nullptr;
+};
+
+/// Made and ended by the worker; used by the driver in between. Every call ends by a deadline or by
+/// `abort`.
+class Communicator {
+ public:
+  using Buffer = gpu::BlockPool<RegisteredMemory>::Block;
+
+  /// Begins to make it, at most until `timeout` has passed. `ranks` are of the world, of which this
+  /// one has the place `own`.
+  Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
+               std::vector<int> ranks, int own, const UniqueId& id,
+               std::chrono::nanoseconds timeout);
+  /// Of some of the parent's ranks, of which this is one: made, from the first `ready` on, when
+  /// nothing runs on the parent. The parent outlives this, and is left alone until this is ready.
+  Communicator(Communicator& parent, std::vector<int> ranks, std::chrono::nanoseconds timeout);
+  /// Ends it in good order, by the worker, unless it was aborted.
+  ~Communicator();
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+
+  /// False while it is being made, or its last call is under way. Throws BackendError when that has
+  /// failed, here or elsewhere, or it was aborted.
+  [[nodiscard]] bool ready();
+
+  /// Counts the executions that have given something to NCCL and are not done.
+  void begin_use() { ++in_use_; }
+  void end_use() { --in_use_; }
+
+  /// Ends what is under way, by the worker. `ready` throws from then on.
+  void abort() noexcept;
+
+  [[nodiscard]] bool aborted() const { return aborted_; }
+  [[nodiscard]] CommHandle handle() const { return handle_; }
+  [[nodiscard]] Library& library() const { return *library_; }
+  [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
+  [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
+  [[nodiscard]] Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
+
+ private:
+  friend class RegisteredMemory;
+
+  /// Shared with the worker.
+  struct Making {
+    std::atomic<bool> cancelled{false};
+    std::mutex mutex{};
+    bool done = false;
+    CommHandle handle = nullptr;
+    std::string error{};
+  };
+
+  /// Begins to make it; the handle and what must be ready before it can be used. For the worker.
+  struct Begun {
+    CommHandle handle = nullptr;
+    CommHandle parent = nullptr;
+    State state = State::in_progress;
+  };
+  using Begin = std::function<void(Library& library, Begun& begun)>;
+
+  Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
+               std::vector<int> ranks, std::chrono::nanoseconds timeout);
+  void post(const char* call, Begin begin);
+  static void make(Making& making, Library& library, const char* call,
+                   std::chrono::nanoseconds timeout, const Begin& begin);
+  void shrink_parent();
+
+  std::shared_ptr<Library> library_;
+  gpu::Gpu& gpu_;
+  Worker& worker_;
+  std::vector<int> ranks_;
+  std::shared_ptr<Making> making_ = std::make_shared<Making>();
+  CommHandle handle_ = nullptr;  // once it is made
+  bool aborted_ = false;
+  int in_use_ = 0;
+  Communicator* parent_ = nullptr;  // until it is asked
+  std::chrono::nanoseconds timeout_;
+  gpu::BlockPool<RegisteredMemory> buffers_;
+};
+
+}  // namespace kolo::backend::nccl

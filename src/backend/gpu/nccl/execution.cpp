@@ -1,0 +1,123 @@
+#include "backend/gpu/nccl/execution.hpp"
+
+#include <utility>
+
+#include "backend/batch.hpp"
+
+namespace kolo::backend::nccl {
+namespace {
+
+/// A group that is left by an exception is closed all the same: else the thread's next calls would
+/// belong to it.
+class Group {
+ public:
+  Group(Library& library, CommHandle comm) : library_(library), comm_(comm) {
+    library_.group_start();
+  }
+  ~Group() {
+    if (!open_) return;
+    try {
+      static_cast<void>(library_.group_end(comm_));
+    } catch (...) {  // the first error is on its way
+      open_ = false;
+    }
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  State end() {
+    open_ = false;
+    return library_.group_end(comm_);
+  }
+
+ private:
+  Library& library_;
+  CommHandle comm_;
+  bool open_ = true;
+};
+
+}  // namespace
+
+GpuExecution::GpuExecution(const LaunchContext& context, Batch batch)
+    : context_(context),
+      batch_(std::move(batch)),
+      index_(index_of(context.rank, batch_)),
+      place_(context.order.queue_up()) {}
+
+GpuExecution::~GpuExecution() {
+  if (stage_ == Stage::done) return;
+  communicator().abort();
+  if (stage_ != Stage::preparing) communicator().end_use();
+}
+
+Progress GpuExecution::step() {
+  try {
+    switch (stage_) {
+      case Stage::preparing: return prepare_and_call();
+      case Stage::calling: return finish_calling();
+      case Stage::running:
+        if (!gpu().runtime()->is_done(done_.get())) {
+          static_cast<void>(communicator().ready());
+          return Progress::waiting;
+        }
+        stage_ = Stage::done;
+        communicator().end_use();
+        if (batch_.observer != nullptr)
+          batch_.observer->on_phase(batch_.sequence, Phase::reduce, called_at_,
+                                    std::chrono::steady_clock::now());
+        break;
+      case Stage::done: break;
+    }
+    return Progress::done;
+  } catch (...) {
+    communicator().abort();
+    abandon();
+    throw;
+  }
+}
+
+Progress GpuExecution::prepare_and_call() {
+  if (!prepare() || !context_.order.is_next(place_) || !communicator().ready())
+    return Progress::waiting;
+  called_at_ = std::chrono::steady_clock::now();
+  gpu().await(batch_.tensors, stream());
+  stage_ = Stage::calling;
+  communicator().begin_use();
+  if (begin()) {
+    Group group(library(), comm());
+    call();
+    if (group.end() == State::in_progress) return Progress::moved;
+  }
+  return finish_calling();
+}
+
+Progress GpuExecution::finish_calling() {
+  if (!communicator().ready()) return Progress::waiting;
+  end();
+  done_ = make_event(gpu().runtime());
+  gpu().runtime()->record(done_.get(), stream());
+  context_.order.serve();
+  stage_ = Stage::running;
+  return Progress::moved;
+}
+
+bool GpuExecution::gather(SmallAllgather& numbers) {
+  numbers_ = &numbers;
+  if (numbers.step() != Progress::done) return false;
+  numbers_ = nullptr;
+  return true;
+}
+
+Awaited GpuExecution::waits_for() const {
+  if (numbers_ != nullptr) return numbers_->waits_for();
+  std::vector<int> others;
+  for (const int rank : batch_.ranks)
+    if (rank != context_.rank) others.push_back(rank);
+  switch (stage_) {
+    case Stage::preparing: return {std::move(others), "to make NCCL's communicator"};
+    case Stage::calling: return {std::move(others), "to begin with it over NCCL"};
+    default: return {std::move(others), "to do it on their GPUs"};
+  }
+}
+
+}  // namespace kolo::backend::nccl

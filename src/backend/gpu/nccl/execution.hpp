@@ -1,0 +1,101 @@
+// What the collectives over NCCL have in common.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/gpu/nccl/communicator.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
+#include "backend/small_allgather.hpp"
+
+namespace kolo::backend::nccl {
+
+/// Batches are given to NCCL one at a time, in the order in which they were started, which is the
+/// same on all ranks. NCCL needs that: what a GPU runs waits for the other ranks and keeps what
+/// comes after it on the stream from running, so two ranks that gave it two batches in different
+/// orders would wait for each other for ever. One order serves all communicators, since all share
+/// the GPU's stream.
+class LaunchOrder {
+ public:
+  [[nodiscard]] std::uint64_t queue_up() { return queued_++; }
+  [[nodiscard]] bool is_next(std::uint64_t place) const { return served_ == place; }
+  void serve() { ++served_; }
+
+ private:
+  std::uint64_t queued_ = 0;
+  std::uint64_t served_ = 0;
+};
+
+/// What an execution works with; all of it outlives it.
+struct LaunchContext {
+  gpu::Gpu& gpu;
+  Backend& cpu;
+  Communicator& communicator;
+  LaunchOrder& order;
+  int rank;
+};
+
+/// Waits for its turn and for the communicator, gives everything to the stream, and looks now and
+/// then whether it is done there. An execution that is abandoned aborts the communicator.
+class GpuExecution : public Execution {
+ public:
+  GpuExecution(const LaunchContext& context, Batch batch);
+  ~GpuExecution() override;
+  GpuExecution(const GpuExecution&) = delete;
+  GpuExecution& operator=(const GpuExecution&) = delete;
+
+  Progress step() final;
+  [[nodiscard]] Awaited waits_for() const final;
+
+ protected:
+  /// False while something is missing that `begin` needs.
+  virtual bool prepare() { return true; }
+  /// What the stream does before; buffers are taken here. False if there is nothing for NCCL to do.
+  virtual bool begin() = 0;
+  /// The calls of one group.
+  virtual void call() = 0;
+  /// What the stream does afterwards.
+  virtual void end() {}
+  /// The GPU may still use what the execution owns.
+  virtual void abandon() {}
+
+  /// Has every rank tell every other; `prepare` calls it until it says true.
+  [[nodiscard]] bool gather(SmallAllgather& numbers);
+
+  [[nodiscard]] const Batch& batch() const { return batch_; }
+  [[nodiscard]] gpu::Gpu& gpu() const { return context_.gpu; }
+  [[nodiscard]] Backend& cpu() const { return context_.cpu; }
+  [[nodiscard]] Communicator& communicator() const { return context_.communicator; }
+  [[nodiscard]] Library& library() const { return communicator().library(); }
+  [[nodiscard]] CommHandle comm() const { return communicator().handle(); }
+  [[nodiscard]] StreamHandle stream() const { return gpu().stream(); }
+  [[nodiscard]] int size() const { return communicator().size(); }
+  [[nodiscard]] int index() const { return index_; }
+
+ private:
+  enum class Stage : std::uint8_t { preparing, calling, running, done };
+
+  Progress prepare_and_call();
+  Progress finish_calling();
+
+  LaunchContext context_;
+  Batch batch_;
+  int index_;
+  std::uint64_t place_;
+  Stage stage_ = Stage::preparing;
+  const SmallAllgather* numbers_ = nullptr;  // while it is under way
+  gpu::Event done_{};
+  std::chrono::steady_clock::time_point called_at_{};
+};
+
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(const LaunchContext& context, Batch batch);
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(const LaunchContext& context,
+                                                            Batch batch);
+[[nodiscard]] std::unique_ptr<Execution> make_allgather(const LaunchContext& context, Batch batch);
+[[nodiscard]] std::unique_ptr<Execution> make_alltoall(const LaunchContext& context, Batch batch);
+[[nodiscard]] std::unique_ptr<Execution> make_broadcast(const LaunchContext& context, Batch batch);
+
+}  // namespace kolo::backend::nccl

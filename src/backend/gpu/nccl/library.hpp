@@ -1,0 +1,93 @@
+// What Kolo asks of NCCL, so that tests can put a double in its place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backend/gpu/runtime/gpu_info.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
+#include "kolo/types.hpp"
+
+struct ncclComm;
+
+namespace kolo::backend::nccl {
+
+using CommHandle = ncclComm*;  // ncclComm_t
+using gpu::StreamHandle;
+using gpu::UniqueId;
+
+/// What was asked for is under way until `state` says that it is ready. Meanwhile nothing else may
+/// be asked of the communicator, but to abort it.
+enum class State : std::uint8_t { ready, in_progress };
+
+/// As ncclRedOp_t. Those that are made have other values.
+enum class RedOp : std::int32_t { sum = 0, product = 1, max = 2, min = 3, average = 4 };
+
+/// Memory is the current device's. Every function throws BackendError, with the name of the call
+/// that failed and NCCL's reasons, unless it is noexcept. Calls on one communicator are made by one
+/// thread at a time.
+class Library {
+ public:
+  virtual ~Library() = default;
+
+  /// As NCCL spells it: 22809 is 2.28.9.
+  [[nodiscard]] virtual int version() = 0;
+  [[nodiscard]] virtual UniqueId make_unique_id() = 0;
+
+  /// Non-blocking, but may take its time. `comm` is set even if it throws, unless to null: then
+  /// there is something to abort.
+  [[nodiscard]] virtual State init(CommHandle& comm, int size, const UniqueId& id, int rank) = 0;
+  /// Likewise, of the parent's ranks but for the excluded ones, which do not call. Nothing is under
+  /// way on the parent, nor may be until both are ready.
+  [[nodiscard]] virtual State shrink(CommHandle& comm, CommHandle parent,
+                                     std::span<const int> excluded) = 0;
+  /// Of the last call; throws what has failed since, here or on another rank.
+  [[nodiscard]] virtual State state(CommHandle comm) = 0;
+  /// When all is done. May take its time.
+  virtual void destroy(CommHandle comm) noexcept = 0;
+  /// Ends what is under way. May take its time.
+  virtual void abort(CommHandle comm) noexcept = 0;
+
+  [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
+  virtual void release(std::byte* memory) noexcept = 0;
+  /// By all ranks alike, so that the network and other GPUs reach the memory directly.
+  [[nodiscard]] virtual void* register_buffer(CommHandle comm, std::byte* memory,
+                                              std::size_t bytes) = 0;
+  virtual void deregister_buffer(CommHandle comm, void* registration) noexcept = 0;
+
+  /// A sum of elements of this type, each multiplied before.
+  [[nodiscard]] virtual RedOp make_scaled_sum(CommHandle comm, double factor, DType dtype) = 0;
+  virtual void destroy_op(CommHandle comm, RedOp op) noexcept = 0;
+
+  /// What is between the two is one operation on the stream.
+  virtual void group_start() = 0;
+  [[nodiscard]] virtual State group_end(CommHandle comm) = 0;
+
+  // Counts are of elements, for each rank where ranks have parts.
+  virtual void all_reduce(const void* from, void* to, std::int64_t count, DType dtype, RedOp op,
+                          CommHandle comm, StreamHandle stream) = 0;
+  virtual void reduce_scatter(const void* from, void* to, std::int64_t count, DType dtype, RedOp op,
+                              CommHandle comm, StreamHandle stream) = 0;
+
+  // Counts are of bytes.
+  virtual void all_gather(const void* from, void* to, std::int64_t bytes, CommHandle comm,
+                          StreamHandle stream) = 0;
+  virtual void broadcast(const void* from, void* to, std::int64_t bytes, int root, CommHandle comm,
+                         StreamHandle stream) = 0;
+  virtual void send(const void* from, std::int64_t bytes, int peer, CommHandle comm,
+                    StreamHandle stream) = 0;
+  virtual void receive(void* to, std::int64_t bytes, int peer, CommHandle comm,
+                       StreamHandle stream) = 0;
+};
+
+/// Of the NCCL that this is built with, "2.28.9"; "" without.
+[[nodiscard]] std::string built_version();
+
+/// NCCL's, which is looked for now; null in a build without it. Throws BackendError, with the
+/// reason, if it is not there or does not fit.
+[[nodiscard]] std::shared_ptr<Library> find_library();
+
+}  // namespace kolo::backend::nccl

@@ -1,0 +1,72 @@
+#include <utility>
+
+#include "backend/gpu/nccl/reduction.hpp"
+
+namespace kolo::backend::nccl {
+namespace {
+
+/// NCCL wants as much for every rank. So the tensors of one type lie in a buffer rank by rank, each
+/// with room for as many rows as the first rank gets, which gets the most.
+class Reducescatter : public PackedReduction {
+ public:
+  using PackedReduction::PackedReduction;
+
+ private:
+  [[nodiscard]] std::int64_t elements_of(const BatchTensor& tensor, int rank) const {
+    return reducescatter_rows(tensor.rows, rank, size()) * tensor.row_elements;
+  }
+
+  /// Bytes for each rank on the wire.
+  [[nodiscard]] std::int64_t share(DType dtype, const Tensors& tensors) const {
+    std::int64_t bytes = 0;
+    for (const BatchTensor* tensor : tensors)
+      bytes += aligned_bytes(elements_of(*tensor, 0), wire_of(dtype));
+    return bytes;
+  }
+
+  /// The shares of all ranks, then room for the result of this one.
+  [[nodiscard]] std::int64_t room(DType dtype, const Tensors& tensors) const override {
+    return share(dtype, tensors) * (size() + 1);
+  }
+
+  [[nodiscard]] Part pack(DType dtype, const Tensors& tensors, std::byte* to) override {
+    const DType wire = wire_of(dtype);
+    const std::int64_t each = share(dtype, tensors);
+    std::byte* const result = to + each * size();
+    const ReductionPlan plan = plan_reduction(batch(), wire, true);
+    std::int64_t offset = 0;
+    for (const BatchTensor* tensor : tensors) {
+      const auto* from = static_cast<const std::byte*>(tensor->input);
+      for (int rank = 0; rank < size(); ++rank) {
+        const std::int64_t elements = elements_of(*tensor, rank);
+        before().add({.from = from,
+                      .to = to + each * rank + offset,
+                      .elements = elements,
+                      .scaling = plan.before,
+                      .from_type = dtype,
+                      .to_type = wire});
+        from += elements * signed_size_of(dtype);
+      }
+      after().add({.from = result + offset,
+                   .to = static_cast<std::byte*>(tensor->output),
+                   .elements = elements_of(*tensor, index()),
+                   .scaling = plan.after,
+                   .from_type = wire,
+                   .to_type = dtype});
+      offset += aligned_bytes(elements_of(*tensor, 0), wire);
+    }
+    return {to, result, each / signed_size_of(wire), wire, plan};
+  }
+
+  void call(const Part& part, RedOp op) override {
+    library().reduce_scatter(part.from, part.to, part.elements, part.wire, op, comm(), stream());
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_reducescatter(const LaunchContext& context, Batch batch) {
+  return std::make_unique<Reducescatter>(context, std::move(batch));
+}
+
+}  // namespace kolo::backend::nccl

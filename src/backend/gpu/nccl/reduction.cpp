@@ -1,0 +1,124 @@
+#include "backend/gpu/nccl/reduction.hpp"
+
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "fusion/pack.hpp"
+
+namespace kolo::backend::nccl {
+namespace {
+
+RedOp op_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::min: return RedOp::min;
+    case ReduceOp::max: return RedOp::max;
+    case ReduceOp::product: return RedOp::product;
+    default: return RedOp::sum;
+  }
+}
+
+ReductionPlan plan_real_sum(const Batch& batch, DType wire, bool packed, std::int64_t divisor) {
+  const Descriptor& kind = batch.kind;
+  const bool all_present = divisor == static_cast<std::int64_t>(batch.ranks.size());
+  ReductionPlan plan;
+  if (packed && !is_half(wire)) {
+    plan.before.scale = kind.prescale;
+    plan.after = {divisor, kind.postscale};
+    return plan;
+  }
+  if (divisor != 1 && all_present && kind.prescale == 1.0 && (packed || kind.postscale == 1.0)) {
+    plan.op = RedOp::average;
+    plan.after.scale = kind.postscale;
+    return plan;
+  }
+  const double factor = kind.prescale / static_cast<double>(divisor);
+  if (packed) {
+    plan.before.scale = factor;
+    plan.after.scale = kind.postscale;
+  } else if (factor * kind.postscale != 1.0) {
+    plan.factor = factor * kind.postscale;
+  }
+  return plan;
+}
+
+}  // namespace
+
+bool can_reduce(ReduceOp op, DType dtype) {
+  return op != ReduceOp::adasum && dtype != DType::u16 && dtype != DType::i16;
+}
+
+ReductionPlan plan_reduction(const Batch& batch, DType wire, bool packed) {
+  const Descriptor& kind = batch.kind;
+  const std::int64_t divisor = kind.op == ReduceOp::average ? batch.divisor : 1;
+  const bool sums = kind.op == ReduceOp::sum || kind.op == ReduceOp::average;
+  if (sums && is_floating(wire)) return plan_real_sum(batch, wire, packed, divisor);
+  ReductionPlan plan;
+  plan.op = op_of(kind.op);
+  if (wire == DType::boolean) return plan;
+  plan.before.scale = kind.prescale;
+  plan.after = {divisor, kind.postscale};
+  return plan;
+}
+
+OwnedOp::OwnedOp(Communicator& communicator, const ReductionPlan& plan, DType wire)
+    : communicator_(&communicator),
+      op_(plan.factor
+              ? communicator.library().make_scaled_sum(communicator.handle(), *plan.factor, wire)
+              : plan.op),
+      made_(plan.factor.has_value()) {}
+
+OwnedOp::OwnedOp(OwnedOp&& other) noexcept
+    : communicator_(other.communicator_),
+      op_(other.op_),
+      made_(std::exchange(other.made_, false)) {}
+
+OwnedOp::~OwnedOp() {
+  if (made_ && !communicator_->aborted())
+    communicator_->library().destroy_op(communicator_->handle(), op_);
+}
+
+PackedReduction::PackedReduction(const LaunchContext& context, Batch given)
+    : GpuExecution(context, std::move(given)), before_(gpu()), after_(gpu()) {
+  for (const BatchTensor* tensor : batch().tensors)
+    if (tensor->elements() > 0) by_type_[tensor->dtype].push_back(tensor);
+}
+
+bool PackedReduction::begin() {
+  std::int64_t bytes = 0;
+  for (const auto& [dtype, tensors] : by_type_) bytes += room(dtype, tensors);
+  if (bytes > 0) buffer_ = communicator().take_buffer(static_cast<std::size_t>(bytes));
+  std::byte* next = buffer_.data();
+  for (const auto& [dtype, tensors] : by_type_) {
+    parts_.push_back(pack(dtype, tensors, next));
+    next += room(dtype, tensors);
+  }
+  before_.launch(stream());
+  for (const Part& part : parts_) ops_.emplace_back(communicator(), part.plan, part.wire);
+  return !parts_.empty();
+}
+
+void PackedReduction::call() {
+  for (std::size_t i = 0; i < parts_.size(); ++i) call(parts_[i], ops_[i].get());
+}
+
+void PackedReduction::end() {
+  ops_.clear();
+  after_.launch(stream());
+}
+
+void PackedReduction::abandon() {
+  buffer_.abandon();
+  before_.abandon();
+  after_.abandon();
+}
+
+DType PackedReduction::wire_of(DType dtype) const {
+  return fusion::wire_type(dtype, batch().kind.compression);
+}
+
+std::int64_t PackedReduction::aligned_bytes(std::int64_t elements, DType wire) {
+  constexpr std::int64_t alignment = 16;
+  return (elements * signed_size_of(wire) + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace kolo::backend::nccl

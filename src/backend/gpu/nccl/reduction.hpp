@@ -1,0 +1,101 @@
+// Which part of a reduction's arithmetic NCCL does, and which the kernel before and after it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/gpu/nccl/communicator.hpp"
+#include "backend/gpu/nccl/execution.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
+#include "backend/gpu/runtime/transfer.hpp"
+#include "base/dtype.hpp"
+
+namespace kolo::backend::nccl {
+
+/// NCCL has no integers of 16 bits, and no Adasum.
+[[nodiscard]] bool can_reduce(ReduceOp op, DType dtype);
+
+struct ReductionPlan {
+  gpu::Scaling before{};
+  std::optional<double> factor{};  // NCCL multiplies by it before it adds
+  RedOp op = RedOp::sum;           // unless there is a factor
+  gpu::Scaling after{};
+};
+
+/// `wire` is the type in which NCCL reduces; `packed` says that the kernel runs before and after
+/// anyway, so that scaling there costs nothing.
+///
+/// Reals are averaged by NCCL where the sum could overflow (half types) or the kernel would run for
+/// nothing else; else they are divided after the sum. Integers are scaled and divided as on the
+/// CPU.
+[[nodiscard]] ReductionPlan plan_reduction(const Batch& batch, DType wire, bool packed);
+
+/// An operation of NCCL's, for as long as it is needed.
+class OwnedOp {
+ public:
+  OwnedOp(Communicator& communicator, const ReductionPlan& plan, DType wire);
+  ~OwnedOp();
+  OwnedOp(OwnedOp&& other) noexcept;
+  OwnedOp& operator=(OwnedOp&&) = delete;
+  OwnedOp(const OwnedOp&) = delete;
+  OwnedOp& operator=(const OwnedOp&) = delete;
+
+  [[nodiscard]] RedOp get() const { return op_; }
+
+ private:
+  Communicator* communicator_;
+  RedOp op_;
+  bool made_;
+};
+
+/// What reductions over NCCL have in common. The tensors of one type are one call. They lie in a
+/// buffer of all types, are packed into it by one launch, and unpacked by one.
+class PackedReduction : public GpuExecution {
+ public:
+  PackedReduction(const LaunchContext& context, Batch given);
+
+ protected:
+  /// Of one type.
+  using Tensors = std::vector<const BatchTensor*>;
+
+  /// One call.
+  struct Part {
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::int64_t elements = 0;
+    DType wire = DType::u8;
+    ReductionPlan plan{};
+  };
+
+  /// Bytes that the tensors take in the buffer; a multiple of 16.
+  [[nodiscard]] virtual std::int64_t room(DType dtype, const Tensors& tensors) const = 0;
+  /// Says what is copied before the call and after it; `to` is their place in the buffer.
+  [[nodiscard]] virtual Part pack(DType dtype, const Tensors& tensors, std::byte* to) = 0;
+  virtual void call(const Part& part, RedOp op) = 0;
+
+  [[nodiscard]] DType wire_of(DType dtype) const;
+  /// Of so many elements in the buffer, where tensors begin at multiples of 16 bytes.
+  [[nodiscard]] static std::int64_t aligned_bytes(std::int64_t elements, DType wire);
+
+  gpu::TransferLaunch& before() { return before_; }
+  gpu::TransferLaunch& after() { return after_; }
+
+ private:
+  bool begin() final;
+  void call() final;
+  void end() final;
+  void abandon() final;
+
+  std::map<DType, Tensors> by_type_{};
+  std::vector<Part> parts_{};
+  std::deque<OwnedOp> ops_{};
+  Communicator::Buffer buffer_{};
+  gpu::TransferLaunch before_;
+  gpu::TransferLaunch after_;
+};
+
+}  // namespace kolo::backend::nccl

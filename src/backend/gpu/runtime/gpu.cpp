@@ -1,0 +1,108 @@
+#include "backend/gpu/runtime/gpu.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend::gpu {
+namespace {
+
+std::string to_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+void check_versions(const Versions& versions) {
+  if (versions.driver == 0)
+    throw InvalidArgument("this machine has no CUDA driver, and so no GPU that can be used");
+  // Within a major version an older driver runs programs of a newer runtime.
+  if (versions.driver / 1000 < versions.runtime / 1000)
+    throw InvalidArgument(
+        fmt::format("the CUDA driver is for CUDA {}, which is older than the CUDA {} that this "
+                    "build of Kolo uses: update the driver, or build with an older CUDA",
+                    to_text(versions.driver), to_text(versions.runtime)));
+}
+
+}  // namespace
+
+std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  if (index_ < 0) {
+    open(device.index);
+  } else if (index_ != device.index) {
+    throw InvalidArgument(
+        fmt::format("the tensor is on {}, but this rank's tensors were on {} before: a rank uses "
+                    "one GPU; start a rank for each",
+                    to_string(device), to_string(Device{DeviceType::cuda, index_})));
+  }
+  const DeviceGuard guard(*runtime_, index_);
+  Event event = make_event(runtime_);
+  runtime_->record(event.get(), stream);
+  return std::make_shared<const ReadyMark>(std::move(event), stream, ++marks_);
+}
+
+void Gpu::open(int index) {
+  const Versions versions = runtime_->versions();
+  check_versions(versions);
+  const int count = runtime_->device_count();
+  if (index < 0 || index >= count)
+    throw InvalidArgument(fmt::format(
+        "there is no cuda:{} in this process, which sees {} GPU{} (CUDA_VISIBLE_DEVICES decides "
+        "which)",
+        index, count, count == 1 ? "" : "s"));
+  const DeviceGuard guard(*runtime_, index);
+  try {
+    runtime_->check_kernels();
+  } catch (const BackendError& error) {
+    throw InvalidArgument(
+        fmt::format("this build of Kolo has no code for cuda:{} ({}): build with its architecture "
+                    "in CMAKE_CUDA_ARCHITECTURES ({})",
+                    index, runtime_->properties(index).name, error.what()));
+  }
+  DeviceProperties properties = runtime_->properties(index);
+  Stream stream = make_stream(runtime_);
+  Stream return_stream = make_stream(runtime_);
+  versions_ = versions;
+  properties_ = std::move(properties);
+  stream_ = std::move(stream);
+  return_stream_ = std::move(return_stream);
+  index_ = index;
+}
+
+void Gpu::await(std::span<const BatchTensor* const> tensors, StreamHandle stream) {
+  std::map<StreamHandle, const ReadyMark*> last;
+  for (const BatchTensor* tensor : tensors) {
+    if (tensor->ready == nullptr) continue;
+    const ReadyMark*& mark = last[tensor->ready->stream()];
+    if (mark == nullptr || mark->number() < tensor->ready->number()) mark = tensor->ready.get();
+  }
+  for (const auto& [from, mark] : last) runtime_->wait(stream, mark->event());
+}
+
+void TransferLaunch::add(const Segment& segment) {
+  if (segment.elements > 0) segments_.push_back(segment);
+}
+
+void TransferLaunch::launch(StreamHandle stream) {
+  if (segments_.empty()) return;
+  const std::int64_t tiles = number_tiles(segments_);
+  const std::size_t bytes = segments_.size() * sizeof(Segment);
+  staged_ = gpu_.pinned_blocks().take(bytes);
+  table_ = gpu_.device_blocks().take(bytes);
+  std::memcpy(staged_.data(), segments_.data(), bytes);
+  gpu_.runtime()->copy(table_.data(), staged_.data(), bytes, CopyKind::to_device, stream);
+  gpu_.runtime()->launch({reinterpret_cast<const Segment*>(table_.data()),
+                          static_cast<std::int64_t>(segments_.size()), tiles},
+                         stream);
+}
+
+void TransferLaunch::abandon() {
+  staged_.abandon();
+  table_.abandon();
+}
+
+}  // namespace kolo::backend::gpu

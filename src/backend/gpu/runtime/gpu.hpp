@@ -1,0 +1,97 @@
+// The GPU that a rank uses.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/gpu/runtime/handles.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
+#include "kolo/types.hpp"
+
+namespace kolo::backend::gpu {
+
+/// What a tensor's memory may be touched after: what its submitter's stream had been given by then.
+class ReadyMark {
+ public:
+  ReadyMark(Event event, StreamHandle stream, std::uint64_t number)
+      : event_(std::move(event)), stream_(stream), number_(number) {}
+
+  [[nodiscard]] EventHandle event() const { return event_.get(); }
+  [[nodiscard]] StreamHandle stream() const { return stream_; }
+  /// Later marks on a stream have larger numbers.
+  [[nodiscard]] std::uint64_t number() const { return number_; }
+
+ private:
+  Event event_;
+  StreamHandle stream_;
+  std::uint64_t number_;
+};
+
+/// It is the one of the first tensor that it is shown. Nothing of CUDA is called before.
+class Gpu {
+ public:
+  explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+
+  /// `stream` is the one that the tensor's content is made on. Throws InvalidArgument if this
+  /// device cannot be used, or not beside another; BackendError if CUDA fails. Thread-safe.
+  [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream);
+
+  // The rest is for the driver, after the first mark, with the device as the current one.
+
+  [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] const DeviceProperties& properties() const { return properties_; }
+  [[nodiscard]] Versions versions() const { return versions_; }
+  /// For what leaves tensors, and for NCCL.
+  [[nodiscard]] StreamHandle stream() const { return stream_.get(); }
+  /// For what comes back from the host, so that it need not wait until other tensors are ready.
+  [[nodiscard]] StreamHandle return_stream() const { return return_stream_.get(); }
+
+  /// What is given to `stream` from now on waits until all tensors may be touched.
+  void await(std::span<const BatchTensor* const> tensors, StreamHandle stream);
+
+  [[nodiscard]] BlockPool<DeviceMemory>& device_blocks() { return device_blocks_; }
+  [[nodiscard]] BlockPool<PinnedMemory>& pinned_blocks() { return pinned_blocks_; }
+
+ private:
+  void open(int index);
+
+  std::shared_ptr<Runtime> runtime_;
+  std::mutex mutex_;  // of what marks change
+  int index_ = -1;
+  std::uint64_t marks_ = 0;
+  Versions versions_{};
+  DeviceProperties properties_{};
+  BlockPool<DeviceMemory> device_blocks_{runtime_, make_device_memory};
+  BlockPool<PinnedMemory> pinned_blocks_{runtime_, make_pinned_memory};
+  Stream stream_{};
+  Stream return_stream_{};
+};
+
+/// Gathers segments and launches the kernel once for all of them. Lives until the stream has got
+/// there, or is abandoned.
+class TransferLaunch {
+ public:
+  explicit TransferLaunch(Gpu& gpu) : gpu_(gpu) {}
+
+  /// Empty segments are dropped.
+  void add(const Segment& segment);
+  /// Once. Nothing is launched if there is nothing to move.
+  void launch(StreamHandle stream);
+  /// The GPU may not be done.
+  void abandon();
+
+ private:
+  Gpu& gpu_;
+  std::vector<Segment> segments_{};
+  BlockPool<PinnedMemory>::Block staged_{};
+  BlockPool<DeviceMemory>::Block table_{};
+};
+
+}  // namespace kolo::backend::gpu

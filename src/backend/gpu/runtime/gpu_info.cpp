@@ -1,0 +1,50 @@
+#include "backend/gpu/runtime/gpu_info.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/format.hpp"
+
+namespace kolo::backend::gpu {
+namespace {
+
+std::string nccl_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version % 10000 / 100, version % 100);
+}
+
+}  // namespace
+
+std::vector<std::byte> to_bytes(const GpuInfo& info) {
+  std::vector<std::byte> bytes(sizeof(GpuInfo));
+  std::memcpy(bytes.data(), &info, sizeof(GpuInfo));
+  return bytes;
+}
+
+GpuInfo to_gpu_info(std::span<const std::byte> bytes) {
+  GpuInfo info;
+  std::memcpy(&info, bytes.data(), sizeof(GpuInfo));
+  return info;
+}
+
+GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) {
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    if (infos[i].why_no_nccl.front() != '\0')
+      return {false, fmt::format("rank {}: {}", ranks[i], infos[i].why_no_nccl.data())};
+  for (std::size_t i = 1; i < infos.size(); ++i)
+    if (infos[i].nccl_version != infos.front().nccl_version)
+      return {false, fmt::format("rank {} has NCCL {}, rank {} has NCCL {}", ranks.front(),
+                                 nccl_text(infos.front().nccl_version), ranks[i],
+                                 nccl_text(infos[i].nccl_version))};
+  for (std::size_t i = 0; i < infos.size(); ++i)
+    for (std::size_t j = i + 1; j < infos.size(); ++j)
+      if (infos[i].uuid == infos[j].uuid)
+        return {false,
+                fmt::format("ranks {} and {} use the same GPU (cuda:{} and cuda:{}, PCI {}): "
+                            "give each rank a GPU of its own",
+                            ranks[i], ranks[j], infos[i].device, infos[j].device,
+                            infos[i].pci_bus_id.data())};
+  return {true, ""};
+}
+
+}  // namespace kolo::backend::gpu

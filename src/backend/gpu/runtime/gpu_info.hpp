@@ -1,0 +1,38 @@
+// What the ranks of a set tell each other about their GPUs before they use them together, and what
+// follows from it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kolo::backend::gpu {
+
+using UniqueId = std::array<char, 128>;
+
+/// One rank's. A text ends with its first zero.
+struct GpuInfo {
+  std::array<char, 16> uuid{};
+  std::array<char, 32> pci_bus_id{};
+  std::array<char, 160> why_no_nccl{};  // "" if there is NCCL
+  std::int32_t nccl_version = 0;
+  std::int32_t device = 0;
+  UniqueId unique_id{};  // the first rank's counts
+};
+
+[[nodiscard]] std::vector<std::byte> to_bytes(const GpuInfo& info);
+[[nodiscard]] GpuInfo to_gpu_info(std::span<const std::byte> bytes);
+
+/// How a set's GPU tensors travel, the same on all its ranks.
+struct GpuPath {
+  bool nccl = false;
+  std::string why_not{};  // in words, with the ranks concerned
+};
+
+/// `infos` are those of `ranks`, one for each.
+[[nodiscard]] GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos);
+
+}  // namespace kolo::backend::gpu

@@ -1,0 +1,158 @@
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "backend/gpu/runtime/runtime.hpp"
+#include "backend/gpu/runtime/transfer_kernel.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend::gpu {
+namespace {
+
+void check(cudaError_t error, const char* call) {
+  if (error == cudaSuccess) return;
+  // An error that is not sticky must not be found again by the program's next look.
+  static_cast<void>(cudaGetLastError());
+  throw BackendError(
+      fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));
+}
+
+/// The driver's function, without linking the driver.
+template <typename Function>
+Function driver_function(const char* name) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  check(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &result),
+        "cudaGetDriverEntryPointByVersion");
+  if (result != cudaDriverEntryPointSuccess || function == nullptr)
+    throw BackendError(fmt::format("the CUDA driver has no {}", name));
+  return reinterpret_cast<Function>(function);
+}
+
+class RealRuntime : public Runtime {
+ public:
+  Versions versions() override {
+    Versions versions;
+    check(cudaDriverGetVersion(&versions.driver), "cudaDriverGetVersion");
+    check(cudaRuntimeGetVersion(&versions.runtime), "cudaRuntimeGetVersion");
+    return versions;
+  }
+
+  int device_count() override {
+    int count = 0;
+    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    return count;
+  }
+
+  DeviceProperties properties(int device) override {
+    cudaDeviceProp found{};
+    check(cudaGetDeviceProperties(&found, device), "cudaGetDeviceProperties");
+    std::array<char, 32> bus{};
+    check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), device),
+          "cudaDeviceGetPCIBusId");
+    DeviceProperties properties{found.name, bus.data()};
+    std::copy_n(found.uuid.bytes, properties.uuid.size(), properties.uuid.begin());
+    return properties;
+  }
+
+  void check_kernels() override { check(find_transfer_kernel(), "cudaFuncGetAttributes"); }
+
+  int current_device() override {
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    return device;
+  }
+
+  void use_device(int device) override { check(cudaSetDevice(device), "cudaSetDevice"); }
+
+  bool is_in_use(int device) override {
+    using GetState = int (*)(int device, unsigned* flags, int* active);
+    static const auto get_state = driver_function<GetState>("cuDevicePrimaryCtxGetState");
+    unsigned flags = 0;
+    int active = 0;
+    return get_state(device, &flags, &active) == 0 && active != 0;
+  }
+
+  StreamHandle create_stream() override {
+    int least = 0;
+    int greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    StreamHandle stream = nullptr;
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+          "cudaStreamCreateWithPriority");
+    return stream;
+  }
+
+  void destroy_stream(StreamHandle stream) noexcept override {
+    static_cast<void>(cudaStreamDestroy(stream));
+  }
+
+  EventHandle create_event() override {
+    EventHandle event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return event;
+  }
+
+  void destroy_event(EventHandle event) noexcept override {
+    static_cast<void>(cudaEventDestroy(event));
+  }
+
+  void record(EventHandle event, StreamHandle stream) override {
+    check(cudaEventRecord(event, stream), "cudaEventRecord");
+  }
+
+  void wait(StreamHandle stream, EventHandle event) override {
+    check(cudaStreamWaitEvent(stream, event, 0), "cudaStreamWaitEvent");
+  }
+
+  bool is_done(EventHandle event) override {
+    const cudaError_t error = cudaEventQuery(event);
+    if (error == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());
+      return false;
+    }
+    check(error, "cudaEventQuery");
+    return true;
+  }
+
+  std::byte* allocate(std::size_t bytes) override {
+    void* memory = nullptr;
+    check(cudaMalloc(&memory, bytes), "cudaMalloc");
+    return static_cast<std::byte*>(memory);
+  }
+
+  void release(std::byte* memory) noexcept override { static_cast<void>(cudaFree(memory)); }
+
+  std::byte* allocate_pinned(std::size_t bytes) override {
+    void* memory = nullptr;
+    check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable), "cudaHostAlloc");
+    return static_cast<std::byte*>(memory);
+  }
+
+  void release_pinned(std::byte* memory) noexcept override {
+    static_cast<void>(cudaFreeHost(memory));
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
+            StreamHandle stream) override {
+    check(cudaMemcpyAsync(
+              to, from, bytes,
+              kind == CopyKind::to_host ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice, stream),
+          "cudaMemcpyAsync");
+  }
+
+  void launch(const TransferTable& table, StreamHandle stream) override {
+    check(launch_transfer(table, stream), "the launch of the transfer kernel");
+  }
+};
+
+}  // namespace
+
+std::string built_version() {
+  return fmt::format("{}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+std::shared_ptr<Runtime> find_runtime() { return std::make_shared<RealRuntime>(); }
+
+}  // namespace kolo::backend::gpu

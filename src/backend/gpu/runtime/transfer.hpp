@@ -1,0 +1,64 @@
+// Work for the one kernel there is: elements that go from many places to many others, scaled and
+// converted on the way.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/dtype.hpp"
+#include "kolo/types.hpp"
+#include "reduction/scaling.hpp"
+
+namespace kolo::backend::gpu {
+
+/// What happens to each element: divided, multiplied, in this order; as
+/// `reduction::with_scaling` does it.
+struct Scaling {
+  std::int64_t divisor = 1;
+  double scale = 1.0;
+
+  [[nodiscard]] constexpr bool none() const { return divisor == 1 && scale == 1.0; }
+};
+
+/// Elements that follow each other. The types are alike, or the one is f32 or f64 and the other f16
+/// or bf16. Memory may lie at any address; the places do not overlap unless they are the same and
+/// so are the types. Booleans become 0 or 1.
+struct Segment {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  std::int64_t elements = 0;
+  std::int64_t first_tile = 0;
+  Scaling scaling{};
+  DType from_type = DType::u8;
+  DType to_type = DType::u8;
+};
+
+/// So many of the wider of the two types are the work of one block of threads at a time.
+inline constexpr std::int64_t tile_bytes = 32 << 10;
+
+[[nodiscard]] constexpr std::int64_t tile_elements(const Segment& segment) {
+  const std::int64_t from = signed_size_of(segment.from_type);
+  const std::int64_t to = signed_size_of(segment.to_type);
+  return tile_bytes / (from > to ? from : to);
+}
+
+/// Segments in memory that the device can read.
+struct TransferTable {
+  const Segment* segments = nullptr;
+  std::int64_t count = 0;
+  std::int64_t tiles = 0;
+};
+
+/// Gives the segments their tiles and returns how many there are.
+[[nodiscard]] inline std::int64_t number_tiles(std::span<Segment> segments) {
+  std::int64_t tiles = 0;
+  for (Segment& segment : segments) {
+    const std::int64_t each = tile_elements(segment);
+    segment.first_tile = tiles;
+    tiles += (segment.elements + each - 1) / each;
+  }
+  return tiles;
+}
+
+}  // namespace kolo::backend::gpu

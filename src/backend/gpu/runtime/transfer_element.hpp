@@ -1,0 +1,128 @@
+// What happens to one element on its way: the same for the GPU's kernel and for the reference on
+// the CPU, so that both give the same bits.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+
+#include "backend/gpu/runtime/transfer.hpp"
+#include "base/elements.hpp"
+#include "reduction/scaling.hpp"
+
+namespace kolo::backend::gpu {
+
+/// Scaling of numbers that are computed as `Number`, looked through once for many elements.
+template <typename Number>
+class Scaled;
+
+template <std::floating_point Real>
+class Scaled<Real> {
+ public:
+  constexpr explicit Scaled(const Scaling& scaling)
+      : divides_(scaling.scale == 1.0 && (scaling.divisor & (scaling.divisor - 1)) != 0),
+        by_(divides_ ? static_cast<Real>(scaling.divisor)
+                     : static_cast<Real>(scaling.scale / static_cast<double>(scaling.divisor))) {}
+
+  /// Multiplying by one changes nothing.
+  constexpr Real operator()(Real x) const { return divides_ ? x / by_ : x * by_; }
+
+ private:
+  bool divides_;
+  Real by_;
+};
+
+template <std::integral Integer>
+class Scaled<Integer> {
+ public:
+  constexpr explicit Scaled(const Scaling& scaling) : scaling_(scaling) {}
+
+  constexpr Integer operator()(Integer x) const {
+    const Integer divided = scaling_.divisor == 1 ? x : reduction::quotient(x, scaling_.divisor);
+    if (scaling_.scale == 1.0) return divided;
+    return reduction::truncate<Integer>(static_cast<double>(divided) * scaling_.scale);
+  }
+
+ private:
+  Scaling scaling_;
+};
+
+/// A boolean: any byte but 0 is true.
+struct Truth {
+  std::uint8_t byte;
+};
+
+/// The wider type says how it is computed.
+template <typename From, typename To>
+using ComputedBetween =
+    std::conditional_t<(sizeof(From) > sizeof(To)), Computed<From>, Computed<To>>;
+
+template <typename From, typename To>
+class TransferElement {
+ public:
+  using Number = ComputedBetween<From, To>;
+
+  constexpr explicit TransferElement(const Scaling& scaling) : scaled_(scaling) {}
+
+  constexpr To operator()(From element) const {
+    const Number number = scaled_(static_cast<Number>(computed(element)));
+    if constexpr (std::integral<To>) {
+      return number;
+    } else {
+      return rounded<To>(number);
+    }
+  }
+
+ private:
+  Scaled<Number> scaled_;
+};
+
+template <>
+class TransferElement<Truth, Truth> {
+ public:
+  constexpr explicit TransferElement(const Scaling& /*scaling*/) {}
+  constexpr Truth operator()(Truth element) const {
+    return {static_cast<std::uint8_t>(element.byte != 0)};
+  }
+};
+
+/// True if the bytes are copied as they are.
+[[nodiscard]] constexpr bool is_copy(const Segment& segment) {
+  return segment.from_type == segment.to_type && segment.scaling.none() &&
+         segment.from_type != DType::boolean;
+}
+
+/// Calls `function.template operator()<From, To>()` for two types of a segment that is more than a
+/// copy.
+template <typename Function>
+constexpr void visit_types(DType from, DType to, Function& function) {
+  switch (from) {
+    case DType::u8: return function.template operator()<std::uint8_t, std::uint8_t>();
+    case DType::i8: return function.template operator()<std::int8_t, std::int8_t>();
+    case DType::u16: return function.template operator()<std::uint16_t, std::uint16_t>();
+    case DType::i16: return function.template operator()<std::int16_t, std::int16_t>();
+    case DType::u32: return function.template operator()<std::uint32_t, std::uint32_t>();
+    case DType::i32: return function.template operator()<std::int32_t, std::int32_t>();
+    case DType::u64: return function.template operator()<std::uint64_t, std::uint64_t>();
+    case DType::i64: return function.template operator()<std::int64_t, std::int64_t>();
+    case DType::boolean: return function.template operator()<Truth, Truth>();
+    case DType::f16:
+      if (to == DType::f32) return function.template operator()<F16, float>();
+      if (to == DType::f64) return function.template operator()<F16, double>();
+      return function.template operator()<F16, F16>();
+    case DType::bf16:
+      if (to == DType::f32) return function.template operator()<BF16, float>();
+      if (to == DType::f64) return function.template operator()<BF16, double>();
+      return function.template operator()<BF16, BF16>();
+    case DType::f32:
+      if (to == DType::f16) return function.template operator()<float, F16>();
+      if (to == DType::bf16) return function.template operator()<float, BF16>();
+      return function.template operator()<float, float>();
+    case DType::f64:
+      if (to == DType::f16) return function.template operator()<double, F16>();
+      if (to == DType::bf16) return function.template operator()<double, BF16>();
+      return function.template operator()<double, double>();
+  }
+}
+
+}  // namespace kolo::backend::gpu

@@ -1,0 +1,121 @@
+#include "backend/internode/algorithms.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "backend/internode/reduction.hpp"
+#include "base/dtype.hpp"
+#include "node/error_codes.hpp"
+
+namespace kolo::backend::internode {
+namespace {
+
+// Among more owners, sending a slice whole to all takes longer than sending it twice in sections.
+constexpr int max_owners_whole = 8;
+
+// Which algorithm is selected decides about last bits, so a little noise should not.
+constexpr double worth_it = 0.85;
+
+constexpr int at_once =
+    mpi::Exchange::lanes / InterNodeReduction::lanes;  // slices, as in an allreduce
+constexpr int rounds = 4;
+
+/// Reduces as many slices at once as an allreduce has under way; the time in seconds.
+double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm algorithm,
+             std::int64_t bytes) {
+  const auto begin = std::chrono::steady_clock::now();
+  mpi::Exchange exchange(endpoint, 0);
+  std::vector<std::unique_ptr<InterNodeReduction>> reductions;
+  for (int i = 0; i < at_once; ++i) {
+    reductions.push_back(make_inter_node_reduction(
+        algorithm,
+        {exchange, owners, i * InterNodeReduction::lanes, bytes / 4, {.dtype = DType::f32}}));
+    std::memset(reductions.back()->input(), 0, static_cast<std::size_t>(bytes));
+    reductions.back()->send();
+  }
+  while (!reductions.empty()) {
+    const bool moved = exchange.step();
+    std::erase_if(reductions, [](const auto& reduction) { return reduction->advance(); });
+    if (!moved) std::this_thread::yield();
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+/// The quickest round, of which the slowest rank counts.
+double measure(mpi::Endpoint& endpoint, const std::optional<Owners>& owners,
+               InterNodeAlgorithm algorithm, std::int64_t bytes) {
+  double quickest = 0.0;
+  for (int round = 0; round < rounds; ++round) {
+    double seconds = owners ? cross(endpoint, *owners, algorithm, bytes) : 0.0;
+    node::check_mpi(MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, endpoint.comm),
+                    "MPI_Allreduce");
+    quickest = round == 0 ? seconds : std::min(quickest, seconds);
+  }
+  return quickest;
+}
+
+}  // namespace
+
+AlgorithmTable::AlgorithmTable(InterNodeAlgorithm algorithm)
+    : algorithms_{algorithm, algorithm, algorithm}, forced_(true) {}
+
+AlgorithmTable::AlgorithmTable(int owners, std::span<const std::vector<double>> seconds) {
+  using enum InterNodeAlgorithm;
+  const std::vector<InterNodeAlgorithm> algorithms = candidates(owners);
+  for (std::size_t size = 0; size < algorithms_.size(); ++size) {
+    const auto at = [&](InterNodeAlgorithm algorithm) {
+      return seconds[size][static_cast<std::size_t>(std::ranges::find(algorithms, algorithm) -
+                                                    algorithms.begin())];
+    };
+    InterNodeAlgorithm usual = algorithms_[size];
+    if (std::ranges::find(algorithms, usual) == algorithms.end()) usual = direct;
+    const InterNodeAlgorithm best = *std::ranges::min_element(algorithms, {}, at);
+    algorithms_[size] = at(best) < worth_it * at(usual) ? best : usual;
+  }
+}
+
+std::vector<InterNodeAlgorithm> AlgorithmTable::candidates(int owners) {
+  using enum InterNodeAlgorithm;
+  if (owners == 2) return {};
+  if (owners > max_owners_whole) return {direct, ring, doubling};
+  return {whole, direct, ring, doubling};
+}
+
+InterNodeAlgorithm AlgorithmTable::select(int owners, std::int64_t elements, DType wire) const {
+  using enum InterNodeAlgorithm;
+  if (forced_) return algorithms_.front();
+  // Between two, the network carries as much with either, but half types are shorter as
+  // results.
+  if (owners == 2) return is_half(wire) ? direct : whole;
+  const InterNodeAlgorithm algorithm =
+      of_size(elements * signed_size_of(InterNodeReduction::combined_type(wire)));
+  return algorithm == whole && owners > max_owners_whole ? direct : algorithm;
+}
+
+InterNodeAlgorithm AlgorithmTable::of_size(std::int64_t bytes) const {
+  std::size_t nearest = 0;
+  while (nearest + 1 < measured_bytes.size() && bytes > measured_bytes[nearest + 1] / 4) ++nearest;
+  return algorithms_[nearest];
+}
+
+AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint, const Placement& placement) {
+  const auto hosts = static_cast<int>(placement.hosts.size());
+  if (hosts < 3 || !placement.has_levels()) return {};
+  const std::optional<Owners> owners = owners_with(endpoint.rank, placement);
+  std::vector<std::vector<double>> seconds;
+  for (const std::int64_t bytes : AlgorithmTable::measured_bytes) {
+    seconds.emplace_back();
+    for (const InterNodeAlgorithm algorithm : AlgorithmTable::candidates(hosts))
+      seconds.back().push_back(measure(endpoint, owners, algorithm, bytes));
+  }
+  return {hosts, seconds};
+}
+
+}  // namespace kolo::backend::internode

@@ -1,0 +1,57 @@
+// Which algorithm reduces a slice between hosts.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/internode/placement.hpp"
+#include "backend/mpi/exchange.hpp"
+#include "kolo/tensor.hpp"
+
+namespace kolo::backend::internode {
+
+/// Hosts are combined in an order that depends on the algorithm, so floating-point results may
+/// differ between algorithms in their last bits.
+enum class InterNodeAlgorithm : std::uint8_t {
+  whole,     ///< Each owner sends all to each other one: one message's time. Few owners only.
+  direct,    ///< Each reduces a section for all: two messages' times, sent to all at once.
+  ring,      ///< Sections go round twice: each sends to one and receives from one.
+  doubling,  ///< All is exchanged with one after the other, log2 of the owners times.
+};
+
+/// An algorithm for each size, the same on all ranks.
+class AlgorithmTable {
+ public:
+  /// What is measured at the start of a session: bytes of a slice.
+  static constexpr std::array<std::int64_t, 3> measured_bytes{4 << 10, 64 << 10, 512 << 10};
+
+  /// Without measurements: whole if it is short, else direct.
+  AlgorithmTable() = default;
+  /// One for all sizes.
+  explicit AlgorithmTable(InterNodeAlgorithm algorithm);
+  /// `seconds[k][w]`: of measured_bytes[k], by `candidates(owners)[w]`.
+  AlgorithmTable(int owners, std::span<const std::vector<double>> seconds);
+
+  /// What is worth measuring among so many owners, at least two; nothing if there is no choice.
+  [[nodiscard]] static std::vector<InterNodeAlgorithm> candidates(int owners);
+
+  /// For so many elements of what will be `wire` in the result.
+  [[nodiscard]] InterNodeAlgorithm select(int owners, std::int64_t elements, DType wire) const;
+
+ private:
+  [[nodiscard]] InterNodeAlgorithm of_size(std::int64_t bytes) const;
+
+  // By size, as `measured_bytes`.
+  std::array<InterNodeAlgorithm, measured_bytes.size()> algorithms_{
+      InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::direct};
+  bool forced_ = false;
+};
+
+/// Collective over the communicator, all of whose ranks `placement` has. A few megabytes cross the
+/// network some times; nothing does where there is no choice.
+[[nodiscard]] AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint,
+                                                const Placement& placement);
+
+}  // namespace kolo::backend::internode

@@ -1,0 +1,56 @@
+// Executes batches among ranks of several hosts: through shared memory inside a host, over MPI
+// between hosts.
+#pragma once
+
+#include <mpi.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/internode/algorithms.hpp"
+#include "backend/internode/placement.hpp"
+#include "backend/mpi/exchange.hpp"
+#include "backend/shm/arena.hpp"
+
+namespace kolo::backend {
+
+/// The ranks of a host share the work of a batch in slices, and each takes its slice across. So the
+/// network carries the data of a host once and not once for each of its ranks, and all of them send
+/// and receive at once. All ranks get the same bits: those of each host are combined in the order
+/// of the ranks, then the hosts in an order that depends on the algorithm.
+class InterNodeBackend : public Backend {
+ public:
+  /// Of a slot in the arena. So many pieces of this size are under way that a fast and distant link
+  /// is not idle.
+  static constexpr std::int64_t default_slot_bytes = std::int64_t{1} << 20;
+  /// Over TCP, Open MPI sends what is below 64 KiB at once, and more only after a handshake.
+  static constexpr std::int64_t default_message_bytes = 60 << 10;
+
+  /// `comm` as for MpiBackend, which may use it too: no batch is executed by both. `node_of` has
+  /// for each rank the lowest of its host. `arena` is that of this host, where this rank has the
+  /// same place among the ranks of the host; all hosts have arenas with the same slots.
+  /// `message_bytes`, the same on all ranks, is the most that is sent at once.
+  InterNodeBackend(MPI_Comm comm, std::vector<int> node_of, shm::Arena& arena,
+                   std::int64_t message_bytes = default_message_bytes);
+
+  /// How slices are reduced between hosts, for the batches from now on; the same on all ranks.
+  void use(const internode::AlgorithmTable& algorithms) { algorithms_ = algorithms; }
+  /// Uses what measurements find best. Collective, while no batch is executed.
+  void measure_algorithms();
+
+  /// True for every allreduce but Adasum whose ranks lie on several hosts, on some more than one.
+  [[nodiscard]] bool can_execute(const Batch& batch) const;
+
+  /// As MpiBackend's.
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+
+ private:
+  mpi::Endpoint endpoint_;
+  std::vector<int> node_of_;
+  shm::Arena& arena_;
+  internode::AlgorithmTable algorithms_{};
+  std::vector<int> ranks_of_host_{};
+};
+
+}  // namespace kolo::backend

@@ -1,0 +1,45 @@
+#include "backend/internode/placement.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <utility>
+
+namespace kolo::backend::internode {
+
+Placement Placement::of(std::span<const int> ranks, std::span<const int> node_of) {
+  std::map<int, std::vector<int>> by_node;
+  for (const int rank : ranks) by_node[node_of[static_cast<std::size_t>(rank)]].push_back(rank);
+  Placement placement;
+  for (auto& [node, its] : by_node) placement.hosts.push_back(std::move(its));
+  return placement;
+}
+
+int Placement::host_of(int rank) const {
+  const auto found = std::ranges::find_if(hosts, [=](const std::vector<int>& ranks) {
+    return std::ranges::find(ranks, rank) != ranks.end();
+  });
+  return found == hosts.end() ? -1 : static_cast<int>(found - hosts.begin());
+}
+
+int Placement::owners() const {
+  const auto fewest = std::ranges::min_element(hosts, {}, &std::vector<int>::size);
+  return fewest == hosts.end() ? 0 : static_cast<int>(fewest->size());
+}
+
+bool Placement::has_levels() const {
+  return hosts.size() > 1 &&
+         std::ranges::any_of(hosts, [](const std::vector<int>& ranks) { return ranks.size() > 1; });
+}
+
+std::optional<Owners> owners_with(int rank, const Placement& placement) {
+  Owners owners{.own = placement.host_of(rank)};
+  const std::vector<int>& host = placement.hosts[static_cast<std::size_t>(owners.own)];
+  const auto place = std::ranges::find(host, rank) - host.begin();
+  if (place >= placement.owners()) return std::nullopt;
+  for (const std::vector<int>& ranks : placement.hosts)
+    owners.ranks.push_back(ranks[static_cast<std::size_t>(place)]);
+  return owners;
+}
+
+}  // namespace kolo::backend::internode

@@ -1,0 +1,72 @@
+#include "backend/internode/reduction.hpp"
+
+#include <stdexcept>
+
+#include "base/dtype.hpp"
+#include "fusion/pack.hpp"
+
+namespace kolo::backend::internode {
+
+DType InterNodeReduction::combined_type(DType wire) { return is_half(wire) ? DType::f32 : wire; }
+
+InterNodeReduction::InterNodeReduction(const SliceTask& task)
+    : exchange_(task.exchange),
+      owners_(task.owners),
+      lane_(task.lane),
+      elements_(task.elements),
+      last_(task.last),
+      combined_(exchange_.take(combined_bytes(elements_))),
+      result_(exchange_.take(result_bytes(elements_))) {}
+
+InterNodeReduction::~InterNodeReduction() {
+  exchange_.give_back(combined_);
+  exchange_.give_back(result_);
+}
+
+std::int64_t InterNodeReduction::combined_bytes(std::int64_t elements) const {
+  return elements * signed_size_of(combined_type(last_.dtype));
+}
+
+std::int64_t InterNodeReduction::result_bytes(std::int64_t elements) const {
+  return elements * signed_size_of(last_.dtype);
+}
+
+Slice InterNodeReduction::section(int owner) const {
+  return slice_of(elements_, (owner + owners_.size()) % owners_.size(), owners_.size());
+}
+
+void InterNodeReduction::combine(reduction::Inputs inputs, std::int64_t elements,
+                                 std::byte* output) const {
+  if (elements == 0) return;
+  reduction::Arithmetic arithmetic = last_;
+  arithmetic.dtype = combined_type(last_.dtype);
+  arithmetic.postscale = 1.0;
+  arithmetic.divisor = 1;
+  reduction::reduce(arithmetic, inputs, elements, output);
+}
+
+void InterNodeReduction::finish(reduction::Inputs inputs, std::int64_t elements, std::byte* scratch,
+                                std::byte* output) const {
+  if (elements == 0) return;
+  reduction::Arithmetic arithmetic = last_;
+  arithmetic.dtype = combined_type(last_.dtype);
+  if (arithmetic.dtype == last_.dtype) {
+    reduction::reduce(arithmetic, inputs, elements, output);
+    return;
+  }
+  reduction::reduce(arithmetic, inputs, elements, scratch);
+  fusion::convert(scratch, arithmetic.dtype, elements, output, last_.dtype);
+}
+
+std::unique_ptr<InterNodeReduction> make_inter_node_reduction(InterNodeAlgorithm algorithm,
+                                                              const SliceTask& task) {
+  switch (algorithm) {
+    case InterNodeAlgorithm::whole: return make_direct(task, true);
+    case InterNodeAlgorithm::direct: return make_direct(task, false);
+    case InterNodeAlgorithm::ring: return make_ring(task);
+    case InterNodeAlgorithm::doubling: return make_doubling(task);
+  }
+  throw std::logic_error("no such algorithm");
+}
+
+}  // namespace kolo::backend::internode

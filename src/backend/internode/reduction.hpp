@@ -1,0 +1,82 @@
+// Reduces one slice between hosts.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "backend/batch.hpp"
+#include "backend/internode/algorithms.hpp"
+#include "backend/internode/placement.hpp"
+#include "backend/mpi/exchange.hpp"
+#include "reduction/reduce.hpp"
+
+namespace kolo::backend::internode {
+
+/// A slice that its owners reduce between hosts.
+struct SliceTask {
+  mpi::Exchange& exchange;
+  const Owners& owners;
+  int lane;  // the first of `InterNodeReduction::lanes`
+  std::int64_t elements;
+  reduction::Arithmetic last;  // between hosts; its dtype is the one in which the result is wanted
+};
+
+/// Reduces what the hosts have of one slice; all owners get the same bits. Half types are f32 until
+/// the last reduction, which rounds once.
+///
+/// All that the network reads and writes is memory of the exchange.
+class InterNodeReduction {
+ public:
+  static constexpr int lanes = 2;  // one for what is combined, one for results
+
+  /// Exchange and owners outlive this.
+  explicit InterNodeReduction(const SliceTask& task);
+  virtual ~InterNodeReduction();
+  InterNodeReduction(const InterNodeReduction&) = delete;
+  InterNodeReduction& operator=(const InterNodeReduction&) = delete;
+
+  /// The type in which elements of `wire` are combined.
+  [[nodiscard]] static DType combined_type(DType wire);
+
+  /// Memory for what this host has, as `combined_type`.
+  [[nodiscard]] std::byte* input() const { return combined_; }
+  /// It is there.
+  virtual void send() = 0;
+  /// Once it says true the result is there, and this may end.
+  [[nodiscard]] virtual bool advance() = 0;
+  [[nodiscard]] const std::byte* result() const { return result_; }
+
+ protected:
+  [[nodiscard]] std::int64_t combined_bytes(std::int64_t elements) const;
+  [[nodiscard]] std::int64_t result_bytes(std::int64_t elements) const;
+  /// Of the slice, one of as many parts as there are owners; places go round.
+  [[nodiscard]] Slice section(int owner) const;
+
+  /// In this order, but not yet the last of it. The output may be one of the inputs.
+  void combine(reduction::Inputs inputs, std::int64_t elements, std::byte* output) const;
+  /// The same, and what the last reduction does. `output` is part of the result; `scratch` has
+  /// room for what is combined, and may be one of the inputs.
+  void finish(reduction::Inputs inputs, std::int64_t elements, std::byte* scratch,
+              std::byte* output) const;
+
+  mpi::Exchange& exchange_;
+  const Owners& owners_;
+  const int lane_;
+  const std::int64_t elements_;
+  const reduction::Arithmetic last_;
+  std::byte* const combined_;
+  std::byte* const result_;
+};
+
+/// All that owners of a slice send each other is as long on both sides because they select the same
+/// algorithm.
+[[nodiscard]] std::unique_ptr<InterNodeReduction> make_inter_node_reduction(
+    InterNodeAlgorithm algorithm, const SliceTask& task);
+
+// One for each algorithm; `whole` distinguishes two of them.
+[[nodiscard]] std::unique_ptr<InterNodeReduction> make_direct(const SliceTask& task, bool whole);
+[[nodiscard]] std::unique_ptr<InterNodeReduction> make_ring(const SliceTask& task);
+[[nodiscard]] std::unique_ptr<InterNodeReduction> make_doubling(const SliceTask& task);
+
+}  // namespace kolo::backend::internode

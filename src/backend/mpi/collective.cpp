@@ -1,0 +1,48 @@
+#include "backend/mpi/collective.hpp"
+
+namespace kolo::backend::mpi {
+namespace {
+
+// Bytes in a step: about 100 us.
+constexpr std::int64_t max_work = 1 << 20;
+
+}  // namespace
+
+Progress PiecewiseCollective::step() {
+  work_ = 0;
+  bool moved = exchange().step();
+  moved |= advance_all();
+  moved |= begin_more();
+  if (all_begun_ && oldest_ == next_) return Progress::done;
+  return moved ? Progress::moved : Progress::waiting;
+}
+
+bool PiecewiseCollective::advance_all() {
+  bool moved = false;
+  for (std::size_t piece = oldest_; piece < next_ && work_ < max_work; ++piece) {
+    const std::size_t number = piece % under_way_;
+    if (!busy_[number]) continue;
+    const Progress progress = advance(number);
+    moved |= progress != Progress::waiting;
+    busy_[number] = progress != Progress::done;
+  }
+  // Pieces may end out of order. A number is free again only when all before it have ended too, so
+  // that the next piece has the same number on all ranks.
+  while (oldest_ < next_ && !busy_[oldest_ % under_way_]) ++oldest_;
+  return moved;
+}
+
+bool PiecewiseCollective::begin_more() {
+  bool moved = false;
+  while (!all_begun_ && next_ - oldest_ < under_way_ && work_ < max_work) {
+    const NextPiece next = begin(next_ % under_way_);
+    all_begun_ = next == NextPiece::none;
+    if (next != NextPiece::piece) break;
+    busy_[next_ % under_way_] = true;
+    ++next_;
+    moved = true;
+  }
+  return moved;
+}
+
+}  // namespace kolo::backend::mpi

@@ -1,0 +1,248 @@
+#include "backend/router.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <string_view>
+#include <utility>
+
+#include "base/format.hpp"
+#include "base/log.hpp"
+#include "base/rank_set.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::backend {
+namespace {
+
+bool on_gpu(const Batch& batch) { return batch.kind.device.type == DeviceType::cuda; }
+
+template <std::size_t size>
+void put(std::string_view text, std::array<char, size>& into) {
+  std::copy_n(text.begin(), std::min(text.size(), size - 1), into.begin());
+}
+
+}  // namespace
+
+/// Tells of its beginning and its end.
+class CpuRouter::ObservedExecution : public Execution {
+ public:
+  ObservedExecution(std::unique_ptr<Execution> execution, ExecutionObserver& observer)
+      : execution_(std::move(execution)), observer_(observer) {
+    observer_.begin();
+  }
+  ~ObservedExecution() override { observer_.end(); }
+  ObservedExecution(const ObservedExecution&) = delete;
+  ObservedExecution& operator=(const ObservedExecution&) = delete;
+
+  [[nodiscard]] Progress step() override { return execution_->step(); }
+  [[nodiscard]] Awaited waits_for() const override { return execution_->waits_for(); }
+
+ private:
+  std::unique_ptr<Execution> execution_;
+  ExecutionObserver& observer_;
+};
+
+void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
+  inter_node_.emplace(data_, node_of, memory_->arena());
+}
+
+void CpuRouter::select_algorithm(HostAllreduce choice) {
+  if (!inter_node_) return;
+  using internode::AlgorithmTable;
+  using internode::InterNodeAlgorithm;
+  switch (choice) {
+    case HostAllreduce::automatic: return inter_node_->measure_algorithms();
+    case HostAllreduce::direct: return inter_node_->use(AlgorithmTable());
+    case HostAllreduce::ring: return inter_node_->use(AlgorithmTable(InterNodeAlgorithm::ring));
+    case HostAllreduce::doubling:
+      return inter_node_->use(AlgorithmTable(InterNodeAlgorithm::doubling));
+  }
+}
+
+Route CpuRouter::route_of(const Batch& batch) const {
+  if (memory_ != nullptr && memory_->can_execute(batch)) return Route::shared_memory;
+  if (inter_node_ && inter_node_->can_execute(batch)) return Route::inter_node;
+  return Route::mpi;
+}
+
+std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
+  const Route route = route_of(batch);
+  if (route == Route::shared_memory) return memory_->start(std::move(batch));
+  auto execution = route == Route::inter_node ? inter_node_->start(std::move(batch))
+                                              : mpi_.start(std::move(batch));
+  return std::make_unique<ObservedExecution>(std::move(execution), over_mpi_);
+}
+
+/// A batch of GPU tensors, or one that is held back. What is done for the former has the GPU as the
+/// thread's current device, and says on which rank it fails.
+class Router::Deferred : public Execution {
+ public:
+  Deferred(Router& owner, Batch batch)
+      : owner_(owner), on_gpu_(backend::on_gpu(batch)), batch_(std::move(batch)) {
+    if (on_gpu_) ++owner_.gpu_executions_;
+  }
+  ~Deferred() override {
+    std::erase(owner_.held_back_, this);
+    if (on_gpu_) --owner_.gpu_executions_;
+    if (on_gpu_ && execution_ != nullptr && !done_ && owner_.nccl_) owner_.nccl_->abort();
+  }
+  Deferred(const Deferred&) = delete;
+  Deferred& operator=(const Deferred&) = delete;
+
+  [[nodiscard]] const Batch& batch() const { return batch_; }
+
+  /// What it throws is kept for its next step.
+  void start() {
+    try {
+      run([this] { execution_ = owner_.start_now(std::move(batch_)); });
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+  Progress step() override {
+    bool moved = false;
+    if (execution_ == nullptr && !error_) run([&] { moved = owner_.advance(); });
+    if (error_) std::rethrow_exception(error_);
+    if (execution_ == nullptr) return moved ? Progress::moved : Progress::waiting;
+    Progress progress = Progress::waiting;
+    run([&] { progress = execution_->step(); });
+    done_ = progress == Progress::done;
+    return progress;
+  }
+
+  [[nodiscard]] Awaited waits_for() const override {
+    if (execution_ != nullptr) return execution_->waits_for();
+    if (owner_.agreement_) return owner_.agreement_->infos.waits_for();
+    return {};
+  }
+
+ private:
+  template <typename Work>
+  void run(Work work) {
+    if (!on_gpu_) return work();
+    try {
+      const gpu::DeviceGuard guard(*owner_.gpu_.runtime(), owner_.gpu_.index());
+      work();
+    } catch (const BackendError& error) {
+      if (owner_.nccl_) owner_.nccl_->abort();
+      throw BackendError(
+          fmt::format("on rank {}, cuda:{}: {}", owner_.rank_, owner_.gpu_.index(), error.what()));
+    }
+  }
+
+  Router& owner_;
+  bool on_gpu_;
+  Batch batch_;  // until it is started
+  std::unique_ptr<Execution> execution_{};
+  std::exception_ptr error_{};
+  bool done_ = false;
+};
+
+Router::~Router() = default;
+
+std::unique_ptr<Execution> Router::start(Batch batch) {
+  if (!on_gpu(batch) && held_back_.empty()) return cpu_.start(std::move(batch));
+  auto deferred = std::make_unique<Deferred>(*this, std::move(batch));
+  held_back_.push_back(deferred.get());
+  static_cast<void>(advance());
+  return deferred;
+}
+
+bool Router::advance() {
+  bool moved = false;
+  while (!held_back_.empty()) {
+    if (agreement_) {
+      const Progress progress = agreement_->infos.step();
+      if (progress != Progress::done) return moved || progress == Progress::moved;
+      end_agreement();
+    } else if (needs_agreement(held_back_.front()->batch())) {
+      begin_agreement(held_back_.front()->batch());
+    } else {
+      Deferred* const next = held_back_.front();
+      held_back_.pop_front();
+      next->start();
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+bool Router::needs_agreement(const Batch& batch) const {
+  return on_gpu(batch) && !paths_.contains(batch.ranks);
+}
+
+void Router::begin_agreement(const Batch& batch) {
+  const gpu::DeviceGuard guard(*gpu_.runtime(), gpu_.index());
+  find_nccl();
+  agreement_.emplace(cpu_, batch, to_bytes(own_info(batch)));
+}
+
+void Router::end_agreement() {
+  const gpu::DeviceGuard guard(*gpu_.runtime(), gpu_.index());
+  const std::vector<int> ranks = agreement_->ranks;
+  std::vector<gpu::GpuInfo> infos;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    infos.push_back(gpu::to_gpu_info(agreement_->infos.of(i)));
+  agreement_.reset();
+  const gpu::GpuPath path = gpu::select_path(ranks, infos);
+  const std::string who = to_string(RankSet::of(ranks));
+  last_path_ = path.nccl ? "nccl" : "staged: " + path.why_not;
+  if (path.nccl) {
+    log(LogLevel::info, fmt::format("GPU tensors of the ranks {} travel over NCCL", who));
+    nccl_->connect(ranks, infos.front().unique_id);
+  } else if (options_.operations == GpuOperations::nccl) {
+    throw BackendError(
+        fmt::format("gpu_operations is nccl, but NCCL cannot be used by the ranks "
+                    "{}: {}",
+                    who, path.why_not));
+  } else {
+    log(LogLevel::info,
+        fmt::format("GPU tensors of the ranks {} travel through the memory of their hosts: {}", who,
+                    path.why_not));
+  }
+  paths_.emplace(ranks, path);
+}
+
+void Router::find_nccl() {
+  if (std::exchange(looked_for_nccl_, true)) return;
+  if (options_.operations == GpuOperations::staged) {
+    why_no_nccl_ = "gpu_operations is staged";
+    return;
+  }
+  try {
+    if (std::shared_ptr<nccl::Library> library = find_library_())
+      nccl_.emplace(std::move(library), gpu_, cpu_, rank_, options_.nccl);
+    else
+      why_no_nccl_ = "this build of Kolo is without NCCL";
+  } catch (const BackendError& error) {
+    why_no_nccl_ = error.what();
+  }
+}
+
+gpu::GpuInfo Router::own_info(const Batch& batch) {
+  gpu::GpuInfo info;
+  info.uuid = gpu_.properties().uuid;
+  info.device = gpu_.index();
+  put(gpu_.properties().pci_bus_id, info.pci_bus_id);
+  put(why_no_nccl_, info.why_no_nccl);
+  if (!nccl_) return info;
+  info.nccl_version = nccl_->library().version();
+  if (batch.ranks.front() == rank_ && !nccl_->has_parent(batch.ranks))
+    info.unique_id = nccl_->library().make_unique_id();
+  return info;
+}
+
+Route Router::gpu_route_of(const Batch& batch) const {
+  const bool over_nccl = paths_.at(batch.ranks).nccl && nccl::NcclBackend::can_execute(batch);
+  return over_nccl ? Route::nccl : Route::staged;
+}
+
+std::unique_ptr<Execution> Router::start_now(Batch batch) {
+  if (!on_gpu(batch)) return cpu_.start(std::move(batch));
+  if (gpu_route_of(batch) == Route::nccl) return nccl_->start(std::move(batch));
+  return gpu::make_staged(gpu_, cpu_, std::move(batch), rank_, options_.chunk_bytes);
+}
+
+}  // namespace kolo::backend

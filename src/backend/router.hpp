@@ -1,0 +1,152 @@
+// Which backend executes a batch: all such decisions, with their reasons.
+#pragma once
+
+#include <mpi.h>
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "backend/gpu/nccl/nccl_backend.hpp"
+#include "backend/gpu/runtime/gpu.hpp"
+#include "backend/gpu/runtime/gpu_info.hpp"
+#include "backend/gpu/staged/staged.hpp"
+#include "backend/internode/internode_backend.hpp"
+#include "backend/mpi/mpi_backend.hpp"
+#include "backend/shm/shm_backend.hpp"
+#include "backend/small_allgather.hpp"
+#include "base/choices.hpp"
+
+namespace kolo::backend {
+
+/// What carries a batch.
+enum class Route : std::uint8_t {
+  shared_memory,  ///< The memory of this host.
+  inter_node,     ///< The memory of each host, and MPI between the owners of slices.
+  mpi,            ///< MPI's messages, from rank to rank.
+  nccl,           ///< NCCL, from GPU to GPU.
+  staged,         ///< Pinned memory, and the CPU's route for what lies there.
+};
+
+/// Routes batches of CPU tensors. A batch takes the first route that can execute it:
+///
+/// 1. Shared memory, if all its ranks are of this host: nothing is quicker, and nobody has to poll.
+/// 2. Inter-node, for an allreduce whose ranks lie on several hosts, on some of them more than one:
+///    the network carries the data of a host once and not once for each of its ranks. Only where
+///    every host shares memory, since all ranks must route alike.
+/// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
+class CpuRouter : public Backend {
+ public:
+  /// `data` carries nothing else. `over_mpi` is told of the executions that call MPI. Both outlive
+  /// this.
+  CpuRouter(MPI_Comm data, ExecutionObserver& over_mpi)
+      : data_(data), over_mpi_(over_mpi), mpi_(data) {}
+
+  /// Ranks of this host share memory.
+  void use_memory(ShmBackend& memory) { memory_ = &memory; }
+  /// Ranks of every host do, the memory of this one included. `node_of`: for each rank, the lowest
+  /// of its host.
+  void use_memory_everywhere(const std::vector<int>& node_of);
+
+  /// How allreduces are reduced between hosts; nothing, unless memory is used everywhere.
+  /// Collective, before any batch; the same on all ranks.
+  void select_algorithm(HostAllreduce choice);
+
+  /// The same on all ranks of the batch.
+  [[nodiscard]] Route route_of(const Batch& batch) const;
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+
+ private:
+  class ObservedExecution;
+
+  MPI_Comm data_;
+  ExecutionObserver& over_mpi_;
+  MpiBackend mpi_;
+  ShmBackend* memory_ = nullptr;
+  std::optional<InterNodeBackend> inter_node_{};
+};
+
+/// Routes batches of GPU tensors, and hands batches of CPU tensors to the CPU's router. A batch of
+/// GPU tensors takes the first route that can execute it:
+///
+/// 1. NCCL, if every rank of the batch has a GPU of its own and the same NCCL, and NCCL has the
+///    operation for the batch's types.
+/// 2. Staged: ranks that share a GPU, builds without NCCL, and what NCCL cannot do.
+///
+/// Before the ranks of a batch of GPU tensors use their GPUs together for the first time, they tell
+/// each other about them, and all agree on the route. Batches that are started meanwhile are held
+/// back, so that the order of all of them stays the same on all ranks.
+class Router : public Backend {
+ public:
+  struct Options {
+    GpuOperations operations = GpuOperations::automatic;
+    nccl::NcclBackend::Options nccl{};
+    std::int64_t chunk_bytes = gpu::min_chunk_bytes;  // of staged batches
+  };
+  /// Looks for NCCL, when there are GPU tensors. May throw BackendError, or give null.
+  using FindLibrary = std::function<std::shared_ptr<nccl::Library>()>;
+
+  /// `cpu` and `gpu` outlive this.
+  Router(Backend& cpu, gpu::Gpu& gpu, int rank, FindLibrary find_library, Options options)
+      : cpu_(cpu),
+        gpu_(gpu),
+        rank_(rank),
+        find_library_(std::move(find_library)),
+        options_(options) {}
+  ~Router() override;
+  Router(const Router&) = delete;
+  Router& operator=(const Router&) = delete;
+
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+
+  /// True while batches of GPU tensors run: nobody rings when a GPU is done.
+  [[nodiscard]] bool must_poll() const { return gpu_executions_ > 0; }
+
+  /// In words; "" before the first agreement.
+  [[nodiscard]] const std::string& last_path() const { return last_path_; }
+
+ private:
+  class Deferred;
+  /// Of the ranks of a batch.
+  struct Agreement {
+    Agreement(Backend& cpu, const Batch& batch, std::vector<std::byte> info)
+        : ranks(batch.ranks), infos(cpu, batch, 0, std::move(info)) {}
+
+    std::vector<int> ranks;
+    SmallAllgather infos;
+  };
+
+  /// Of a batch of GPU tensors whose ranks have agreed.
+  [[nodiscard]] Route gpu_route_of(const Batch& batch) const;
+  [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);
+  [[nodiscard]] bool needs_agreement(const Batch& batch) const;
+  void begin_agreement(const Batch& batch);
+  /// Goes on with the agreement that is under way, and then with what was held back. True if
+  /// anything moved.
+  bool advance();
+  void end_agreement();
+  void find_nccl();
+  [[nodiscard]] gpu::GpuInfo own_info(const Batch& batch);
+
+  Backend& cpu_;
+  gpu::Gpu& gpu_;
+  int rank_;
+  FindLibrary find_library_;
+  Options options_;
+  bool looked_for_nccl_ = false;
+  std::string why_no_nccl_{};
+  std::optional<nccl::NcclBackend> nccl_{};
+  std::map<std::vector<int>, gpu::GpuPath> paths_{};
+  std::optional<Agreement> agreement_{};
+  std::deque<Deferred*> held_back_{};
+  std::atomic<int> gpu_executions_{0};
+  std::string last_path_{};
+};
+
+}  // namespace kolo::backend

@@ -1,0 +1,134 @@
+// What the tests of the inter-node backend share: hosts that are made up of the ranks of one.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "../support/share_memory.hpp"
+#include "backend/internode/internode_backend.hpp"
+#include "backend/shm/shm_backend.hpp"
+#include "fixture.hpp"
+
+namespace kolo::backend {
+
+/// For each rank, the lowest of its host.
+using NodeOf = std::vector<int>;
+
+struct Layout {
+  std::string name;
+  std::function<int(int rank, int size)> node_of;
+
+  [[nodiscard]] NodeOf of(int size) const {
+    NodeOf nodes;
+    for (int rank = 0; rank < size; ++rank) nodes.push_back(node_of(rank, size));
+    return nodes;
+  }
+};
+
+/// From three ranks on, in each of them a host has more than one rank, and there are several hosts.
+inline const std::vector<Layout> layouts{
+    {"hosts of two", [](int rank, int) { return rank - rank % 2; }},
+    {"the last alone", [](int rank, int size) { return rank == size - 1 ? rank : 0; }},
+    {"the first alone", [](int rank, int) { return rank == 0 ? 0 : 1; }},
+    {"in turns", [](int rank, int) { return rank % 2; }},
+    {"two together", [](int rank, int) { return rank == 1 ? 0 : rank; }}};
+
+/// The ranks of one made-up host after the other, as a session would connect them.
+class MadeUpHosts {
+ public:
+  MadeUpHosts(MPI_Comm comm, const NodeOf& node_of, std::int64_t piece_bytes) {
+    int rank = 0;
+    MPI_Comm_rank(comm, &rank);
+    const int node = node_of[static_cast<std::size_t>(rank)];
+    std::vector<int> ranks;
+    int index = 0;
+    for (int other = 0; other < static_cast<int>(node_of.size()); ++other) {
+      if (node_of[static_cast<std::size_t>(other)] != node) continue;
+      if (other < rank) ++index;
+      ranks.push_back(other);
+    }
+    MPI_Comm host = MPI_COMM_NULL;
+    MPI_Comm_split(comm, node, index, &host);
+    neighbours_ = std::make_unique<node::Neighbourhood>(
+        node::share_memory(host, ShmBackend::bytes_needed(piece_bytes), 4096));
+    MPI_Comm_free(&host);
+    std::vector<shm::Neighbour> shared;
+    for (int i = 0; i < neighbours_->size(); ++i)
+      shared.push_back({neighbours_->memory(i), &neighbours_->bell(i)});
+    inside_ = std::make_unique<ShmBackend>(ranks, std::move(shared), index, piece_bytes);
+    across_ = std::make_unique<InterNodeBackend>(comm, node_of, inside_->arena(), piece_bytes);
+  }
+
+  [[nodiscard]] ShmBackend& inside() { return *inside_; }
+  [[nodiscard]] InterNodeBackend& across() { return *across_; }
+
+ private:
+  std::unique_ptr<node::Neighbourhood> neighbours_{};
+  std::unique_ptr<ShmBackend> inside_{};
+  std::unique_ptr<InterNodeBackend> across_{};
+};
+
+class InterNodeTest : public BackendTest {
+ protected:
+  /// `test(node_of)` with each layout of the ranks on hosts, on each way between them; between two,
+  /// where a ring is no other than the direct way, only on one after the other.
+  template <typename Test>
+  void on_every_layout(Test test, std::int64_t slot_bytes = piece_bytes) {
+    using internode::InterNodeAlgorithm;
+    for (std::size_t place = 0; place < layouts.size(); ++place) {
+      SCOPED_TRACE(layouts[place].name);
+      const NodeOf node_of = layouts[place].of(size_);
+      hosts_ = std::make_unique<MadeUpHosts>(comm_, node_of, slot_bytes);
+      for (const InterNodeAlgorithm algorithm : algorithms_for(place, node_of)) {
+        SCOPED_TRACE(testing::Message() << "algorithm " << static_cast<int>(algorithm));
+        hosts_->across().use(internode::AlgorithmTable(algorithm));
+        test(node_of);
+      }
+      MPI_Barrier(comm_);  // the last batch may still be read
+      hosts_.reset();
+    }
+  }
+
+  static std::vector<internode::InterNodeAlgorithm> algorithms_for(std::size_t place,
+                                                                   const NodeOf& node_of) {
+    using internode::InterNodeAlgorithm;
+    const std::vector<InterNodeAlgorithm> all{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
+                                              InterNodeAlgorithm::ring,
+                                              InterNodeAlgorithm::doubling};
+    if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
+    return {all[place % all.size()]};
+  }
+
+  /// Until all are done. Ranks share cores: one that waits lets others go on.
+  static void finish_all(std::vector<std::unique_ptr<Execution>> executions) {
+    while (!executions.empty()) {
+      bool moved = false;
+      std::erase_if(executions, [&](const std::unique_ptr<Execution>& execution) {
+        const Progress progress = execution->step();
+        moved |= progress != Progress::waiting;
+        return progress == Progress::done;
+      });
+      if (!moved) std::this_thread::yield();
+    }
+  }
+
+  void run(Batch batch) {
+    std::vector<std::unique_ptr<Execution>> executions;
+    executions.push_back(hosts_->across().start(std::move(batch)));
+    finish_all(std::move(executions));
+  }
+
+  std::unique_ptr<MadeUpHosts> hosts_{};
+};
+
+}  // namespace kolo::backend

@@ -1,0 +1,108 @@
+// Which route batches of CPU tensors take, among hosts that are made up of the ranks of one.
+#include "backend/router.hpp"
+
+#include <vector>
+
+#include "internode_fixture.hpp"
+
+namespace kolo::backend {
+namespace {
+
+class Count : public ExecutionObserver {
+ public:
+  void begin() override { ++begun; }
+  void end() override { ++ended; }
+
+  int begun = 0;
+  int ended = 0;
+};
+
+class CpuRouting : public InterNodeTest {
+ protected:
+  [[nodiscard]] Batch among(Descriptor kind, std::vector<int> ranks) {
+    Batch batch = batch_of(std::move(kind));
+    batch.ranks = std::move(ranks);
+    return batch;
+  }
+
+  [[nodiscard]] std::vector<int> ranks_of_own_host(const NodeOf& node_of) const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size_; ++rank)
+      if (node_of[static_cast<std::size_t>(rank)] == node_of[static_cast<std::size_t>(rank_)])
+        ranks.push_back(rank);
+    return ranks;
+  }
+
+  Count over_mpi_{};
+};
+
+TEST_F(CpuRouting, EverythingGoesOverMpiWithoutSharedMemory) {
+  const CpuRouter router(comm_, over_mpi_);
+  EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::mpi);
+  EXPECT_EQ(router.route_of(among(operation_of(OperationType::broadcast, rank_), {rank_})),
+            Route::mpi);
+}
+
+TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
+  on_every_layout([&](const NodeOf& node_of) {
+    CpuRouter router(comm_, over_mpi_);
+    router.use_memory(hosts_->inside());
+    const std::vector<int> own_host = ranks_of_own_host(node_of);
+    for (const Descriptor& kind :
+         {allreduce_of(ReduceOp::sum), operation_of(OperationType::allgather),
+          operation_of(OperationType::broadcast_text, rank_), operation_of(OperationType::barrier)})
+      EXPECT_EQ(router.route_of(among(kind, own_host)), Route::shared_memory);
+    EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::adasum), own_host)), Route::mpi);
+    EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::mpi);
+  });
+}
+
+TEST_F(CpuRouting, AllreducesBetweenHostsAreInterNodeWhereAllHostsShareMemory) {
+  on_every_layout([&](const NodeOf& node_of) {
+    CpuRouter router(comm_, over_mpi_);
+    router.use_memory(hosts_->inside());
+    router.use_memory_everywhere(node_of);
+    EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::inter_node);
+    EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::adasum))), Route::mpi);
+    EXPECT_EQ(router.route_of(batch_of(operation_of(OperationType::allgather))), Route::mpi);
+    EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::sum), ranks_of_own_host(node_of))),
+              Route::shared_memory);
+    // The lowest rank of each host: no host has a second one.
+    const std::set<int> lowest(node_of.begin(), node_of.end());
+    EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::sum), {lowest.begin(), lowest.end()})),
+              Route::mpi);
+  });
+}
+
+TEST_F(CpuRouting, TheObserverIsToldOfWhatCallsMpi) {
+  on_every_layout([&](const NodeOf& node_of) {
+    CpuRouter router(comm_, over_mpi_);
+    router.use_memory(hosts_->inside());
+    router.use_memory_everywhere(node_of);
+    for (const HostAllreduce choice : {HostAllreduce::automatic, HostAllreduce::direct,
+                                       HostAllreduce::ring, HostAllreduce::doubling}) {
+      router.select_algorithm(choice);
+      const auto value = [&](std::size_t, std::int64_t k) { return double(rank_ + k); };
+      Tensors<double> tensors({300}, true, value);
+      over_mpi_ = {};
+      auto execution = router.start(batch_of(allreduce_of(ReduceOp::sum), tensors));
+      EXPECT_EQ(over_mpi_.begun, 1);
+      EXPECT_EQ(over_mpi_.ended, 0);
+      finish(*execution);
+      execution.reset();
+      EXPECT_EQ(over_mpi_.ended, 1);
+      EXPECT_TRUE(tensors.hold(
+          [&](std::size_t, std::int64_t k) {
+            return static_cast<double>(size_ * (size_ - 1) / 2 + size_ * k);
+          },
+          value));
+      Batch inside = among(operation_of(OperationType::barrier), ranks_of_own_host(node_of));
+      over_mpi_ = {};
+      finish(*router.start(std::move(inside)));
+      EXPECT_EQ(over_mpi_.begun, 0);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace kolo::backend
