@@ -106,6 +106,7 @@ void Negotiator::apply_log() {
 // ---- as every rank reads it ----
 
 void Negotiator::apply(const Entry& entry) {
+  // Every rank applies the same entries in the same order: all that it does follows from them.
   if (entry.sequence != next_sequence_++)
     throw ProtocolError("log entry " + std::to_string(entry.sequence) + " came out of turn");
   std::visit(

@@ -22,11 +22,13 @@ void Negotiator::add_set(SetId id, const RankSet& members) {
   RankSet below = RankSet::of(place_.rank);
   for (const Child& child : place_.children) below.insert(child.ranks);
   Set& set = sets_.emplace(id, Set{members, Tally(members.common(below))}).first->second;
+  // Nothing of a new set is pending yet, so a join completes nothing.
   for (const int rank : joined_) static_cast<void>(set.tally.join(rank));
 }
 
 void Negotiator::apply(const RemoveSetEntry& entry) {
   if (const auto set = sets_.find(entry.set); set != sets_.end()) {
+    // Kept for the words of errors: numbers of sets are never given again.
     removed_.emplace(entry.set, set->second.members);
     sets_.erase(set);
     fail_own(entry.set, [&](const Key& key, OperationType type) {
@@ -37,6 +39,7 @@ void Negotiator::apply(const RemoveSetEntry& entry) {
 }
 
 void Negotiator::apply(const Departure& departure) {
+  // This rank knows now that the root has its departure: all others read the same log.
   if (departure.rank == place_.rank) left_ = true;
   for (auto& [id, set] : sets_)
     if (set.members.contains(departure.rank)) break_off(id, set, departure);
