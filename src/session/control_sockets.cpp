@@ -103,6 +103,9 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
   };
   const auto host_of = [&](int rank) { return read_string(record_of(rank).host); };
   const Edges edges = find_edges(topology, shares_memory);
+  // Nobody waits for what cannot come.
+  if (!edges.children.empty() && listeners.addresses().empty())
+    return {.problem = "has no address at which it can be called"};
   std::vector<transport::Caller> callers;
   for (const int child : edges.children) callers.push_back({child, host_of(child)});
   std::vector<transport::Callee> callees;

@@ -106,9 +106,10 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
   const ControlInterface& interface = own.settings.control_interface;
   own.record.wants_sockets = !refuses_sockets(interface);
   if (!own.record.wants_sockets || size == 1) return;
-  attempt(interface.explicit_choice ? problem : own.no_addresses, [&] {
-    // On a single host they are used only if its memory cannot be.
-    const bool several_hosts = position.local_size < size;
+  // On a single host they are used only if its memory cannot be.
+  const bool several_hosts = position.local_size < size;
+  const bool needed = several_hosts || interface.explicit_choice;
+  attempt(needed ? problem : own.no_addresses, [&] {
     const auto addresses = find_addresses(interface, several_hosts);
     if (position.local_rank == 0) own.listeners = transport::Listeners(addresses);
   });

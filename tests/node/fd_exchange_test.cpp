@@ -58,7 +58,7 @@ Ends exchange_among(const std::vector<FdInbox>& inboxes, std::size_t taking_part
 }
 
 TEST(FdExchange, GivesEachTheOthersDescriptors) {
-  for (const std::size_t size : {1, 2, 3, 8, 40}) {
+  for (const std::size_t size : {1U, 2U, 3U, 8U, 40U}) {
     const Ends ends = exchange_among(std::vector<FdInbox>(size), size, 30s);
     for (std::size_t to = 0; to < size; ++to) {
       ASSERT_EQ(ends.errors[to], "");

@@ -1,23 +1,25 @@
 // A rank that fails while a session starts: the others learn of it, and nobody hangs.
-#include <dirent.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
 #include <string>
+#include <vector>
 
 #include "fixture.hpp"
+#include "node/file_descriptor.hpp"
 
 namespace kolo {
 namespace {
 
 int highest_descriptor() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir("/proc/self/fd"), &::closedir);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
   int highest = 2;
-  while (const dirent* entry = ::readdir(files.get()))
-    highest = std::max(highest, std::atoi(entry->d_name));
+  for (int fd = 3; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 65536)); ++fd)
+    if (::fcntl(fd, F_GETFD) >= 0) highest = fd;
   return highest;
 }
 
@@ -26,16 +28,23 @@ class FewDescriptors {
  public:
   explicit FewDescriptors(int spare) {
     ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit few = before_;
-    few.rlim_cur = static_cast<rlim_t>(highest_descriptor() + spare);
-    ::setrlimit(RLIMIT_NOFILE, &few);
+    limit(highest_descriptor());
+    for (int fd = ::dup(2); fd >= 0; fd = ::dup(2)) gaps_.emplace_back(fd);
+    limit(highest_descriptor() + spare);
   }
   ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
   FewDescriptors(const FewDescriptors&) = delete;
   FewDescriptors& operator=(const FewDescriptors&) = delete;
 
  private:
+  void limit(int highest) const {
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(highest + 1);
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+
   rlimit before_{};
+  std::vector<node::FileDescriptor> gaps_{};  // below the highest
 };
 
 class Startup : public testing::Test {
