@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "fusion/plan.hpp"
+#include "fusion/select.hpp"
 
 namespace kolo::negotiation {
 
@@ -29,7 +29,7 @@ std::vector<std::size_t> Sequencer::choose(const std::deque<Agreed>& agreed) con
   std::vector<const Descriptor*> descriptors;
   descriptors.reserve(agreed.size());
   for (const Agreed& one : agreed) descriptors.push_back(&one.descriptor);
-  std::vector<std::size_t> chosen = fusion::plan_batch(descriptors, fusion_threshold_);
+  std::vector<std::size_t> chosen = fusion::select_batch(descriptors, fusion_threshold_);
   // One batch, one list of those that take part.
   std::erase_if(chosen, [&](std::size_t i) { return agreed[i].absent != agreed.front().absent; });
   return chosen;

@@ -28,18 +28,18 @@ class Allreduce : public PackedReduction {
     if (stays(dtype, tensors)) return leave_in_place(*tensors.front());
     const DType wire = wire_of(dtype);
     Part part{to, to, room(dtype, tensors) / signed_size_of(wire), wire,
-              plan_reduction(batch(), wire, true)};
+              split_reduction(batch(), wire, true)};
     for (const BatchTensor* tensor : tensors) {
       before().add({.from = static_cast<const std::byte*>(tensor->input),
                     .to = to,
                     .elements = tensor->elements(),
-                    .scaling = part.plan.before,
+                    .scaling = part.split.before,
                     .from_type = dtype,
                     .to_type = wire});
       after().add({.from = to,
                    .to = static_cast<std::byte*>(tensor->output),
                    .elements = tensor->elements(),
-                   .scaling = part.plan.after,
+                   .scaling = part.split.after,
                    .from_type = wire,
                    .to_type = dtype});
       to += aligned_bytes(tensor->elements(), wire);
@@ -49,7 +49,7 @@ class Allreduce : public PackedReduction {
 
   [[nodiscard]] Part leave_in_place(const BatchTensor& tensor) {
     Part part{tensor.input, tensor.output, tensor.elements(), tensor.dtype,
-              plan_reduction(batch(), tensor.dtype, false)};
+              split_reduction(batch(), tensor.dtype, false)};
     auto* const output = static_cast<std::byte*>(tensor.output);
     const auto segment = [&](const void* from, const gpu::Scaling& scaling) {
       return gpu::Segment{.from = static_cast<const std::byte*>(from),
@@ -59,11 +59,11 @@ class Allreduce : public PackedReduction {
                           .from_type = tensor.dtype,
                           .to_type = tensor.dtype};
     };
-    if (!part.plan.before.none() || tensor.dtype == DType::boolean) {
-      before().add(segment(tensor.input, part.plan.before));
+    if (!part.split.before.none() || tensor.dtype == DType::boolean) {
+      before().add(segment(tensor.input, part.split.before));
       part.from = output;
     }
-    if (!part.plan.after.none()) after().add(segment(output, part.plan.after));
+    if (!part.split.after.none()) after().add(segment(output, part.split.after));
     return part;
   }
 

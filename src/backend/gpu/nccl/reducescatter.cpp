@@ -33,7 +33,7 @@ class Reducescatter : public PackedReduction {
     const DType wire = wire_of(dtype);
     const std::int64_t each = share(dtype, tensors);
     std::byte* const result = to + each * size();
-    const ReductionPlan plan = plan_reduction(batch(), wire, true);
+    const ReductionSplit split = split_reduction(batch(), wire, true);
     std::int64_t offset = 0;
     for (const BatchTensor* tensor : tensors) {
       const auto* from = static_cast<const std::byte*>(tensor->input);
@@ -42,7 +42,7 @@ class Reducescatter : public PackedReduction {
         before().add({.from = from,
                       .to = to + each * rank + offset,
                       .elements = elements,
-                      .scaling = plan.before,
+                      .scaling = split.before,
                       .from_type = dtype,
                       .to_type = wire});
         from += elements * signed_size_of(dtype);
@@ -50,12 +50,12 @@ class Reducescatter : public PackedReduction {
       after().add({.from = result + offset,
                    .to = static_cast<std::byte*>(tensor->output),
                    .elements = elements_of(*tensor, index()),
-                   .scaling = plan.after,
+                   .scaling = split.after,
                    .from_type = wire,
                    .to_type = dtype});
       offset += aligned_bytes(elements_of(*tensor, 0), wire);
     }
-    return {to, result, each / signed_size_of(wire), wire, plan};
+    return {to, result, each / signed_size_of(wire), wire, split};
   }
 
   void call(const Part& part, RedOp op) override {

@@ -17,28 +17,28 @@ RedOp op_of(ReduceOp op) {
   }
 }
 
-ReductionPlan plan_real_sum(const Batch& batch, DType wire, bool packed, std::int64_t divisor) {
+ReductionSplit split_real_sum(const Batch& batch, DType wire, bool packed, std::int64_t divisor) {
   const Descriptor& kind = batch.kind;
   const bool all_present = divisor == static_cast<std::int64_t>(batch.ranks.size());
-  ReductionPlan plan;
+  ReductionSplit split;
   if (packed && !is_half(wire)) {
-    plan.before.scale = kind.prescale;
-    plan.after = {divisor, kind.postscale};
-    return plan;
+    split.before.scale = kind.prescale;
+    split.after = {divisor, kind.postscale};
+    return split;
   }
   if (divisor != 1 && all_present && kind.prescale == 1.0 && (packed || kind.postscale == 1.0)) {
-    plan.op = RedOp::average;
-    plan.after.scale = kind.postscale;
-    return plan;
+    split.op = RedOp::average;
+    split.after.scale = kind.postscale;
+    return split;
   }
   const double factor = kind.prescale / static_cast<double>(divisor);
   if (packed) {
-    plan.before.scale = factor;
-    plan.after.scale = kind.postscale;
+    split.before.scale = factor;
+    split.after.scale = kind.postscale;
   } else if (factor * kind.postscale != 1.0) {
-    plan.factor = factor * kind.postscale;
+    split.factor = factor * kind.postscale;
   }
-  return plan;
+  return split;
 }
 
 }  // namespace
@@ -47,25 +47,25 @@ bool can_reduce(ReduceOp op, DType dtype) {
   return op != ReduceOp::adasum && dtype != DType::u16 && dtype != DType::i16;
 }
 
-ReductionPlan plan_reduction(const Batch& batch, DType wire, bool packed) {
+ReductionSplit split_reduction(const Batch& batch, DType wire, bool packed) {
   const Descriptor& kind = batch.kind;
   const std::int64_t divisor = kind.op == ReduceOp::average ? batch.divisor : 1;
   const bool sums = kind.op == ReduceOp::sum || kind.op == ReduceOp::average;
-  if (sums && is_floating(wire)) return plan_real_sum(batch, wire, packed, divisor);
-  ReductionPlan plan;
-  plan.op = op_of(kind.op);
-  if (wire == DType::boolean) return plan;
-  plan.before.scale = kind.prescale;
-  plan.after = {divisor, kind.postscale};
-  return plan;
+  if (sums && is_floating(wire)) return split_real_sum(batch, wire, packed, divisor);
+  ReductionSplit split;
+  split.op = op_of(kind.op);
+  if (wire == DType::boolean) return split;
+  split.before.scale = kind.prescale;
+  split.after = {divisor, kind.postscale};
+  return split;
 }
 
-OwnedOp::OwnedOp(Communicator& communicator, const ReductionPlan& plan, DType wire)
+OwnedOp::OwnedOp(Communicator& communicator, const ReductionSplit& split, DType wire)
     : communicator_(&communicator),
-      op_(plan.factor
-              ? communicator.library().make_scaled_sum(communicator.handle(), *plan.factor, wire)
-              : plan.op),
-      made_(plan.factor.has_value()) {}
+      op_(split.factor
+              ? communicator.library().make_scaled_sum(communicator.handle(), *split.factor, wire)
+              : split.op),
+      made_(split.factor.has_value()) {}
 
 OwnedOp::OwnedOp(OwnedOp&& other) noexcept
     : communicator_(other.communicator_),
@@ -93,7 +93,7 @@ bool PackedReduction::begin() {
     next += room(dtype, tensors);
   }
   before_.launch(stream());
-  for (const Part& part : parts_) ops_.emplace_back(communicator(), part.plan, part.wire);
+  for (const Part& part : parts_) ops_.emplace_back(communicator(), part.split, part.wire);
   return !parts_.empty();
 }
 

@@ -19,7 +19,7 @@ namespace kolo::backend::nccl {
 /// NCCL has no integers of 16 bits, and no Adasum.
 [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype);
 
-struct ReductionPlan {
+struct ReductionSplit {
   gpu::Scaling before{};
   std::optional<double> factor{};  // NCCL multiplies by it before it adds
   RedOp op = RedOp::sum;           // unless there is a factor
@@ -32,12 +32,12 @@ struct ReductionPlan {
 /// Reals are averaged by NCCL where the sum could overflow (half types) or the kernel would run for
 /// nothing else; else they are divided after the sum. Integers are scaled and divided as on the
 /// CPU.
-[[nodiscard]] ReductionPlan plan_reduction(const Batch& batch, DType wire, bool packed);
+[[nodiscard]] ReductionSplit split_reduction(const Batch& batch, DType wire, bool packed);
 
 /// An operation of NCCL's, for as long as it is needed.
 class OwnedOp {
  public:
-  OwnedOp(Communicator& communicator, const ReductionPlan& plan, DType wire);
+  OwnedOp(Communicator& communicator, const ReductionSplit& split, DType wire);
   ~OwnedOp();
   OwnedOp(OwnedOp&& other) noexcept;
   OwnedOp& operator=(OwnedOp&&) = delete;
@@ -68,7 +68,7 @@ class PackedReduction : public GpuExecution {
     void* to = nullptr;
     std::int64_t elements = 0;
     DType wire = DType::u8;
-    ReductionPlan plan{};
+    ReductionSplit split{};
   };
 
   /// Bytes that the tensors take in the buffer; a multiple of 16.

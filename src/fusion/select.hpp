@@ -18,7 +18,7 @@ namespace kolo::fusion {
 /// The next batch out of `ready`, as ascending indices: the first operation and every later one
 /// that is fusible with it, while their bytes stay within `threshold`. The first is taken whatever
 /// its size; others that do not fit are passed over.
-[[nodiscard]] std::vector<std::size_t> plan_batch(std::span<const Descriptor* const> ready,
-                                                  std::int64_t threshold);
+[[nodiscard]] std::vector<std::size_t> select_batch(std::span<const Descriptor* const> ready,
+                                                    std::int64_t threshold);
 
 }  // namespace kolo::fusion

@@ -1,4 +1,4 @@
-#include "fusion/plan.hpp"
+#include "fusion/select.hpp"
 
 #include "base/dtype.hpp"
 
@@ -34,8 +34,8 @@ bool fusible(const Descriptor& a, const Descriptor& b) {
          a.average_over == b.average_over && a.device == b.device;
 }
 
-std::vector<std::size_t> plan_batch(std::span<const Descriptor* const> ready,
-                                    std::int64_t threshold) {
+std::vector<std::size_t> select_batch(std::span<const Descriptor* const> ready,
+                                      std::int64_t threshold) {
   if (ready.empty()) return {};
   std::vector<std::size_t> chosen{0};
   if (threshold <= 1) return chosen;  // no fusion, not even of empty tensors

@@ -1,4 +1,4 @@
-#include "fusion/plan.hpp"
+#include "fusion/select.hpp"
 
 #include <gmock/gmock.h>
 
@@ -15,7 +15,7 @@ Descriptor allreduce(std::int64_t elements, DType dtype = DType::f32) {
 std::vector<std::size_t> plan(const std::vector<Descriptor>& ready, std::int64_t threshold) {
   std::vector<const Descriptor*> pointers;
   for (const Descriptor& descriptor : ready) pointers.push_back(&descriptor);
-  return plan_batch(pointers, threshold);
+  return select_batch(pointers, threshold);
 }
 
 TEST(Fusible, OnlyShapesAndStepsMayDiffer) {
@@ -49,22 +49,22 @@ TEST(Fusible, TextsAndBarriersTravelAlone) {
   EXPECT_FALSE(fusible(alone, alone));
 }
 
-TEST(PlanBatch, AGroupCountsAllItsTensors) {
+TEST(SelectBatch, AGroupCountsAllItsTensors) {
   Descriptor group = allreduce(1);
   group.tensors.push_back({DType::u8, Shape(12)});
   EXPECT_THAT(plan({allreduce(1), group, allreduce(1)}, 20), ElementsAre(0, 1));
   EXPECT_THAT(plan({allreduce(1), group, allreduce(1)}, 19), ElementsAre(0, 2));
 }
 
-TEST(PlanBatch, GathersTravelTogetherThoughTheirSizesAreUnknown) {
+TEST(SelectBatch, GathersTravelTogetherThoughTheirSizesAreUnknown) {
   const Descriptor gather{.type = OperationType::allgather,
                           .tensors = {{DType::f32, Shape{any_length, 1000}}}};
   EXPECT_THAT(plan({gather, gather}, 64), ElementsAre(0, 1));
 }
 
-TEST(PlanBatch, NothingReadyIsNoBatch) { EXPECT_THAT(plan({}, 100), IsEmpty()); }
+TEST(SelectBatch, NothingReadyIsNoBatch) { EXPECT_THAT(plan({}, 100), IsEmpty()); }
 
-TEST(PlanBatch, ThresholdsOfZeroAndOneMeanNoFusion) {
+TEST(SelectBatch, ThresholdsOfZeroAndOneMeanNoFusion) {
   for (const std::int64_t threshold : {0, 1}) {
     EXPECT_THAT(plan({allreduce(1), allreduce(1)}, threshold), ElementsAre(0));
     EXPECT_THAT(plan({allreduce(0), allreduce(0)}, threshold), ElementsAre(0));
@@ -73,29 +73,29 @@ TEST(PlanBatch, ThresholdsOfZeroAndOneMeanNoFusion) {
   }
 }
 
-TEST(PlanBatch, TakesWhatFitsExactly) {
+TEST(SelectBatch, TakesWhatFitsExactly) {
   EXPECT_THAT(plan({allreduce(2), allreduce(3), allreduce(1)}, 20), ElementsAre(0, 1));
   EXPECT_THAT(plan({allreduce(2), allreduce(3), allreduce(1)}, 24), ElementsAre(0, 1, 2));
 }
 
-TEST(PlanBatch, CountsBytesOfTheTensorsOwnType) {
+TEST(SelectBatch, CountsBytesOfTheTensorsOwnType) {
   const std::vector<Descriptor> halves{allreduce(4, DType::f16), allreduce(4, DType::f16)};
   EXPECT_THAT(plan(halves, 15), ElementsAre(0));
   EXPECT_THAT(plan(halves, 16), ElementsAre(0, 1));
 }
 
-TEST(PlanBatch, TakesTheFirstWhateverItsSize) {
+TEST(SelectBatch, TakesTheFirstWhateverItsSize) {
   EXPECT_THAT(plan({allreduce(1000), allreduce(1), allreduce(0)}, 64), ElementsAre(0));
 }
 
-TEST(PlanBatch, LooksPastWhatIsNotFusibleOrDoesNotFit) {
+TEST(SelectBatch, LooksPastWhatIsNotFusibleOrDoesNotFit) {
   const std::vector<Descriptor> ready{allreduce(2),   allreduce(2, DType::i32),
                                       allreduce(100), Descriptor{},
                                       allreduce(2),   allreduce(0)};
   EXPECT_THAT(plan(ready, 16), ElementsAre(0, 4, 5));
 }
 
-TEST(PlanBatch, AHugeThresholdTakesAllOfAKind) {
+TEST(SelectBatch, AHugeThresholdTakesAllOfAKind) {
   std::vector<Descriptor> ready;
   for (int i = 0; i < 1000; ++i) ready.push_back(allreduce(i, i % 2 == 0 ? DType::f32 : DType::i8));
   const std::vector<std::size_t> batch = plan(ready, std::int64_t{1} << 60);
@@ -103,7 +103,7 @@ TEST(PlanBatch, AHugeThresholdTakesAllOfAKind) {
   for (std::size_t i = 0; i < batch.size(); ++i) EXPECT_EQ(batch[i], 2 * i);
 }
 
-TEST(PlanBatch, TensorsBeyondTwoGibibytesAreCountedRight) {
+TEST(SelectBatch, TensorsBeyondTwoGibibytesAreCountedRight) {
   const std::int64_t half = std::int64_t{3} << 30;  // elements: 12 GiB
   EXPECT_THAT(plan({allreduce(half), allreduce(half)}, std::int64_t{24} << 30), ElementsAre(0, 1));
   EXPECT_THAT(plan({allreduce(half), allreduce(half)}, (std::int64_t{24} << 30) - 1),
