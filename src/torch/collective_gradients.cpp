@@ -17,7 +17,7 @@ using ::torch::Tensor;
 void require_gradient(ReduceOp op, const std::string& name) {
   if (op == ReduceOp::average || op == ReduceOp::sum) return;
   throw InvalidArgument(
-      "'" + name + "': there is no gradient of a reduction by " + std::string(to_string(op)), name);
+      "'" + name + "': a reduction by " + std::string(to_string(op)) + " has no gradient", name);
 }
 
 }  // namespace
@@ -43,11 +43,12 @@ TensorFunction allgather_gradient(const AllgatherOptions& back,
   const AllreduceOptions sum{
       .name = back.name, .op = ReduceOp::sum, .process_set = back.process_set};
   return [sum, shape, rows = std::move(rows)](const Tensor& gradient) {
-    const int place = sum.process_set.rank();
-    const std::int64_t before =
-        std::accumulate(rows->begin(), rows->begin() + place, std::int64_t{0});
+    const int rank_in_set = sum.process_set.rank();
+    const std::int64_t first_row =
+        std::accumulate(rows->begin(), rows->begin() + rank_in_set, std::int64_t{0});
     const Tensor sum_of_all = allreduce(gradient, sum);
-    return sum_of_all.narrow(0, before, rows->at(static_cast<std::size_t>(place))).reshape(shape);
+    return sum_of_all.narrow(0, first_row, rows->at(static_cast<std::size_t>(rank_in_set)))
+        .reshape(shape);
   };
 }
 

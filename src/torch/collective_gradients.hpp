@@ -1,5 +1,5 @@
-// What an operation and its group do in backward. `back` holds the forward operation's options,
-// with the name of the one in backward.
+// The backward of each collective. `back` holds the forward operation's options with the name of
+// the backward operation.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,16 @@
 
 namespace kolo::detail {
 
-/// Of the operation in backward; "" stays "".
+/// The name of the backward operation; "" stays "".
 [[nodiscard]] std::string backward_name(const std::string& name);
-/// The same for one tensor of a group.
+/// The same for one tensor of a grouped operation.
 [[nodiscard]] std::string backward_name(const std::string& name, std::size_t member);
 
-/// In backward it throws InvalidArgument unless `back.op` is average or sum.
+/// The returned function throws InvalidArgument unless `back.op` is average or sum.
 [[nodiscard]] TensorFunction allreduce_gradient(const AllreduceOptions& back);
 
-/// `shape` is that of this rank's input; `rows`, of each member of the set, are known by the time
-/// of backward.
+/// `shape` is the shape of this rank's input. `rows` is a pointer because forward fills in the rows
+/// of each rank only when it completes.
 [[nodiscard]] TensorFunction allgather_gradient(
     const AllgatherOptions& back, const std::vector<std::int64_t>& shape,
     std::shared_ptr<const std::vector<std::int64_t>> rows);

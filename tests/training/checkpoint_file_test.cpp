@@ -12,8 +12,8 @@
 
 #include "kolo/error.hpp"
 #include "scratch_directory.hpp"
+#include "training/bytes.hpp"
 #include "training/checkpoint_payload.hpp"
-#include "training/checksum.hpp"
 
 namespace kolo::detail {
 namespace {

@@ -1,4 +1,4 @@
-// Batch normalisation over the batches of all ranks.
+// Batch normalization over the batches of all ranks.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -23,7 +23,7 @@ class SyncBatchNormImpl
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options, ProcessSet set = {});
 
-  /// With the parameters of a batch normalisation and a copy of its statistics.
+  /// Shares the parameters of a batch normalization and copies its statistics.
   template <size_t D, typename Other>
   SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other, ProcessSet set);
 
@@ -48,15 +48,15 @@ class SyncBatchNormImpl
   ProcessSet set_;
 };
 
-/// As `torch::nn::BatchNorm1d`, `2d` and `3d`, but in training the mean and the variance are those
-/// of the batches of all ranks together, and so are the gradients: what one process would compute
-/// on the whole batch. Ranks may have batches of different sizes, or none. Input is [N, C, ...].
+/// As `torch::nn::BatchNorm1d`, `2d` and `3d`, but in training it computes mean, variance and
+/// gradients over the batches of all ranks together, as one process would on the whole batch. Ranks
+/// may have batches of different sizes, or empty ones. The input is [N, C, ...].
 ///
-/// In training, forward and backward are each one collective without a name: ranks must run their
+/// In training, forward and backward each run one unnamed collective, so ranks must run their
 /// modules in the same order. Evaluation is local. Gradients of weight and bias are this rank's
-/// part; their sum over the ranks is the whole one. A rank outside the process set normalises over
-/// its own batch. Forward throws InvalidArgument, on all ranks, if they have one value per channel
-/// together.
+/// share; their sum over the ranks is the full gradient. A rank outside the process set normalizes
+/// over its own batch. Forward throws InvalidArgument, on all ranks, if all batches together have
+/// fewer than two values per channel.
 ///
 ///     kolo::SyncBatchNorm norm(64);
 ///     kolo::SyncBatchNorm norm(torch::nn::BatchNormOptions(64).momentum(0.01), set);
@@ -66,10 +66,10 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
   using Impl = SyncBatchNormImpl;
 };
 
-/// The same modules in the same order, with SyncBatchNorm in place of each BatchNorm1d, 2d and 3d.
-/// Modules and parameters are shared with `model`, statistics are copied. Throws InvalidArgument if
-/// there is a batch normalisation inside a module that is no Sequential: only that module's own
-/// code can replace it.
+/// Returns the same modules in the same order, with SyncBatchNorm in place of each BatchNorm1d, 2d
+/// and 3d. Modules and parameters are shared with `model`; statistics are copied. Throws
+/// InvalidArgument for a batch normalization inside a module that is not a Sequential: only that
+/// module's own code can replace it.
 [[nodiscard]] ::torch::nn::Sequential convert_sync_batchnorm(const ::torch::nn::Sequential& model,
                                                              const ProcessSet& set = {});
 
