@@ -1,5 +1,5 @@
 // TFRecord's checksum without the library that the examples take it from.
-#include "crc32c.hpp"
+#include "bytes.hpp"
 
 #include <array>
 

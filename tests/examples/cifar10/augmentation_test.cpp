@@ -13,7 +13,7 @@ namespace {
 
 using namespace cifar10;
 
-// Pixel (y, x) of channel c: each position has another colour.
+// Pixel (y, x) of channel c: each position has another color.
 std::uint8_t value_at(int y, int x, int c) {
   return static_cast<std::uint8_t>(c == 0 ? 8 * y : c == 1 ? 8 * x : x + y);
 }

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "anchors.hpp"
-#include "losses.hpp"
 #include "matching.hpp"
 
 namespace {
