@@ -1,4 +1,4 @@
-// A link between two network namespaces, with a rate, a delay and losses.
+// Emulates a link between two network namespaces, with a rate, a delay and losses.
 //
 //   link_emulator HOST HOST MBIT_PER_SECOND DELAY_US LOSS_PERCENT [SEED]
 //
@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::duration_cast;
 using std::chrono::nanoseconds;
 
-// What may wait for the link before packets are dropped: as long as a large switch holds it.
+// Maximum queue before packets are dropped, as in a large switch.
 constexpr nanoseconds longest_queue = std::chrono::milliseconds(50);
 
 constexpr std::size_t most_packet_bytes = 1 << 16;
@@ -63,7 +63,7 @@ int open_wire(const std::string& host) {
   return wire;
 }
 
-/// One direction.
+/// One direction of the link.
 class Lane {
  public:
   Lane(int from, int to, const Quality& quality) : from_(from), to_(to), quality_(quality) {}
@@ -87,7 +87,7 @@ class Lane {
     const Clock::time_point now = Clock::now();
     for (; !under_way_.empty() && under_way_.front().arrival <= now; under_way_.pop_front()) {
       const std::vector<char>& bytes = under_way_.front().bytes;
-      // A host that does not take it has lost it.
+      // A packet that the host does not accept is lost.
       [[maybe_unused]] const ssize_t written = ::write(to_, bytes.data(), bytes.size());
     }
   }

@@ -1,4 +1,4 @@
-// How long an allreduce between two hosts takes, and how long the link needs for the same bytes.
+// Measures an allreduce between two hosts, and the link's time for the same bytes.
 //
 //   link_program [--megabytes N] [--rounds N]
 //
@@ -50,7 +50,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Of the slowest rank.
+/// The time of the slowest rank.
 double time_of_mpi(const std::function<void()>& work) {
   MPI_Barrier(MPI_COMM_WORLD);
   double seconds = seconds_of(work);
@@ -58,7 +58,7 @@ double time_of_mpi(const std::function<void()>& work) {
   return seconds;
 }
 
-/// How the ranks lie on hosts.
+/// The distribution of ranks over hosts.
 struct Place {
   int rank = 0;
   int size = 1;
@@ -72,7 +72,7 @@ Place find_place() {
   return {kolo::rank(), kolo::size(), kolo::local_size()};
 }
 
-/// This rank's part of what its host has to send to the other.
+/// This rank's part of the bytes that its host sends to the other.
 class Transfer {
  public:
   Transfer(std::size_t bytes, const Place& place)
@@ -103,7 +103,7 @@ class Transfer {
   std::vector<char> received_;
 };
 
-/// Fills the tensor, reduces it, and looks at every element.
+/// Fills the tensor, reduces it, and checks every element.
 double time_of_allreduce(std::vector<float>& tensor) {
   const kolo::Session session;
   const int size = kolo::size();

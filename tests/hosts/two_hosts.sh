@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Two hosts made of network namespaces, joined by a link with a delay, a rate and losses: random
-# programs between them, then how long an allreduce takes and how long the link alone. Then the
-# choice of an interface, of which one leads nowhere, and a host that is cut off. Needs root.
+# Simulates two hosts by network namespaces, joined by a link with a delay, a rate and losses. Runs
+# random programs between them, measures an allreduce and the link alone, then tests the choice of an
+# interface (one leads nowhere) and a host that is cut off. Needs root.
 #
 # Usage: two_hosts.sh DIRECTORY_OF_PROGRAMS [SECONDS_OF_RANDOM_PROGRAMS]
 #   KOLO_HOSTS_MBIT    of the link, per second, in each direction (1000)
@@ -53,7 +53,7 @@ make_hosts() {
   done
 }
 
-# The link must not wait for the ranks, with which it shares the cores: it goes first.
+# The link shares the cores with the ranks and must not wait for them, so it gets a higher priority.
 connect() {
   local ready address=1 host
   rm -f "$scratch/ready.$1"
@@ -117,7 +117,7 @@ with_interface() {
   grep -E "$2" "$scratch/log" | head -1 || { cat "$scratch/log"; fail "no line matches: $2"; }
 }
 
-# Both hosts must learn of it within the time-out and half a second.
+# Both hosts must learn of it within the timeout plus half a second.
 cut_off() {
   printf '\n== a host is cut off in the middle, with a time-out of %s s\n' "$timeout"
   local rank cut late=0 status=0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Epochs in two runs end as in one, also where a newer checkpoint is damaged and skipped.
+# Two runs end with the same result as one run, even if the newest checkpoint is damaged and skipped.
 # Usage: resumable.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../support/fresh_directory.sh"

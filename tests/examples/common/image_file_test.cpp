@@ -15,7 +15,7 @@ namespace {
 
 using namespace examples;
 
-// A slope: what JPEG keeps nearly as it is.
+// A gradient of brightness, which JPEG preserves almost exactly.
 Image slope(std::size_t width, std::size_t height) {
   Image image{.width = width, .height = height, .pixels = {}};
   for (std::size_t y = 0; y < height; ++y) {
@@ -67,7 +67,7 @@ TEST(ImageFile, HasColorsOrShadesOfGrayAsAskedFor) {
   const TemporaryDirectory directory;
   Image image = blank_image(48, 16, Colors::rgb);
   for (std::size_t i = 0; i < 48 * 16; ++i) image.pixels[3 * i + i % 48 / 16] = 255;
-  // 0.299, 0.587 and 0.114 of 255; of PNGs 0.2126, 0.7152 and 0.0722 of the light, as sRGB has it.
+  // 0.299, 0.587 and 0.114 of 255; for PNGs 0.2126, 0.7152 and 0.0722 of the light, as in sRGB.
   const std::map<std::string, std::array<int, 3>> grays = {{"a.jpg", {76, 150, 29}},
                                                            {"a.png", {127, 220, 76}}};
   for (const auto& [name, shades] : grays) {

@@ -1,4 +1,4 @@
-// Pictures as they are read, drawn into, and made up.
+// Images: reading, drawing and generating.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,7 +85,7 @@ TEST(Sample, OfAPictureOfAnotherSizeIsRefused) {
   EXPECT_THROW((void)make_sample(picture, 20, false), std::runtime_error);
 }
 
-// Where a picture is not black.
+// The pixels that are not black.
 std::string drawn(const Image& image) {
   std::string text;
   for (std::size_t i = 0; i < image.width * image.height; ++i) {

@@ -66,7 +66,8 @@ TEST_F(Folder, IsSplitAlikeForTheSameSeedOnly) {
   EXPECT_NE(paths(1), paths(2));
 }
 
-// n images, c of a class: n / 2c, so that each class counts n / 2 in all.
+// For n images, c of them in a class, the weight is n / 2c, so that each class counts n / 2 in
+// total.
 TEST_F(Folder, HasWeightsThatMakeItsClassesCountTheSame) {
   const std::vector<double> weights = class_weights(read_folder(directory_.path()).files);
   EXPECT_DOUBLE_EQ(weights[0] * 10, 20.0);
