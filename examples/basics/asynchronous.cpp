@@ -1,4 +1,4 @@
-// Asynchronous calls, groups, process sets, and what a mistake looks like.
+// Asynchronous calls, groups, process sets, and the error that a mistake raises.
 #include <kolo/kolo.hpp>
 
 #include <chrono>
@@ -26,14 +26,14 @@ int main(int argc, char** argv) {
   if (!b.wait_for(10s)) std::cerr << "bias is late\n";
   b.wait();
 
-  // All of a group or none of it, in one batch.
+  // A group completes as a whole, in one batch.
   kolo::grouped_allreduce({weight, bias}, {.name = "layer1", .op = kolo::ReduceOp::sum});
 
-  // A matrix: shape given, data anywhere.
+  // A matrix: any memory with a shape.
   kolo::TensorView matrix(weight.data(), {64, 64});
   kolo::allreduce(matrix, {.op = kolo::ReduceOp::max});
 
-  // Some of the ranks. Every rank of the world makes the set; its members use it.
+  // A subset of the ranks. Every rank of the world creates the set; its members use it.
   if (kolo::size() >= 2) {
     const kolo::ProcessSet pair = kolo::add_process_set({0, 1});
     if (pair.contains(kolo::rank())) {
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     kolo::remove_process_set(pair);
   }
 
-  // A mistake on one rank is an answer on every rank, and the session lives on.
+  // A mistake on one rank throws on every rank, and the session stays usable.
   if (kolo::size() >= 2) {
     std::vector<float> odd(kolo::rank() == 0 ? 7 : 8);
     try {
@@ -54,12 +54,12 @@ int main(int argc, char** argv) {
   }
   kolo::allreduce(bias);
 
-  // The buffer may be given away: the future hands it back.
+  // A buffer can be moved into the operation; the future returns it.
   kolo::Future<std::vector<float>> owned =
       kolo::allreduce_async(std::vector<float>(16, 1.0F), {.name = "owned"});
   if (owned.get().front() != 1.0F) return 1;
 
-  // Ranks with less data stop early; the last one to stop is everyone's answer.
+  // Ranks with less data join early; `join` returns the last rank to join, on all ranks.
   const int last = kolo::join();
   std::cout << "rank " << kolo::rank() << ": rank " << last << " was last\n";
 }

@@ -1,4 +1,4 @@
-// DistributedOptimizer around an optimizer of your own: no framework needed.
+// DistributedOptimizer around a custom optimizer, without a framework.
 #include <kolo/kolo.hpp>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-// Linear regression by gradient descent. All that Kolo asks for: named gradients, and a step.
+// Linear regression by gradient descent. Kolo requires only named gradients and a step.
 struct LinearRegression {
   std::vector<float> weight, weight_gradient;
   float bias = 0.0F, bias_gradient = 0.0F;
@@ -56,8 +56,8 @@ int main(int argc, char** argv) {
       for (std::size_t i = 0; i < x.size(); ++i) model.weight_gradient[i] += error * x[i] / batch;
       model.bias_gradient += error / batch;
     }
-    optimizer.ready("weight");  // optional: starts its allreduce now, under the rest of the work
-    optimizer.step();           // reduces what is left, waits, then steps the model
+    optimizer.ready("weight");  // optional: starts its allreduce now, to overlap other work
+    optimizer.step();           // reduces the rest, waits, then steps the model
   }
   const double mean_loss =
       kolo::average(loss);  // or kolo::average({loss, accuracy}, /*weight=*/examples)

@@ -21,7 +21,7 @@ float target(std::int64_t number) {
   return sum;
 }
 
-// What torch.nn.Linear and torch.optim.SGD are there.
+// Takes the place of torch.nn.Linear and torch.optim.SGD in the Python program.
 struct Linear {
   std::array<float, inputs + 1> weights, gradient{}, momentum{};  // the last weight is the bias
   double learning_rate = rate;

@@ -7,23 +7,23 @@
 #include <vector>
 
 int main(int argc, char** argv) {
-  kolo::Session session(argc, argv);  // shut down at the end of scope; an exception, caught or not,
-                                      // is told to the other ranks
+  kolo::Session session(argc, argv);  // shuts down at the end of the scope; if an exception ends
+                                      // it, the other ranks learn of that
 
-  // In place; the mean over all ranks unless told otherwise.
+  // In place; computes the mean over all ranks by default.
   std::vector<float> gradient(1 << 20, static_cast<float>(kolo::rank()));
   kolo::allreduce(gradient);
 
   std::int64_t seen = 100 + kolo::rank();
   kolo::allreduce(seen, {.op = kolo::ReduceOp::sum});
 
-  // What rank 0 knows, everyone knows.
+  // Rank 0's value goes to every rank.
   double learning_rate = kolo::rank() == 0 ? 0.1 : 0.0;
   std::string run_name = kolo::rank() == 0 ? "cifar10-baseline" : "";
   kolo::broadcast(learning_rate, /*root=*/0);
   kolo::broadcast(run_name, /*root=*/0);
 
-  // Every rank may bring a different number of rows.
+  // Ranks may contribute different numbers of rows.
   std::vector<std::int32_t> mine(kolo::rank() + 1, kolo::rank());
   const kolo::Gathered<std::int32_t> all = kolo::allgather(mine);  // all.values, all.counts
 

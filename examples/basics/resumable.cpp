@@ -1,5 +1,5 @@
-// A training of one's own that can be stopped at any time and goes on when it is started again,
-// with the same or another number of ranks:
+// A custom training loop that can stop at any time and resumes when it is started again, with the
+// same or another number of ranks:
 //
 //     mpirun -np 4 resumable DIRECTORY [EPOCHS]
 #include <kolo/kolo.hpp>
@@ -42,7 +42,7 @@ struct Batch {
   std::vector<double> x, y;
 };
 
-// What might be read and decoded from files.
+// Stands for data that is read and decoded from files.
 Batch load_batch(const std::vector<std::int64_t>& indices, std::int64_t number, std::int64_t size) {
   Batch batch;
   const auto end = static_cast<std::int64_t>(indices.size());
@@ -94,7 +94,7 @@ int main(int argc, char** argv) {
 
   double loss = 0.0;
   while (sampler.epoch() < epochs) {
-    const std::vector<std::int64_t> indices = sampler.indices();  // what is left of the epoch
+    const std::vector<std::int64_t> indices = sampler.indices();  // the rest of the epoch
     kolo::BackgroundLoader<Batch> batches(
         sampler.steps_left(batch_size),
         [&](std::int64_t number) { return load_batch(indices, number, batch_size); },

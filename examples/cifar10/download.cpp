@@ -54,8 +54,9 @@ void fetch(const Archive& archive, const fs::path& target) {
   curl_easy_setopt(curl.get(), CURLOPT_FOLLOWLOCATION, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_FAILONERROR, 1L);
   curl_easy_setopt(curl.get(), CURLOPT_CONNECTTIMEOUT, 30L);
-  curl_easy_setopt(curl.get(), CURLOPT_LOW_SPEED_LIMIT, 1000L);  // bytes/s ...
-  curl_easy_setopt(curl.get(), CURLOPT_LOW_SPEED_TIME, 60L);     // ... for so many seconds: give up
+  // Give up after 60 seconds below 1000 bytes/s.
+  curl_easy_setopt(curl.get(), CURLOPT_LOW_SPEED_LIMIT, 1000L);
+  curl_easy_setopt(curl.get(), CURLOPT_LOW_SPEED_TIME, 60L);
   curl_easy_setopt(curl.get(), CURLOPT_ERRORBUFFER, reason.data());
   curl_easy_setopt(curl.get(), CURLOPT_WRITEFUNCTION, write_to_file);
   curl_easy_setopt(curl.get(), CURLOPT_WRITEDATA, file.get());
@@ -96,7 +97,7 @@ void unpack(const fs::path& file, const fs::path& directory) {
   }
 }
 
-// Removes what was begun when something goes wrong.
+// Removes an unfinished file or directory on failure.
 struct Unfinished {
   fs::path path;
   ~Unfinished() {
@@ -135,7 +136,8 @@ void download(const Archive& archive, const fs::path& directory) {
   fetch(archive, fetched.path);
   check(archive, fetched.path);
 
-  // Unpacked beside its place and then renamed, so that a run that is stopped leaves no half of it.
+  // Unpacked under a temporary name and then renamed, so that an interrupted run leaves no partial
+  // data set.
   const Unfinished unpacked{directory / (archive.content + ".part")};
   fs::create_directories(unpacked.path);
   unpack(fetched.path, unpacked.path);

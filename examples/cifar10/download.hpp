@@ -1,4 +1,4 @@
-// Gets the data set from where its makers publish it.
+// Downloads the data set from its publisher.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@ namespace cifar10 {
 
 struct Archive {
   std::string url;
-  std::string file;     ///< What it is called on disk: a .tar.gz.
-  std::string content;  ///< The directory that unpacking makes.
+  std::string file;     ///< Its name on disk, a .tar.gz.
+  std::string content;  ///< The directory that it unpacks to.
   std::uint64_t bytes;
-  std::string md5;  ///< As its publisher gives it.
+  std::string md5;  ///< As published.
 };
 
 inline const Archive cifar10_archive{
@@ -22,8 +22,9 @@ inline const Archive cifar10_archive{
     .bytes = 170'052'171,
     .md5 = "c32a1d4ab5d03f1284b67883e8d87530"};
 
-/// Puts `archive.content` into `directory`, which is made if need be. Does nothing if it is there.
-/// What was fetched is unpacked only if its checksum is right. Throws std::runtime_error.
+/// Downloads and unpacks `archive.content` into `directory`, which is created if necessary. Does
+/// nothing if the content exists. Unpacks only an archive with the right checksum. Throws
+/// std::runtime_error.
 void download(const Archive& archive, const std::filesystem::path& directory);
 
 /// The MD5 of a file in hexadecimal. Throws std::runtime_error.

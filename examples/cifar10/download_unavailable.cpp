@@ -1,4 +1,4 @@
-// In the place of download.cpp where libcurl or OpenSSL was not found.
+// Built in place of download.cpp if libcurl or OpenSSL is not found.
 #include <stdexcept>
 
 #include "download.hpp"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "download.hpp"
-#include "same_data.hpp"
+#include "program.hpp"
 #include "stand_in.hpp"
 
 namespace cifar10 {

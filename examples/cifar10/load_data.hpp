@@ -1,4 +1,4 @@
-// Chooses what to train on.
+// Loads the data to train on.
 #pragma once
 
 #include "dataset.hpp"
@@ -6,9 +6,9 @@
 
 namespace cifar10 {
 
-/// CIFAR-10 from `--data-dir`, or from `--download`, else the stand-in. Every rank gets all of it.
-/// Collective. Throws kolo::Error on every rank if any rank cannot read it, or reads another
-/// number of images than rank 0.
+/// Loads CIFAR-10 from `--data-dir` or `--download`, else the generated stand-in, on every rank.
+/// Collective. Throws kolo::Error on every rank if any rank cannot read it, or reads another number
+/// of images than rank 0.
 [[nodiscard]] Data load_data(const Options& options);
 
 }  // namespace cifar10

@@ -2,7 +2,8 @@
 //
 //     mpirun -np 2 cifar10 --data-dir cifar-10-batches-bin
 //
-// What makes it distributed is marked KOLO in trainer.cpp and in common/cifar10/evaluation.cpp.
+// The lines that make it distributed are marked KOLO in trainer.cpp and
+// common/cifar10/evaluation.cpp.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 namespace cifar10 {
 namespace {
 
-// CLI11's own says "not in range 2.2e-308 to 1.8e308".
+// CLI11's own check prints "not in range 2.2e-308 to 1.8e308".
 std::string not_positive(const std::string& text) {
   double value = 0.0;
   const bool positive = CLI::detail::lexical_cast(text, value) && value > 0.0;

@@ -13,11 +13,11 @@
 namespace cifar10 {
 namespace {
 
-constexpr double decay = 1e-6;  // of the learning rate, per step: Keras' inverse time decay
+constexpr double decay = 1e-6;  // of the learning rate per step: the inverse time decay of Keras
 
 kolo::LearningRateSchedule make_schedule(double learning_rate, std::int64_t steps_per_epoch) {
-  // KOLO: n ranks make batches n times as large, so each step may go n times as far, once the
-  // first epoch is over. Counted in steps.
+  // KOLO: n ranks have n times larger batches, so the rate grows to n times its value during the
+  // first epoch.
   return kolo::LearningRateSchedule(
       {.peak = learning_rate * kolo::size(),
        .warmup_from = learning_rate,
@@ -27,7 +27,8 @@ kolo::LearningRateSchedule make_schedule(double learning_rate, std::int64_t step
 
 std::int64_t signed_of(std::size_t size) { return static_cast<std::int64_t>(size); }
 
-// Of the ranks' own random numbers: the dropout of an epoch, or the augmentation of a step.
+// The streams of random numbers that differ between ranks: an epoch's dropout, a step's
+// augmentation.
 Random private_stream(std::uint64_t seed, std::int64_t number, std::uint64_t purpose) {
   return random_stream({seed, static_cast<std::uint64_t>(number),
                         static_cast<std::uint64_t>(kolo::rank()), purpose});
@@ -40,12 +41,12 @@ constexpr std::uint64_t for_augmentation = 1;
 Trainer::Trainer(const Options& options, const Data& data)
     : options_(options),
       data_(data),
-      // KOLO: this rank's GPU, if it has one.
+      // KOLO: this rank's GPU, if there is one.
       device_(examples::device_of(options.device)),
       network_(make_network(options.seed, device_)),
-      // KOLO: still an RMSprop, but gradients are averaged over the ranks before each step.
+      // KOLO: still an RMSprop, but it averages gradients over the ranks before each step.
       optimizer_(make_rmsprop(network_, options.learning_rate), network_->named_parameters()),
-      // KOLO: every rank trains on its share of the images, another one in each epoch.
+      // KOLO: every rank trains on its share of the images, a new share each epoch.
       sampler_({.examples = signed_of(data.train.size()), .seed = options.seed}),
       learning_rate_(make_schedule(options.learning_rate,
                                    sampler_.steps_left(signed_of(options.batch_size)))) {
@@ -57,20 +58,20 @@ Trainer::Trainer(const Options& options, const Data& data)
   if (!options.resume.empty()) {
     resume();
   } else {
-    // KOLO: everyone starts from rank 0's state.
+    // KOLO: all ranks start from rank 0's state.
     kolo::broadcast_parameters(*network_, /*root=*/0);
     kolo::broadcast_optimizer_state(optimizer_, /*root=*/0);
   }
 }
 
-// KOLO: rank 0 alone needs the file; every rank gets what is in it.
+// KOLO: only rank 0 needs the file; every rank gets its contents.
 void Trainer::resume() {
   const kolo::Checkpoint checkpoint = load_checkpoint();
   kolo::from_bytes(checkpoint.part("network"), *network_);
   kolo::from_bytes(checkpoint.part("optimizer"), optimizer_);
   sampler_.load(checkpoint.part("sampler"));
   step_ = checkpoint.step;
-  if (checkpoint.own.empty()) return;  // it was saved by another number of ranks
+  if (checkpoint.own.empty()) return;  // saved by another number of ranks
   kolo::set_random_state(checkpoint.own_part("random"));
   score_.load(checkpoint.own_part("score"));
   resumed_random_numbers_ = true;
@@ -105,7 +106,8 @@ double Trainer::run() {
   return test.accuracy;
 }
 
-// Dropout must differ between ranks. What a checkpoint brought goes on within its epoch.
+// Dropout must differ between ranks. A state loaded from a checkpoint stays in use within its
+// epoch.
 void Trainer::seed_random_numbers() {
   const bool goes_on = resumed_random_numbers_ && sampler_.consumed() > 0;
   if (!goes_on) torch::manual_seed(private_stream(options_.seed, step_, for_dropout)());
@@ -129,7 +131,7 @@ Trainer::Epoch Trainer::train_epoch() {
 
   kolo::ProgressBar bar({.title = fmt::format("epoch {}/{}", sampler_.epoch() + 1, options_.epochs),
                          .total = steps,
-                         .enabled = kolo::rank() == 0});  // KOLO: one rank speaks
+                         .enabled = kolo::rank() == 0});  // KOLO: one rank prints
   const Clock::time_point start = Clock::now();
   while (std::optional<Batch> batch = batches.next()) {
     train_step(*batch);
@@ -146,7 +148,7 @@ Trainer::Epoch Trainer::train_epoch() {
   return {.metrics = metrics, .images_per_second = images / seconds};
 }
 
-// Called by the loader's threads.
+// Runs on the loader's threads.
 Batch Trainer::make_batch(std::span<const std::int64_t> indices, std::int64_t step) const {
   Random random = private_stream(options_.seed, step, for_augmentation);
   Batch batch;
@@ -160,7 +162,7 @@ void Trainer::train_step(Batch& batch) {
   optimizer_.zero_grad();
   const torch::Tensor logits = network_->forward(images);
   const torch::Tensor loss = torch::cross_entropy_loss(logits, labels);
-  loss.backward();  // KOLO: gradients travel while the rest of backward still runs
+  loss.backward();  // KOLO: gradients are reduced while the rest of backward runs
   optimizer_.step();
   ++step_;
   count(score_, logits, labels, loss);
@@ -176,7 +178,7 @@ void Trainer::report(const Epoch& epoch, const Metrics& test) const {
   std::fflush(stdout);
 }
 
-// KOLO: rank 0 writes what is the same on all ranks, and what each rank has of its own.
+// KOLO: rank 0 writes the parts that all ranks share and each rank's own parts.
 void Trainer::save_progress(std::optional<double> accuracy) {
   if (!checkpoints_) return;
   kolo::Blobs parts;

@@ -1,4 +1,4 @@
-// Training on all ranks, which can be stopped at any step and gone on with.
+// Training on all ranks, which can stop at any step and resume.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,20 @@
 
 namespace cifar10 {
 
-/// Everything here is collective: all ranks make a trainer and run it, with the same options.
+/// All functions are collective: all ranks create a trainer and run it, with the same options.
 class Trainer {
  public:
-  /// Both must outlive the trainer. Throws kolo::Error on every rank if it cannot resume.
+  /// Both references must outlive the trainer. Throws kolo::Error on every rank if it cannot
+  /// resume.
   Trainer(const Options& options, const Data& data);
 
-  /// Trains, and tests after each epoch; rank 0 prints and saves. Returns the test accuracy.
+  /// Trains and tests after each epoch; rank 0 prints and saves. Returns the test accuracy.
   double run();
 
  private:
   struct Epoch {
     Metrics metrics;
-    double images_per_second;  ///< Of all ranks together.
+    double images_per_second;  ///< Total of all ranks.
   };
 
   void resume();
@@ -43,10 +44,10 @@ class Trainer {
   torch::Device device_;
   Network network_;
   kolo::DistributedOptimizer<torch::optim::RMSprop> optimizer_;
-  kolo::DistributedSampler sampler_;  ///< Knows the epoch, and how far it is.
+  kolo::DistributedSampler sampler_;  ///< Also tracks the epoch and the progress in it.
   kolo::LearningRateSchedule learning_rate_;
   std::optional<kolo::Checkpointer> checkpoints_;
-  kolo::MetricAverage score_ = make_score();  ///< Of this epoch so far.
+  kolo::MetricAverage score_ = make_score();  ///< Metrics of this epoch so far.
   std::int64_t step_ = 0;                     ///< Counted from the start of training.
   bool resumed_random_numbers_ = false;
 };

@@ -1,4 +1,4 @@
-// Writes CIFAR-10's binary files, or generated images, as TFRecord files for training, validation
+// Converts CIFAR-10's binary files, or generated images, to TFRecord files for training, validation
 // and evaluation:
 //
 //     cifar10_to_tfrecord --data-dir cifar-10-batches-bin --output cifar-10-tfrecords
@@ -37,7 +37,7 @@ void convert(const Options& options) {
   const cifar10::Data data = options.data_dir.empty()
                                  ? cifar10::make_stand_in(options.stand_in_size, /*seed=*/42)
                                  : cifar10::read_cifar10(options.data_dir);
-  // A fifth of the training images: of CIFAR-10, data_batch_5.bin.
+  // The last fifth of the training images; for CIFAR-10 that is data_batch_5.bin.
   const std::size_t validation = data.train.size() / 5;
   const std::size_t train = data.train.size() - validation;
   const std::size_t few = options.limit / 4;
@@ -59,7 +59,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(10, 1'000'000))
       ->capture_default_str();
   app.add_option("--limit", options.limit,
-                 "At most so many images to train on, and a quarter of that in the other folders")
+                 "Maximum number of training images; the other folders get a quarter of it")
       ->check(CLI::Range(4, 1'000'000));
   CLI11_PARSE(app, argc, argv);
   try {

@@ -5,26 +5,26 @@
 #include <optional>
 #include <utility>
 
-#include "little_endian.hpp"
+#include "bytes.hpp"
 
 namespace tfrecord {
 namespace {
 
-// How a field's value is stored: https://protobuf.dev/programming-guides/encoding
+// The wire type of a field: https://protobuf.dev/programming-guides/encoding
 enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
-// The numbers of the fields in TensorFlow's example.proto and feature.proto.
+// Field numbers in TensorFlow's example.proto and feature.proto.
 constexpr std::uint64_t features_of_example = 1, map_of_features = 1, key = 1, value = 2;
 constexpr std::uint64_t bytes_list = 1, float_list = 2, int64_list = 3, values = 1;
 
 struct Field {
   std::uint64_t number;
   Wire wire;
-  std::uint64_t integer;   // of a varint
-  std::string_view bytes;  // of all others
+  std::uint64_t integer;   // for a varint
+  std::string_view bytes;  // for other wire types
 };
 
-// Reads the fields of one message, which is a part of `whole_`.
+// Reads the fields of one message, which is a part of `whole_`; errors give offsets in the whole.
 class Fields {
  public:
   Fields(std::string_view message, const char* whole) : rest_(message), whole_(whole) {}
@@ -85,7 +85,7 @@ Bytes parse_bytes(std::string_view message, const char* whole) {
   return list;
 }
 
-// Numbers may be packed into one field or have one each.
+// Numbers are packed into one field or have one field each.
 Floats parse_floats(std::string_view message, const char* whole) {
   Floats list;
   Fields fields(message, whole);

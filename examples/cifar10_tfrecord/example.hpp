@@ -1,5 +1,5 @@
-// TensorFlow's message `Example`: features by name. Read and written here without the protobuf
-// library; docs/decisions/0043 says why.
+// TensorFlow's message `Example`: features by name. Reads and writes it without the protobuf
+// library; docs/decisions/0043 gives the reason.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ using Bytes = std::vector<std::string>;
 using Floats = std::vector<float>;
 using Integers = std::vector<std::int64_t>;
 
-/// The values of one feature; std::monostate if the message says nothing of their kind.
+/// The values of one feature; std::monostate if the message has no list of values.
 using Feature = std::variant<std::monostate, Bytes, Floats, Integers>;
 
 using Example = std::map<std::string, Feature>;
 
-/// Bytes that are no Example. `offset` is where reading them came to an end.
+/// Thrown for bytes that are not an Example. `offset` is where reading stopped.
 class ExampleError : public std::runtime_error {
  public:
   ExampleError(std::uint64_t offset, const std::string& what)
@@ -32,12 +32,11 @@ class ExampleError : public std::runtime_error {
   std::uint64_t offset_;
 };
 
-/// Reads a message. Fields that are not known are passed over, as protobuf does; of a name that
-/// occurs twice the last counts. A SequenceExample's context is read, and its lists are passed
-/// over. Throws ExampleError.
+/// Reads a message. Skips unknown fields, as protobuf does; for a repeated name the last feature
+/// counts. Reads the context of a SequenceExample and skips its lists. Throws ExampleError.
 [[nodiscard]] Example parse_example(std::string_view message);
 
-/// Writes a message: features in the order of their names, numbers packed.
+/// Writes a message with features in the order of their names and packed numbers.
 [[nodiscard]] std::string serialize_example(const Example& example);
 
 }  // namespace tfrecord

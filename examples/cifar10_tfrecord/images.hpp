@@ -1,4 +1,4 @@
-// CIFAR-10 as TFRecords: of each image an Example with `image`, 3072 bytes in planes R, G, B, and
+// CIFAR-10 as TFRecords: each image is an Example with `image`, 3072 bytes in planes R, G, B, and
 // `label`, an integer from 0 to 9.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace tfrecord {
 
-/// Appends the images of a file. Throws RecordError, also if a record is no such Example.
+/// Appends the images of a file. Throws RecordError, also for a record that is not such an Example.
 void append_images(cifar10::Dataset& dataset, const std::filesystem::path& file);
 
-/// All images of the files `*.tfrecords` in a folder, by the names of the files. Throws
+/// Reads the images of all `*.tfrecords` files in a folder, in the order of file names. Throws
 /// RecordError, and std::runtime_error if there is no such file.
 [[nodiscard]] cifar10::Dataset read_images(const std::filesystem::path& folder);
 

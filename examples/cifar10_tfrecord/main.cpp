@@ -2,8 +2,8 @@
 //
 //     mpirun -np 2 cifar10_tfrecord --data cifar-10-tfrecords
 //
-// The changes that make it distributed are marked KOLO, with the number that a well-known workshop
-// on Horovod gives them, here and in trainer.cpp.
+// The changes that make it distributed are marked KOLO here and in trainer.cpp, with the numbers
+// that a well-known Horovod workshop gives them.
 #include "trainer.hpp"  // first, as clang 14 needs it
 
 #include <ATen/Parallel.h>
@@ -22,7 +22,7 @@ void train(const tfrecord::Options& options) {
 
 int main(int argc, char** argv) {
   examples::keep_freed_memory();
-  // KOLO, changes 1 and 2: a session for all that follows.
+  // KOLO, changes 1 and 2: a session around the whole program.
   return examples::run(argc, argv, [&] {
     if (const auto options = tfrecord::parse_options(argc, argv)) train(*options);
   });

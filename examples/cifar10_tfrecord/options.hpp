@@ -1,4 +1,4 @@
-// What the command line says.
+// The command line's options.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Options {
   int loader_threads = 1;
 };
 
-/// Nothing if only help was asked for. Throws std::runtime_error.
+/// Returns nothing for --help. Throws std::runtime_error for an invalid command line.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace tfrecord

@@ -8,8 +8,7 @@
 #include <system_error>
 #include <utility>
 
-#include "crc32c.hpp"
-#include "little_endian.hpp"
+#include "bytes.hpp"
 
 namespace tfrecord {
 namespace {
@@ -51,8 +50,8 @@ void RecordReader::read(char* bytes, std::uint64_t size) {
                     "the system gave fewer bytes than the file has");
 }
 
-// The length is believed only if its checksum is right: then a file that ends too early was cut
-// off.
+// The length has its own checksum, which is checked first. So a file that ends too early is known
+// to be truncated, and a corrupt length allocates no memory.
 std::uint64_t RecordReader::read_length() {
   if (size_ - offset_ < header_bytes) {
     throw RecordError(Fault::truncated, file_, offset_,

@@ -1,5 +1,5 @@
-// Files of records, as TensorFlow writes them: of each record its length (8 bytes, little endian),
-// the masked CRC-32C of these 8 bytes, its bytes, and their masked CRC-32C.
+// TensorFlow's record files. A record is its length (8 bytes, little-endian), the masked CRC-32C of
+// these 8 bytes, its bytes, and their masked CRC-32C.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,21 @@
 
 namespace tfrecord {
 
-/// What is wrong with a file.
+/// Why a file cannot be used.
 enum class Fault : std::uint8_t {
   missing,    ///< It cannot be opened or read.
-  truncated,  ///< It ends within a record whose length is good.
-  corrupt,    ///< A checksum is wrong, or what it covers is no example.
+  truncated,  ///< It ends within a record whose length is valid.
+  corrupt,    ///< A checksum is wrong, or a record is not a valid example.
 };
 
-/// A file that cannot be used. The message names file, offset and what was found there.
+/// Thrown for a file that cannot be used. The message has the file, the offset and the finding.
 class RecordError : public std::runtime_error {
  public:
   RecordError(Fault fault, const std::filesystem::path& file, std::uint64_t offset,
               const std::string& what);
 
   [[nodiscard]] Fault fault() const noexcept { return fault_; }
-  /// In bytes from the start of the file: of the checksummed part that is wrong, or of the record
-  /// that is cut off.
+  /// Bytes from the start of the file to the corrupt part, or to the truncated record.
   [[nodiscard]] std::uint64_t offset() const noexcept { return offset_; }
 
  private:
@@ -35,8 +34,8 @@ class RecordError : public std::runtime_error {
   std::uint64_t offset_;
 };
 
-/// Reads the records of a file one after the other. Both checksums of each are checked before
-/// anything is given out or memory is taken for it. Not thread-safe.
+/// Reads the records of a file in order. Checks a record's length before it allocates memory for
+/// the record, and the record's bytes before it returns them. Not thread-safe.
 class RecordReader {
  public:
   /// Throws RecordError if the file cannot be opened.
@@ -45,7 +44,7 @@ class RecordReader {
   /// The next record; nothing at the end of the file. Throws RecordError.
   [[nodiscard]] std::optional<std::string> next();
 
-  /// Where in the file the bytes begin of the record that was given out last.
+  /// Offset in the file of the bytes of the last record returned.
   [[nodiscard]] std::uint64_t data_offset() const { return data_offset_; }
 
  private:
@@ -59,13 +58,13 @@ class RecordReader {
   std::uint64_t data_offset_ = 0;
 };
 
-/// Writes records. What was written is on its way to the disk after `close` only. Not thread-safe.
+/// Writes records. Only `close` hands all of them to the system. Not thread-safe.
 class RecordWriter {
  public:
-  /// Makes the file, or empties it. Throws std::runtime_error.
+  /// Creates or truncates the file. Throws std::runtime_error.
   explicit RecordWriter(std::filesystem::path file);
   void write(std::string_view record);
-  /// Throws std::runtime_error if anything could not be written.
+  /// Throws std::runtime_error if any write failed.
   void close();
 
  private:

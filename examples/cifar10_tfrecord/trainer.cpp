@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "images.hpp"
+#include "program.hpp"
 #include "random.hpp"
-#include "same_data.hpp"
 
 namespace tfrecord {
 namespace {
@@ -49,7 +49,7 @@ Sets read_sets(const Options& options) {
 Trainer::Trainer(const Options& options, const Sets& sets)
     : options_(options),
       sets_(sets),
-      device_(kolo::local_device()),  // KOLO, change 3: this rank's GPU, if it has one
+      device_(kolo::local_device()),  // KOLO, change 3: this rank's GPU, if there is one
       network_(cifar10::make_network(options.seed, device_)),
       // KOLO, change 6: the optimizer averages gradients over the ranks.
       optimizer_(make_sgd(network_, options), network_->named_parameters()),
@@ -61,7 +61,7 @@ Trainer::Trainer(const Options& options, const Sets& sets)
                .steps = static_cast<std::int64_t>(
                    options.warmup_epochs *
                    static_cast<double>(sampler_.steps_left(signed_of(options.batch_size))))}),
-      // ... and falls when all ranks' validation loss does no more.
+      // ... and drops when the validation loss of all ranks stops improving.
       plateau_(
           {.learning_rate = options.learning_rate * kolo::size(), .patience = options.patience}) {
   if (!options.checkpoints.empty())
@@ -100,7 +100,7 @@ double Trainer::learning_rate() const {
   return warmup_(step_) * reduced;
 }
 
-// Called by the loader's threads.
+// Runs on the loader's threads.
 cifar10::Batch Trainer::make_batch(std::span<const std::int64_t> indices, std::int64_t step) const {
   cifar10::Random random = cifar10::random_stream(
       {options_.seed, static_cast<std::uint64_t>(step), static_cast<std::uint64_t>(kolo::rank())});

@@ -1,4 +1,4 @@
-// The training, with the changes that make a program for one process one for many.
+// The training loop, with the changes that distribute a single-process program.
 #pragma once
 
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
@@ -22,16 +22,16 @@ struct Sets {
 };
 
 /// The three folders of `--data`. Every rank reads all of them. Throws kolo::Error on every rank if
-/// one cannot. Collective.
+/// any rank cannot read them. Collective.
 [[nodiscard]] Sets read_sets(const Options& options);
 
-/// All ranks make a trainer and run it, with the same options.
+/// All ranks create a trainer and run it, with the same options.
 class Trainer {
  public:
-  /// Both must outlive the trainer.
+  /// Both references must outlive the trainer.
   Trainer(const Options& options, const Sets& sets);
 
-  /// Trains, validates after each epoch, and evaluates in the end. Rank 0 prints.
+  /// Trains, validates after each epoch, and evaluates at the end. Rank 0 prints.
   void run();
 
  private:

@@ -1,4 +1,4 @@
-// Where to train, as the command line says.
+// The device that the command line selects.
 #pragma once
 
 #include <kolo/torch/device.hpp>
@@ -6,8 +6,8 @@
 
 namespace examples {
 
-/// "cpu", "cuda" for this rank's GPU, or "auto" for that if there is one. Throws
-/// std::runtime_error, with the reason, if there is none to be had.
+/// `choice` is "cpu", "cuda" for this rank's GPU, or "auto" for the GPU if there is one. Throws
+/// std::runtime_error, with the reason, if "cuda" is not available.
 [[nodiscard]] torch::Device device_of(const std::string& choice);
 
 }  // namespace examples

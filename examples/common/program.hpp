@@ -1,7 +1,10 @@
-// What the examples' programs begin and end with.
+// The frame that the examples' programs share: start, command line, and checks of the data.
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
 #include <functional>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -9,16 +12,23 @@ class App;
 
 namespace examples {
 
-/// Runs `work` within a session, and returns the exit status. What it throws is printed with the
-/// rank; the other ranks are told that this one leaves.
+/// Runs `work` within a session and returns the exit status. Prints an exception of `work` with the
+/// rank; the session tells the other ranks that this one leaves.
 int run(int argc, char** argv, const std::function<void()>& work);
 
-/// False if only help was asked for, which rank 0 printed. Throws std::runtime_error for a command
-/// line that is wrong.
+/// Returns false for --help, after rank 0 has printed it. Throws std::runtime_error for an invalid
+/// command line.
 [[nodiscard]] bool parse(CLI::App& app, int argc, char** argv);
 
-/// Each step allocates the same large tensors again. glibc would hand them back to the kernel in
-/// between, and the kernel would clear fresh pages for the next step.
+/// Makes glibc keep freed memory. Each step allocates the same large tensors: without this, glibc
+/// returns them to the kernel, which clears fresh pages for the next step.
 void keep_freed_memory();
+
+/// Collective. Rank 0 calls `make` unless the directory exists; the other ranks wait for it.
+void make_once(const std::filesystem::path& directory, const std::function<void()>& make);
+
+/// Collective. Throws kolo::Error on every rank if a rank has data sets of other sizes than rank 0:
+/// such ranks would take different numbers of steps, and wait for each other.
+void check_same_sizes(const std::vector<std::int64_t>& sizes);
 
 }  // namespace examples

@@ -3,12 +3,12 @@
 #
 # Usage: hosts.sh HOSTFILE PROGRAM [ARGUMENT...]
 #   THREADS      cores of each rank, and what OMP_NUM_THREADS becomes (1)
-#   INTERFACE    the network between the hosts, by name or as 10.1.0.0/16; else MPI tries all
+#   INTERFACE    the network between the hosts, by name or as 10.1.0.0/16; by default MPI tries all
 #   SSH_ARGUMENTS
-#                for ssh, say "-p 2222 -i key"
+#                for ssh, such as "-p 2222 -i key"
 #
-# PROGRAM lies at the same path on all hosts, and ssh to each works without a password. Variables
-# that begin with KOLO_ go along.
+# PROGRAM must be at the same path on all hosts, and ssh to each must work without a password.
+# Variables that begin with KOLO_ are passed on.
 set -euo pipefail
 if (($# < 2)); then
   sed -n '2,/^set -/{/^set -/d;s/^# \{0,1\}//;p}' "$0" >&2

@@ -6,7 +6,7 @@
 namespace retinanet {
 namespace {
 
-// Around a place at the origin.
+// The anchors around a position at the origin.
 std::vector<Box> shapes_of(double size) {
   std::vector<Box> shapes;
   for (const double scale : {1.0, std::cbrt(2.0), std::cbrt(4.0)}) {

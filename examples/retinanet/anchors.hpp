@@ -1,4 +1,4 @@
-// The boxes that the network starts from.
+// Anchors: the boxes relative to which the network predicts.
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 
 namespace retinanet {
 
-inline constexpr int first_level = 3;  ///< Of the pyramid: there is a place every 2^3 pixels.
+inline constexpr int first_level = 3;  ///< First pyramid level: a position every 2^3 pixels.
 inline constexpr int last_level = 7;
 inline constexpr std::size_t anchors_per_place = 9;
 
-/// Nine at each place of each level (Lin et al., 2017, https://arxiv.org/abs/1708.02002): areas of
-/// (`size` * 2^level * s)^2 with s of 1, 2^(1/3) and 2^(2/3), of which each is once twice as wide
-/// as high, once square, and once twice as high as wide. In the order of level, row, column, s,
-/// form. Level l of a picture of `side` pixels has `places_of(side, l)` rows and columns.
+/// Nine anchors at each position of each level (Lin et al., 2017,
+/// https://arxiv.org/abs/1708.02002): areas of (`size` * 2^level * s)^2 with s of 1, 2^(1/3) and
+/// 2^(2/3), each with aspect ratios of 2, 1 and 1/2. Ordered by level, row, column, s, aspect
+/// ratio. Level l of an image of `side` pixels has `places_of(side, l)` rows and columns.
 [[nodiscard]] std::vector<Box> make_anchors(std::size_t side, double size);
 
-/// What is left of `side` pixels after having been halved and rounded up `level` times.
+/// `side` halved and rounded up `level` times: the positions of a level along one side.
 [[nodiscard]] std::size_t places_of(std::size_t side, int level);
 
 }  // namespace retinanet

@@ -12,23 +12,23 @@
 namespace retinanet {
 namespace {
 
-constexpr std::size_t most_detections = 100;  // per picture and category
+constexpr std::size_t max_detections = 100;  // per picture and category
 constexpr std::size_t thresholds = 10;
 constexpr std::size_t recalls = 101;
 
-// From 0.5 to 0.95, rounded as in COCO's own program, which counts overlaps equal to them.
+// From 0.5 to 0.95, rounded as in COCO's program, which also counts overlaps equal to them.
 constexpr double threshold(std::size_t index) {
   return 0.5 + (0.95 - 0.5) / (thresholds - 1) * static_cast<double>(index);
 }
 
 struct Sizes {
-  double least, most;
-  [[nodiscard]] bool contain(double area) const { return area >= least && area <= most; }
+  double min_area, max_area;
+  [[nodiscard]] bool contain(double area) const { return area >= min_area && area <= max_area; }
 };
 constexpr std::array<Sizes, 4> all_sizes{
     {{0.0, 1e10}, {0.0, 32.0 * 32.0}, {32.0 * 32.0, 96.0 * 96.0}, {96.0 * 96.0, 1e10}}};
 
-// One category in one picture.
+// One category in one image.
 struct Scene {
   std::vector<Truth> truths{};
   std::vector<Detection> detections{};        // the best first
@@ -42,7 +42,7 @@ struct Judged {
   Verdict verdict;
 };
 
-// The truths that a detection may find, those that need not be found last.
+// The truths that a detection may match, with the ignored ones last.
 struct Candidates {
   std::vector<std::size_t> order;
   std::vector<bool> ignored;  // by place in `truths`
@@ -60,8 +60,8 @@ Candidates candidates_of(const Scene& scene, const Sizes& sizes) {
   return candidates;
 }
 
-// Each detection in turn takes the truth that it overlaps most of those that are left, one that
-// must be found if it can; a crowd is never taken away.
+// Each detection in turn takes the remaining truth that it overlaps most, preferably one that is
+// not ignored. A crowd can be taken any number of times.
 void judge(const Scene& scene, const Sizes& sizes, double least, std::vector<Judged>& judged) {
   const Candidates candidates = candidates_of(scene, sizes);
   std::vector<bool> taken(scene.truths.size(), false);
@@ -86,7 +86,7 @@ void judge(const Scene& scene, const Sizes& sizes, double least, std::vector<Jud
   }
 }
 
-// The mean of the precisions at recalls of 0, 0.01, ... 1, each the best at that recall or above.
+// The mean of the precisions at recalls 0, 0.01, ... 1, each the best at that recall or above.
 double area_under_precision(std::vector<Judged> judged, std::size_t objects) {
   std::stable_sort(judged.begin(), judged.end(),
                    [](const Judged& a, const Judged& b) { return a.score > b.score; });
@@ -104,7 +104,7 @@ double area_under_precision(std::vector<Judged> judged, std::size_t objects) {
   }
   double sum = 0.0;
   for (std::size_t step = 0; step < recalls; ++step) {
-    const double wanted = 0.01 * static_cast<double>(step);  // rounded as there
+    const double wanted = 0.01 * static_cast<double>(step);  // rounded as in COCO's program
     const auto reached = std::lower_bound(recall.begin(), recall.end(), wanted);
     if (reached == recall.end()) break;
     sum += precision[static_cast<std::size_t>(reached - recall.begin())];
@@ -127,7 +127,7 @@ Scenes scenes_of(const std::vector<Truth>& truths, const std::vector<Detection>&
       auto& found = scene.detections;
       std::stable_sort(found.begin(), found.end(),
                        [](const Detection& a, const Detection& b) { return a.score > b.score; });
-      if (found.size() > most_detections) found.resize(most_detections);
+      if (found.size() > max_detections) found.resize(max_detections);
       for (const Detection& detection : found) {
         std::vector<double>& row = scene.shared.emplace_back();
         for (const Truth& truth : scene.truths) {
@@ -142,7 +142,7 @@ Scenes scenes_of(const std::vector<Truth>& truths, const std::vector<Detection>&
 
 using Precisions = std::array<double, thresholds>;
 
-// Of one category; nothing if it has no objects of these sizes.
+// The average precision of one category; nothing if it has no objects of these sizes.
 std::optional<Precisions> precisions_of(const std::map<std::int64_t, Scene>& pictures,
                                         const Sizes& sizes) {
   std::size_t objects = 0;
@@ -161,7 +161,7 @@ std::optional<Precisions> precisions_of(const std::map<std::int64_t, Scene>& pic
   return precisions;
 }
 
-// Over the categories.
+// The mean over the categories.
 Precisions mean_precisions(const Scenes& scenes, const Sizes& sizes) {
   Precisions sums{};
   int categories = 0;

@@ -30,11 +30,11 @@ Offsets encode(const Box& anchor, const Box& box) {
 }
 
 Box decode(const Box& anchor, const Offsets& offsets) {
-  const double most = std::log(1000.0);
+  const double max_log = std::log(1000.0);
   const double x = (anchor.left + anchor.right) / 2 + offsets.x * anchor.width();
   const double y = (anchor.top + anchor.bottom) / 2 + offsets.y * anchor.height();
-  const double half_width = anchor.width() / 2 * std::exp(std::min(offsets.width, most));
-  const double half_height = anchor.height() / 2 * std::exp(std::min(offsets.height, most));
+  const double half_width = anchor.width() / 2 * std::exp(std::min(offsets.width, max_log));
+  const double half_height = anchor.height() / 2 * std::exp(std::min(offsets.height, max_log));
   return {.left = x - half_width,
           .top = y - half_height,
           .right = x + half_width,

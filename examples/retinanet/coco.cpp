@@ -20,7 +20,7 @@ using nlohmann::json;
 
 [[noreturn]] void fail(const std::string& what) { throw std::runtime_error(what); }
 
-// Outlines make up most of the file; they are never kept.
+// Outlines make up most of the file. They are dropped while parsing, to save memory.
 json parse_without_outlines(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) fail("it cannot be opened");
@@ -30,7 +30,7 @@ json parse_without_outlines(const fs::path& file) {
   return json::parse(stream, keep);
 }
 
-// Runs `read` and says in front of what it throws where that was.
+// Runs `read` and prefixes its exception's message with the place in the file.
 template <typename Read>
 void within(const std::string& where, const Read& read) {
   try {
@@ -46,7 +46,7 @@ const json& list_of(const json& document, const char* key) {
   return list;
 }
 
-// Of a list, with the id of an entry where it has one.
+// Describes an entry of a list, with its id if it has one.
 template <typename Read>
 void for_each_entry(const json& document, const char* key, const char* kind, const Read& read) {
   std::size_t place = 0;
@@ -79,7 +79,7 @@ std::size_t pixels(const json& entry, const char* key) {
   return static_cast<std::size_t>(count);
 }
 
-// Small numbers for ids that may have gaps, in their order.
+// Consecutive numbers for ids with gaps, in the order of the ids.
 std::map<std::int64_t, std::size_t> numbered(const std::set<std::int64_t>& ids) {
   std::map<std::int64_t, std::size_t> numbers;
   for (const std::int64_t id : ids) numbers.emplace(id, numbers.size());
@@ -140,7 +140,7 @@ class Reader {
                                  .area = number(entry.at("area"), "area")});
   }
 
-  // A box without area is found in COCO; what lies outside by less than a pixel was rounded.
+  // COCO has boxes without area, and boxes that rounding puts less than a pixel outside.
   static Box read_box(const json& values, const Picture& picture) {
     if (!values.is_array() || values.size() != 4) fail("'bbox' has no four numbers");
     std::array<double, 4> box{};

@@ -1,4 +1,4 @@
-// Pictures and their objects, as COCO's files have them (https://cocodataset.org/#format-data).
+// Images and their objects in COCO's format (https://cocodataset.org/#format-data).
 #pragma once
 
 #include <cstddef>
@@ -14,8 +14,8 @@
 namespace retinanet {
 
 struct Annotation {
-  Object object{};    ///< In pixels of the picture.
-  double area = 0.0;  ///< Of the object's outline.
+  Object object{};    ///< In pixels of the image.
+  double area = 0.0;  ///< Area of the object's outline.
 };
 
 struct Picture {
@@ -27,27 +27,26 @@ struct Picture {
 };
 
 struct DataSet {
-  std::vector<std::string> categories{};  ///< Names. Numbered from 0 in the order of their ids.
+  std::vector<std::string> categories{};  ///< Names, numbered from 0 in the order of their ids.
   std::vector<Picture> pictures{};        ///< In the order of their ids.
 
-  /// Those that are no crowds.
+  /// The number of objects without crowds.
   [[nodiscard]] std::size_t objects() const;
 };
 
-/// Reads a file instances_*.json, without outlines, whose pictures lie in `pictures`. Throws
-/// std::runtime_error, which names the file and, where there is one, the picture or annotation: for
-/// a file that is missing or no JSON, for a key that is missing or of the wrong type, an id that
-/// occurs twice, an annotation of an unknown picture or category, or with a box that reaches a
-/// pixel or more out of its picture. The pictures themselves are not looked at.
+/// Reads a file instances_*.json, without outlines, whose images are in `pictures`. Does not open
+/// the images. Throws std::runtime_error, naming the file and the image or annotation: for a
+/// missing or invalid file, a missing key or one of the wrong type, a repeated id, an annotation of
+/// an unknown image or category, or a box that extends a pixel or more beyond its image.
 [[nodiscard]] DataSet read_coco(const std::filesystem::path& annotations,
                                 const std::filesystem::path& pictures);
 
-/// Reads one of the parts `train` and `val` of a directory as COCO's archives unpack:
-/// annotations/instances_train2017.json and train2017/. `2017` may be missing, and the folders of
-/// pictures may lie in images/. Throws std::runtime_error also if there is no such file or folder.
+/// Reads the part `train` or `val` of a directory with the layout of COCO's archives:
+/// annotations/instances_train2017.json and train2017/. `2017` may be missing, and the image
+/// folders may be in images/. Also throws std::runtime_error if there is no such file or folder.
 [[nodiscard]] DataSet read_part(const std::filesystem::path& directory, const std::string& part);
 
-/// What is to be found in all pictures, which are known by their places.
+/// The objects to find in all images. Images are identified by their index.
 [[nodiscard]] std::vector<Truth> truths_of(const DataSet& data);
 
 }  // namespace retinanet

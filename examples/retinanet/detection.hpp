@@ -1,4 +1,4 @@
-// What is found in a picture, from the network's numbers.
+// Converts the network's outputs to detections.
 #pragma once
 
 #include <cstddef>
@@ -11,33 +11,34 @@
 namespace retinanet {
 
 struct Detection {
-  std::int64_t picture = 0;  ///< Its place in the data set.
+  std::int64_t picture = 0;  ///< Index in the data set.
   std::int64_t category = 0;
-  Box box{};  ///< In pixels of the picture.
+  Box box{};  ///< In pixels of the original image.
   double score = 0.0;
 };
 
-/// Those that overlap no better one of their category by more than `most_overlap`, the best first.
-/// Equal scores keep their order. All must be of one picture.
+/// Non-maximum suppression: removes detections that overlap a better one of their category by more
+/// than `max_overlap`. Returns the best first; equal scores keep their order. All must be in one
+/// image.
 [[nodiscard]] std::vector<Detection> without_duplicates(std::vector<Detection> detections,
-                                                        double most_overlap);
+                                                        double max_overlap);
 
 struct DetectorOptions {
-  double least_score = 0.05;
-  std::size_t candidates = 1000;  ///< So many of the best scores are looked at.
-  double most_overlap = 0.5;      ///< Of two detections of one category.
-  std::size_t most = 100;         ///< Detections in a picture.
+  double min_score = 0.05;
+  std::size_t candidates = 1000;     ///< Number of best scores to consider.
+  double max_overlap = 0.5;          ///< Of two detections of one category.
+  std::size_t max_detections = 100;  ///< Per picture.
 };
 
-/// How a picture was made to fit the network's: scaled, in the upper left corner.
+/// How an image was fitted into the network's input: scaled, in the upper left corner.
 struct Fit {
-  double scale = 1.0;  ///< Pixels of the network's picture per pixel of the picture.
+  double scale = 1.0;  ///< Pixels of the input per pixel of the original.
   std::size_t width = 0;
-  std::size_t height = 0;  ///< Of the picture itself.
+  std::size_t height = 0;  ///< Of the original.
 };
 
-/// What the network says of one picture: `logits` are [anchors, categories], `offsets` [anchors,
-/// 4].
+/// The network's outputs for one image: `logits` are [anchors, categories], `offsets` are
+/// [anchors, 4].
 [[nodiscard]] std::vector<Detection> detect(std::int64_t picture, const std::vector<Box>& anchors,
                                             std::span<const float> logits,
                                             std::span<const float> offsets, const Fit& fit,

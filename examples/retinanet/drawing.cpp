@@ -11,7 +11,7 @@ namespace {
 
 using examples::Image;
 
-// Three by five points, each row an octal digit from the top.
+// Letters of three by five dots. Each row, from the top, is an octal digit.
 constexpr std::size_t glyph_width = 3, glyph_height = 5;
 constexpr std::size_t point = 2;  // pixels
 
@@ -30,57 +30,57 @@ std::string_view glyph_of(char letter) {
   return found == glyphs.end() ? "00000" : found->second;
 }
 
-void paint(Image& image, std::size_t x, std::size_t y, const Colour& colour) {
+void paint(Image& image, std::size_t x, std::size_t y, const Color& color) {
   if (x >= image.width || y >= image.height) return;
-  std::copy(colour.begin(), colour.end(),
+  std::copy(color.begin(), color.end(),
             image.pixels.begin() + static_cast<std::ptrdiff_t>(3 * (y * image.width + x)));
 }
 
 void fill(Image& image, std::size_t left, std::size_t top, std::size_t right, std::size_t bottom,
-          const Colour& colour) {
+          const Color& color) {
   for (std::size_t y = top; y < bottom; ++y) {
-    for (std::size_t x = left; x < right; ++x) paint(image, x, y, colour);
+    for (std::size_t x = left; x < right; ++x) paint(image, x, y, color);
   }
 }
 
-std::size_t pixel_at(double place, std::size_t most) {
-  return static_cast<std::size_t>(std::clamp(std::round(place), 0.0, static_cast<double>(most)));
+std::size_t pixel_at(double position, std::size_t max_pixel) {
+  return static_cast<std::size_t>(
+      std::clamp(std::round(position), 0.0, static_cast<double>(max_pixel)));
 }
 
 }  // namespace
 
-Colour colour_of(std::int64_t category) {
-  static constexpr std::array<Colour, 8> colours{{{255, 80, 60},
-                                                  {70, 200, 70},
-                                                  {80, 140, 255},
-                                                  {255, 200, 0},
-                                                  {230, 90, 230},
-                                                  {0, 210, 210},
-                                                  {255, 140, 40},
-                                                  {170, 220, 60}}};
-  return colours[static_cast<std::size_t>(category) % colours.size()];
+Color color_of(std::int64_t category) {
+  static constexpr std::array<Color, 8> colors{{{255, 80, 60},
+                                                {70, 200, 70},
+                                                {80, 140, 255},
+                                                {255, 200, 0},
+                                                {230, 90, 230},
+                                                {0, 210, 210},
+                                                {255, 140, 40},
+                                                {170, 220, 60}}};
+  return colors[static_cast<std::size_t>(category) % colors.size()];
 }
 
-void draw_box(Image& image, const Box& box, const Colour& colour, std::size_t thickness) {
+void draw_box(Image& image, const Box& box, const Color& color, std::size_t thickness) {
   const std::size_t left = pixel_at(box.left, image.width);
   const std::size_t right = pixel_at(box.right, image.width);
   const std::size_t top = pixel_at(box.top, image.height);
   const std::size_t bottom = pixel_at(box.bottom, image.height);
   const std::size_t across = std::min(thickness, right - left);
   const std::size_t down = std::min(thickness, bottom - top);
-  fill(image, left, top, right, top + down, colour);
-  fill(image, left, bottom - down, right, bottom, colour);
-  fill(image, left, top, left + across, bottom, colour);
-  fill(image, right - across, top, right, bottom, colour);
+  fill(image, left, top, right, top + down, color);
+  fill(image, left, bottom - down, right, bottom, color);
+  fill(image, left, top, left + across, bottom, color);
+  fill(image, right - across, top, right, bottom, color);
 }
 
-void draw_text(Image& image, const std::string& text, double left, double top,
-               const Colour& colour) {
+void draw_text(Image& image, const std::string& text, double left, double top, const Color& color) {
   const std::size_t width = point * ((glyph_width + 1) * text.size() + 1);
   const std::size_t height = point * (glyph_height + 2);
   const std::size_t x0 = pixel_at(left, image.width - std::min(width, image.width));
   const std::size_t y0 = pixel_at(top, image.height - std::min(height, image.height));
-  fill(image, x0, y0, x0 + width, y0 + height, colour);
+  fill(image, x0, y0, x0 + width, y0 + height, color);
   for (std::size_t i = 0; i < text.size(); ++i) {
     const std::string_view glyph = glyph_of(text[i]);
     for (std::size_t row = 0; row < glyph_height; ++row) {

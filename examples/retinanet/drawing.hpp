@@ -1,4 +1,4 @@
-// Boxes and their names, drawn into pictures.
+// Draws boxes and labels into images.
 #pragma once
 
 #include <array>
@@ -11,20 +11,19 @@
 
 namespace retinanet {
 
-using Colour = std::array<std::uint8_t, 3>;  ///< Red, green, blue.
+using Color = std::array<std::uint8_t, 3>;  ///< Red, green, blue.
 
-/// A bright colour, by which categories are told apart.
-[[nodiscard]] Colour colour_of(std::int64_t category);
+/// A bright color per category.
+[[nodiscard]] Color color_of(std::int64_t category);
 
-/// The box's outline, `thickness` pixels wide and inside the box; what lies outside the picture is
-/// left out.
-void draw_box(examples::Image& image, const Box& box, const Colour& colour,
+/// Draws the box's outline, `thickness` pixels wide and inside the box, clipped to the image.
+void draw_box(examples::Image& image, const Box& box, const Color& color,
               std::size_t thickness = 2);
 
-/// Text on a ground of that colour, its upper left corner at a place of the picture, or as near to
-/// it as all of it is seen. Letters are drawn as capitals; what is no letter, digit, dot or sign of
-/// percent is a gap.
+/// Draws text on a background of this color. Its upper left corner is at the given position, or as
+/// near to it as the image's border allows. Letters appear as capitals; characters other than
+/// letters, digits, dot and percent sign are blank.
 void draw_text(examples::Image& image, const std::string& text, double left, double top,
-               const Colour& colour);
+               const Color& color);
 
 }  // namespace retinanet

@@ -6,7 +6,7 @@
 namespace retinanet {
 
 std::vector<std::int64_t> share_of(std::size_t pictures) {
-  // KOLO: shares differ by one picture, so that none is left out and none counts twice.
+  // KOLO: `uneven`, so that no image is skipped or counted twice.
   const kolo::DistributedSampler sampler({.examples = static_cast<std::int64_t>(pictures),
                                           .shuffle = false,
                                           .remainder = kolo::Remainder::uneven});
@@ -21,7 +21,7 @@ std::vector<Detection> gather(const std::vector<Detection>& mine) {
     values.insert(values.end(), {detection.box.left, detection.box.top, detection.box.right,
                                  detection.box.bottom, detection.score});
   }
-  // KOLO: ranks have found different numbers of things.
+  // KOLO: ranks have different numbers of detections.
   const std::vector<std::int64_t> all_labels = kolo::allgather(labels).values;
   const std::vector<double> all_values = kolo::allgather(values).values;
 

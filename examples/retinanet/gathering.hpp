@@ -1,4 +1,4 @@
-// Evaluation by all ranks: who looks at which picture, and what they found together.
+// Distributed evaluation: each rank's share of the images, and the gathering of all detections.
 #pragma once
 
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace retinanet {
 
-/// The places of this rank's pictures of an evaluation: each of `pictures` is one rank's.
+/// Indices of this rank's images: each of the `pictures` images belongs to one rank.
 [[nodiscard]] std::vector<std::int64_t> share_of(std::size_t pictures);
 
-/// The detections of all ranks, in the order of their pictures, whoever found them; those of one
-/// picture, which must be one rank's, keep their order. Collective.
+/// The detections of all ranks, ordered by image. Detections of one image must be on one rank, and
+/// keep their order. Collective.
 [[nodiscard]] std::vector<Detection> gather(const std::vector<Detection>& mine);
 
 }  // namespace retinanet

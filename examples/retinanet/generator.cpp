@@ -26,10 +26,10 @@ using nlohmann::json;
 using Random = std::mt19937_64;
 
 constexpr std::size_t image_width = 128, image_height = 96;
-// Ids have gaps, as COCO's.
+// Ids have gaps, as in COCO.
 constexpr int rectangle = 3, disc = 7;
 
-// Whole numbers, the last included.
+// Integers, including the last.
 int draw(Random& random, int from, int to) {
   return from + static_cast<int>(random() % static_cast<std::uint64_t>(to - from + 1));
 }
@@ -37,7 +37,7 @@ int draw(Random& random, int from, int to) {
 struct Shape {
   int category;
   Box box;
-  Colour colour;
+  Color color;
 
   [[nodiscard]] double area() const {
     return category == disc ? box.area() * std::numbers::pi / 4 : box.area();
@@ -59,16 +59,16 @@ Shape draw_shape(Random& random) {
   const int down = category == disc ? across : draw(random, 20, 56);
   const int left = draw(random, 0, static_cast<int>(image_width) - across);
   const int top = draw(random, 0, static_cast<int>(image_height) - down);
-  Colour colour{};
-  for (std::uint8_t& part : colour) part = static_cast<std::uint8_t>(draw(random, 60, 230));
-  colour[random() % 3] = 255;
+  Color color{};
+  for (std::uint8_t& part : color) part = static_cast<std::uint8_t>(draw(random, 60, 230));
+  color[random() % 3] = 255;
   return {.category = category,
           .box = {static_cast<double>(left), static_cast<double>(top),
                   static_cast<double>(left + across), static_cast<double>(top + down)},
-          .colour = colour};
+          .color = color};
 }
 
-// None hides much of another.
+// Placed so that no shape hides much of another.
 std::vector<Shape> draw_shapes(Random& random) {
   std::vector<Shape> shapes;
   const int wanted = draw(random, 1, 3);
@@ -83,18 +83,18 @@ std::vector<Shape> draw_shapes(Random& random) {
 }
 
 Image paint(const std::vector<Shape>& shapes, Random& random) {
-  Image image = examples::blank_image(image_width, image_height, examples::Colours::rgb);
+  Image image = examples::blank_image(image_width, image_height, examples::Colors::rgb);
   std::uint8_t* value = image.pixels.data();
   for (std::size_t y = 0; y < image_height; ++y) {
     for (std::size_t x = 0; x < image_width; ++x) {
-      Colour colour{};
-      for (std::uint8_t& part : colour) part = static_cast<std::uint8_t>(draw(random, 0, 50));
+      Color color{};
+      for (std::uint8_t& part : color) part = static_cast<std::uint8_t>(draw(random, 0, 50));
       for (const Shape& shape : shapes) {
         if (shape.covers(static_cast<double>(x) + 0.5, static_cast<double>(y) + 0.5)) {
-          colour = shape.colour;
+          color = shape.color;
         }
       }
-      value = std::copy(colour.begin(), colour.end(), value);
+      value = std::copy(color.begin(), color.end(), value);
     }
   }
   return image;

@@ -1,4 +1,4 @@
-// Generated pictures for whoever has not COCO at hand.
+// Generated images in place of COCO.
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace retinanet {
 
-/// Makes the parts `train`, of `pictures` JPEGs of 128 by 96 pixels, and `val`, of a quarter as
-/// many, in COCO's form and places: one to three rectangles and discs of any colour in each, on a
-/// dark ground. The same for the same seed. Throws std::runtime_error.
+/// Writes the part `train` with `pictures` JPEGs of 128 by 96 pixels, and `val` with a quarter as
+/// many, in COCO's format and layout. Each image has one to three rectangles and discs on a dark
+/// background. Equal seeds give equal images. Throws std::runtime_error.
 void generate(const std::filesystem::path& directory, std::size_t pictures, std::uint64_t seed);
 
 }  // namespace retinanet

@@ -1,8 +1,8 @@
-// Finds objects in pictures: RetinaNet on COCO.
+// Detects objects in images with RetinaNet, on COCO:
 //
 //     mpirun -np 2 retinanet --data coco --pictures found
 //
-// What makes it distributed is marked KOLO here, in trainer.cpp and in gathering.cpp.
+// The lines that make it distributed are marked KOLO here, in trainer.cpp and in gathering.cpp.
 #include "trainer.hpp"  // first, as clang 14 needs it
 
 #include <ATen/Parallel.h>
@@ -15,7 +15,6 @@
 #include "anchors.hpp"
 #include "generator.hpp"
 #include "program.hpp"
-#include "same_data.hpp"
 
 namespace {
 
@@ -27,14 +26,11 @@ struct Data {
 
 Data read_data(const Options& options) {
   if (options.generate > 0) {
-    kolo::on_one_rank(/*root=*/0, [&] {
-      if (!std::filesystem::exists(options.data)) {
-        generate(options.data, options.generate, options.seed);
-      }
-    });
+    examples::make_once(options.data,
+                        [&] { generate(options.data, options.generate, options.seed); });
   }
   Data data;
-  // KOLO: if a rank cannot read, all say so.
+  // KOLO: if one rank cannot read the data, every rank throws.
   kolo::on_every_rank([&] {
     data.train = read_part(options.data, "train");
     data.val = read_part(options.data, "val");

@@ -6,15 +6,15 @@
 namespace retinanet {
 namespace {
 
-constexpr double least_to_find = 0.5;
-constexpr double least_to_ignore = 0.4;
+constexpr double min_overlap_to_find = 0.5;
+constexpr double min_overlap_to_ignore = 0.4;
 constexpr std::size_t none = static_cast<std::size_t>(-1);
 
 bool is_looked_for(const Object& object) {
   return !object.crowd && object.box.width() > 0.0 && object.box.height() > 0.0;
 }
 
-// Gives anchors their objects, by number.
+// Assigns objects to anchors, by number.
 class Matching {
  public:
   Matching(const std::vector<Box>& anchors, const std::vector<Object>& objects)
@@ -31,7 +31,8 @@ class Matching {
                     .offsets = std::vector<float>(anchors_.size() * 4, 0.0F)};
     for (std::size_t i = 0; i < anchors_.size(); ++i) {
       if (object_of_[i] == none) {
-        if (best_[i] >= least_to_ignore || is_in_crowd(anchors_[i])) targets.labels[i] = ignored;
+        if (best_[i] >= min_overlap_to_ignore || is_in_crowd(anchors_[i]))
+          targets.labels[i] = ignored;
         continue;
       }
       const Object& object = objects_[object_of_[i]];
@@ -54,7 +55,7 @@ class Matching {
         const double shared = overlap(anchors_[i], objects_[k].box);
         if (shared <= best_[i]) continue;
         best_[i] = shared;
-        object_of_[i] = shared >= least_to_find ? k : none;
+        object_of_[i] = shared >= min_overlap_to_find ? k : none;
       }
     }
   }
@@ -72,13 +73,13 @@ class Matching {
   }
 
   [[nodiscard]] std::size_t best_free_anchor(const Box& box) const {
-    double most = 0.0;
+    double best_overlap = 0.0;
     std::size_t best = none;
     for (std::size_t i = 0; i < anchors_.size(); ++i) {
       if (object_of_[i] != none) continue;
       const double shared = overlap(anchors_[i], box);
-      if (shared <= most) continue;
-      most = shared;
+      if (shared <= best_overlap) continue;
+      best_overlap = shared;
       best = i;
     }
     return best;

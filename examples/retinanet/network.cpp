@@ -2,11 +2,13 @@
 
 #include <torch/nn/init.h>
 #include <torch/nn/modules/activation.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <stdexcept>
 
 #include "anchors.hpp"
+#include "matching.hpp"
 
 namespace retinanet {
 namespace {
@@ -28,7 +30,7 @@ examples::ResNet make_backbone(const std::string& name) {
   throw std::invalid_argument("there is no backbone '" + name + "'");
 }
 
-// A convolution that keeps the size, or halves it, and a normalisation.
+// A convolution that keeps or halves the size, and a normalization.
 nn::Sequential layer(std::int64_t in, std::int64_t out, std::int64_t size,
                      std::int64_t stride = 1) {
   nn::Sequential both(
@@ -37,7 +39,7 @@ nn::Sequential layer(std::int64_t in, std::int64_t out, std::int64_t size,
   return both;
 }
 
-// The last convolution says little at first, and the same everywhere.
+// The last convolution starts with small weights, so that its first outputs are equal everywhere.
 nn::Sequential head(std::int64_t channels, std::int64_t layers, std::int64_t out, double bias) {
   nn::Sequential all;
   for (std::int64_t i = 0; i < layers; ++i) {
@@ -92,7 +94,8 @@ RetinaNetImpl::RetinaNetImpl(const NetworkOptions& options)
           "pyramid",
           Pyramid(std::array{backbone_.channels[1], backbone_.channels[2], backbone_.channels[3]},
                   options.channels))),
-      // Almost everything is background: each category begins with a probability of 0.01.
+      // Almost all anchors are background: each category starts with a probability of 0.01, which
+      // keeps the first losses small.
       classes_(register_module("classes", head(options.channels, options.head_layers,
                                                per_place * options.categories, -std::log(99.0)))),
       boxes_(register_module("boxes",
@@ -114,6 +117,27 @@ Outputs RetinaNetImpl::forward(const torch::Tensor& pictures) {
     offsets.push_back(by_anchor(boxes_->forward(level), 4));
   }
   return {.logits = torch::cat(logits, 1), .offsets = torch::cat(offsets, 1)};
+}
+
+torch::Tensor focal_loss(const torch::Tensor& logits, const torch::Tensor& labels) {
+  constexpr double alpha = 0.25;
+  const torch::Tensor counted = labels.ne(ignored).unsqueeze(2).to(logits.dtype());
+  // One-hot over the categories; all zeros for background.
+  const torch::Tensor truth =
+      torch::arange(logits.size(2), labels.options()).eq(labels.unsqueeze(2)).to(logits.dtype());
+  const torch::Tensor sign = 2 * truth - 1;
+  const torch::Tensor probability = torch::sigmoid(sign * logits);  // of the true answer
+  const torch::Tensor entropy = -torch::log_sigmoid(sign * logits);
+  const torch::Tensor weight = alpha * truth + (1 - alpha) * (1 - truth);
+  return (counted * weight * (1 - probability).square() * entropy).sum();
+}
+
+torch::Tensor box_loss(const torch::Tensor& offsets, const torch::Tensor& wanted,
+                       const torch::Tensor& labels) {
+  constexpr double beta = 1.0 / 9;
+  const torch::Tensor found = labels.ge(0).unsqueeze(2);
+  return torch::smooth_l1_loss(offsets.masked_select(found), wanted.masked_select(found),
+                               at::Reduction::Sum, beta);
 }
 
 }  // namespace retinanet

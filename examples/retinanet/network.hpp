@@ -1,5 +1,5 @@
 // RetinaNet (Lin et al., 2017, https://arxiv.org/abs/1708.02002): a residual network, a pyramid of
-// its features, and two heads that all levels of the pyramid share.
+// its features, and two heads shared by all levels of the pyramid; with their losses.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -20,20 +20,20 @@
 namespace retinanet {
 
 struct NetworkOptions {
-  std::string backbone = "resnet50";  ///< Or `resnet18`, and `tiny` for tests.
-  std::int64_t channels = 256;        ///< Of the pyramid and the heads.
-  std::int64_t head_layers = 4;       ///< Convolutions before each head's last.
+  std::string backbone = "resnet50";  ///< `resnet50`, `resnet18`, or `tiny` for tests.
+  std::int64_t channels = 256;        ///< Channels of the pyramid and the heads.
+  std::int64_t head_layers = 4;       ///< Convolutions of each head before its last one.
   std::int64_t categories = 80;
 };
 
-/// Of each anchor, in the order of `make_anchors`.
+/// Outputs per anchor, in the order of `make_anchors`.
 struct Outputs {
   torch::Tensor logits;   ///< [pictures, anchors, categories]
   torch::Tensor offsets;  ///< [pictures, anchors, 4]: see Offsets.
 };
 
-/// Levels 3 to 5 of the backbone, each with what the one above knows added, and 6 and 7 made from
-/// level 5.
+/// Feature pyramid: levels 3 to 5 of the backbone, each with the level above added, and levels 6
+/// and 7, computed from level 5.
 class PyramidImpl : public torch::nn::Module {
  public:
   PyramidImpl(const std::array<std::int64_t, 3>& in, std::int64_t channels);
@@ -45,14 +45,14 @@ class PyramidImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Pyramid);
 
-/// All normalisations are group normalisations.
+/// All normalizations are group normalizations.
 class RetinaNetImpl : public torch::nn::Module {
  public:
-  /// With initial weights from LibTorch's random numbers. Throws std::invalid_argument for a
-  /// backbone that there is not.
+  /// Initial weights come from LibTorch's random numbers. Throws std::invalid_argument for an
+  /// unknown backbone.
   explicit RetinaNetImpl(const NetworkOptions& options);
 
-  /// Pictures [n, 3, side, side].
+  /// Takes images [n, 3, side, side].
   [[nodiscard]] Outputs forward(const torch::Tensor& pictures);
 
  private:
@@ -62,5 +62,15 @@ class RetinaNetImpl : public torch::nn::Module {
   torch::nn::Sequential classes_, boxes_;
 };
 TORCH_MODULE(RetinaNet);
+
+/// The focal loss (Lin et al., 2017, equation 5, with alpha 0.25 and gamma 2): a cross-entropy in
+/// which well-classified examples count little, summed over anchors and categories. Logits are
+/// [n, anchors, categories]. Labels [n, anchors] are categories, `background` or `ignored`.
+[[nodiscard]] torch::Tensor focal_loss(const torch::Tensor& logits, const torch::Tensor& labels);
+
+/// The smooth L1 loss, summed over the four offsets of the anchors with a category: 4.5 d^2 for a
+/// difference d below 1/9, else d - 1/18. `offsets` and `wanted` are [n, anchors, 4].
+[[nodiscard]] torch::Tensor box_loss(const torch::Tensor& offsets, const torch::Tensor& wanted,
+                                     const torch::Tensor& labels);
 
 }  // namespace retinanet

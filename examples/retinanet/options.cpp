@@ -22,7 +22,7 @@ void add_data_options(CLI::App& app, Options& options) {
                  "Directory for pictures with what was found in the end");
   app.add_option("--pictures-count", options.pictures_count, "Of each part that is evaluated")
       ->check(count(0));
-  app.add_option("--least-score", options.least_score, "Of what is drawn into pictures")
+  app.add_option("--min-score", options.min_score, "Minimum score of detections that are drawn")
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--evaluate", options.evaluate, "Which part of the data")
       ->check(CLI::IsMember({"train", "val", "both"}));

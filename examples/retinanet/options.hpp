@@ -1,4 +1,4 @@
-// What the command line says.
+// The command line's options.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct Options {
   std::filesystem::path save{};
   std::filesystem::path pictures{};
   std::size_t pictures_count = 8;
-  double least_score = 0.3;
+  double min_score = 0.3;
   std::string evaluate = "val";
   int evaluate_every = 0;
   std::string backbone = "resnet50";
@@ -33,11 +33,11 @@ struct Options {
   int threads = 1;
   int loader_threads = 1;
 
-  /// Of the data set: `train`, `val` or both.
+  /// Parts of the data set to evaluate: `train`, `val` or both.
   [[nodiscard]] std::vector<std::string> parts_to_evaluate() const;
 };
 
-/// Nothing if only help was asked for. Throws std::runtime_error.
+/// Returns nothing for --help. Throws std::runtime_error for an invalid command line.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace retinanet

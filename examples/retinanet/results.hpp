@@ -1,4 +1,4 @@
-// What an evaluation found, for people.
+// Prints and draws the results of an evaluation.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 
 namespace retinanet {
 
-/// Prints a line: `-` stands for sizes of which there is nothing.
+/// Prints a line; `-` stands for sizes without objects.
 void print(const std::string& part, std::size_t pictures, const AveragePrecision& precision);
 
-/// Writes the first `count` pictures into the directory, as `<part>-<id>.jpg`: what is to be found
-/// as thin white boxes, and the detections of at least this score with category and score. Throws
+/// Writes the first `count` images into the directory, as `<part>-<id>.jpg`, with the true objects
+/// as thin white boxes, and the detections of at least `min_score` with category and score. Throws
 /// std::runtime_error.
 void draw_results(const std::filesystem::path& directory, const std::string& part,
                   const DataSet& data, const std::vector<Detection>& detections, std::size_t count,
-                  double least_score);
+                  double min_score);
 
 }  // namespace retinanet

@@ -14,7 +14,7 @@ namespace retinanet {
 namespace {
 
 examples::Image read(const Picture& picture) {
-  examples::Image image = examples::read_image(picture.file, examples::Colours::rgb);
+  examples::Image image = examples::read_image(picture.file, examples::Colors::rgb);
   if (image.width != picture.width || image.height != picture.height) {
     throw std::runtime_error(fmt::format(
         "'{}' has {} x {} pixels, but picture {} of the annotations {} x {}", picture.file.string(),

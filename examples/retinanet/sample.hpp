@@ -1,4 +1,4 @@
-// A picture as the network takes it.
+// An image in the network's input format.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,15 @@ namespace retinanet {
 
 struct Sample {
   std::vector<float>
-      pixels{};  ///< [3, side, side]: red, green, blue, around 0; 0 beside the picture.
-  std::vector<Object> objects{};  ///< In pixels of the network's picture.
+      pixels{};  ///< [3, side, side]: red, green, blue, around 0; 0 outside the image.
+  std::vector<Object> objects{};  ///< In pixels of the network's input.
 };
 
-/// How a picture is made to fit a square of `side` pixels: its longer side becomes that.
+/// Fits an image into a square: scales its longer side to `side` pixels.
 [[nodiscard]] Fit fit_of(const Picture& picture, std::size_t side);
 
-/// Reads the picture, and mirrors it, left to right, if asked to. Throws std::runtime_error, which
-/// names the file, if it cannot be read or has another size than its data set says.
+/// Reads the image, mirrored left to right on request. Throws std::runtime_error, naming the file,
+/// if it cannot be read or its size differs from the data set's entry.
 [[nodiscard]] Sample make_sample(const Picture& picture, std::size_t side, bool mirrored);
 
 }  // namespace retinanet

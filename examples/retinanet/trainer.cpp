@@ -13,7 +13,6 @@
 
 #include "anchors.hpp"
 #include "gathering.hpp"
-#include "losses.hpp"
 #include "results.hpp"
 #include "sample.hpp"
 
@@ -33,7 +32,7 @@ RetinaNet make_network(const Options& options, std::size_t categories, torch::De
 }
 
 kolo::LearningRateSchedule make_schedule(const Options& options, std::int64_t steps) {
-  // KOLO: the more pictures the ranks look at together in a step, the further it goes.
+  // KOLO: the rate is proportional to the images that all ranks see in a step.
   const double pictures = static_cast<double>(options.batch_size) * kolo::size();
   const double peak = options.learning_rate * pictures / 16;
   return kolo::LearningRateSchedule(
@@ -58,7 +57,7 @@ Trainer::Trainer(const Options& options, const DataSet& train, const DataSet& va
     : options_(options),
       train_(train),
       val_(val),
-      device_(kolo::local_device()),  // KOLO: this rank's GPU, if it has one
+      device_(kolo::local_device()),  // KOLO: this rank's GPU, if there is one
       anchors_(make_anchors(options.image_size, options.anchor_size)),
       network_(make_network(options, train.categories.size(), device_)),
       // KOLO: gradients are averaged over the ranks before each step.
@@ -66,7 +65,7 @@ Trainer::Trainer(const Options& options, const DataSet& train, const DataSet& va
           torch::optim::AdamW(network_->parameters(),
                               torch::optim::AdamWOptions(options.learning_rate).weight_decay(1e-4)),
           network_->named_parameters()),
-      // KOLO: every rank trains on its share of the pictures, another one in each epoch.
+      // KOLO: every rank trains on its share of the images, a new share each epoch.
       sampler_({.examples = signed_of(train.pictures.size()), .seed = options.seed}),
       steps_per_epoch_(sampler_.steps_left(signed_of(options.batch_size))),
       learning_rate_(make_schedule(options, std::max<std::int64_t>(steps_per_epoch_, 1))) {
@@ -81,8 +80,8 @@ Trainer::Trainer(const Options& options, const DataSet& train, const DataSet& va
   resume();
 }
 
-// KOLO: rank 0 alone needs the file; every rank gets what is in it. Nothing is each rank's own, so
-// that another number of ranks can go on as well.
+// KOLO: only rank 0 needs the file; every rank gets its contents. No part belongs to one rank, so
+// any number of ranks can resume.
 void Trainer::resume() {
   if (const auto found = checkpoints_ ? checkpoints_->load_latest() : std::nullopt) {
     kolo::from_bytes(found->part("network"), *network_);
@@ -91,7 +90,7 @@ void Trainer::resume() {
     step_ = found->step;
     return;
   }
-  // KOLO: everyone starts from rank 0's parameters.
+  // KOLO: all ranks start from rank 0's parameters.
   kolo::broadcast_parameters(*network_, /*root=*/0);
 }
 
@@ -106,7 +105,7 @@ void Trainer::save(double precision) {
   checkpoints_->save(step_, parts, {.metric = precision});
 }
 
-// Called by the loader's threads.
+// Runs on the loader's threads.
 Trainer::Batch Trainer::load(const DataSet& data, const std::vector<std::int64_t>& places,
                              std::int64_t number, Purpose purpose) const {
   const std::size_t first = static_cast<std::size_t>(number) * options_.batch_size;
@@ -117,7 +116,7 @@ Trainer::Batch Trainer::load(const DataSet& data, const std::vector<std::int64_t
   Batch batch;
   for (std::size_t i = first; i < end; ++i) {
     const bool is_training = purpose == Purpose::training;
-    // Every other picture, in the next epoch the others.
+    // Mirrors every other image; in the next epoch the others.
     const bool mirrored = is_training && options_.mirror && (places[i] + sampler_.epoch()) % 2 == 1;
     const Picture& picture = data.pictures[static_cast<std::size_t>(places[i])];
     const Sample sample = make_sample(picture, options_.image_size, mirrored);
@@ -140,8 +139,8 @@ torch::Tensor Trainer::pixels_of(Batch& batch) const {
 
 void Trainer::train_step(Batch& batch, kolo::MetricAverage& losses) {
   kolo::set_learning_rate(optimizer_, learning_rate_(step_++));
-  // KOLO: losses are divided by the anchors with an object in the pictures of all ranks, so that a
-  // rank with few of them counts less. The sum travels while the network runs.
+  // KOLO: losses are normalized by the number of anchors with an object over all ranks, so that
+  // every anchor counts equally on any number of ranks. The sum is reduced while the network runs.
   auto found = kolo::allreduce_async(std::vector<double>{static_cast<double>(batch.found)});
   const std::int64_t pictures = signed_of(batch.places.size());
   const std::int64_t anchors = signed_of(anchors_.size());
@@ -154,7 +153,7 @@ void Trainer::train_step(Batch& batch, kolo::MetricAverage& losses) {
   const torch::Tensor classes = focal_loss(outputs.logits, labels) / divisor;
   const torch::Tensor boxes = box_loss(outputs.offsets, wanted, labels) / divisor;
   optimizer_.zero_grad();
-  (classes + boxes).backward();  // KOLO: gradients travel while the rest of backward still runs
+  (classes + boxes).backward();  // KOLO: gradients are reduced while the rest of backward runs
   kolo::clip_grad_norm(optimizer_, 10.0);
   optimizer_.step();
   losses.add("classes", classes.item<double>());
@@ -173,7 +172,7 @@ void Trainer::train_epoch() {
   while (auto batch = batches.next()) train_step(*batch, losses);
   sampler_.begin_epoch(sampler_.epoch() + 1);
 
-  const auto means = losses.over_all_ranks();  // KOLO: of the losses in all pictures
+  const auto means = losses.over_all_ranks();  // KOLO: over the images of all ranks
   if (kolo::rank() != 0) return;
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   fmt::print("epoch {}/{}: loss {:.4f} (classes {:.4f}, boxes {:.4f}), {:.1f} pictures/s\n",
@@ -183,7 +182,7 @@ void Trainer::train_epoch() {
   std::fflush(stdout);
 }
 
-// In this rank's share of the pictures.
+// Detections in this rank's share of the images.
 std::vector<Detection> Trainer::detect_in(const DataSet& data) {
   const torch::NoGradGuard no_grad;
   const std::vector<std::int64_t> places = share_of(data.pictures.size());
@@ -206,7 +205,7 @@ std::vector<Detection> Trainer::detect_in(const DataSet& data) {
   return all;
 }
 
-// The precision in the last part, on all ranks the same.
+// Returns the precision of the last part, equal on all ranks.
 double Trainer::evaluate(bool is_last) {
   double precision = 0.0;
   for (const std::string& part : options_.parts_to_evaluate()) {
@@ -218,7 +217,7 @@ double Trainer::evaluate(bool is_last) {
     if (!is_last || options_.pictures.empty()) continue;
     kolo::on_one_rank(/*root=*/0, [&] {
       draw_results(options_.pictures, part, data, found, options_.pictures_count,
-                   options_.least_score);
+                   options_.min_score);
     });
   }
   return precision;

@@ -16,14 +16,14 @@
 
 namespace retinanet {
 
-/// All ranks make one and run it, with the same options and data.
+/// All ranks create a trainer and run it, with the same options and data.
 class Trainer {
  public:
-  /// Options and data must outlive the trainer. Goes on from a checkpoint if there is one. Throws
-  /// std::runtime_error if a rank has no picture to train on. Collective.
+  /// Options and data must outlive the trainer. Resumes from a checkpoint if there is one. Throws
+  /// std::runtime_error if a rank has no image to train on. Collective.
   Trainer(const Options& options, const DataSet& train, const DataSet& val);
 
-  /// Trains through the epochs that are left, evaluates, and writes pictures. Rank 0 prints.
+  /// Trains for the remaining epochs, evaluates, and writes images. Rank 0 prints.
   /// Collective.
   void run();
 

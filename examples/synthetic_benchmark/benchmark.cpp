@@ -34,7 +34,7 @@ torch::optim::SGD make_sgd(torch::nn::Sequential& model) {
   return torch::optim::SGD(model->parameters(), torch::optim::SGDOptions(0.01));
 }
 
-// One model and its optimizer, with or without Kolo.
+// A model and its optimizer, with or without Kolo.
 template <typename Optimizer>
 class Training {
  public:
@@ -52,7 +52,7 @@ class Training {
   [[nodiscard]] bool on_gpu() const { return device_.is_cuda(); }
   [[nodiscard]] double last_loss() const { return loss_.template item<double>(); }
 
-  // Images per second of so many batches; those of each batch are added to `steps`.
+  // Trains on this many batches and returns images per second; appends each batch's to `steps`.
   double rate(int batches, std::vector<double>* steps = nullptr) {
     const auto images = static_cast<double>(batch_size_);
     const Clock::time_point start = Clock::now();
@@ -98,7 +98,7 @@ Together make_together(const Options& options) {
   return training;
 }
 
-// What Kolo is compared with: the same training without it.
+// The reference: the same training without Kolo.
 class Comparison {
  public:
   explicit Comparison(const Options& options)
@@ -144,7 +144,7 @@ Measurement measure(const Options& options) {
     results.this_rank.push_back(training.rate(options.batches_per_iteration, &results.steps));
     report.iteration(i, training.last_loss());
   }
-  // KOLO: the ranks' rates are added up, iteration by iteration.
+  // KOLO: sums the ranks' rates of each iteration.
   results.all_ranks = results.this_rank;
   kolo::allreduce(results.all_ranks, {.op = kolo::ReduceOp::sum});
   if (comparison) kolo::allreduce(results.side_by_side, {.op = kolo::ReduceOp::sum});

@@ -9,19 +9,19 @@
 
 namespace benchmark {
 
-/// Images per second. One value per iteration unless said otherwise.
+/// Images per second, one value per iteration unless stated otherwise.
 struct Measurement {
   std::string device;             ///< "CPU" or "GPU".
-  std::int64_t parameters = 0;    ///< How many numbers the model learns.
-  std::vector<double> steps;      ///< This rank's, of each batch.
-  std::vector<double> this_rank;  ///< This rank's, with the exchange of gradients.
-  std::vector<double> all_ranks;  ///< The ranks' sum.
-  std::vector<double> one_alone;  ///< Rank 0's, while the others wait. Empty if not asked for.
+  std::int64_t parameters = 0;    ///< Number of trainable values.
+  std::vector<double> steps;      ///< This rank, one value per batch.
+  std::vector<double> this_rank;  ///< This rank, with the exchange of gradients.
+  std::vector<double> all_ranks;  ///< Sum over the ranks.
+  std::vector<double> one_alone;  ///< Rank 0 while the others wait; empty if not requested.
   std::vector<double>
-      side_by_side;  ///< The ranks' sum, all at once without any exchange. Likewise.
+      side_by_side;  ///< Sum over the ranks, running at once without exchange; likewise.
 };
 
-/// Trains and measures. Prints lines on rank 0 while it goes on, unless JSON is wanted. Collective.
+/// Trains and measures. Rank 0 prints progress unless the format is JSON. Collective.
 [[nodiscard]] Measurement measure(const Options& options);
 
 }  // namespace benchmark

@@ -1,4 +1,4 @@
-// Szegedy et al., 2015 (https://arxiv.org/abs/1512.00567), in the form that is commonly measured.
+// Inception v3 (Szegedy et al., 2015, https://arxiv.org/abs/1512.00567), as commonly benchmarked.
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>
@@ -22,7 +22,7 @@ struct Kernel {
   std::int64_t height, width;
 };
 
-// A convolution with batch normalisation; padded to keep the size unless it is `shrinking`.
+// A convolution with batch normalization; padded to keep the size unless it is `shrinking`.
 class ConvolutionImpl : public nn::Module {
  public:
   ConvolutionImpl(std::int64_t in, std::int64_t out, Kernel kernel, int stride = 1,
@@ -51,7 +51,7 @@ Convolution convolution(std::int64_t in, std::int64_t out, Kernel kernel, int st
   return Convolution(in, out, kernel, stride, shrinking);
 }
 
-// Several branches on the same input, their channels one after the other.
+// Several branches on the same input; concatenates their channels.
 class BranchesImpl : public nn::Module {
  public:
   BranchesImpl(std::initializer_list<nn::Sequential> branches) : branches_(branches) {

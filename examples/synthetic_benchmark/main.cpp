@@ -1,5 +1,5 @@
-// Images per second of training on images that are made up once: what the network and the exchange
-// of its gradients allow, without data.
+// Measures training in images per second on synthetic images: the cost of the network and of the
+// exchange of its gradients, without reading data.
 //
 //     mpirun -np 2 synthetic_benchmark --model resnet50 --batch-size 32
 #include "benchmark.hpp"

@@ -27,11 +27,11 @@ std::optional<Options> parse_options(int argc, char** argv) {
       ->check(at_least(1));
   app.add_option("--device", options.device, "auto: this rank's GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
-  CLI::Option* fp16 = app.add_flag("--fp16-allreduce", options.fp16, "Gradients travel as fp16");
-  app.add_flag("--bf16-allreduce", options.bf16, "Gradients travel as bf16")->excludes(fp16);
+  CLI::Option* fp16 = app.add_flag("--fp16-allreduce", options.fp16, "Send gradients as fp16");
+  app.add_flag("--bf16-allreduce", options.bf16, "Send gradients as bf16")->excludes(fp16);
   app.add_flag("--scaling-efficiency", options.scaling_efficiency,
                "Measure rank 0 alone, and the ranks side by side without exchange, in turns");
-  app.add_option("--format", options.format, "Whose output to print alike")
+  app.add_option("--format", options.format, "Benchmark whose output format to use")
       ->check(CLI::IsMember({"horovod", "tf_cnn_benchmarks"}));
   app.add_flag("--json", options.json, "Print one line of JSON instead");
   app.add_option("--threads", options.threads, "Threads of each rank; 0: LibTorch's default")

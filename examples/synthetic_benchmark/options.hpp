@@ -1,4 +1,4 @@
-// What the command line says.
+// The command line's options.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace benchmark {
 struct Options {
   std::string model = "resnet50";
   std::int64_t batch_size = 32;
-  std::int64_t image_size = 0;  ///< 0: the model's own.
+  std::int64_t image_size = 0;  ///< 0: the model's default.
   int warmup_batches = 10;
   int batches_per_iteration = 10;
   int iterations = 10;
@@ -23,7 +23,7 @@ struct Options {
   int threads = 0;
 };
 
-/// Nothing if only help was asked for. Throws std::runtime_error.
+/// Returns nothing for --help. Throws std::runtime_error for an invalid command line.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
 
 }  // namespace benchmark

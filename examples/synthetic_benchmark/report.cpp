@@ -15,14 +15,14 @@ namespace {
 
 bool as_tensorflow(const Options& options) { return options.format == "tf_cnn_benchmarks"; }
 
-constexpr double confidence = 1.96;  // so many deviations hold 95 % of what is normally distributed
+constexpr double confidence = 1.96;  // standard deviations around 95 % of a normal distribution
 
 const char* compression_name(const Options& options) {
   if (options.fp16) return "fp16";
   return options.bf16 ? "bf16" : "none";
 }
 
-// Speed on all ranks over that many times a rank's alone, or over the ranks' without exchange.
+// Speed of all ranks relative to n times one rank alone, or to all ranks without exchange.
 struct Efficiency {
   std::vector<double> of_ideal, of_side_by_side;
 };

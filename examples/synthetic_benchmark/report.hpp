@@ -1,4 +1,4 @@
-// What rank 0 prints.
+// The report that rank 0 prints.
 #pragma once
 
 #include "benchmark.hpp"
@@ -6,15 +6,15 @@
 
 namespace benchmark {
 
-/// Lines while the measurement goes on, as Horovod's benchmark or tf_cnn_benchmarks print them;
-/// none for JSON. On the other ranks it is silent. Both arguments must outlive it.
+/// Prints progress in the format of Horovod's benchmark or of tf_cnn_benchmarks; nothing for JSON,
+/// and nothing on other ranks. Both arguments must outlive it.
 class LiveReport {
  public:
-  /// Prints what is measured.
+  /// Prints the configuration.
   LiveReport(const Options& options, const Measurement& results);
   /// The warm-up is over.
   void begin() const;
-  /// An iteration is in `results`.
+  /// Prints the newest iteration in `results`.
   void iteration(int number, double loss) const;
 
  private:

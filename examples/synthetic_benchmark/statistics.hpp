@@ -1,4 +1,4 @@
-// How measured speeds spread.
+// Spread of measured speeds.
 #pragma once
 
 #include <vector>
@@ -13,11 +13,11 @@ struct Spread {
 /// Of at least one value.
 [[nodiscard]] Spread spread_of(const std::vector<double>& values);
 
-/// The middle value, or the mean of the two middle ones. Of at least one value.
+/// The middle value, or the mean of the two middle ones. Needs at least one value.
 [[nodiscard]] double median_of(std::vector<double> values);
 
-/// What tf_cnn_benchmarks calls jitter: the median distance from the median, scaled so that it is
-/// the standard deviation of values that are normally distributed. A few outliers leave it alone.
+/// The jitter of tf_cnn_benchmarks: the median distance from the median, scaled to equal the
+/// standard deviation of a normal distribution. A few outliers do not change it.
 [[nodiscard]] double jitter_of(std::vector<double> values);
 
 }  // namespace benchmark

@@ -65,12 +65,12 @@ void AdamW::step() {
 
 void AdamW::clear_gradients() { std::ranges::fill(gradients_, 0.0F); }
 
-double AdamW::clip(double most) {
+double AdamW::clip(double max_norm) {
   double squares = 0.0;
   for (const float gradient : gradients_) squares += static_cast<double>(gradient) * gradient;
   const double norm = std::sqrt(squares);
-  if (norm > most)
-    for (float& gradient : gradients_) gradient *= static_cast<float>(most / norm);
+  if (norm > max_norm)
+    for (float& gradient : gradients_) gradient *= static_cast<float>(max_norm / norm);
   return norm;
 }
 

@@ -1,4 +1,4 @@
-// AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) on one piece of memory.
+// AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) on contiguous memory.
 #pragma once
 
 #include <cstdint>
@@ -17,27 +17,27 @@ struct AdamWOptions {
   double weight_decay = 0.1;  // of matrices only
 };
 
-/// KOLO: `gradients` and `step` are all that kolo::DistributedOptimizer asks of an optimizer.
+/// KOLO: kolo::DistributedOptimizer requires only `gradients` and `step` of an optimizer.
 class AdamW {
  public:
-  /// Parameters start as zeros. Made during a session.
+  /// Parameters start as zeros. Requires an open session, because of the shared memory.
   explicit AdamW(const Layout& layout, const AdamWOptions& options = {});
 
   [[nodiscard]] std::span<float> parameters() { return parameters_; }
   [[nodiscard]] std::span<float> gradient_memory() { return gradients_; }
 
-  /// One tensor for each piece of the layout.
+  /// One tensor per piece of the layout.
   [[nodiscard]] std::vector<kolo::NamedTensor> gradients();
   void step();
 
   void set_learning_rate(double rate) { learning_rate_ = rate; }
   void clear_gradients();
 
-  /// Scales the gradients so that their norm, of all together, is at most `most`. Returns the norm
-  /// before.
-  double clip(double most);
+  /// Scales the gradients if their joint norm exceeds `max_norm`. Returns the norm before scaling.
+  double clip(double max_norm);
 
-  /// What a checkpoint holds, and back. `load` throws kolo::Error for bytes of another network.
+  /// Save and restore the state for a checkpoint. `load` throws kolo::Error for the bytes of
+  /// another network.
   [[nodiscard]] kolo::Blobs state() const;
   void load(const kolo::Checkpoint& checkpoint);
 
@@ -47,9 +47,9 @@ class AdamW {
   double learning_rate_ = 0.0;
   std::int64_t steps_ = 0;
   std::vector<float> parameters_;
-  kolo::SharedVector<float> gradients_;  // KOLO: reduced where they lie, without a copy
+  kolo::SharedVector<float> gradients_;  // KOLO: reduced in place, without a copy
   std::vector<float> first_moments_, second_moments_;
-  std::vector<float> decay_;  // for each parameter the factor 1 or 0
+  std::vector<float> decay_;  // per parameter: 1 if weight decay applies, else 0
 };
 
 }  // namespace gpt

@@ -1,7 +1,7 @@
 // Causal attention with several heads, forward and backward.
 //
-// `qkv` is [batch * length][3 * width]: query, key and value of each token, in each of them the
-// heads one after the other. A token sees itself and those before it.
+// `qkv` is [batch * length][3 * width]: query, key and value of each token, each with its heads one
+// after the other. A token attends to itself and to earlier tokens.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ struct AttentionShape {
 
 namespace detail {
 
-/// Turns scores into probabilities, in place: row t over the columns 0 to t. The rest becomes zero.
+/// Converts scores to probabilities in place: row t over the columns 0 to t. The rest becomes zero.
 template <typename Real>
 void causal_softmax(Real* scores, std::size_t length, Real scale) {
   for (std::size_t t = 0; t < length; ++t) {
@@ -34,7 +34,7 @@ void causal_softmax(Real* scores, std::size_t length, Real scale) {
   }
 }
 
-/// From the gradient of the probabilities to that of the scores, in place.
+/// Converts the gradient of the probabilities to that of the scores, in place.
 template <typename Real>
 void causal_softmax_backward(Real* gradient, const Real* probabilities, std::size_t length,
                              Real scale) {

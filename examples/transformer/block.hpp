@@ -1,5 +1,5 @@
-// One block of the network: attention, then two dense layers, each on the normalised residual
-// stream and added to it.
+// One block of the network: attention, then two dense layers. Each takes the normalized residual
+// stream and adds to it.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +17,8 @@ class Block {
  public:
   explicit Block(const BlockLayout& layout) : at_(layout) {}
 
-  /// From the residual stream `in` to the one after the block, which is returned. What backward
-  /// needs is kept, `in` too: it must stay as it is.
+  /// Returns the residual stream after the block. Keeps the values that backward needs, including a
+  /// pointer to `in`, which must stay unchanged until then.
   const Real* forward(const Real* parameters, const Real* in, const AttentionShape& shape) {
     shape_ = shape;
     in_ = in;
@@ -47,7 +47,7 @@ class Block {
     return out_.data();
   }
 
-  /// Turns the gradient of the stream after the block into that of the one before, in place, and
+  /// Converts the gradient of the stream after the block to that before the block, in place, and
   /// adds to the parameters' gradients.
   void backward(const Real* parameters, Real* gradients, Real* d_stream) {
     dense_backward(parameters, gradients, d_stream);
@@ -102,7 +102,7 @@ class Block {
   NormStatistics<Real> statistics1_, statistics2_;
   std::vector<Real> normed1_, qkv_, probabilities_, attended_, middle_;
   std::vector<Real> normed2_, up_, active_, out_;
-  std::vector<Real> d_narrow_, d_wide_;  // for backward, one row for each token
+  std::vector<Real> d_narrow_, d_wide_;  // for backward, one row per token
 };
 
 }  // namespace gpt

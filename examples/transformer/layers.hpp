@@ -1,8 +1,8 @@
-// What a block is made of, but for attention: forward, and backward by hand.
+// The layers of a block, except attention: forward, and backward by hand.
 //
-// Activations are [rows][channels], a row for each token of the batch. A backward function writes
-// the gradient of its input and adds to the gradients of its parameters, so that several passes add
-// up.
+// Activations are [rows][channels], with a row per token of the batch. A backward function writes
+// the gradient of its input and adds to the gradients of its parameters, so that several passes
+// accumulate.
 #pragma once
 
 #include <algorithm>
@@ -39,9 +39,9 @@ void linear_backward(Real* d_in, Real* d_weight, Real* d_bias, const Real* d_out
   add_product({d_out, outputs}, transposed.data(), inputs, d_in, inputs, rows, outputs, inputs);
 }
 
-// ---- layer normalisation: each row gets mean 0 and variance 1, then a scale and a shift ----
+// ---- layer normalization: each row gets mean 0 and variance 1, then a scale and a shift ----
 
-/// What forward keeps for backward.
+/// Values that forward keeps for backward.
 template <typename Real>
 struct NormStatistics {
   std::vector<Real> mean, inverse_deviation;  // of each row
@@ -68,7 +68,7 @@ void norm_forward(Real* out, NormStatistics<Real>& statistics, const Real* in, c
   }
 }
 
-/// Adds to `d_in`: the input goes on beside the normalisation, too.
+/// Adds to `d_in`, because the residual stream also bypasses the normalization.
 template <typename Real>
 void norm_backward(Real* d_in, Real* d_scale, Real* d_shift, const Real* d_out, const Real* in,
                    const NormStatistics<Real>& statistics, const Real* scale, std::size_t rows,
@@ -78,20 +78,20 @@ void norm_backward(Real* d_in, Real* d_scale, Real* d_shift, const Real* d_out, 
     const Real* dy = d_out + row * channels;
     const Real mean = statistics.mean[row];
     const Real inverse = statistics.inverse_deviation[row];
-    Real along_one = 0;  // the parts of the gradient that the normalisation takes away
+    Real along_one = 0;  // components of the gradient that the normalization removes
     Real along_x = 0;
     for (std::size_t i = 0; i < channels; ++i) {
-      const Real normalised = (x[i] - mean) * inverse;
-      d_scale[i] += dy[i] * normalised;
+      const Real normalized = (x[i] - mean) * inverse;
+      d_scale[i] += dy[i] * normalized;
       d_shift[i] += dy[i];
       along_one += dy[i] * scale[i];
-      along_x += dy[i] * scale[i] * normalised;
+      along_x += dy[i] * scale[i] * normalized;
     }
     along_one /= static_cast<Real>(channels);
     along_x /= static_cast<Real>(channels);
     for (std::size_t i = 0; i < channels; ++i) {
-      const Real normalised = (x[i] - mean) * inverse;
-      d_in[row * channels + i] += inverse * (dy[i] * scale[i] - along_one - normalised * along_x);
+      const Real normalized = (x[i] - mean) * inverse;
+      d_in[row * channels + i] += inverse * (dy[i] * scale[i] - along_one - normalized * along_x);
     }
   }
 }
@@ -110,7 +110,7 @@ void gelu_forward(Real* out, const Real* in, std::size_t count) {
   }
 }
 
-/// From the gradient of the output to that of the input, in place.
+/// Converts the gradient of the output to that of the input, in place.
 template <typename Real>
 void gelu_backward(Real* gradient, const Real* in, std::size_t count) {
   const Real factor = std::sqrt(2 / std::numbers::pi_v<Real>);
@@ -124,7 +124,7 @@ void gelu_backward(Real* gradient, const Real* in, std::size_t count) {
 
 // ---- cross-entropy ----
 
-/// The mean loss of the rows, in nats. Turns logits into its gradient with respect to them.
+/// Returns the mean loss of the rows, in nats, and replaces the logits by its gradient.
 template <typename Real>
 double cross_entropy(Real* logits, std::span<const std::uint8_t> targets, std::size_t classes) {
   double loss = 0.0;

@@ -8,7 +8,7 @@
 namespace gpt {
 namespace {
 
-/// Gives out memory, one range after the other.
+/// Allocates consecutive ranges.
 class Allotment {
  public:
   explicit Allotment(Layout& layout) : layout_(layout) {}
@@ -76,7 +76,8 @@ void initialize(std::span<float> parameters, const Layout& layout, const Config&
   for (const Range& matrix : layout.matrices)
     for (float& weight : parameters.subspan(matrix.begin, matrix.size))
       weight = 0.02F * static_cast<float>(random.normal());
-  // What adds to the residual stream is smaller, the more layers add to it.
+  // Layers that add to the residual stream start smaller the more of them there are, so that the
+  // stream's variance does not grow with the depth.
   const float smaller = 1.0F / std::sqrt(2.0F * static_cast<float>(config.layers));
   for (const BlockLayout& block : layout.blocks) {
     for (const Range& matrix : {block.out_weight, block.down_weight})

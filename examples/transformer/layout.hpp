@@ -1,5 +1,5 @@
-// Where each parameter lies in one contiguous piece of memory. Gradients, and what the optimizer
-// keeps, lie in the same places of memory of their own.
+// The layout of all parameters in one contiguous block of memory. Gradients and the optimizer's
+// state use the same layout in blocks of their own.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace gpt {
 /// The shape of a network. `width` is a multiple of `heads`.
 struct Config {
   std::size_t vocabulary = 256;  // bytes
-  std::size_t context = 64;      // the most tokens that are seen at once
+  std::size_t context = 64;      // maximum number of tokens in a window
   std::size_t layers = 2;
   std::size_t heads = 4;
   std::size_t width = 64;
@@ -21,7 +21,7 @@ struct Config {
   friend bool operator==(const Config&, const Config&) = default;
 };
 
-/// A part of the memory.
+/// A range of the block of memory.
 struct Range {
   std::size_t begin = 0;
   std::size_t size = 0;
@@ -32,7 +32,7 @@ struct BlockLayout {
   Range norm2_scale, norm2_shift, up_weight, up_bias, down_weight, down_bias;
 };
 
-/// A stretch of parameters whose gradients become complete at the same time.
+/// Adjacent parameters whose gradients become complete at the same time.
 struct Piece {
   std::string name;
   Range range;
@@ -45,12 +45,12 @@ struct Layout {
   std::vector<BlockLayout> blocks;
   Range norm_scale, norm_shift;
 
-  std::vector<Range> matrices;  // what weight decay applies to
-  std::vector<Piece> pieces;    // all of the memory: embeddings, each block, the last norm
+  std::vector<Range> matrices;  // weight decay applies to these
+  std::vector<Piece> pieces;    // the whole block: embeddings, each layer, the last norm
   std::size_t size = 0;
 };
 
-/// The initial values, the same on all ranks: those of GPT-2.
+/// Initial values as in GPT-2, equal on all ranks.
 void initialize(std::span<float> parameters, const Layout& layout, const Config& config,
                 std::uint64_t seed);
 

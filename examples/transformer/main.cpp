@@ -2,7 +2,7 @@
 //
 //     mpirun -np 2 transformer --text book.txt --accumulate 2 --compression bf16
 //
-// What makes it distributed is marked KOLO here, in adamw.hpp and in trainer.cpp.
+// The lines that make it distributed are marked KOLO here, in adamw.hpp and in trainer.cpp.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -16,7 +16,7 @@
 
 namespace {
 
-// KOLO: rank 0 alone needs the file. If it cannot be read, all ranks throw.
+// KOLO: only rank 0 needs the file. If rank 0 cannot read it, all ranks throw.
 std::string load_text(const gpt::Options& options) {
   std::string text;
   kolo::on_one_rank(/*root=*/0, [&] {
@@ -39,7 +39,7 @@ void train(const gpt::Options& options) {
 int main(int argc, char** argv) {
   int rank = 0;
   try {
-    kolo::Session session(argc, argv);  // KOLO: start; inside `try`, so that it ends before exit
+    kolo::Session session(argc, argv);  // KOLO: start; inside `try`: it ends before exit
     rank = kolo::rank();
     const auto options = gpt::parse_options(argc, argv, /*speak=*/rank == 0);
     if (options) train(*options);

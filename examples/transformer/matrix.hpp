@@ -1,12 +1,12 @@
-// The one loop nest that takes nearly all of the time: products of small matrices.
+// Products of small matrices: the loop nest that takes nearly all of the time.
 #pragma once
 
 #include <cstddef>
 
 namespace gpt {
 
-/// How a matrix is read: element (i, j) is `data[i * row_step + j * column_step]`. So a transposed
-/// matrix, or some columns of a wider one, need no copy.
+/// A matrix view: element (i, j) is `data[i * row_step + j * column_step]`. A transposed matrix, or
+/// some columns of a wider one, needs no copy.
 template <typename Real>
 struct MatrixView {
   const Real* data;
@@ -16,7 +16,7 @@ struct MatrixView {
 
 namespace detail {
 
-// `rows` rows times `columns` columns of the result stay in registers while the terms are added.
+// A tile of `rows` by `columns` elements of the result stays in registers while terms are added.
 template <std::size_t rows, std::size_t columns, typename Real>
 void add_tile(MatrixView<Real> a, const Real* b, std::size_t b_step, Real* c, std::size_t c_step,
               std::size_t terms) {
@@ -43,8 +43,8 @@ void add_rows(MatrixView<Real> a, const Real* b, std::size_t b_step, Real* c, st
 
 }  // namespace detail
 
-/// c += a b, where a has `rows` rows and `terms` columns, b `terms` rows and `columns` columns. The
-/// rows of b and c begin every `b_step` and `c_step` elements.
+/// c += a b, where a has `rows` rows and `terms` columns, and b has `terms` rows and `columns`
+/// columns. The rows of b and c are `b_step` and `c_step` elements apart.
 template <typename Real>
 void add_product(MatrixView<Real> a, const Real* b, std::size_t b_step, Real* c, std::size_t c_step,
                  std::size_t rows, std::size_t terms, std::size_t columns) {
@@ -59,8 +59,8 @@ void add_product(MatrixView<Real> a, const Real* b, std::size_t b_step, Real* c,
   }
 }
 
-/// out[j][i] = in[i][j]; the rows of `in` begin every `in_step` elements, those of `out` follow
-/// each other.
+/// out[j][i] = in[i][j]; the rows of `in` are `in_step` elements apart, those of `out` are
+/// adjacent.
 template <typename Real>
 void transpose(const Real* in, std::size_t in_step, Real* out, std::size_t rows,
                std::size_t columns) {

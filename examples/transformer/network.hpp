@@ -15,19 +15,19 @@
 
 namespace gpt {
 
-/// `sequences` rows of equally many tokens, and for each token the one that follows it.
+/// `sequences` rows with the same number of tokens, and the token that follows each token.
 struct Batch {
   std::vector<std::uint8_t> inputs, targets;
   std::size_t sequences = 0;
 };
 
-/// Called by backward with the name of each piece of the layout whose gradients are complete.
+/// Backward calls it with the name of each piece of the layout whose gradients are complete.
 using OnReady = std::function<void(const std::string& piece)>;
 
 template <typename Real>
 class Network {
  public:
-  /// Both must outlive this.
+  /// Both references must outlive the network.
   Network(const Config& config, const Layout& layout) : config_(config), layout_(layout) {
     for (const BlockLayout& block : layout.blocks) blocks_.emplace_back(block);
   }
@@ -39,7 +39,7 @@ class Network {
     return cross_entropy(logits_.data(), batch.targets, config_.vocabulary);
   }
 
-  /// Adds the gradients of the loss that the last `forward` gave.
+  /// Adds the gradients of the loss that the last `forward` returned.
   void backward(const Real* parameters, Real* gradients, const OnReady& on_ready) {
     const std::size_t rows = inputs_.size();
     const std::size_t width = config_.width;
@@ -57,7 +57,7 @@ class Network {
     on_ready(layout_.pieces.front().name);
   }
 
-  /// What each byte scores as the one that follows `tokens`, at most `context` of them.
+  /// The score of each byte as the successor of `tokens`, of which there are at most `context`.
   std::span<const Real> scores_after(const Real* parameters, std::span<const std::uint8_t> tokens) {
     inputs_.assign(tokens.begin(), tokens.end());
     run(parameters, 1);
@@ -65,7 +65,7 @@ class Network {
   }
 
  private:
-  // Up to the logits.
+  // Computes the logits.
   void run(const Real* parameters, std::size_t sequences) {
     const std::size_t rows = inputs_.size();
     const std::size_t width = config_.width;
@@ -96,7 +96,7 @@ class Network {
     }
   }
 
-  // After `cross_entropy` the logits hold their gradient.
+  // `cross_entropy` has replaced the logits by their gradient.
   void head_backward(const Real* parameters, Real* gradients) {
     const std::size_t rows = inputs_.size();
     const std::size_t width = config_.width;

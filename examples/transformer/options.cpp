@@ -25,18 +25,18 @@ void add_network_options(CLI::App& app, Config& network) {
 void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--steps", options.steps, "Steps of the optimizer, over which the rate decays")
       ->check(not_negative);
-  app.add_option("--stop-at", options.stop_at, "Stop after this step, to be gone on with later")
+  app.add_option("--stop-at", options.stop_at, "Stop after this step; a later run can resume")
       ->check(not_negative);
   app.add_option("--batch-size", options.batch_size, "Windows per rank and pass")->check(positive);
   app.add_option("--accumulate", options.accumulate,
-                 "Passes whose gradients add up before they travel")
+                 "Passes whose gradients accumulate before they are reduced")
       ->check(positive);
-  app.add_option("--learning-rate", options.learning_rate, "The highest, of any number of ranks")
+  app.add_option("--learning-rate", options.learning_rate, "Peak rate, for any number of ranks")
       ->check(CLI::PositiveNumber);
-  app.add_option("--warmup", options.warmup, "Steps until then")->check(not_negative);
-  app.add_option("--clip", options.clip, "The largest norm of all gradients")
+  app.add_option("--warmup", options.warmup, "Steps to the peak rate")->check(not_negative);
+  app.add_option("--clip", options.clip, "Maximum joint norm of the gradients")
       ->check(CLI::PositiveNumber);
-  app.add_option("--compression", options.compression, "What gradients travel as")
+  app.add_option("--compression", options.compression, "Format in which gradients are sent")
       ->transform(CLI::CheckedTransformer(compressions))
       ->default_str("none");
 }
@@ -47,16 +47,16 @@ std::optional<Options> parse_options(int argc, char** argv, bool speak) {
   Options options;
   CLI::App app("Trains a small GPT on text, on as many ranks as mpirun starts.", "transformer");
   app.option_defaults()->always_capture_default();
-  app.add_option("--text", options.text, "A file of rank 0; little stories are made without it");
+  app.add_option("--text", options.text, "A file on rank 0; by default, generated stories");
   app.add_option("--text-size", options.text_size, "Bytes of the stories")->check(positive);
   add_network_options(app, options.network);
   add_training_options(app, options);
   app.add_option("--checkpoints", options.checkpoints,
-                 "A directory to save in, and to go on from its newest checkpoint");
+                 "Directory for checkpoints; training resumes from the newest one in it");
   app.add_option("--validate-every", options.validate_every,
-                 "Validate, and save a checkpoint, after so many steps")
+                 "Steps between validations, each with a checkpoint")
       ->check(positive);
-  app.add_option("--log-every", options.log_every, "Print the loss after so many steps")
+  app.add_option("--log-every", options.log_every, "Steps between prints of the loss")
       ->check(positive);
   app.add_option("--sample", options.sample, "Bytes to write at the end")->check(not_negative);
   app.add_option("--seed", options.seed, "Of all random numbers");

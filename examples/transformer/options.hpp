@@ -1,4 +1,4 @@
-// What can be chosen on the command line.
+// The command line's options.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@
 namespace gpt {
 
 struct Options {
-  std::filesystem::path text{};  // "": stories are generated
+  std::filesystem::path text{};  // "": generate stories
   std::size_t text_size = 200'000;
   Config network{};
   std::int64_t steps = 500;
   std::int64_t stop_at = 0;     // a step; 0: none
-  std::int64_t batch_size = 8;  // windows of a rank in one pass
-  int accumulate = 1;           // passes of a step
+  std::int64_t batch_size = 8;  // windows per rank and pass
+  int accumulate = 1;           // passes per step
   double learning_rate = 3e-3;
   std::int64_t warmup = 20;  // steps
   double clip = 1.0;
@@ -29,8 +29,8 @@ struct Options {
   std::uint64_t seed = 1;
 };
 
-/// Nothing if help was asked for, which is then printed if `speak`. Throws std::runtime_error for
-/// options that cannot be used.
+/// Returns nothing for --help, which is printed if `speak` is true. Throws std::runtime_error for
+/// invalid options.
 [[nodiscard]] std::optional<Options> parse_options(int argc, char** argv, bool speak);
 
 }  // namespace gpt

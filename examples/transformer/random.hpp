@@ -1,4 +1,4 @@
-// Random numbers that are the same with every compiler, unlike the standard's distributions.
+// Random numbers that are equal with every compiler, unlike the standard library's distributions.
 #pragma once
 
 #include <cmath>

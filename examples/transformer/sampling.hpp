@@ -1,4 +1,4 @@
-// From scores to a byte.
+// Samples a byte from scores.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace gpt {
 
-/// Draws a byte by the probabilities that the scores stand for; below 1, `temperature` favours the
-/// likely ones.
+/// Draws a byte with the softmax of the scores as probabilities. A `temperature` below 1 favors
+/// likely bytes.
 inline char draw_byte(std::span<const float> scores, Random& random, double temperature = 0.7) {
   const double largest = static_cast<double>(*std::ranges::max_element(scores));
   std::vector<double> up_to(scores.size());

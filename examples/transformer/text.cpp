@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::array<std::string_view, 8> people = {"Anna", "Ben",  "Clara", "David",
                                                     "Emma", "Finn", "Greta", "Hugo"};
-constexpr std::array<std::string_view, 6> colours = {"red",   "green", "blue",
-                                                     "black", "white", "brown"};
+constexpr std::array<std::string_view, 6> colors = {"red",   "green", "blue",
+                                                    "black", "white", "brown"};
 constexpr std::array<std::string_view, 8> things = {"ball", "book", "cup",  "coat",
                                                     "lamp", "kite", "boat", "drum"};
 
@@ -27,7 +27,7 @@ std::string story(Random& random) {
   const std::string giver = draw(people, random);
   std::string taker = draw(people, random);
   while (taker == giver) taker = draw(people, random);
-  const std::string thing = draw(colours, random) + " " + draw(things, random);
+  const std::string thing = draw(colors, random) + " " + draw(things, random);
   return giver + " has a " + thing + ". " + giver + " gives the " + thing + " to " + taker +
          ". Now " + taker + " has the " + thing + ".\n";
 }

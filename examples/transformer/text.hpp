@@ -11,24 +11,24 @@
 
 namespace gpt {
 
-/// The whole of a file. Throws std::runtime_error if it cannot be read.
+/// Reads a whole file. Throws std::runtime_error if it cannot be read.
 [[nodiscard]] std::string read_text(const std::filesystem::path& path);
 
-/// Little stories of about `size` bytes, to train on where there is no text:
+/// Generates short stories of about `size` bytes in total, to train on without a text:
 ///
 ///     Anna has a red ball. Anna gives the red ball to Ben. Now Ben has the red ball.
 ///
-/// Every byte of the third sentence is settled by the first two, so a network must look back to
-/// know it. The same for the same seed.
+/// The first two sentences determine every byte of the third, so the network must look back to
+/// predict it. Equal seeds give equal stories.
 [[nodiscard]] std::string generate_text(std::size_t size, std::uint64_t seed);
 
-/// A text in windows of `context` tokens that do not overlap.
+/// Divides a text into windows of `context` tokens that do not overlap.
 class Windows {
  public:
-  /// The text must outlive this.
+  /// The text must outlive this object.
   Windows(std::span<const char> text, std::size_t context) : text_(text), context_(context) {}
 
-  /// Each window has a byte behind it, which is its last target.
+  /// The number of windows. The byte after each window exists: it is the window's last target.
   [[nodiscard]] std::int64_t count() const {
     return text_.empty() ? 0 : static_cast<std::int64_t>((text_.size() - 1) / context_);
   }

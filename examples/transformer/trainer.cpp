@@ -17,8 +17,8 @@ namespace {
 
 std::size_t training_size(const std::string& text) { return text.size() / 10 * 9; }
 
-// From the peak to a tenth of it, along half a cosine. The peak belongs to the batch of all ranks
-// and passes together, which is what one step sees: it does not grow with the number of ranks.
+// Falls from the peak to a tenth of it along half a cosine. The peak is for the whole batch of a
+// step, over all ranks and passes, so it does not depend on the number of ranks.
 kolo::LearningRateSchedule make_schedule(const Options& options) {
   const auto steps = static_cast<double>(std::max<std::int64_t>(options.steps, 1));
   return kolo::LearningRateSchedule(
@@ -42,12 +42,13 @@ Trainer::Trainer(const Options& options, std::string text)
       train_(std::span(text_).first(training_size(text_)), options_.network.context),
       validation_(std::span(text_).subspan(training_size(text_)), options_.network.context),
       adamw_(layout_),
-      // KOLO: gradients of several passes stay here, their mean is averaged over the ranks.
+      // KOLO: gradients of several passes accumulate locally; their mean is averaged over the
+      // ranks.
       optimizer_(adamw_, {.compression = options_.compression,
                           .backward_passes_per_step = options_.accumulate,
                           .accumulation = kolo::Accumulation::mean}),
       network_(options_.network, layout_),
-      // KOLO: every rank trains on its share of the windows, another one in each epoch.
+      // KOLO: every rank trains on its share of the windows, a new share each epoch.
       sampler_({.examples = train_.count(), .seed = options_.seed}),
       learning_rate_(make_schedule(options_)),
       metrics_({"loss"}),
@@ -57,7 +58,7 @@ Trainer::Trainer(const Options& options, std::string text)
     throw kolo::Error(fmt::format("the text of {} bytes is too short: a step takes {} windows",
                                   text_.size(), needed));
   initialize(adamw_.parameters(), layout_, options_.network, options_.seed);
-  // KOLO: everyone starts from rank 0's parameters.
+  // KOLO: all ranks start from rank 0's parameters.
   kolo::broadcast_parameters({{"parameters", adamw_.parameters()}}, /*root=*/0);
   if (!options_.checkpoints.empty()) {
     checkpoints_.emplace(kolo::CheckpointerOptions{.directory = options_.checkpoints});
@@ -67,7 +68,7 @@ Trainer::Trainer(const Options& options, std::string text)
   reported_step_ = step_;
 }
 
-// KOLO: rank 0 reads the file; every rank gets what is in it.
+// KOLO: rank 0 reads the file; every rank gets its contents.
 void Trainer::resume() {
   const std::optional<kolo::Checkpoint> found = checkpoints_->load_latest();
   if (!found) return;
@@ -112,21 +113,22 @@ void Trainer::train_step() {
     const Batch batch = next_batch();
     const float* parameters = adamw_.parameters().data();
     const double loss = network_.forward(parameters, batch);
-    // KOLO: in the last pass the gradients of a block travel while those before it are computed.
+    // KOLO: in the last pass, a block's gradients are reduced while backward computes the next
+    // ones.
     network_.backward(parameters, adamw_.gradient_memory().data(),
                       [this](const std::string& piece) { optimizer_.ready(piece); });
-    if (pass < options_.accumulate) optimizer_.end_pass();  // KOLO: nothing has travelled
+    if (pass < options_.accumulate) optimizer_.end_pass();  // KOLO: nothing is sent yet
     metrics_.add("loss", loss, static_cast<double>(batch.targets.size()));
   }
-  optimizer_.synchronize();  // KOLO: all ranks have the same gradients now, and clip them alike
+  optimizer_.synchronize();  // KOLO: now all ranks have equal gradients, and clip them equally
   adamw_.clip(options_.clip);
   adamw_.set_learning_rate(learning_rate_(step_));
   optimizer_.step();
   ++step_;
 }
 
-// Of an epoch, what is left after its last whole step is not seen: so it has the same steps for any
-// number of ranks that share the passes.
+// The rest of an epoch after its last whole step is skipped, so that an epoch has the same steps
+// for any number of ranks that share the passes.
 void Trainer::begin_epoch_if_due() {
   const std::size_t left = windows_.size() - next_window_;
   if (left >= static_cast<std::size_t>(options_.batch_size * options_.accumulate)) return;
@@ -143,7 +145,7 @@ Batch Trainer::next_batch() {
   return train_.batch(chosen);
 }
 
-// KOLO: each rank looks at its share; windows count alike, however they are shared.
+// KOLO: each rank evaluates its share; all windows count equally, however they are shared.
 double Trainer::validate() {
   const kolo::DistributedSampler sampler(
       {.examples = validation_.count(), .shuffle = false, .remainder = kolo::Remainder::uneven});

@@ -21,7 +21,7 @@ double draw(Random& random, double from, double to) {
 struct Ellipse {
   double x, y, width, height;
 
-  // 1 in the middle, 0 outside, with a soft edge.
+  // 1 at the center, 0 outside, with a soft edge.
   [[nodiscard]] double at(double px, double py) const {
     const double distance = std::hypot((px - x) / width, (py - y) / height);
     return std::clamp((1.0 - distance) * 4, 0.0, 1.0);
@@ -39,7 +39,7 @@ examples::Image draw_chest(Random& random, bool with_spot) {
   const double brightness = draw(random, 130, 180);
   const double strength = with_spot ? draw(random, 30, 70) : 0.0;
 
-  examples::Image image = examples::blank_image(side, side, examples::Colours::grey);
+  examples::Image image = examples::blank_image(side, side, examples::Colors::gray);
   for (std::size_t y = 0; y < side; ++y) {
     for (std::size_t x = 0; x < side; ++x) {
       const double px = static_cast<double>(x) / side, py = static_cast<double>(y) / side;

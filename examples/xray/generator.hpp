@@ -1,4 +1,4 @@
-// Generated images for whoever has none at hand.
+// Generated images in place of X-rays.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,10 @@
 
 namespace xray {
 
-/// Makes the folders `normal` and `opacity` with `images` pictures of 96 by 96 pixels in all, a
-/// quarter of them normal, in turns JPEG and PNG: two dark lungs in a bright chest, in the second
-/// folder with a bright spot in one of them. The same for the same seed. Throws std::runtime_error.
+/// Writes the folders `normal` and `opacity` with `images` images in total, a quarter of them
+/// normal, of 96 by 96 pixels, alternately JPEG and PNG. They show two dark lungs in a bright
+/// chest, in the second folder with a bright spot in one lung. Equal seeds give equal images.
+/// Throws std::runtime_error.
 void generate(const std::filesystem::path& directory, int images, std::uint64_t seed);
 
 }  // namespace xray

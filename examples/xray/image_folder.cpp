@@ -53,11 +53,11 @@ Split split(const ImageFolder& folder, double validation_fraction, std::uint64_t
   std::mt19937_64 random(seed);
   Split parts;
   for (const std::int64_t label : {0, 1}) {
-    std::vector<LabelledFile> files;
-    for (const LabelledFile& file : folder.files) {
+    std::vector<LabeledFile> files;
+    for (const LabeledFile& file : folder.files) {
       if (file.label == label) files.push_back(file);
     }
-    // Written out, since the standard's shuffle differs between compilers.
+    // Written out, because std::shuffle differs between compilers.
     for (std::size_t i = files.size(); i > 1; --i) std::swap(files[i - 1], files[random() % i]);
     const double wanted = std::round(static_cast<double>(files.size()) * validation_fraction);
     const auto held_back = files.begin() + static_cast<std::ptrdiff_t>(std::max(wanted, 1.0));
@@ -67,9 +67,9 @@ Split split(const ImageFolder& folder, double validation_fraction, std::uint64_t
   return parts;
 }
 
-std::vector<double> class_weights(const std::vector<LabelledFile>& files) {
+std::vector<double> class_weights(const std::vector<LabeledFile>& files) {
   std::vector<double> counts(2, 0.0);
-  for (const LabelledFile& file : files) ++counts[static_cast<std::size_t>(file.label)];
+  for (const LabeledFile& file : files) ++counts[static_cast<std::size_t>(file.label)];
   const auto all = static_cast<double>(files.size());
   return {all / (2 * counts[0]), all / (2 * counts[1])};
 }

@@ -1,4 +1,4 @@
-// A folder with a folder of images for each of two classes.
+// A directory with one folder of images for each of two classes.
 #pragma once
 
 #include <cstddef>
@@ -9,31 +9,31 @@
 
 namespace xray {
 
-struct LabelledFile {
+struct LabeledFile {
   std::filesystem::path path{};
   std::int64_t label = 0;  ///< 0 or 1.
 };
 
 struct ImageFolder {
-  std::vector<std::string> classes{};  ///< The folders' names in order; 1 is what is looked for.
-  std::vector<LabelledFile> files{};   ///< By label and name: the same on ranks with equal folders.
+  std::vector<std::string> classes{};  ///< Folder names in order; label 1 is the positive class.
+  std::vector<LabeledFile> files{};    ///< By label and name: equal on ranks with equal folders.
 };
 
-/// Finds the images: *.jpg, *.jpeg and *.png. Throws std::runtime_error if there are not two
-/// folders with images in `directory`.
+/// Finds the images: *.jpg, *.jpeg and *.png. Throws std::runtime_error unless `directory` has two
+/// folders with images.
 [[nodiscard]] ImageFolder read_folder(const std::filesystem::path& directory);
 
 struct Split {
-  std::vector<LabelledFile> train{};
-  std::vector<LabelledFile> validation{};
+  std::vector<LabeledFile> train{};
+  std::vector<LabeledFile> validation{};
 };
 
-/// About this fraction of each class is for validation, at least one image; drawn by the seed.
+/// Selects about this fraction of each class for validation, at least one image, by the seed.
 [[nodiscard]] Split split(const ImageFolder& folder, double validation_fraction,
                           std::uint64_t seed);
 
-/// What each class counts in the loss so that both count the same: all images over twice the
-/// class' own. Both classes must occur.
-[[nodiscard]] std::vector<double> class_weights(const std::vector<LabelledFile>& files);
+/// Weights that make both classes count equally in the loss: the number of all images over twice
+/// the number of the class's. Both classes must occur.
+[[nodiscard]] std::vector<double> class_weights(const std::vector<LabeledFile>& files);
 
 }  // namespace xray

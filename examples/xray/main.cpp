@@ -1,19 +1,17 @@
-// Tells two classes of grey images apart, say chest X-rays with and without an opacity:
+// Classifies gray images into two classes, such as chest X-rays with and without an opacity:
 //
 //     mpirun -np 2 xray --data chest_xray/train --compare
 //
-// What makes it distributed is marked KOLO here, in trainer.cpp, comparison.cpp and roc.cpp.
+// The lines that make it distributed are marked KOLO here, in trainer.cpp and in roc.cpp.
 #include "trainer.hpp"  // first, as clang 14 needs it
 
 #include <ATen/Parallel.h>
 
 #include <cstdio>
-#include <string>
+#include <vector>
 
-#include "comparison.hpp"
 #include "generator.hpp"
 #include "program.hpp"
-#include "same_data.hpp"
 
 namespace {
 
@@ -21,11 +19,8 @@ using namespace xray;
 
 Split find_images(const Options& options) {
   if (options.generate > 0) {
-    kolo::on_one_rank(/*root=*/0, [&] {
-      if (!std::filesystem::exists(options.data)) {
-        generate(options.data, options.generate, options.seed);
-      }
-    });
+    examples::make_once(options.data,
+                        [&] { generate(options.data, options.generate, options.seed); });
   }
   Split files;
   kolo::on_every_rank([&] {
@@ -40,6 +35,36 @@ Split find_images(const Options& options) {
   examples::check_same_sizes({static_cast<std::int64_t>(files.train.size()),
                               static_cast<std::int64_t>(files.validation.size())});
   return files;
+}
+
+/// Trains on all ranks; with `--compare` first on rank 0 alone. Rank 0 gets both outcomes, the
+/// other ranks only the last. Collective.
+std::vector<Outcome> train(const Options& options, const Split& files) {
+  std::vector<Outcome> outcomes;
+  if (options.compare && kolo::size() > 1) {
+    // KOLO: a process set of one rank; the others wait.
+    const kolo::ProcessSet alone = kolo::add_process_set({0});
+    if (kolo::rank() == 0) {
+      std::printf("Rank 0 alone:\n");
+      outcomes.push_back(Trainer(options, files, alone).run());
+      std::printf("All %d ranks:\n", kolo::size());
+    }
+    kolo::barrier();
+  }
+  outcomes.push_back(Trainer(options, files).run());
+  return outcomes;
+}
+
+/// Prints a line per outcome.
+void print_table(const std::vector<Outcome>& outcomes) {
+  std::printf("\n%6s %14s %9s %9s %9s %9s %9s\n", "ranks", "epochs of each", "seconds", "images/s",
+              "times", "accuracy", "AUC");
+  for (const Outcome& outcome : outcomes) {
+    std::printf("%6d %14d %9.1f %9.0f %9.2f %9.4f %9.4f\n", outcome.ranks, outcome.epochs,
+                outcome.seconds, outcome.images_per_second,
+                outcome.images_per_second / outcomes.front().images_per_second,
+                outcome.best.accuracy, outcome.best.area);
+  }
 }
 
 }  // namespace

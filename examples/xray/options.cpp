@@ -8,7 +8,7 @@ namespace xray {
 
 std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
-  CLI::App app("Trains a network to tell two classes of grey images apart.", "xray");
+  CLI::App app("Trains a network to tell two classes of gray images apart.", "xray");
   app.option_defaults()->always_capture_default();
   const auto count = [](int least) { return CLI::Range(least, 1'000'000); };
 
@@ -28,7 +28,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--validation-fraction", options.validation_fraction, "Of each class")
       ->check(CLI::Range(0.0, 0.9));
   app.add_option("--patience", options.patience,
-                 "Epochs without a better validation loss that are suffered")
+                 "Epochs without a better validation loss to tolerate")
       ->check(count(0));
   app.add_flag("--compare", options.compare, "Train on rank 0 alone first, and print both");
   app.add_option("--seed", options.seed, "Of all random numbers");

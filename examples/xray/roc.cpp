@@ -8,7 +8,7 @@
 
 namespace xray {
 
-// Of Mann and Whitney: the ranks of the scores of label 1, added up; ties share the mean rank.
+// By the Mann-Whitney statistic: sums the ranks of the scores with label 1; ties get the mean rank.
 double area_under_curve(const Scored& scored) {
   const std::size_t count = scored.scores.size();
   std::vector<std::size_t> order(count);

@@ -20,7 +20,7 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Halves the image four times, then takes the mean of what is left.
+// Halves the image four times, then averages over the remaining pixels.
 nn::Sequential make_network(torch::Device device, std::uint64_t seed) {
   torch::manual_seed(seed);
   nn::Sequential network;
@@ -44,8 +44,8 @@ std::int64_t batches_of(std::size_t images, std::size_t batch_size) {
   return static_cast<std::int64_t>((images + batch_size - 1) / batch_size);
 }
 
-// Each rank goes through all images, in an order of its own: with a share of the epochs, all ranks
-// together see as many images as one rank would.
+// Each rank visits all images in its own order, for a share of the epochs: all ranks together see
+// as many images as one rank would alone.
 kolo::DistributedSampler make_sampler(const Options& options, std::size_t images, int rank) {
   return kolo::DistributedSampler({.examples = static_cast<std::int64_t>(images),
                                    .rank = 0,
@@ -54,7 +54,7 @@ kolo::DistributedSampler make_sampler(const Options& options, std::size_t images
 }
 
 kolo::LearningRateWarmup make_warmup(const Options& options, std::size_t images, int ranks) {
-  // KOLO: n ranks make batches n times as large, so each step may go n times as far.
+  // KOLO: n ranks have n times larger batches, so the learning rate is n times higher.
   const auto steps = static_cast<double>(batches_of(images, options.batch_size));
   return kolo::LearningRateWarmup(
       {.from = options.learning_rate,
@@ -72,7 +72,7 @@ Trainer::Trainer(const Options& options, const Split& files, kolo::ProcessSet se
     : options_(options),
       files_(files),
       set_(std::move(set)),
-      device_(kolo::local_device()),  // KOLO: this rank's GPU, if it has one
+      device_(kolo::local_device()),  // KOLO: this rank's GPU, if there is one
       class_weights_(torch::tensor(class_weights(files.train), torch::kFloat).to(device_)),
       network_(make_network(device_, options.seed)),
       // KOLO: gradients are averaged over the ranks of the set.
@@ -80,22 +80,22 @@ Trainer::Trainer(const Options& options, const Split& files, kolo::ProcessSet se
                  network_->named_parameters(), {.process_set = set_}),
       sampler_(make_sampler(options, files.train.size(), set_.rank())),
       learning_rate_(make_warmup(options, files.train.size(), set_.size())) {
-  // KOLO: everyone starts from rank 0's parameters.
+  // KOLO: all ranks start from rank 0's parameters.
   kolo::broadcast_parameters(*network_, /*root=*/0, set_);
 }
 
-// Called by the loader's threads.
-Trainer::Batch Trainer::load(const std::vector<LabelledFile>& files,
+// Runs on the loader's threads.
+Trainer::Batch Trainer::load(const std::vector<LabeledFile>& files,
                              const std::vector<std::int64_t>& indices, std::int64_t number,
                              bool augmented) const {
   const std::size_t first = static_cast<std::size_t>(number) * options_.batch_size;
   const std::size_t end = std::min(first + options_.batch_size, indices.size());
   Batch batch;
   for (std::size_t i = first; i < end; ++i) {
-    const LabelledFile& file = files[static_cast<std::size_t>(indices[i])];
+    const LabeledFile& file = files[static_cast<std::size_t>(indices[i])];
     examples::Image image =
         resized(examples::read_image(file.path), options_.image_size, options_.image_size);
-    // Every other image, in the next epoch perhaps another.
+    // Mirrors every other image by its index; in the next epoch the others.
     const bool mirrored = augmented && (indices[i] + sampler_.epoch()) % 2 == 0;
     if (mirrored) mirror(image.pixels.data(), options_.image_size);
     for (const std::uint8_t pixel : image.pixels) {
@@ -134,9 +134,9 @@ void Trainer::train_epoch(int epoch) {
 }
 
 Quality Trainer::validate() {
-  // KOLO: the statistics of the normalisations are each rank's own until now.
+  // KOLO: until here, each rank has its own normalization statistics.
   kolo::broadcast_parameters(network_->named_buffers(), /*root=*/0, set_);
-  // KOLO: this rank's share of the images, of which none may be left out.
+  // KOLO: this rank's share; `uneven`, because every image must count exactly once.
   const kolo::DistributedSampler sampler(
       {.examples = static_cast<std::int64_t>(files_.validation.size()),
        .rank = set_.rank(),

@@ -1,4 +1,4 @@
-// Training on the ranks of a set: of all, or of one alone.
+// Training on the ranks of a process set: all ranks, or one alone.
 #pragma once
 
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
@@ -17,26 +17,26 @@
 namespace xray {
 
 struct Quality {
-  double loss = 0.0;      ///< Cross-entropy; each class counts the same.
+  double loss = 0.0;      ///< Cross-entropy; both classes count equally.
   double accuracy = 0.0;  ///< Fraction of the images.
-  double area = 0.0;      ///< Under the curve; see roc.hpp.
+  double area = 0.0;      ///< Area under the ROC curve; see roc.hpp.
 };
 
 struct Outcome {
   int ranks = 0;
-  int epochs = 0;        ///< Of each rank; fewer than asked for if training stopped early.
-  double seconds = 0.0;  ///< For training and validation.
-  double images_per_second = 0.0;  ///< Trained on by all ranks.
-  Quality best{};                  ///< Of the epoch with the least validation loss.
+  int epochs = 0;                  ///< Epochs per rank; fewer than requested after early stopping.
+  double seconds = 0.0;            ///< For training and validation.
+  double images_per_second = 0.0;  ///< Training images of all ranks.
+  Quality best{};                  ///< Of the epoch with the lowest validation loss.
 };
 
-/// All members of the set make a trainer and run it, with the same options and files.
+/// All members of the set create a trainer and run it, with the same options and files.
 class Trainer {
  public:
   /// Options and files must outlive the trainer.
   Trainer(const Options& options, const Split& files, kolo::ProcessSet set = {});
 
-  /// Trains until the epochs are over or the loss falls no more. The set's first rank prints.
+  /// Trains until the epochs are over or the loss stops improving. The set's first rank prints.
   Outcome run();
 
  private:
@@ -48,7 +48,7 @@ class Trainer {
     torch::Tensor images, labels;
   };
 
-  [[nodiscard]] Batch load(const std::vector<LabelledFile>& files,
+  [[nodiscard]] Batch load(const std::vector<LabeledFile>& files,
                            const std::vector<std::int64_t>& indices, std::int64_t number,
                            bool augmented) const;
   [[nodiscard]] Tensors tensors_of(Batch& batch) const;

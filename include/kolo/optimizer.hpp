@@ -1,4 +1,4 @@
-// DistributedOptimizer: an optimizer whose gradients are averaged over the ranks before each step.
+// DistributedOptimizer: averages an optimizer's gradients over the ranks before each step.
 #pragma once
 
 #include <concepts>
@@ -13,30 +13,31 @@
 
 namespace kolo {
 
-/// What several backward passes before one step give: the sum of their gradients, or the mean.
+/// How the gradients of several backward passes are combined: summed or averaged.
 enum class Accumulation : std::uint8_t { sum, mean };
 
-/// Must be alike on all ranks of the set. Wrong values are InvalidArgument where the optimizer is
-/// made.
+/// Must be equal on all ranks of the set. The optimizer's constructor throws InvalidArgument for an
+/// invalid value.
 struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average, sum or adasum.
   Compression compression = Compression::none;
-  /// Gradients travel in the last of this many backward passes; at least 1.
+  /// Backward passes per step, at least 1. Gradients are reduced in the last of them.
   int backward_passes_per_step = 1;
   Accumulation accumulation = Accumulation::sum;
-  /// An average is taken in two parts: gradients are divided by this before they are added, and by
-  /// the number of ranks over this afterwards. Positive and finite; other than 1 only with average.
+  /// Splits the division of an average: gradients are divided by this factor before the sum, and by
+  /// the number of ranks divided by this factor after it. Positive and finite; must be 1 for other
+  /// operators.
   double gradient_predivide_factor = 1.0;
-  /// Names of parameters whose gradients are reduced as one operation, all or none.
+  /// Groups of parameter names. The gradients of a group are reduced as one operation.
   std::vector<std::vector<std::string>> groups{};
-  /// 0: none; else consecutive parameters make about this many groups. Not together with `groups`.
+  /// Number of groups of consecutive parameters; 0: no groups. Cannot be combined with `groups`.
   int num_groups = 0;
-  bool sparse_as_dense = false;  ///< Sparse gradients are made dense before they travel.
-  ProcessSet process_set{};      ///< Who takes part. On other ranks the optimizer only steps.
+  bool sparse_as_dense = false;  ///< Convert sparse gradients to dense before reducing them.
+  ProcessSet process_set{};      ///< Ranks that take part. On other ranks the optimizer only steps.
 };
 
-/// A custom optimizer: named gradients, always the same ones in the same order, and a step
-/// that uses them. Gradients are read and written where they lie.
+/// A custom optimizer. `gradients()` returns the named gradients, always the same names in the same
+/// order; `step()` uses them. Gradients are reduced in place.
 template <typename T>
 concept GradientOptimizer = requires(T& optimizer) {
   { optimizer.gradients() } -> std::convertible_to<std::vector<NamedTensor>>;
@@ -45,7 +46,7 @@ concept GradientOptimizer = requires(T& optimizer) {
 
 namespace detail {
 
-/// Reduces the named gradients of one optimizer. One thread at a time.
+/// Reduces the named gradients of one optimizer. Not thread-safe.
 class NamedGradientReducer {
  public:
   using Gradients = std::vector<NamedTensor>;
@@ -73,15 +74,15 @@ class NamedGradientReducer {
 ///
 ///     kolo::DistributedOptimizer optimizer(model, {.op = kolo::ReduceOp::average});
 ///     ...                         // compute the gradients
-///     optimizer.ready("weight");  // optional: this one is complete, its reduction starts now
+///     optimizer.ready("weight");  // optional: starts the reduction of a complete gradient
 ///     optimizer.step();           // reduces the others, waits for all, and steps
 ///
-/// Construction is collective: all ranks of the set make their optimizers in the same order, and
-/// every rank gets Mismatch if names, shapes, dtypes or options differ. It throws InvalidArgument
-/// for options that cannot be used and for a name that occurs twice. Beside those of `allreduce`,
-/// errors in a gradient are thrown by `synchronize` and `step`; the step is over then, on all ranks
-/// alike. The wrapped optimizer must outlive this one. Movable, not copyable; one thread at a time.
-/// `kolo/torch.hpp` has the one for LibTorch's optimizers.
+/// Construction is collective: all ranks of the set construct their optimizers in the same order.
+/// It throws Mismatch on every rank if names, shapes, dtypes or options differ, and InvalidArgument
+/// for invalid options or a repeated name. `synchronize` and `step` throw the errors of
+/// `allreduce`; after an error the step is over on all ranks. The wrapped optimizer must outlive
+/// this object. Movable, not copyable; not thread-safe. `kolo/torch.hpp` has the version for
+/// LibTorch's optimizers.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:
@@ -92,21 +93,21 @@ class DistributedOptimizer {
       : optimizer_(&optimizer), reducer_(optimizer.gradients(), options) {}
   // clang-format on
 
-  /// The gradient of this name is complete in this backward pass, and is not touched until
-  /// `synchronize` or `step`. In the last pass of a step its reduction starts; of a group, when all
-  /// its gradients are ready. Throws InvalidArgument for an unknown name and for one that was ready
-  /// already.
+  /// Declares that this gradient is complete in this backward pass. Do not touch it until
+  /// `synchronize` or `step` returns. In the last pass of a step its reduction starts; a group's
+  /// starts when all its gradients are ready. Throws InvalidArgument for an unknown name or a
+  /// gradient that is already ready.
   void ready(const std::string& name) { reducer_.ready(optimizer_->gradients(), name); }
 
-  /// Ends a backward pass after which gradients go on adding up: all but the last of the
-  /// `backward_passes_per_step`. Throws InvalidArgument if there would be more than that. `step`
-  /// may follow after fewer passes, say at the end of the data, if it does on all ranks alike.
+  /// Ends a backward pass other than the last of `backward_passes_per_step`; gradients continue to
+  /// accumulate. Throws InvalidArgument for one pass too many. `step` may follow after fewer
+  /// passes, for example at the end of the data, if it does so on all ranks.
   void end_pass() { reducer_.end_pass(); }
 
-  /// Waits until all gradients are reduced, say to clip them. `step` then does not wait again.
+  /// Waits until all gradients are reduced, for example to clip them. `step` then does not wait.
   void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
 
-  /// Synchronizes, unless that was done, and lets the optimizer step.
+  /// Synchronizes unless that is done, then runs the optimizer's step.
   void step() {
     synchronize();
     optimizer_->step();
@@ -118,9 +119,9 @@ class DistributedOptimizer {
   detail::NamedGradientReducer reducer_;
 };
 
-/// Every rank's tensors become copies of `root`'s. Collective in the set; `root` is a rank of the
-/// world and a member. Throws Mismatch on every rank if names, shapes or dtypes differ: nothing was
-/// changed then.
+/// Copies `root`'s tensors to every rank. Collective in the set; `root` is a world rank and a
+/// member. Throws Mismatch on every rank, before any tensor changes, if names, shapes or dtypes
+/// differ.
 KOLO_EXPORT void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
                                       const ProcessSet& set = {});
 

@@ -22,21 +22,21 @@ using ::torch::Tensor;
 using ::torch::autograd::AutogradContext;
 using ::torch::autograd::variable_list;
 
-// All dimensions but the channels'.
+// All dimensions except the channels.
 std::vector<std::int64_t> batch_dimensions(const Tensor& input) {
   std::vector<std::int64_t> dimensions{0};
   for (std::int64_t i = 2; i < input.dim(); ++i) dimensions.push_back(i);
   return dimensions;
 }
 
-// One value per channel, as a factor for `input`.
+// Reshapes one value per channel so that it broadcasts over `input`.
 Tensor per_channel(const Tensor& values, const Tensor& input) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(input.dim()), 1);
   shape[1] = -1;
   return values.to(input.scalar_type()).view(shape);
 }
 
-// Half types are computed in f32.
+// Half types are computed in f32: their range and precision do not hold sums over a batch.
 Tensor widened(const Tensor& tensor) {
   return tensor.scalar_type() == at::kDouble ? tensor : tensor.to(at::kFloat);
 }
@@ -45,7 +45,8 @@ Tensor sum_over_ranks(const Tensor& values, const ProcessSet& set) {
   return allreduce(values, AllreduceOptions{.op = ReduceOp::sum, .process_set = set});
 }
 
-// The sums are made from mean and variance, which lose nothing where the mean is large.
+// The sums are derived from mean and variance, because adding f32 squares directly loses the
+// variance where the mean is large.
 Tensor sums_and_count(const Tensor& input) {
   const std::int64_t channels = input.size(1);
   const double count = channels == 0 ? 0.0 : static_cast<double>(input.numel() / channels);
@@ -58,8 +59,9 @@ Tensor sums_and_count(const Tensor& input) {
   return at::cat({mean * count, squares, at::full({1}, count, options)});
 }
 
-struct Settings : ::torch::CustomClassHolder {
-  Settings(double of_count, double of_eps, ProcessSet of_set)
+// The values besides tensors that backward needs from forward.
+struct SavedValues : ::torch::CustomClassHolder {
+  SavedValues(double of_count, double of_eps, ProcessSet of_set)
       : count(of_count), eps(of_eps), set(std::move(of_set)) {}
   double count;
   double eps;
@@ -73,8 +75,9 @@ struct Gradients {
 };
 
 // With f = 1 / sqrt(variance + eps), n values per channel and d = input - mean, the gradient of the
-// sum of the ranks' losses is
-//   f * weight * (g - sum(g) / n - d * f^2 * sum(g * d) / n), sums over the batches of all ranks.
+// sum of all ranks' losses is
+//   f * weight * (g - sum(g) / n - d * f^2 * sum(g * d) / n),
+// where the sums run over the batches of all ranks.
 Gradients gradients_of(const Tensor& gradient, const Tensor& input, const Tensor& weight,
                        const BatchStatistics& statistics, double eps, const ProcessSet& set) {
   const auto dimensions = batch_dimensions(input);
@@ -98,8 +101,9 @@ struct Normalize : ::torch::autograd::Function<Normalize> {
                         const Tensor& bias, const BatchStatistics& statistics, double eps,
                         const ProcessSet& set) {
     context->save_for_backward({input, weight, statistics.mean, statistics.variance});
-    context->saved_data["settings"] =
-        c10::IValue::make_capsule(c10::make_intrusive<Settings>(statistics.count, eps, set));
+    context->saved_data["values"] =
+        c10::IValue::make_capsule(c10::make_intrusive<SavedValues>(statistics.count, eps, set));
+    // An empty batch still takes part in backward's allreduce, so it needs a node in the graph.
     if (input.numel() == 0) return input.clone();
     const auto type = weight.scalar_type();
     return at::batch_norm(input, weight, bias, statistics.mean.to(type),
@@ -109,14 +113,15 @@ struct Normalize : ::torch::autograd::Function<Normalize> {
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
-    const auto capsule = context->saved_data["settings"].toCapsule();
-    const auto& settings = static_cast<const Settings&>(*capsule);
-    // For a second derivative, how the statistics came from the input must be recorded.
+    const auto capsule = context->saved_data["values"].toCapsule();
+    const auto& values = static_cast<const SavedValues&>(*capsule);
+    // A second derivative must see how the statistics depend on the input, so they are computed
+    // again, this time recorded by autograd.
     const BatchStatistics statistics = at::GradMode::is_enabled()
-                                           ? batch_statistics(saved[0], settings.set)
-                                           : BatchStatistics{saved[2], saved[3], settings.count};
+                                           ? batch_statistics(saved[0], values.set)
+                                           : BatchStatistics{saved[2], saved[3], values.count};
     const Gradients result =
-        gradients_of(gradients.front(), saved[0], saved[1], statistics, settings.eps, settings.set);
+        gradients_of(gradients.front(), saved[0], saved[1], statistics, values.eps, values.set);
     return {result.input, result.weight, result.bias, {}, {}, {}};
   }
 };
@@ -134,6 +139,7 @@ BatchStatistics batch_statistics(const Tensor& input, const ProcessSet& set) {
   }
   const Tensor mean = totals.narrow(0, 0, channels) / count;
   const Tensor squares = totals.narrow(0, channels, channels) / count;
+  // Rounding can make the difference slightly negative.
   return {mean, (squares - mean * mean).clamp_min(0.0), count};
 }
 

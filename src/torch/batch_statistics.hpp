@@ -1,4 +1,4 @@
-// What SyncBatchNorm computes with the other ranks.
+// The computations of SyncBatchNorm that involve the other ranks.
 #pragma once
 
 #include <torch/types.h>
@@ -7,19 +7,20 @@
 
 namespace kolo::detail {
 
-/// Of the batches of all ranks, per channel, in f64.
+/// Statistics over the batches of all ranks, per channel, in f64.
 struct BatchStatistics {
   ::torch::Tensor mean;
-  ::torch::Tensor variance;  // the sum of squares divided by the count
+  ::torch::Tensor variance;  // biased: divided by the count
   double count;              // values per channel
 };
 
-/// One allreduce without a name; recorded by autograd where gradients are on. `input` is
-/// [N, C, ...]. Throws InvalidArgument, on all ranks, unless there are two values per channel.
+/// Computes the statistics with one unnamed allreduce, which autograd records if gradients are
+/// enabled. `input` is [N, C, ...]. Throws InvalidArgument, on all ranks, if all batches together
+/// have fewer than two values per channel.
 [[nodiscard]] BatchStatistics batch_statistics(const ::torch::Tensor& input, const ProcessSet& set);
 
-/// (input - mean) / sqrt(variance + eps) * weight + bias, with the statistics' own dependence on
-/// the ranks' inputs in the gradient: its backward is one allreduce without a name.
+/// (input - mean) / sqrt(variance + eps) * weight + bias. The gradient includes the dependence of
+/// the statistics on all ranks' inputs, so backward runs one unnamed allreduce.
 [[nodiscard]] ::torch::Tensor normalize(const ::torch::Tensor& input, const ::torch::Tensor& weight,
                                         const ::torch::Tensor& bias,
                                         const BatchStatistics& statistics, double eps,

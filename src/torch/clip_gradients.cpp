@@ -13,8 +13,8 @@
 namespace kolo::detail {
 namespace {
 
-// What holds a gradient's elements. Reduced sparse gradients are coalesced: each element is there
-// once.
+// The tensor that holds a gradient's elements. A reduced sparse gradient is coalesced, so its
+// values hold each element once and their norm is the gradient's.
 ::torch::Tensor elements_of(const ::torch::Tensor& gradient) {
   return gradient.is_sparse() ? gradient._values() : gradient;
 }
@@ -30,7 +30,8 @@ std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups) {
   return gradients;
 }
 
-// The norm of each, in f64 whatever their types, with one wait for the device that they are on.
+// The norm of each gradient, in f64 for any dtype. The norms are copied to the CPU at once, so that
+// the thread waits for the device once and not per gradient.
 ::torch::Tensor norms_of(const std::vector<::torch::Tensor>& gradients, double type) {
   std::vector<::torch::Tensor> norms;
   for (const ::torch::Tensor& gradient : gradients) {
@@ -42,7 +43,7 @@ std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups) {
 
 double norm_of(const std::vector<::torch::Tensor>& gradients, double type) {
   const ::torch::Tensor norms = norms_of(gradients, type);
-  return std::isinf(type) ? norms.max().item<double>()  // of a NaN and others: NaN
+  return std::isinf(type) ? norms.max().item<double>()  // NaN if any norm is NaN
                           : at::norm(norms, type).item<double>();
 }
 
@@ -61,15 +62,15 @@ double clip_grad_norm(const ParameterGroups& groups, double max_norm, const Clip
   const at::NoGradGuard no_grad;
   const std::vector<::torch::Tensor> gradients = gradients_of(groups);
   double norm = norm_of(gradients, options.norm_type);
-  // The gradients are the same on all ranks, but ranks may add them up with different instructions
-  // or numbers of threads.
+  // The gradients are equal on all ranks, but ranks may sum them with different instruction sets or
+  // numbers of threads. One rank's norm keeps the scaled gradients equal bit for bit.
   if (set.rank() >= 0) {
     broadcast(norm, set.ranks().front(), {.name = "kolo.clip_grad_norm", .process_set = set});
   }
   if (options.refuse_nonfinite && !std::isfinite(norm)) {
     throw Error("clip_grad_norm: the norm of the gradients is " + std::to_string(norm));
   }
-  constexpr double margin = 1e-6;  // as torch::nn::utils::clip_grad_norm_ has it
+  constexpr double margin = 1e-6;  // as in torch::nn::utils::clip_grad_norm_
   const double factor = max_norm / (norm + margin);
   if (factor < 1.0 || std::isnan(factor)) {
     for (::torch::Tensor gradient : gradients) gradient.mul_(factor);

@@ -1,5 +1,5 @@
-// The streams of GPUs on which LibTorch works, and which Kolo must know about.
-// `gpu_stream_cuda.cpp` or `gpu_stream_absent.cpp` has what is LibTorch's; CMake chooses.
+// LibTorch's CUDA streams, which Kolo must order its own work with. CMake builds
+// `gpu_stream_cuda.cpp` or `gpu_stream_absent.cpp`.
 #pragma once
 
 #include <torch/types.h>
@@ -11,19 +11,20 @@
 
 namespace kolo::detail {
 
-/// The stream that this thread's work on the GPU is given to: in a hook of autograd's, that of
-/// backward. Null where LibTorch or Kolo is without CUDA: no such tensor is ever accepted there.
+/// The stream on which LibTorch queues this thread's work; in an autograd hook, the stream of
+/// backward. Null if LibTorch or Kolo has no CUDA: GPU tensors are never accepted then.
 [[nodiscard]] CUstream_st* gpu_stream(const ::torch::Device& gpu);
 
-/// As at::empty, for memory on a GPU that is first written on the thread's current stream
-/// (`CudaStreamScope`), and used on `user` from then on: so the memory is given out again only when
-/// both are done with it.
+/// As at::empty, for GPU memory that is first written on the thread's current stream
+/// (`CudaStreamScope`) and then used on `user`. LibTorch's allocator reuses the memory only when
+/// both streams have finished with it.
 [[nodiscard]] ::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
                                                     const ::torch::TensorOptions& options,
                                                     CUstream_st* user);
 
-/// While it lives, what this thread submits waits for what LibTorch was told to do with the tensor
-/// before. Tensors are on one device: any of an operation's will do. Nothing for one on the CPU.
+/// During its lifetime, operations that this thread submits wait for the work that LibTorch has
+/// already queued on the tensor. All tensors of an operation are on one device, so any of them will
+/// do. No effect for a CPU tensor.
 class StreamOf {
  public:
   explicit StreamOf(const ::torch::Tensor& tensor) {

@@ -1,14 +1,43 @@
-// Which gradients there are, and how many backward passes have added to them.
+// Tracks an optimizer's parameters, their hooks and their backward passes.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include "torch/gradient_state.hpp"
 
+#include <torch/csrc/autograd/function.h>
+
 #include <algorithm>
 
 #include "kolo/error.hpp"
+#include "kolo/torch/collectives.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo::detail {
+namespace {
+
+class Hook : public ::torch::autograd::FunctionPostHook {
+ public:
+  using Variables = ::torch::autograd::variable_list;
+
+  explicit Hook(std::function<void()> action) : action_(std::move(action)) {}
+
+  Variables operator()(const Variables& outputs, const Variables&) override {
+    action_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> action_;
+};
+
+}  // namespace
+
+void GradientHook::attach(const ::torch::Tensor& parameter, std::function<void()> action) {
+  if (!parameter.requires_grad()) return;
+  auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+  if (accumulator == accumulator_) return;
+  accumulator->add_post_hook(std::make_unique<Hook>(std::move(action)));
+  accumulator_ = std::move(accumulator);
+}
 
 void GradientReducer::State::adopt(const Groups& optimizer_groups) {
   for_each_parameter(optimizer_groups,
@@ -21,6 +50,7 @@ void GradientReducer::State::adopt(const Groups& optimizer_groups) {
                        if (group != group_numbers.end())
                          join_group(parameters.size() - 1, group->second);
                      });
+  // A weak pointer, because the autograd graph owns the hook and may outlive the optimizer.
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].hook.attach(parameters[i].tensor, [weak = weak_from_this(), i] {
       if (const auto state = weak.lock()) state->on_gradient(i);
@@ -54,8 +84,8 @@ void GradientReducer::State::make_groups() {
 void GradientReducer::State::join_group(std::size_t index, std::size_t number_of_group) {
   if (groups.size() <= number_of_group) groups.resize(number_of_group + 1);
   GradientGroup& group = groups[number_of_group];
-  if (group.members.empty()) group.name = "(group of " + parameters[index].name + ")";
-  group.members.push_back(index);
+  if (group.indices.empty()) group.name = "(group of " + parameters[index].name + ")";
+  group.indices.push_back(index);
   parameters[index].group = number_of_group;
 }
 
@@ -81,22 +111,22 @@ void GradientReducer::State::count_pass(Parameter& parameter) const {
   if (parameter.passes >= options.backward_passes_per_step || parameter.submitted) {
     throw InvalidArgument(name + ": more backward passes than backward_passes_per_step (" +
                               std::to_string(options.backward_passes_per_step) +
-                              ") before step(). Call step(), or zero_grad() of the "
-                              "DistributedOptimizer to give up the passes made",
+                              ") before step(). Call step(), or the DistributedOptimizer's "
+                              "zero_grad() to discard these passes",
                           parameter.name);
   }
   ++parameter.passes;
 }
 
-// 0 where no hook has seen any: where parameters were converted after the last step.
+// 0 if no hook ran, which happens when parameters were converted after the last step.
 int GradientReducer::State::passes_made() const {
   int made = 0;
   for (const Parameter& parameter : parameters) made = std::max(made, parameter.passes);
   return made;
 }
 
-// What gradients are multiplied by where a mean is wanted and fewer passes were made than the
-// operation divides by.
+// The prescale of an operation divides by the passes of a complete step. If this step had fewer,
+// gradients are multiplied by this factor first, so that the result is the mean of the passes made.
 double GradientReducer::State::mean_correction() const {
   const int made = passes_made();
   if (options.accumulation == Accumulation::sum || made == 0) return 1.0;
@@ -125,6 +155,66 @@ void GradientReducer::State::end_step() {
   for (Parameter& parameter : parameters) parameter.submitted = false;
   synchronized = false;
   ++step;
+}
+
+GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
+                                 const DistributedOptimizerOptions& options)
+    : state_(std::make_shared<State>()) {
+  require_valid(options);
+  state_->options = options;
+  state_->is_member = options.process_set.rank() >= 0;
+  if (names) {
+    state_->names = ParameterNames(*names);
+    state_->names.require_all(groups);
+  }
+  state_->adopt(groups);
+  state_->make_groups();
+  if (!state_->is_member) return;
+  state_->number = agree_on_optimizer_number(options.process_set);
+  state_->require_agreement();
+}
+
+GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
+GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = default;
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::synchronize(const Groups& groups) {
+  if (state_->synchronized) return;
+  state_->adopt(groups);
+  if (state_->is_member) {
+    state_->submit_missing();
+    state_->wait();
+  } else {
+    state_->accumulate_alone();
+  }
+  state_->synchronized = true;
+}
+
+const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
+
+void GradientReducer::end_step() { state_->end_step(); }
+
+void GradientReducer::discard(const Groups& groups) {
+  const bool begun = state_->synchronized ||
+                     std::any_of(state_->parameters.begin(), state_->parameters.end(),
+                                 [](const Parameter& parameter) { return parameter.submitted; });
+  // Operations that have begun cannot be taken back: other ranks take part in them. The step is
+  // completed on all ranks, and its gradients are dropped by the caller.
+  if (begun) {
+    synchronize(groups);
+    end_step();
+  } else {
+    state_->adopt(groups);
+    state_->forget_passes();
+  }
+}
+
+::torch::Tensor GradientReducer::reduce_loss(const ::torch::Tensor& loss) {
+  if (!loss.defined() || !state_->is_member) return loss;
+  const bool is_sum = state_->options.op == ReduceOp::sum;
+  return allreduce(loss.detach(), {.name = std::to_string(state_->number) + ".(loss)",
+                                   .op = is_sum ? ReduceOp::sum : ReduceOp::average,
+                                   .process_set = state_->options.process_set});
 }
 
 }  // namespace kolo::detail

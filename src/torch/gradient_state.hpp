@@ -1,49 +1,68 @@
-// The gradients of one optimizer: what hooks and the optimizer share.
+// The gradients of one optimizer: the state shared by autograd hooks and the optimizer.
 #pragma once
+
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "kolo/torch/optimizer.hpp"
-#include "torch/gradient_hook.hpp"
 #include "torch/parameter_names.hpp"
 #include "torch/sparse_gradient.hpp"
-#include "training/gradient_groups.hpp"
-#include "training/optimizer_options.hpp"
+#include "training/optimizer_setup.hpp"
 
 namespace kolo::detail {
+
+/// The autograd hook of one parameter.
+class GradientHook {
+ public:
+  /// Makes `action` run once in each backward pass that involves the parameter, on backward's
+  /// thread, after the gradient is accumulated. Call it again whenever the hook may be lost:
+  /// converting a parameter (`to(dtype)`) gives it a new accumulator, and a frozen parameter has
+  /// none. No effect while the hook is in place.
+  void attach(const ::torch::Tensor& parameter, std::function<void()> action);
+
+ private:
+  // std::shared_ptr in LibTorch 1.13 and 2.11, c10::intrusive_ptr in 2.15.
+  using NodePointer =
+      decltype(::torch::autograd::impl::grad_accumulator(std::declval<const ::torch::Tensor&>()));
+
+  NodePointer accumulator_{};  // owns the hook; the parameter holds it only weakly
+};
 
 struct Parameter {
   std::string name;
   ::torch::Tensor tensor;
   std::optional<std::size_t> group{};
   GradientHook hook{};
-  int passes = 0;                // backward passes that it took part in, in this step
-  bool ready = false;            // its gradient waits for the rest of its group
+  int passes = 0;                // backward passes of this step that involved the parameter
+  bool ready = false;            // the gradient waits for the rest of its group
   bool submitted = false;        // in this step
-  std::int64_t sparse_dims = 0;  // of its last gradient, 0 if that was dense
-  ::torch::Tensor gradient{};    // what is being reduced, kept alive while it is
-  ::torch::Tensor image{};       // its elements as they travel: the gradient itself or a copy
+  std::int64_t sparse_dims = 0;  // of the last gradient; 0 if it was dense
+  ::torch::Tensor gradient{};    // the gradient under reduction, kept alive meanwhile
+  ::torch::Tensor buffer{};      // its elements as they are reduced: the gradient or a copy
 };
 
 struct GradientGroup {
   std::string name;
-  std::vector<std::size_t> members;  // places among the parameters
+  std::vector<std::size_t> indices;  // of parameters
 };
 
-/// An operation under way.
-struct Flight {
-  std::vector<std::size_t> members;
+/// A submitted operation, and the parameters whose gradients it reduces.
+struct PendingReduction {
+  std::vector<std::size_t> indices;
   std::unique_ptr<SparseReduction> sparse{};
   double sparse_scale = 1.0;
-  Future<void> future{};  // of dense gradients
+  Future<void> future{};  // for dense gradients
 };
 
 struct GradientReducer::State : std::enable_shared_from_this<State> {
@@ -57,20 +76,24 @@ struct GradientReducer::State : std::enable_shared_from_this<State> {
   std::unordered_set<const c10::TensorImpl*> known;  // tied weights are listed more than once
   GroupNumbers group_numbers;
   std::vector<GradientGroup> groups;
-  std::vector<Flight> flights;  // after the parameters, so that they end first
-  std::mutex hooks;             // only they run side by side
+  // Declared after the parameters, whose memory the operations write to: destroyed before them.
+  std::vector<PendingReduction> pending;
+  // Held by hooks, which may run on several threads. The optimizer's own thread needs no lock,
+  // because it never runs during backward.
+  std::mutex hooks;
 
-  /// Takes in what the optimizer has got since the last time, and hooks that were lost.
+  /// Adopts parameters that the optimizer got since the last call, and restores lost hooks.
   void adopt(const Groups& optimizer_groups);
   void make_groups();
   void require_agreement() const;
 
-  /// Called by a parameter's hook. Throws InvalidArgument for a pass too many.
+  /// Called by a parameter's hook. Throws InvalidArgument after too many passes.
   void on_gradient(std::size_t index);
   void submit_missing();
-  /// Waits for all, also after one has failed; then the step is over, on all ranks alike.
+  /// Waits for all operations even after one has failed, because they still write to the gradients.
+  /// After a failure the step is over on all ranks.
   void wait();
-  /// What is left to do on a rank that does not take part.
+  /// On a rank outside the process set: divides for Accumulation::mean without reducing.
   void accumulate_alone();
   void end_step();
   void forget_passes();
@@ -88,7 +111,7 @@ struct GradientReducer::State : std::enable_shared_from_this<State> {
   void submit(std::size_t index, double correction);
   void submit_sparse(std::size_t index, double correction);
   void submit_group(const GradientGroup& group, double correction);
-  void finish(Flight& flight);
+  void finish(PendingReduction& reduction);
 };
 
 }  // namespace kolo::detail

@@ -27,9 +27,8 @@ void ParameterNames::require_all(const ParameterGroups& groups) const {
     }
   });
   if (nameless != 0) {
-    throw InvalidArgument(
-        "DistributedOptimizer: " + std::to_string(nameless) +
-        " of the optimizer's parameters are not among the named ones: the first is " + first);
+    throw InvalidArgument("DistributedOptimizer: " + std::to_string(nameless) +
+                          " of the optimizer's parameters have no name; the first is " + first);
   }
 }
 

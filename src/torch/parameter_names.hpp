@@ -1,4 +1,4 @@
-// The names that all ranks know an optimizer's parameters by.
+// Names of an optimizer's parameters, equal on all ranks.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -14,7 +14,8 @@ namespace kolo::detail {
 
 using ParameterGroups = std::vector<::torch::optim::OptimizerParamGroup>;
 
-/// Calls `visit` with the group's number, the number in the group and the tensor of each parameter.
+/// Calls `visit(group, index, tensor)` for each parameter: the number of its group, its number in
+/// the group, and the parameter itself.
 template <typename Visit>
 void for_each_parameter(const ParameterGroups& groups, const Visit& visit) {
   for (std::size_t i = 0; i < groups.size(); ++i) {
@@ -27,20 +28,20 @@ void for_each_parameter(const ParameterGroups& groups, const Visit& visit) {
 
 class ParameterNames {
  public:
-  /// Parameters are known by their position.
+  /// Names parameters by their position.
   ParameterNames() = default;
-  /// Throws InvalidArgument if a name occurs twice. A tensor may have several names: the first
-  /// counts.
+  /// Throws InvalidArgument for a repeated name. The first name of a tensor with several names is
+  /// used.
   explicit ParameterNames(const NamedParameters& named);
 
   /// Throws InvalidArgument if a parameter has no name.
   void require_all(const ParameterGroups& groups) const;
 
-  /// The name of a parameter: the one given, else its position.
+  /// The given name of a parameter, or its position.
   [[nodiscard]] std::string of(const ::torch::Tensor& tensor, std::size_t group,
                                std::size_t index) const;
 
-  /// The first name of the tensor that `name` was given to; empty if it was given to none.
+  /// The name used for the tensor that is also called `name`; nothing for an unknown name.
   [[nodiscard]] std::optional<std::string> first_name(const std::string& name) const;
 
  private:

@@ -1,4 +1,4 @@
-// Modules and optimizers as bytes.
+// Converts modules and optimizers to bytes and back.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <c10/util/Exception.h>
@@ -24,8 +24,8 @@ std::string bytes_of(OutputArchive& archive) {
   return stream.str();
 }
 
-// Reads an archive, whose tensors were on another rank's device, say; LibTorch's errors come with
-// pages of its own stack.
+// Reads an archive onto `device`: its tensors may have been saved on a device that this rank does
+// not have. LibTorch's errors are rewritten, because they contain pages of stack trace.
 void read(const std::string& bytes, const char* what, const ::torch::Device& device,
           const std::function<void(InputArchive&)>& load) {
   try {
@@ -39,31 +39,31 @@ void read(const std::string& bytes, const char* what, const ::torch::Device& dev
   }
 }
 
-// The module's own tensors. Loading moves them to the device of what is loaded.
-class Places {
+// The devices of a module's tensors. Loading moves the tensors to the archive's device.
+class TensorDevices {
  public:
-  explicit Places(const ::torch::nn::Module& module) {
+  explicit TensorDevices(const ::torch::nn::Module& module) {
     for (const auto& tensors : {module.parameters(), module.buffers()})
       for (const ::torch::Tensor& tensor : tensors)
-        if (tensor.defined()) places_.emplace_back(tensor, tensor.device());
+        if (tensor.defined()) devices_.emplace_back(tensor, tensor.device());
   }
 
-  // That of the first.
-  [[nodiscard]] ::torch::Device device() const {
-    return places_.empty() ? ::torch::Device(c10::DeviceType::CPU) : places_.front().second;
+  // The device of the first tensor.
+  [[nodiscard]] ::torch::Device first() const {
+    return devices_.empty() ? ::torch::Device(c10::DeviceType::CPU) : devices_.front().second;
   }
 
   void restore() {
     const at::NoGradGuard no_grad;
-    for (auto& [tensor, device] : places_)
+    for (auto& [tensor, device] : devices_)
       if (tensor.device() != device) tensor.set_data(tensor.detach().to(device));
   }
 
  private:
-  std::vector<std::pair<::torch::Tensor, ::torch::Device>> places_{};
+  std::vector<std::pair<::torch::Tensor, ::torch::Device>> devices_{};
 };
 
-// That of the first parameter.
+// The device of the first parameter.
 ::torch::Device device_of(const ::torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups())
     for (const ::torch::Tensor& parameter : group.params()) return parameter.device();
@@ -81,15 +81,15 @@ std::string to_bytes(const ::torch::nn::Module& module) {
 }
 
 void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
-  Places places(module);
-  read(bytes, "this module", places.device(), [&](InputArchive& archive) {
+  TensorDevices devices(module);
+  read(bytes, "this module", devices.first(), [&](InputArchive& archive) {
     module.load(archive);
-    places.restore();
+    devices.restore();
   });
 }
 
-// `Optimizer::load` brings the options in LibTorch 2, but not in 1.13: they are kept beside its
-// archive.
+// `Optimizer::load` restores the options in LibTorch 2 but not in 1.13, so they are saved next to
+// its archive.
 std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
   OutputArchive archive;
   OutputArchive state(archive.compilation_unit());

@@ -18,7 +18,7 @@ namespace kolo::detail {
 namespace {
 
 struct Entries {
-  ::torch::Tensor indices;  // one entry a row
+  ::torch::Tensor indices;  // one row per entry
   ::torch::Tensor values;
 };
 
@@ -36,11 +36,11 @@ Entries entries_of(const ::torch::Tensor& gradient, std::int64_t sparse_dims) {
 }  // namespace
 
 SparseReduction::SparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
-                                 Settings settings)
-    : settings_(std::move(settings)), shape_(gradient.sizes().vec()) {
+                                 Options options)
+    : options_(std::move(options)), shape_(gradient.sizes().vec()) {
   const Entries entries = entries_of(gradient, sparse_dims);
   const ::torch::Tensor header =
-      at::full({1, entries.indices.size(1)}, settings_.step, entries.indices.options());
+      at::full({1, entries.indices.size(1)}, options_.step, entries.indices.options());
   indices_ = at::cat({header, entries.indices}).contiguous();
   values_ = entries.values;
   const std::array<ConstTensorView, 2> tensors{view_of(indices_), view_of(values_)};
@@ -48,17 +48,17 @@ SparseReduction::SparseReduction(const ::torch::Tensor& gradient, std::int64_t s
                                             rows_like(values_, all_values_)};
   const StreamOf stream(values_);
   future_ = grouped_allgather_async(tensors, allocators,
-                                    {.name = settings_.name, .process_set = settings_.process_set});
+                                    {.name = options_.name, .process_set = options_.process_set});
 }
 
 void SparseReduction::require_same_step(const std::vector<std::int64_t>& rows) const {
-  const std::vector<int> members = settings_.process_set.ranks();
+  const std::vector<int> members = options_.process_set.ranks();
   std::string steps;
   std::vector<int> behind;
   std::int64_t first = -1;
   std::int64_t row = 0;
   for (std::size_t i = 0; i < rows.size(); row += rows[i], ++i) {
-    if (rows[i] == 0) continue;  // has joined
+    if (rows[i] == 0) continue;  // the rank has joined and sends not even the row with the step
     const auto step = all_indices_[row][0].item<std::int64_t>();
     if (first < 0) first = step;
     if (step != first) behind.push_back(members[i]);
@@ -66,8 +66,8 @@ void SparseReduction::require_same_step(const std::vector<std::int64_t>& rows) c
              std::to_string(members[i]);
   }
   if (behind.empty()) return;
-  throw Mismatch("'" + settings_.name + "': sparse gradients of different steps: step " + steps,
-                 settings_.name, behind);
+  throw Mismatch("'" + options_.name + "': sparse gradients of different steps: step " + steps,
+                 options_.name, behind);
 }
 
 ::torch::Tensor SparseReduction::finish(double scale) {

@@ -1,4 +1,4 @@
-// How a sparse gradient is reduced: the ranks' indices and values are gathered.
+// Reduces a sparse gradient by gathering all ranks' indices and values.
 #pragma once
 
 #include <torch/types.h>
@@ -12,33 +12,35 @@
 
 namespace kolo::detail {
 
-/// One sparse gradient under way. Everything is as many rows as the gradient has entries.
+/// The reduction of one sparse gradient. The gathered tensors have one row per entry of a gradient.
 class SparseReduction {
  public:
-  struct Settings {
-    std::string name;  ///< Of the operation.
+  struct Options {
+    std::string name;  ///< Name of the operation.
     std::int64_t step;
     ProcessSet process_set;
   };
 
-  /// Submits. `gradient` is sparse (COO); one without entries is taken to have `sparse_dims` of its
-  /// dimensions in the indices, if that is not 0, as the other ranks' have.
-  SparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims, Settings settings);
+  /// Submits the operation. `gradient` is sparse (COO). A gradient without entries may have another
+  /// number of sparse dimensions than the other ranks' gradients: `sparse_dims`, if not 0, is the
+  /// number to use for it.
+  SparseReduction(const ::torch::Tensor& gradient, std::int64_t sparse_dims, Options options);
 
-  /// Waits, and returns the ranks' sum times `scale`, coalesced: the same on all ranks. Throws
-  /// Mismatch, on every rank, if ranks were at different steps.
+  /// Waits, and returns the sum over ranks times `scale`, coalesced and equal on all ranks. Throws
+  /// Mismatch on every rank if ranks were at different steps.
   [[nodiscard]] ::torch::Tensor finish(double scale);
 
  private:
   void require_same_step(const std::vector<std::int64_t>& rows) const;
 
-  Settings settings_;
+  Options options_;
   std::vector<std::int64_t> shape_;
-  ::torch::Tensor indices_;  // the first row holds the step, so that a rank at another is noticed
+  ::torch::Tensor indices_;  // the first row holds the step, which detects a rank at another step
   ::torch::Tensor values_;
   ::torch::Tensor all_indices_;
   ::torch::Tensor all_values_;
-  Future<std::vector<std::vector<std::int64_t>>> future_;  // last, so that it ends first
+  // Last, and so destroyed first: it waits for the operation, which uses the tensors above.
+  Future<std::vector<std::vector<std::int64_t>>> future_;
 };
 
 }  // namespace kolo::detail

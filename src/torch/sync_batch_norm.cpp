@@ -17,9 +17,36 @@ namespace {
 namespace nn = ::torch::nn;
 using ::torch::Tensor;
 
-// A copy of `source`, also if that is of another type or on another device than `target` is.
+// Makes `target` a copy of `source`, even if dtype or device differ.
 void replace(Tensor& target, const Tensor& source) {
   if (target.defined() && source.defined()) target.set_data(source.detach().clone());
+}
+
+// Null if the module is not a batch normalization.
+std::shared_ptr<SyncBatchNormImpl> synchronized_form_of(const nn::Module& module,
+                                                        const ProcessSet& set) {
+  if (const auto* norm = module.as<nn::BatchNorm1d>()) {
+    return std::make_shared<SyncBatchNormImpl>(*norm, set);
+  }
+  if (const auto* norm = module.as<nn::BatchNorm2d>()) {
+    return std::make_shared<SyncBatchNormImpl>(*norm, set);
+  }
+  if (const auto* norm = module.as<nn::BatchNorm3d>()) {
+    return std::make_shared<SyncBatchNormImpl>(*norm, set);
+  }
+  return nullptr;
+}
+
+void require_none_inside(const std::string& name, const nn::Module& module) {
+  for (const auto& inner : module.named_modules(name, /*include_self=*/false)) {
+    const bool is_norm = inner.value()->as<nn::BatchNorm1d>() != nullptr ||
+                         inner.value()->as<nn::BatchNorm2d>() != nullptr ||
+                         inner.value()->as<nn::BatchNorm3d>() != nullptr;
+    if (!is_norm) continue;
+    throw InvalidArgument("convert_sync_batchnorm: '" + inner.key() +
+                          "' is inside a module that is not a Sequential. Declare it as "
+                          "kolo::SyncBatchNorm there");
+  }
 }
 
 }  // namespace
@@ -45,6 +72,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
                                               is_training() || !options.track_running_stats(),
                                               factor, options.eps());
   }
+  // Not recorded: `normalize` puts the dependence on the statistics into its own gradient.
   const detail::BatchStatistics statistics = [&] {
     const at::NoGradGuard no_grad;
     return detail::batch_statistics(input, set_);
@@ -57,8 +85,8 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   return detail::normalize(input, scale, shift, statistics, options.eps(), set_);
 }
 
-// How much a new batch counts in the running statistics. Without a momentum all batches count
-// alike.
+// The weight of a new batch in the running statistics. Without a momentum all batches count
+// equally.
 double SyncBatchNormImpl::update_factor() {
   if (!is_training() || !options.track_running_stats()) return 0.0;
   num_batches_tracked += 1;
@@ -94,6 +122,23 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
   stream << "kolo::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps()
          << ", affine=" << std::boolalpha << options.affine()
          << ", track_running_stats=" << options.track_running_stats() << ")";
+}
+
+nn::Sequential convert_sync_batchnorm(const nn::Sequential& model, const ProcessSet& set) {
+  nn::Sequential converted;
+  const auto names = model->named_children();
+  auto module = model->begin();
+  for (std::size_t i = 0; i < names.size(); ++i, ++module) {
+    const std::string& name = names[i].key();
+    if (const auto norm = synchronized_form_of(*names[i].value(), set)) {
+      converted->push_back(name, norm);
+    } else {
+      require_none_inside(name, *names[i].value());
+      converted->push_back(name, *module);
+    }
+  }
+  converted->train(model->is_training());
+  return converted;
 }
 
 }  // namespace kolo

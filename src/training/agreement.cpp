@@ -1,9 +1,13 @@
 #include "training/agreement.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <sstream>
+#include <unordered_set>
 
+#include "base/format.hpp"
 #include "base/rank_set.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
@@ -12,7 +16,7 @@
 namespace kolo::detail {
 namespace {
 
-// One item a line: name, tab, description.
+// One item per line: name, tab, description.
 std::string to_text(const std::vector<Item>& items) {
   std::string text;
   for (const Item& item : items) text += item.name + '\t' + item.description + '\n';
@@ -34,7 +38,8 @@ bool contains(const std::vector<Item>& items, const std::string& name) {
                      [&](const Item& item) { return item.name == name; });
 }
 
-// The first item that differs from those of the rank `reference`, and how.
+// The first of this rank's items that differs from those of rank `reference`; its description says
+// how.
 Item first_difference(int reference, const std::vector<Item>& theirs,
                       const std::vector<Item>& mine) {
   const std::string their_rank = "rank " + std::to_string(reference);
@@ -69,6 +74,19 @@ std::string listed(const std::vector<int>& ranks) {
 
 }  // namespace
 
+std::vector<Item> items_of(const std::vector<NamedTensor>& tensors, const std::string& subject) {
+  std::unordered_set<std::string> seen;
+  std::vector<Item> items;
+  for (const auto& [name, tensor] : tensors) {
+    if (name.empty()) throw InvalidArgument(subject + ": a tensor has no name");
+    if (!seen.insert(name).second)
+      throw InvalidArgument(fmt::format("{}: two tensors are named '{}'", subject, name), name);
+    items.push_back(
+        {name, fmt::format("{} {}", to_string(tensor.dtype()), to_string(tensor.shape()))});
+  }
+  return items;
+}
+
 std::vector<int> ranks_that(bool said_so, const std::string& operation, const ProcessSet& set) {
   const std::vector<int> members = set.ranks();
   std::vector<std::int64_t> answers(members.size(), 0);
@@ -91,6 +109,8 @@ void require_agreement(const std::string& operation, const std::string& subject,
   const std::vector<int> differing = ranks_that(reference != mine, operation + ".differs", set);
   if (differing.empty()) return;
 
+  // All ranks know that there is a difference, but only a differing rank can describe it: the
+  // lowest one does so for everybody, so that all ranks throw the same message.
   const int witness = differing.front();
   std::string report;
   if (rank() == witness) report = to_text({first_difference(first, from_text(reference), items)});
@@ -109,11 +129,12 @@ void require_root(const std::string& function, int root, const ProcessSet& set) 
                         " is not one of the ranks " + listed(set.ranks()));
 }
 
-void require_success(const std::string& function, const std::string& what, const std::string& error,
-                     const ProcessSet& set) {
-  const std::vector<int> failed = ranks_that(!error.empty(), "kolo." + function + "." + what, set);
+void require_success(const std::string& function, const std::string& action,
+                     const std::string& error, const ProcessSet& set) {
+  const std::vector<int> failed =
+      ranks_that(!error.empty(), "kolo." + function + "." + action, set);
   if (failed.empty()) return;
-  throw Error(function + ": to " + what + " failed on ranks " + listed(failed) +
+  throw Error(function + ": to " + action + " failed on ranks " + listed(failed) +
                   (error.empty() ? "" : ": " + error),
               {}, failed);
 }

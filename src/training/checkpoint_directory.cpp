@@ -84,7 +84,9 @@ std::vector<CheckpointDirectory::Entry> CheckpointDirectory::with_good_headers()
     try {
       entry.metric = read_checkpoint_header(entry.path).metric;
       good.push_back(std::move(entry));
-    } catch (const CheckpointError&) {  // whoever loads is told
+    } catch (const CheckpointError&) {
+      // A damaged file takes no place among those that are kept. It is not removed either: loading
+      // reports it, and the user may be able to repair it.
     }
   }
   return good;
@@ -113,6 +115,8 @@ void CheckpointDirectory::prune(const fs::path& saved) const {
     const bool is_recent = i < static_cast<std::size_t>(options_.keep_last);
     if (!is_recent && !kept.contains(entries[i].path)) remove_or_warn(entries[i].path);
   }
+  // Only rank 0 writes, and its last write is over: files under an unfinished name are remains of
+  // processes that were killed.
   const std::string part = unfinished_name("").string();
   for (const fs::path& path : files_in(options_.directory)) {
     if (path.extension() != part) continue;

@@ -21,22 +21,22 @@ class CheckpointDirectory {
 
   explicit CheckpointDirectory(const CheckpointerOptions& options) : options_(options) {}
 
-  /// Where the checkpoint of a step is or will be.
+  /// The path of a step's checkpoint, whether it exists or not.
   [[nodiscard]] std::filesystem::path path_of(std::int64_t step) const;
 
-  /// Makes it if need be. Throws CheckpointError.
+  /// Creates the directory unless it exists. Throws CheckpointError.
   void make() const;
 
-  /// What has a checkpoint's name, the newest first. Nothing is read; a missing directory is empty.
-  /// Throws CheckpointError.
+  /// Files with a checkpoint's name, the newest first. Reads no file; a missing directory counts as
+  /// empty. Throws CheckpointError.
   [[nodiscard]] std::vector<Entry> by_step() const;
 
-  /// Those with a good header and a metric, the best first, of equals the oldest first.
+  /// Checkpoints with a valid header and a metric, the best first; of equal ones the oldest first.
   [[nodiscard]] std::vector<Entry> by_metric() const;
 
-  /// Removes what is not to be kept, and what interrupted writes have left. `saved`, the one
-  /// written just now, is kept in any case; damaged files stay, and do not count. What cannot be
-  /// removed is named in a warning.
+  /// Removes the checkpoints that the options do not keep, and the remains of interrupted writes.
+  /// Always keeps `saved`, the checkpoint just written. Damaged files stay and do not count. A
+  /// warning names a file that cannot be removed.
   void prune(const std::filesystem::path& saved) const;
 
  private:

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <bit>
 #include <cerrno>
@@ -10,8 +11,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "training/checksum.hpp"
-#include "training/little_endian.hpp"
+#include "training/bytes.hpp"
 
 namespace kolo::detail {
 namespace {
@@ -50,7 +50,7 @@ class File {
     }
   }
 
-  // Up to `wanted` bytes: fewer at the end of the file.
+  // Returns fewer than `wanted` bytes only at the end of the file.
   [[nodiscard]] std::string read(std::size_t wanted) {
     std::string bytes(wanted, '\0');
     std::size_t have = 0;
@@ -69,7 +69,7 @@ class File {
     if (::fsync(descriptor_) != 0) fail_with_errno(path_, purpose_);
   }
 
-  // Some file systems report only here that there is no room.
+  // Some file systems report only at close that the disk is full.
   void close() {
     const int descriptor = std::exchange(descriptor_, -1);
     if (::close(descriptor) != 0) fail_with_errno(path_, purpose_);
@@ -99,13 +99,15 @@ std::string header_of(std::int64_t step, const std::optional<double>& metric,
 }
 
 CheckpointHeader parse_header(const std::string& bytes, const fs::path& path) {
+  // The order of the checks decides which fault is reported: a short file with the right start was
+  // cut off, and the version is believed only once the checksum is right.
   const std::string_view view = bytes;
   if (!view.starts_with(magic.substr(0, view.size()))) {
-    refuse(path, CheckpointFault::foreign, "is no checkpoint of Kolo");
+    refuse(path, CheckpointFault::foreign, "is not a Kolo checkpoint");
   }
   if (view.size() < header_bytes) {
     refuse(path, CheckpointFault::truncated,
-           fmt::format("is truncated: {} bytes are less than its header's {}", view.size(),
+           fmt::format("is truncated: it has {} bytes, its header alone has {}", view.size(),
                        header_bytes));
   }
   const auto checksum = from_little_endian<std::uint32_t>(view.substr(header_checksum_at));
@@ -134,16 +136,16 @@ void require_length(const CheckpointHeader& header, const fs::path& path) {
     refuse(path, CheckpointFault::io, "cannot be read: " + error.message());
   }
   if (header.payload_bytes > std::numeric_limits<std::uint64_t>::max() - header_bytes) {
-    refuse(path, CheckpointFault::corrupt, "is corrupt: no file has the length that it says");
+    refuse(path, CheckpointFault::corrupt, "is corrupt: its header states an impossible length");
   }
   const std::uintmax_t wanted = header_bytes + header.payload_bytes;
   if (length < wanted) {
     refuse(path, CheckpointFault::truncated,
-           fmt::format("is truncated: {} of {} bytes are there", length, wanted));
+           fmt::format("is truncated: it has {} of {} bytes", length, wanted));
   }
   if (length > wanted) {
     refuse(path, CheckpointFault::corrupt,
-           fmt::format("is corrupt: it has {} bytes, but should have {}", length, wanted));
+           fmt::format("is corrupt: it has {} bytes instead of {}", length, wanted));
   }
 }
 
@@ -171,8 +173,8 @@ void write_and_flush(const fs::path& path, const std::string& header, const std:
   file.close();
 }
 
-// A renamed file survives a crash of the machine only when its directory is on the disk too. Some
-// file systems cannot flush directories: they have their own ways.
+// A renamed file survives a crash of the machine only once its directory is on the disk too. Errors
+// are ignored: some file systems cannot flush directories, and the file itself is complete.
 void flush_directory(const fs::path& path) {
   const fs::path directory = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const int descriptor = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -183,12 +185,19 @@ void flush_directory(const fs::path& path) {
 
 }  // namespace
 
+std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
+  return static_cast<std::uint32_t>(
+      ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+}
+
 fs::path unfinished_name(const fs::path& path) { return path.string() + ".part"; }
 
 void write_checkpoint(const fs::path& path, std::int64_t step, const std::optional<double>& metric,
                       const std::string& payload) {
   const fs::path unfinished = unfinished_name(path);
   try {
+    // The data must be on the disk before the rename: otherwise a crash can leave the final name
+    // on an empty file.
     write_and_flush(unfinished, header_of(step, metric, payload), payload);
     if (::rename(unfinished.c_str(), path.c_str()) != 0) fail_with_errno(path, "rename");
   } catch (const CheckpointError&) {
@@ -209,7 +218,7 @@ CheckpointContents read_checkpoint(const fs::path& path) {
   CheckpointContents contents{.header = read_header(file, path), .payload = {}};
   contents.payload = file.read(contents.header.payload_bytes);
   if (contents.payload.size() != contents.header.payload_bytes) {
-    refuse(path, CheckpointFault::truncated, "is truncated: it became shorter while it was read");
+    refuse(path, CheckpointFault::truncated, "is truncated: it shrank while it was read");
   }
   if (crc32(contents.payload) != contents.header.payload_checksum) {
     refuse(path, CheckpointFault::corrupt, "is corrupt: its checksum is wrong");

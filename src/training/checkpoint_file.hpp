@@ -1,4 +1,4 @@
-// One checkpoint on disk. No communication. Everything here throws CheckpointError.
+// One checkpoint on disk. No communication. All functions throw CheckpointError.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace kolo::detail {
 
-/// The start of the file, 48 bytes, numbers little-endian: "KOLOCKPT", u32 version, u32 whether
-/// there is a metric, i64 step, f64 metric, u64 length and u32 checksum of what follows, u32
-/// checksum of all this.
+/// The first 48 bytes of the file, in little-endian order: "KOLOCKPT", u32 version, u32 1 if there
+/// is a metric, i64 step, f64 metric, u64 length of the payload, u32 checksum of the payload, u32
+/// checksum of the header up to here. The payload follows.
 struct CheckpointHeader {
   std::int64_t step = 0;
   std::optional<double> metric{};
@@ -25,18 +25,18 @@ struct CheckpointContents {
   std::string payload;
 };
 
-/// Writes under another name, flushes to the disk, renames. On failure `path` is as it was, and
-/// nothing else is left.
+/// Writes under another name, flushes to the disk, and renames. On failure `path` is unchanged and
+/// no other file is left.
 void write_checkpoint(const std::filesystem::path& path, std::int64_t step,
                       const std::optional<double>& metric, const std::string& payload);
 
-/// Reads the header; the file has the length that it says.
+/// Reads the header and checks that the file has the length that it states.
 [[nodiscard]] CheckpointHeader read_checkpoint_header(const std::filesystem::path& path);
 
-/// Reads and checks all of it.
+/// Reads the whole file and checks it.
 [[nodiscard]] CheckpointContents read_checkpoint(const std::filesystem::path& path);
 
-/// What files are called that are not whole yet.
+/// The name of a checkpoint that is still being written.
 [[nodiscard]] std::filesystem::path unfinished_name(const std::filesystem::path& path);
 
 }  // namespace kolo::detail

@@ -1,7 +1,7 @@
 #include "training/checkpoint_payload.hpp"
 
 #include "kolo/error.hpp"
-#include "training/little_endian.hpp"
+#include "training/bytes.hpp"
 
 namespace kolo::detail {
 namespace {
@@ -36,6 +36,7 @@ class Decoder {
   }
 
  private:
+  // Every length comes from the file, so none is trusted: this is the only place that reads bytes.
   std::string_view take(std::uint64_t length) {
     if (length > left_.size()) refuse();
     const std::string_view taken = left_.substr(0, length);
@@ -43,7 +44,9 @@ class Decoder {
     return taken;
   }
 
-  [[noreturn]] static void refuse() { throw InvalidArgument("these are no parts of a checkpoint"); }
+  [[noreturn]] static void refuse() {
+    throw InvalidArgument("these bytes are not the parts of a checkpoint");
+  }
 
   std::string_view left_;
 };
@@ -51,6 +54,7 @@ class Decoder {
 }  // namespace
 
 std::string encode(const Blobs& parts) {
+  // Reserved at once: parts may be gigabytes, and growing the string would copy them repeatedly.
   std::size_t size = sizeof(std::uint32_t);
   for (const auto& [name, blob] : parts) {
     size += 2 * sizeof(std::uint64_t) + name.size() + blob.size();

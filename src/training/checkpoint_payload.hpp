@@ -1,4 +1,4 @@
-// What a checkpoint holds as bytes, without its file's header.
+// The parts of a checkpoint as bytes, without the file's header.
 #pragma once
 
 #include <string>
@@ -14,12 +14,13 @@ struct CheckpointPayload {
   std::vector<Blobs> own{};  // by rank
 };
 
-/// Numbers are little-endian: u32 the number of ranks, then the shared parts and those of each
-/// rank. Parts: u32 how many, then of each u64 length and name, u64 length and bytes.
+/// Numbers are little-endian. The payload is a u32 number of ranks, the shared parts, then each
+/// rank's own parts. Parts are a u32 count, then for each part a u64 length and the name, and a u64
+/// length and the bytes.
 [[nodiscard]] std::string encode(const Blobs& parts, const std::vector<std::string>& encoded_own);
 [[nodiscard]] std::string encode(const Blobs& parts);
 
-/// Throws InvalidArgument if the bytes are anything but what `encode` made.
+/// Throws InvalidArgument unless `encode` made the bytes.
 [[nodiscard]] CheckpointPayload decode(std::string_view bytes);
 
 }  // namespace kolo::detail

@@ -11,10 +11,10 @@
 #include "kolo/collectives.hpp"
 #include "kolo/session.hpp"
 #include "training/agreement.hpp"
+#include "training/bytes.hpp"
 #include "training/checkpoint_directory.hpp"
 #include "training/checkpoint_file.hpp"
 #include "training/checkpoint_payload.hpp"
-#include "training/checksum.hpp"
 
 namespace kolo {
 namespace {
@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using detail::CheckpointContents;
 using detail::CheckpointDirectory;
 
-// What rank 0 found wrong, as it travels: the fault, the path and the message, with zeros between.
+// Rank 0's error as it is sent: fault, path and message, separated by zero bytes.
 std::string to_text(const CheckpointError& error) {
   return std::to_string(static_cast<int>(error.fault())) + '\0' + error.path().string() + '\0' +
          error.what();
@@ -36,7 +36,8 @@ std::string to_text(const CheckpointError& error) {
                         text.substr(path_at, message_at - 1 - path_at), text.substr(message_at));
 }
 
-// Rank 0 does something while the others wait; what goes wrong is thrown on all.
+// Runs `work` on rank 0 while the others wait. Its failure is thrown on all ranks: otherwise they
+// would wait in a collective that rank 0 never enters.
 void on_rank_0(const fs::path& path, const std::function<void()>& work) {
   std::string failure;
   if (rank() == 0) {
@@ -44,7 +45,7 @@ void on_rank_0(const fs::path& path, const std::function<void()>& work) {
       work();
     } catch (const CheckpointError& error) {
       failure = to_text(error);
-    } catch (const std::exception& error) {  // no memory, say
+    } catch (const std::exception& error) {  // std::bad_alloc, for example
       failure = to_text({CheckpointFault::io, path,
                          fmt::format("checkpoint '{}': {}", path.string(), error.what())});
     }
@@ -62,11 +63,12 @@ void require_same_bytes(const std::string& payload, const fs::path& path) {
   if (differing.empty()) return;
   throw CheckpointError(
       CheckpointFault::corrupt, path,
-      fmt::format("checkpoint '{}' arrived with other bytes than rank 0's on ranks {}",
+      fmt::format("checkpoint '{}' arrived with bytes that differ from rank 0's on ranks {}",
                   path.string(), to_string(RankSet::of(differing))));
 }
 
-// Collective: rank 0's contents, which it read at `path`, on all ranks.
+// Collective: sends the contents that rank 0 read at `path` to all ranks. Broadcasts run one after
+// the other under fixed names, so that ranks need nothing in advance but the order.
 Checkpoint shared(CheckpointContents contents, fs::path path) {
   std::string path_text = path.string();
   broadcast(path_text, 0, {.name = "kolo.checkpoint.path"});
@@ -95,19 +97,19 @@ struct Found {
   CheckpointContents contents{};
 };
 
-// The first of the entries that is whole, on this rank. An empty path: none.
+// The first entry whose file is complete, on this rank; an empty path if there is none.
 Found first_whole(const std::vector<CheckpointDirectory::Entry>& entries) {
   for (const CheckpointDirectory::Entry& entry : entries) {
     try {
       return {.path = entry.path, .contents = detail::read_checkpoint(entry.path)};
     } catch (const CheckpointError& error) {
-      warn(fmt::format("{}: passed over", error.what()));
+      warn(fmt::format("{}: skipped", error.what()));
     }
   }
   return {};
 }
 
-// Collective: what `find` finds on rank 0.
+// Collective: runs `find` on rank 0 and sends what it found to all ranks.
 std::optional<Checkpoint> load_first(const fs::path& directory,
                                      const std::function<Found()>& find) {
   Found found;
@@ -153,13 +155,14 @@ Checkpointer::Checkpointer(CheckpointerOptions options) : options_(std::move(opt
 fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const CheckpointExtras& extras) {
   if (step < 0) {
     throw InvalidArgument(
-        fmt::format("kolo::Checkpointer: a step must not be negative, but is {}", step));
+        fmt::format("kolo::Checkpointer: step must not be negative, but is {}", step));
   }
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
   const std::vector<std::string> own =
       allgather(detail::encode(extras.own), {.name = "kolo.checkpoint.own"});
   on_rank_0(path, [&] {
+    // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();
     detail::write_checkpoint(path, step, extras.metric, detail::encode(parts, own));
     directory.prune(path);

@@ -14,8 +14,9 @@
 namespace kolo {
 namespace {
 
-// Fisher and Yates' shuffle, written out because the standard leaves std::shuffle's order open, and
-// ranks may run binaries of different compilers. The bias of the modulo is below examples / 2^64.
+// The Fisher-Yates shuffle, written out because the standard does not specify std::shuffle's order:
+// ranks may run binaries of different compilers, and a checkpoint may be resumed with another
+// compiler's binary. The modulo's bias is below examples / 2^64.
 void shuffle(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t epoch) {
   const auto high = [](std::uint64_t word) { return static_cast<std::uint32_t>(word >> 32); };
   const auto low = [](std::uint64_t word) { return static_cast<std::uint32_t>(word); };
@@ -30,7 +31,7 @@ void shuffle(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t 
 void require_batch_size(std::int64_t batch_size) {
   if (batch_size >= 1) return;
   throw InvalidArgument(fmt::format(
-      "kolo::DistributedSampler: a batch size must be at least 1, but is {}", batch_size));
+      "kolo::DistributedSampler: batch_size must be at least 1, but is {}", batch_size));
 }
 
 constexpr const char* sampler_state_kind = "kolo.sampler.1";
@@ -47,8 +48,8 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
   }
   if (options_.ranks < 1 || options_.rank < 0 || options_.rank >= options_.ranks) {
     throw InvalidArgument(
-        fmt::format("kolo::DistributedSampler: there is no rank {} among {} ranks", options_.rank,
-                    options_.ranks));
+        fmt::format("kolo::DistributedSampler: rank {} does not exist among {} ranks",
+                    options_.rank, options_.ranks));
   }
 }
 
@@ -61,15 +62,15 @@ std::vector<std::int64_t> DistributedSampler::indices() const { return share(epo
 std::int64_t DistributedSampler::steps_left(std::int64_t batch_size) const {
   require_batch_size(batch_size);
   const std::int64_t per_step = batch_size * options_.ranks;
-  return (places_from(consumed_) + per_step - 1) / per_step;
+  return (positions_from(consumed_) + per_step - 1) / per_step;
 }
 
 void DistributedSampler::advance(std::int64_t batch_size) {
   require_batch_size(batch_size);
   const std::int64_t step = batch_size * options_.ranks;
-  // With its last step the epoch is over, whatever number of ranks goes on: what was dropped stays
-  // dropped.
-  consumed_ = step >= places_from(consumed_) ? options_.examples : consumed_ + step;
+  // After the last step the epoch is over for any number of ranks that resumes: examples that were
+  // dropped stay dropped. Otherwise fewer ranks would find examples left.
+  consumed_ = step >= positions_from(consumed_) ? options_.examples : consumed_ + step;
 }
 
 void DistributedSampler::begin_epoch(std::int64_t epoch) {
@@ -97,7 +98,7 @@ void DistributedSampler::load(const std::string& state) {
   reader.end();
   if (examples != options_.examples || shuffled != options_.shuffle) {
     throw InvalidArgument(fmt::format(
-        "kolo::DistributedSampler: the state is of {} examples, {}, but this sampler has {}, {}",
+        "kolo::DistributedSampler: the state is for {} examples, {}, but this sampler has {}, {}",
         examples, shuffled ? "shuffled" : "in order", options_.examples,
         options_.shuffle ? "shuffled" : "in order"));
   }
@@ -118,8 +119,8 @@ std::vector<std::int64_t> DistributedSampler::order_of(std::int64_t epoch) const
   return order;
 }
 
-// How many places all ranks together go through, beginning with place `consumed` of the order.
-std::int64_t DistributedSampler::places_from(std::int64_t consumed) const {
+// Positions that all ranks together visit from position `consumed` of the order to the epoch's end.
+std::int64_t DistributedSampler::positions_from(std::int64_t consumed) const {
   const std::int64_t left = options_.examples - consumed;
   const std::int64_t ranks = options_.ranks;
   switch (options_.remainder) {
@@ -130,16 +131,17 @@ std::int64_t DistributedSampler::places_from(std::int64_t consumed) const {
   return left;
 }
 
-// The ranks take turns, so that step k of all ranks together covers neighbours in the order.
+// Ranks take positions in turn. So after any number of steps all ranks together have visited a
+// prefix of the order, and one number, `consumed`, describes it for any number of ranks.
 std::vector<std::int64_t> DistributedSampler::share(std::int64_t epoch,
                                                     std::int64_t consumed) const {
   const std::vector<std::int64_t> order = order_of(epoch);
-  const std::int64_t end = consumed + places_from(consumed);
+  const std::int64_t end = consumed + positions_from(consumed);
   std::vector<std::int64_t> mine;
   mine.reserve(static_cast<std::size_t>((end - consumed) / options_.ranks + 1));
-  for (std::int64_t place = consumed + options_.rank; place < end; place += options_.ranks) {
-    // What is padded begins the order again.
-    mine.push_back(order[static_cast<std::size_t>(place % options_.examples)]);
+  for (std::int64_t i = consumed + options_.rank; i < end; i += options_.ranks) {
+    // Padding starts over at the beginning of the order.
+    mine.push_back(order[static_cast<std::size_t>(i % options_.examples)]);
   }
   return mine;
 }

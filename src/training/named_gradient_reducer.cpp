@@ -1,4 +1,4 @@
-// How the gradients of an optimizer of one's own are reduced.
+// Reduces the gradients of a custom optimizer, and broadcasts its parameters.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -6,14 +6,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/session.hpp"
-#include "training/gradient_groups.hpp"
-#include "training/named_tensors.hpp"
-#include "training/optimizer_number.hpp"
-#include "training/optimizer_options.hpp"
+#include "training/optimizer_setup.hpp"
 
 namespace kolo::detail {
 namespace {
@@ -23,11 +19,11 @@ constexpr const char* subject = "DistributedOptimizer";
 }  // namespace
 
 struct NamedGradientReducer::State {
-  /// Gradients that are reduced as one operation: a group, or one that is in none.
+  /// Gradients that one operation reduces: a group, or a single gradient without a group.
   struct Unit {
     std::string name;                    // of the operation
     std::vector<std::size_t> gradients;  // by position
-    std::size_t ready = 0;               // how many of them are
+    std::size_t ready = 0;               // number of gradients that are ready
     bool submitted = false;
     Future<void> future{};
   };
@@ -65,6 +61,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   if (!takes_part) return;
   const std::int64_t number = agree_on_optimizer_number(options.process_set);
   make_units(number);
+  // Agreed at construction: during a step, different groups would only show as a hang.
   std::vector<Item> agreed = items;
   for (std::size_t i = 0; i < items.size(); ++i)
     agreed[i].description += ", reduced in " + units[unit_of[i]].name;
@@ -105,8 +102,8 @@ void NamedGradientReducer::State::require_same(const Gradients& gradients) const
         return gradient.name == item.name;
       });
   if (!same)
-    throw InvalidArgument(
-        fmt::format("{}: gradients() must always give the same names in the same order", subject));
+    throw InvalidArgument(fmt::format(
+        "{}: gradients() must always return the same names in the same order", subject));
 }
 
 void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
@@ -126,7 +123,8 @@ void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients)
   unit.submitted = true;
 }
 
-// Waits for all, also after one has failed; then the step is over, on all ranks alike.
+// Waits for all operations even after one has failed, because they still write to the gradients.
+// After a failure the step is over on all ranks, so that they stay in step.
 void NamedGradientReducer::State::wait() {
   std::exception_ptr first_error;
   for (Unit& unit : units) {
@@ -170,10 +168,11 @@ void NamedGradientReducer::ready(const Gradients& gradients, const std::string& 
   state.require_same(gradients);
   const std::size_t position = found->second;
   if (state.ready[position] || state.synchronized)
-    throw InvalidArgument(fmt::format("{}: '{}' was ready already in this pass", subject, name),
+    throw InvalidArgument(fmt::format("{}: '{}' was already ready in this pass", subject, name),
                           name);
   state.ready[position] = true;
   if (!state.takes_part || !state.in_last_pass()) return;
+  // The ranks agree on the order of operations by name, so units may become ready in any order.
   State::Unit& unit = state.units[state.unit_of[position]];
   if (++unit.ready == unit.gradients.size()) state.submit(unit, gradients);
 }
@@ -201,3 +200,20 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
 void NamedGradientReducer::end_step() { state_->end_step(); }
 
 }  // namespace kolo::detail
+
+namespace kolo {
+
+void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
+                          const ProcessSet& set) {
+  const std::string operation = "kolo.broadcast_parameters";
+  const std::vector<detail::Item> items = detail::items_of(parameters, "broadcast_parameters");
+  detail::require_root("broadcast_parameters", root, set);
+  detail::require_agreement(operation, "The parameters", items, set);
+  std::vector<Future<void>> futures;
+  for (const auto& [name, tensor] : parameters)
+    futures.push_back(
+        broadcast_async(tensor, root, {.name = operation + '.' + name, .process_set = set}));
+  for (Future<void>& future : futures) future.get();
+}
+
+}  // namespace kolo

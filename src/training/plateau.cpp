@@ -24,9 +24,9 @@ void require_valid(const Improvement& improvement, const char* owner) {
           "threshold must be finite and not negative", improvement.threshold);
 }
 
-// NaN where no rank has any weight.
+// NaN if no rank has any weight, which counts as no improvement.
 double average_over(double metric, double weight, const ProcessSet& set, const char* owner) {
-  require(std::isfinite(weight) && weight >= 0.0, owner, "a weight must be finite and not negative",
+  require(std::isfinite(weight) && weight >= 0.0, owner, "weight must be finite and not negative",
           weight);
   std::vector<double> sums{weight == 0.0 ? 0.0 : metric * weight, weight};
   allreduce(sums, {.op = ReduceOp::sum, .process_set = set});
@@ -82,7 +82,7 @@ bool ReduceOnPlateau::update(double metric, double weight) {
   if (bad_ <= options_.patience) return false;
   bad_ = 0;
   cooling_ = options_.cooldown;
-  // At the minimum, and below it from the start, the rate stays.
+  // A rate at the minimum, or below it from the start, does not change.
   const double reduced = std::max(learning_rate_ * options_.factor, options_.minimum);
   if (reduced >= learning_rate_) return false;
   learning_rate_ = reduced;
@@ -117,6 +117,7 @@ EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
 
 bool EarlyStopping::update(double metric, double weight) {
   const double average = average_over(metric, weight, options_.process_set, "EarlyStopping");
+  // Updates stay collective after the end, but the decision is final.
   if (stopped()) return true;
   improved_ = best_.improve(average);
   bad_ = improved_ ? 0 : bad_ + 1;

@@ -18,7 +18,7 @@ std::int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_start).count();
 }
 
-// In one call, so that the lines of several processes do not mix.
+// One call per line, so that the lines of several processes do not interleave.
 void print(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
@@ -34,17 +34,17 @@ ProgressBar::ProgressBar(const ProgressBarOptions& options)
 void ProgressBar::update(std::int64_t done, const std::string& note) {
   if (!options_.enabled || finished_ || options_.total <= 0) return;
   done = std::clamp<std::int64_t>(done, 0, options_.total);
-  const double way = static_cast<double>(done) / static_cast<double>(options_.total);
-  const auto tenth = static_cast<std::int64_t>(way * 10.0);
+  const double fraction = static_cast<double>(done) / static_cast<double>(options_.total);
+  const auto tenth = static_cast<std::int64_t>(fraction * 10.0);
   const std::int64_t now = now_ns();
   const double seconds = static_cast<double>(now - started_ns_) * 1e-9;
 
   if (terminal_) {
     if (done < options_.total && now - drawn_ns_ < redraw_every_ns) return;
     drawn_ns_ = now;
-    const auto full = static_cast<std::size_t>(way * static_cast<double>(bar_width));
+    const auto full = static_cast<std::size_t>(fraction * static_cast<double>(bar_width));
     const std::string bar(full, '=');
-    // "\x1b[K" clears what a longer line left behind.
+    // "\x1b[K" clears the rest of a longer previous line.
     print(fmt::format("\r{}[{:<{}}] {}/{} {:.0f} s {}\x1b[K", with_space(options_.title), bar,
                       bar_width, done, options_.total, seconds, note));
   } else if (tenth > last_tenth_ && tenth > 0) {

@@ -13,16 +13,17 @@
 namespace kolo {
 namespace {
 
-// "" if it went well.
+// The message of a failure; "" on success.
 std::string failure_to_share(const std::function<void()>& work) {
   try {
     return detail::failure_of(work);
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that does not derive from std::exception";
   }
 }
 
-// Errors after which the set's collectives cannot tell anyone anything pass through.
+// Sets aside the errors after which the set's collectives no longer work: this rank cannot share
+// them, and does not need to, because the other ranks learn of the cause by themselves.
 std::function<void()> with_fatal_errors_set_aside(const std::function<void()>& work,
                                                   std::exception_ptr& fatal) {
   return [&work, &fatal] {
@@ -56,6 +57,7 @@ void on_every_rank(const std::function<void()>& work, const ProcessSet& set) {
   std::string failure = failure_here(work);
   const std::vector<int> failed = detail::ranks_that(!failure.empty(), "kolo.on_every_rank", set);
   if (failed.empty()) return;
+  // All ranks throw the message of the same rank, so that logs agree.
   broadcast(failure, failed.front(), {.name = "kolo.on_every_rank.failure", .process_set = set});
   throw Error(failure + " (on rank " + to_string(RankSet::of(failed)) + ")", {}, failed);
 }

@@ -74,7 +74,7 @@ const std::string& StateReader::word() {
 void StateReader::refuse() const {
   constexpr std::size_t shown = 60;
   throw InvalidArgument(
-      fmt::format("'{}' is no state of the kind '{}'", text_.substr(0, shown), kind_));
+      fmt::format("'{}' is not a state of kind '{}'", text_.substr(0, shown), kind_));
 }
 
 }  // namespace kolo::detail

@@ -1,4 +1,4 @@
-// The state of a small object as a line of text: its kind, a version, and numbers.
+// The state of a small object as a line of text: its kind with a version, then numbers.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace kolo::detail {
 
-/// Doubles are written in hexadecimal: they come back bit for bit, unless they are NaNs.
+/// Doubles are written in hexadecimal, so they are read back bit for bit, except the bits of NaNs.
 class StateWriter {
  public:
-  /// `kind` is a word that says what is described, with a version: "kolo.sampler.1".
+  /// `kind` is one word that names the object and the format's version: "kolo.sampler.1".
   explicit StateWriter(const std::string& kind) : text_(kind) {}
 
   StateWriter& add(std::int64_t number);
@@ -23,8 +23,8 @@ class StateWriter {
   std::string text_;
 };
 
-/// Reads what the writer wrote, in the same order. Everything throws InvalidArgument, which names
-/// `kind`, if the text is something else.
+/// Reads what a StateWriter wrote, in the same order. All functions throw InvalidArgument, naming
+/// `kind`, if the text does not match.
 class StateReader {
  public:
   StateReader(const std::string& kind, const std::string& text);
@@ -32,7 +32,7 @@ class StateReader {
   [[nodiscard]] std::int64_t integer();
   [[nodiscard]] std::uint64_t natural();
   [[nodiscard]] double real();
-  /// That was all.
+  /// Throws if there is more to read.
   void end() const;
 
  private:

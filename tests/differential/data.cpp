@@ -50,7 +50,7 @@ void put(Buffer& buffer, std::int64_t i, double value) {
   });
 }
 
-/// What becomes of the value when it is stored in the type.
+/// The value after it is stored in the type.
 double stored(DType dtype, double value) {
   visit_integer(dtype, [&](auto type) {
     using T = decltype(type);
@@ -76,12 +76,12 @@ double combined(const Operation& operation, DType dtype, double a, double b) {
     case ReduceOp::min: return std::min(a, b);
     case ReduceOp::max: return std::max(a, b);
     case ReduceOp::product: return stored(dtype, a * b);
-    case ReduceOp::adasum: return a;  // all are alike
+    case ReduceOp::adasum: return a;  // all inputs are equal
     default: return stored(dtype, a + b);
   }
 }
 
-/// The element of the reduction of those present.
+/// An element of the reduction over the ranks that are present.
 double reduced(const Operation& operation, std::size_t tensor, std::uint64_t i) {
   const DType dtype = operation.tensors[tensor].dtype;
   const auto value = [&](int rank) {

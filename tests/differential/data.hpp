@@ -1,5 +1,4 @@
-// What the ranks put into an operation, and what comes out of it, each computed by every rank
-// alone.
+// Inputs and expected results of operations, which every rank computes by itself.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +33,13 @@ struct Buffer {
 /// Rows for each member: alltoall.
 [[nodiscard]] std::vector<std::int64_t> counts(const Operation& operation, int from);
 
-/// What the rank gets if the operation succeeds.
+/// The rank's result if the operation succeeds.
 [[nodiscard]] Buffer output(const Operation& operation, std::size_t tensor, int rank);
 /// Rows from each member: allgather and alltoall.
 [[nodiscard]] std::vector<std::int64_t> received(const Operation& operation, std::size_t tensor,
                                                  int rank);
 
-/// False if the ranks disagree, or it has no meaning without the absent ones.
+/// False if the ranks disagree, or the operation is undefined once ranks have joined.
 [[nodiscard]] bool succeeds(const Operation& operation);
 
 }  // namespace kolo::differential

@@ -1,4 +1,4 @@
-// Random programs of operations, compared with what every rank works out alone.
+// Runs random programs of operations and compares them with results that every rank computes alone.
 //
 //   --seed N      the first program's seed, the others follow; without it a random one
 //   --programs N  at most so many
@@ -51,7 +51,7 @@ Options read_options(int argc, char** argv) {
   return options;
 }
 
-/// Its operations on this rank. Throws if anything was not as expected on any rank.
+/// Runs the program's operations on this rank. Throws on any unexpected result on any rank.
 std::int64_t run(std::uint64_t seed, int ranks) {
   const Program program = make_program(seed, ranks);
   const kolo::Session session({.fusion_threshold = program.fusion_threshold,

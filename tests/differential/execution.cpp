@@ -74,7 +74,7 @@ void Execution::run() {
   wait();
 }
 
-/// False if there is no such function that is worth trying.
+/// False if there is no such function worth testing.
 bool Execution::run_at_once() {
   const BroadcastOptions options{.name = own_.name, .process_set = set_};
   switch (own_.kind) {

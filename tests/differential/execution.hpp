@@ -1,4 +1,4 @@
-// One operation on this rank: submitted, waited for, and compared with what it should have given.
+// One operation on this rank: submits it, waits for it, and compares it with the expected result.
 #pragma once
 
 #include <exception>
@@ -14,7 +14,7 @@ namespace kolo::differential {
 
 class Execution {
  public:
-  /// As `operation` is meant; this rank may be the odd one.
+  /// The intended operation; this rank may be the odd one, which submits another.
   Execution(const Operation& operation, const ProcessSet& set, int rank);
   Execution(const Execution&) = delete;
   Execution& operator=(const Execution&) = delete;
@@ -25,7 +25,7 @@ class Execution {
   void submit();
   /// Submits and waits, by the function that does both where there is one.
   void run();
-  /// What is wrong with the outcome, or "". Once, after `submit` or `run`.
+  /// Describes an unexpected outcome; "" if there is none. Call once, after `submit` or `run`.
   [[nodiscard]] std::string finish();
 
  private:
@@ -57,7 +57,7 @@ class Execution {
   std::exception_ptr error_{};
   std::vector<Counts> counts_{};
   std::string complaint_{};
-  // Last, so that they are done before what they use goes.
+  // Last, so that they complete before the buffers that they use are destroyed.
   std::variant<Future<void>, Future<Counts>, Future<std::vector<Counts>>> future_{};
 };
 

@@ -94,7 +94,7 @@ class Maker {
     return phase;
   }
 
-  /// As a training loop does: the same operations with other data, and a mistake now and then.
+  /// Like a training loop: repeats operations with other data, with an occasional mistake.
   void repeat_last(std::vector<Phase>& phases) {
     const bool world_only = !random_.once_in(4);
     Phase phase{.operations = phases.back().operations,
@@ -150,7 +150,7 @@ class Maker {
   /// No name twice in a phase, and the same ones in every phase.
   std::string new_name(std::size_t set) { return "tensor " + std::to_string(names_[set]++); }
 
-  /// What had this name before, so that it is known, or, now and then, something new.
+  /// The operation that had this name before, so that it is cached; occasionally a new one.
   Operation template_for(std::size_t set, const std::string& name) {
     if (name.empty()) return make_template();
     const auto [found, is_new] = templates_.try_emplace({sets_[set], name});

@@ -20,7 +20,7 @@ enum class Kind : std::uint8_t {
   barrier,
 };
 
-/// What one rank, the odd one, does otherwise than the others.
+/// The mistake of one rank, the odd one.
 enum class Mistake : std::uint8_t {
   dtype,
   shape,
@@ -37,7 +37,7 @@ struct Tensor {
   Shape shape{};  // of allgather and alltoall each rank has a first length of its own
 };
 
-/// What all ranks of a set that have not joined submit.
+/// An operation that all ranks of a set submit, except those that have joined.
 struct Operation {
   std::uint64_t number = 0;  // of all that were ever made: the data follow from it
   std::string name{};        // "": none
@@ -55,7 +55,7 @@ struct Operation {
   bool in_place = true;
   int root = 0;
   std::optional<Mistake> mistake{};
-  int odd = -1;                // who makes it
+  int odd = -1;                // the rank that makes it
   bool refused_first = false;  // each rank tries a call that is refused before
 
   [[nodiscard]] std::int64_t divisor() const {
@@ -91,7 +91,7 @@ struct Program {
 
 [[nodiscard]] Program make_program(std::uint64_t seed, int ranks);
 
-/// The operation as `rank` submits it: the odd one's has its mistake.
+/// The operation as `rank` submits it, with the mistake of the odd rank.
 [[nodiscard]] Operation as_submitted(Operation operation, int rank);
 
 /// For messages.

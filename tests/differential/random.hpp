@@ -1,4 +1,4 @@
-// Numbers that follow from a seed alone, the same on every rank and every machine.
+// Random numbers that depend only on a seed, equal on every rank and machine.
 #pragma once
 
 #include <cstddef>

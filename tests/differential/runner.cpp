@@ -107,8 +107,8 @@ std::vector<Execution*> Runner::prepare(const std::vector<Operation>& operations
   return mine;
 }
 
-/// To each thread its operations, in an order that no other rank has. Those without a name keep
-/// theirs, and all of a set are of one thread.
+/// Distributes the operations among threads, in an order of this rank's own. Unnamed operations of
+/// a set keep their order and stay on one thread.
 std::vector<std::vector<Execution*>> Runner::share_out(const std::vector<Execution*>& executions,
                                                        const Phase& phase) {
   const auto threads = static_cast<std::size_t>(phase.threads);

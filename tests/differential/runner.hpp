@@ -1,4 +1,4 @@
-// Runs a program on this rank, in a session of its own.
+// Runs a program on this rank, within an open session.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ class Runner {
   /// Within an open session.
   Runner(const Program& program, int rank);
 
-  /// What was not as expected on this rank, a line each.
+  /// Unexpected results on this rank, one per line.
   [[nodiscard]] std::vector<std::string> run();
   [[nodiscard]] std::int64_t operations() const { return operations_; }
 
  private:
-  /// What one thread submits, in its order.
+  /// The operations of one thread, in their order.
   struct Share {
     std::vector<Execution*> first{};           // with all ranks
     std::vector<Execution*> without_joined{};  // while some have joined

@@ -1,5 +1,5 @@
-// One rank comes to harm at some moment of a phase, while all go through mixed operations. Whoever
-// learns of it writes that down with the time; run_faults.py reads it and judges.
+// A fault hits one rank at some moment of a phase, while all ranks run mixed operations. Each rank
+// logs the failure that it sees, with the time; run_faults.py reads and judges the logs.
 //
 // Usage: fault_program HOW PHASE VICTIM DELAY_US LOG
 #include <fcntl.h>
@@ -39,7 +39,7 @@ double milliseconds() {
       .count();
 }
 
-/// One line, whole, however many processes write.
+/// Writes a line atomically: several processes write to the log.
 void note(const std::string& what) {
   std::array<char, 64> head{};
   std::snprintf(head.data(), head.size(), "%.3f %d ", milliseconds(), own_rank);
@@ -52,7 +52,7 @@ bool is_victim() {
   return rank != nullptr && std::atoi(rank) == victim;
 }
 
-/// What a signal does can hit at any moment; the rest is done by the program's own thread.
+/// Signals can hit at any moment; other faults are caused by the program's own thread.
 bool comes_from_outside() {
   return how == "kill" || how == "stop" || how == "_exit0" || how == "_exit3";
 }
@@ -72,7 +72,7 @@ void do_harm() {
   if (how == "exception") throw std::runtime_error("thrown on purpose");
 }
 
-/// From now on the victim may come to harm.
+/// From here on the fault may hit the victim.
 class Danger {
  public:
   explicit Danger(const std::string& in) {
@@ -91,7 +91,7 @@ class Danger {
   Danger(const Danger&) = delete;
   Danger& operator=(const Danger&) = delete;
 
-  /// Here is the last chance.
+  /// The last moment at which the fault can hit.
   void strike() {
     if (armed_ && !comes_from_outside()) std::this_thread::sleep_until(due_);
     pass();
@@ -132,7 +132,7 @@ void mixed_operations(const std::string& name) {
   first.wait();
 }
 
-/// The victim has come to harm and is whole again.
+/// The fault has hit the victim, and the victim has recovered.
 bool over() {
   int done = harmed ? 1 : 0;
   kolo::allreduce(done, {.name = "over?", .op = kolo::ReduceOp::max});
@@ -202,7 +202,7 @@ void live() {
   try {
     mixed_operations("warm up");
     if (phase == "shutdown") {
-      // All at once, so that the harm comes while the others are about to leave.
+      // All ranks at once, so that the fault hits while the others are about to leave.
       Danger danger("shutdown");
       kolo::barrier({.name = "last"});
       danger.strike();
@@ -235,7 +235,7 @@ int main(int argc, char** argv) {
   if (log_file < 0) return 2;
   const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
   own_rank = rank == nullptr ? -1 : std::atoi(rank);
-  if (how == "exception" && is_victim()) {  // nobody catches it
+  if (how == "exception" && is_victim()) {  // not caught
     live();
     return 0;
   }

@@ -23,7 +23,7 @@ import time
 
 HOWS = ["kill", "exception", "exit0", "_exit0", "_exit3", "abort", "stop", "stop+cont"]
 PHASES = ["start", "first", "steady", "big", "join", "shutdown"]
-# How late the harm may come after the phase has begun, in microseconds.
+# Maximum delay of the fault after the beginning of the phase, in microseconds.
 SPANS = {"start": 400_000, "first": 30_000, "steady": 30_000, "big": 120_000, "join": 30_000,
          "shutdown": 3_000}
 NOTICE_PROMISE = 0.5   # seconds until a rank inside a Kolo call names the culprit
@@ -115,7 +115,7 @@ class Run:
             shutil.rmtree(self.dir, ignore_errors=True)
 
     def processes(self):
-        """Those of this run: the path of its log is among their arguments."""
+        """The processes of this run: the path of its log is among their arguments."""
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -181,9 +181,9 @@ class Run:
             return
         self.gone = self.ended - self.harm
         allowance = STALL if self.how == "stop" else 0.0
-        # A process that ends after its session has ended harms nobody.
+        # A process that ends after its session has ended causes no failure.
         # With recovery, mpirun returns 0 whatever the processes return.
-        # Who calls exit(0) when all are about to leave is one of them.
+        # A rank that calls exit(0) when all are about to leave counts as leaving.
         leaves = self.how == "exit0" and self.phase == "shutdown"
         if self.state == "in the session" and self.status == 0 and \
                 not self.recovery and not leaves:

@@ -10,8 +10,7 @@
 
 #include "memory_file.hpp"
 #include "target.hpp"
-#include "training/checksum.hpp"
-#include "training/little_endian.hpp"
+#include "training/bytes.hpp"
 
 namespace kolo::fuzz {
 namespace {

@@ -1,5 +1,5 @@
 // TFRecord's checksum without ISA-L, which the examples use.
-#include "crc32c.hpp"
+#include "bytes.hpp"
 
 #include <array>
 

@@ -1,8 +1,7 @@
 // TFRecord files: lengths, checksums, records.
 #include <algorithm>
 
-#include "crc32c.hpp"
-#include "little_endian.hpp"
+#include "bytes.hpp"
 #include "memory_file.hpp"
 #include "record_file.hpp"
 #include "target.hpp"

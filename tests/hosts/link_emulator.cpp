@@ -1,4 +1,4 @@
-// A link between two network namespaces, with a rate, a delay and losses.
+// Emulates a link between two network namespaces, with a rate, a delay and losses.
 //
 //   link_emulator HOST HOST MBIT_PER_SECOND DELAY_US LOSS_PERCENT [SEED]
 //
@@ -63,7 +63,7 @@ int open_wire(const std::string& host) {
   return wire;
 }
 
-/// One direction.
+/// One direction of the link.
 class Lane {
  public:
   Lane(int from, int to, const Quality& quality) : from_(from), to_(to), quality_(quality) {}

@@ -20,7 +20,7 @@ Bytes allocate(std::int64_t count) {
   return std::make_unique_for_overwrite<std::uint8_t[]>(static_cast<std::size_t>(count));
 }
 
-/// Differs between neighbours, ranks, and places that are 2^31 or 2^32 apart.
+/// Differs between neighbors, ranks, and positions that are 2^31 or 2^32 apart.
 std::uint8_t value(std::int64_t i, int rank) {
   return static_cast<std::uint8_t>(i % 61 + 3 * rank);
 }
@@ -60,7 +60,7 @@ void broadcast() {
   check("broadcast", tensor.get(), elements, [root](std::int64_t i) { return value(i, root); });
 }
 
-/// Rank 0 gives nearly everything, the others a little each.
+/// Rank 0 contributes nearly everything, the others a little each.
 void allgather() {
   const int rank = kolo::rank();
   const std::int64_t count = rank == 0 ? elements : 5 * rank;

@@ -32,7 +32,7 @@ void raise(Footprint& most, const Footprint& now) {
 }  // namespace
 
 Footprint measure_footprint() {
-  // The allocator keeps for each thread what random programs have once used at most.
+  // The allocator keeps, per thread, as much as random programs have ever used.
   ::malloc_trim(0);
   Footprint now;
   std::ifstream status("/proc/self/status");

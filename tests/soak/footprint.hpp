@@ -1,4 +1,4 @@
-// What a process holds of the machine, watched over a long time.
+// The resources that a process holds, observed over a long time.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 
 namespace kolo::soak {
 
-/// At one time. Bytes but for the descriptors.
+/// Resources at one moment, in bytes except for the descriptors.
 struct Footprint {
   std::int64_t resident = 0;  // without free memory that the allocator has kept
   std::int64_t shared = 0;    // the part of it that is shared memory
@@ -16,11 +16,11 @@ struct Footprint {
   std::int64_t dev_shm = 0;  // used by all processes of the machine
 };
 
-/// Gives free memory back to the system first. Throws std::runtime_error where there is no /proc.
+/// First returns free memory to the system. Throws std::runtime_error if there is no /proc.
 [[nodiscard]] Footprint measure_footprint();
 
-/// Footprints over time. The first tenth is warm-up: caches fill. What is held in the last third
-/// must not be more than in the third after the warm-up, but for a margin.
+/// Footprints over time. The first tenth is warm-up, in which caches fill. The last third must not
+/// hold more than the first third after the warm-up, plus a margin.
 class Watch {
  public:
   /// The margins.
@@ -29,7 +29,7 @@ class Watch {
 
   explicit Watch(std::chrono::duration<double> planned) : planned_(planned) {}
 
-  /// `after`: since the beginning.
+  /// `after` is the time since the beginning.
   void add(std::chrono::duration<double> after, const Footprint& footprint);
 
   struct Summary {
@@ -48,7 +48,7 @@ class Watch {
   bool any_ = false;
 };
 
-/// What has grown by more than is allowed, or "".
+/// Describes the resources that have grown by more than the margin; "" if none has.
 [[nodiscard]] std::string find_growth(const Watch::Summary& summary);
 
 }  // namespace kolo::soak

@@ -1,5 +1,5 @@
-// The differential test's random programs for a long time, many in a session: every result is
-// compared, and no rank may hold more and more of the machine.
+// Runs the differential test's random programs for a long time, many per session. Every result is
+// compared, and the resources of a rank must not grow.
 //
 //   --seconds S   for about so long (60)
 //   --session S   seconds of each session (a sixth of all)

@@ -1,4 +1,4 @@
-// Elements of every type, for tests that are written once for all.
+// Elements of every type, for tests that run with all of them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ double value_of(T element) {
   return static_cast<double>(computed(element));
 }
 
-/// In bytes, for functions that know the type at run time only.
+/// Elements as bytes, for functions that know the type only at run time.
 template <typename T>
 const std::byte* bytes_of(const T* elements) {
   return reinterpret_cast<const std::byte*>(elements);

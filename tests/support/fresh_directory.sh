@@ -1,7 +1,7 @@
-# To be sourced by scripts of tests.
+# Source this file in test scripts.
 
-# fresh_directory DIRECTORY: makes it, or empties it. It must have the name of a test: who mixes up
-# arguments shall not lose anything else.
+# fresh_directory DIRECTORY: creates or empties it. The name must be that of a test, so that swapped
+# arguments delete nothing else.
 fresh_directory() {
   [[ $1 =~ ^/.*\.np[0-9]+$ ]] || {
     printf 'not the directory of a test: %s\n' "$1" >&2

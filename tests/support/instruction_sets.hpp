@@ -1,4 +1,4 @@
-// For tests of code that has a version for each of the machine's instruction sets.
+// For tests of code with a version for each instruction set.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 
 namespace kolo {
 
-/// Calls `test` once with each set of vector instructions that this machine has, as if it had no
-/// better one. For those that Kolo is not compiled for, it takes its scalar code.
+/// Calls `test` once with each vector instruction set of this machine, as if it had no better one.
+/// If Kolo is not compiled for an instruction set, it uses its scalar code.
 template <typename Test>
 void for_each_instruction_set(Test test) {
   struct Restore {

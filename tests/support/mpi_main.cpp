@@ -1,5 +1,5 @@
-// The main of tests that run on several ranks: any rank's failure is the whole run's. MPI is
-// started here, before any session, and outlives them all.
+// The main function of tests on several ranks: a failure on any rank fails the whole run. MPI is
+// initialized here, before any session, and finalized after all of them.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -15,7 +15,7 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   explicit FailurePrinter(int rank) : rank_(rank) {}
 
  private:
-  // Remembered, since asking GoogleTest from within OnTestPartResult would deadlock.
+  // Stored here, because querying GoogleTest from within OnTestPartResult deadlocks.
   void OnTestStart(const testing::TestInfo& test) override {
     test_ = std::string(test.test_suite_name()) + '.' + test.name() + ' ';
   }

@@ -1,4 +1,4 @@
-// DistributedOptimizer: several backward passes for a step, groups, and options that are wrong.
+// DistributedOptimizer: several backward passes per step, groups, and invalid options.
 #include "support.hpp"
 
 #include <limits>
@@ -54,7 +54,7 @@ TEST_F(AccumulationTest, AStepMayComeEarly) {
   averaging.step();
   expect_close(summed, values({1.0 - 6.0 * mean_rank()}));
   expect_close(averaged, values({1.0 - 2.0 * mean_rank()}));
-  // The next step counts from the start again.
+  // The next step counts its passes from zero.
   averaging.zero_grad();
   for (int pass = 0; pass < 4; ++pass) backward(averaged, rank() + 1);
   averaging.step();
@@ -97,8 +97,8 @@ TEST_F(AccumulationTest, ZeroGradForgetsThePassesMade) {
   expect_close(w, values({1.0 - 2.0 * mean_rank()}));
 }
 
-// As in a DCGAN: the generator's backward runs through the discriminator, which gets gradients that
-// nobody wants.
+// As in a DCGAN: the generator's backward runs through the discriminator, which gets unused
+// gradients.
 TEST_F(AccumulationTest, ADiscriminatorMaySeeRealAndFakeBatches) {
   ::torch::Tensor g = parameter({1.0});
   ::torch::Tensor d = parameter({2.0});
@@ -132,7 +132,7 @@ TEST_F(AccumulationTest, PredividesTheAverage) {
   expect_close(w, values({1.0 - mean_rank()}));
 }
 
-// Parameter i gets the gradient (i + 1) * (rank + 1) in each of three steps, `unused` never.
+// Parameter i gets the gradient (i + 1) * (rank + 1) in each of three steps, except `unused`.
 void train_grouped(const DistributedOptimizerOptions& options, int frozen, int unused) {
   std::vector<::torch::Tensor> w;
   NamedParameters named;
@@ -147,7 +147,7 @@ void train_grouped(const DistributedOptimizerOptions& options, int frozen, int u
       w[static_cast<std::size_t>(i)].set_requires_grad(i != frozen || step != 1);
     }
     for (int n = 0; n < 5; ++n) {
-      const int i = rank() % 2 == 0 ? n : 4 - n;  // not in the same order everywhere
+      const int i = rank() % 2 == 0 ? n : 4 - n;  // in different orders on different ranks
       const auto& tensor = w[static_cast<std::size_t>(i)];
       if (i != unused && tensor.requires_grad()) backward(tensor, (i + 1.0) * (rank() + 1));
     }

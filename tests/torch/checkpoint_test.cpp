@@ -1,4 +1,4 @@
-// A training as the parts of a checkpoint.
+// The state of training as the parts of a checkpoint.
 #include "support.hpp"
 
 #include <optional>
@@ -25,7 +25,7 @@ class CheckpointTest : public TorchTest {
   std::optional<ScratchDirectory> directory_;
 };
 
-// A model with buffers and dropout, an optimizer with a state, and data that each rank draws.
+// A model with buffers and dropout, an optimizer with state, and random data on each rank.
 struct Training {
   Training()
       : model(nn::Linear(4, 8), nn::BatchNorm1d(8), nn::Dropout(0.5), nn::Linear(8, 1)),
@@ -72,7 +72,7 @@ TEST_F(CheckpointTest, AResumedTrainingIsTheUninterruptedOneBitForBit) {
   set_random_state(found->own_part("random"));
   resumed.steps(4);
   expect_same_bits(resumed.model->parameters(), whole.model->parameters());
-  // Each rank has statistics of its own; those of rank 0 were saved.
+  // Statistics differ between ranks; rank 0's were saved.
   if (rank() == 0) expect_same_bits(resumed.model->buffers(), whole.model->buffers());
   expect_same_bits_on_all_ranks(resumed.model->parameters());
 }

@@ -1,4 +1,4 @@
-// Gradients that are clipped after they were averaged.
+// Clipping of averaged gradients.
 #include "support.hpp"
 
 #include <limits>
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Two parameters whose averaged gradients are (3 m, 0) and (4 m), m being the mean of 1 .. size.
+// Two parameters with the averaged gradients (3 m, 0) and (4 m), where m is the mean of 1 .. size.
 struct Pair {
   explicit Pair(const DistributedOptimizerOptions& options = {})
       : optimizer(optim::SGD({a, b}, optim::SGDOptions(1.0)), {{"a", a}, {"b", b}}, options) {}
@@ -84,7 +84,7 @@ TEST_F(ClipTest, SparseGradients) {
   nn::Embedding embedding(nn::EmbeddingOptions(10, 2).sparse(true));
   DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 0.1),
                                  embedding->named_parameters());
-  // Every rank looks row 3 up: the average is a row of ones, its norm the root of 2.
+  // Every rank looks up row 3: the average is a row of ones with a norm of the root of 2.
   embedding->forward(::torch::tensor({3})).sum().backward();
   EXPECT_NEAR(clip_grad_norm(optimizer, 1.0), std::sqrt(2.0), 1e-6);
   EXPECT_NEAR(embedding->weight.grad().to_dense().norm().item<double>(), 1.0, 1e-5);
@@ -106,7 +106,7 @@ TEST_F(ClipTest, InAProcessSetAndOutside) {
   const ProcessSet set = add_process_set({0});
   Pair pair({.process_set = set});
   pair.backward();
-  // Alone each rank has its own gradients.
+  // Outside the set, each rank has its own gradients.
   EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 1e9), 5.0 * (rank() + 1.0));
 }
 

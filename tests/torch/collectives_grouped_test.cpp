@@ -1,4 +1,4 @@
-// Groups of LibTorch's tensors, and their gradients.
+// Grouped collectives on LibTorch tensors, and their gradients.
 #include "support.hpp"
 
 namespace kolo::testing_support {
@@ -18,7 +18,7 @@ void expect_same(const Tensor& actual, const Tensor& expected) {
   expect_close(actual, expected, 0.0);
 }
 
-// Of `rows` that are shared, the rows of the members before this rank.
+// The number of shared `rows` that belong to members before this rank.
 std::int64_t rows_before(std::int64_t rows) {
   std::int64_t before = 0;
   for (int r = 0; r < rank(); ++r) before += reducescatter_rows(rows, r, size());
@@ -30,7 +30,7 @@ Tensor own_rows(const Tensor& all) {
   return all.narrow(0, rows_before(rows), reducescatter_rows(rows, rank(), size()));
 }
 
-// What the ranks' losses give to the gradient of `rows` that were shared: each rank's weights.
+// The contribution of all ranks' losses to the gradient of shared `rows`: each rank's weights.
 Tensor gathered_weights(std::int64_t rows) {
   std::vector<Tensor> all;
   for (int r = 0; r < size(); ++r) {
@@ -60,8 +60,8 @@ TEST_F(GroupsTest, AreReducedInAndOutOfPlace) {
   expect_close(a, full(2, mean_rank() * size()));
 }
 
-// Rank r has r rows of r, r + 1 integers 10 r, a scalar r + 1, nothing, and two columns that do not
-// lie in row-major order.
+// Rank r has r rows of r, r + 1 integers 10 r, a scalar r + 1, an empty tensor, and two columns
+// that are not in row-major order.
 TEST_F(GroupsTest, GatherRowsOfAnyTypeAndNumber) {
   const auto group = [] {
     return std::vector<Tensor>{full(rank(), rank()), ::torch::full({rank() + 1}, 10 * rank(), i64),
@@ -90,7 +90,7 @@ TEST_F(GroupsTest, GatherRowsOfAnyTypeAndNumber) {
   expect_all(grouped_allgather_async(group()).get());
 }
 
-// Nine rows at four ranks, one row less than there are ranks, and none.
+// Nine rows, one row fewer than ranks, and no rows.
 TEST_F(GroupsTest, ScatterWhatIsReduced) {
   const std::int64_t few = size() - 1;
   const auto group = [&] {
@@ -146,8 +146,8 @@ TEST_F(GroupsTest, RanksThatDisagreeGetAMismatch) {
   expect_close(grouped_allgather({full(1, 2.0)}).front(), full(size(), 2.0));
 }
 
-// In each of the following, rank r's loss is the sum of its results times weights times (r + 1),
-// and the gradient is that of the sum of all losses.
+// In the following tests, rank r's loss is the sum of its results times weights times (r + 1), and
+// the gradient is that of the sum of all losses.
 
 TEST_F(GroupGradientsTest, OfAllreduce) {
   Tensor x = full(3, 1.0).requires_grad_();

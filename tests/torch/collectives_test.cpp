@@ -1,4 +1,4 @@
-// Collectives on LibTorch's tensors, their gradients, and archives.
+// Collectives on LibTorch tensors, their gradients, and archives.
 #include "support.hpp"
 
 namespace kolo::testing_support {
@@ -50,7 +50,7 @@ TEST_F(CollectivesTest, BroadcastsOutOfPlace) {
   expect_close(changed, full(2, root));
 }
 
-// Rank r sends i + 1 rows to rank i, all of them r.
+// Rank r sends i + 1 rows of the value r to rank i.
 TEST_F(CollectivesTest, SendsRowsToEveryRank) {
   std::vector<std::int64_t> splits;
   for (int i = 0; i < size(); ++i) splits.push_back(i + 1);
@@ -96,7 +96,7 @@ TEST_F(CollectivesTest, WorkInAProcessSet) {
   expect_close(x.grad(), weights(4, size() + 1.0).narrow(0, 2 * pair.rank(), 2));
 }
 
-// In each of the following, rank r's loss is the sum of its result times weights times (r + 1), and
+// In the following tests, rank r's loss is the sum of its result times weights times (r + 1), and
 // the gradient is that of the sum of all losses.
 
 TEST_F(CollectiveGradientsTest, OfAllreduce) {
@@ -137,7 +137,7 @@ TEST_F(CollectiveGradientsTest, OfBroadcast) {
   expect_close(x.grad(), weights(2, rank() == root ? mean_rank() * size() : 0.0));
 }
 
-// Rank r sends i + 1 rows to rank i: they are rows r * (i + 1) and following there.
+// Rank r sends i + 1 rows to rank i, where they begin at row r * (i + 1).
 TEST_F(CollectiveGradientsTest, OfAlltoall) {
   std::vector<std::int64_t> splits;
   for (int i = 0; i < size(); ++i) splits.push_back(i + 1);

@@ -1,4 +1,4 @@
-// What LibTorch asks about GPUs: four of them, each with one stream.
+// Answers LibTorch's queries about GPUs: four GPUs with one stream each.
 #pragma once
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>

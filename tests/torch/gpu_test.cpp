@@ -1,6 +1,6 @@
-// Tensors on GPUs in kolo::torch, with doubles of CUDA: Kolo's, and what LibTorch knows of GPUs:
-// how many there are, their streams, and memory there. They compute nothing: what is to happen on
-// the GPU is given to its stream by the tests, and takes its time there.
+// GPU tensors in kolo::torch, with test doubles for Kolo's CUDA interface and for LibTorch's view
+// of GPUs: their number, streams and memory. The doubles compute nothing: tests queue work on a
+// stream, which runs it with a delay.
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
 
 #include <ATen/ops/empty.h>
@@ -32,7 +32,7 @@ std::atomic<int> allocated_between_streams{0};
 
 c10::Device this_gpu() { return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank())}; }
 
-/// LibTorch's allocation on a GPU: floats, which live as long as the tensor.
+/// An allocation of floats on a GPU, which lives as long as the tensor.
 Tensor make_tensor(at::IntArrayRef sizes) {
   std::int64_t elements = 1;
   for (const std::int64_t size : sizes) elements *= size;
@@ -57,7 +57,7 @@ struct Empty<Tensor(Sizes, Options...)> {
 
 float* numbers_of(const Tensor& tensor) { return static_cast<float*>(tensor.data_ptr()); }
 
-/// The user's stream fills the tensor, but not at once.
+/// Fills the tensor on the user's stream, with a delay.
 template <typename Value>
 void fill_later(const Tensor& tensor, Value value) {
   cuda->enqueue(user_stream,
@@ -170,8 +170,8 @@ TEST_F(TorchGpuTest, RowsArriveInMemoryThatBothStreamsKnow) {
   EXPECT_EQ(allocated_between_streams, 2);
 }
 
-/// What backward does with a parameter on its thread for the GPU: LibTorch's engine itself cannot
-/// be made to believe in GPUs that it was built without.
+/// Does what backward does with a parameter on its GPU thread: LibTorch's engine, built without GPU
+/// support, cannot be convinced that there are GPUs.
 void accumulate(const Tensor& parameter, double factor) {
   std::thread thread([&] {
     cuda->use_device(rank());

@@ -1,4 +1,4 @@
-// DistributedOptimizer: the gradients that autograd can come up with.
+// DistributedOptimizer: all sorts of gradients that autograd can produce.
 #include "support.hpp"
 
 namespace kolo::testing_support {
@@ -128,7 +128,7 @@ void look_up(nn::Embedding& embedding) {
   (embedding->forward(::torch::tensor(indices, ::torch::kInt64)) * (rank() + 1)).sum().backward();
 }
 
-// The sum over the ranks of what `look_up` gives.
+// The sum over the ranks of the gradients of `look_up`.
 ::torch::Tensor expected_sum() {
   ::torch::Tensor sum = ::torch::zeros({rows, 2}, ::torch::kFloat64);
   for (int r = 0; r < size(); ++r) {
@@ -192,7 +192,7 @@ TEST_F(SparseTest, ARankMayHaveNoRowsToLookUp) {
   for (const bool undefined : {false, true}) {
     optimizer.zero_grad();
     if (undefined) embedding->weight.mutable_grad().reset();
-    if (rank() == 0) look_up(embedding);  // the others take no part in backward
+    if (rank() == 0) look_up(embedding);  // the others run no backward
     optimizer.step();
   }
   ::torch::Tensor of_rank_0 = ::torch::zeros({rows, 2}, ::torch::kFloat64);
@@ -207,7 +207,7 @@ TEST_F(SparseTest, RanksAtDifferentStepsAreNoticed) {
   auto embedding = make_embedding();
   DistributedOptimizer optimizer(optim::SGD(embedding->parameters(), 1.0),
                                  embedding->named_parameters());
-  if (rank() == 0) {  // steps once more than the others, without anything to reduce
+  if (rank() == 0) {  // one more step than the others, with nothing to reduce
     embedding->weight.set_requires_grad(false);
     optimizer.step();
     embedding->weight.set_requires_grad(true);

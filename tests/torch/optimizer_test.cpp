@@ -1,4 +1,4 @@
-// DistributedOptimizer: what it is, which gradients it reduces, and what it refuses.
+// DistributedOptimizer: its type, the gradients that it reduces, and the errors that it raises.
 #include "support.hpp"
 
 #include <type_traits>
@@ -162,7 +162,7 @@ TEST_F(OptimizerTest, ZeroGradGivesUpAStepUnderWay) {
   expect_close(w, values({1.0 - mean_rank()}));
 }
 
-// LibTorch 2 has an argument here, 1.13 has none.
+// The function takes an argument in LibTorch 2 and none in 1.13.
 template <typename Optimizer>
 void zero_grad_both_ways(Optimizer& optimizer, const ::torch::Tensor& w) {
   if constexpr (requires { optimizer.zero_grad(false); }) {
@@ -229,7 +229,7 @@ TEST_F(OptimizerTest, ParametersNeedNames) {
   EXPECT_EQ(duplicate.tensor(), "weight");
 }
 
-// Wraps a model that is another on the last rank; what every rank gets.
+// Wraps a model that differs on the last rank; returns the error that every rank gets.
 Mismatch mismatch_of(nn::Sequential model) {
   return error_of<Mismatch>([&] {
     DistributedOptimizer(optim::SGD(model->parameters(), 1.0), model->named_parameters());
@@ -282,7 +282,7 @@ TEST_F(OptimizerTest, AStepThatFailsOnEveryRankMayBeFollowedByAnother) {
   expect_close(w, values({1.0 - mean_rank()}));
 }
 
-// The last rank fails between backward and step, with a gradient under way.
+// The last rank fails between backward and step, while a gradient is being reduced.
 void train_until_a_rank_fails(std::vector<int>& who_left) {
   Session session;
   const int last = size() - 1;

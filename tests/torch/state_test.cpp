@@ -1,4 +1,4 @@
-// Tensors, parameters and optimizer state that travel between the ranks.
+// Broadcasts of tensors, parameters and optimizer state.
 #include "support.hpp"
 
 #include <functional>
@@ -80,7 +80,7 @@ TEST_F(StateTest, BroadcastOfAnotherModelIsRefusedOnEveryRank) {
   EXPECT_DOUBLE_EQ(average(rank() + 1.0), mean_rank());
 }
 
-// Trains `steps` steps on data that is the same on all ranks.
+// Trains `steps` steps on equal data on all ranks.
 template <typename Optimizer>
 void train(nn::Linear& model, Optimizer& optimizer, int steps, bool with_closure) {
   for (int step = 0; step < steps; ++step) {
@@ -102,7 +102,7 @@ void train(nn::Linear& model, Optimizer& optimizer, int steps, bool with_closure
 }
 
 // The root has trained; the others have a fresh model and other options. After the broadcasts all
-// must go on alike.
+// ranks must continue equally.
 template <typename Optimizer, typename Options>
 void expect_state_travels(Options of_root, Options of_others, bool with_closure = false,
                           int steps_of_root = 3) {
@@ -122,7 +122,7 @@ void expect_state_travels(Options of_root, Options of_others, bool with_closure 
     train(model, optimizer, steps_of_root, with_closure);
     if (!with_closure) optimizer.param_groups()[1].options().set_lr(0.005);
   } else {
-    train(model, optimizer, 1, with_closure);  // what they have must go
+    train(model, optimizer, 1, with_closure);  // the broadcast must replace this state
   }
 
   broadcast_parameters(*model, root);

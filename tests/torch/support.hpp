@@ -1,4 +1,4 @@
-// What the LibTorch tests share.
+// Helpers shared by the LibTorch tests.
 #pragma once
 
 #include <kolo/torch.hpp>  // before torch/torch.h, as clang 14 needs it
@@ -40,13 +40,12 @@ inline ::torch::Tensor full(std::int64_t rows, double value) {
   return ::torch::full({rows, 2}, value, f64);
 }
 
-// Rows of two elements, each another multiple of `factor`, so that rows and columns that are mixed
-// up show.
+// Rows of two elements, each a different multiple of `factor`, to detect mixed-up rows and columns.
 inline ::torch::Tensor weights(std::int64_t rows, double factor) {
   return ::torch::arange(1, 2 * rows + 1, f64).reshape({rows, 2}) * factor;
 }
 
-// The mean of 1 .. size: what `rank() + 1` averages to.
+// The mean of 1 .. size: the average of `rank() + 1`.
 inline double mean_rank() { return (size() + 1) / 2.0; }
 
 inline void expect_close(const ::torch::Tensor& actual, const ::torch::Tensor& expected,
@@ -77,7 +76,7 @@ inline void expect_same_bits_on_all_ranks(const std::vector<::torch::Tensor>& te
   EXPECT_TRUE(same_bits(mine, reference)) << "this rank's parameters are not those of rank 0";
 }
 
-// What `action` throws, which must be an `Expected`.
+// Returns the exception of `action`, which must be an `Expected`.
 template <typename Expected, typename Action>
 Expected error_of(const Action& action) {
   try {

@@ -19,7 +19,7 @@ std::int64_t all_rows() { return size() * (size() + 1) / 2; }
 
 Tensor mine(const Tensor& whole) { return whole.narrow(0, first_row(), own_rows()); }
 
-// The same on all ranks.
+// Equal on all ranks.
 Tensor random_batch(int seed, std::vector<std::int64_t> shape) {
   ::torch::manual_seed(static_cast<std::uint64_t>(seed));
   shape.insert(shape.begin(), {all_rows() + 1, channels});
@@ -36,7 +36,7 @@ void set_parameters(Norm& norm) {
 
 Tensor summed(const Tensor& tensor) { return allreduce(tensor, {.op = ReduceOp::sum}); }
 
-// Trains both for three batches and compares everything.
+// Trains both modules on three batches and compares results and state.
 template <typename Reference>
 void compare(const nn::BatchNormOptions& options, const std::vector<std::int64_t>& shape) {
   Reference reference(options);

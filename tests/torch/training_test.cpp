@@ -23,7 +23,7 @@ struct Batch {
   ::torch::Tensor labels;
 };
 
-// The same on all ranks; each step has its own.
+// Equal on all ranks, and different in each step.
 Batch global_batch(int step, ::torch::ScalarType type) {
   ::torch::manual_seed(static_cast<std::uint64_t>(100 + step));
   const auto images = ::torch::randn({batch, 1, 8, 8}, ::torch::kFloat64).to(type);
@@ -121,7 +121,7 @@ TEST_F(TrainingTest, GoesOnAfterConversionToAnotherType) {
   }
   expect_close(flat(network->parameters()), flat(reference->parameters()), 1e-10);
 
-  // The hooks are back: they see that a step was forgotten.
+  // The hooks are restored: they detect a forgotten step.
   const Batch examples = my_share(global_batch(3, ::torch::kFloat64));
   optimizer.zero_grad();
   backward(network, examples);

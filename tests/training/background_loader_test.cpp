@@ -73,7 +73,7 @@ TEST(BackgroundLoader, GoesAheadUpToItsCapacity) {
 }
 
 TEST(BackgroundLoader, SeveralItemsAreMadeAtOnce) {
-  // Nobody goes on before all three are at it.
+  // No call continues before all three have begun.
   std::latch together(3);
   BackgroundLoader<std::int64_t> loader(3,
                                         [&](std::int64_t number) {

@@ -12,8 +12,8 @@
 
 #include "kolo/error.hpp"
 #include "scratch_directory.hpp"
+#include "training/bytes.hpp"
 #include "training/checkpoint_payload.hpp"
-#include "training/checksum.hpp"
 
 namespace kolo::detail {
 namespace {
@@ -41,7 +41,7 @@ CheckpointError error_of(const fs::path& path) {
   return {CheckpointFault::io, path, ""};
 }
 
-// Writes of this process fail beyond so many bytes of a file, as on a full disk.
+// Makes this process's writes fail beyond this file size, as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(::rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -113,7 +113,7 @@ TEST_F(CheckpointFile, LongerThanItSaysIsCorrupt) {
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
 }
 
-/// With the checksum of a header that was changed.
+/// Updates the checksum of a changed header.
 std::string with_checksum(std::string bytes) {
   const std::uint32_t checksum = crc32(std::string_view(bytes).substr(0, 44));
   for (std::size_t i = 0; i < 4; ++i) bytes[44 + i] = static_cast<char>(checksum >> (8 * i));
@@ -121,7 +121,7 @@ std::string with_checksum(std::string bytes) {
 }
 
 TEST_F(CheckpointFile, ALengthThatNoFileHasIsCorrupt) {
-  // 2^64 - 48 more bytes: with its header it would have the length that the file has.
+  // 2^64 - 48 more bytes: with the header, the sum wraps to the length of the file.
   write_checkpoint(path_, 1, 0.5, "");
   std::string bytes = bytes_of(path_);
   bytes.replace(32, 8, "\xD0" + std::string(7, '\xFF'));

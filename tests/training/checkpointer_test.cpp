@@ -33,7 +33,7 @@ CheckpointError checkpoint_error_of(const Action& action) {
   return {CheckpointFault::io, {}, ""};
 }
 
-// Rank 0's directory; the other ranks know none.
+// Rank 0's directory; the other ranks have none.
 class Checkpoints : public WithSession {
  protected:
   Checkpoints() {
@@ -53,7 +53,7 @@ class Checkpoints : public WithSession {
     return {{"model", "model of step " + std::to_string(step)}, {"zeros", std::string(5000, '\0')}};
   }
 
-  // The steps that are there, as all ranks know them.
+  // The steps of the existing checkpoints, on all ranks.
   [[nodiscard]] std::vector<std::int64_t> steps() const {
     std::string found;
     if (me_ == 0) {
@@ -121,7 +121,7 @@ TEST_F(Checkpoints, KeepTheLastAndTheBest) {
   EXPECT_EQ(checkpoints.load_latest()->step, 50);
   EXPECT_EQ(checkpoints.load_best()->step, 10);
 
-  // A new object knows the best of before; a NaN is none.
+  // A new object finds the earlier best; a NaN is never the best.
   Checkpointer again(keeping(1, Goal::maximum));
   again.save(60, parts(1), {.metric = std::numeric_limits<double>::quiet_NaN()});
   EXPECT_THAT(steps(), ElementsAre(10, 60));
@@ -167,7 +167,7 @@ TEST_F(Checkpoints, DamagedOnesArePassedOver) {
   EXPECT_EQ(checkpoints.load_latest()->step, 1);
   EXPECT_EQ(checkpoints.latest()->filename(), "checkpoint-0000000001.kolo");
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3));
-  // A damaged one is not among the last: the whole one before it is not given up for it.
+  // A damaged file does not count as one of the last: the complete one before it is kept.
   Checkpointer careful(keeping(1));
   careful.save(4, parts(4));
   EXPECT_THAT(steps(), ElementsAre(2, 4));
@@ -251,7 +251,7 @@ TEST_F(Checkpoints, OfAnotherNumberOfRanksHaveNothingOfThisRanksOwn) {
   std::string where = path.string();
   broadcast(where, 0);
   if (me_ == 0) {
-    // As n + 1 ranks would have written it: the payload begins with their number.
+    // As if n + 1 ranks had written it: the payload begins with their number.
     detail::CheckpointContents contents = detail::read_checkpoint(path);
     contents.payload[0] = static_cast<char>(n_ + 1);
     contents.payload += std::string(4, '\0');

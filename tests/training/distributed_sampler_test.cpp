@@ -70,7 +70,7 @@ TEST(DistributedSampler, AnEpochsOrderIsTheSameOnEveryCallAndDiffersFromTheNext)
   EXPECT_NE(sampler.indices(0), other.indices(0));
 }
 
-// What one global batch holds does not depend on the number of ranks.
+// The contents of a global batch do not depend on the number of ranks.
 TEST(DistributedSampler, TheOrderIsTheSameForAnyNumberOfRanks) {
   const Indices one = kolo::DistributedSampler({.examples = 60, .rank = 0, .ranks = 1}).indices(7);
   for (int ranks = 2; ranks <= 4; ++ranks) {

@@ -1,4 +1,4 @@
-// What the tests of samplers compare with.
+// Expected indices for the tests of samplers.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@ namespace {
 using kolo::LearningRateSchedule;
 using kolo::LearningRateScheduleOptions;
 
-// 8 ranks, 10 steps an epoch, as Goyal et al. train.
+// The schedule of Goyal et al. for 8 ranks and 10 steps per epoch.
 LearningRateScheduleOptions goyal() {
   return {.peak = 0.8,
           .warmup_from = 0.1,
@@ -86,7 +86,7 @@ TEST(LearningRateSchedule, MomentumIsCorrectedInTheStepOfAChange) {
   EXPECT_EQ(schedule.momentum_correction(5), 1.0);
   EXPECT_EQ(schedule.momentum_correction(6), 0.25);
   EXPECT_EQ(schedule.momentum_correction(7), 1.0);
-  // From nothing there is no ratio.
+  // A previous rate of 0 has no ratio.
   const LearningRateSchedule from_zero({.peak = 1.0, .warmup = 2});
   EXPECT_EQ(from_zero.momentum_correction(1), 1.0);
   EXPECT_EQ(from_zero.momentum_correction(2), 2.0);

@@ -1,4 +1,4 @@
-// kolo::DistributedOptimizer for an optimizer of one's own, and broadcast_parameters.
+// kolo::DistributedOptimizer for a custom optimizer, and broadcast_parameters.
 #include "kolo/optimizer.hpp"
 
 #include <cmath>
@@ -91,7 +91,7 @@ TEST_F(OwnOptimizer, GradientsMayBecomeReadyInAnyOrder) {
   DistributedOptimizer optimizer(model_);
   for (int round = 0; round < 5; ++round) {
     model_.fill(me_ + 1.0);
-    for (int k = 0; k < 2; ++k)  // "bias" and another are left to step()
+    for (int k = 0; k < 2; ++k)  // step() reduces "bias" and another one
       optimizer.ready("layer" + std::to_string((k + me_ + round) % 3));
     optimizer.step();
     EXPECT_THAT(model_.values(), Each(mean_));

@@ -18,7 +18,7 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 class Plateau : public testing::Test {
  protected:
-  // A metric that is `mean` on average, and another on each rank.
+  // A metric with the average `mean` and a different value on each rank.
   [[nodiscard]] double around(double mean) const {
     return mean + kolo::rank() - (kolo::size() - 1) / 2.0;
   }
@@ -46,14 +46,14 @@ TEST_F(Plateau, ReducesAfterPatienceIsOver) {
 }
 
 TEST_F(Plateau, DecidesFromTheAverageAlikeOnAllRanks) {
-  // This rank's own metric gets better and better on rank 0, worse and worse on the last.
+  // The local metric keeps improving on rank 0 and keeps getting worse on the last rank.
   ReduceOnPlateau plateau({.learning_rate = 1.0, .factor = 0.5, .patience = 1});
   for (int update = 0; update < 6; ++update) {
     const double slope = kolo::rank() - (kolo::size() - 1) / 2.0;
     plateau.update(100.0 + update * slope);
     expect_same_on_all_ranks(plateau.learning_rate());
   }
-  // The average stands still: reductions at updates 2 and 4.
+  // The average does not change: reductions at updates 2 and 4.
   EXPECT_EQ(plateau.learning_rate(), 0.25);
 }
 

@@ -1,4 +1,4 @@
-// GoogleTest captures standard error in a file, so these see what a bar prints without a terminal.
+// GoogleTest captures standard error in a file, so these tests cover output without a terminal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

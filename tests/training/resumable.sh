@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Epochs in two runs end as in one, also where a newer checkpoint is damaged and is passed over.
+# Two runs end with the same result as one run, even if the newest checkpoint is damaged and skipped.
 # Usage: resumable.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../support/fresh_directory.sh"
@@ -12,6 +12,6 @@ whole=$("$@" "$program" "$directory/whole" 4)
 newest=$(ls "$directory"/parts/*.kolo | tail -n 1)
 truncate -s -1 "$newest"
 parts=$("$@" "$program" "$directory/parts" 4 2>"$directory/messages")
-grep -q "warning: checkpoint '$newest' is truncated.*passed over" "$directory/messages"
+grep -q "warning: checkpoint '$newest' is truncated.*skipped" "$directory/messages"
 printf '%s\n' "$whole" "$parts"
 [[ $whole == *" x + "* && $whole == "$parts" ]]

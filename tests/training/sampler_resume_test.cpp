@@ -1,4 +1,4 @@
-// Stopping and going on within an epoch, with any number of ranks.
+// Stopping and resuming within an epoch, with any number of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ class Ranks {
     }
   }
 
-  // Does up to `steps` steps; appends what the ranks were given in them.
+  // Runs up to `steps` steps and appends the examples that the ranks get.
   void train(std::int64_t steps, std::int64_t batch_size, Indices& seen) {
     for (; steps > 0 && samplers_[0].steps_left(batch_size) > 0; --steps) {
       for (DistributedSampler& sampler : samplers_) {

@@ -1,4 +1,4 @@
-// A directory of one's own, removed at the end.
+// A temporary directory, removed at the end.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Memory for a tensor, on the host and, if it is wanted, on a GPU.
+// Memory for a tensor, on the host and optionally on a GPU.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@
 
 namespace perf {
 
-/// Bytes that start at a cache line, as LibTorch's tensors do. Not set to anything. Shared memory
-/// is Kolo's, where it has some; private memory else.
+/// Uninitialized bytes, aligned to a cache line as LibTorch's tensors are. Shared memory comes from
+/// Kolo, which falls back to private memory where it has none.
 class Buffer {
  public:
   explicit Buffer(std::int64_t bytes, Memory memory = Memory::own,
@@ -44,7 +44,7 @@ class Buffer {
   [[nodiscard]] std::span<std::byte> bytes() { return {data_.get(), size_}; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
 
-  /// What Kolo is given: on the GPU, if there is one.
+  /// The memory that Kolo is given: on the GPU if there is one.
   [[nodiscard]] std::byte* tensor() { return gpu_ ? on_gpu_.get() : data_.get(); }
   [[nodiscard]] kolo::TensorView view(kolo::Shape shape, kolo::DType dtype) {
     const kolo::Device cpu{};
@@ -52,7 +52,7 @@ class Buffer {
             gpu_ ? kolo::Device{kolo::DeviceType::cuda, gpu_->index()} : cpu};
   }
 
-  // Between the host's memory and the GPU's, where there is one.
+  // Copy between host and GPU; without a GPU they do nothing.
   void upload() {
     if (gpu_) gpu_->copy_to_device(on_gpu_.get(), data_.get(), size_);
   }

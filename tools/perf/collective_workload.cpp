@@ -1,23 +1,22 @@
-#include "collective_workload.hpp"
-
+// Workloads of one operation on one tensor.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "buffer.hpp"
 #include "elements.hpp"
-#include "mpi_types.hpp"
 #include "pattern.hpp"
+#include "workload.hpp"
 
 namespace perf {
 namespace {
 
 using kolo::ReduceOp;
 
-/// What the workloads of one tensor have in common.
+/// Base of the workloads with one tensor per rank.
 class TensorWorkload : public Workload {
  public:
-  /// `elements` as `Workload::elements` counts them.
+  /// `elements` is counted as `Workload::elements` does.
   TensorWorkload(const Case& row, const World& world, std::int64_t elements)
       : world_(world), dtype_(row.dtype), op_(row.reduce_op), elements_(elements), gpu_(row.gpu) {}
 
@@ -28,7 +27,7 @@ class TensorWorkload : public Workload {
   [[nodiscard]] std::int64_t bytes(std::int64_t elements) const {
     return elements * size_of(dtype_);
   }
-  /// Of an equal share of the elements.
+  /// Elements of one rank's equal share.
   [[nodiscard]] std::int64_t share() const { return elements_ / world_.size(); }
 
   [[nodiscard]] PeriodicTable inputs(ReduceOp op, int rank) const {
@@ -36,11 +35,6 @@ class TensorWorkload : public Workload {
   }
   [[nodiscard]] PeriodicTable results(ReduceOp op) const {
     return {dtype_, reduced_values(dtype_, op, op_, world_.size())};
-  }
-  [[nodiscard]] std::vector<PeriodicTable> all_inputs(ReduceOp op) const {
-    std::vector<PeriodicTable> tables;
-    for (int rank = 0; rank < world_.size(); ++rank) tables.push_back(inputs(op, rank));
-    return tables;
   }
 
   [[nodiscard]] Buffer make_buffer(std::int64_t elements) const {
@@ -93,7 +87,7 @@ class Allreduce : public TensorWorkload {
  private:
   Buffer buffer_;
   PeriodicTable input_;
-  std::vector<PeriodicTable> wanted_;  // of either side
+  std::vector<PeriodicTable> wanted_;  // by side: MPI lacks `average`
 };
 
 class Reducescatter : public TensorWorkload {
@@ -137,7 +131,7 @@ class Reducescatter : public TensorWorkload {
   std::vector<PeriodicTable> wanted_;
 };
 
-/// What is only moved. Inputs are as for `max`, whose values are the most various.
+/// Data is only moved, so the inputs for `max` serve: they have the most distinct values.
 class Broadcast : public TensorWorkload {
  public:
   Broadcast(const Case& row, const World& world, std::int64_t elements)
@@ -175,13 +169,19 @@ class Broadcast : public TensorWorkload {
   PeriodicTable input_;
 };
 
-class Allgather : public TensorWorkload {
+/// Every rank receives one share of the elements from each rank, in rank order.
+class ShareExchange : public TensorWorkload {
  public:
-  Allgather(const Case& row, const World& world, std::int64_t elements)
+  /// `source_elements`: what each rank sends. `offset`: the element at which a sender's share for
+  /// this rank begins.
+  ShareExchange(const Case& row, const World& world, std::int64_t elements,
+                std::int64_t source_elements, std::int64_t offset)
       : TensorWorkload(row, world, elements),
-        from_(make_buffer(share())),
+        from_(make_buffer(source_elements)),
         to_(make_buffer(elements)),
-        inputs_(all_inputs(ReduceOp::max)) {}
+        offset_(offset) {
+    for (int rank = 0; rank < world.size(); ++rank) inputs_.push_back(inputs(ReduceOp::max, rank));
+  }
 
   void fill(Side /*side*/, std::int64_t phase) override {
     inputs_[static_cast<std::size_t>(world_.rank())].fill(from_.bytes(), phase);
@@ -190,6 +190,31 @@ class Allgather : public TensorWorkload {
     to_.upload();
   }
   void fetch() override { to_.fetch(); }
+
+  [[nodiscard]] std::int64_t count_wrong(Side /*side*/, std::int64_t phase) const override {
+    const auto length = static_cast<std::size_t>(bytes(share()));
+    std::int64_t wrong = 0;
+    for (std::size_t rank = 0; rank < inputs_.size(); ++rank)
+      wrong +=
+          inputs_[rank].count_wrong(to_.bytes().subspan(rank * length, length), phase + offset_);
+    return wrong;
+  }
+
+  [[nodiscard]] bool has_peer() const override { return mpi_moves(share()); }
+
+ protected:
+  Buffer from_;
+  Buffer to_;
+
+ private:
+  std::int64_t offset_;
+  std::vector<PeriodicTable> inputs_;  // by rank
+};
+
+class Allgather : public ShareExchange {
+ public:
+  Allgather(const Case& row, const World& world, std::int64_t elements)
+      : ShareExchange(row, world, elements, elements / world.size(), 0) {}
 
   void run(Side side) override {
     if (side == Side::kolo)
@@ -200,39 +225,13 @@ class Allgather : public TensorWorkload {
       MPI_Allgather(from_.data(), static_cast<int>(share()), moved_type(dtype_), to_.data(),
                     static_cast<int>(share()), moved_type(dtype_), world_.comm());
   }
-
-  [[nodiscard]] std::int64_t count_wrong(Side /*side*/, std::int64_t phase) const override {
-    const auto length = static_cast<std::size_t>(bytes(share()));
-    std::int64_t wrong = 0;
-    for (std::size_t rank = 0; rank < inputs_.size(); ++rank)
-      wrong += inputs_[rank].count_wrong(to_.bytes().subspan(rank * length, length), phase);
-    return wrong;
-  }
-
-  [[nodiscard]] bool has_peer() const override { return mpi_moves(share()); }
-
- private:
-  Buffer from_;
-  Buffer to_;
-  std::vector<PeriodicTable> inputs_;  // of every rank
 };
 
-class Alltoall : public TensorWorkload {
+class Alltoall : public ShareExchange {
  public:
   Alltoall(const Case& row, const World& world, std::int64_t elements)
-      : TensorWorkload(row, world, elements),
-        from_(make_buffer(elements)),
-        to_(make_buffer(elements)),
-        counts_(static_cast<std::size_t>(world.size()), share()),
-        inputs_(all_inputs(ReduceOp::max)) {}
-
-  void fill(Side /*side*/, std::int64_t phase) override {
-    inputs_[static_cast<std::size_t>(world_.rank())].fill(from_.bytes(), phase);
-    spoil(to_.bytes());
-    from_.upload();
-    to_.upload();
-  }
-  void fetch() override { to_.fetch(); }
+      : ShareExchange(row, world, elements, elements, elements / world.size() * world.rank()),
+        counts_(static_cast<std::size_t>(world.size()), share()) {}
 
   void run(Side side) override {
     if (side == Side::kolo)
@@ -244,26 +243,12 @@ class Alltoall : public TensorWorkload {
                    static_cast<int>(share()), moved_type(dtype_), world_.comm());
   }
 
-  /// The sender's elements for this rank begin after those for the ranks before it.
-  [[nodiscard]] std::int64_t count_wrong(Side /*side*/, std::int64_t phase) const override {
-    const auto length = static_cast<std::size_t>(bytes(share()));
-    const std::int64_t sent = phase + share() * world_.rank();
-    std::int64_t wrong = 0;
-    for (std::size_t rank = 0; rank < inputs_.size(); ++rank)
-      wrong += inputs_[rank].count_wrong(to_.bytes().subspan(rank * length, length), sent);
-    return wrong;
-  }
-
-  [[nodiscard]] bool has_peer() const override { return mpi_moves(share()); }
-
  private:
-  Buffer from_;
-  Buffer to_;
   std::vector<std::int64_t> counts_;
-  std::vector<PeriodicTable> inputs_;
 };
 
-/// Nothing to verify in memory: the clock shows whether a rank left before the last had come.
+/// There is no data to verify: `Meter` checks by the clock that no rank left before the last rank
+/// entered.
 class Barrier : public Workload {
  public:
   explicit Barrier(const World& world) : world_(world) {}

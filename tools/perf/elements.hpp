@@ -1,4 +1,4 @@
-// The dtypes and reduction operators, as kolo-perf names, sizes and writes them.
+// Names, sizes and encodings of dtypes, and names of reduction operators.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ inline constexpr Names<kolo::DType, 13> dtype_names{{
     {kolo::DType::boolean, "bool"},
 }};
 
-/// Those whose result is exact; adasum's is not.
+/// Operators with an exact result; adasum has none.
 inline constexpr Names<kolo::ReduceOp, 5> reduce_op_names{{
     {kolo::ReduceOp::sum, "sum"},
     {kolo::ReduceOp::average, "average"},
@@ -38,7 +38,7 @@ inline constexpr Names<kolo::ReduceOp, 5> reduce_op_names{{
 /// Bytes of an element.
 [[nodiscard]] std::int64_t size_of(kolo::DType dtype);
 
-/// The largest number up to which the dtype has every integer; no more than 2^24 for any.
+/// The largest n such that the dtype represents every integer from 0 to n; at most 2^24.
 [[nodiscard]] std::int64_t exact_limit(kolo::DType dtype);
 
 /// Writes an integer from 0 to `exact_limit(dtype)` as an element.

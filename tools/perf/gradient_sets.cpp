@@ -22,7 +22,7 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   return number;
 }
 
-/// The numbers between separators of any kind and number; none if there is anything else.
+/// The numbers between separators of any kind and count; nothing if the text has anything else.
 std::vector<std::int64_t> parse_lengths(std::string_view text) {
   constexpr std::string_view separators = "x,[]() \t\r";
   std::vector<std::int64_t> lengths;
@@ -38,7 +38,7 @@ std::vector<std::int64_t> parse_lengths(std::string_view text) {
   }
 }
 
-/// Not beyond what any machine holds.
+/// Limited to sizes that a machine can hold, so that products do not overflow.
 bool is_possible(std::span<const std::int64_t> lengths) {
   constexpr std::int64_t most = std::int64_t{1} << 40U;
   std::int64_t elements = 1;
@@ -49,7 +49,7 @@ bool is_possible(std::span<const std::int64_t> lengths) {
   return true;
 }
 
-/// `1000x1KB`; nothing if `which` is not of this kind.
+/// Parses `1000x1KB`; nothing if `which` has another form.
 std::optional<Gradients> equal_gradients(const std::string& which, kolo::DType dtype) {
   const std::size_t cross = which.find('x');
   if (cross == std::string::npos) return std::nullopt;

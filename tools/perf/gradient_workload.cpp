@@ -1,5 +1,4 @@
-#include "gradient_workload.hpp"
-
+// The workload of a training step: reduces every gradient by its name, the last layer's first.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -7,13 +6,13 @@
 
 #include "buffer.hpp"
 #include "elements.hpp"
-#include "mpi_types.hpp"
 #include "pattern.hpp"
+#include "workload.hpp"
 
 namespace perf {
 namespace {
 
-/// Apart from its neighbours', so that gradients which were taken for each other are seen.
+/// Distinct for each gradient, so that mixed-up gradients give wrong elements.
 std::int64_t phase_of(std::size_t gradient, std::int64_t phase) {
   return phase + 31 * static_cast<std::int64_t>(gradient);
 }
@@ -69,12 +68,13 @@ class GradientWorkload : public Workload {
   }
 
   [[nodiscard]] bool has_peer() const override {
-    std::int64_t most = elements();
+    std::int64_t max_count = elements();
     if (peer_ == Peer::each) {
-      most = 0;
-      for (const Gradient& gradient : gradients_) most = std::max(most, gradient.shape.elements());
+      max_count = 0;
+      for (const Gradient& gradient : gradients_)
+        max_count = std::max(max_count, gradient.shape.elements());
     }
-    return !row_.gpu && reduced_type(row_.dtype) != MPI_DATATYPE_NULL && fits_mpi_count(most);
+    return !row_.gpu && reduced_type(row_.dtype) != MPI_DATATYPE_NULL && fits_mpi_count(max_count);
   }
 
   [[nodiscard]] std::int64_t elements() const override { return count_elements(gradients_); }
@@ -122,11 +122,11 @@ class GradientWorkload : public Workload {
   const World& world_;
   Case row_;
   Peer peer_;
-  Gradients gradients_;  // in the order of backward
+  Gradients gradients_;  // in the order of backward: the reverse of the layers
   std::vector<Buffer> buffers_;
-  Buffer contiguous_;  // of all gradients, for MPI
+  Buffer contiguous_;  // all gradients end to end, for MPI
   PeriodicTable input_;
-  std::vector<PeriodicTable> wanted_;  // of either side
+  std::vector<PeriodicTable> wanted_;  // by side: MPI lacks `average`
   std::vector<kolo::Future<void>> futures_;
 };
 

@@ -1,22 +1,42 @@
 #include "measure.hpp"
 
+#include <sys/resource.h>
+
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <ctime>
+#include <kolo/collectives.hpp>
 #include <thread>
 #include <utility>
-
-#include "clock.hpp"
 
 namespace perf {
 namespace {
 
 constexpr std::chrono::milliseconds silence{100};
-constexpr std::chrono::milliseconds longest_offset{50};
+constexpr std::chrono::milliseconds max_offset{50};
 
-/// Another one for each iteration and side, so that what an earlier one left behind is wrong.
+/// Distinct for each iteration and side, so that data left over from another one counts as wrong.
 std::int64_t phase_of(int iteration, Side side) {
   return 97 * (2 * std::int64_t{iteration} + static_cast<std::int64_t>(side));
+}
+
+/// Seconds of CLOCK_MONOTONIC, which is one clock for all processes of a machine.
+double now() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
+/// User and system time of all threads.
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
 }
 
 }  // namespace
@@ -49,7 +69,9 @@ void Meter::iterate(Workload& workload, Side side, int iteration, Samples& sampl
   const double entered = now();
   workload.run(side);
   const double left = now();
-  world_.barrier();  // else who is early would check its results on a core that others still need
+  // Otherwise a rank that finishes early verifies its results on a core that slower ranks need,
+  // which lengthens their time.
+  world_.barrier();
   workload.fetch();
   samples.wrong += workload.count_wrong(side, phase);
   if (iteration < options_.warmup) return;
@@ -57,12 +79,13 @@ void Meter::iterate(Workload& workload, Side side, int iteration, Samples& sampl
   samples.left.push_back(left);
 }
 
-/// In mode from_sleep the ranks go apart again, to meet by the operation alone.
+/// Aligns the ranks. In mode from_sleep they then sleep for different times, so that the operation
+/// itself has to wake them.
 void Meter::meet() {
   world_.barrier();
   if (options_.mode != Mode::from_sleep) return;
-  std::uniform_real_distribution<double> offset(
-      0.0, std::chrono::duration<double>(longest_offset).count());
+  std::uniform_real_distribution<double> offset(0.0,
+                                                std::chrono::duration<double>(max_offset).count());
   std::this_thread::sleep_for(silence + std::chrono::duration<double>(offset(random_)));
 }
 
@@ -84,6 +107,22 @@ SideResult Meter::conclude(Samples& samples, bool data) const {
       durations[i] = samples.left[i] - samples.entered[i];
   result.latency = summarize(std::move(durations));
   return result;
+}
+
+std::vector<double> measure_idle(double seconds, const World& world) {
+  std::vector<float> tensor(1U << 18U, 1.0F);
+  for (int i = 0; i < 20; ++i) kolo::allreduce(tensor, {.name = "traffic"});
+  kolo::barrier();
+
+  const double start = now();
+  const double before = cpu_seconds();
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const double used = (cpu_seconds() - before) / (now() - start);
+
+  std::vector<double> percent(static_cast<std::size_t>(world.size()), 0.0);
+  percent[static_cast<std::size_t>(world.rank())] = 100.0 * used;
+  world.take_maximum(percent);
+  return percent;
 }
 
 }  // namespace perf

@@ -1,4 +1,4 @@
-// Runs a workload's iterations and times them.
+// Times the iterations of a workload, and the processor time of an idle session.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@
 
 namespace perf {
 
-/// Of one side, alike on all ranks.
+/// The result of one side, equal on all ranks.
 struct SideResult {
   Latency latency{};
-  std::int64_t wrong = 0;  ///< Over all ranks and iterations, warm-up included.
+  std::int64_t wrong = 0;  ///< Wrong elements over all ranks and iterations, warm-up included.
 };
 
 struct Measurement {
   SideResult kolo{};
-  std::optional<SideResult> mpi{};  ///< Nothing where MPI has no equivalent.
+  std::optional<SideResult> mpi{};  ///< Absent if MPI has no equivalent.
 };
 
-/// Measures row after row, on all ranks alike.
+/// Measures rows one after the other. All ranks measure the same rows in the same order.
 class Meter {
  public:
-  /// Both are borrowed.
+  /// Both references must outlive the meter.
   Meter(const Options& options, const World& world);
 
-  /// `progress` is told, on every rank, which iteration begins.
+  /// Calls `progress` with the iteration that begins, on every rank.
   [[nodiscard]] Measurement measure(Workload& workload, const std::function<void(int)>& progress);
 
  private:
   struct Samples {
-    std::vector<double> entered{};  // seconds, by this rank, one per iteration that counts
+    std::vector<double> entered{};  // seconds, on this rank, one per counted iteration
     std::vector<double> left{};
     std::int64_t wrong = 0;
   };
@@ -49,5 +49,9 @@ class Meter {
   const World& world_;
   std::mt19937_64 random_;
 };
+
+/// Runs some traffic, then measures `seconds` without any. Returns each rank's processor use in
+/// that time, over all its threads, in percent of one core. Collective; equal on all ranks.
+[[nodiscard]] std::vector<double> measure_idle(double seconds, const World& world);
 
 }  // namespace perf

@@ -1,4 +1,4 @@
-// The parameters of models, from their architecture.
+// The parameters of common models, derived from their architectures.
 #include <array>
 #include <initializer_list>
 #include <string>
@@ -9,13 +9,13 @@
 namespace perf {
 namespace {
 
-/// A weight with a bias, or another pair of the same lengths: batch and layer normalisation.
+/// A weight and a bias of equal length: batch and layer normalization.
 void add_pair(Gradients& to, const std::string& layer, const kolo::Shape& weight) {
   to.push_back({layer + ".weight", weight});
   to.push_back({layer + ".bias", kolo::Shape(weight[0])});
 }
 
-/// A convolution without a bias and its batch normalisation.
+/// A convolution without bias, and its batch normalization.
 void add_convolution(Gradients& to, const std::string& convolution, const std::string& norm,
                      const kolo::Shape& weight) {
   to.push_back({convolution + ".weight", weight});

@@ -9,7 +9,7 @@
 
 namespace perf {
 
-/// Something on the command line, or in a file that it names, cannot be used.
+/// An invalid command line, or an invalid file that it names.
 class UsageError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -18,7 +18,7 @@ class UsageError : public std::runtime_error {
 template <typename T, std::size_t size>
 using Names = std::array<std::pair<T, std::string_view>, size>;
 
-/// The value called `text`. Throws UsageError, which lists the names there are.
+/// The value named `text`. Throws UsageError, which lists the valid names.
 template <typename T, std::size_t size>
 [[nodiscard]] T find_value(const Names<T, size>& names, std::string_view flag,
                            std::string_view text) {

@@ -29,7 +29,7 @@ constexpr const char* footer =
     "be "
     "used.";
 
-/// The flags as they are written.
+/// The flags as written on the command line.
 struct Flags {
   std::vector<std::string> operations{"allreduce"};
   std::vector<std::string> sizes{"4", "1K", "64K", "1M", "16M", "64M"};
@@ -40,7 +40,7 @@ struct Flags {
   std::string reduce_op = "sum";
   std::vector<std::string> peers{"flat"};
   std::vector<std::string> memories{"private"};
-  std::string place = "cpu";
+  std::string device = "cpu";
   std::string listed;
   std::string mode = "busy";
   bool csv = false;
@@ -57,22 +57,22 @@ void add_what(CLI::App& app, Flags& flags, Options& options) {
           ->delimiter(',')
           ->capture_default_str();
   CLI::Option* const smallest =
-      app.add_option("--min-size", flags.min_size, "The first of a series of sizes (default 4)")
+      app.add_option("--min-size", flags.min_size, "Smallest size of a series (default 4)")
           ->excludes(sizes);
   CLI::Option* const largest =
-      app.add_option("--max-size", flags.max_size, "None is larger (default 64M)")->excludes(sizes);
-  app.add_option("--factor", flags.factor, "From each size to the next")
+      app.add_option("--max-size", flags.max_size, "Largest size (default 64M)")->excludes(sizes);
+  app.add_option("--factor", flags.factor, "Ratio of consecutive sizes")
       ->excludes(sizes)
       ->capture_default_str();
   app.add_option("--gradients", options.gradients,
                  "Sets of gradients to reduce instead: resnet50, resnet101, vgg16, bert-base, "
-                 "1000x1KB (so many of this size), or a FILE")
+                 "1000x1KB (a count and a size), or a FILE")
       ->delimiter(',')
       ->excludes(operation)
       ->excludes(sizes)
       ->excludes(smallest)
       ->excludes(largest);
-  app.add_option("--dtype", flags.dtypes, "Of the elements: " + join_names(dtype_names))
+  app.add_option("--dtype", flags.dtypes, "Element type: " + join_names(dtype_names))
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--reduce-op", flags.reduce_op,
@@ -82,47 +82,47 @@ void add_what(CLI::App& app, Flags& flags, Options& options) {
 
 void add_how(CLI::App& app, Flags& flags, Options& options) {
   app.add_option("--peer", flags.peers,
-                 "What MPI does for a set of gradients: flat (one buffer of the same size), each "
-                 "(one after the other), packed (copied together and back)")
+                 "How MPI reduces a set of gradients: flat (one buffer of the same size), each "
+                 "(one after the other), packed (copied into one buffer and back)")
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--memory", flags.memories,
-                 "Where the tensors of allreduces lie: private (of the rank's own), shared (where "
-                 "the host's other ranks read them without a copy)")
+                 "Memory of an allreduce's tensors: private (to the rank), shared (other ranks of "
+                 "the host read it without a copy)")
       ->delimiter(',')
       ->capture_default_str();
-  app.add_option("--device", flags.place,
-                 "Where the tensors are: cpu, or cuda (each rank's GPU by its local rank; without "
-                 "MPI beside it)")
+  app.add_option("--device", flags.device,
+                 "Device of the tensors: cpu, or cuda (each rank's GPU by its local rank; MPI is "
+                 "not measured)")
       ->capture_default_str();
   app.add_option("--mode", flags.mode,
-                 "busy (iterations one after the other), from-sleep (each after 100 ms or more of "
-                 "silence, at another moment on each rank; one node), idle (processor time of a "
-                 "session with nothing to do)")
+                 "busy (iterations back to back), from-sleep (a pause of 100 to 150 ms before each "
+                 "iteration, random per rank; one node only), idle (processor time of a session "
+                 "without work)")
       ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "Iterations before those that count")
+  app.add_option("--warmup", options.warmup, "Iterations per row that are not counted")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--iterations", options.iterations, "Iterations of each row")
+  app.add_option("--iterations", options.iterations, "Counted iterations per row")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
-  app.add_option("--seconds", options.seconds, "How long --mode idle watches")
+  app.add_option("--seconds", options.seconds, "Duration of --mode idle")
       ->check(CLI::Range(0.01, 86400.0))
       ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of the random moments of --mode from-sleep")
+  app.add_option("--seed", options.seed, "Seed of the random pauses of --mode from-sleep")
       ->capture_default_str();
   CLI::Option* const csv = app.add_flag("--csv", flags.csv, "Print comma-separated values");
-  app.add_flag("--json", flags.json, "Print JSON, when all is measured")->excludes(csv);
+  app.add_flag("--json", flags.json, "Print JSON at the end")->excludes(csv);
   app.add_option("--list-gradients", flags.listed,
-                 "Print this set of gradients as lines of a FILE, and do nothing else");
+                 "Print this set of gradients in the format of a FILE, and stop");
   app.set_version_flag("--version", "kolo-perf " + std::string(kolo::version));
 }
 
 template <typename T, std::size_t size>
 std::vector<T> find_values(const Names<T, size>& names, std::string_view flag,
-                           const std::vector<std::string>& texts) {
+                           const std::vector<std::string>& strings) {
   std::vector<T> values;
-  for (const std::string& text : texts) values.push_back(find_value(names, flag, text));
+  for (const std::string& text : strings) values.push_back(find_value(names, flag, text));
   return values;
 }
 
@@ -137,7 +137,7 @@ std::vector<std::int64_t> find_sizes(const CLI::App& app, const Flags& flags) {
   return sizes;
 }
 
-/// Fills in what CLI11 left as text.
+/// Converts the flags that CLI11 leaves as strings.
 void translate(const CLI::App& app, const Flags& flags, Options& options) {
   options.mode = find_value(mode_names, "--mode", flags.mode);
   options.format = flags.csv ? Format::csv : flags.json ? Format::json : Format::table;
@@ -147,9 +147,10 @@ void translate(const CLI::App& app, const Flags& flags, Options& options) {
   options.reduce_op = find_value(reduce_op_names, "--reduce-op", flags.reduce_op);
   options.peers = find_values(peer_names, "--peer", flags.peers);
   options.memories = find_values(memory_names, "--memory", flags.memories);
-  options.place = find_value(place_names, "--device", flags.place);
-  if (options.place == Place::cuda && std::ranges::count(options.memories, Memory::shared) > 0)
-    throw UsageError("--memory shared is memory of the host's: not with --device cuda");
+  options.device = find_value(device_names, "--device", flags.device);
+  if (options.device == TensorDevice::cuda &&
+      std::ranges::count(options.memories, Memory::shared) > 0)
+    throw UsageError("--memory shared is host memory: it cannot be used with --device cuda");
   if (!flags.listed.empty())
     options.answer = list_gradients(find_gradients(flags.listed, options.dtypes.front()));
 }

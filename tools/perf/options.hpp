@@ -1,4 +1,4 @@
-// What the command line asks for.
+// The command line's options.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ inline constexpr Names<Operation, 6> operation_names{{
     {Operation::barrier, "barrier"},
 }};
 
-/// What MPI does for a set of gradients: `flat` reduces one buffer of the same size, `each` one
-/// gradient after the other, `packed` copies them together, reduces that and copies them back.
+/// How MPI reduces a set of gradients: `flat` reduces one buffer of the same size, `each` reduces
+/// one gradient after the other, `packed` copies them into one buffer, reduces it, and copies back.
 enum class Peer : std::uint8_t { flat, each, packed };
 
 inline constexpr Names<Peer, 3> peer_names{{
@@ -39,8 +39,8 @@ inline constexpr Names<Peer, 3> peer_names{{
     {Peer::packed, "packed"},
 }};
 
-/// Where the tensors of an allreduce lie: in memory of the rank's own, or in what Kolo lets the
-/// other ranks of the host read where it is, `kolo::SharedVector`.
+/// Memory of an allreduce's tensors: private to the rank, or a `kolo::SharedVector`, which the
+/// other ranks of the host read in place.
 enum class Memory : std::uint8_t { own, shared };
 
 inline constexpr Names<Memory, 2> memory_names{{
@@ -48,16 +48,16 @@ inline constexpr Names<Memory, 2> memory_names{{
     {Memory::shared, "shared"},
 }};
 
-/// Where the tensors are. On GPUs there is no MPI to compare with.
-enum class Place : std::uint8_t { cpu, cuda };
+/// Device of the tensors. MPI is not measured on GPUs.
+enum class TensorDevice : std::uint8_t { cpu, cuda };
 
-inline constexpr Names<Place, 2> place_names{{
-    {Place::cpu, "cpu"},
-    {Place::cuda, "cuda"},
+inline constexpr Names<TensorDevice, 2> device_names{{
+    {TensorDevice::cpu, "cpu"},
+    {TensorDevice::cuda, "cuda"},
 }};
 
-/// `busy`: one iteration after the other. `from_sleep`: each after a silence. `idle`: no
-/// iterations, only the processor time of a session with nothing to do.
+/// `busy`: iterations back to back. `from_sleep`: each iteration after a pause. `idle`: no
+/// iterations, only the processor time of a session without work.
 enum class Mode : std::uint8_t { busy, from_sleep, idle };
 
 inline constexpr Names<Mode, 3> mode_names{{
@@ -69,17 +69,17 @@ inline constexpr Names<Mode, 3> mode_names{{
 enum class Format : std::uint8_t { table, csv, json };
 
 struct Options {
-  std::string answer;  ///< To --help, --version or --list-gradients: print it and do nothing else.
+  std::string answer;  ///< Output of --help, --version or --list-gradients: print it and stop.
   Mode mode = Mode::busy;
   Format format = Format::table;
   std::vector<Operation> operations;
   std::vector<std::int64_t> sizes;  ///< Bytes.
   std::vector<kolo::DType> dtypes;
   kolo::ReduceOp reduce_op = kolo::ReduceOp::sum;
-  std::vector<std::string> gradients;  ///< If there are any, they take the operations' place.
+  std::vector<std::string> gradients;  ///< If not empty, measured in place of `operations`.
   std::vector<Peer> peers;
-  std::vector<Memory> memories;  ///< Of allreduces; all else is in private memory.
-  Place place = Place::cpu;
+  std::vector<Memory> memories;  ///< For allreduces; other operations use private memory.
+  TensorDevice device = TensorDevice::cpu;
   int warmup = 5;
   int iterations = 20;
   double seconds = 10.0;

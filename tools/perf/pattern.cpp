@@ -18,21 +18,21 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31U);
 }
 
-/// From 0 to `most`.
-std::int64_t scatter(std::int64_t rank, std::int64_t index, std::int64_t most) {
+/// A number from 0 to `max_value`.
+std::int64_t scatter(std::int64_t rank, std::int64_t index, std::int64_t max_value) {
   const std::uint64_t key = static_cast<std::uint64_t>(rank) * 0x9e3779b97f4a7c15U +
                             static_cast<std::uint64_t>(index) + 1;
-  return static_cast<std::int64_t>(mix(key) % (static_cast<std::uint64_t>(most) + 1));
+  return static_cast<std::int64_t>(mix(key) % (static_cast<std::uint64_t>(max_value) + 1));
 }
 
-/// Where the ranks are too many for the dtype, only some of them contribute to an element.
+/// If the dtype cannot hold the sum of all ranks, some ranks contribute zeros to an element.
 std::int64_t summand(std::int64_t limit, std::int64_t rank, std::int64_t index, std::int64_t size) {
   const std::int64_t contributors = std::min(size, limit);
   const bool contributes = (rank + index) % size < contributors;
   return contributes ? scatter(rank, index, std::min<std::int64_t>(15, limit / contributors)) : 0;
 }
 
-/// Pairs of ranks are as far above as below the average, which is a whole number.
+/// The ranks of a pair lie equally far above and below the average, so that it is an integer.
 std::int64_t averaged(std::int64_t limit, std::int64_t rank, std::int64_t index,
                       std::int64_t size) {
   const std::int64_t average = 1 + scatter(-1, index, std::min<std::int64_t>(15, limit / size - 1));
@@ -42,7 +42,7 @@ std::int64_t averaged(std::int64_t limit, std::int64_t rank, std::int64_t index,
   return place % 2 == 0 ? average + deviation : average - deviation;
 }
 
-/// All ranks but one have a 1.
+/// All ranks but one contribute a 1.
 std::int64_t factor(std::int64_t limit, std::int64_t rank, std::int64_t index, std::int64_t size) {
   if (limit == 1) return scatter(rank, index, size) == 0 ? 0 : 1;
   return (rank + index) % size == 0 ? 1 + scatter(-1, index, 2) : 1;

@@ -1,8 +1,8 @@
-// Inputs that depend on rank, index and iteration, and what must come out of them.
+// Inputs that depend on rank, index and iteration, and their expected results.
 //
 // Elements are small integers, so that every dtype holds every partial result exactly and any order
-// of summation gives the same bits. They repeat with a period that is a prime: pieces that were
-// exchanged, shifted or left over from an earlier iteration, which has another phase, are seen.
+// of summation gives the same bits. They repeat with a prime period, and each iteration starts at
+// another phase: pieces that are swapped, shifted or left over from an earlier iteration are wrong.
 #pragma once
 
 #include <cstddef>
@@ -14,18 +14,18 @@
 
 namespace perf {
 
-/// After how many elements the inputs repeat.
+/// The inputs repeat after this many elements.
 inline constexpr std::int64_t period = 509;
 
-/// A sequence of elements that repeats. Element `i` of a buffer of phase `p` is number `p + i`.
+/// A periodic sequence. Element `i` of a buffer with phase `p` is number `p + i` of the sequence.
 class PeriodicTable {
  public:
-  /// `values`: one period.
+  /// `values` is one period.
   PeriodicTable(kolo::DType dtype, std::span<const std::int64_t> values);
 
   void fill(std::span<std::byte> buffer, std::int64_t phase) const;
 
-  /// How many elements of the buffer are not what `fill` would write.
+  /// Counts the elements that differ from what `fill` writes.
   [[nodiscard]] std::int64_t count_wrong(std::span<const std::byte> buffer,
                                          std::int64_t phase) const;
 
@@ -40,15 +40,15 @@ class PeriodicTable {
 [[nodiscard]] std::vector<std::int64_t> input_values(kolo::DType dtype, kolo::ReduceOp op, int rank,
                                                      int size);
 
-/// One period of what `op` makes of the inputs of all ranks, which are `input_values` for
+/// One period of the result of `op` over all ranks' inputs, which are `input_values` for
 /// `made_for`.
 [[nodiscard]] std::vector<std::int64_t> reduced_values(kolo::DType dtype, kolo::ReduceOp op,
                                                        kolo::ReduceOp made_for, int size);
 
-/// Throws UsageError where a result cannot be exact, or the operator has no meaning.
+/// Throws UsageError if a result cannot be exact, or the dtype has no such operator.
 void check_exactness(kolo::DType dtype, kolo::ReduceOp op, int size);
 
-/// Marks a buffer so that elements which are never written are wrong.
+/// Fills a buffer with a mark, so that elements that are never written count as wrong.
 void spoil(std::span<std::byte> buffer);
 
 }  // namespace perf

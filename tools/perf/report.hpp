@@ -1,18 +1,33 @@
-// What rank 0 prints.
+// The report that rank 0 prints.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "environment.hpp"
 #include "measure.hpp"
 #include "workload.hpp"
 
 namespace perf {
 
-/// A row that was measured.
+/// The conditions under which a report was made.
+struct Environment {
+  int ranks = 1;
+  int nodes = 1;
+  int cores = 0;  ///< Cores available to rank 0; 0 if unknown.
+  std::string kolo_version;
+  std::string mpi_library;
+  std::string mode;
+  int warmup = 0;
+  int iterations = 0;
+  std::map<std::string, std::string> variables;  ///< OMPI_MCA_*, KOLO_* and HOROVOD_* that are set.
+};
+
+[[nodiscard]] Environment describe_environment(const Options& options, const World& world);
+
+/// A measured row.
 struct Row {
   Case what{};
   std::int64_t bytes = 0;
@@ -23,16 +38,16 @@ struct Row {
   Measurement measured{};
 };
 
-/// The median of MPI's latency over that of Kolo's: above 1, Kolo is faster.
+/// MPI's median latency divided by Kolo's: above 1, Kolo is faster.
 [[nodiscard]] std::optional<double> ratio_of(const Row& row);
 
-/// The algorithm bandwidth of a latency's median, in GB/s; none where no bytes move.
+/// Algorithm bandwidth at the median latency, in GB/s; none for a row without bytes.
 [[nodiscard]] std::optional<double> algorithm_bandwidth(const Row& row, const Latency& latency);
 [[nodiscard]] std::optional<double> bus_bandwidth(const Row& row, const Latency& latency);
 
-/// The set of gradients with its peer, or the operation.
+/// The set of gradients and its peer, or the operation.
 [[nodiscard]] std::string label_of(const Case& row);
-/// Only where elements are combined.
+/// Empty for operations that reduce nothing.
 [[nodiscard]] std::string reduce_op_of(const Case& row);
 
 class Report {
@@ -41,7 +56,7 @@ class Report {
 
   virtual void begin(const Environment& environment) = 0;
   virtual void add(const Row& row) = 0;
-  /// Instead of rows, in mode idle.
+  /// In mode idle, in place of rows.
   virtual void add_idle(int rank, double seconds, double cpu_percent) = 0;
   virtual void end() = 0;
 };

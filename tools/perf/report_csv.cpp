@@ -1,4 +1,4 @@
-// Comma-separated values with a line of column names. What there is not is left empty.
+// Comma-separated values with a header line. Missing values are empty.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 namespace perf {
 namespace {
 
-/// Quoted where it must be, as RFC 4180 has it.
+/// Quotes a field where RFC 4180 requires it.
 std::string quoted(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string result = "\"";

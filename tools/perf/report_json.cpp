@@ -1,5 +1,4 @@
-// {"environment": {...}, "rows": [...]}, when all is measured. docs/performance.md lists the
-// fields.
+// {"environment": {...}, "rows": [...]}, printed at the end. docs/performance.md lists the fields.
 #include <iostream>
 #include <nlohmann/json.hpp>
 

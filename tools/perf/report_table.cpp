@@ -1,4 +1,4 @@
-// For people: a header that says what was run, then a line per row as soon as it is there.
+// A table for people: a header with the environment, then each row as soon as it is measured.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -9,7 +9,7 @@
 namespace perf {
 namespace {
 
-/// Four significant digits or so, however long it took.
+/// About four significant digits for any duration.
 std::string microseconds(double value) {
   return value < 100.0 ? fmt::format("{:.2f}", value) : fmt::format("{:.1f}", value);
 }

@@ -8,9 +8,9 @@
 namespace perf {
 namespace {
 
-constexpr std::int64_t largest_size = std::int64_t{1} << 40U;
+constexpr std::int64_t max_size = std::int64_t{1} << 40U;
 
-/// 0 for a suffix that is none.
+/// 0 for an unknown suffix.
 std::int64_t unit_of(std::string_view suffix) {
   if (suffix.empty() || suffix == "B") return 1;
   const std::string_view rest = suffix.substr(1);
@@ -34,7 +34,7 @@ std::int64_t parse_bytes(std::string_view flag, std::string_view text) {
   const auto [stopped, error] = std::from_chars(text.data(), end, number);
   const std::int64_t unit =
       error == std::errc{} ? unit_of({stopped, static_cast<std::size_t>(end - stopped)}) : 0;
-  if (unit == 0 || number <= 0 || number > largest_size / unit)
+  if (unit == 0 || number <= 0 || number > max_size / unit)
     throw UsageError(std::string(flag) + ": '" + std::string(text) +
                      "' is not a size such as 4, 64K or 1M, up to 1024G");
   return number * unit;

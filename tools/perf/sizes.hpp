@@ -1,4 +1,4 @@
-// Numbers of bytes as people write them.
+// Numbers of bytes as written on the command line.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,11 @@
 
 namespace perf {
 
-/// `64`, `64K`, `64KB`, `64KiB`, also with M and G, all powers of 1024. Throws UsageError.
+/// Accepts `64`, `64K`, `64KB` and `64KiB`, also with M and G; all are powers of 1024. Throws
+/// UsageError.
 [[nodiscard]] std::int64_t parse_bytes(std::string_view flag, std::string_view text);
 
-/// From `smallest` on, each `factor` times the one before, while not above `largest`.
+/// `smallest`, `smallest * factor`, `smallest * factor^2`, and so on, up to `largest`.
 [[nodiscard]] std::vector<std::int64_t> geometric_sizes(std::int64_t smallest, std::int64_t largest,
                                                         std::int64_t factor);
 

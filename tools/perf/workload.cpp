@@ -1,9 +1,5 @@
 #include "workload.hpp"
 
-#include "collective_workload.hpp"
-#include "gradient_sets.hpp"
-#include "gradient_workload.hpp"
-
 namespace perf {
 namespace {
 

@@ -1,4 +1,4 @@
-// What one row measures: an operation of Kolo on some buffers, and MPI's equivalent on the same.
+// What one row measures: a Kolo operation on some buffers, and MPI's equivalent on the same ones.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "gradient_sets.hpp"
 #include "options.hpp"
 #include "world.hpp"
 
@@ -17,45 +18,51 @@ namespace perf {
 
 enum class Side : std::uint8_t { kolo, mpi };
 
-/// A row to be measured.
+/// One row to measure.
 struct Case {
   Operation operation = Operation::allreduce;
-  std::int64_t bytes = 0;  ///< Asked for; unused for gradients and barriers.
+  std::int64_t bytes = 0;  ///< Requested size; unused for gradients and barriers.
   kolo::DType dtype = kolo::DType::f32;
   kolo::ReduceOp reduce_op = kolo::ReduceOp::sum;
-  std::string gradients{};     ///< The set's name, if it is one.
+  std::string gradients{};     ///< Name of the set of gradients; empty for one operation.
   std::optional<Peer> peer{};  ///< For gradients.
   Memory memory = Memory::own;
-  std::optional<kolo::CudaDevice> gpu{};  ///< If the tensors are on one.
+  std::optional<kolo::CudaDevice> gpu{};  ///< Set if the tensors are on a GPU.
 };
 
-/// All calls concern this rank's buffers.
+/// The buffers of this rank, and the operation on them.
 class Workload {
  public:
   virtual ~Workload() = default;
 
-  /// Prepares the buffers. `phase` makes this iteration's data different from the others'.
+  /// Prepares the buffers. Each iteration has its own `phase`, and so its own data.
   virtual void fill(Side side, std::int64_t phase) = 0;
-  /// What is timed. Collective.
+  /// The part that is timed. Collective.
   virtual void run(Side side) = 0;
-  /// Brings results back to where they are looked at.
+  /// Copies results to host memory for `count_wrong`.
   virtual void fetch() = 0;
-  /// Elements that are not what `fill` with this phase and `run` must have made.
+  /// Counts elements that differ from the result of `fill` with this phase and `run`.
   [[nodiscard]] virtual std::int64_t count_wrong(Side side, std::int64_t phase) const = 0;
-  /// Whether MPI has an equivalent. It does not reduce f16 and bf16, its counts are int, and it is
-  /// not asked for tensors on GPUs.
+  /// True if MPI has an equivalent: MPI does not reduce f16 and bf16, its counts are int, and
+  /// kolo-perf does not pass it GPU tensors.
   [[nodiscard]] virtual bool has_peer() const = 0;
 
-  /// As nccl-tests counts them: of the tensor that is reduced or broadcast, of what an allgather
-  /// gives to a rank, of what a rank puts into an alltoall or a reducescatter.
+  /// Elements as nccl-tests counts them: of the tensor for allreduce and broadcast, of one rank's
+  /// output for allgather, of one rank's input for alltoall and reducescatter.
   [[nodiscard]] virtual std::int64_t elements() const = 0;
   [[nodiscard]] virtual std::int64_t tensors() const = 0;
 };
 
-/// Throws UsageError for gradients that cannot be found.
+/// Throws UsageError for an unknown set of gradients.
 [[nodiscard]] std::unique_ptr<Workload> make_workload(const Case& row, const World& world);
 
-/// The rows that the options ask for.
+// The two kinds, each in its own file.
+[[nodiscard]] std::unique_ptr<Workload> make_collective_workload(const Case& row,
+                                                                 const World& world);
+[[nodiscard]] std::unique_ptr<Workload> make_gradient_workload(Gradients gradients, const Case& row,
+                                                               const World& world);
+
+/// The rows that the options request.
 [[nodiscard]] std::vector<Case> plan_rows(const Options& options);
 
 }  // namespace perf

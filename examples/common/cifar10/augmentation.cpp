@@ -10,7 +10,7 @@ namespace cifar10 {
 namespace {
 
 constexpr int last = static_cast<int>(side) - 1;
-constexpr int largest_shift = static_cast<int>(side) / 10;
+constexpr int max_shift = static_cast<int>(side) / 10;
 
 constexpr int padding = 4;
 
@@ -27,7 +27,7 @@ Transformation draw(Random& random, int largest, Outside outside) {
   return drawn;
 }
 
-// Where a pixel of a row or column comes from; nowhere if it is to be black.
+// The source of a pixel within its row or column; nothing for a black pixel.
 constexpr std::size_t nowhere = side;
 std::size_t source_of(int position, Outside outside) {
   if (outside == Outside::black && (position < 0 || position > last)) return nowhere;
@@ -37,14 +37,14 @@ std::size_t source_of(int position, Outside outside) {
 }  // namespace
 
 Transformation draw_transformation(Random& random) {
-  return draw(random, largest_shift, Outside::nearest);
+  return draw(random, max_shift, Outside::nearest);
 }
 
 Transformation draw_pad_crop_flip(Random& random) { return draw(random, padding, Outside::black); }
 
 void transform(std::span<const std::uint8_t> image, const Transformation& transformation,
                std::span<float> out) {
-  // Where in its row each pixel of a row comes from: the same for all rows.
+  // The source column of each pixel, the same for all rows.
   std::array<std::size_t, side> columns;
   for (int x = 0; x <= last; ++x) {
     const int shifted = transformation.flip ? last - x : x;

@@ -1,4 +1,4 @@
-// What makes each epoch see other images: small shifts and mirror images.
+// Data augmentation: small shifts and mirror images.
 #pragma once
 
 #include <cstdint>
@@ -8,25 +8,26 @@
 
 namespace cifar10 {
 
-/// What comes in where an image was moved away from.
+/// The pixels that fill the area from which an image was shifted away.
 enum class Outside : std::uint8_t {
-  nearest,  ///< The nearest pixel of the edge, again.
+  nearest,  ///< Copies of the nearest edge pixel.
   black
 };
 
-/// By how much an image is moved, and whether it is mirrored afterwards.
+/// The shift of an image, and whether it is mirrored afterwards.
 struct Transformation {
   int right = 0;
   int down = 0;
-  bool flip = false;  ///< Left and right change places.
+  bool flip = false;  ///< Swap left and right.
   Outside outside = Outside::nearest;
 };
 
-/// Shifts of whole pixels of up to a tenth of the image each way, and flips of every other image.
+/// Draws a shift by whole pixels, of up to a tenth of the image each way, and a flip of half the
+/// images.
 [[nodiscard]] Transformation draw_transformation(Random& random);
 
-/// Four black pixels are put around the image, a part of its old size is cut out, and every other
-/// one is flipped.
+/// Draws a crop of the original size from the image padded by four black pixels, and a flip of half
+/// the images.
 [[nodiscard]] Transformation draw_pad_crop_flip(Random& random);
 
 /// Transforms one image of bytes [32, 32, 3] and scales it from 0..255 to 0..1. Both spans hold

@@ -1,4 +1,4 @@
-// Labelled images in memory, and the reader of CIFAR-10's binary files.
+// Labeled images in memory, and the reader of CIFAR-10's binary files.
 #pragma once
 
 #include <cstddef>
@@ -19,14 +19,14 @@ inline constexpr std::size_t record_bytes =
 inline constexpr std::size_t records_per_file = 10'000;
 
 struct Dataset {
-  std::vector<std::uint8_t> pixels;  ///< [n, 32, 32, 3]: the channels of a pixel lie side by side.
+  std::vector<std::uint8_t> pixels;  ///< [n, 32, 32, 3]: the channels of a pixel are adjacent.
   std::vector<std::uint8_t> labels;  ///< [n], 0 to 9.
 
   [[nodiscard]] std::size_t size() const { return labels.size(); }
   [[nodiscard]] std::span<const std::uint8_t> image(std::size_t index) const {
     return std::span(pixels).subspan(index * image_bytes, image_bytes);
   }
-  /// Forgets all but the first `count` images.
+  /// Keeps only the first `count` images.
   void keep_first(std::size_t count);
 };
 
@@ -35,9 +35,9 @@ struct Data {
   Dataset test;
 };
 
-/// Appends the images of one file: records of a label byte and the planes R, G, B of 32x32 bytes.
-/// Throws std::runtime_error, which names the file, if it is missing, does not hold exactly
-/// `records` (then with both sizes), or has a label above 9.
+/// Appends the images of one file, whose records are a label byte and the planes R, G, B of 32x32
+/// bytes. Throws std::runtime_error, naming the file, if it is missing, does not have exactly
+/// `records` records, or has a label above 9.
 void append_file(Dataset& dataset, const std::filesystem::path& file,
                  std::size_t records = records_per_file);
 

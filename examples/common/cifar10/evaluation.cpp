@@ -11,7 +11,7 @@ BatchTensors as_tensors(Batch& batch, torch::Device device) {
   const auto images = static_cast<std::int64_t>(batch.labels.size());
   constexpr auto length = static_cast<std::int64_t>(side);
   constexpr auto depth = static_cast<std::int64_t>(channels);
-  // Channels are innermost in memory, which oneDNN's convolutions like best; the shape is as usual.
+  // Channels are innermost in memory (channels-last), the fastest layout for oneDNN's convolutions.
   const auto pixels = torch::from_blob(batch.pixels.data(), {images, length, length, depth});
   return {.images = pixels.permute({0, 3, 1, 2}).to(device),
           .labels = torch::from_blob(batch.labels.data(), {images}, torch::kLong).to(device)};
@@ -27,14 +27,14 @@ void count(kolo::MetricAverage& score, const torch::Tensor& logits, const torch:
 }
 
 Metrics over_all_ranks(const kolo::MetricAverage& score) {
-  // KOLO: each rank's means count by how many images it saw.
+  // KOLO: each rank's means are weighted by its number of images.
   const auto means = score.over_all_ranks();
   return {.loss = means.at("loss"), .accuracy = means.at("accuracy")};
 }
 
 Metrics evaluate(Network& network, const Dataset& dataset) {
   constexpr std::size_t batch_size = 100;
-  // KOLO: this rank's share, of which no image may be left out.
+  // KOLO: this rank's share; `uneven`, because every image must count exactly once.
   const kolo::DistributedSampler sampler({.examples = static_cast<std::int64_t>(dataset.size()),
                                           .shuffle = false,
                                           .remainder = kolo::Remainder::uneven});

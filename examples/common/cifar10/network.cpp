@@ -13,13 +13,13 @@ namespace nn = torch::nn;
 enum class Border {
   same,
   valid
-};  // Keras' words: the image keeps its size, or loses a pixel a side.
+};  // as in Keras: `same` keeps the image's size, `valid` loses a pixel on each side
 
 nn::Conv2dOptions convolution(std::int64_t in, std::int64_t out, Border border) {
   return nn::Conv2dOptions(in, out, 3).padding(border == Border::same ? 1 : 0);
 }
 
-// Glorot and Bengio, 2010: what Keras starts from, unlike LibTorch.
+// Glorot and Bengio, 2010: the initial weights of Keras, which differ from LibTorch's.
 template <typename Layer>
 Layer keras_initialized(Layer layer) {
   nn::init::xavier_uniform_(layer->weight);

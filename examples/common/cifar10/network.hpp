@@ -1,4 +1,4 @@
-// The convolutional network of Keras' example cifar10_cnn, 1.25 million parameters.
+// The convolutional network of the Keras example cifar10_cnn, with 1.25 million parameters.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -28,14 +28,14 @@ class NetworkImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Network);
 
-/// With initial weights drawn from the seed, the same on every device.
+/// Creates a network with initial weights drawn from the seed, equal on every device.
 [[nodiscard]] Network make_network(std::uint64_t seed, torch::Device device = torch::kCPU);
 
-/// Writes the network alone: `torch::load` reads it into a `Network`. A reader finds the old file
-/// or the new one, never half a file. Throws on failure.
+/// Writes the network alone; `torch::load` reads it into a `Network`. The file is replaced
+/// atomically. Throws on failure.
 void save_network(const std::filesystem::path& file, const Network& network);
 
-/// Keras' settings of RMSprop: rho 0.9, epsilon 1e-7.
+/// RMSprop with the defaults of Keras: rho 0.9, epsilon 1e-7.
 [[nodiscard]] torch::optim::RMSprop make_rmsprop(Network& network, double learning_rate);
 
 }  // namespace cifar10

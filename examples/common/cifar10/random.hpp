@@ -1,4 +1,4 @@
-// Random numbers that are the same with every compiler, unlike the standard's distributions.
+// Random numbers that are equal with every compiler, unlike the standard library's distributions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace cifar10 {
 
 using Random = std::mt19937_64;
 
-/// One stream for each combination of numbers, e.g. `random_stream({seed, epoch, rank})`.
+/// A separate stream for each list of numbers, e.g. `random_stream({seed, epoch, rank})`.
 inline Random random_stream(std::initializer_list<std::uint64_t> numbers) {
   std::seed_seq::result_type words[16] = {};
   std::size_t count = 0;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double pi = std::numbers::pi;
 
-// The sum of two bytes: from -255 to 255, around 0.
+// Noise from -255 to 255 with mean 0.
 double noise(std::uint64_t bits) {
   return static_cast<double>(bits & 0xFF) + static_cast<double>(bits >> 8 & 0xFF) - 255.0;
 }

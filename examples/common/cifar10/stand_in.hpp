@@ -1,4 +1,4 @@
-// Generated images for whoever has no CIFAR-10 at hand: the same form, ten classes, learnable.
+// Generated images in place of CIFAR-10: the same format, ten classes, learnable.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,8 @@
 
 namespace cifar10 {
 
-/// Noisy stripes: a class has its steepness (falling and rising alike, so that a mirror image stays
-/// in its class) and a tint. The same images for the same seed. `test` gets a fifth as many
-/// images as `train`.
+/// Noisy stripes. Each class has a slope (falling or rising, so that a mirror image stays in its
+/// class) and a tint. Equal seeds give equal images. `test` has a fifth as many images as `train`.
 [[nodiscard]] Data make_stand_in(std::size_t train_images, std::uint64_t seed);
 
 }  // namespace cifar10

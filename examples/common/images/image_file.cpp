@@ -38,12 +38,10 @@ bool is_jpeg(const fs::path& file) {
   return extension == ".jpg" || extension == ".jpeg";
 }
 
-constexpr int turbo_format(Colours colours) {
-  return colours == Colours::rgb ? TJPF_RGB : TJPF_GRAY;
-}
+constexpr int turbo_format(Colors colors) { return colors == Colors::rgb ? TJPF_RGB : TJPF_GRAY; }
 
-constexpr unsigned int png_format(Colours colours) {
-  return colours == Colours::rgb ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+constexpr unsigned int png_format(Colors colors) {
+  return colors == Colors::rgb ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
 }
 
 std::string content_of(const fs::path& file) {
@@ -52,7 +50,7 @@ std::string content_of(const fs::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-Image read_jpeg(const fs::path& file, Colours colours) {
+Image read_jpeg(const fs::path& file, Colors colors) {
   const std::string content = content_of(file);
   const auto* bytes = reinterpret_cast<const unsigned char*>(content.data());
   const Turbo turbo(tjInitDecompress());
@@ -62,10 +60,10 @@ Image read_jpeg(const fs::path& file, Colours colours) {
     fail("read", file, tjGetErrorStr2(turbo.get()));
   }
   Image image =
-      blank_image(static_cast<std::size_t>(width), static_cast<std::size_t>(height), colours);
-  // A file that was cut off gives a warning and grey below: that is an error here.
+      blank_image(static_cast<std::size_t>(width), static_cast<std::size_t>(height), colors);
+  // For a truncated file the library only warns and fills the rest with gray: treat it as an error.
   if (tjDecompress2(turbo.get(), bytes, content.size(), image.pixels.data(), width, 0, height,
-                    turbo_format(colours), TJFLAG_STOPONWARNING) != 0) {
+                    turbo_format(colors), TJFLAG_STOPONWARNING) != 0) {
     fail("read", file, tjGetErrorStr2(turbo.get()));
   }
   return image;
@@ -75,10 +73,10 @@ void write_jpeg(const fs::path& file, const Image& image) {
   const Turbo turbo(tjInitCompress());
   unsigned char* bytes = nullptr;
   unsigned long size = 0;
-  const int sampling = image.colours == Colours::rgb ? TJSAMP_420 : TJSAMP_GRAY;
+  const int sampling = image.colors == Colors::rgb ? TJSAMP_420 : TJSAMP_GRAY;
   const int status = tjCompress2(turbo.get(), image.pixels.data(), static_cast<int>(image.width), 0,
-                                 static_cast<int>(image.height), turbo_format(image.colours),
-                                 &bytes, &size, sampling, /*quality=*/90, 0);
+                                 static_cast<int>(image.height), turbo_format(image.colors), &bytes,
+                                 &size, sampling, /*quality=*/90, 0);
   const std::unique_ptr<unsigned char, decltype(&tjFree)> owner(bytes, &tjFree);
   if (status != 0) fail("write", file, tjGetErrorStr2(turbo.get()));
   std::ofstream stream(file, std::ios::binary);
@@ -86,7 +84,7 @@ void write_jpeg(const fs::path& file, const Image& image) {
   if (!stream.flush()) fail("write", file, "the system refused");
 }
 
-// Ends libpng's own memory too.
+// Also frees libpng's memory.
 struct Png : png_image {
   Png() : png_image{} { version = PNG_IMAGE_VERSION; }
   ~Png() { png_image_free(this); }
@@ -94,12 +92,12 @@ struct Png : png_image {
   Png& operator=(const Png&) = delete;
 };
 
-Image read_png(const fs::path& file, Colours colours) {
+Image read_png(const fs::path& file, Colors colors) {
   Png png;
   if (png_image_begin_read_from_file(&png, file.c_str()) == 0) fail("read", file, png.message);
-  png.format = png_format(colours);
-  Image image = blank_image(png.width, png.height, colours);
-  const png_color black{};  // behind what is transparent
+  png.format = png_format(colors);
+  Image image = blank_image(png.width, png.height, colors);
+  const png_color black{};  // background of transparent pixels
   const int done = png_image_finish_read(&png, &black, image.pixels.data(), 0, nullptr);
   if (done == 0 || (png.warning_or_error & PNG_IMAGE_WARNING) != 0) {
     fail("read", file, png.message);
@@ -111,13 +109,13 @@ void write_png(const fs::path& file, const Image& image) {
   Png png;
   png.width = static_cast<png_uint_32>(image.width);
   png.height = static_cast<png_uint_32>(image.height);
-  png.format = png_format(image.colours);
+  png.format = png_format(image.colors);
   if (png_image_write_to_file(&png, file.c_str(), 0, image.pixels.data(), 0, nullptr) == 0) {
     fail("write", file, png.message);
   }
 }
 
-// How much of each old row or column a new one covers.
+// The fraction of each old row or column that a new one covers.
 struct Cover {
   std::size_t first = 0;
   std::vector<double> parts{};
@@ -153,15 +151,15 @@ double mean_of(const Image& image, const Cover& rows, const Cover& columns, std:
 
 }  // namespace
 
-Image blank_image(std::size_t width, std::size_t height, Colours colours) {
-  Image image{.width = width, .height = height, .colours = colours};
+Image blank_image(std::size_t width, std::size_t height, Colors colors) {
+  Image image{.width = width, .height = height, .colors = colors};
   image.pixels.resize(width * height * image.channels());
   return image;
 }
 
-Image read_image(const fs::path& file, Colours colours) {
-  if (is_jpeg(file)) return read_jpeg(file, colours);
-  if (extension_of(file) == ".png") return read_png(file, colours);
+Image read_image(const fs::path& file, Colors colors) {
+  if (is_jpeg(file)) return read_jpeg(file, colors);
+  if (extension_of(file) == ".png") return read_png(file, colors);
   fail("read", file, "it is neither .jpg nor .png");
 }
 
@@ -177,7 +175,7 @@ Image resized(const Image& image, std::size_t width, std::size_t height) {
   const std::vector<Cover> rows = covers(image.height, height);
   const std::vector<Cover> columns = covers(image.width, width);
   const std::size_t channels = image.channels();
-  Image result = blank_image(width, height, image.colours);
+  Image result = blank_image(width, height, image.colors);
   std::uint8_t* pixel = result.pixels.data();
   for (const Cover& row : rows) {
     for (const Cover& column : columns) {

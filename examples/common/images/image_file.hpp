@@ -1,4 +1,4 @@
-// Pictures in files.
+// Reads and writes image files.
 #pragma once
 
 #include <cstddef>
@@ -8,32 +8,31 @@
 
 namespace examples {
 
-enum class Colours : std::uint8_t { grey, rgb };
+enum class Colors : std::uint8_t { gray, rgb };
 
 struct Image {
   std::size_t width = 0;
   std::size_t height = 0;
-  Colours colours = Colours::grey;
+  Colors colors = Colors::gray;
   std::vector<std::uint8_t> pixels{};  ///< [height, width] from black to white, or [..., 3] of rgb.
 
-  [[nodiscard]] std::size_t channels() const { return colours == Colours::rgb ? 3 : 1; }
+  [[nodiscard]] std::size_t channels() const { return colors == Colors::rgb ? 3 : 1; }
 };
 
 /// A black image.
-[[nodiscard]] Image blank_image(std::size_t width, std::size_t height, Colours colours);
+[[nodiscard]] Image blank_image(std::size_t width, std::size_t height, Colors colors);
 
-/// Reads a file *.jpg, *.jpeg or *.png; its colours are made grey, or its greys colours. Throws
-/// std::runtime_error, which names the file, if it is missing, damaged, cut off, or another kind of
-/// file.
-[[nodiscard]] Image read_image(const std::filesystem::path& file, Colours colours = Colours::grey);
+/// Reads a *.jpg, *.jpeg or *.png file and converts it to gray or RGB. Throws std::runtime_error,
+/// naming the file, if it is missing, damaged, truncated, or of another format.
+[[nodiscard]] Image read_image(const std::filesystem::path& file, Colors colors = Colors::gray);
 
-/// Writes one of these kinds, by the file's name. Throws std::runtime_error.
+/// Writes one of these formats, chosen by the file's name. Throws std::runtime_error.
 void write_image(const std::filesystem::path& file, const Image& image);
 
-/// True for a file's name that ends in one of these ways, in large or small letters.
+/// True for a file name with one of these extensions, in upper or lower case.
 [[nodiscard]] bool is_image(const std::filesystem::path& file);
 
-/// An image of another size: each pixel is the mean of what it covers of the old one.
+/// Resizes an image: each new pixel is the mean of the area that it covers in the old image.
 [[nodiscard]] Image resized(const Image& image, std::size_t width, std::size_t height);
 
 }  // namespace examples

@@ -25,7 +25,7 @@ struct Layer {
   std::int64_t out, size, stride;
 };
 
-// Convolutions with normalisations around a shortcut.
+// A residual block: convolutions with normalizations, added to a shortcut.
 class BlockImpl : public nn::Module {
  public:
   BlockImpl(std::int64_t in, const std::vector<Layer>& layers, const MakeNorm& norm) {
@@ -61,7 +61,7 @@ class BlockImpl : public nn::Module {
 };
 TORCH_MODULE(Block);
 
-// The 3x3 of a bottleneck takes the stride, of two convolutions the first.
+// The 3x3 convolution of a bottleneck has the stride; in a block of two convolutions, the first.
 std::vector<Layer> layers_of(bool bottleneck, std::int64_t width, std::int64_t stride) {
   if (bottleneck) return {{width, 1, 1}, {width, 3, stride}, {4 * width, 1, 1}};
   return {{width, 3, stride}, {width, 3, 1}};

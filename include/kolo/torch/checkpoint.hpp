@@ -1,4 +1,4 @@
-// What a checkpoint of a training with LibTorch is made of: parts for `Checkpointer` to keep.
+// LibTorch modules, optimizers and random numbers as parts for `Checkpointer`.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -18,9 +18,9 @@
 
 namespace kolo {
 
-/// A module's parameters and buffers as bytes, and back. `from_bytes` gives the module's own
-/// tensors new values: optimizers go on working. It throws InvalidArgument if the bytes are of a
-/// module of another structure or no module at all; the module may then be changed in part.
+/// Converts a module's parameters and buffers to bytes and back. `from_bytes` assigns to the
+/// module's existing tensors, so optimizers of the module stay valid. It throws InvalidArgument if
+/// the bytes are not a module of the same structure; the module may then be partly changed.
 ///
 ///     checkpoints.save(step,
 ///                      {{"model", kolo::to_bytes(*model)},
@@ -32,18 +32,19 @@ namespace kolo {
 [[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::nn::Module& module);
 KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::nn::Module& module);
 
-/// An optimizer's state (momentum and the like) and the options of its parameter groups, and back.
-/// A DistributedOptimizer is an optimizer too: call this between a step and the next backward.
+/// Converts an optimizer's state (such as momentum) and the options of its parameter groups to
+/// bytes and back. For a DistributedOptimizer, call it between a step and the next backward.
 /// Throws InvalidArgument as above.
 [[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::optim::Optimizer& optimizer);
 KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
 
-/// What has bytes of its own above.
+/// Types with their own overloads above.
 template <typename T>
 concept ModuleOrOptimizer =
     std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer>;
 
-/// Anything else that `torch::save` takes: a tensor, a vector of tensors, a module's holder.
+/// The same for anything else that `torch::save` takes: a tensor, a vector of tensors, a module
+/// holder.
 template <typename T>
   requires(!ModuleOrOptimizer<T>)
 [[nodiscard]] std::string to_bytes(const T& value) {
@@ -55,17 +56,17 @@ template <typename T>
   requires(!ModuleOrOptimizer<T>)
 void from_bytes(const std::string& bytes, T& value) {
   std::istringstream stream(bytes);
-  // LibTorch adds to a vector what it loads.
+  // LibTorch appends to a vector when loading.
   if constexpr (std::same_as<T, std::vector<::torch::Tensor>>) value.clear();
   ::torch::load(value, stream);
 }
 
-/// Where the random numbers of this process are: those of the CPU, and of this rank's GPU
-/// (`local_device`) if it has one. Each rank has its own: save it with `CheckpointExtras::own`.
+/// The state of this process's random number generators: the CPU's, and that of this rank's GPU
+/// (`local_device`) if it has one. It differs between ranks: save it in `CheckpointExtras::own`.
 [[nodiscard]] KOLO_EXPORT std::string random_state();
 
-/// Goes on from there. Throws InvalidArgument for anything but what `random_state` gave on a
-/// process with the same kind of device.
+/// Restores the generators. Throws InvalidArgument unless `random_state` made the string in a
+/// process with the same type of device.
 KOLO_EXPORT void set_random_state(const std::string& state);
 
 }  // namespace kolo

@@ -1,4 +1,4 @@
-// Clipping of gradients that were averaged over the ranks.
+// Clips reduced gradients.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -14,8 +14,8 @@
 namespace kolo {
 
 struct ClipOptions {
-  double norm_type = 2.0;         ///< p of the p-norm, positive; infinity: the largest element.
-  bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is no number.
+  double norm_type = 2.0;         ///< p of the p-norm, positive; infinity: the maximum norm.
+  bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is not finite.
 };
 
 namespace detail {
@@ -26,16 +26,16 @@ KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerPar
 
 }  // namespace detail
 
-/// Waits until this step's gradients are reduced, and scales them, if need be, so that their norm,
-/// of all together, is at most `max_norm`. Returns the norm before. `optimizer.step()` follows:
+/// Waits until this step's gradients are reduced, then scales them if their joint norm exceeds
+/// `max_norm`. Returns the norm before scaling. `optimizer.step()` follows:
 ///
 ///     loss.backward();
 ///     kolo::clip_grad_norm(optimizer, 1.0);
 ///     optimizer.step();
 ///
-/// Norm and gradients are the same bits on every rank of the optimizer's set. Collective there, as
-/// `synchronize` is. Throws InvalidArgument, on this rank, for a `max_norm` or a norm type that is
-/// not positive, and the errors of `synchronize`.
+/// Norm and gradients have the same bits on every rank of the optimizer's set. Collective in that
+/// set, as `synchronize` is. Throws InvalidArgument, on this rank, if `max_norm` or the norm type
+/// is not positive, and the errors of `synchronize`.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,

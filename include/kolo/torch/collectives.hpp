@@ -1,18 +1,17 @@
-// Collectives on LibTorch's tensors. Each does what the one of the same name does on memory, with
-// the same errors (`kolo/collectives.hpp`); rows are slices of the first dimension.
+// Collectives on LibTorch tensors. Each behaves as the collective of the same name in
+// `kolo/collectives.hpp`, with the same errors. Rows are slices of the first dimension.
 //
-// As in LibTorch, an underscore means in place. The others return a new tensor in row-major order.
-// Tensors are dense, of a type that Kolo has, and may have any strides unless something else is
-// said.
+// As in LibTorch, a trailing underscore means in place. Other forms return a new tensor in
+// row-major order. Tensors must be dense and of a dtype that Kolo supports; they may have any
+// strides unless stated otherwise.
 //
-// The synchronous out-of-place forms are recorded by autograd when their input requires a gradient,
-// which must be so on all ranks or on none: their backward is a collective too, named after the
-// forward one with ".backward" behind it. The gradient is that of the sum of the ranks' losses:
-// what a rank's input did to the results of others comes back to it. In place and asynchronous
-// forms are not recorded.
+// Autograd records the synchronous out-of-place forms if their input requires a gradient, which
+// must hold on all ranks or on none: backward is a collective too, named after the forward one with
+// the suffix ".backward". The gradient is that of the sum of all ranks' losses, so it includes the
+// effect of a rank's input on other ranks' results. In-place and asynchronous forms are not
+// recorded.
 //
-// Asynchronous forms keep the tensors alive that they work on; nobody may change these before the
-// future is done.
+// Asynchronous forms keep their tensors alive. Do not change these before the future is done.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -30,15 +29,15 @@ namespace kolo {
 
 // ---- allreduce ----
 
-/// Gradient: the same allreduce of the gradients. Only of average and sum: backward through another
-/// `op` throws InvalidArgument.
+/// Gradient: the same allreduce of the gradients, for average and sum only. Backward through
+/// another `op` throws InvalidArgument.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor allreduce(const ::torch::Tensor& tensor,
                                                     const AllreduceOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async(const ::torch::Tensor& tensor,
                                                     const AllreduceOptions& options = {});
 KOLO_EXPORT void allreduce_(::torch::Tensor& tensor, const AllreduceOptions& options = {});
-/// The future gives the same tensor. Its elements must lie in memory without gaps, in an order that
-/// is the same on all ranks.
+/// The future returns the same tensor. Its elements must lie in memory without gaps and in the same
+/// order on all ranks.
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async_(const ::torch::Tensor& tensor,
                                                      const AllreduceOptions& options = {});
 
@@ -55,8 +54,8 @@ KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allreduce_async_(
 
 // ---- allgather ----
 
-/// The ranks' rows, one rank's after the other's; the first dimension may differ between ranks. A
-/// scalar counts as one row. Gradient: that of this rank's rows, summed over the ranks.
+/// The rows of all ranks, in rank order. The first dimension may differ between ranks; a scalar
+/// counts as one row. Gradient: that of this rank's rows, summed over the ranks.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor allgather(const ::torch::Tensor& tensor,
                                                     const AllgatherOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> allgather_async(const ::torch::Tensor& tensor,
@@ -71,7 +70,7 @@ KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allgather_async(
 
 // ---- broadcast ----
 
-/// `root`'s tensor. Gradient: on the root the sum of all ranks', elsewhere zeros.
+/// `root`'s tensor. Gradient: the sum of all ranks' gradients on the root, zeros elsewhere.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor broadcast(const ::torch::Tensor& tensor, int root,
                                                     const BroadcastOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> broadcast_async(const ::torch::Tensor& tensor, int root,
@@ -84,14 +83,14 @@ KOLO_EXPORT Future<::torch::Tensor> broadcast_async_(const ::torch::Tensor& tens
 
 // ---- alltoall ----
 
-/// What the members of the set sent to this rank.
+/// The rows that the members of the set sent to this rank.
 struct Received {
   ::torch::Tensor output;
-  std::vector<std::int64_t> splits;  ///< Rows from each member, in their order in `output`.
+  std::vector<std::int64_t> splits;  ///< Number of rows from each member, in order.
 };
 
-/// Sends `splits[i]` rows to the i-th member of the set. Gradient: each row's goes back to where
-/// the row came from.
+/// Sends `splits[i]` rows to the i-th member of the set. Gradient: each row's gradient returns to
+/// the row's sender.
 [[nodiscard]] KOLO_EXPORT Received alltoall(const ::torch::Tensor& tensor,
                                             const std::vector<std::int64_t>& splits,
                                             const AlltoallOptions& options = {});
@@ -106,11 +105,11 @@ KOLO_EXPORT Future<Received> alltoall_async(const ::torch::Tensor& tensor,
 
 // ---- reducescatter ----
 
-/// This rank's rows of the reduced tensor (see `reducescatter_rows`). Gradient: the ranks'
-/// gathered, scaled as the forward operation is; only of average and sum.
+/// This rank's rows of the reduced tensor (see `reducescatter_rows`). Gradient: the gathered
+/// gradients of all ranks, scaled as in forward; for average and sum only.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor reducescatter(const ::torch::Tensor& tensor,
                                                         const ReducescatterOptions& options = {});
-/// The result keeps the input's memory alive as long as its own.
+/// The result keeps the input's memory alive for its own lifetime.
 KOLO_EXPORT Future<::torch::Tensor> reducescatter_async(const ::torch::Tensor& tensor,
                                                         const ReducescatterOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Which device this rank should use.
+// The device for this rank.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -11,8 +11,8 @@
 
 namespace kolo {
 
-/// The device that this rank should use: its GPU by local rank where Kolo and LibTorch have CUDA
-/// and there is a GPU, else the CPU.
+/// The device that this rank should use: the GPU of its local rank if Kolo and LibTorch support
+/// CUDA and there is a GPU, else the CPU.
 [[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
 }  // namespace kolo

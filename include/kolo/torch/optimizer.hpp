@@ -29,31 +29,31 @@ namespace detail {
 inline const NamedParameters& pairs_of(const NamedParameters& names) { return names; }
 inline NamedParameters pairs_of(const ModuleTensors& names) { return names.pairs(); }
 
-/// Reduces the gradients of one optimizer. Each parameter has a hook that submits its gradient when
-/// backward has accumulated it. Hooks run on the thread of backward; everything else on the thread
-/// that owns the optimizer, while no backward runs.
+/// Reduces the gradients of one optimizer. Each parameter has a hook that submits its gradient
+/// after backward has accumulated it. Hooks run on backward's threads; everything else runs on the
+/// thread that owns the optimizer, while no backward runs.
 class GradientReducer {
  public:
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
 
-  /// Collective. Without names, parameters are known by their position.
+  /// Collective. Without names, parameters are identified by their position.
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                               const DistributedOptimizerOptions& options);
   KOLO_EXPORT GradientReducer(GradientReducer&&) noexcept;
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
 
-  /// Submits what backward did not and waits for everything. Does nothing the second time in a
-  /// step.
+  /// Submits the gradients that backward did not submit, and waits for all. The second call in a
+  /// step has no effect.
   KOLO_EXPORT void synchronize(const Groups& groups);
 
-  /// The gradients of this step were used: backward may run again.
+  /// Ends a step whose gradients were used. Backward may run again.
   KOLO_EXPORT void end_step();
 
-  /// Gives up this step: waits for what was submitted in it, and forgets its backward passes.
+  /// Discards a step: waits for its submitted operations and forgets its backward passes.
   KOLO_EXPORT void discard(const Groups& groups);
 
-  /// The loss, averaged or summed as the gradients are.
+  /// Reduces the loss by sum if the gradients are summed, else by average.
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
 
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
@@ -65,42 +65,43 @@ class GradientReducer {
 
 }  // namespace detail
 
-/// An optimizer of LibTorch whose gradients are averaged (or summed) over the ranks before each
-/// step. It is a `Base`: everything that `Base` has is there.
+/// A LibTorch optimizer that averages (or sums) its gradients over the ranks before each step. It
+/// derives from `Base`, so `Base`'s members remain available.
 ///
 ///     kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 0.01),
 ///                                          model->named_parameters());
 ///
-/// The reduction of each gradient starts when backward has accumulated it, and overlaps the rest of
-/// backward. With `backward_passes_per_step` above 1 it starts in the last of so many passes; a
-/// step after fewer passes reduces what there is. Passes are counted on each rank, and
-/// Accumulation::mean divides by those that this rank made. One pass more before `step` or
-/// `zero_grad` gives InvalidArgument.
+/// The reduction of a gradient starts when backward has accumulated it, and overlaps the rest of
+/// backward. With `backward_passes_per_step` above 1 it starts in the last pass; a `step` after
+/// fewer passes reduces what has accumulated. Each rank counts its own passes, and
+/// Accumulation::mean divides by the passes that this rank made. One pass too many before `step` or
+/// `zero_grad` throws InvalidArgument.
 ///
-/// A parameter that took no part in backward has a gradient of zeros after `synchronize`.
-/// Parameters that require no gradient are left out; those frozen, unfrozen, converted or added to
-/// a group later are noticed at the next `synchronize` or `step`, and ranks must do so alike.
+/// A parameter that is not part of backward has a zero gradient after `synchronize`. Parameters
+/// that require no gradient are skipped. Parameters may be frozen, unfrozen, converted or added to
+/// a group later, in the same way on all ranks: the next `synchronize` or `step` takes note.
 ///
-/// Sparse gradients stay sparse, and are coalesced: the ranks' indices and values are gathered, as
-/// they are (neither compressed nor by adasum). A gradient must be sparse on all ranks or on none.
+/// Sparse gradients stay sparse and are coalesced. Their indices and values are gathered from all
+/// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks
+/// or on none.
 ///
-/// Construction is collective in the process set: its members make their optimizers in the same
-/// order, and every one gets Mismatch if options, or names, shapes or dtypes of the parameters,
-/// differ between them. It throws InvalidArgument if an option is wrong, a parameter of the
-/// optimizer has no name, or a name occurs twice. Beside those of `allreduce`, errors in a gradient
-/// are thrown by backward(), `synchronize` and `step`. Movable, not copyable; not thread-safe.
+/// Construction is collective in the process set: its members construct their optimizers in the
+/// same order. It throws Mismatch on every member if options, or the parameters' names, shapes or
+/// dtypes, differ. It throws InvalidArgument for an invalid option, a parameter without a name, or
+/// a repeated name. backward(), `synchronize` and `step` throw the errors of `allreduce`. Movable,
+/// not copyable; not thread-safe.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 class DistributedOptimizer<Base> : public Base {
  public:
   using typename Base::LossClosure;
 
-  /// Names the parameters by their position in the optimizer.
+  /// Identifies parameters by their position in the optimizer.
   explicit DistributedOptimizer(Base optimizer, const DistributedOptimizerOptions& options = {})
       : Base(std::move(optimizer)), reducer_(this->param_groups(), std::nullopt, options) {}
 
-  /// `names` holds at least the optimizer's parameters: what `named_parameters()` of a module
-  /// gives, or a list of pairs.
+  /// `names` must cover all parameters of the optimizer: a module's `named_parameters()` or a list
+  /// of pairs.
   template <ParameterNaming Names>
   DistributedOptimizer(Base optimizer, const Names& names,
                        const DistributedOptimizerOptions& options = {})
@@ -113,16 +114,15 @@ class DistributedOptimizer<Base> : public Base {
 
   DistributedOptimizer(DistributedOptimizer&&) = default;
 
-  /// Waits until this step's gradients are reduced, say to clip them. `step` then does not wait
-  /// again.
+  /// Waits until this step's gradients are reduced, for example to clip them. `step` then does not
+  /// wait again.
   void synchronize() { reducer_.synchronize(this->param_groups()); }
 
-  /// Who takes part.
+  /// The ranks that take part.
   [[nodiscard]] const ProcessSet& process_set() const { return reducer_.process_set(); }
 
-  /// Synchronizes, unless that was done, and steps. With a closure, the gradients of each of its
-  /// evaluations are reduced and so is the loss it returns, so that line searches agree on all
-  /// ranks.
+  /// Synchronizes unless that is done, then steps. With a closure, the gradients and the loss of
+  /// each evaluation are reduced, so that line searches agree on all ranks.
   ::torch::Tensor step(LossClosure closure = nullptr) override {
     if (closure == nullptr) {
       synchronize();
@@ -139,8 +139,7 @@ class DistributedOptimizer<Base> : public Base {
     });
   }
 
-  /// As `Base`'s, after finishing the reductions under way: the step that they belong to is given
-  /// up.
+  /// As `Base`'s, but first discards the current step and waits for its pending reductions.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {

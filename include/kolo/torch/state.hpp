@@ -1,5 +1,5 @@
-// What must be alike on all ranks before they train: parameters, buffers, the optimizer's state,
-// and whatever else LibTorch can save.
+// Makes parameters, buffers, optimizer state and other LibTorch objects equal on all ranks before
+// they train.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -22,23 +22,23 @@
 
 namespace kolo {
 
-/// Parameters and the names that all ranks know them by, such as "0.weight".
+/// Parameters with names, such as "0.weight", that are equal on all ranks.
 using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
 
-/// What a module's `named_parameters()` and `named_buffers()` give.
+/// The result of a module's `named_parameters()` and `named_buffers()`.
 using ModuleTensors = ::torch::OrderedDict<std::string, ::torch::Tensor>;
 
-/// Every rank's parameters and buffers become copies of `root`'s, a rank of the world and a member
-/// of the set. Collective. Throws Mismatch on every rank if names, shapes or dtypes differ between
-/// them; then nothing was changed.
+/// Copies `root`'s parameters and buffers to every rank. `root` is a world rank and a member of the
+/// set. Collective. Throws Mismatch on every rank, before anything changes, if names, shapes or
+/// dtypes differ.
 KOLO_EXPORT void broadcast_parameters(::torch::nn::Module& module, int root,
                                       const ProcessSet& set = {});
 KOLO_EXPORT void broadcast_parameters(const ModuleTensors& tensors, int root,
                                       const ProcessSet& set = {});
 
-/// Every rank's optimizer goes on as `root`'s would: its state (momentum and the like) and the
-/// options of each parameter group (learning rate and the like). Collective. Throws Mismatch on
-/// every rank if the optimizers' classes, groups or parameters differ; then nothing was changed.
+/// Copies the state of `root`'s optimizer (such as momentum) and the options of its parameter
+/// groups (such as the learning rate) to every rank. Collective. Throws Mismatch on every rank,
+/// before anything changes, if the optimizers' classes, groups or parameters differ.
 KOLO_EXPORT void broadcast_optimizer_state(::torch::optim::Optimizer& optimizer, int root,
                                            const ProcessSet& set = {});
 
@@ -54,15 +54,15 @@ KOLO_EXPORT void broadcast_saved(const std::function<void(std::ostream&)>& save,
 
 }  // namespace detail
 
-/// Every rank's `value` becomes what `root` would save and load: a module, a tensor, a vector of
-/// tensors, or anything else that `torch::save` and `torch::load` take. A module must have the
-/// root's structure. Collective; every rank throws if a rank could not save or load, and names the
-/// ranks that could not. Text needs no archive: `broadcast` takes a `std::string`.
+/// Copies `root`'s `value` to every rank: a module, a tensor, a vector of tensors, or anything else
+/// that `torch::save` and `torch::load` take. A module must have the root's structure. Collective.
+/// If any rank fails to save or load, every rank throws an Error that names the failed ranks. For
+/// text use `broadcast`, which takes a `std::string`.
 template <typename T>
 void broadcast_archive(T& value, int root, const BroadcastOptions& options = {}) {
   const auto save = [&](std::ostream& stream) { ::torch::save(value, stream); };
   const auto load = [&](std::istream& stream) {
-    // LibTorch adds to a vector what it loads.
+    // LibTorch appends to a vector when loading.
     if constexpr (std::same_as<T, std::vector<::torch::Tensor>>) value.clear();
     ::torch::load(value, stream);
   };

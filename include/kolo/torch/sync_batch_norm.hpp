@@ -24,7 +24,7 @@ class KOLO_EXPORT SyncBatchNormImpl
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options, ProcessSet set = {});
 
-  /// With the parameters of a batch normalization and a copy of its statistics.
+  /// Shares the parameters of a batch normalization and copies its statistics.
   template <size_t D, typename Other>
   SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other, ProcessSet set);
 
@@ -49,15 +49,15 @@ class KOLO_EXPORT SyncBatchNormImpl
   ProcessSet set_;
 };
 
-/// As `torch::nn::BatchNorm1d`, `2d` and `3d`, but in training the mean and the variance are those
-/// of the batches of all ranks together, and so are the gradients: what one process would compute
-/// on the whole batch. Ranks may have batches of different sizes, or none. Input is [N, C, ...].
+/// As `torch::nn::BatchNorm1d`, `2d` and `3d`, but in training it computes mean, variance and
+/// gradients over the batches of all ranks together, as one process would on the whole batch. Ranks
+/// may have batches of different sizes, or empty ones. The input is [N, C, ...].
 ///
-/// In training, forward and backward are each one collective without a name: ranks must run their
+/// In training, forward and backward each run one unnamed collective, so ranks must run their
 /// modules in the same order. Evaluation is local. Gradients of weight and bias are this rank's
-/// part; their sum over the ranks is the whole one. A rank outside the process set normalizes over
-/// its own batch. Forward throws InvalidArgument, on all ranks, if they have one value per channel
-/// together.
+/// share; their sum over the ranks is the full gradient. A rank outside the process set normalizes
+/// over its own batch. Forward throws InvalidArgument, on all ranks, if all batches together have
+/// fewer than two values per channel.
 ///
 ///     kolo::SyncBatchNorm norm(64);
 ///     kolo::SyncBatchNorm norm(torch::nn::BatchNormOptions(64).momentum(0.01), set);
@@ -67,10 +67,10 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
   using Impl = SyncBatchNormImpl;
 };
 
-/// The same modules in the same order, with SyncBatchNorm in place of each BatchNorm1d, 2d and 3d.
-/// Modules and parameters are shared with `model`, statistics are copied. Throws InvalidArgument if
-/// there is a batch normalization inside a module that is no Sequential: only that module's own
-/// code can replace it.
+/// Returns the same modules in the same order, with SyncBatchNorm in place of each BatchNorm1d, 2d
+/// and 3d. Modules and parameters are shared with `model`; statistics are copied. Throws
+/// InvalidArgument for a batch normalization inside a module that is not a Sequential: only that
+/// module's own code can replace it.
 [[nodiscard]] KOLO_EXPORT ::torch::nn::Sequential convert_sync_batchnorm(
     const ::torch::nn::Sequential& model, const ProcessSet& set = {});
 

@@ -1,4 +1,4 @@
-// Items that are made ahead by other threads, say the next batches.
+// Prepares items, such as the next batches, ahead of use on other threads.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +17,20 @@
 namespace kolo {
 
 struct BackgroundLoaderOptions {
-  int threads = 1;           ///< How many make items; 0: `next` makes them itself.
-  std::size_t capacity = 4;  ///< So many items are made ahead at most; at least 1.
+  int threads = 1;           ///< Number of threads; 0: `next` makes items on the calling thread.
+  std::size_t capacity = 4;  ///< Maximum number of items made ahead; at least 1.
 };
 
-/// Makes items 0 to `count` - 1 by calling `make(number)` on threads of its own, at most `capacity`
-/// ahead of who takes them, and gives them out in order:
+/// Makes items 0 to `count` - 1 by calling `make(number)` on its own threads, at most `capacity`
+/// items ahead, and returns them in order:
 ///
 ///     kolo::BackgroundLoader<Batch> batches(steps, [&](std::int64_t step) { return ...; });
 ///     while (auto batch = batches.next()) train_on(*batch);
 ///
-/// With several threads `make` must be safe to call from all of them at once; each number is asked
-/// for once. `make` must not call collectives. What it throws is thrown by `next` when the item's
-/// turn comes; the items after it can still be taken. `next` is for one thread at a time. The
-/// destructor lets calls of `make` that have begun come to their end, and begins no other.
+/// `make` is called once per number; with several threads it must be safe to call concurrently. It
+/// must not call collectives. `next` rethrows the exception of an item's `make` in the item's turn;
+/// later items remain available. `next` must be called by one thread at a time. The destructor
+/// waits for calls of `make` that have begun and starts no others.
 template <typename T>
 class BackgroundLoader {
  public:
@@ -42,7 +42,7 @@ class BackgroundLoader {
         capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))) {
     try {
       for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
-    } catch (...) {  // the system gives no more threads
+    } catch (...) {  // the system has no more threads: the started ones must be joined
       stop();
       throw;
     }
@@ -51,7 +51,7 @@ class BackgroundLoader {
   BackgroundLoader& operator=(const BackgroundLoader&) = delete;
   ~BackgroundLoader() { stop(); }
 
-  /// The next item, for which it waits if need be; nothing after the last.
+  /// Waits for the next item and returns it; nothing after the last.
   [[nodiscard]] std::optional<T> next() {
     if (taken_ >= count_) return std::nullopt;
     if (threads_.empty()) return make_(taken_++);
@@ -112,9 +112,9 @@ class BackgroundLoader {
   std::mutex mutex_;
   std::condition_variable made_;
   std::condition_variable room_;
-  std::map<std::int64_t, Item> ready_;  // made, not yet taken
-  std::int64_t begun_ = 0;              // the next number to be made
-  std::int64_t taken_ = 0;              // the next number to be given out
+  std::map<std::int64_t, Item> ready_;  // made but not taken; threads may finish out of order
+  std::int64_t begun_ = 0;              // the next number to make
+  std::int64_t taken_ = 0;              // the next number to return
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

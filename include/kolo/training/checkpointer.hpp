@@ -1,4 +1,4 @@
-// Checkpoints: written by one rank, held by all.
+// Checkpoints: one rank writes and reads them, all ranks receive them.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,17 @@
 
 namespace kolo {
 
-/// Bytes by name: what the parts of a training are saved as.
+/// Bytes by name: the saved parts of a training run.
 using Blobs = std::map<std::string, std::string>;
 
 /// Why a checkpoint cannot be used.
 enum class CheckpointFault : std::uint8_t {
   missing,     ///< There is no such file.
-  truncated,   ///< The file is shorter than it says: it was cut off.
-  corrupt,     ///< The file is as long as it says, or longer, but its checksum is wrong.
-  foreign,     ///< The file is no checkpoint, or of a version that this library does not know.
-  incomplete,  ///< It has no part of the name that was asked for.
-  io,          ///< The system refused to read or write; the message has its words.
+  truncated,   ///< The file is shorter than its header states.
+  corrupt,     ///< A checksum is wrong, or the file is longer than its header states.
+  foreign,     ///< The file is not a checkpoint, or its version is unknown to this library.
+  incomplete,  ///< The checkpoint has no part of the requested name.
+  io,          ///< The system failed to read or write; the message has the reason.
 };
 
 /// A checkpoint that cannot be read or written. The message names the file.
@@ -40,38 +40,38 @@ class KOLO_EXPORT CheckpointError : public Error {
   std::filesystem::path path_;
 };
 
-/// What a checkpoint holds.
+/// The contents of a checkpoint.
 struct Checkpoint {
-  std::int64_t step = 0;           ///< Of the training, by which checkpoints are ordered.
-  std::optional<double> metric{};  ///< By which the best is chosen.
-  int ranks = 0;                   ///< How many ranks the training had.
-  Blobs parts{};                   ///< The same on all ranks.
-  Blobs own{};  ///< This rank's own parts; empty if the training had another number of ranks.
-  std::filesystem::path path{};  ///< Where it was read.
+  std::int64_t step = 0;           ///< Training step; checkpoints are ordered by it.
+  std::optional<double> metric{};  ///< Selects the best checkpoint.
+  int ranks = 0;                   ///< Number of ranks that saved it.
+  Blobs parts{};                   ///< Parts that are equal on all ranks.
+  Blobs own{};                   ///< This rank's own parts; empty if `ranks` is not `kolo::size()`.
+  std::filesystem::path path{};  ///< The file it was read from.
 
-  /// The part of this name. Throws CheckpointError, which names file and part, if there is none.
+  /// The part of this name. Throws CheckpointError, naming file and part, if it does not exist.
   [[nodiscard]] KOLO_EXPORT const std::string& part(const std::string& name) const;
-  /// The same among this rank's own parts.
+  /// As `part`, for this rank's own parts.
   [[nodiscard]] KOLO_EXPORT const std::string& own_part(const std::string& name) const;
 };
 
 struct CheckpointerOptions {
-  std::filesystem::path directory{};  ///< Of rank 0. Made when the first checkpoint is saved.
-  std::string prefix = "checkpoint";  ///< Files are called `<prefix>-<step>.kolo`.
-  int keep_last = 2;                  ///< So many of the newest are kept; at least 1.
-  bool keep_best = true;              ///< And the one with the best metric, if any has one.
-  Goal best = Goal::minimum;          ///< Which metric is best: a loss or an accuracy.
+  std::filesystem::path directory{};  ///< On rank 0. Created when the first checkpoint is saved.
+  std::string prefix = "checkpoint";  ///< Files are named `<prefix>-<step>.kolo`.
+  int keep_last = 2;                  ///< Number of newest checkpoints to keep; at least 1.
+  bool keep_best = true;              ///< Also keep the checkpoint with the best metric.
+  Goal best = Goal::minimum;          ///< Whether the lowest or the highest metric is best.
 };
 
-/// What may be saved beside the parts that all ranks share.
+/// Optional contents of a checkpoint, besides the parts that all ranks share.
 struct CheckpointExtras {
-  std::optional<double> metric{};  ///< Rank 0's counts. A NaN is never the best.
-  Blobs own{};  ///< What is different on each rank, such as the state of random numbers.
+  std::optional<double> metric{};  ///< Rank 0's value is used. A NaN is never the best.
+  Blobs own{};  ///< Parts that differ between ranks, such as the state of random numbers.
 };
 
-/// Saves and loads checkpoints. Rank 0 alone touches files: it writes under another name, has the
-/// system put the bytes on the disk, and renames, so that a file of the right name is a whole one.
-/// What it reads, it sends to all, and every rank checks by a checksum that it holds the same.
+/// Saves and loads checkpoints. Only rank 0 accesses files. It writes under a temporary name,
+/// flushes to the disk, and renames, so that a file with a checkpoint's name is always complete.
+/// When loading, rank 0 sends the contents to all ranks, and each rank verifies a checksum.
 ///
 ///     kolo::Checkpointer checkpoints({.directory = "run1", .best = kolo::Goal::maximum});
 ///     if (const auto found = checkpoints.load_latest()) model.load(found->part("model"));
@@ -79,32 +79,31 @@ struct CheckpointExtras {
 ///     checkpoints.save(step, {{"model", model.bytes()}, {"sampler", sampler.state()}},
 ///                      {.metric = accuracy});
 ///
-/// `save`, `load` and their kin are collectives of the world: all ranks call them in the same
-/// order. What goes wrong on rank 0 is thrown on every rank, as CheckpointError; then nothing was
-/// kept of the file, and the session goes on. Not thread-safe. A whole checkpoint is held in
-/// memory.
+/// Saving and loading are collectives of the world: all ranks call these functions in the same
+/// order. A failure on rank 0 throws CheckpointError on every rank; no partial file remains, and
+/// the session stays usable. A whole checkpoint is held in memory. Not thread-safe.
 class Checkpointer {
  public:
-  /// Throws InvalidArgument, on this rank, for an empty directory, a prefix that is empty or has a
-  /// slash, and a `keep_last` below 1.
+  /// Local. Throws InvalidArgument, on this rank, for an empty directory, a prefix that is empty or
+  /// contains a slash, or a `keep_last` below 1.
   KOLO_EXPORT explicit Checkpointer(CheckpointerOptions options);
 
-  /// Writes a checkpoint of rank 0's `parts` and every rank's own, over one of the same step, and
-  /// removes those that are not to be kept. Other ranks may leave `parts` empty. Returns its path
-  /// on rank 0. Throws InvalidArgument, on this rank, for a negative step.
+  /// Writes a checkpoint of rank 0's `parts` and every rank's own parts, replaces one of the same
+  /// step, and removes checkpoints that the options do not keep. Other ranks may leave `parts`
+  /// empty. Returns the path on rank 0. Throws InvalidArgument, on this rank, for a negative step.
   KOLO_EXPORT std::filesystem::path save(std::int64_t step, const Blobs& parts,
                                          const CheckpointExtras& extras = {});
 
-  /// The newest that is whole, by its step. Damaged ones are passed over with a warning on rank 0,
-  /// and stay where they are. Nothing if there is none.
+  /// Loads the undamaged checkpoint with the highest step; nothing if there is none. Skips damaged
+  /// files with a warning on rank 0 and leaves them in place.
   [[nodiscard]] KOLO_EXPORT std::optional<Checkpoint> load_latest() const;
-  /// The one with the best metric that is whole, of equals the oldest.
+  /// Loads the undamaged checkpoint with the best metric; of equal ones, the oldest.
   [[nodiscard]] KOLO_EXPORT std::optional<Checkpoint> load_best() const;
-  /// Where `load_latest` would find it.
+  /// The path that `load_latest` would load.
   [[nodiscard]] KOLO_EXPORT std::optional<std::filesystem::path> latest() const;
 
-  /// Reads any checkpoint. Throws CheckpointError on every rank if it is missing, truncated or
-  /// corrupt.
+  /// Loads the checkpoint at rank 0's `path`. Throws CheckpointError on every rank if it is
+  /// missing, truncated or corrupt.
   [[nodiscard]] KOLO_EXPORT static Checkpoint load(const std::filesystem::path& path);
 
  private:

@@ -1,4 +1,4 @@
-// Decisions from a metric that stops getting better, the same on all ranks.
+// Lowers the learning rate or stops training when a metric stops improving, on all ranks alike.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,25 @@
 
 namespace kolo {
 
-/// What is better: less (a loss) or more (an accuracy).
+/// Whether a metric should fall (a loss) or rise (an accuracy).
 enum class Goal : std::uint8_t { minimum, maximum };
 
-/// How much better than the best a metric must be to count.
+/// By how much a metric must beat the best one to count as an improvement.
 struct Improvement {
   Goal goal = Goal::minimum;
   double threshold = 1e-4;  ///< Not negative.
-  bool relative = true;     ///< The threshold is a fraction of the best; else a difference.
+  bool relative = true;     ///< The threshold is a fraction of the best; else an absolute value.
 };
 
 namespace detail {
 
-/// The best metric so far, and how long it has been the best.
+/// The best metric so far.
 class BestMetric {
  public:
   explicit BestMetric(const Improvement& improvement) : improvement_(improvement) {}
 
-  /// A NaN is never better; the first number always is.
+  /// Returns true and records the metric if it improves. A NaN never does; the first number always
+  /// does.
   bool improve(double metric);
 
   [[nodiscard]] std::optional<double> best() const { return best_; }
@@ -42,33 +43,34 @@ class BestMetric {
 }  // namespace detail
 
 struct ReduceOnPlateauOptions {
-  double learning_rate = 0.0;  ///< At the start. Positive.
+  double learning_rate = 0.0;  ///< Initial rate; positive.
   Improvement improvement{};
-  double factor = 0.1;   ///< What the rate is multiplied by; from 0 to below 1.
-  int patience = 10;     ///< So many updates without improvement are suffered; one more reduces.
-  int cooldown = 0;      ///< So many updates after a reduction do not count as bad.
-  double minimum = 0.0;  ///< The rate does not fall below this.
-  ProcessSet process_set{};  ///< Whose metrics are averaged.
+  double factor = 0.1;  ///< Factor for the rate; at least 0 and below 1.
+  int patience = 10;    ///< Updates without improvement to tolerate; the next one reduces the rate.
+  int cooldown = 0;     ///< Updates after a reduction that do not count.
+  double minimum = 0.0;      ///< Lower bound of the rate.
+  ProcessSet process_set{};  ///< Ranks whose metrics are averaged.
 };
 
-/// Lowers the learning rate when a metric has stopped getting better. Decides from the metric's
-/// average over the ranks, so that all take the same decision. Not thread-safe.
+/// Lowers the learning rate when a metric stops improving. Uses the metric's average over the
+/// ranks, so that all ranks decide alike. Not thread-safe.
 class ReduceOnPlateau {
  public:
   /// Throws InvalidArgument for an option that makes no sense; the message prints it.
   KOLO_EXPORT explicit ReduceOnPlateau(const ReduceOnPlateauOptions& options);
 
-  /// To be called after each validation. `weight` is how much this rank's metric counts in the
-  /// average, e.g. its number of examples. An average that is no number is no improvement; nor is
-  /// one of weights that are all 0. True if the rate was lowered. Collective. Throws as `average`.
+  /// Call it after each validation. Returns true if it lowered the rate. `weight` is the weight of
+  /// this rank's metric in the average, for example its number of examples. A NaN average is no
+  /// improvement, and neither is an average without weights. Collective. Throws the errors of
+  /// `average`.
   KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
   [[nodiscard]] double learning_rate() const { return learning_rate_; }
   /// The best average so far.
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }
 
-  /// For a checkpoint, and back: the options are not part of it. `load` throws InvalidArgument for
-  /// anything but what `state` gave.
+  /// Save and restore the state for a checkpoint, without the options. `load` throws
+  /// InvalidArgument unless `state` made the string.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 
@@ -82,18 +84,19 @@ class ReduceOnPlateau {
 
 struct EarlyStoppingOptions {
   Improvement improvement{.threshold = 0.0};
-  int patience = 10;         ///< So many updates without improvement are suffered; one more stops.
-  ProcessSet process_set{};  ///< Whose metrics are averaged.
+  int patience = 10;         ///< Updates without improvement to tolerate; the next one stops.
+  ProcessSet process_set{};  ///< Ranks whose metrics are averaged.
 };
 
-/// Says when to end training because a metric has stopped getting better. Decides from the metric's
-/// average over the ranks, so that all stop together. Not thread-safe.
+/// Decides to end training when a metric stops improving. Uses the metric's average over the ranks,
+/// so that all ranks stop together. Not thread-safe.
 class EarlyStopping {
  public:
   /// Throws InvalidArgument for an option that makes no sense; the message prints it.
   KOLO_EXPORT explicit EarlyStopping(const EarlyStoppingOptions& options);
 
-  /// As ReduceOnPlateau's. True if training should stop, now and ever after. Collective.
+  /// As ReduceOnPlateau's, but returns true if training should stop; from then on always.
+  /// Collective.
   KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
   [[nodiscard]] bool stopped() const { return bad_ > options_.patience; }

@@ -1,4 +1,4 @@
-// Progress on one rank.
+// A progress bar for one rank.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@ namespace kolo {
 
 struct ProgressBarOptions {
   std::string title{};     ///< Printed before the bar.
-  std::int64_t total = 0;  ///< Steps to be done.
-  bool enabled = true;     ///< Give `kolo::rank() == 0` here, so that one rank speaks.
+  std::int64_t total = 0;  ///< Total number of steps.
+  bool enabled = true;     ///< Set to `kolo::rank() == 0` to print on one rank only.
 };
 
-/// Progress on standard error: a bar that is redrawn on a terminal, else a line every tenth of the
-/// way. Not thread-safe.
+/// Prints progress to standard error: on a terminal a bar that is redrawn, otherwise a line every
+/// 10 %. Not thread-safe.
 class ProgressBar {
  public:
   KOLO_EXPORT explicit ProgressBar(const ProgressBarOptions& options);
 
-  /// `done` of `total` steps are done; `note` follows the bar (a loss, say).
+  /// Shows that `done` of `total` steps are done. `note`, for example a loss, follows the bar.
   KOLO_EXPORT void update(std::int64_t done, const std::string& note = {});
-  /// Ends the line. Called by the destructor if it was not called before.
+  /// Ends the line. The destructor calls it if you do not.
   KOLO_EXPORT void finish();
   KOLO_EXPORT ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;

@@ -13,7 +13,7 @@ namespace {
 
 using namespace cifar10;
 
-// Pixel (y, x) of channel c: each position has another colour.
+// Pixel (y, x) of channel c: every position has a different color.
 std::uint8_t value_at(int y, int x, int c) {
   return static_cast<std::uint8_t>(c == 0 ? 8 * y : c == 1 ? 8 * x : x + y);
 }
@@ -38,7 +38,7 @@ float pixel(const std::vector<float>& image, int y, int x, int c) {
   return image[static_cast<std::size_t>((y * 32 + x) * 3 + c)];
 }
 
-// A wanted byte after scaling.
+// The expected byte after scaling.
 float scaled(std::uint8_t byte) { return static_cast<float>(byte) * (1.0F / 255.0F); }
 
 TEST(Transform, WithoutATransformationScalesToOne) {

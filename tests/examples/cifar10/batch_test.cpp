@@ -11,7 +11,7 @@ using namespace cifar10;
 using testing::Each;
 using testing::ElementsAre;
 
-// Image i is all of the byte i, with label i.
+// All bytes of image i are i, and so is its label.
 Dataset plain_images() {
   Dataset dataset;
   for (std::uint8_t i = 0; i < 10; ++i) {

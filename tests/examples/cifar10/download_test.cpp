@@ -1,4 +1,4 @@
-// Downloads from file:// addresses: what libcurl does with them is the same, without a network.
+// Downloads from file:// addresses: libcurl handles them the same way, without a network.
 #include "download.hpp"
 
 #include <gmock/gmock.h>

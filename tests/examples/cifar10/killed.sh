@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run that is killed in the middle of an epoch and resumed ends with the very network of a run that
-# nobody disturbed.
+# A run that is killed in the middle of an epoch and resumed ends with the same network as an
+# uninterrupted run.
 # Usage: killed.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run of 2 ranks is resumed in the middle of an epoch by 1 and by 3: they take as many steps as what
-# is left of the epoch needs.
+# A run of 2 ranks is resumed in the middle of an epoch by 1 and by 3 ranks, which take as many steps
+# as the rest of the epoch needs.
 # Usage: other_ranks.sh EXPECT PROGRAM DIRECTORY MPIRUN -np 2 ...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Two epochs in two runs end with the very network of two epochs in one run.
+# Two epochs in two runs end with the same network as two epochs in one run.
 # Usage: resume.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

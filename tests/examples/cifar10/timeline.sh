@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The timelines of a training run keep to the rules of their format.
+# The timelines of a training run are valid.
 # Usage: timeline.sh EXPECT PROGRAM TRACE_PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

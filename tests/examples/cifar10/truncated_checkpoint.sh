@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A checkpoint that was cut short: every rank says so, and none hangs.
+# A truncated checkpoint: every rank reports it, and none hangs.
 # Usage: truncated_checkpoint.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

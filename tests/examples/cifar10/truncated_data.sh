@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# One data file holds only half of its records: every rank says so, and none hangs.
+# One data file has only half of its records: every rank reports it, and none hangs.
 # Usage: truncated_data.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A bit of a file is wrong, then its end is missing: every rank says which and where, and none hangs.
+# A file has a wrong bit, then a missing end: every rank reports file and offset, and none hangs.
 # Usage: damaged.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

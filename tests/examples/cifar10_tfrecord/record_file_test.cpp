@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "crc32c.hpp"
+#include "bytes.hpp"
 #include "temporary_directory.hpp"
 
 namespace {

@@ -1,4 +1,4 @@
-// Files that TensorFlow itself wrote, if KOLO_TEST_DATA names a folder that has them.
+// Files that TensorFlow wrote, if KOLO_TEST_DATA names a folder that has them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

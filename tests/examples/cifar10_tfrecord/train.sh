@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Converts generated images, trains on them, and goes on from the checkpoint.
+# Converts generated images, trains on them, and resumes from the checkpoint.
 # Usage: train.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

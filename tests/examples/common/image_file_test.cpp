@@ -15,7 +15,7 @@ namespace {
 
 using namespace examples;
 
-// A slope: what JPEG keeps nearly as it is.
+// A gradient of brightness, which JPEG preserves almost exactly.
 Image slope(std::size_t width, std::size_t height) {
   Image image{.width = width, .height = height, .pixels = {}};
   for (std::size_t y = 0; y < height; ++y) {
@@ -63,24 +63,24 @@ TEST(ImageFile, JpegComesBackNearlyAsItWas) {
 }
 
 // Stripes of red, green and blue.
-TEST(ImageFile, HasColoursOrShadesOfGreyAsAskedFor) {
+TEST(ImageFile, HasColorsOrShadesOfGrayAsAskedFor) {
   const TemporaryDirectory directory;
-  Image image = blank_image(48, 16, Colours::rgb);
+  Image image = blank_image(48, 16, Colors::rgb);
   for (std::size_t i = 0; i < 48 * 16; ++i) image.pixels[3 * i + i % 48 / 16] = 255;
-  // 0.299, 0.587 and 0.114 of 255; of PNGs 0.2126, 0.7152 and 0.0722 of the light, as sRGB has it.
-  const std::map<std::string, std::array<int, 3>> greys = {{"a.jpg", {76, 150, 29}},
+  // 0.299, 0.587 and 0.114 of 255; for PNGs 0.2126, 0.7152 and 0.0722 of the light, as in sRGB.
+  const std::map<std::string, std::array<int, 3>> grays = {{"a.jpg", {76, 150, 29}},
                                                            {"a.png", {127, 220, 76}}};
-  for (const auto& [name, shades] : greys) {
+  for (const auto& [name, shades] : grays) {
     write_image(directory.path() / name, image);
-    const Image colours = read_image(directory.path() / name, Colours::rgb);
-    const Image grey = read_image(directory.path() / name);
-    ASSERT_EQ(colours.pixels.size(), image.pixels.size());
-    ASSERT_EQ(grey.pixels.size(), 48U * 16);
+    const Image colors = read_image(directory.path() / name, Colors::rgb);
+    const Image gray = read_image(directory.path() / name);
+    ASSERT_EQ(colors.pixels.size(), image.pixels.size());
+    ASSERT_EQ(gray.pixels.size(), 48U * 16);
     for (std::size_t stripe = 0; stripe < 3; ++stripe) {
       const std::size_t middle = 8 * 48 + 16 * stripe + 8;
-      EXPECT_NEAR(grey.pixels[middle], shades[stripe], 3) << name << ' ' << stripe;
+      EXPECT_NEAR(gray.pixels[middle], shades[stripe], 3) << name << ' ' << stripe;
       for (std::size_t channel = 0; channel < 3; ++channel) {
-        EXPECT_NEAR(colours.pixels[3 * middle + channel], channel == stripe ? 255 : 0, 3) << name;
+        EXPECT_NEAR(colors.pixels[3 * middle + channel], channel == stripe ? 255 : 0, 3) << name;
       }
     }
   }
@@ -123,11 +123,11 @@ TEST(Resized, TakesTheMeanOfWhatAPixelCovers) {
   EXPECT_EQ(resized(image, 1, 1).pixels, (std::vector<std::uint8_t>{52}));  // 414 / 8 = 51.75
 }
 
-TEST(Resized, TakesColoursOneByOne) {
+TEST(Resized, TakesColorsOneByOne) {
   // A column of two, and beside it another.
   const Image image{.width = 2,
                     .height = 2,
-                    .colours = Colours::rgb,
+                    .colors = Colors::rgb,
                     .pixels = {0, 1, 2, 100, 101, 102, 10, 21, 32, 120, 131, 142}};
   const Image low = resized(image, 2, 1);
   EXPECT_EQ(low.width, 2U);

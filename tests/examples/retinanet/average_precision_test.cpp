@@ -21,7 +21,7 @@ Detection found(std::int64_t picture, const Box& box, double score, std::int64_t
   return {.picture = picture, .category = category, .box = box, .score = score};
 }
 
-// Up to a recall of n of m, of the 101 recalls, so many are reached.
+// The number of the 101 recalls that lie at or below n / m.
 double recalls_up_to(int n, int m) { return std::floor(100.0 * n / m + 1e-9) + 1; }
 
 TEST(AveragePrecision, IsOneIfAllIsFoundExactly) {
@@ -137,7 +137,7 @@ TEST(AveragePrecision, CountsTheBorderForBothSizes) {
   EXPECT_TRUE(std::isnan(precision.large));
 }
 
-// The object is found by the 101st of its picture and category, which does not count.
+// The 101st detection of its image and category finds the object, but does not count.
 TEST(AveragePrecision, LooksAtAHundredDetectionsOfAPicture) {
   std::vector<Detection> detections;
   for (int i = 0; i < 100; ++i) {
@@ -151,7 +151,7 @@ TEST(AveragePrecision, LooksAtAHundredDetectionsOfAPicture) {
   EXPECT_GT(average_precision({truth(0, square(10))}, detections).all, 0.0);
 }
 
-// A category of which nothing is there does not count, however much is found of it.
+// A category without objects does not count, however many detections it has.
 TEST(AveragePrecision, TakesTheMeanOverCategoriesThatAreThere) {
   const std::vector<Truth> truths{truth(0, square(10), 0), truth(0, square(10), 1)};
   const std::vector<Detection> detections{found(0, square(10), 0.9, 0),
@@ -159,8 +159,8 @@ TEST(AveragePrecision, TakesTheMeanOverCategoriesThatAreThere) {
   EXPECT_DOUBLE_EQ(average_precision(truths, detections).all, 0.5);
 }
 
-// 60 objects, 6 of them crowds, and 65 detections with equal scores among them. What is expected is
-// what pycocotools 2.0.11 gives for the same.
+// 60 objects, 6 of them crowds, and 65 detections, some with equal scores. The expected values are
+// those of pycocotools 2.0.11.
 TEST(AveragePrecision, IsWhatCocosOwnProgramGives) {
   std::vector<Truth> truths;
   std::vector<Detection> detections;

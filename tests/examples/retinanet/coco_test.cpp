@@ -14,7 +14,7 @@ using namespace retinanet;
 using nlohmann::json;
 using testing::HasSubstr;
 
-// Ids with gaps, not in their order; the second picture has a crowd.
+// Ids with gaps and out of order; the second image has a crowd.
 json example() {
   return json::parse(R"({
     "images": [{"id": 70, "file_name": "b.jpg", "width": 40, "height": 30},
@@ -36,7 +36,7 @@ class Coco : public testing::Test {
     return read_coco(directory_.write("instances.json", content), "pictures");
   }
 
-  // What is said of it, behind the name of the file.
+  // The message after the name of the file.
   [[nodiscard]] std::string error_of(const std::string& content) const {
     try {
       (void)read(content);

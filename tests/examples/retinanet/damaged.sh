@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A picture or the annotations are wrong: a rank that reads them says where, and none hangs.
+# An image or the annotations are damaged: a rank that reads them reports it, and none hangs.
 # Usage: damaged.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -79,7 +79,7 @@ TEST_F(Detector, LeavesOutLowScores) {
   logits_[0] = std::log(0.06F / 0.94F);
   logits_[2] = std::log(0.04F / 0.96F);
   EXPECT_EQ(detect_at({.scale = 1, .width = 99, .height = 99}).size(), 1U);
-  EXPECT_EQ(detect_at({.scale = 1, .width = 99, .height = 99}, {.least_score = 0.03}).size(), 2U);
+  EXPECT_EQ(detect_at({.scale = 1, .width = 99, .height = 99}, {.min_score = 0.03}).size(), 2U);
 }
 
 TEST_F(Detector, GivesTheBestFirstAndNotTooMany) {
@@ -88,7 +88,7 @@ TEST_F(Detector, GivesTheBestFirstAndNotTooMany) {
   const std::vector<Detection> all = detect_at(whole);
   ASSERT_EQ(all.size(), 4U);
   for (std::size_t i = 1; i < all.size(); ++i) EXPECT_GT(all[i - 1].score, all[i].score);
-  const std::vector<Detection> two = detect_at(whole, {.most = 2});
+  const std::vector<Detection> two = detect_at(whole, {.max_detections = 2});
   ASSERT_EQ(two.size(), 2U);
   EXPECT_EQ(two[0].box.left, 20);
   EXPECT_EQ(two[1].box.left, 40);

@@ -1,4 +1,4 @@
-// Each picture is looked at by one rank, and what is found is judged as one process would.
+// Each image is evaluated by one rank, and the result equals that of one process.
 #include "gathering.hpp"
 
 #include <gtest/gtest.h>
@@ -28,8 +28,8 @@ TEST(Share, OfAllRanksIsEachPictureOnce) {
   }
 }
 
-// In picture i, i mod 4 things are found, of which thing k lies at (10 k, i) and is (7 i + k) mod
-// 11 hundredths sure.
+// Image i has i mod 4 detections. Detection k is at (10 k, i) with a score of (7 i + k) mod 11
+// hundredths.
 std::vector<Detection> found_in(std::int64_t picture) {
   std::vector<Detection> all;
   for (std::int64_t k = 0; k < picture % 4; ++k) {

@@ -1,4 +1,4 @@
-// Boxes whose overlaps are easy to say.
+// Boxes with overlaps that are easy to compute.
 #pragma once
 
 #include "box.hpp"

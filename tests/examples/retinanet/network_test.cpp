@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "anchors.hpp"
-#include "losses.hpp"
 #include "matching.hpp"
 
 namespace {
@@ -81,7 +80,7 @@ TEST(RetinaNet, SpeaksOfEveryAnchor) {
   }
 }
 
-// Where the last convolution gives a number to each of its channels, that is all there is.
+// If the last convolution outputs a constant per channel, these constants are the whole result.
 TEST(RetinaNet, HasTheCategoriesOfAnAnchorSideBySide) {
   const torch::NoGradGuard no_grad;
   RetinaNet network(
@@ -108,7 +107,7 @@ TEST(RetinaNet, BeginsWithAProbabilityOfAHundredth) {
   EXPECT_NEAR(torch::sigmoid(logits).mean().item<double>(), 0.01, 0.005);
 }
 
-// What a picture gets does not depend on the others of its batch: n ranks compute what one would.
+// An image's outputs do not depend on the rest of its batch, so n ranks compute the same as one.
 TEST(RetinaNet, TreatsEachPictureOfABatchAlone) {
   const torch::NoGradGuard no_grad;
   torch::manual_seed(1);

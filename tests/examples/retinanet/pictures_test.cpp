@@ -1,4 +1,4 @@
-// Pictures as they are read, drawn into, and made up.
+// Images: reading, drawing and generating.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,12 +19,12 @@
 namespace {
 
 using namespace retinanet;
-using examples::Colours;
+using examples::Colors;
 using examples::Image;
 
 // 40 x 20: the left half red, the right half blue.
 Picture halves(const TemporaryDirectory& directory) {
-  Image image = examples::blank_image(40, 20, Colours::rgb);
+  Image image = examples::blank_image(40, 20, Colors::rgb);
   for (std::size_t i = 0; i < 40 * 20; ++i) image.pixels[3 * i + (i % 40 < 20 ? 0 : 2)] = 255;
   examples::write_image(directory.path() / "halves.png", image);
   Picture picture{.id = 3, .file = directory.path() / "halves.png", .width = 40, .height = 20};
@@ -85,7 +85,7 @@ TEST(Sample, OfAPictureOfAnotherSizeIsRefused) {
   EXPECT_THROW((void)make_sample(picture, 20, false), std::runtime_error);
 }
 
-// Where a picture is not black.
+// The pixels that are not black.
 std::string drawn(const Image& image) {
   std::string text;
   for (std::size_t i = 0; i < image.width * image.height; ++i) {
@@ -96,7 +96,7 @@ std::string drawn(const Image& image) {
 }
 
 TEST(Drawing, DrawsABoxAlongItsInside) {
-  Image image = examples::blank_image(8, 6, Colours::rgb);
+  Image image = examples::blank_image(8, 6, Colors::rgb);
   draw_box(image, {1, 1, 7, 5}, {9, 9, 9}, 1);
   EXPECT_EQ(drawn(image),
             "........\n"
@@ -108,7 +108,7 @@ TEST(Drawing, DrawsABoxAlongItsInside) {
 }
 
 TEST(Drawing, LeavesOutWhatIsOutside) {
-  Image image = examples::blank_image(5, 4, Colours::rgb);
+  Image image = examples::blank_image(5, 4, Colors::rgb);
   draw_box(image, {-9, -9, 99, 2.6}, {9, 9, 9}, 1);
   EXPECT_EQ(drawn(image), "#####\n#...#\n#####\n.....\n");
   draw_box(image, {2, 3, 2, 3}, {9, 9, 9}, 2);  // no area
@@ -117,7 +117,7 @@ TEST(Drawing, LeavesOutWhatIsOutside) {
 
 // Two letters of three by five points on a ground of nine by seven, a point being two pixels.
 TEST(Drawing, WritesOnAGroundThatIsInsideThePicture) {
-  Image image = examples::blank_image(30, 20, Colours::rgb);
+  Image image = examples::blank_image(30, 20, Colors::rgb);
   draw_text(image, "t1", 25, 19, {9, 9, 9});
   std::string points;
   for (std::size_t y = 6; y < 20; y += 2) {
@@ -134,7 +134,7 @@ TEST(Drawing, WritesOnAGroundThatIsInsideThePicture) {
             "..#..###.\n"
             ".........\n");
   EXPECT_EQ(image.pixels[3 * (30 * 5 + 12)], 0);  // above the ground
-  Image small = examples::blank_image(4, 4, Colours::rgb);
+  Image small = examples::blank_image(4, 4, Colors::rgb);
   draw_text(small, "a long text", 1, 1, {9, 9, 9});
   EXPECT_EQ(small.pixels[0], 9);
 }
@@ -170,7 +170,7 @@ TEST_F(Generated, PicturesAreReadAsCocosAre) {
 TEST_F(Generated, PicturesShowTheirObjects) {
   const DataSet data = read_part(directory_.path() / "shapes", "train");
   for (const Picture& picture : data.pictures) {
-    const Image image = examples::read_image(picture.file, Colours::rgb);
+    const Image image = examples::read_image(picture.file, Colors::rgb);
     const Box& box = picture.annotations.back().object.box;
     const auto x = static_cast<std::size_t>((box.left + box.right) / 2);
     const auto y = static_cast<std::size_t>((box.top + box.bottom) / 2);
@@ -195,15 +195,15 @@ TEST_F(Generated, PicturesAreWrittenWithWhatWasFound) {
   // Across the dark lower edge, of which no shape covers all.
   const Detection high{.picture = 1, .category = 0, .box = {10, 20, 60, 96}, .score = 0.9};
   const Detection low{.picture = 1, .category = 0, .box = {70, 20, 120, 96}, .score = 0.2};
-  draw_results(directory_.path() / "found", "val", data, {high, low}, 2, /*least_score=*/0.5);
+  draw_results(directory_.path() / "found", "val", data, {high, low}, 2, /*min_score=*/0.5);
   for (const int id : {1, 2}) {
     const std::string name = "val-" + std::to_string(id) + ".jpg";
     EXPECT_TRUE(std::filesystem::exists(directory_.path() / "found" / name));
   }
   EXPECT_FALSE(std::filesystem::exists(directory_.path() / "found/val-3.jpg"));
 
-  // The lower edge, where only the high score has one: as red as the first category's colour.
-  const Image image = examples::read_image(directory_.path() / "found/val-2.jpg", Colours::rgb);
+  // The lower edge, where only the high score has one: as red as the first category's color.
+  const Image image = examples::read_image(directory_.path() / "found/val-2.jpg", Colors::rgb);
   const auto mean_red = [&](std::size_t left, std::size_t right) {
     double sum = 0;
     for (std::size_t x = left; x < right; ++x) sum += image.pixels[3 * (94 * image.width + x)];

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Learns to find generated shapes, with eight pictures in a step whatever the number of ranks: one
-# rank has the same loss. Then the network comes back from its checkpoint.
+# Trains on generated shapes, with eight images per step on any number of ranks: the loss equals that
+# of one rank. Then it loads the network from its checkpoint.
 # Usage: train.sh EXPECT PROGRAM DIRECTORY MPIRUN -np RANKS ...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

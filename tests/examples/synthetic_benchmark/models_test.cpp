@@ -11,7 +11,7 @@
 
 namespace {
 
-// As the papers' networks are commonly counted; the one for tests as its layers say.
+// The commonly published numbers of parameters; for `tiny`, computed from its layers.
 const std::map<std::string, std::int64_t> known_parameters = {
     {"resnet50", 25'557'032},
     {"resnet101", 44'549'160},
@@ -28,7 +28,7 @@ TEST(Models, HaveTheParametersTheyAreKnownForAndGiveALogitForEachClass) {
     EXPECT_EQ(count, known_parameters.at(name)) << name;
 
     model->eval();
-    // Smaller images than usual take less time, and all models take them.
+    // Smaller images than usual, to save time; all models accept them.
     const std::int64_t side = std::min<std::int64_t>(benchmark::image_size_of(name), 96);
     const torch::Tensor logits = model->forward(torch::zeros({1, 3, side, side}));
     EXPECT_EQ(logits.sizes(), (std::vector<std::int64_t>{1, benchmark::classes})) << name;

@@ -16,7 +16,7 @@ const gpt::Config config = {.vocabulary = 8, .context = 4, .layers = 1, .heads =
 
 std::uint64_t submitted() { return kolo::statistics().submitted; }
 
-// The gradient of parameter i that rank r finds in pass p is (r + 1) (p + 1) (i % 5 - 2).
+// The gradient of parameter i on rank r in pass p is (r + 1) (p + 1) (i % 5 - 2).
 void add_gradients(AdamW& adamw, int pass) {
   const auto gradients = adamw.gradient_memory();
   for (std::size_t i = 0; i < gradients.size(); ++i)
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Compressions, AdamWOnRanks,
                          ::testing::Values(kolo::Compression::none, kolo::Compression::fp16,
                                            kolo::Compression::bf16));
 
-// Of its first step: against the sign of the gradient by the learning rate, whatever its size.
+// The first step moves against the sign of the gradient by the learning rate, for any magnitude.
 TEST(AdamW, FirstStepAndWeightDecay) {
   const kolo::Session session;
   const Layout layout(config);

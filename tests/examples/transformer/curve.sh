@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Steps of the same windows have the same losses, whether one rank makes four passes of a step, two
-# ranks make two each, or four ranks one.
+# Steps over the same windows have equal losses, whether one rank runs four passes per step, two ranks
+# run two each, or four ranks run one.
 # Usage: curve.sh PROGRAM MPIRUN
 set -euo pipefail
 program=$1 mpirun=$2

@@ -20,7 +20,7 @@ using gpt::Network;
 
 constexpr Config small = {.vocabulary = 11, .context = 6, .layers = 2, .heads = 2, .width = 6};
 
-// In f64, where differences tell a wrong gradient from rounding.
+// In f64, where rounding is small enough to detect a wrong gradient by finite differences.
 class NetworkTest : public ::testing::Test {
  protected:
   NetworkTest() : parameters(layout.size), gradients(layout.size) {
@@ -94,7 +94,7 @@ TEST_F(NetworkTest, APieceIsReadyOnceAndNotChangedAfterwards) {
     EXPECT_EQ(when_ready[piece.name], values(piece.range)) << piece.name;
 }
 
-// What follows a token has no influence on it: each prefix alone gives the same loss.
+// Later tokens have no influence on a token: each prefix alone gives the same loss.
 TEST_F(NetworkTest, IsCausal) {
   const double together = loss();
   double apart = 0.0;

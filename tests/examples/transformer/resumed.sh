@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A run that stops in the middle of an epoch and is gone on with ends with the very checkpoint of a
-# run that went through: the same bytes. Another number of ranks can go on with it too.
+# A run that stops in the middle of an epoch and is resumed ends with the same checkpoint, byte for
+# byte, as an uninterrupted run. Another number of ranks can resume it too.
 # Usage: resumed.sh PROGRAM DIRECTORY RANKS MPIRUN
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# One image was cut off: the rank that reads it says so, and none hangs. Then there is but one class.
+# One image is truncated: the rank that reads it reports that, and none hangs. Then there is only one
+# class.
 # Usage: damaged.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

@@ -45,12 +45,12 @@ TEST_F(Folder, IsSplitWithoutLossAndInProportion) {
   EXPECT_EQ(parts.validation.size(), 8U);
   std::set<std::string> seen;
   int sick = 0;
-  for (const LabelledFile& file : parts.validation) {
+  for (const LabeledFile& file : parts.validation) {
     seen.insert(file.path);
     sick += file.label == 1 ? 1 : 0;
   }
   EXPECT_EQ(sick, 6);
-  for (const LabelledFile& file : parts.train) seen.insert(file.path);
+  for (const LabeledFile& file : parts.train) seen.insert(file.path);
   EXPECT_EQ(parts.train.size(), 32U);
   EXPECT_EQ(seen.size(), 40U);
 }
@@ -59,14 +59,15 @@ TEST_F(Folder, IsSplitAlikeForTheSameSeedOnly) {
   const ImageFolder found = read_folder(directory_.path());
   const auto paths = [&](std::uint64_t seed) {
     std::vector<std::string> list;
-    for (const LabelledFile& file : split(found, 0.3, seed).validation) list.push_back(file.path);
+    for (const LabeledFile& file : split(found, 0.3, seed).validation) list.push_back(file.path);
     return list;
   };
   EXPECT_EQ(paths(1), paths(1));
   EXPECT_NE(paths(1), paths(2));
 }
 
-// n images, c of a class: n / 2c, so that each class counts n / 2 in all.
+// For n images, c of them in a class, the weight is n / 2c, so that each class counts n / 2 in
+// total.
 TEST_F(Folder, HasWeightsThatMakeItsClassesCountTheSame) {
   const std::vector<double> weights = class_weights(read_folder(directory_.path()).files);
   EXPECT_DOUBLE_EQ(weights[0] * 10, 20.0);

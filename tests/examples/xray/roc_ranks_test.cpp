@@ -1,4 +1,4 @@
-// The area over all ranks is that of one process that has all images.
+// The area over all ranks equals that of one process with all images.
 #include <gtest/gtest.h>
 
 #include <cstdint>

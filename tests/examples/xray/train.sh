@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Generates images and trains on them: four epochs in all, whatever the number of ranks.
+# Generates images and trains on them for four epochs in total, on any number of ranks.
 # Usage: train.sh EXPECT PROGRAM DIRECTORY MPIRUN -np RANKS ...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"

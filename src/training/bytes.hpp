@@ -1,13 +1,18 @@
-// Numbers as bytes, least first, on any machine.
+// Checksums and byte order of what training writes to disk.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace kolo::detail {
 
+/// The CRC-32 of zlib and PNG. Pass the checksum of the preceding bytes as `before` to continue it.
+[[nodiscard]] std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
+
+/// Appends a number, least significant byte first, on any machine.
 template <std::unsigned_integral Integer>
 void append_little_endian(std::string& bytes, Integer number) {
   for (std::size_t i = 0; i < sizeof(Integer); ++i) {
@@ -15,7 +20,7 @@ void append_little_endian(std::string& bytes, Integer number) {
   }
 }
 
-/// `bytes` holds at least as many as the type.
+/// Reads a number from the start of `bytes`, which must hold at least sizeof(Integer) bytes.
 template <std::unsigned_integral Integer>
 [[nodiscard]] Integer from_little_endian(std::string_view bytes) {
   Integer number = 0;

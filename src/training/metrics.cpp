@@ -9,7 +9,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "kolo/training/metrics.hpp"
-#include "training/checksum.hpp"
+#include "training/bytes.hpp"
 #include "training/state_text.hpp"
 
 namespace kolo {
@@ -27,8 +27,8 @@ double mean(double sum, double count) {
   return count == 0.0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
 }
 
-// Numbers whose sums over the ranks tell whether all ranks have the same names: two numbers of 16
-// bits and their squares, all of which f64 adds exactly.
+// Numbers whose sums over the ranks show whether all ranks have the same names: the two halves of a
+// 32-bit checksum and their squares. f64 adds these exactly, so no extra collective is needed.
 std::vector<double> fingerprint(const std::vector<std::string>& names) {
   const std::uint32_t checksum = detail::crc32(joined(names));
   const double high = checksum >> 16;
@@ -36,7 +36,8 @@ std::vector<double> fingerprint(const std::vector<std::string>& names) {
   return {high, high * high, low, low * low};
 }
 
-// n numbers are equal if and only if n times the sum of their squares is the square of their sum.
+// By the Cauchy-Schwarz inequality, n numbers are equal if and only if n times the sum of their
+// squares equals the square of their sum.
 bool all_equal(double sum, double sum_of_squares, int ranks) {
   const auto total = static_cast<std::uint64_t>(sum);
   return static_cast<std::uint64_t>(ranks) * static_cast<std::uint64_t>(sum_of_squares) ==
@@ -44,6 +45,26 @@ bool all_equal(double sum, double sum_of_squares, int ranks) {
 }
 
 }  // namespace
+
+double average(double value) { return average(std::vector<double>{value}).front(); }
+
+std::vector<double> average(std::vector<double> values, double weight) {
+  if (!std::isfinite(weight) || weight < 0.0) {
+    throw InvalidArgument(
+        fmt::format("kolo::average: a weight must be finite and not negative, not {}", weight));
+  }
+  // One collective sums value * weight and, as the last element, the weights; then every rank does
+  // the same division. A weight of 0 excludes the rank even if its value is NaN: 0 * NaN is NaN.
+  std::vector<double> sums = std::move(values);
+  for (double& value : sums) value = weight == 0.0 ? 0.0 : value * weight;
+  sums.push_back(weight);
+  allreduce(sums, {.op = ReduceOp::sum});
+
+  const double total_weight = sums.back();
+  sums.pop_back();
+  for (double& sum : sums) sum = total_weight == 0.0 ? 0.0 : sum / total_weight;
+  return sums;
+}
 
 MetricAverage::MetricAverage(std::vector<std::string> names)
     : names_(std::move(names)), sums_(names_.size(), 0.0), counts_(names_.size(), 0.0) {
@@ -83,7 +104,7 @@ std::map<std::string, double> MetricAverage::over_all_ranks(const ProcessSet& se
   const double* sum_of_marks = counts + names_.size();
   if (!all_equal(sum_of_marks[0], sum_of_marks[1], set.size()) ||
       !all_equal(sum_of_marks[2], sum_of_marks[3], set.size())) {
-    throw Mismatch("kolo::MetricAverage: the ranks average metrics of different names; here: " +
+    throw Mismatch("kolo::MetricAverage: the ranks have metrics of different names; this rank: " +
                    fmt::format("'{}'", fmt::join(names_, "', '")));
   }
   std::map<std::string, double> means;
@@ -106,7 +127,7 @@ std::string MetricAverage::state() const {
 void MetricAverage::load(const std::string& state) {
   detail::StateReader reader(metrics_state_kind, state);
   if (reader.natural() != detail::crc32(joined(names_))) {
-    throw InvalidArgument("kolo::MetricAverage: the state is of metrics of other names");
+    throw InvalidArgument("kolo::MetricAverage: the state is for metrics of other names");
   }
   std::vector<double> sums, counts;
   for (std::size_t i = 0; i < names_.size(); ++i) {
@@ -122,7 +143,7 @@ std::size_t MetricAverage::index_of(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end()) {
     throw InvalidArgument(
-        fmt::format("kolo::MetricAverage: there is no metric '{}'; there are '{}'", name,
+        fmt::format("kolo::MetricAverage: there is no metric '{}'; known metrics: '{}'", name,
                     fmt::join(names_, "', '")));
   }
   return static_cast<std::size_t>(found - names_.begin());

@@ -1,13 +1,22 @@
-// Numbers as bytes, the least significant first.
+// Checksums and byte order of TFRecord files.
 #pragma once
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 namespace tfrecord {
 
+/// CRC-32C (Castagnoli).
+[[nodiscard]] std::uint32_t crc32c(std::string_view bytes);
+
+/// The checksum as it is stored: rotated by 15 bits, plus a constant. A CRC over bytes that contain
+/// their own CRC is weak; the mask avoids that.
+[[nodiscard]] std::uint32_t masked_crc32c(std::string_view bytes);
+
+// Numbers as bytes, least significant byte first.
 template <std::unsigned_integral T>
 [[nodiscard]] T from_little_endian(std::string_view bytes) {
   T value = 0;

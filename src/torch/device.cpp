@@ -1,20 +1,22 @@
-// The state of LibTorch's random numbers.
+// The device that a rank uses, and the random number generators of its devices.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
+#include <torch/cuda.h>
 
 #include <mutex>
 #include <vector>
 
 #include "kolo/error.hpp"
+#include "kolo/session.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/device.hpp"
 
 namespace kolo {
 namespace {
 
-// The CPU's first.
+// The CPU's generator, then that of this rank's GPU if there is one.
 std::vector<at::Generator> generators() {
   std::vector<at::Generator> all{at::globalContext().defaultGenerator(at::kCPU)};
   const ::torch::Device device = local_device();
@@ -24,10 +26,17 @@ std::vector<at::Generator> generators() {
 
 }  // namespace
 
+::torch::Device local_device() {
+  const int rank_here = local_rank();
+  if (build_info().cuda.empty() || !::torch::cuda::is_available()) return {c10::DeviceType::CPU};
+  const int devices = static_cast<int>(::torch::cuda::device_count());
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank_here % devices)};
+}
+
 std::string random_state() {
   std::vector<::torch::Tensor> states;
   for (at::Generator& generator : generators()) {
-    const std::lock_guard lock(generator.mutex());
+    const std::lock_guard lock(generator.mutex());  // other threads may draw from it
     states.push_back(generator.get_state());
   }
   return to_bytes(states);
@@ -39,7 +48,7 @@ void set_random_state(const std::string& state) {
     from_bytes(state, states);
     std::vector<at::Generator> all = generators();
     if (states.size() != all.size()) {
-      throw InvalidArgument("set_random_state: the state is of " + std::to_string(states.size()) +
+      throw InvalidArgument("set_random_state: the state is for " + std::to_string(states.size()) +
                             " generators, this process has " + std::to_string(all.size()));
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
@@ -47,7 +56,7 @@ void set_random_state(const std::string& state) {
       all[i].set_state(states[i]);
     }
   } catch (const c10::Error& error) {
-    throw InvalidArgument(std::string("set_random_state: this is no state of random numbers: ") +
+    throw InvalidArgument(std::string("set_random_state: this is not a state of random numbers: ") +
                           error.what_without_backtrace());
   }
 }

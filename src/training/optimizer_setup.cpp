@@ -1,9 +1,12 @@
-#include "training/optimizer_options.hpp"
+#include "training/optimizer_setup.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <sstream>
 
 #include "base/format.hpp"
+#include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::detail {
@@ -18,11 +21,22 @@ template <typename T>
 
 }  // namespace
 
+std::int64_t agree_on_optimizer_number(const ProcessSet& set) {
+  // Ranks in different sets have made different numbers of optimizers, so a local count is not
+  // enough: the maximum is unused on every rank of this set. Atomic, because threads may make
+  // optimizers of disjoint sets at the same time.
+  static std::atomic<std::int64_t> next{0};
+  std::int64_t number = next;
+  allreduce(number, {.name = "kolo.optimizer_number", .op = ReduceOp::max, .process_set = set});
+  next = number + 1;
+  return number;
+}
+
 void require_valid(const DistributedOptimizerOptions& options) {
   const double factor = options.gradient_predivide_factor;
   if (options.op != ReduceOp::average && options.op != ReduceOp::sum &&
       options.op != ReduceOp::adasum) {
-    refuse("op", to_string(options.op), "gradients have average, sum and adasum");
+    refuse("op", to_string(options.op), "gradients can be reduced by average, sum and adasum");
   }
   if (options.backward_passes_per_step < 1) {
     refuse("backward_passes_per_step", options.backward_passes_per_step,
@@ -33,11 +47,11 @@ void require_valid(const DistributedOptimizerOptions& options) {
   }
   if (factor != 1.0 && options.op != ReduceOp::average) {
     refuse("gradient_predivide_factor", factor,
-           "op is " + std::string(to_string(options.op)) + ": only an average is divided");
+           "op is " + std::string(to_string(options.op)) + ": it works only with average");
   }
   if (options.num_groups < 0) refuse("num_groups", options.num_groups, "it cannot be negative");
   if (options.num_groups > 0 && !options.groups.empty()) {
-    refuse("num_groups", options.num_groups, "groups are given too: choose one of them");
+    refuse("num_groups", options.num_groups, "groups is also set: set only one of the two");
   }
 }
 
@@ -59,6 +73,32 @@ double prescale(const DistributedOptimizerOptions& options) {
 
 double postscale(const DistributedOptimizerOptions& options) {
   return options.gradient_predivide_factor;
+}
+
+GroupNumbers listed_groups(
+    const std::vector<std::vector<std::string>>& groups,
+    const std::function<std::optional<std::string>(const std::string&)>& resolve) {
+  GroupNumbers numbers;
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const std::string where = "DistributedOptimizer: groups[" + std::to_string(i) + "]";
+    if (groups[i].empty()) throw InvalidArgument(where + " has no names");
+    for (const std::string& name : groups[i]) {
+      const auto known = resolve(name);
+      if (!known) throw InvalidArgument(where + ": there is no parameter '" + name + "'", name);
+      if (!numbers.emplace(*known, i).second) {
+        throw InvalidArgument(where + ": '" + name + "' is listed twice", name);
+      }
+    }
+  }
+  return numbers;
+}
+
+GroupNumbers consecutive_groups(const std::vector<std::string>& names, std::size_t count) {
+  GroupNumbers numbers;
+  count = std::min(count, names.size());
+  for (std::size_t i = 0; i < names.size(); ++i)
+    numbers.emplace(names[i], i * count / names.size());
+  return numbers;
 }
 
 }  // namespace kolo::detail

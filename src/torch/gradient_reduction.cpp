@@ -1,4 +1,4 @@
-// How gradients travel.
+// Submits gradients for reduction and takes in the results.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
@@ -16,13 +16,14 @@
 
 namespace kolo::detail {
 
-// Backward has a thread for the CPU's parameters and one for the GPU's.
 void GradientReducer::State::on_gradient(std::size_t index) {
+  // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
+  // order may differ between ranks; operations are matched by name.
   const std::lock_guard lock(hooks);
   Parameter& parameter = parameters[index];
   count_pass(parameter);
   const bool is_last = parameter.passes == options.backward_passes_per_step;
-  // A gradient that stayed undefined is made when the step is synchronized.
+  // `submit_missing` creates gradients that stay undefined.
   if (!is_member || !is_last || !parameter.tensor.grad().defined()) return;
   require_reducible(parameter);
   if (!parameter.group) {
@@ -38,7 +39,8 @@ void GradientReducer::State::submit_missing() {
   const auto is_missing = [](const Parameter& parameter) {
     return !parameter.submitted && parameter.tensor.requires_grad();
   };
-  // All are looked at before any is submitted: after a refusal the call may be repeated.
+  // All gradients are checked before any is submitted, so that the call can be repeated after an
+  // exception.
   for (const Parameter& parameter : parameters) {
     if (is_missing(parameter)) require_reducible(parameter);
   }
@@ -54,8 +56,8 @@ void GradientReducer::State::submit_missing() {
 }
 
 bool GradientReducer::State::is_ready(const GradientGroup& group) const {
-  return std::all_of(group.members.begin(), group.members.end(), [&](std::size_t member) {
-    return parameters[member].ready || !parameters[member].tensor.requires_grad();
+  return std::all_of(group.indices.begin(), group.indices.end(), [&](std::size_t i) {
+    return parameters[i].ready || !parameters[i].tensor.requires_grad();
   });
 }
 
@@ -63,7 +65,8 @@ std::string GradientReducer::State::operation_name(const std::string& name) cons
   return std::to_string(number) + "." + name;
 }
 
-// A gradient that is missing is taken to be as the last was.
+// A missing gradient is assumed to be of the same kind as the parameter's last gradient: other
+// ranks may have it, and all ranks must submit the same operation.
 bool GradientReducer::State::travels_sparse(const Parameter& parameter) const {
   if (options.sparse_as_dense) return false;
   const ::torch::Tensor& gradient = parameter.tensor.grad();
@@ -79,16 +82,17 @@ void GradientReducer::State::require_reducible(const Parameter& parameter) const
         parameter.name);
   };
   if (travels_sparse(parameter)) {
-    if (parameter.group) refuse("those do not travel in groups");
-    if (options.op == ReduceOp::adasum) refuse("adasum is for dense ones");
+    if (parameter.group) refuse("sparse gradients cannot be in groups");
+    if (options.op == ReduceOp::adasum) refuse("adasum needs dense gradients");
   }
   if (gradient.defined() && gradient.layout() != at::kSparse) {
     require_supported(gradient, parameter.name);
   }
 }
 
-// The elements travel in the order in which the parameter's lie in memory, which is the same on all
-// ranks. Autograd keeps gradients in that order, so that there is rarely anything to copy.
+// Gradients are reduced in the memory order of their parameters, which was agreed at construction.
+// Autograd usually keeps them in that order. A gradient in another order is copied, because its
+// order is this rank's own: an element-wise sum in memory would mix up elements.
 void GradientReducer::State::prepare(Parameter& parameter, double correction) const {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) gradient = at::zeros_like(parameter.tensor);
@@ -96,10 +100,10 @@ void GradientReducer::State::prepare(Parameter& parameter, double correction) co
   require_supported(gradient, parameter.name);
   if (correction != 1.0) gradient.mul_(correction);
   parameter.gradient = gradient;
-  parameter.image = gradient;
+  parameter.buffer = gradient;
   if (!same_layout(gradient, parameter.tensor)) {
-    parameter.image = at::empty_like(parameter.tensor);
-    parameter.image.copy_(gradient);
+    parameter.buffer = at::empty_like(parameter.tensor);
+    parameter.buffer.copy_(gradient);
   }
   parameter.sparse_dims = 0;
 }
@@ -112,29 +116,29 @@ void GradientReducer::State::submit(std::size_t index, double correction) {
     return;
   }
   prepare(parameter, correction);
-  const TensorView view = view_of(parameter.image);
+  const TensorView view = view_of(parameter.buffer);
   const AllreduceOptions allreduce{.name = operation_name(parameter.name),
                                    .op = options.op,
                                    .prescale = prescale(options),
                                    .postscale = postscale(options),
                                    .compression = options.compression,
                                    .process_set = options.process_set};
-  const StreamOf stream(parameter.image);
-  Flight flight{.members = {index}};
-  flight.future = call_async(AllreduceCall{view, view, allreduce, step});
-  flights.push_back(std::move(flight));
+  const StreamOf stream(parameter.buffer);
+  PendingReduction reduction{.indices = {index}};
+  reduction.future = call_async(AllreduceCall{view, view, allreduce, step});
+  pending.push_back(std::move(reduction));
   parameter.submitted = true;
 }
 
 void GradientReducer::State::submit_group(const GradientGroup& group, double correction) {
   const at::NoGradGuard no_grad;
-  Flight flight;
+  PendingReduction reduction;
   std::vector<TensorView> views;
-  for (const std::size_t member : group.members) {
-    if (!parameters[member].tensor.requires_grad()) continue;
-    prepare(parameters[member], correction);
-    views.push_back(view_of(parameters[member].image));
-    flight.members.push_back(member);
+  for (const std::size_t i : group.indices) {
+    if (!parameters[i].tensor.requires_grad()) continue;
+    prepare(parameters[i], correction);
+    views.push_back(view_of(parameters[i].buffer));
+    reduction.indices.push_back(i);
   }
   const GroupedAllreduceOptions allreduce{.name = operation_name(group.name),
                                           .op = options.op,
@@ -142,10 +146,10 @@ void GradientReducer::State::submit_group(const GradientGroup& group, double cor
                                           .postscale = postscale(options),
                                           .compression = options.compression,
                                           .process_set = options.process_set};
-  const StreamOf stream(parameters[group.members.front()].tensor);
-  flight.future = call_async(GroupedAllreduceCall{views, allreduce, step});
-  for (const std::size_t member : flight.members) parameters[member].submitted = true;
-  flights.push_back(std::move(flight));
+  const StreamOf stream(parameters[group.indices.front()].tensor);
+  reduction.future = call_async(GroupedAllreduceCall{views, allreduce, step});
+  for (const std::size_t i : reduction.indices) parameters[i].submitted = true;
+  pending.push_back(std::move(reduction));
 }
 
 void GradientReducer::State::submit_sparse(std::size_t index, double correction) {
@@ -157,29 +161,29 @@ void GradientReducer::State::submit_sparse(std::size_t index, double correction)
   if (gradient._nnz() > 0 || parameter.sparse_dims == 0) {
     parameter.sparse_dims = gradient.sparse_dim();
   }
-  Flight flight{.members = {index}};
-  flight.sparse = std::make_unique<SparseReduction>(
+  PendingReduction reduction{.indices = {index}};
+  reduction.sparse = std::make_unique<SparseReduction>(
       gradient, parameter.sparse_dims,
-      SparseReduction::Settings{operation_name(parameter.name), step, options.process_set});
-  flight.sparse_scale = correction * prescale(options) * postscale(options);
-  if (options.op == ReduceOp::average) flight.sparse_scale /= options.process_set.size();
-  flights.push_back(std::move(flight));
+      SparseReduction::Options{operation_name(parameter.name), step, options.process_set});
+  reduction.sparse_scale = correction * prescale(options) * postscale(options);
+  if (options.op == ReduceOp::average) reduction.sparse_scale /= options.process_set.size();
+  pending.push_back(std::move(reduction));
   parameter.submitted = true;
 }
 
-void GradientReducer::State::finish(Flight& flight) {
-  if (flight.sparse) {
-    ::torch::Tensor& gradient = parameters[flight.members.front()].tensor.mutable_grad();
-    gradient = flight.sparse->finish(flight.sparse_scale);
+void GradientReducer::State::finish(PendingReduction& reduction) {
+  if (reduction.sparse) {
+    ::torch::Tensor& gradient = parameters[reduction.indices.front()].tensor.mutable_grad();
+    gradient = reduction.sparse->finish(reduction.sparse_scale);
     return;
   }
-  flight.future.get();
-  for (const std::size_t member : flight.members) {
-    Parameter& parameter = parameters[member];
-    if (parameter.image.is_same(parameter.gradient)) {
-      mark_changed(parameter.gradient);
+  reduction.future.get();
+  for (const std::size_t i : reduction.indices) {
+    Parameter& parameter = parameters[i];
+    if (parameter.buffer.is_same(parameter.gradient)) {
+      mark_changed(parameter.gradient);  // Kolo wrote to it behind autograd's back
     } else {
-      parameter.gradient.copy_(parameter.image);
+      parameter.gradient.copy_(parameter.buffer);
     }
   }
 }
@@ -187,16 +191,16 @@ void GradientReducer::State::finish(Flight& flight) {
 void GradientReducer::State::wait() {
   const at::NoGradGuard no_grad;
   std::exception_ptr first_error;
-  for (Flight& flight : flights) {
+  for (PendingReduction& reduction : pending) {
     try {
-      finish(flight);
+      finish(reduction);
     } catch (...) {
       if (!first_error) first_error = std::current_exception();
     }
   }
-  flights.clear();
+  pending.clear();
   for (Parameter& parameter : parameters) {
-    parameter.image.reset();
+    parameter.buffer.reset();
     parameter.gradient.reset();
   }
   if (first_error) {

@@ -29,7 +29,8 @@ void require_valid(const LearningRateScheduleOptions& options) {
     require_not_negative("a milestone's factor", milestone.factor);
     if (milestone.epoch < before) {
       throw InvalidArgument(fmt::format(
-          "kolo::LearningRateSchedule: milestones must ascend, but epoch {} follows epoch {}",
+          "kolo::LearningRateSchedule: milestones must be in ascending order, but epoch {} follows "
+          "epoch {}",
           milestone.epoch, before));
     }
     before = milestone.epoch;
@@ -43,6 +44,21 @@ void require_valid(const LearningRateScheduleOptions& options) {
 
 }  // namespace
 
+LearningRateWarmup::LearningRateWarmup(const LearningRateWarmupOptions& options)
+    : options_(options) {
+  if (options_.steps < 0) {
+    throw InvalidArgument(fmt::format(
+        "kolo::LearningRateWarmup: steps must not be negative, but is {}", options_.steps));
+  }
+}
+
+double LearningRateWarmup::operator()(std::int64_t step) const {
+  if (step >= options_.steps) return options_.to;
+  if (step <= 0) return options_.from;
+  const double way = static_cast<double>(step) / static_cast<double>(options_.steps);
+  return options_.from + (options_.to - options_.from) * way;
+}
+
 LearningRateSchedule::LearningRateSchedule(LearningRateScheduleOptions options)
     : options_(std::move(options)) {
   require_valid(options_);
@@ -53,12 +69,12 @@ double LearningRateSchedule::factor_at(double epochs) const {
   for (const LearningRateMilestone& milestone : options_.milestones) {
     if (epochs >= milestone.epoch) factor *= milestone.factor;
   }
-  const double looked_at = options_.staircase ? std::floor(epochs) : epochs;
+  const double time = options_.staircase ? std::floor(epochs) : epochs;
   if (options_.decay_every > 0.0) {
-    const double times = looked_at / options_.decay_every;
+    const double times = time / options_.decay_every;
     factor *= std::pow(options_.decay, options_.staircase ? std::floor(times) : times);
   }
-  if (options_.multiplier) factor *= options_.multiplier(looked_at);
+  if (options_.multiplier) factor *= options_.multiplier(time);
   return factor;
 }
 

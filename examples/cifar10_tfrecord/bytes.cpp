@@ -1,4 +1,4 @@
-#include "crc32c.hpp"
+#include "bytes.hpp"
 
 #include <isa-l/crc.h>
 
@@ -8,11 +8,11 @@
 namespace tfrecord {
 
 std::uint32_t crc32c(std::string_view bytes) {
-  constexpr std::size_t most = 1U << 30;  // the library counts in int
+  constexpr std::size_t max_part = 1U << 30;  // the library takes an int
   std::uint32_t crc = 0xFFFFFFFFU;
   while (!bytes.empty()) {
-    const std::string_view part = bytes.substr(0, std::min(bytes.size(), most));
-    // The library only reads, but its parameter is not const.
+    const std::string_view part = bytes.substr(0, std::min(bytes.size(), max_part));
+    // The library only reads, although its parameter is not const.
     auto* data = reinterpret_cast<unsigned char*>(const_cast<char*>(part.data()));
     crc = crc32_iscsi(data, static_cast<int>(part.size()), crc);
     bytes.remove_prefix(part.size());

@@ -1,0 +1,131 @@
+// Copies one rank's parameters, buffers, optimizer state and archives to all ranks.
+#include "kolo/torch/state.hpp"
+
+#include <c10/util/Type.h>
+
+#include <sstream>
+#include <typeinfo>
+#include <unordered_set>
+#include <vector>
+
+#include "kolo/session.hpp"
+#include "kolo/torch/checkpoint.hpp"
+#include "torch/gpu_stream.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/agreement.hpp"
+
+namespace kolo {
+namespace {
+
+using ::torch::optim::Optimizer;
+
+struct ParameterBroadcast {
+  ::torch::Tensor tensor;
+  ::torch::Tensor contiguous;  // the tensor itself, or a copy in row-major order
+  Future<void> future{};
+};
+
+void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& set) {
+  detail::require_root("broadcast_parameters", root, set);
+  std::vector<detail::Item> items;
+  for (const auto& [name, tensor] : tensors) {
+    detail::require_supported(tensor, name);
+    items.push_back({name, detail::describe(tensor)});
+  }
+  // Before the first broadcast, so that after a mismatch no tensor has changed.
+  detail::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
+
+  const at::NoGradGuard no_grad;
+  std::vector<ParameterBroadcast> broadcasts;
+  std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed more than once
+  for (const auto& [name, tensor] : tensors) {
+    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    ParameterBroadcast& broadcast =
+        broadcasts.emplace_back(ParameterBroadcast{tensor, tensor.contiguous()});
+    const detail::StreamOf stream(broadcast.contiguous);
+    broadcast.future =
+        broadcast_async(detail::view_of(broadcast.contiguous), root,
+                        {.name = "kolo.broadcast_parameters." + name, .process_set = set});
+  }
+  for (ParameterBroadcast& broadcast : broadcasts) {
+    broadcast.future.get();
+    if (!broadcast.contiguous.is_same(broadcast.tensor))
+      broadcast.tensor.copy_(broadcast.contiguous);
+  }
+}
+
+void require_same_structure(const Optimizer& optimizer, const ProcessSet& set) {
+  std::vector<detail::Item> items{{"class", c10::demangle(typeid(optimizer).name())}};
+  const auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const auto& tensors = groups[i].params();
+    for (std::size_t j = 0; j < tensors.size(); ++j) {
+      items.push_back(
+          {"group" + std::to_string(i) + "." + std::to_string(j), detail::describe(tensors[j])});
+    }
+  }
+  detail::require_agreement("kolo.optimizer_state", "The optimizers", items, set);
+}
+
+// `save` runs on the root, `load` on the other ranks. A failure on any rank is shared at once: the
+// ranks that succeeded would otherwise wait for the failed one in their next collective.
+void broadcast_bytes(const std::string& function, const std::function<std::string()>& save,
+                     const std::function<void(const std::string&)>& load, int root,
+                     const BroadcastOptions& options) {
+  const ProcessSet& set = options.process_set;
+  std::string bytes;
+  const auto save_here = [&] {
+    if (rank() == root) bytes = save();
+  };
+  detail::require_success(function, "save", detail::failure_of(save_here), set);
+  broadcast(bytes, root, options);
+  const auto load_here = [&] {
+    if (rank() != root) load(bytes);
+  };
+  detail::require_success(function, "load", detail::failure_of(load_here), set);
+}
+
+}  // namespace
+
+void broadcast_parameters(::torch::nn::Module& module, int root, const ProcessSet& set) {
+  NamedParameters tensors = module.named_parameters().pairs();
+  for (auto& buffer : module.named_buffers().pairs()) tensors.push_back(std::move(buffer));
+  broadcast_all(tensors, root, set);
+}
+
+void broadcast_parameters(const ModuleTensors& tensors, int root, const ProcessSet& set) {
+  broadcast_all(tensors.pairs(), root, set);
+}
+
+void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {
+  const std::string function = "broadcast_optimizer_state";
+  detail::require_root(function, root, set);
+  require_same_structure(optimizer, set);
+  broadcast_bytes(
+      function, [&] { return to_bytes(optimizer); },
+      [&](const std::string& bytes) { from_bytes(bytes, optimizer); }, root,
+      {.name = "kolo.optimizer_state.bytes", .process_set = set});
+}
+
+void set_learning_rate(Optimizer& optimizer, double learning_rate) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
+}
+
+void detail::broadcast_saved(const std::function<void(std::ostream&)>& save,
+                             const std::function<void(std::istream&)>& load, int root,
+                             const BroadcastOptions& options) {
+  const std::string function = "broadcast_archive";
+  require_root(function, root, options.process_set);
+  const auto save_bytes = [&] {
+    std::ostringstream stream;
+    save(stream);
+    return stream.str();
+  };
+  const auto load_bytes = [&](const std::string& bytes) {
+    std::istringstream stream(bytes);
+    load(stream);
+  };
+  broadcast_bytes(function, save_bytes, load_bytes, root, options);
+}
+
+}  // namespace kolo

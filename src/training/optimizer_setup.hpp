@@ -1,0 +1,48 @@
+// How every DistributedOptimizer is set up: its number, its options, and its gradient groups.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kolo/optimizer.hpp"
+#include "training/agreement.hpp"
+
+namespace kolo::detail {
+
+/// Collective. Returns a number that no earlier optimizer of the set has on any of its ranks.
+/// Operation names carry it, because two optimizers may have parameters of the same name.
+[[nodiscard]] KOLO_EXPORT std::int64_t agree_on_optimizer_number(const ProcessSet& set);
+
+/// Throws InvalidArgument, printing the value, for an option that cannot be used. Does not check
+/// parameter names.
+KOLO_EXPORT void require_valid(const DistributedOptimizerOptions& options);
+
+/// The options that must be equal on all ranks, except the groups.
+[[nodiscard]] KOLO_EXPORT Item describe(const DistributedOptimizerOptions& options);
+
+/// Factors applied to gradients before and after the sum over ranks. With Accumulation::mean, the
+/// first also divides by the backward passes of a complete step.
+[[nodiscard]] KOLO_EXPORT double prescale(const DistributedOptimizerOptions& options);
+[[nodiscard]] KOLO_EXPORT double postscale(const DistributedOptimizerOptions& options);
+
+/// Maps a parameter's name to the number of its group. Parameters without a group are absent.
+using GroupNumbers = std::unordered_map<std::string, std::size_t>;
+
+/// The groups that the user listed. A parameter may have several names: `resolve` returns its
+/// canonical name, or nothing for an unknown name. Throws InvalidArgument for an unknown name, a
+/// repeated name, and an empty group.
+[[nodiscard]] KOLO_EXPORT GroupNumbers
+listed_groups(const std::vector<std::vector<std::string>>& groups,
+              const std::function<std::optional<std::string>(const std::string&)>& resolve);
+
+/// Splits the names into `count` consecutive groups whose sizes differ by at most one. With fewer
+/// names than `count`, each name is a group.
+[[nodiscard]] KOLO_EXPORT GroupNumbers consecutive_groups(const std::vector<std::string>& names,
+                                                          std::size_t count);
+
+}  // namespace kolo::detail
