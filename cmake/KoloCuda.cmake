@@ -1,6 +1,6 @@
-# Finds CUDA and NCCL, as far as they are wanted. What is found decides which files are built.
+# Finds CUDA and NCCL unless their options are OFF. The result decides which files are built.
 
-# Whoever adds Kolo as a subdirectory links what it links.
+# A project that adds Kolo as a subdirectory links the packages that Kolo links.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 
 set(KOLO_HAVE_CUDA OFF)
@@ -12,7 +12,7 @@ elseif(KOLO_WITH_CUDA STREQUAL "AUTO")
   find_package(CUDAToolkit 12.5 QUIET)
 endif()
 if(NOT KOLO_WITH_CUDA STREQUAL "OFF" AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
-  # PTX for what comes later, and machine code for what there is.
+  # Each entry gives machine code for that GPU, and PTX for later ones.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES "90;100" CACHE STRING "GPUs that kernels are compiled for")
   endif()

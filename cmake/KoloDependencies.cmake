@@ -1,11 +1,21 @@
-# Finds what Kolo is built from. Nothing is downloaded.
+# Finds the packages that Kolo is built from. Nothing is downloaded. The minimum versions are the oldest
+# that Kolo is tested with, Debian 12's; of zlib, the first that has crc32_z().
 
-find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(hwy REQUIRED)
-find_package(ZLIB REQUIRED)
+find_package(fmt 9.1 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+find_package(hwy 1.0.3 REQUIRED)
+find_package(ZLIB 1.2.9 REQUIRED)
+
+# Not for the library itself. Whatever lacks one of these is left out: see kolo_leave_out().
+if(KOLO_BUILD_TOOLS OR KOLO_BUILD_EXAMPLES OR KOLO_BUILD_TESTS)
+  find_package(CLI11 2.1 QUIET)
+  find_package(nlohmann_json 3.11 QUIET)
+endif()
+if(KOLO_BUILD_TESTS)
+  find_package(GTest 1.12 QUIET)
+endif()
 
 # Headers and compiler only: FlatBuffers is not linked, so that an installed Kolo does not need it.
 find_path(KOLO_FLATBUFFERS_INCLUDE_DIR flatbuffers/flatbuffers.h)
@@ -16,7 +26,7 @@ if(NOT KOLO_FLATBUFFERS_INCLUDE_DIR OR NOT KOLO_FLATC)
     "On Debian: apt install libflatbuffers-dev flatbuffers-compiler")
 endif()
 
-# LibTorch's package appends to CMAKE_CXX_FLAGS and sets the language standard: keep that in here.
+# LibTorch's package appends to CMAKE_CXX_FLAGS and sets the language standard: the block() contains it.
 set(KOLO_HAVE_TORCH OFF)
 if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
   block(PROPAGATE KOLO_HAVE_TORCH KOLO_TORCH_VERSION)
@@ -29,7 +39,11 @@ if(NOT KOLO_WITH_TORCH STREQUAL "OFF")
     set(KOLO_TORCH_VERSION "${Torch_VERSION}")
   endblock()
 endif()
-if(KOLO_HAVE_TORCH)
+# Checked here: the package of PyTorch's wheel answers no find_package() with a version.
+if(KOLO_HAVE_TORCH AND KOLO_TORCH_VERSION VERSION_LESS 1.13)
+  set(KOLO_HAVE_TORCH OFF)
+  kolo_leave_out(KOLO_WITH_TORCH "LibTorch" "LibTorch 1.13 or newer" libtorch-dev)
+elseif(KOLO_HAVE_TORCH)
   message(STATUS "Kolo: with LibTorch ${KOLO_TORCH_VERSION} (${Torch_DIR})")
 elseif(KOLO_WITH_TORCH STREQUAL "OFF")
   message(STATUS "Kolo: without LibTorch (KOLO_WITH_TORCH=OFF)")

@@ -3,7 +3,11 @@ include(CMakePackageConfigHelpers)
 
 set(kolo_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kolo")
 
-install(TARGETS kolo EXPORT koloTargets
+set(kolo_installed "")
+if(BUILD_SHARED_LIBS)
+  set(kolo_installed _shared)
+endif()
+install(TARGETS kolo${kolo_installed} EXPORT koloTargets
   FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   FILE_SET mpi_headers DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
@@ -11,21 +15,19 @@ install(EXPORT koloTargets NAMESPACE kolo:: DESTINATION "${kolo_package_dir}")
 
 # In a file of its own, which is read only where LibTorch is found too.
 if(KOLO_HAVE_TORCH)
-  install(TARGETS kolo_torch EXPORT koloTorchTargets
+  install(TARGETS kolo_torch${kolo_installed} EXPORT koloTorchTargets
     FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   install(EXPORT koloTorchTargets NAMESPACE kolo:: DESTINATION "${kolo_package_dir}")
 endif()
 
-if(KOLO_BUILD_TOOLS)
+if(TARGET kolo-perf)
   install(TARGETS kolo-perf kolo-diagnose RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
 # A static library asks its users to link what it uses.
-get_target_property(kolo_type kolo TYPE)
-if(kolo_type STREQUAL "STATIC_LIBRARY")
-  set(KOLO_IS_STATIC ON)
-else()
+set(KOLO_IS_STATIC ON)
+if(BUILD_SHARED_LIBS)
   set(KOLO_IS_STATIC OFF)
 endif()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/koloConfig.cmake.in"

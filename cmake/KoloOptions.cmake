@@ -1,28 +1,43 @@
-# What can be chosen, and what Kolo sets only when it is not part of another project.
+# The options, and what Kolo sets only when it is not part of another project.
 
-option(KOLO_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_BUILD_TOOLS "Build the programs that are installed: kolo-perf, kolo-diagnose" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_BUILD_BENCHMARKS "Build the benchmarks" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
-option(KOLO_UNITY "Compile several files of a target together, which is quicker from nothing" OFF)
-option(KOLO_WARNINGS_AS_ERRORS "Refuse code that gives warnings" OFF)
-
-set(KOLO_WITH_TORCH "AUTO" CACHE STRING "Build kolo::torch: AUTO (if LibTorch is found), ON or OFF")
-set_property(CACHE KOLO_WITH_TORCH PROPERTY STRINGS AUTO ON OFF)
-if(NOT KOLO_WITH_TORCH MATCHES "^(AUTO|ON|OFF)$")
-  message(FATAL_ERROR "KOLO_WITH_TORCH is '${KOLO_WITH_TORCH}'; it must be AUTO, ON or OFF")
-endif()
-
-set(KOLO_WITH_CUDA "AUTO" CACHE STRING "Tensors on GPUs: AUTO (if CUDA is found), ON or OFF")
-set(KOLO_WITH_NCCL "AUTO" CACHE STRING "NCCL between GPUs: AUTO (if it is found), ON or OFF")
-foreach(kolo_part CUDA NCCL)
-  set_property(CACHE KOLO_WITH_${kolo_part} PROPERTY STRINGS AUTO ON OFF)
-  if(NOT KOLO_WITH_${kolo_part} MATCHES "^(AUTO|ON|OFF)$")
-    message(FATAL_ERROR
-      "KOLO_WITH_${kolo_part} is '${KOLO_WITH_${kolo_part}}'; it must be AUTO, ON or OFF")
+# kolo_choice(<option> <default> <help>): an option that is AUTO, ON or OFF.
+#   AUTO: whatever lacks a package is left out, and a line of the output says so.
+#   ON: a missing package is an error.
+function(kolo_choice option default help)
+  set(${option} "${default}" CACHE STRING "${help}: AUTO (as far as its packages are found), ON or OFF")
+  set_property(CACHE ${option} PROPERTY STRINGS AUTO ON OFF)
+  if(NOT ${option} MATCHES "^(AUTO|ON|OFF)$")
+    message(FATAL_ERROR "${option} is '${${option}}'; it must be AUTO, ON or OFF")
   endif()
-endforeach()
+endfunction()
+
+# kolo_leave_out(<option> <part> <missing> <Debian packages>): <part>, which <option> governs, is not
+# built because <missing> was not found.
+function(kolo_leave_out option part missing packages)
+  set(reason "${missing} was not found (on Debian: apt install ${packages})")
+  if(${option} STREQUAL "ON")
+    message(FATAL_ERROR "${option} is ON, but ${part} cannot be built: ${reason}")
+  endif()
+  message(STATUS "Kolo: without ${part}: ${reason}")
+endfunction()
+
+# A project that adds Kolo as a subdirectory wants the library.
+if(PROJECT_IS_TOP_LEVEL)
+  set(kolo_build_default AUTO)
+else()
+  set(kolo_build_default OFF)
+endif()
+kolo_choice(KOLO_BUILD_TESTS ${kolo_build_default} "Build the tests")
+kolo_choice(KOLO_BUILD_TOOLS ${kolo_build_default} "Build the programs that are installed, kolo-perf and kolo-diagnose")
+kolo_choice(KOLO_BUILD_EXAMPLES ${kolo_build_default} "Build the examples")
+kolo_choice(KOLO_BUILD_BENCHMARKS ${kolo_build_default} "Build the benchmarks")
+kolo_choice(KOLO_WITH_TORCH AUTO "Build kolo::torch, which needs LibTorch")
+kolo_choice(KOLO_WITH_CUDA AUTO "Support tensors on GPUs, which needs CUDA")
+kolo_choice(KOLO_WITH_NCCL AUTO "Support NCCL between GPUs")
+
+option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_UNITY "Compile several files of a target together, which makes a build from scratch faster" OFF)
+option(KOLO_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 
 set(KOLO_SANITIZE "" CACHE STRING "Build with a sanitizer: empty, address or thread")
 set_property(CACHE KOLO_SANITIZE PROPERTY STRINGS "" address thread)
@@ -30,7 +45,7 @@ if(NOT KOLO_SANITIZE MATCHES "^(address|thread)?$")
   message(FATAL_ERROR "KOLO_SANITIZE is '${KOLO_SANITIZE}'; it must be empty, address or thread")
 endif()
 
-option(KOLO_BUILD_FUZZERS "Build fuzz_program (clang only), and all that it tries with what libFuzzer needs" OFF)
+option(KOLO_BUILD_FUZZERS "Build fuzz_program, and instrument all code for libFuzzer (clang only)" OFF)
 if(KOLO_BUILD_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "KOLO_BUILD_FUZZERS needs clang: libFuzzer is a part of it")
 endif()

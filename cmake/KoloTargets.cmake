@@ -40,8 +40,59 @@ function(kolo_own_target target)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   endif()
   get_target_property(libraries ${target} LINK_LIBRARIES)
-  if(libraries MATCHES "kolo::torch|(^|;)torch($|;)")
+  if(libraries MATCHES "kolo::torch|(^|;)(kolo_)?torch($|;)")
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE kolo_torch)
+  endif()
+endfunction()
+
+# kolo_library(<target> [<property> <value>]...): of one of the two libraries. Only names that are
+# marked KOLO_EXPORT can be seen from outside where it becomes a part of a shared library.
+function(kolo_library target)
+  set_target_properties(${target} PROPERTIES
+    LINKER_LANGUAGE CXX
+    POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden
+    CUDA_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    ${ARGN})
+endfunction()
+
+# kolo_add_shared(<target> <file set>...): the target <target>_shared, a shared library made of the
+# objects of the static one, and kolo::<name>, which is one of both as BUILD_SHARED_LIBS says. The
+# caller says what the shared one links.
+function(kolo_add_shared target)
+  add_library(${target}_shared SHARED)
+  get_target_property(name ${target} EXPORT_NAME)
+  if(NOT name)
+    set(name ${target})
+  endif()
+  kolo_library(${target}_shared EXPORT_NAME ${name} OUTPUT_NAME ${target}
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  add_dependencies(${target}_shared ${target})
+  # By its file: the static library's own dependencies must not come along.
+  target_link_libraries(${target}_shared
+    PRIVATE -Wl,--whole-archive $<TARGET_FILE:${target}> -Wl,--no-whole-archive
+    PUBLIC $<BUILD_INTERFACE:kolo_sanitizer>)
+  target_compile_features(${target}_shared PUBLIC cxx_std_20)
+  foreach(file_set IN LISTS ARGN)
+    set(suffix _${file_set})
+    if(file_set STREQUAL "HEADERS")
+      set(suffix "")
+    endif()
+    get_target_property(files ${target} HEADER_SET${suffix})
+    get_target_property(folders ${target} HEADER_DIRS${suffix})
+    target_sources(${target}_shared PUBLIC
+      FILE_SET ${file_set} TYPE HEADERS BASE_DIRS ${folders} FILES ${files})
+  endforeach()
+  # In Kolo's own build all programs link the static one, since tests use what it has inside.
+  if(BUILD_SHARED_LIBS AND NOT PROJECT_IS_TOP_LEVEL)
+    add_library(kolo::${name} ALIAS ${target}_shared)
+  else()
+    add_library(kolo::${name} ALIAS ${target})
+  endif()
+  if(NOT BUILD_SHARED_LIBS)
+    set_target_properties(${target}_shared PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()
 

@@ -6,21 +6,20 @@
 #   The same program in another environment: entries `<kind>.x.<v>.np<N>`.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
 #                       [ENVIRONMENT NAME=value ...] COMMAND target [args...])
-#   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; 0 if not given. OUTPUT: what
-#   a line of standard output or error must match, or, of `any` status, all of it as one line.
+#   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; default: 0. OUTPUT: a regular
+#   expression that a line of standard output or error must match; with STATUS any, the whole output,
+#   joined to one line, must match.
 # kolo_add_mpi_script(NAME x KIND mpi SCRIPT x.sh RANKS 1 2 ... PROGRAMS target ...)
 #   Runs a script of the current folder, as `<kind>.x.np<N>`. Its arguments are expect.sh, the
-#   programs, a directory to work in, and how to start N ranks.
+#   programs, a working directory, and the command that starts N ranks.
 # kolo_add_made_up_hosts(NAME x RANKS_PER_HOST n RANKS 2 ... COMMAND target [args...])
-#   Runs a program that has entries already once more, as `mpi.x.hosts<n>.np<N>`: the ranks take
-#   each n of them for a host.
+#   Runs a program that already has entries again, as `mpi.x.hosts<n>.np<N>`: each n ranks count as
+#   one host.
 #
-# A test's label is its kind; the target kolo_tests_<kind> builds those of one kind. All tests see
-# private headers and what the library links.
+# A test's label is its kind, and the target kolo_tests_<kind> builds all tests of a kind. Tests can
+# include private headers and use the libraries that Kolo links.
 
-find_package(GTest REQUIRED)
-
-# One entry may use as many processes as there are ranks, on fewer cores.
+# One entry may run more ranks than there are cores.
 set(kolo_test_environment
   OMPI_ALLOW_RUN_AS_ROOT=1
   OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -33,7 +32,7 @@ set(kolo_test_environment
   KOLO_FLIGHT_RECORDER_DIR=off
   ASAN_OPTIONS=detect_leaks=0)
 
-# mpirun ends a run that hangs before ctest does, so that no rank is left behind.
+# mpirun ends a hanging run before ctest does, so that no rank stays behind.
 set(kolo_mpirun_timeout 120)
 set(kolo_test_timeout 150)
 if(KOLO_SANITIZE)

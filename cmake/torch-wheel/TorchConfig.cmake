@@ -1,9 +1,9 @@
-# LibTorch out of PyPI's wheel: give KOLO_TORCH_WHEEL, the wheel's folder `torch`.
+# LibTorch from PyPI's wheel. Set KOLO_TORCH_WHEEL to the wheel's folder `torch`.
 #
-# The wheel's own package asks for a whole CUDA toolkit. This one takes libtorch_cpu and libc10, which
-# need no more of CUDA than the two small run-time libraries that lie beside the wheel
-# (../nvidia/cu13/lib: see `./dev torch2`); and, for GPUs, libc10_cuda and libtorch_cuda if they are
-# there, as in a whole wheel, and Kolo has found CUDA: these find what they need beside the wheel.
+# The wheel's own package requires a complete CUDA toolkit. This one needs only libtorch_cpu and libc10,
+# which load two small CUDA libraries from beside the wheel (../nvidia/cu13/lib: see `./dev torch2`).
+# For GPUs it adds libc10_cuda and libtorch_cuda if the wheel has them and Kolo has found CUDA; they
+# load their own dependencies from beside the wheel.
 
 set(KOLO_TORCH_WHEEL "${KOLO_TORCH_WHEEL}" CACHE PATH "The folder `torch` of an unpacked PyTorch wheel")
 
@@ -48,7 +48,7 @@ if(Torch_FOUND AND NOT TARGET torch)
       INTERFACE_LINK_OPTIONS "LINKER:--allow-shlib-undefined"
       INTERFACE_LINK_LIBRARIES "c10")
   endif()
-  # Nobody calls it: it tells LibTorch about GPUs when it is loaded.
+  # No symbol of it is used, but loading it registers GPUs with LibTorch.
   if(TARGET c10_cuda AND KOLO_TORCH_WHEEL_CUDA_LIBRARY)
     set_property(TARGET torch APPEND PROPERTY INTERFACE_LINK_LIBRARIES
       "-Wl,--no-as-needed,${KOLO_TORCH_WHEEL_CUDA_LIBRARY},--as-needed" c10_cuda)

@@ -1,5 +1,5 @@
 // TensorFlow's message `Example`: features by name. Read and written here without the protobuf
-// library; docs/decisions.md says why.
+// library; docs/decisions/0043 says why.
 #pragma once
 
 #include <cstdint>

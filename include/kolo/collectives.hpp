@@ -11,12 +11,12 @@
 //
 // Errors of every operation here: NotInitialized; InvalidArgument (a wrong argument: nothing was
 // submitted); DuplicateName (an operation of this name is pending in the set on this rank);
-// Mismatch (the ranks disagree, or an operation has no meaning without the ranks that have joined:
-// nothing was changed, the session goes on); PeerLeft, Stalled, ShutDown, BackendError.
+// Mismatch (the ranks disagree, or the operation is undefined once ranks have joined: nothing was
+// changed, the session goes on); PeerLeft, Stalled, ShutDown, BackendError.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <ranges>
@@ -26,32 +26,13 @@
 #include <utility>
 #include <vector>
 
+#include "kolo/export.hpp"
 #include "kolo/future.hpp"
 #include "kolo/process_set.hpp"
 #include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo {
-
-/// How elements are combined, always in the order of the ranks.
-///
-/// - `average`, `sum`: an average is the sum divided by the number of ranks; of integers it is
-///   divided in 64 bits (u64: in double) and truncated toward zero. Integer sums and products wrap
-///   as their type does.
-/// - `min`, `max`, `product`. A NaN in any rank's element gives NaN.
-/// - `adasum`: sums what is orthogonal and averages what is parallel (Maleki et al., 2020,
-///   https://arxiv.org/abs/2006.02924), tensor by tensor; for floating-point types.
-///
-/// Booleans have `min` (and), `max` (or) and `product` (and) only. f16 and bf16 are computed in f32
-/// and rounded once.
-enum class ReduceOp : std::uint8_t { average, sum, min, max, product, adasum };
-
-/// What travels in place of f32 and f64: `none` the tensor's own type, else a two-byte type. Sums
-/// are still computed in f32. Other types travel as they are.
-enum class Compression : std::uint8_t { none, fp16, bf16 };
-
-/// By how many ranks an average divides while some have joined (see `join`): by all of the set, or
-/// by those that take part.
-enum class AverageOver : std::uint8_t { all, present };
 
 struct AllreduceOptions {
   std::string name{};  ///< Matches the operation across ranks; "" matches by order.
@@ -111,10 +92,6 @@ struct Gathered {
   std::vector<std::int64_t> counts;
 };
 
-/// Gives the memory for a result whose size only the ranks together know: called once, by any
-/// thread, with the number of rows from each member of the set. Must not call Kolo.
-using Allocator = std::function<void*(std::span<const std::int64_t> rows)>;
-
 /// A type that may be given away to an operation and handed back by its future: an rvalue that owns
 /// its elements, such as a `std::vector<float>`.
 template <typename R>
@@ -140,14 +117,15 @@ using stored_as = std::conditional_t<std::same_as<T, bool>, std::uint8_t, T>;
 
 /// Combines the ranks' tensors element by element; every rank gets the result, bit for bit the
 /// same, in place. Shape, dtype and options must be alike on all ranks.
-void allreduce(TensorView tensor, const AllreduceOptions& options = {});
-Future<void> allreduce_async(TensorView tensor, const AllreduceOptions& options = {});
+KOLO_EXPORT void allreduce(TensorView tensor, const AllreduceOptions& options = {});
+KOLO_EXPORT Future<void> allreduce_async(TensorView tensor, const AllreduceOptions& options = {});
 
 /// The same out of place. Both must have the same dtype, device and number of elements, and must
 /// not overlap.
-void allreduce(ConstTensorView input, TensorView output, const AllreduceOptions& options = {});
-Future<void> allreduce_async(ConstTensorView input, TensorView output,
-                             const AllreduceOptions& options = {});
+KOLO_EXPORT void allreduce(ConstTensorView input, TensorView output,
+                           const AllreduceOptions& options = {});
+KOLO_EXPORT Future<void> allreduce_async(ConstTensorView input, TensorView output,
+                                         const AllreduceOptions& options = {});
 
 /// As `allreduce_async`, on memory given away: the future hands it back.
 template <OwningRange R>
@@ -155,31 +133,25 @@ Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions
 
 /// Several tensors as one operation: all of them are reduced, in one batch, or none. They may
 /// differ in dtype; adasum is done tensor by tensor.
-void grouped_allreduce(std::span<const TensorView> tensors,
-                       const GroupedAllreduceOptions& options = {});
-void grouped_allreduce(std::initializer_list<TensorView> tensors,
-                       const GroupedAllreduceOptions& options = {});
-Future<void> grouped_allreduce_async(std::span<const TensorView> tensors,
-                                     const GroupedAllreduceOptions& options = {});
-Future<void> grouped_allreduce_async(std::initializer_list<TensorView> tensors,
-                                     const GroupedAllreduceOptions& options = {});
+KOLO_EXPORT void grouped_allreduce(std::span<const TensorView> tensors,
+                                   const GroupedAllreduceOptions& options = {});
+KOLO_EXPORT void grouped_allreduce(std::initializer_list<TensorView> tensors,
+                                   const GroupedAllreduceOptions& options = {});
+KOLO_EXPORT Future<void> grouped_allreduce_async(std::span<const TensorView> tensors,
+                                                 const GroupedAllreduceOptions& options = {});
+KOLO_EXPORT Future<void> grouped_allreduce_async(std::initializer_list<TensorView> tensors,
+                                                 const GroupedAllreduceOptions& options = {});
 
 // ---- reducescatter ----
-
-/// How many rows the member of rank `index` in a set of `size` gets of `rows`: where they cannot be
-/// shared evenly, the first members get one more.
-[[nodiscard]] constexpr std::int64_t reducescatter_rows(std::int64_t rows, int index, int size) {
-  return rows / size + (index < rows % size ? 1 : 0);
-}
 
 /// Combines the ranks' tensors, of which each rank gets some rows (see `reducescatter_rows`). Rows
 /// are slices of the first dimension, in a range the elements; a scalar is refused. Shape, dtype
 /// and options must be alike on all ranks. `output` holds this rank's rows. Not while a member of
 /// the set has joined.
-void reducescatter(ConstTensorView input, TensorView output,
-                   const ReducescatterOptions& options = {});
-Future<void> reducescatter_async(ConstTensorView input, TensorView output,
-                                 const ReducescatterOptions& options = {});
+KOLO_EXPORT void reducescatter(ConstTensorView input, TensorView output,
+                               const ReducescatterOptions& options = {});
+KOLO_EXPORT Future<void> reducescatter_async(ConstTensorView input, TensorView output,
+                                             const ReducescatterOptions& options = {});
 
 /// The same of a range, into a new vector. Booleans come as bytes.
 template <ConstTensorRange R>
@@ -190,12 +162,12 @@ Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_asyn
     R&& range, const ReducescatterOptions& options = {});
 
 /// Several as one operation, all or none. `outputs[i]` holds this rank's rows of `inputs[i]`.
-void grouped_reducescatter(std::span<const ConstTensorView> inputs,
-                           std::span<const TensorView> outputs,
-                           const ReducescatterOptions& options = {});
-Future<void> grouped_reducescatter_async(std::span<const ConstTensorView> inputs,
-                                         std::span<const TensorView> outputs,
-                                         const ReducescatterOptions& options = {});
+KOLO_EXPORT void grouped_reducescatter(std::span<const ConstTensorView> inputs,
+                                       std::span<const TensorView> outputs,
+                                       const ReducescatterOptions& options = {});
+KOLO_EXPORT Future<void> grouped_reducescatter_async(std::span<const ConstTensorView> inputs,
+                                                     std::span<const TensorView> outputs,
+                                                     const ReducescatterOptions& options = {});
 
 // ---- allgather ----
 
@@ -219,15 +191,15 @@ Future<Gathered<detail::element_of<R>>> allgather_async(R&& range,
                                                         const AllgatherOptions& options = {});
 
 /// Texts, of any length. A rank that has joined gives "".
-[[nodiscard]] std::vector<std::string> allgather(const std::string& text,
-                                                 const AllgatherOptions& options = {});
+[[nodiscard]] KOLO_EXPORT std::vector<std::string> allgather(const std::string& text,
+                                                             const AllgatherOptions& options = {});
 
 /// Several as one operation, all or none: `allocators[i]` gives memory for the rows of
 /// `tensors[i]`. Returns the rows of each rank, tensor by tensor.
-std::vector<std::vector<std::int64_t>> grouped_allgather(std::span<const ConstTensorView> tensors,
-                                                         std::span<const Allocator> allocators,
-                                                         const AllgatherOptions& options = {});
-Future<std::vector<std::vector<std::int64_t>>> grouped_allgather_async(
+KOLO_EXPORT std::vector<std::vector<std::int64_t>> grouped_allgather(
+    std::span<const ConstTensorView> tensors, std::span<const Allocator> allocators,
+    const AllgatherOptions& options = {});
+KOLO_EXPORT Future<std::vector<std::vector<std::int64_t>>> grouped_allgather_async(
     std::span<const ConstTensorView> tensors, std::span<const Allocator> allocators,
     const AllgatherOptions& options = {});
 
@@ -240,18 +212,20 @@ template <Element T>
 
 /// Every rank's tensor becomes a copy of `root`'s. `root` is a rank of the world and a member of
 /// the set, and has not joined. Shape and dtype must be alike.
-void broadcast(TensorView tensor, int root, const BroadcastOptions& options = {});
-Future<void> broadcast_async(TensorView tensor, int root, const BroadcastOptions& options = {});
+KOLO_EXPORT void broadcast(TensorView tensor, int root, const BroadcastOptions& options = {});
+KOLO_EXPORT Future<void> broadcast_async(TensorView tensor, int root,
+                                         const BroadcastOptions& options = {});
 
 /// The same out of place: `input` counts on the root only, where it is copied to `output` too.
-void broadcast(ConstTensorView input, TensorView output, int root,
-               const BroadcastOptions& options = {});
-Future<void> broadcast_async(ConstTensorView input, TensorView output, int root,
-                             const BroadcastOptions& options = {});
+KOLO_EXPORT void broadcast(ConstTensorView input, TensorView output, int root,
+                           const BroadcastOptions& options = {});
+KOLO_EXPORT Future<void> broadcast_async(ConstTensorView input, TensorView output, int root,
+                                         const BroadcastOptions& options = {});
 
 /// The same for text of any length: the other ranks' strings are resized.
-void broadcast(std::string& text, int root, const BroadcastOptions& options = {});
-Future<void> broadcast_async(std::string& text, int root, const BroadcastOptions& options = {});
+KOLO_EXPORT void broadcast(std::string& text, int root, const BroadcastOptions& options = {});
+KOLO_EXPORT Future<void> broadcast_async(std::string& text, int root,
+                                         const BroadcastOptions& options = {});
 
 // ---- alltoall ----
 
@@ -259,12 +233,14 @@ Future<void> broadcast_async(std::string& text, int root, const BroadcastOptions
 /// was sent to it, in the order of the senders. Counts may be zero and add up to the rows of the
 /// tensor. `allocate` is told the rows from each. Returns the rows from each. A scalar is refused.
 /// Not while a member of the set has joined.
-std::vector<std::int64_t> alltoall(ConstTensorView tensor, std::span<const std::int64_t> counts,
-                                   Allocator allocate, const AlltoallOptions& options = {});
-Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
-                                                 std::span<const std::int64_t> counts,
-                                                 Allocator allocate,
-                                                 const AlltoallOptions& options = {});
+KOLO_EXPORT std::vector<std::int64_t> alltoall(ConstTensorView tensor,
+                                               std::span<const std::int64_t> counts,
+                                               Allocator allocate,
+                                               const AlltoallOptions& options = {});
+KOLO_EXPORT Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
+                                                             std::span<const std::int64_t> counts,
+                                                             Allocator allocate,
+                                                             const AlltoallOptions& options = {});
 
 /// The same of a range, whose elements are the rows.
 template <ConstTensorRange R, CountRange Counts>
@@ -285,21 +261,21 @@ Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range,
 // ---- barrier and join ----
 
 /// Returns when every member of the set has called it.
-void barrier(const BarrierOptions& options = {});
-void barrier(const ProcessSet& set);
-Future<void> barrier_async(const BarrierOptions& options = {});
+KOLO_EXPORT void barrier(const BarrierOptions& options = {});
+KOLO_EXPORT void barrier(const ProcessSet& set);
+KOLO_EXPORT Future<void> barrier_async(const BarrierOptions& options = {});
 
 /// This rank has no more data: until all ranks have joined, it counts as present in whatever the
 /// others submit, and takes no part in it. Reductions combine the tensors of the others, an
-/// allgather gets no rows of it; an operation that has no meaning without it (a broadcast from it,
+/// allgather gets no rows from it; an operation that is undefined without it (a broadcast from it,
 /// alltoall, reducescatter) fails with Mismatch on those that submitted it. What this rank
 /// submitted before is still done. Of the world, and of all sets. Returns the rank that was the
 /// last to join, the same on all.
 ///
 /// Until then this rank may submit nothing: InvalidArgument. Afterwards operations without a name
 /// are counted from the start again.
-int join();
-Future<int> join_async();
+KOLO_EXPORT int join();
+KOLO_EXPORT Future<int> join_async();
 
 }  // namespace kolo
 

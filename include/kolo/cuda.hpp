@@ -6,6 +6,8 @@
 #include <memory>
 #include <utility>
 
+#include "kolo/export.hpp"
+
 struct CUstream_st;
 
 namespace kolo {
@@ -21,13 +23,13 @@ namespace kolo {
 /// it.
 class [[nodiscard]] CudaStreamScope {
  public:
-  explicit CudaStreamScope(CUstream_st* stream) noexcept;
-  ~CudaStreamScope();
+  KOLO_EXPORT explicit CudaStreamScope(CUstream_st* stream) noexcept;
+  KOLO_EXPORT ~CudaStreamScope();
   CudaStreamScope(const CudaStreamScope&) = delete;
   CudaStreamScope& operator=(const CudaStreamScope&) = delete;
 
   /// This thread's current stream.
-  [[nodiscard]] static CUstream_st* current() noexcept;
+  [[nodiscard]] KOLO_EXPORT static CUstream_st* current() noexcept;
 
  private:
   CUstream_st* before_;
@@ -37,18 +39,18 @@ class [[nodiscard]] CudaStreamScope {
 class CudaDevice {
  public:
   /// How many this process sees: 0 without a driver, and in a build without CUDA.
-  [[nodiscard]] static int count() noexcept;
+  [[nodiscard]] KOLO_EXPORT static int count() noexcept;
 
   /// Throws InvalidArgument if there is no such GPU, or it cannot be used by this build.
-  explicit CudaDevice(int index);
+  KOLO_EXPORT explicit CudaDevice(int index);
 
-  [[nodiscard]] int index() const;
+  [[nodiscard]] KOLO_EXPORT int index() const;
   /// Memory on it, at least one byte, not set to anything. Throws BackendError.
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
+  [[nodiscard]] KOLO_EXPORT std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
 
   // These return when it is done. They do not wait for any stream of the program's.
-  void copy_to_device(void* to, const void* from, std::size_t bytes) const;
-  void copy_to_host(void* to, const void* from, std::size_t bytes) const;
+  KOLO_EXPORT void copy_to_device(void* to, const void* from, std::size_t bytes) const;
+  KOLO_EXPORT void copy_to_host(void* to, const void* from, std::size_t bytes) const;
 
   struct State;
   /// For tests.

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 /// How often values of each size came. Values are counted by their number of binary digits.
@@ -22,10 +24,10 @@ struct Histogram {
   std::array<std::uint64_t, 64> buckets{};
 
   /// 0 if there are no values.
-  [[nodiscard]] double mean() const noexcept;
+  [[nodiscard]] KOLO_EXPORT double mean() const noexcept;
   /// No more than this are a part `q`, from 0 to 1, of the values: the upper end of a bucket, so up
   /// to twice the value itself. 0 if there are no values.
-  [[nodiscard]] std::uint64_t quantile(double q) const noexcept;
+  [[nodiscard]] KOLO_EXPORT std::uint64_t quantile(double q) const noexcept;
 };
 
 /// Since the session began, on this rank. What an operation is in one number need not be in another
@@ -67,25 +69,25 @@ struct Statistics {
 };
 
 /// What this rank did since its session began.
-[[nodiscard]] Statistics statistics();
+[[nodiscard]] KOLO_EXPORT Statistics statistics();
 
 /// A table in plain text, for people.
-[[nodiscard]] std::string to_string(const Statistics& statistics);
-std::ostream& operator<<(std::ostream& out, const Statistics& statistics);
+[[nodiscard]] KOLO_EXPORT std::string to_string(const Statistics& statistics);
+KOLO_EXPORT std::ostream& operator<<(std::ostream& out, const Statistics& statistics);
 
 /// Writes what this rank does from now on into `path`, as JSON for chrome://tracing or
 /// ui.perfetto.dev. `%r` in `path` stands for the rank. Without it rank 0 writes and all others do
 /// nothing. Throws InvalidArgument if a timeline is being written already, or the file cannot be
 /// made.
-void start_timeline(const std::string& path);
+KOLO_EXPORT void start_timeline(const std::string& path);
 
 /// Ends the timeline and its file. Does nothing if there is none. Throws BackendError if something
 /// could not be written.
-void stop_timeline();
+KOLO_EXPORT void stop_timeline();
 
 /// Writes this rank's last events into `path`; `""`: into the setting `flight_recorder_dir`, under
 /// the name that records of failures have. Returns the path. Throws InvalidArgument if the setting
 /// `flight_recorder` is 0 or the file cannot be written.
-std::string write_flight_record(const std::string& path = "");
+KOLO_EXPORT std::string write_flight_record(const std::string& path = "");
 
 }  // namespace kolo

@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 namespace detail {
@@ -15,9 +17,9 @@ class Operation;  // one submitted operation, shared by the session and the futu
 class FutureBase {
  public:
   FutureBase() noexcept = default;
-  explicit FutureBase(std::shared_ptr<Operation> operation) noexcept;
-  FutureBase(FutureBase&& other) noexcept;
-  FutureBase& operator=(FutureBase&& other) noexcept;
+  KOLO_EXPORT explicit FutureBase(std::shared_ptr<Operation> operation) noexcept;
+  KOLO_EXPORT FutureBase(FutureBase&& other) noexcept;
+  KOLO_EXPORT FutureBase& operator=(FutureBase&& other) noexcept;
   FutureBase(const FutureBase&) = delete;
   FutureBase& operator=(const FutureBase&) = delete;
 
@@ -27,19 +29,19 @@ class FutureBase {
   /// Blocks until the operation is done and throws its error if it failed, every time it is called.
   /// The waiting thread does the session's work meanwhile. One thread at a time may use a future.
   /// Throws InvalidArgument if the future is not valid.
-  void wait();
+  KOLO_EXPORT void wait();
 
   /// As `wait`, but gives up after `timeout` and returns false. True means done (or throws).
-  bool wait_for(std::chrono::duration<double> timeout);
+  KOLO_EXPORT bool wait_for(std::chrono::duration<double> timeout);
 
   /// True once `wait` would not block. Never throws the operation's error.
-  [[nodiscard]] bool ready() const;
+  [[nodiscard]] KOLO_EXPORT bool ready() const;
 
  protected:
-  ~FutureBase();
+  KOLO_EXPORT ~FutureBase();
 
   /// Waits until the buffer is no longer touched, swallowing the operation's error.
-  void abandon() noexcept;
+  KOLO_EXPORT void abandon() noexcept;
 
   std::shared_ptr<Operation> operation_;
   int exceptions_at_start_ = 0;  // uncaught exceptions when made: more of them means unwinding

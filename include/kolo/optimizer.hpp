@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
 
 namespace kolo {
@@ -34,7 +35,7 @@ struct DistributedOptimizerOptions {
   ProcessSet process_set{};      ///< Who takes part. On other ranks the optimizer only steps.
 };
 
-/// An optimizer of one's own: named gradients, always the same ones in the same order, and a step
+/// A custom optimizer: named gradients, always the same ones in the same order, and a step
 /// that uses them. Gradients are read and written where they lie.
 template <typename T>
 concept GradientOptimizer = requires(T& optimizer) {
@@ -50,15 +51,16 @@ class NamedGradientReducer {
   using Gradients = std::vector<NamedTensor>;
 
   /// Collective.
-  NamedGradientReducer(const Gradients& gradients, const DistributedOptimizerOptions& options);
-  NamedGradientReducer(NamedGradientReducer&&) noexcept;
-  NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
-  ~NamedGradientReducer();
+  KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
+                                   const DistributedOptimizerOptions& options);
+  KOLO_EXPORT NamedGradientReducer(NamedGradientReducer&&) noexcept;
+  KOLO_EXPORT NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
+  KOLO_EXPORT ~NamedGradientReducer();
 
-  void ready(const Gradients& gradients, const std::string& name);
-  void end_pass();
-  void synchronize(const Gradients& gradients);
-  void end_step();
+  KOLO_EXPORT void ready(const Gradients& gradients, const std::string& name);
+  KOLO_EXPORT void end_pass();
+  KOLO_EXPORT void synchronize(const Gradients& gradients);
+  KOLO_EXPORT void end_step();
 
  private:
   struct State;
@@ -67,7 +69,7 @@ class NamedGradientReducer {
 
 }  // namespace detail
 
-/// Reduces the gradients of an optimizer of one's own over the ranks before each of its steps:
+/// Reduces the gradients of a custom optimizer over the ranks before each of its steps:
 ///
 ///     kolo::DistributedOptimizer optimizer(model, {.op = kolo::ReduceOp::average});
 ///     ...                         // compute the gradients
@@ -119,7 +121,7 @@ class DistributedOptimizer {
 /// Every rank's tensors become copies of `root`'s. Collective in the set; `root` is a rank of the
 /// world and a member. Throws Mismatch on every rank if names, shapes or dtypes differ: nothing was
 /// changed then.
-void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
-                          const ProcessSet& set = {});
+KOLO_EXPORT void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
+                                      const ProcessSet& set = {});
 
 }  // namespace kolo

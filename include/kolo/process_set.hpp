@@ -8,16 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 namespace detail {
-struct ProcessSetData;
+struct KOLO_EXPORT ProcessSetData;
 }
 
 /// A set of ranks of one session, ordered by their rank in the world. A cheap handle: copying it
 /// copies a pointer. The default one is the world. Its members use it in the options of a
 /// collective; sets may overlap, and their operations run side by side.
-class ProcessSet {
+class KOLO_EXPORT ProcessSet {
  public:
   ProcessSet() noexcept = default;
 
@@ -59,12 +61,12 @@ class ProcessSet {
 /// Throws InvalidArgument for no rank, a rank twice, or a rank outside the world (nothing was
 /// submitted), Mismatch if the ranks of the set differ between the callers, and else as the
 /// collectives do.
-[[nodiscard]] ProcessSet add_process_set(std::span<const int> ranks);
-[[nodiscard]] ProcessSet add_process_set(std::initializer_list<int> ranks);
+[[nodiscard]] KOLO_EXPORT ProcessSet add_process_set(std::span<const int> ranks);
+[[nodiscard]] KOLO_EXPORT ProcessSet add_process_set(std::initializer_list<int> ranks);
 
 /// Removes a set: a collective of the world. What is pending in the set fails with ShutDown on the
 /// ranks that submitted it; later use of it is InvalidArgument. Throws InvalidArgument for the
 /// world and for a set that was removed already.
-void remove_process_set(const ProcessSet& set);
+KOLO_EXPORT void remove_process_set(const ProcessSet& set);
 
 }  // namespace kolo

@@ -6,6 +6,8 @@
 #include <new>
 #include <vector>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 namespace node {
@@ -15,13 +17,13 @@ class SharedHeap;
 namespace detail {
 
 /// Of the session. Null without shared memory. Throws NotInitialized.
-[[nodiscard]] std::shared_ptr<node::SharedHeap> shared_heap();
+[[nodiscard]] KOLO_EXPORT std::shared_ptr<node::SharedHeap> shared_heap();
 /// Null if there is no room, or no heap.
-[[nodiscard]] void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap,
-                                    std::size_t bytes);
+[[nodiscard]] KOLO_EXPORT void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap,
+                                                std::size_t bytes);
 /// False if it is not of the heap.
-bool deallocate_shared(const std::shared_ptr<node::SharedHeap>& heap, void* block,
-                       std::size_t bytes) noexcept;
+KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<node::SharedHeap>& heap, void* block,
+                                   std::size_t bytes) noexcept;
 
 }  // namespace detail
 

@@ -1,93 +1,17 @@
 // Views of memory that collectives work on: pointer, shape, dtype and device. No ownership.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <ranges>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
+
+#include "kolo/types.hpp"
 
 namespace kolo {
-
-/// Element types. `f16` is IEEE binary16, `bf16` the upper half of an f32; both are two bytes.
-enum class DType : std::uint8_t {
-  u8,
-  i8,
-  u16,
-  i16,
-  u32,
-  i32,
-  u64,
-  i64,
-  f16,
-  bf16,
-  f32,
-  f64,
-  boolean,
-};
-
-enum class DeviceType : std::uint8_t { cpu, cuda };
-
-/// Where memory lies. `index` is the GPU's number in this process, 0 for the CPU.
-struct Device {
-  DeviceType type = DeviceType::cpu;
-  int index = 0;
-
-  friend bool operator==(const Device&, const Device&) = default;
-};
-
-/// The lengths of a tensor's dimensions, outermost first. No dimension means a scalar: one element.
-class Shape {
- public:
-  Shape() = default;
-
-  /// From integers of any type: `Shape{rows, 3}`. A negative length is refused when used.
-  template <std::integral... Integers>
-    requires(sizeof...(Integers) > 0)
-  Shape(Integers... lengths)  // NOLINT(google-explicit-constructor)
-      : Shape(std::span<const std::int64_t>(
-            std::array<std::int64_t, sizeof...(Integers)>{static_cast<std::int64_t>(lengths)...})) {
-  }
-
-  explicit Shape(std::span<const std::int64_t> lengths) : dimensions_(lengths.size()) {
-    if (dimensions_ > few_.size()) many_.assign(lengths.begin(), lengths.end());
-    if (dimensions_ <= few_.size()) std::ranges::copy(lengths, few_.begin());
-  }
-  explicit Shape(const std::vector<std::int64_t>& lengths)
-      : Shape(std::span<const std::int64_t>(lengths)) {}
-
-  [[nodiscard]] std::size_t dimensions() const noexcept { return dimensions_; }
-  [[nodiscard]] std::int64_t operator[](std::size_t dimension) const {
-    return lengths()[dimension];
-  }
-  /// Lives as long as the shape.
-  [[nodiscard]] std::span<const std::int64_t> lengths() const noexcept {
-    return {dimensions_ <= few_.size() ? few_.data() : many_.data(), dimensions_};
-  }
-
-  /// The product of the lengths: 1 for a scalar, 0 if any length is 0.
-  [[nodiscard]] std::int64_t elements() const noexcept {
-    std::int64_t product = 1;
-    for (const std::int64_t length : lengths()) product *= length;
-    return product;
-  }
-
-  friend bool operator==(const Shape& a, const Shape& b) noexcept {
-    return std::ranges::equal(a.lengths(), b.lengths());
-  }
-
- private:
-  std::size_t dimensions_ = 0;
-  std::array<std::int64_t, 4> few_{};  // unless there are more: most shapes need no allocation
-  std::vector<std::int64_t> many_{};
-};
 
 namespace detail {
 

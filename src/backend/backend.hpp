@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/descriptor.hpp"
-#include "kolo/collectives.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend::gpu {
 class ReadyMark;
@@ -32,9 +33,6 @@ struct BatchTensor {
 
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
 };
-
-/// What an execution works at.
-enum class Phase : std::uint8_t { pack, reduce, unpack };
 
 /// Is told, by the driver during a step, what the time of a batch goes into.
 class PhaseObserver {
@@ -112,14 +110,6 @@ class Execution {
 
   /// For reports; between two steps.
   [[nodiscard]] virtual Awaited waits_for() const { return {}; }
-};
-
-/// Is told when executions of some kind begin and end.
-class ExecutionObserver {
- public:
-  virtual ~ExecutionObserver() = default;
-  virtual void begin() = 0;
-  virtual void end() = 0;
 };
 
 /// Two ranks start the batches that both take part in in the same order, so that batches of

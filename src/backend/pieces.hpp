@@ -9,7 +9,7 @@
 
 #include "backend/backend.hpp"
 #include "fusion/pack.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend {
 

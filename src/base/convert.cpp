@@ -1,10 +1,10 @@
-#include "base/convert.hpp"
+// convert_reals, compiled for several instruction sets.
+#include "base/elements.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "base/convert.cpp"
 #include <hwy/foreach_target.h>
-// The order matters.
-#include "base/elements.hpp"
+// After foreach_target.h, which includes this file once for each instruction set.
 #include "base/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();

@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "base/rank_set.hpp"
-#include "kolo/collectives.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo {
 

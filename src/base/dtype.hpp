@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo {
 
@@ -26,11 +26,16 @@ namespace kolo {
   }
   return 0;
 }
+
 /// For arithmetic with counts, which are signed.
 [[nodiscard]] constexpr std::int64_t signed_size_of(DType dtype) {
   return static_cast<std::int64_t>(size_of(dtype));
 }
-[[nodiscard]] bool is_floating(DType dtype);  // f16, bf16, f32, f64
-[[nodiscard]] bool is_half(DType dtype);      // f16, bf16
+[[nodiscard]] constexpr bool is_half(DType dtype) {
+  return dtype == DType::f16 || dtype == DType::bf16;
+}
+[[nodiscard]] constexpr bool is_floating(DType dtype) {
+  return is_half(dtype) || dtype == DType::f32 || dtype == DType::f64;
+}
 
 }  // namespace kolo

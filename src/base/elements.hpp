@@ -6,13 +6,14 @@
 #include <cstring>
 #include <type_traits>
 
+#include "base/enumerators.hpp"
 #include "base/half.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo {
 
 // Elements are read and written by memcpy, since memory given as void* may lie at any address;
-// compilers make the plain, vectorised access of it.
+// compilers make the plain, vectorized access of it.
 template <typename T>
 [[nodiscard]] T load(const std::byte* from, std::int64_t index) {
   T value;
@@ -53,6 +54,9 @@ template <typename T, typename Real>
   }
 }
 
+static_assert(enumerator_count<DType> == 4 + 8 + 1,
+              "a new dtype belongs into visit_real or visit_integer");
+
 /// Calls `function` with a value of the floating-point type; does nothing for the others.
 template <typename Function>
 void visit_real(DType dtype, Function function) {
@@ -80,5 +84,11 @@ void visit_integer(DType dtype, Function function) {
     default: return;
   }
 }
+
+/// Rounds or widens elements, bit for bit as `rounded(computed(element))` does, as fast as memory
+/// allows. One type is f32 or f64 and the other f16 or bf16. Memory may lie at any address; the
+/// places must not overlap.
+void convert_reals(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
+                   DType to_type);
 
 }  // namespace kolo

@@ -2,7 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <cstddef>
+
+#include "base/enumerators.hpp"
+
 namespace kolo {
+namespace {
+
+using namespace std::string_view_literals;
+
+/// `names` in the order of the enumerators.
+template <typename Enumeration, std::size_t count>
+std::string_view name_in(const std::array<std::string_view, count>& names, Enumeration value) {
+  static_assert(count == enumerator_count<Enumeration>);
+  const auto index = static_cast<std::size_t>(value);
+  return index < count ? names[index] : "unknown";
+}
+
+}  // namespace
 
 std::string to_string(const Shape& shape) {
   std::string text = "[";
@@ -14,67 +32,33 @@ std::string to_string(const Shape& shape) {
 }
 
 std::string_view to_string(DType dtype) {
-  switch (dtype) {
-    case DType::u8: return "u8";
-    case DType::i8: return "i8";
-    case DType::u16: return "u16";
-    case DType::i16: return "i16";
-    case DType::u32: return "u32";
-    case DType::i32: return "i32";
-    case DType::u64: return "u64";
-    case DType::i64: return "i64";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
-    case DType::f32: return "f32";
-    case DType::f64: return "f64";
-    case DType::boolean: return "bool";
-  }
-  return "unknown dtype";
+  static constexpr std::array names{"u8"sv,  "i8"sv,  "u16"sv,  "i16"sv, "u32"sv, "i32"sv, "u64"sv,
+                                    "i64"sv, "f16"sv, "bf16"sv, "f32"sv, "f64"sv, "bool"sv};
+  return name_in(names, dtype);
 }
 
 std::string_view to_string(OperationType type) {
-  switch (type) {
-    case OperationType::allreduce: return "allreduce";
-    case OperationType::reducescatter: return "reducescatter";
-    case OperationType::allgather: return "allgather";
-    case OperationType::alltoall: return "alltoall";
-    case OperationType::broadcast: return "broadcast";
-    case OperationType::broadcast_text: return "text broadcast";
-    case OperationType::barrier: return "barrier";
-    case OperationType::join: return "join";
-    case OperationType::add_process_set: return "add_process_set";
-    case OperationType::remove_process_set: return "remove_process_set";
-  }
-  return "unknown operation";
+  static constexpr std::array names{"allreduce"sv,         "reducescatter"sv, "allgather"sv,
+                                    "alltoall"sv,          "broadcast"sv,     "text broadcast"sv,
+                                    "barrier"sv,           "join"sv,          "add_process_set"sv,
+                                    "remove_process_set"sv};
+  return name_in(names, type);
 }
 
 std::string_view to_string(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::average: return "average";
-    case ReduceOp::sum: return "sum";
-    case ReduceOp::min: return "min";
-    case ReduceOp::max: return "max";
-    case ReduceOp::product: return "product";
-    case ReduceOp::adasum: return "adasum";
-  }
-  return "unknown reduction";
+  static constexpr std::array names{"average"sv, "sum"sv,     "min"sv,
+                                    "max"sv,     "product"sv, "adasum"sv};
+  return name_in(names, op);
 }
 
 std::string_view to_string(Compression compression) {
-  switch (compression) {
-    case Compression::none: return "none";
-    case Compression::fp16: return "fp16";
-    case Compression::bf16: return "bf16";
-  }
-  return "unknown compression";
+  static constexpr std::array names{"none"sv, "fp16"sv, "bf16"sv};
+  return name_in(names, compression);
 }
 
 std::string_view to_string(AverageOver over) {
-  switch (over) {
-    case AverageOver::all: return "all";
-    case AverageOver::present: return "present";
-  }
-  return "unknown divisor";
+  static constexpr std::array names{"all"sv, "present"sv};
+  return name_in(names, over);
 }
 
 std::string to_string(Device device) {

@@ -5,13 +5,14 @@
 #include <string_view>
 
 #include "base/descriptor.hpp"
+#include "kolo/export.hpp"  // kolo::torch, another library, uses what is marked
 
 namespace kolo {
 
-[[nodiscard]] std::string to_string(const Shape& shape);  // "[64, 3]", "[*, 3]"
-[[nodiscard]] std::string_view to_string(DType dtype);    // "f32"
+[[nodiscard]] KOLO_EXPORT std::string to_string(const Shape& shape);  // "[64, 3]", "[*, 3]"
+[[nodiscard]] KOLO_EXPORT std::string_view to_string(DType dtype);    // "f32"
 [[nodiscard]] std::string_view to_string(OperationType type);
-[[nodiscard]] std::string_view to_string(ReduceOp op);
+[[nodiscard]] KOLO_EXPORT std::string_view to_string(ReduceOp op);
 [[nodiscard]] std::string_view to_string(Compression compression);
 [[nodiscard]] std::string_view to_string(AverageOver over);
 [[nodiscard]] std::string to_string(Device device);  // "cpu", "cuda:1", "cuda"

@@ -1,6 +1,6 @@
 // The two-byte floating-point types, as bits, to and from f32. Conversions to them round to
 // nearest, ties to even; NaN stays NaN. Without branches in effect, so that loops over them
-// vectorise.
+// vectorize.
 #pragma once
 
 #include <bit>

@@ -12,6 +12,8 @@
 #include <string>
 #include <utility>
 
+#include "base/enumerators.hpp"
+
 namespace kolo {
 namespace {
 
@@ -28,17 +30,12 @@ spdlog::logger& logger() {
   return *instance;
 }
 
+/// Both list the same levels in the same order.
 spdlog::level::level_enum to_spdlog(LogLevel level) {
-  switch (level) {
-    case LogLevel::trace: return spdlog::level::trace;
-    case LogLevel::debug: return spdlog::level::debug;
-    case LogLevel::info: return spdlog::level::info;
-    case LogLevel::warning: return spdlog::level::warn;
-    case LogLevel::error: return spdlog::level::err;
-    case LogLevel::critical: return spdlog::level::critical;
-    case LogLevel::off: return spdlog::level::off;
-  }
-  return spdlog::level::off;
+  static_assert(enumerator_count<LogLevel> == spdlog::level::n_levels &&
+                static_cast<int>(LogLevel::warning) == spdlog::level::warn &&
+                static_cast<int>(LogLevel::off) == spdlog::level::off);
+  return static_cast<spdlog::level::level_enum>(level);
 }
 
 struct Limited {
@@ -63,13 +60,13 @@ void log(LogLevel level, std::string_view message) {
 
 bool LogLimit::admits(std::string_view kind, TimePoint now) {
   auto found = kinds_.find(kind);
-  if (found == kinds_.end()) found = kinds_.emplace(kind, Kind{now}).first;
-  Kind& its = found->second;
+  if (found == kinds_.end()) found = kinds_.emplace(kind, Tally{now}).first;
+  Tally& its = found->second;
   if (now - its.begin >= window) {
     its.begin = now;
     its.written = 0;
   }
-  if (its.written < most_in_window) {
+  if (its.written < max_in_window) {
     ++its.written;
     return true;
   }
@@ -84,7 +81,7 @@ std::uint64_t LogLimit::take_suppressed(std::string_view kind) {
 
 std::vector<std::string> LogLimit::kinds() const {
   std::vector<std::string> kinds;
-  for (const auto& [kind, state] : kinds_) kinds.push_back(kind);
+  for (const auto& [kind, tally] : kinds_) kinds.push_back(kind);
   return kinds;
 }
 
@@ -111,22 +108,16 @@ void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 void set_log_rank(int rank) { logger().set_pattern(fmt::format("[kolo rank {}] %l: %v", rank)); }
 
 std::optional<LogLevel> parse_log_level(std::string_view text) {
-  static constexpr std::array<std::pair<std::string_view, LogLevel>, 8> names{
-      {{"trace", LogLevel::trace},
-       {"debug", LogLevel::debug},
-       {"info", LogLevel::info},
-       {"warning", LogLevel::warning},
-       {"error", LogLevel::error},
-       {"critical", LogLevel::critical},
-       {"fatal", LogLevel::critical},
-       {"off", LogLevel::off}}};
+  constexpr auto names = std::to_array<std::string_view>(
+      {"trace", "debug", "info", "warning", "error", "critical", "off"});
+  static_assert(names.size() == enumerator_count<LogLevel>);
   std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto* found = std::find_if(names.begin(), names.end(),
-                                   [&](const auto& name) { return name.first == lower; });
+  std::ranges::transform(lower, lower.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (lower == "fatal") return LogLevel::critical;
+  const auto found = std::ranges::find(names, lower);
   if (found == names.end()) return std::nullopt;
-  return found->second;
+  return static_cast<LogLevel>(found - names.begin());
 }
 
 }  // namespace kolo

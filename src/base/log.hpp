@@ -17,10 +17,8 @@ enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, critica
 /// Writes one line if `level` is at least the one set.
 void log(LogLevel level, std::string_view message);
 
-/// The same for messages that may come in floods: of each kind at most `most_in_window` lines are
-/// written in `window`. How many were not is said with the next one that is.
-inline constexpr int most_in_window = 20;
-inline constexpr std::chrono::seconds window{10};
+/// The same for messages that may come in floods: LogLimit decides for each kind which are written.
+/// How many were not is said with the next one that is.
 void log_limited(LogLevel level, std::string_view kind, std::string_view message);
 
 /// Says what was not written so far, if that was not said yet.
@@ -39,10 +37,12 @@ void set_log_rank(int rank);
 /// "fatal", which is critical.
 [[nodiscard]] std::optional<LogLevel> parse_log_level(std::string_view text);
 
-/// Decides for `log_limited`. Not thread-safe.
+/// Admits at most `max_in_window` messages of each kind in `window`. Not thread-safe.
 class LogLimit {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
+  static constexpr int max_in_window = 20;
+  static constexpr std::chrono::seconds window{10};
 
   /// True if a message of this kind may be written at `now`.
   [[nodiscard]] bool admits(std::string_view kind, TimePoint now);
@@ -51,12 +51,12 @@ class LogLimit {
   [[nodiscard]] std::vector<std::string> kinds() const;
 
  private:
-  struct Kind {
-    TimePoint begin{};
-    int written = 0;  // since then
+  struct Tally {
+    TimePoint begin{};  // of the window
+    int written = 0;    // in it
     std::uint64_t suppressed = 0;
   };
-  std::map<std::string, Kind, std::less<>> kinds_{};
+  std::map<std::string, Tally, std::less<>> kinds_{};
 };
 
 }  // namespace kolo

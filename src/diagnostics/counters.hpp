@@ -5,13 +5,17 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 
+#include "base/descriptor.hpp"
+#include "base/enumerators.hpp"
 #include "kolo/diagnostics.hpp"
 
 namespace kolo::diagnostics {
 
-/// One thread at a time adds, all may read.
+/// One thread at a time adds, all may read. Relaxed: a reader wants each number by itself, and no
+/// other memory depends on it.
 class Counter {
  public:
   void add(std::uint64_t value = 1) { set(get() + value); }
@@ -46,16 +50,14 @@ class Distribution {
   std::array<Counter, std::tuple_size_v<decltype(Histogram::buckets)>> buckets_{};
 };
 
-inline constexpr std::size_t operation_types = 10;
-
 struct Counters {
-  struct Kind {
+  struct OfType {
     Counter operations{};
     Counter bytes{};
   };
   Counter submitted{};
   Counter failed{};
-  std::array<Kind, operation_types> kinds{};
+  std::array<OfType, enumerator_count<OperationType>> by_type{};  // of those that succeeded
   Counter batches{};
   Counter plans{};
   Counter plan_batches{};

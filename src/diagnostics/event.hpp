@@ -1,12 +1,16 @@
-// What is recorded of an operation's life, in a fixed size.
+// What is recorded of an operation's life, in a fixed size, and the ring that keeps the last of it.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/enumerators.hpp"
 
 namespace kolo::diagnostics {
 
@@ -28,10 +32,15 @@ enum class EventKind : std::uint8_t {
   stall,       // an operation was reported as late, or given up for it
   fault,       // the session cannot go on
 };
-inline constexpr int event_kinds = 13;
 
 /// As files have it.
-[[nodiscard]] std::string_view to_string(EventKind kind);
+[[nodiscard]] constexpr std::string_view to_string(EventKind kind) {
+  constexpr auto names = std::to_array<std::string_view>(
+      {"submitted", "started", "packing", "reducing", "unpacking", "finished", "failed",
+       "plan begun", "plan ended", "leaving", "peer left", "stall", "fault"});
+  static_assert(names.size() == enumerator_count<EventKind>);
+  return names[static_cast<std::size_t>(kind)];
+}
 
 inline constexpr std::uint32_t no_name = std::numeric_limits<std::uint32_t>::max();
 inline constexpr std::uint64_t no_batch = std::numeric_limits<std::uint64_t>::max();
@@ -51,5 +60,36 @@ struct Event {
   DType dtype = DType::u8;  // of the first tensor
 };
 static_assert(sizeof(Event) <= 48);
+
+/// The last events, in memory that is taken once. Not thread-safe.
+class EventRing {
+ public:
+  /// Keeps the last `capacity` events; none if that is 0.
+  explicit EventRing(std::size_t capacity) : events_(capacity) {}
+
+  void push(const Event& event) {
+    if (events_.empty()) return;
+    events_[next_] = event;
+    if (++next_ == events_.size()) next_ = 0;
+    ++total_;
+  }
+
+  [[nodiscard]] std::size_t capacity() const { return events_.size(); }
+  /// How many were ever pushed.
+  [[nodiscard]] std::uint64_t total() const { return total_; }
+
+  /// Calls `use(event)` for those that are kept, oldest first.
+  template <typename Use>
+  void for_each(Use use) const {
+    const bool full = total_ >= events_.size();
+    for (std::size_t i = full ? next_ : 0; full && i < events_.size(); ++i) use(events_[i]);
+    for (std::size_t i = 0; i < next_; ++i) use(events_[i]);
+  }
+
+ private:
+  std::vector<Event> events_;
+  std::size_t next_ = 0;
+  std::uint64_t total_ = 0;
+};
 
 }  // namespace kolo::diagnostics

@@ -1,4 +1,4 @@
-#include "diagnostics/flight_record.hpp"
+// The flight record as a file: lines of JSON. docs/diagnosing.md describes them.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,15 +8,20 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <memory>
 
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "diagnostics/json_text.hpp"
+#include "diagnostics/recorder.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::diagnostics {
 namespace {
+
+constexpr int flight_record_version = 1;
 
 std::int64_t in_nanoseconds(TimePoint time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
@@ -51,23 +56,24 @@ class Lines {
   std::size_t count_ = 0;
 };
 
-void add_header(Lines& lines, const RecordHeader& header, const Recorder& recorder) {
+void add_header(Lines& lines, const RecorderOptions& session, const std::string& reason,
+                const Recorder& recorder, bool forgot_names) {
   const Statistics statistics = recorder.statistics();
   lines.add(
       R"({{"kolo_flight_record":{},"session":"{:016x}","rank":{},"size":{},"host":{},"process":{},)"
       R"("reason":{},"ns":{},"wall_ns":{},"submitted":{},"finished":{},"failed":{},)"
       R"("events":{},"capacity":{},"forgot_names":{}}})",
-      flight_record_version, header.session, header.rank, header.size, quoted(host_name()),
-      ::getpid(), quoted(header.reason), in_nanoseconds(Clock::now()), wall_nanoseconds(),
+      flight_record_version, session.session, session.rank, session.size, json_string(host_name()),
+      ::getpid(), json_string(reason), in_nanoseconds(Clock::now()), wall_nanoseconds(),
       statistics.submitted, statistics.finished, statistics.failed, recorder.events().total(),
-      recorder.events().capacity(), recorder.names().forgot());
+      recorder.events().capacity(), forgot_names);
 }
 
 void add_names(Lines& lines, const Names& names) {
   for (std::uint32_t id = 0; id < names.end(); ++id)
     if (names[id].text != nullptr)
       lines.add(R"({{"name":{},"text":{},"set":{},"round":{},"submitted":{}}})", id,
-                quoted(*names[id].text), names[id].set, names[id].round, names[id].submitted);
+                json_string(*names[id].text), names[id].set, names[id].round, names[id].submitted);
 }
 
 void add_pending(Lines& lines, const PendingOperation& one) {
@@ -77,7 +83,7 @@ void add_pending(Lines& lines, const PendingOperation& one) {
       one.tag.name, one.tag.round, one.tag.count, in_nanoseconds(one.tag.submitted),
       one.executing ? "executing" : "negotiating",
       one.executing ? std::to_string(one.batch) : "null", to_string(one.descriptor->type),
-      one.tag.bytes, quoted(to_string(*one.descriptor)));
+      one.tag.bytes, json_string(to_string(*one.descriptor)));
 }
 
 void add_event(Lines& lines, const Event& event) {
@@ -112,18 +118,51 @@ void write_file(const std::string& path, const fmt::memory_buffer& text) {
 
 }  // namespace
 
-void write_flight_record(const std::string& path, const RecordHeader& header,
-                         const Recorder& recorder, const std::vector<PendingOperation>& pending) {
+void Recorder::fault(EventKind kind, const std::string& text, const Pending& pending,
+                     TimePoint now) {
+  note(kind, text, now);
+  if (!expects_fault()) return;
+  had_fault_ = true;
+  write_or_warn(text, pending);
+}
+
+void Recorder::write_asked_for(const Pending& pending) const {
+  if (options_.events > 0) write_or_warn("a signal asked for it", pending);
+}
+
+void Recorder::write_or_warn(const std::string& reason, const Pending& pending) const {
+  try {
+    const std::string path = write("", reason, pending);
+    log(LogLevel::warning,
+        "flight record written: " + path + " (kolo-diagnose reads those of all ranks)");
+  } catch (const InvalidArgument& error) {
+    log(LogLevel::warning, error.what());
+  }
+}
+
+std::string Recorder::usual_path() const {
+  const std::filesystem::path directory = options_.directory == "off" ? "." : options_.directory;
+  std::error_code ignored;  // what it means shows when the file is made
+  std::filesystem::create_directories(directory, ignored);
+  return directory / flight_record_name(options_.session, options_.rank);
+}
+
+std::string Recorder::write(const std::string& path, const std::string& reason,
+                            const Pending& pending) const {
+  if (options_.events == 0)
+    throw InvalidArgument("there is no flight record: the setting flight_recorder is 0");
   Lines lines;
-  add_header(lines, header, recorder);
-  add_names(lines, recorder.names());
+  add_header(lines, options_, reason, *this, names_.forgot());
+  add_names(lines, names_);
   for (const PendingOperation& one : pending) add_pending(lines, one);
-  for (const Recorder::Note& note : recorder.notes())
+  for (const Note& note : notes_)
     lines.add(R"({{"note":"{}","ns":{},"text":{}}})", to_string(note.kind),
-              in_nanoseconds(note.time), quoted(note.text));
-  recorder.events().for_each([&](const Event& event) { add_event(lines, event); });
+              in_nanoseconds(note.time), json_string(note.text));
+  events_.for_each([&](const Event& event) { add_event(lines, event); });
   lines.add(R"({{"lines":{}}})", lines.count());
-  write_file(path, lines.text());
+  std::string place = path.empty() ? usual_path() : path;
+  write_file(place, lines.text());
+  return place;
 }
 
 std::string flight_record_name(std::uint64_t session, int rank) {

@@ -53,7 +53,7 @@ void append_quoted(fmt::memory_buffer& out, std::string_view text) {
   out.push_back('"');
 }
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   fmt::memory_buffer out;
   append_quoted(out, text);
   return fmt::to_string(out);

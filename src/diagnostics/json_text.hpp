@@ -12,6 +12,6 @@ namespace kolo::diagnostics {
 /// it.
 void append_quoted(fmt::memory_buffer& out, std::string_view text);
 
-[[nodiscard]] std::string quoted(std::string_view text);
+[[nodiscard]] std::string json_string(std::string_view text);
 
 }  // namespace kolo::diagnostics

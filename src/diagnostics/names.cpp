@@ -8,7 +8,7 @@ namespace kolo::diagnostics {
 namespace {
 
 constexpr std::uint32_t empty = std::numeric_limits<std::uint32_t>::max();
-constexpr std::size_t first_places = 1024;
+constexpr std::size_t initial_buckets = 1024;
 
 std::size_t hash_of(std::string_view text, std::uint32_t set) {
   return std::hash<std::string_view>{}(text) ^ (set * std::size_t{0x9e3779b97f4a7c15U});
@@ -16,23 +16,23 @@ std::size_t hash_of(std::string_view text, std::uint32_t set) {
 
 }  // namespace
 
-Names::Names(std::uint64_t kept) : kept_(kept), places_(first_places, empty) {}
+Names::Names(std::uint64_t kept) : kept_(kept), buckets_(initial_buckets, empty) {}
 
 std::uint32_t Names::find(std::string_view text, std::uint32_t set, std::uint64_t use) {
   const std::size_t hash = hash_of(text, set);
-  const std::size_t mask = places_.size() - 1;
-  for (std::size_t place = hash & mask; places_[place] != empty; place = (place + 1) & mask) {
-    Entry& entry = entries_[places_[place]];
+  const std::size_t mask = buckets_.size() - 1;
+  for (std::size_t bucket = hash & mask; buckets_[bucket] != empty; bucket = (bucket + 1) & mask) {
+    Entry& entry = entries_[buckets_[bucket]];
     if (entry.hash != hash || entry.set != set || *entry.text != text) continue;
     entry.last_use = use;
-    return places_[place];
+    return buckets_[bucket];
   }
   return add(text, set, hash, use);
 }
 
 std::uint32_t Names::add(std::string_view text, std::uint32_t set, std::size_t hash,
                          std::uint64_t use) {
-  if (2 * (entries_.size() - free_.size() + 1) > places_.size()) make_room(use);
+  if (2 * (entries_.size() - free_.size() + 1) > buckets_.size()) make_room(use);
   std::uint32_t id = static_cast<std::uint32_t>(entries_.size());
   if (free_.empty()) {
     entries_.emplace_back();
@@ -55,18 +55,18 @@ void Names::make_room(std::uint64_t use) {
     free_.push_back(id);
     forgot_ = true;
   }
-  std::size_t size = places_.size();
+  std::size_t size = buckets_.size();
   while (4 * (entries_.size() - free_.size()) > size) size *= 2;
-  places_.assign(size, empty);
+  buckets_.assign(size, empty);
   for (std::uint32_t id = 0; id < entries_.size(); ++id)
     if (entries_[id].text != nullptr) insert(id);
 }
 
 void Names::insert(std::uint32_t id) {
-  const std::size_t mask = places_.size() - 1;
-  std::size_t place = entries_[id].hash & mask;
-  while (places_[place] != empty) place = (place + 1) & mask;
-  places_[place] = id;
+  const std::size_t mask = buckets_.size() - 1;
+  std::size_t bucket = entries_[id].hash & mask;
+  while (buckets_[bucket] != empty) bucket = (bucket + 1) & mask;
+  buckets_[bucket] = id;
 }
 
 }  // namespace kolo::diagnostics

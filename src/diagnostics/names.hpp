@@ -46,7 +46,7 @@ class Names {
   std::uint64_t kept_;
   std::vector<Entry> entries_{};
   std::vector<std::uint32_t> free_{};
-  std::vector<std::uint32_t> places_;  // open addressing, a power of two, at most half full
+  std::vector<std::uint32_t> buckets_;  // open addressing, a power of two, at most half full
   bool forgot_ = false;
 };
 

@@ -7,10 +7,12 @@
 namespace kolo::diagnostics {
 namespace {
 
+// A handler may touch no more than a lock-free atomic. Relaxed: nothing but the number is passed
+// on.
 std::atomic<unsigned> signals{0};
 static_assert(std::atomic<unsigned>::is_always_lock_free);
 
-struct sigaction before;  // written before the handler is there
+struct sigaction before;
 
 void on_signal(int signal, siginfo_t* info, void* context) {
   signals.fetch_add(1, std::memory_order_relaxed);
@@ -26,6 +28,7 @@ void on_signal(int signal, siginfo_t* info, void* context) {
 RecordSignal::RecordSignal(int signal) : signal_(signal) {
   if (signal_ == 0) return;
   seen_ = signals.load(std::memory_order_relaxed);
+  // In two calls, so that the handler never runs before it knows the one that was there.
   ::sigaction(signal_, nullptr, &before);
   struct sigaction mine {};
   mine.sa_sigaction = on_signal;

@@ -1,36 +1,52 @@
 #include "diagnostics/recorder.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <fstream>
+#include <iostream>
 #include <utility>
 
-#include "diagnostics/trace_events.hpp"
+#include "base/log.hpp"
 
 namespace kolo::diagnostics {
 namespace {
 
-constexpr std::size_t most_notes = 64;
-constexpr std::uint32_t most_named_tracks = 2000;
+constexpr std::size_t max_notes = 64;
+constexpr std::uint32_t max_named_tracks = 2000;
 
-// Phases so close to each other are shown as one.
+/// A batch that is smaller takes so little time that the turn's beginning tells when it ended.
+constexpr std::int64_t min_timed_bytes = 64 << 10;
+
+/// Phases so close to each other are shown as one.
 constexpr std::chrono::microseconds gap{2};
+
+struct PhaseInfo {
+  EventKind event;
+  const char* span;
+  Distribution Counters::*times;
+};
+constexpr auto phases =
+    std::to_array<PhaseInfo>({{EventKind::packing, "PACK", &Counters::packing},
+                              {EventKind::reducing, "REDUCE", &Counters::reducing},
+                              {EventKind::unpacking, "UNPACK", &Counters::unpacking}});
+static_assert(phases.size() == enumerator_count<Phase>);
 
 std::uint64_t nanoseconds(Clock::duration duration) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(
       0, std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count()));
 }
 
-DType dtype_of(const Descriptor& descriptor) {
-  return descriptor.tensors.empty() ? DType::u8 : descriptor.tensors.front().dtype;
-}
-
-EventKind kind_of(Phase phase) {
-  return phase == Phase::packing    ? EventKind::packing
-         : phase == Phase::reducing ? EventKind::reducing
-                                    : EventKind::unpacking;
-}
-
-const char* name_of(Phase phase) {
-  return phase == Phase::packing ? "PACK" : phase == Phase::reducing ? "REDUCE" : "UNPACK";
+void write_statistics(const std::string& path, int rank, const Statistics& statistics) {
+  if (path == "stderr") {
+    std::cerr << fmt::format("[kolo rank {}] statistics\n{}", rank, to_string(statistics));
+    return;
+  }
+  const std::string own = path_of_rank(path, rank);
+  if (own.empty()) return;
+  std::ofstream file(own);
+  file << statistics << std::flush;
+  if (!file) log(LogLevel::warning, "the statistics \"" + own + "\" cannot be written");
 }
 
 }  // namespace
@@ -46,13 +62,15 @@ std::uint32_t TrackPool::take() {
   return track;
 }
 
-Recorder::Recorder(std::size_t events, bool measures)
-    : events_(events), names_(events), measures_(measures) {}
+Recorder::Recorder(RecorderOptions options)
+    : options_(std::move(options)),
+      events_(options_.events),
+      names_(options_.events),
+      signal_(options_.signal) {}
 
 // ---- operations ----
 
-Event Recorder::event_of(EventKind kind, const Tag& tag, const Descriptor& descriptor,
-                         TimePoint now) const {
+Event Recorder::event_of(EventKind kind, const Tag& tag, TimePoint now) const {
   return {.time = now,
           .count = tag.count,
           .bytes = tag.bytes,
@@ -60,13 +78,19 @@ Event Recorder::event_of(EventKind kind, const Tag& tag, const Descriptor& descr
           .round = tag.round,
           .set = names_[tag.name].set,
           .kind = kind,
-          .type = descriptor.type,
-          .dtype = dtype_of(descriptor)};
+          .type = tag.type,
+          .dtype = tag.dtype};
 }
 
 Tag Recorder::submitted(const Subject& subject, TimePoint now) {
   counters_.submitted.add();
-  Tag tag{.submitted = now, .count = subject.number, .round = round_, .bytes = subject.bytes};
+  const Descriptor& descriptor = subject.descriptor;
+  Tag tag{.submitted = now,
+          .count = subject.number,
+          .round = round_,
+          .bytes = subject.bytes,
+          .type = descriptor.type,
+          .dtype = descriptor.tensors.empty() ? DType::u8 : descriptor.tensors.front().dtype};
   tag.name =
       names_.find(subject.name, static_cast<std::uint32_t>(subject.set), counters_.submitted.get());
   Names::Entry& entry = names_[tag.name];
@@ -75,36 +99,36 @@ Tag Recorder::submitted(const Subject& subject, TimePoint now) {
   entry.submitted = tag.count + 1;
   ++entry.pending;
   if (timeline_) give_track(tag, entry, !subject.name.empty());
-  events_.push(event_of(EventKind::submitted, tag, subject.descriptor, now));
+  events_.push(event_of(EventKind::submitted, tag, now));
   return tag;
 }
 
-void Recorder::finished(const Tag& tag, const Descriptor& descriptor, std::uint64_t batch,
-                        TimePoint agreed, TimePoint now) {
-  auto& kind = counters_.kinds[static_cast<std::size_t>(descriptor.type)];
-  kind.operations.add();
-  kind.bytes.add(static_cast<std::uint64_t>(tag.bytes));
-  counters_.negotiation.add(nanoseconds(agreed - tag.submitted));
-  Event event = event_of(EventKind::finished, tag, descriptor, now);
+void Recorder::end_operation(EventKind kind, const Tag& tag, std::uint64_t batch,
+                             const BatchTimes& times) {
+  Event event = event_of(kind, tag, times.done);
   event.batch = batch;
   events_.push(event);
-  show(tag, descriptor, batch, agreed, now, false);
+  show(tag, batch, times, kind == EventKind::failed);
   --names_[tag.name].pending;
 }
 
-void Recorder::answered(const Tag& tag, const Descriptor& descriptor, TimePoint now) {
-  counters_.kinds[static_cast<std::size_t>(descriptor.type)].operations.add();
-  events_.push(event_of(EventKind::finished, tag, descriptor, now));
-  show(tag, descriptor, no_batch, now, now, false);
-  --names_[tag.name].pending;
-  if (descriptor.type == OperationType::join) ++round_;
+void Recorder::finished(const Tag& tag, std::uint64_t batch, const BatchTimes& times) {
+  Counters::OfType& its = counters_.by_type[static_cast<std::size_t>(tag.type)];
+  its.operations.add();
+  its.bytes.add(static_cast<std::uint64_t>(tag.bytes));
+  counters_.negotiation.add(nanoseconds(times.agreed - tag.submitted));
+  end_operation(EventKind::finished, tag, batch, times);
 }
 
-void Recorder::failed(const Tag& tag, const Descriptor& descriptor, TimePoint now) {
+void Recorder::answered(const Tag& tag, TimePoint now) {
+  counters_.by_type[static_cast<std::size_t>(tag.type)].operations.add();
+  end_operation(EventKind::finished, tag, no_batch, {now, now});
+  if (tag.type == OperationType::join) ++round_;
+}
+
+void Recorder::failed(const Tag& tag, TimePoint now) {
   counters_.failed.add();
-  events_.push(event_of(EventKind::failed, tag, descriptor, now));
-  show(tag, descriptor, no_batch, now, now, true);
-  --names_[tag.name].pending;
+  end_operation(EventKind::failed, tag, no_batch, {now, now});
 }
 
 // ---- batches ----
@@ -121,26 +145,11 @@ void Recorder::batch_started(const Batch& batch, TimePoint now) {
                 .kind = EventKind::started,
                 .type = batch.type,
                 .dtype = batch.dtype});
-  Open open{.batch = batch, .started = now, .last_begin = now, .last_end = now};
-  if (timeline_) {
-    const std::uint32_t place = batch_tracks_.take();
-    Span span;
-    span.kind = Span::Kind::batch_begin;
-    span.begin = now;
-    span.batch = batch.number;
-    span.count = batch.operations;
-    span.bytes = batch.bytes;
-    span.track = first_batch_track + place;
-    span.set = static_cast<std::uint32_t>(batch.set);
-    span.type = batch.type;
-    span.dtype = batch.dtype;
-    if (timeline_->push(std::move(span))) {
-      open.track = first_batch_track + place;
-    } else {
-      batch_tracks_.give_back(place);
-    }
-  }
-  open_.push_back(open);
+  open_.push_back({.batch = batch,
+                   .started = now,
+                   .track = show_batch(batch, now),
+                   .last_begin = now,
+                   .last_end = now});
 }
 
 Recorder::Open* Recorder::find(std::uint64_t batch) {
@@ -149,16 +158,17 @@ Recorder::Open* Recorder::find(std::uint64_t batch) {
   return found == open_.end() ? nullptr : &*found;
 }
 
-Recorder::Started Recorder::started(std::uint64_t batch) {
+Recorder::BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint turn) {
   const Open* const open = find(batch);
-  return open == nullptr ? Started{} : Started{open->started, open->batch.bytes};
+  if (open == nullptr) return {turn, turn};
+  const bool timed = wants_phases() || open->batch.bytes >= min_timed_bytes;
+  return {open->started, timed ? Clock::now() : turn};
 }
 
 void Recorder::phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) {
   Open* const open = find(batch);
   if (open == nullptr) return;
-  open->spent[static_cast<std::size_t>(phase)] +=
-      static_cast<std::int64_t>(nanoseconds(end - begin));
+  open->spent[static_cast<std::size_t>(phase)] += nanoseconds(end - begin);
   if (open->any && open->last == phase && begin - open->last_end < gap) {
     open->last_end = end;
     return;
@@ -171,71 +181,72 @@ void Recorder::phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoin
   open->last_end = end;
 }
 
-/// Until the first phase it is the wait for it.
-void Recorder::show_last_phase(const Open& open) {
-  if (timeline_ == nullptr || open.track == 0) return;
-  Span span;
-  span.kind = Span::Kind::phase;
-  span.track = open.track;
-  span.what = open.any ? name_of(open.last) : "WAIT";
-  span.begin = open.last_begin;
-  span.end = open.last_end;
-  timeline_->push(std::move(span));
-}
-
 void Recorder::batch_done(std::uint64_t batch, TimePoint now) {
   Open* const open = find(batch);
   if (open == nullptr) return;
-  const std::uint64_t all = nanoseconds(now - open->started);
-  counters_.execution.add(all);
-  if (open->any) {
-    std::uint64_t spent = 0;
-    const std::array<Distribution*, 3> distributions{&counters_.packing, &counters_.reducing,
-                                                     &counters_.unpacking};
-    for (const Phase phase : {Phase::packing, Phase::reducing, Phase::unpacking}) {
-      const auto place = static_cast<std::size_t>(phase);
-      const auto its = static_cast<std::uint64_t>(open->spent[place]);
-      if (its == 0) continue;
-      spent += its;
-      distributions[place]->add(its);
-      events_.push({.time = now,
-                    .batch = batch,
-                    .count = its,
-                    .set = static_cast<std::uint32_t>(open->batch.set),
-                    .kind = kind_of(phase),
-                    .type = open->batch.type,
-                    .dtype = open->batch.dtype});
-    }
-    counters_.waiting.add(all - std::min(all, spent));
-    show_last_phase(*open);
-  }
+  const std::uint64_t whole = nanoseconds(now - open->started);
+  counters_.execution.add(whole);
+  if (open->any) add_up_phases(*open, whole, now);
   if (timeline_ && open->track != 0) {
-    Span span;
-    span.kind = Span::Kind::batch_end;
-    span.end = now;
-    span.track = open->track;
-    timeline_->push(std::move(span));
+    timeline_->push({.end = now, .track = open->track, .kind = Span::Kind::batch_end});
     batch_tracks_.give_back(open->track - first_batch_track);
   }
   open_.erase(open_.begin() + (open - open_.data()));
 }
 
+void Recorder::add_up_phases(const Open& open, std::uint64_t whole, TimePoint now) {
+  std::uint64_t spent = 0;
+  for (std::size_t i = 0; i < phases.size(); ++i) {
+    const std::uint64_t its = open.spent[i];
+    if (its == 0) continue;
+    spent += its;
+    (counters_.*phases[i].times).add(its);
+    events_.push({.time = now,
+                  .batch = open.batch.number,
+                  .count = its,
+                  .set = static_cast<std::uint32_t>(open.batch.set),
+                  .kind = phases[i].event,
+                  .type = open.batch.type,
+                  .dtype = open.batch.dtype});
+  }
+  counters_.waiting.add(whole - std::min(whole, spent));
+  show_last_phase(open);
+}
+
 // ---- the session ----
+
+void Recorder::plans(std::uint64_t begun, std::uint64_t batches, bool live, TimePoint now) {
+  counters_.plan_batches.set(batches);
+  const bool begins = counters_.plans.get() != begun;
+  if (!begins && live == in_plan_) return;
+  counters_.plans.set(begun);
+  if (in_plan_) note(EventKind::plan_ended, "", now, begun);
+  if (begins) note(EventKind::plan_begun, "", now, begun);
+  if (begins && !live) note(EventKind::plan_ended, "", now, begun);
+  in_plan_ = live;
+}
 
 void Recorder::note(EventKind kind, const std::string& text, TimePoint now, std::uint64_t count) {
   events_.push({.time = now, .count = count, .kind = kind});
   if (!text.empty()) {
-    if (notes_.size() == most_notes) notes_.pop_front();
+    if (notes_.size() == max_notes) notes_.pop_front();
     notes_.push_back({now, kind, text});
   }
-  if (timeline_ == nullptr) return;
-  Span span;
-  span.kind = Span::Kind::instant;
-  span.begin = now;
-  span.track = session_track;
-  span.what = diagnostics::to_string(kind).data();
-  span.text = std::make_shared<const std::string>(text);
-  timeline_->push(std::move(span));
+  if (timeline_ != nullptr)
+    timeline_->push({.begin = now,
+                     .text = std::make_shared<const std::string>(text),
+                     .what = diagnostics::to_string(kind).data(),
+                     .track = session_track,
+                     .kind = Span::Kind::instant});
+}
+
+void Recorder::end() {
+  if (const auto timeline = timeline_) {
+    set_timeline(nullptr);
+    if (const std::string error = timeline->close(); !error.empty()) log(LogLevel::warning, error);
+  }
+  if (!options_.statistics.empty())
+    write_statistics(std::exchange(options_.statistics, ""), options_.rank, statistics());
 }
 
 // ---- the timeline ----
@@ -254,30 +265,55 @@ void Recorder::give_track(Tag& tag, Names::Entry& entry, bool named) {
   if (entry.timeline != timeline_number_) {
     entry.timeline = timeline_number_;
     entry.track =
-        named && named_tracks_ < most_named_tracks ? first_named_track + named_tracks_++ : 0;
+        named && named_tracks_ < max_named_tracks ? first_named_track + named_tracks_++ : 0;
   }
   tag.timeline = timeline_number_;
   tag.track = entry.track != 0 ? entry.track : first_shared_track + shared_tracks_.take();
 }
 
-void Recorder::show(const Tag& tag, const Descriptor& descriptor, std::uint64_t batch,
-                    TimePoint agreed, TimePoint now, bool failed) {
+void Recorder::show(const Tag& tag, std::uint64_t batch, const BatchTimes& times, bool failed) {
   if (timeline_ == nullptr || tag.timeline != timeline_number_) return;
   if (tag.track < first_named_track) shared_tracks_.give_back(tag.track - first_shared_track);
-  Span span;
-  span.kind = Span::Kind::operation;
-  span.begin = tag.submitted;
-  span.agreed = agreed;
-  span.end = now;
-  span.batch = batch;
-  span.bytes = tag.bytes;
-  span.text = names_[tag.name].text;
-  span.track = tag.track;
-  span.set = names_[tag.name].set;
-  span.type = descriptor.type;
-  span.dtype = dtype_of(descriptor);
-  span.failed = failed;
-  timeline_->push(std::move(span));
+  timeline_->push({.begin = tag.submitted,
+                   .agreed = times.agreed,
+                   .end = times.done,
+                   .batch = batch,
+                   .bytes = tag.bytes,
+                   .text = names_[tag.name].text,
+                   .track = tag.track,
+                   .set = names_[tag.name].set,
+                   .kind = Span::Kind::operation,
+                   .type = tag.type,
+                   .dtype = tag.dtype,
+                   .failed = failed});
+}
+
+/// The batch's track; 0 if it is not shown.
+std::uint32_t Recorder::show_batch(const Batch& batch, TimePoint now) {
+  if (timeline_ == nullptr) return 0;
+  const std::uint32_t place = batch_tracks_.take();
+  if (timeline_->push({.begin = now,
+                       .batch = batch.number,
+                       .count = batch.operations,
+                       .bytes = batch.bytes,
+                       .track = first_batch_track + place,
+                       .set = static_cast<std::uint32_t>(batch.set),
+                       .kind = Span::Kind::batch_begin,
+                       .type = batch.type,
+                       .dtype = batch.dtype}))
+    return first_batch_track + place;
+  batch_tracks_.give_back(place);
+  return 0;
+}
+
+/// Until the first phase it is the wait for it.
+void Recorder::show_last_phase(const Open& open) {
+  if (timeline_ == nullptr || open.track == 0) return;
+  timeline_->push({.begin = open.last_begin,
+                   .end = open.last_end,
+                   .what = open.any ? phases[static_cast<std::size_t>(open.last)].span : "WAIT",
+                   .track = open.track,
+                   .kind = Span::Kind::phase});
 }
 
 }  // namespace kolo::diagnostics

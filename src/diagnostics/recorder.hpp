@@ -1,22 +1,36 @@
-// What the driver tells of: it goes into the flight record, the statistics and the timeline.
+// What a session did: it goes into the flight record, the statistics and the timeline.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/descriptor.hpp"
+#include "base/enumerators.hpp"
 #include "diagnostics/counters.hpp"
 #include "diagnostics/event.hpp"
-#include "diagnostics/event_ring.hpp"
 #include "diagnostics/names.hpp"
+#include "diagnostics/record_signal.hpp"
 #include "diagnostics/timeline.hpp"
 
 namespace kolo::diagnostics {
+
+struct RecorderOptions {
+  std::uint64_t session = 0;  // the same on all ranks
+  int rank = 0;
+  int size = 1;
+  std::size_t events = 0;       // that are kept for the flight record
+  std::string directory = ".";  // for flight records of faults; "off": none are written
+  int signal = 0;               // asks for a flight record; 0: none does
+  std::string statistics{};     // where they go at the end, a path or "stderr"; "": nowhere
+};
 
 /// What the recorder remembers of an operation: it lies with the operation until that is done.
 struct Tag {
@@ -27,6 +41,8 @@ struct Tag {
   std::uint32_t track = 0;  // of the timeline with this number
   std::uint32_t timeline = 0;
   std::int64_t bytes = 0;
+  OperationType type = OperationType::barrier;
+  DType dtype = DType::u8;  // of the first tensor
 };
 
 /// An operation as it is submitted. A name, or a number.
@@ -38,7 +54,13 @@ struct Subject {
   const Descriptor& descriptor;
 };
 
-enum class Phase : std::uint8_t { packing, reducing, unpacking };
+/// An operation that is not done.
+struct PendingOperation {
+  Tag tag;
+  const Descriptor* descriptor = nullptr;
+  bool executing = false;   // else it is negotiated
+  std::uint64_t batch = 0;  // if it is executing
+};
 
 /// Gives out the lowest number that is free.
 class TrackPool {
@@ -56,19 +78,25 @@ class TrackPool {
 /// allocation once its name is known, and no look at the clock.
 class Recorder {
  public:
-  /// `events` are kept for the flight record. `measures`: phases are counted even without a
-  /// timeline.
-  explicit Recorder(std::size_t events, bool measures = false);
+  using Pending = std::vector<PendingOperation>;
 
-  // An operation: submitted, then either finished in a batch or failed.
+  explicit Recorder(RecorderOptions options);
+
+  // ---- operations: submitted, then finished in a batch, answered or failed ----
+
+  /// Before anything else of the operation.
   [[nodiscard]] Tag submitted(const Subject& subject, TimePoint now);
-  void finished(const Tag& tag, const Descriptor& descriptor, std::uint64_t batch, TimePoint agreed,
-                TimePoint now);
-  /// Answered by a number, without a batch.
-  void answered(const Tag& tag, const Descriptor& descriptor, TimePoint now);
-  void failed(const Tag& tag, const Descriptor& descriptor, TimePoint now);
+  struct BatchTimes {
+    TimePoint agreed{};
+    TimePoint done{};
+  };
+  void finished(const Tag& tag, std::uint64_t batch, const BatchTimes& times);
+  /// Answered by a number, without a batch. When all ranks have joined, counting begins anew.
+  void answered(const Tag& tag, TimePoint now);
+  void failed(const Tag& tag, TimePoint now);
 
-  // A batch. The tags are of its operations.
+  // ---- batches ----
+
   struct Batch {
     std::uint64_t number = 0;
     std::int64_t set = 0;
@@ -80,70 +108,112 @@ class Recorder {
   void batch_started(const Batch& batch, TimePoint now);
   /// Of a batch that has started.
   void phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end);
+  /// Of a batch that is done now. `turn` is when the driver's turn began: it stands for the end of
+  /// a small batch, which is not worth a look at the clock.
+  [[nodiscard]] BatchTimes times_of(std::uint64_t batch, TimePoint turn);
+  /// After its operations have finished.
   void batch_done(std::uint64_t batch, TimePoint now);
-  struct Started {
-    TimePoint time{};
-    std::int64_t bytes = 0;
-  };
-  /// Of a batch that is not done.
-  [[nodiscard]] Started started(std::uint64_t batch);
   /// True if batches that start now should tell of their phases.
-  [[nodiscard]] bool wants_phases() const { return measures_ || timeline_ != nullptr; }
+  [[nodiscard]] bool wants_phases() const {
+    return timeline_ != nullptr || !options_.statistics.empty();
+  }
 
-  /// Something that happened to the session. `text` is kept for the record.
+  // ---- the session ----
+
+  void sent(std::size_t bytes) {
+    counters_.messages_sent.add();
+    counters_.message_bytes_sent.add(bytes);
+  }
+  void received(std::size_t bytes) {
+    counters_.messages_received.add();
+    counters_.message_bytes_received.add(bytes);
+  }
+  void woke() { counters_.wakes.add(); }
+  /// How many plans have begun, how many batches came from plans, and whether one is live.
+  void plans(std::uint64_t begun, std::uint64_t batches, bool live, TimePoint now);
+  /// Something that happened to the session. `text` is kept for the flight record.
   void note(EventKind kind, const std::string& text, TimePoint now, std::uint64_t count = 0);
-  /// All ranks have joined: operations are counted from the start.
-  void joined() { ++round_; }
 
-  // Null: no timeline.
+  /// Null: no timeline.
   void set_timeline(std::shared_ptr<Timeline> timeline);
   [[nodiscard]] const std::shared_ptr<Timeline>& timeline() const { return timeline_; }
 
-  [[nodiscard]] Counters& counters() { return counters_; }
+  /// Thread-safe.
   [[nodiscard]] Statistics statistics() const { return counters_.read(); }
 
+  /// The session is over: ends the timeline, and writes the statistics.
+  void end();
+
+  // ---- flight records; flight_record.cpp ----
+
+  /// True before the first fault, if it is to be written down: `fault` wants what is pending then.
+  [[nodiscard]] bool expects_fault() const { return writes_faults() && !had_fault_; }
+  /// Something went wrong that is no matter of a single operation. Only the first one is written
+  /// down: what follows is its consequence.
+  void fault(EventKind kind, const std::string& text, const Pending& pending, TimePoint now);
+
+  /// True if a user asked for a record by signal since this was asked last.
+  [[nodiscard]] bool asked_by_signal() { return signal_.came(); }
+  void write_asked_for(const Pending& pending) const;
+  /// Puts the record in place of what is at `path` when it is whole; `""`: the path that records of
+  /// faults have. Returns the path. Throws InvalidArgument if that cannot be done.
+  std::string write(const std::string& path, const std::string& reason,
+                    const Pending& pending) const;
+
+  [[nodiscard]] const EventRing& events() const { return events_; }
+
+ private:
   struct Note {
     TimePoint time;
     EventKind kind;
     std::string text;
   };
-  [[nodiscard]] const EventRing& events() const { return events_; }
-  [[nodiscard]] const Names& names() const { return names_; }
-  [[nodiscard]] const std::deque<Note>& notes() const { return notes_; }
-
- private:
   /// A batch that has started.
   struct Open {
     Batch batch;
     TimePoint started;
     std::uint32_t track = 0;  // 0: it is not in the timeline
-    Phase last = Phase::packing;
+    Phase last = Phase::pack;
     TimePoint last_begin{};
     TimePoint last_end{};  // of phases so far
     bool any = false;
-    std::array<std::int64_t, 3> spent{};  // nanoseconds of each phase
+    std::array<std::uint64_t, enumerator_count<Phase>> spent{};  // nanoseconds of each
   };
 
-  [[nodiscard]] Event event_of(EventKind kind, const Tag& tag, const Descriptor& descriptor,
-                               TimePoint now) const;
+  [[nodiscard]] Event event_of(EventKind kind, const Tag& tag, TimePoint now) const;
+  void end_operation(EventKind kind, const Tag& tag, std::uint64_t batch, const BatchTimes& times);
   Open* find(std::uint64_t batch);
+  void add_up_phases(const Open& open, std::uint64_t whole, TimePoint now);
+
   void give_track(Tag& tag, Names::Entry& entry, bool named);
-  void show(const Tag& tag, const Descriptor& descriptor, std::uint64_t batch, TimePoint agreed,
-            TimePoint now, bool failed);
+  void show(const Tag& tag, std::uint64_t batch, const BatchTimes& times, bool failed);
+  [[nodiscard]] std::uint32_t show_batch(const Batch& batch, TimePoint now);
   void show_last_phase(const Open& open);
 
+  [[nodiscard]] bool writes_faults() const {
+    return options_.events > 0 && options_.directory != "off";
+  }
+  void write_or_warn(const std::string& reason, const Pending& pending) const;
+  [[nodiscard]] std::string usual_path() const;
+
+  RecorderOptions options_;
   EventRing events_;
   Names names_;
+  RecordSignal signal_;
   Counters counters_{};
   std::deque<Note> notes_{};
   std::vector<Open> open_{};
   std::uint32_t round_ = 0;
-  bool measures_;
+  bool in_plan_ = false;
+  bool had_fault_ = false;
   std::shared_ptr<Timeline> timeline_{};
   std::uint32_t timeline_number_ = 0;
   std::uint32_t named_tracks_ = 0;
   TrackPool shared_tracks_{};
   TrackPool batch_tracks_{};
 };
+
+/// The name of a flight record: all ranks of a session begin theirs alike.
+[[nodiscard]] std::string flight_record_name(std::uint64_t session, int rank);
 
 }  // namespace kolo::diagnostics

@@ -94,12 +94,12 @@ Statistics Counters::read() const {
   Statistics all;
   all.submitted = submitted.get();
   all.failed = failed.get();
-  for (std::size_t type = 0; type < kinds.size(); ++type) {
-    const std::uint64_t operations = kinds[type].operations.get();
+  for (std::size_t type = 0; type < by_type.size(); ++type) {
+    const std::uint64_t operations = by_type[type].operations.get();
     all.finished += operations;
     if (operations > 0)
       all.kinds.push_back({std::string(kolo::to_string(static_cast<OperationType>(type))),
-                           operations, kinds[type].bytes.get()});
+                           operations, by_type[type].bytes.get()});
   }
   all.batches = batches.get();
   all.plans = plans.get();

@@ -3,14 +3,12 @@
 #include <chrono>
 #include <utility>
 
-#include "diagnostics/trace_events.hpp"
-
 namespace kolo::diagnostics {
 namespace {
 
 // The driver never rings: that would cost it more than a span does.
-constexpr std::chrono::milliseconds look_interval{10};
-constexpr std::size_t most_buffered = 1 << 16;  // bytes
+constexpr std::chrono::milliseconds poll_interval{10};
+constexpr std::size_t max_buffered = 1 << 16;  // bytes
 
 }  // namespace
 
@@ -32,11 +30,11 @@ void Timeline::write(int rank) {
   std::uint64_t dropped = 0;
   std::unique_lock lock(mutex_);
   for (bool last = false; !last;) {
-    last = stopped_.wait_for(lock, look_interval, [this] { return stopping_; });
+    last = stopped_.wait_for(lock, poll_interval, [this] { return stopping_; });
     lock.unlock();
     queue_.take([&](const Span& span) {
       events.add(span);
-      if (file_.buffered() > most_buffered) file_.flush();
+      if (file_.buffered() > max_buffered) file_.flush();
     });
     if (std::exchange(dropped, queue_.dropped()) != queue_.dropped())
       events.add_dropped(Clock::now(), dropped = queue_.dropped());

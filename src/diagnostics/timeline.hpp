@@ -3,15 +3,62 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
-#include "diagnostics/span_queue.hpp"
 #include "diagnostics/timeline_file.hpp"
 
 namespace kolo::diagnostics {
+
+/// One thread pushes and one takes. When it is full, spans are dropped and counted.
+class SpanQueue {
+ public:
+  /// `capacity` is a power of two.
+  explicit SpanQueue(std::size_t capacity) : spans_(capacity), mask_(capacity - 1) {}
+
+  /// False if it was dropped. `reserve`: room for so many more that are sure to come.
+  bool push(Span span, std::size_t reserve) {
+    const std::size_t tail = tail_.load(std::memory_order_relaxed);  // only this thread writes it
+    // Acquire: the place behind `head_` is written again only once the reader is done with it.
+    const std::size_t used = tail - head_.load(std::memory_order_acquire);
+    if (used + reserve >= spans_.size()) {
+      dropped_.store(dropped_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+      return false;
+    }
+    spans_[tail & mask_] = std::move(span);
+    tail_.store(tail + 1, std::memory_order_release);  // with it the reader sees the span
+    return true;
+  }
+
+  /// Calls `use(span)` for all that are there. How many there were.
+  template <typename Use>
+  std::size_t take(Use use) {
+    const std::size_t tail = tail_.load(std::memory_order_acquire);
+    std::size_t head = head_.load(std::memory_order_relaxed);
+    const std::size_t count = tail - head;
+    for (; head != tail; ++head) {
+      use(std::as_const(spans_[head & mask_]));
+      spans_[head & mask_].text.reset();
+      head_.store(head + 1, std::memory_order_release);
+    }
+    return count;
+  }
+
+  [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
+
+ private:
+  std::vector<Span> spans_;
+  std::size_t mask_;
+  // On cache lines of their own: each is written by another thread, for every span.
+  alignas(64) std::atomic<std::size_t> head_{0};
+  alignas(64) std::atomic<std::size_t> tail_{0};
+  std::atomic<std::uint64_t> dropped_{0};
+};
 
 class Timeline {
  public:

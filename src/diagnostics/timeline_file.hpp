@@ -1,11 +1,15 @@
-// A file in the trace format of Chrome and Perfetto: a JSON array of events.
+// The file of a timeline, in the trace format of Chrome and Perfetto: a JSON array of events.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_set>
+
+#include "diagnostics/event.hpp"
 
 namespace kolo::diagnostics {
 
@@ -52,6 +56,63 @@ class TimelineFile {
   std::string missed_{};  // what the second file lacks
   fmt::memory_buffer buffer_{};
   std::string error_{};
+};
+
+/// A piece of a timeline. What the members mean depends on the kind.
+struct Span {
+  enum class Kind : std::uint8_t {
+    operation,    // from `begin` to `agreed` negotiated, then executed until `end`
+    batch_begin,  // at `begin`
+    phase,        // of a batch, `what`, from `begin` to `end`
+    batch_end,    // at `end`
+    instant,      // at `begin`, `text`
+  };
+
+  TimePoint begin{};
+  TimePoint agreed{};
+  TimePoint end{};
+  std::uint64_t batch = no_batch;
+  std::uint64_t count = 0;  // operations of a batch
+  std::int64_t bytes = 0;
+  std::shared_ptr<const std::string> text{};  // the operation's name; null: none
+  const char* what = nullptr;                 // lives for ever
+  std::uint32_t track = 0;
+  std::uint32_t set = 0;
+  Kind kind = Kind::instant;
+  OperationType type = OperationType::barrier;
+  DType dtype = DType::u8;
+  bool failed = false;
+};
+
+/// Tracks, which the format calls threads. Operations that share one never overlap.
+inline constexpr std::uint32_t session_track = 1;
+inline constexpr std::uint32_t dropped_track = 2;
+inline constexpr std::uint32_t first_batch_track = 10;
+inline constexpr std::uint32_t first_shared_track =
+    1000;  // of operations without a track of their own
+inline constexpr std::uint32_t first_named_track = 100000;
+
+/// Names of operations are cut to so many bytes.
+inline constexpr std::size_t max_text = 512;
+
+/// Writes spans in the words of the format. Each track is named before its first event.
+class TraceEvents {
+ public:
+  TraceEvents(TimelineFile& file, int rank);
+
+  void add(const Span& span);
+  /// That spans were dropped before `time`: so many in all.
+  void add_dropped(TimePoint time, std::uint64_t dropped);
+
+ private:
+  void name_track(const Span& span);
+  void add_operation(const Span& span);
+  void add_event(const char* phase, std::uint32_t track, TimePoint time, std::string_view rest);
+
+  TimelineFile& file_;
+  int rank_;
+  std::unordered_set<std::uint32_t> named_{};
+  fmt::memory_buffer line_{};
 };
 
 }  // namespace kolo::diagnostics

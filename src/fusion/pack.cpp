@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "base/convert.hpp"
 #include "base/dtype.hpp"
+#include "base/elements.hpp"
 
 namespace kolo::fusion {
 namespace {

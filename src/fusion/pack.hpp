@@ -5,8 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kolo/collectives.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::fusion {
 

@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/failure.hpp"
+#include "base/key.hpp"
 #include "base/rank_set.hpp"
-#include "negotiation/key.hpp"
 
 namespace kolo::negotiation {
 
@@ -30,16 +31,6 @@ struct Execute {
   RankSet absent;   // those of them that take no part; this rank is none
   Descriptor kind;
   std::vector<Ticket> tickets;
-};
-
-enum class FailureKind : std::uint8_t { mismatch, peer_left, stalled, shut_down };
-
-/// Why operations failed, in words for their users.
-struct Failure {
-  FailureKind kind;
-  std::string message;
-  std::string tensor{};
-  RankSet ranks{};
 };
 
 /// The operation of this ticket is answered: it will not be executed.

@@ -5,23 +5,24 @@
 
 namespace kolo::negotiation {
 
-/// What one rank says of a plan.
-struct Standing {
+/// How far one rank has come with a plan. It fits one word, which is written and read at once: a
+/// rank never sees a position of one plan with the number of another.
+struct PlanProgress {
   std::uint64_t epoch = 0;     // of the plan; 0: none yet
   std::uint64_t position = 0;  // it is ready for all batches before this one
   bool stopped = false;        // and will never be for this one
-  friend bool operator==(const Standing&, const Standing&) = default;
+  friend bool operator==(const PlanProgress&, const PlanProgress&) = default;
 };
 
 inline constexpr int position_bits = 40;
 inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_bits)) - 1;
 
-[[nodiscard]] constexpr std::uint64_t to_word(const Standing& standing) {
+[[nodiscard]] constexpr std::uint64_t to_word(const PlanProgress& standing) {
   return standing.epoch << (position_bits + 1) | standing.position << 1 |
          static_cast<std::uint64_t>(standing.stopped);
 }
 
-[[nodiscard]] constexpr Standing to_standing(std::uint64_t word) {
+[[nodiscard]] constexpr PlanProgress to_plan_progress(std::uint64_t word) {
   constexpr std::uint64_t positions = (std::uint64_t{1} << position_bits) - 1;
   return {word >> (position_bits + 1), word >> 1 & positions, (word & 1) != 0};
 }

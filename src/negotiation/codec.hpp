@@ -5,28 +5,28 @@
 #include <cstdint>
 #include <span>
 #include <stdexcept>
-#include <variant>
 #include <vector>
 
 #include "negotiation/message.hpp"
+#include "negotiation/status.hpp"
 
 namespace kolo::negotiation {
 
-/// A message that cannot be one of ours: damaged, or against the rules of the protocol.
+/// Bytes that cannot be a message of ours: damaged, or against the rules of the protocol.
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-struct Envelope {
-  std::uint64_t session = 0;
-  std::variant<Upward, Downward> content;
-};
-
-[[nodiscard]] std::vector<std::byte> encode(std::uint64_t session, const Upward& message);
-[[nodiscard]] std::vector<std::byte> encode(std::uint64_t session, const Downward& message);
+[[nodiscard]] std::vector<std::byte> encode(std::uint64_t session, const MessageBody& body);
 
 /// Verifies before it reads. Throws ProtocolError.
-[[nodiscard]] Envelope decode(std::span<const std::byte> bytes);
+[[nodiscard]] ControlMessage decode(std::span<const std::byte> bytes);
+
+/// A status as it stands on the page of its rank in shared memory.
+[[nodiscard]] std::vector<std::byte> encode_status(const RankStatus& status);
+
+/// Throws ProtocolError: a page may hold anything, if its process writes wherever it likes.
+[[nodiscard]] RankStatus decode_status(std::span<const std::byte> bytes);
 
 }  // namespace kolo::negotiation

@@ -1,9 +1,10 @@
-#include "negotiation/deadlock.hpp"
-
+// Ranks that wait for each other: those are left over that nothing releases.
 #include <algorithm>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+
+#include "negotiation/explain_stall.hpp"
 
 namespace kolo::negotiation {
 namespace {
@@ -17,7 +18,7 @@ class Finder {
       if (status.blocked && status.pending > 0 && !status.silent() && !status.ended)
         waiting_.insert(self);
       if (status.pending > static_cast<int>(status.operations.size())) partly_known_.insert(self);
-      for (const PendingOperation& operation : status.operations) {
+      for (const WaitingOperation& operation : status.operations) {
         if (operation.type == OperationType::join) joined_.insert(self);
         Asked& asked = asked_[operation.key];
         asked.type = operation.type;
@@ -42,7 +43,7 @@ class Finder {
             {{Lag{key, asked.type, asked.by, asked.waited}}, std::move(missing)});
     }
     if (blockade.operations.empty()) return std::nullopt;
-    std::ranges::sort(blockade.operations, {}, [](const LateOnes& late) {
+    std::ranges::sort(blockade.operations, {}, [](const StalledGroup& late) {
       const Lag& lag = late.lags.front();
       return std::tuple(lag.submitted.ranges().front().first, lag.key.name, lag.key.number);
     });
@@ -72,7 +73,7 @@ class Finder {
     for (const int rank : waiting_.to_vector()) {
       const RankStatus& status = statuses_.at(rank);
       if (!partly_known_.contains(rank) &&
-          std::ranges::none_of(status.operations, [&](const PendingOperation& operation) {
+          std::ranges::none_of(status.operations, [&](const WaitingOperation& operation) {
             return may_complete(operation.key);
           }))
         continue;

@@ -84,7 +84,7 @@ class Narrator {
       case ProcessState::ended: return "ended: its process is gone";
       default: break;
     }
-    if (status.ended) return "left the session: " + status.ending.reason;
+    if (status.ended) return "left the session: " + status.ended->message;
     if (status.silent())
       return fmt::format("stuck{}: nothing drives its session{}{}", lasting(times, status.heard),
                          status.state == ProcessState::uninterruptible
@@ -108,12 +108,12 @@ class Narrator {
     std::string text = status.waits ? "waiting in Kolo for " : "outside Kolo, with pending ";
     std::vector<std::string> names;
     bool is_wanted = false;
-    for (const PendingOperation& operation : status.operations) {
+    for (const WaitingOperation& operation : status.operations) {
       names.push_back(operation.key.name);
       is_wanted |= wanted_ && operation.key == *wanted_;
     }
     for (std::size_t i = 0; i < std::min(status.operations.size(), most_names); ++i) {
-      const PendingOperation& operation = status.operations[i];
+      const WaitingOperation& operation = status.operations[i];
       text += (i == 0 ? "" : ", ") + operation_in_words(operation.type, operation.key);
       if (times) text += fmt::format(" ({})", in_seconds(operation.waited));
     }
@@ -139,7 +139,7 @@ class Narrator {
   std::vector<Line> lines_{};
 };
 
-std::string others_in_words(const LateOnes& late) {
+std::string others_in_words(const StalledGroup& late) {
   if (late.lags.size() < 2) return {};
   const std::size_t others = late.lags.size() - 1;
   std::string text = fmt::format("; so {} {} more:", others == 1 ? "does" : "do", others);
@@ -176,7 +176,7 @@ std::string describe(const RankSet& ranks, const Statuses& statuses,
   return narrator.text();
 }
 
-std::string report_late(const LateOnes& late, const Statuses& statuses, bool times) {
+std::string report_late(const StalledGroup& late, const Statuses& statuses, bool times) {
   const Lag& lag = late.lags.front();
   std::string text =
       fmt::format("{} has waited {}: submitted by {}, missing {}",
@@ -196,7 +196,7 @@ std::string report_deadlock(const Blockade& blockade, const Statuses& statuses) 
       "likely deadlock: {} wait for each other, and nothing that they wait for can complete",
       ranks_in_words(blockade.ranks));
   for (std::size_t i = 0; i < std::min(blockade.operations.size(), most_lines); ++i) {
-    const LateOnes& late = blockade.operations[i];
+    const StalledGroup& late = blockade.operations[i];
     const Lag& lag = late.lags.front();
     text += fmt::format("\n  {} is missing on {}", operation_in_words(lag.type, lag.key),
                         ranks_in_words(late.missing));

@@ -1,6 +1,8 @@
-// Turns what is known of ranks that are waited for into words.
+// Finds ranks that wait for each other, and says in words what is known of ranks that are waited
+// for.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -16,7 +18,7 @@ namespace kolo::negotiation {
 using Statuses = std::map<int, RankStatus>;
 
 /// Operations of one process set that wait for the same ranks.
-struct LateOnes {
+struct StalledGroup {
   std::vector<Lag> lags;  // the first is the one that has waited longest
   RankSet missing;
   std::string conflict{};  // what those that have submitted the first disagree about
@@ -29,15 +31,26 @@ struct LateOnes {
                                    const std::optional<Key>& wanted, bool times = true);
 
 /// The warning about operations that are late.
-[[nodiscard]] std::string report_late(const LateOnes& late, const Statuses& statuses,
+[[nodiscard]] std::string report_late(const StalledGroup& late, const Statuses& statuses,
                                       bool times = true);
 
-/// The warning about ranks that wait for each other. `missing` are, for each operation that one of
-/// them waits for, the ranks that have not submitted it.
+/// Ranks that wait for each other. `missing` are, for each operation that one of them waits for,
+/// the ranks that have not submitted it.
 struct Blockade {
   RankSet ranks;
-  std::vector<LateOnes> operations;
+  std::vector<StalledGroup> operations;
 };
+
+/// The members of a process set; none if there is no such set.
+using MembersOf = std::function<RankSet(SetId)>;
+
+/// Ranks all of whose threads wait, each for operations that cannot complete unless another of
+/// these ranks goes on. Ranks of which too little is known are taken to go on; but if all ranks of
+/// the world wait, nothing can.
+[[nodiscard]] std::optional<Blockade> find_deadlock(const Statuses& statuses,
+                                                    const MembersOf& members_of);
+
+/// The warning about them.
 [[nodiscard]] std::string report_deadlock(const Blockade& blockade, const Statuses& statuses);
 
 /// The name among `names` that `wanted` may have been meant to be, or "".

@@ -1,4 +1,5 @@
-// What ranks tell each other: readiness travels up the tree, the agreed log travels down.
+// All that ranks tell each other between hosts or through memory: readiness travels up the tree,
+// the agreed log and heartbeats travel down, failures travel along every edge.
 #pragma once
 
 #include <chrono>
@@ -9,9 +10,10 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/failure.hpp"
+#include "base/key.hpp"
 #include "base/rank_set.hpp"
-#include "negotiation/key.hpp"
-#include "negotiation/slot_set.hpp"
+#include "negotiation/response_cache.hpp"
 #include "negotiation/status.hpp"
 
 namespace kolo::negotiation {
@@ -42,10 +44,10 @@ struct Readiness {
   friend bool operator==(const Readiness&, const Readiness&) = default;
 };
 
-/// A rank ends its session. `clean`: by `shutdown` or at the end of scope.
+/// A rank ends its session. As an entry of the log: whatever is pending in a set that holds the
+/// rank can never complete.
 struct Departure {
   int rank = -1;
-  bool clean = true;
   std::string reason{};
   friend bool operator==(const Departure&, const Departure&) = default;
 };
@@ -61,11 +63,11 @@ struct Lag {
 
 /// From a rank to its parent. What it says of the world is void once a later plan than `epoch` has
 /// begun: who had submitted it has withdrawn it.
-struct Upward {
+struct ReadinessReport {
   std::uint64_t epoch = 0;  // the last plan of which the sender knew
   std::vector<int> joins;   // ranks that have joined; they count as joined for all that follows
-  SlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every member
-                  // of its set below that has not joined
+  CacheSlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every
+                       // member of its set below that has not joined
   std::vector<Readiness> ready;
   std::vector<Departure> departures;
   std::vector<Lag> lags;
@@ -75,24 +77,24 @@ struct Upward {
     return joins.empty() && slots.empty() && ready.empty() && departures.empty() && lags.empty() &&
            statuses.empty();
   }
-  friend bool operator==(const Upward&, const Upward&) = default;
+  friend bool operator==(const ReadinessReport&, const ReadinessReport&) = default;
 };
 
-/// A part of a batch that is spelled out. With a slot, all ranks enter it into their catalogue.
-struct Spelled {
+/// An operation of a batch that is sent in full. With a slot, all ranks enter it into their cache.
+struct UncachedOperation {
   Key key;
   Descriptor descriptor;
-  std::optional<Slot> slot{};
-  friend bool operator==(const Spelled&, const Spelled&) = default;
+  std::optional<CacheSlot> slot{};
+  friend bool operator==(const UncachedOperation&, const UncachedOperation&) = default;
 };
 
 /// Operations of one process set to be executed together by its members but for those that are
-/// absent, having joined: first those of the slots, ascending, then the spelled.
+/// absent, having joined: first those of the slots, ascending, then the uncached.
 struct BatchEntry {
   SetId set = world_set;
   RankSet absent{};
-  SlotSet slots{};
-  std::vector<Spelled> spelled{};
+  CacheSlotSet slots{};
+  std::vector<UncachedOperation> uncached{};
   friend bool operator==(const BatchEntry&, const BatchEntry&) = default;
 };
 
@@ -122,12 +124,6 @@ struct RemoveSetEntry {
   Key key;
   SetId set = world_set;
   friend bool operator==(const RemoveSetEntry&, const RemoveSetEntry&) = default;
-};
-
-/// A rank has left. Whatever is pending in a set that holds it can never complete.
-struct DepartureEntry {
-  Departure departure;
-  friend bool operator==(const DepartureEntry&, const DepartureEntry&) = default;
 };
 
 /// A key waited longer than the session allows: its set is broken.
@@ -168,18 +164,38 @@ struct PlanEntry {
   friend bool operator==(const PlanEntry&, const PlanEntry&) = default;
 };
 
+using EntryBody = std::variant<BatchEntry, MismatchEntry, JoinEntry, AddSetEntry, RemoveSetEntry,
+                               Departure, StallEntry, InquiryEntry, EndEntry, PlanEntry>;
+
 struct Entry {
-  std::uint64_t sequence = 0;
-  std::variant<BatchEntry, MismatchEntry, JoinEntry, AddSetEntry, RemoveSetEntry, DepartureEntry,
-               StallEntry, InquiryEntry, EndEntry, PlanEntry>
-      body;
+  std::uint64_t sequence = 0;  // without gaps: an entry that is lost or comes twice is noticed
+  EntryBody body;
   friend bool operator==(const Entry&, const Entry&) = default;
 };
 
 /// From a rank to its children: the log, or its next part.
-struct Downward {
+struct LogUpdate {
   std::vector<Entry> entries;
-  friend bool operator==(const Downward&, const Downward&) = default;
+  friend bool operator==(const LogUpdate&, const LogUpdate&) = default;
+};
+
+/// Sent down the tree between ranks that share no memory. The kernel of a host answers for a
+/// process that is stopped; a heartbeat comes only from a session that moves.
+struct Heartbeat {
+  static constexpr std::chrono::nanoseconds max_interval = std::chrono::seconds(1);
+
+  int unresponsive_ancestor = -1;  // a rank further up that says nothing; -1: none is known of
+  std::chrono::nanoseconds interval = max_interval;  // until the next
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+/// Everything that one rank sends another. A Failure says why the whole session is over; it travels
+/// along every edge between hosts, once.
+using MessageBody = std::variant<ReadinessReport, LogUpdate, Heartbeat, Failure>;
+
+struct ControlMessage {
+  std::uint64_t session = 0;  // a message of another session is ignored
+  MessageBody body;
 };
 
 }  // namespace kolo::negotiation

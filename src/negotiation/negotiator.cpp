@@ -45,7 +45,7 @@ void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& desc
                                 : broken_failure(*set, key, descriptor.type)});
     return;
   }
-  if (joined_for_good_) {
+  if (excluded_after_join_) {
     actions_.fails.push_back({ticket, broken_failure(sets_.at(world_set), key, descriptor.type)});
     return;
   }
@@ -59,32 +59,43 @@ void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& desc
 }
 
 void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
-  Envelope envelope = decode(bytes);
-  if (envelope.session != options_.session) return;
+  ControlMessage message = decode(bytes);
+  if (message.session == options_.session) on_message(peer, std::move(message.body), bytes);
+}
+
+void Negotiator::on_message(int peer, MessageBody message, std::span<const std::byte> bytes) {
+  // Whoever sends has seen the end of the plan on the board. This rank sees it too, if it looks
+  // before it reads the message.
   follow_plan();
-  if (const auto* downward = std::get_if<Downward>(&envelope.content)) {
+  if (const auto* update = std::get_if<LogUpdate>(&message)) {
     if (peer != place_.parent)
       throw ProtocolError("rank " + std::to_string(peer) + " is not above this one");
-    // Its sender had seen that all ranks had stopped; so does this one.
-    if (replay_.live()) throw ProtocolError("a part of the log came within a plan");
-    for (const Child& child : place_.children)
-      actions_.sends.push_back({child.rank, {bytes.begin(), bytes.end()}});
-    for (const Entry& entry : downward->entries) apply(entry);
-    return;
+    return on_log_update(*update, bytes);
   }
+  auto* report = std::get_if<ReadinessReport>(&message);
+  if (report == nullptr) throw ProtocolError("a message that is no matter of negotiation");
   const auto child = std::ranges::find(place_.children, peer, &Child::rank);
   if (child == place_.children.end())
     throw ProtocolError("rank " + std::to_string(peer) + " is not below this one");
-  Upward& message = std::get<Upward>(envelope.content);
-  message.slots.for_each([&](Slot slot) {
-    if (!catalogue_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
+  report->slots.for_each([&](CacheSlot slot) {
+    if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
   });
-  if (message.epoch > replay_.epoch()) throw ProtocolError("a message of a plan to come");
-  if (message.epoch < replay_.epoch()) withdraw_from(message);
-  if (!replay_.live()) return on_upward(*child, message);
-  if (message.empty()) return;
-  postponed_.emplace_back(peer, std::move(message));
+  // The root begins plans, and its word reaches a child only through its parent.
+  if (report->epoch > replay_.epoch()) throw ProtocolError("a message of a plan to come");
+  if (report->epoch < replay_.epoch()) withdraw_from(*report);
+  if (!replay_.live()) return on_report(*child, *report);
+  if (report->empty()) return;
+  postponed_.emplace_back(peer, std::move(*report));
   replay_.stop();
+}
+
+void Negotiator::on_log_update(const LogUpdate& update, std::span<const std::byte> bytes) {
+  // Its sender had seen that all ranks had stopped; so does this one.
+  if (replay_.live()) throw ProtocolError("a part of the log came within a plan");
+  // Passed on as it came: all ranks apply the same bytes, and nothing is encoded again.
+  for (const Child& child : place_.children)
+    actions_.sends.push_back({child.rank, {bytes.begin(), bytes.end()}});
+  for (const Entry& entry : update.entries) apply(entry);
 }
 
 void Negotiator::on_time(TimePoint now) {
@@ -97,8 +108,8 @@ void Negotiator::on_done(SetId set) {
   if (Set* found = find(set)) --found->unfinished;
 }
 
-void Negotiator::on_leave(bool clean, const std::string& reason) {
-  Departure departure{place_.rank, clean, reason};
+void Negotiator::on_leave(const std::string& reason) {
+  Departure departure{place_.rank, reason};
   if (!replay_.live()) return depart(departure);
   own_departure_ = std::move(departure);
   replay_.stop();
@@ -108,7 +119,7 @@ void Negotiator::depart(const Departure& departure) {
   if (is_root()) {
     append_departure(departure);
   } else {
-    upward().departures.push_back(departure);
+    outgoing_report().departures.push_back(departure);
   }
 }
 
@@ -122,18 +133,18 @@ Actions Negotiator::take() {
   follow_plan();
   if (is_root()) {
     sequence();
-    if (!downward_.entries.empty()) {
-      const std::vector<std::byte> bytes = encode(options_.session, downward_);
+    if (!outgoing_update_.entries.empty()) {
+      const std::vector<std::byte> bytes =
+          encode(options_.session, std::exchange(outgoing_update_, {}));
       for (const Child& child : place_.children) actions_.sends.push_back({child.rank, bytes});
-      downward_.entries.clear();
     }
   } else {
-    for (Upward& message : upwards_) {
+    for (ReadinessReport& message : outgoing_reports_) {
       message.epoch = replay_.epoch();
       if (!message.empty())
-        actions_.sends.push_back({place_.parent, encode(options_.session, message)});
+        actions_.sends.push_back({place_.parent, encode(options_.session, std::move(message))});
     }
-    upwards_.clear();
+    outgoing_reports_.clear();
   }
   return std::exchange(actions_, {});
 }
@@ -154,15 +165,15 @@ Negotiator::Set* Negotiator::find_whole(SetId set) {
   return found != nullptr && !found->broken ? found : nullptr;
 }
 
-Upward& Negotiator::upward() {
-  if (upwards_.empty()) upwards_.emplace_back();
-  return upwards_.back();
+ReadinessReport& Negotiator::outgoing_report() {
+  if (outgoing_reports_.empty()) outgoing_reports_.emplace_back();
+  return outgoing_reports_.back();
 }
 
-void Negotiator::on_upward(const Child& child, const Upward& message) {
+void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
   for (const int rank : message.joins) on_joined(rank);
-  message.slots.for_each([&](Slot slot) {
-    const Catalogue::Item& item = catalogue_[slot];
+  message.slots.for_each([&](CacheSlot slot) {
+    const ResponseCache::Item& item = cache_[slot];
     if (Set* set = find_whole(item.key.set))
       count(*set, set->tally.add(item.key, item.descriptor,
                                  set->tally.expected().common(child.ranks), now_));
@@ -173,22 +184,16 @@ void Negotiator::on_upward(const Child& child, const Upward& message) {
     Set* set = find_whole(lag.key.set);
     if (set == nullptr) continue;
     set->tally.add(lag, now_);
-    if (!is_root()) upward().lags.push_back(lag);
+    if (!is_root()) outgoing_report().lags.push_back(lag);
   }
   for (const RankStatus& status : message.statuses) pass_status(status);
-  for (const Departure& departure : message.departures) {
-    if (is_root()) {
-      append_departure(departure);
-    } else {
-      upward().departures.push_back(departure);
-    }
-  }
+  for (const Departure& departure : message.departures) depart(departure);
 }
 
 void Negotiator::on_joined(int rank) {
   if (joined_.empty()) {
     joined_since_ = asked_about_joins_ = now_;
-    told_join_.clear();
+    reported_join_.clear();
   }
   joined_.push_back(rank);
   std::vector<Readiness> complete;
@@ -202,17 +207,18 @@ void Negotiator::on_joined(int rank) {
   // The parent must learn of all that was submitted before, by whoever has joined by now, before it
   // leaves this rank out. A slot's bit, though, stands for those that have not joined: it follows,
   // and one of them is always missing above until it comes.
-  std::vector<Slot> slots;
+  std::vector<CacheSlot> slots;
   for (Readiness& one : complete) {
     if (const auto slot = slot_of(*find(one.key.set), one)) {
       slots.push_back(*slot);
     } else {
-      upward().ready.push_back(std::move(one));
+      outgoing_report().ready.push_back(std::move(one));
     }
   }
-  if (!upward().slots.empty() || !upward().ready.empty()) upwards_.emplace_back();
-  upward().joins.push_back(rank);
-  for (const Slot slot : slots) upward().slots.insert(slot);
+  if (!outgoing_report().slots.empty() || !outgoing_report().ready.empty())
+    outgoing_reports_.emplace_back();
+  outgoing_report().joins.push_back(rank);
+  for (const CacheSlot slot : slots) outgoing_report().slots.insert(slot);
 }
 
 void Negotiator::count(Set& set, std::optional<Readiness> complete) {
@@ -220,17 +226,17 @@ void Negotiator::count(Set& set, std::optional<Readiness> complete) {
   if (is_root()) {
     agree(set, std::move(*complete));
   } else if (const auto slot = slot_of(set, *complete)) {
-    upward().slots.insert(*slot);
+    outgoing_report().slots.insert(*slot);
   } else {
-    upward().ready.push_back(std::move(*complete));
+    outgoing_report().ready.push_back(std::move(*complete));
   }
 }
 
 /// The slot whose bit says the same, if there is one.
-std::optional<Slot> Negotiator::slot_of(const Set& set, const Readiness& complete) const {
+std::optional<CacheSlot> Negotiator::slot_of(const Set& set, const Readiness& complete) const {
   const auto& variants = complete.variants;
   if (complete.disagrees() || variants.front().ranks != set.tally.expected()) return std::nullopt;
-  return catalogue_.find(complete.key, variants.front().descriptor);
+  return cache_.find(complete.key, variants.front().descriptor);
 }
 
 }  // namespace kolo::negotiation

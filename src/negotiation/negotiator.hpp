@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "negotiation/actions.hpp"
-#include "negotiation/catalogue.hpp"
 #include "negotiation/explain_stall.hpp"
 #include "negotiation/message.hpp"
 #include "negotiation/planner.hpp"
 #include "negotiation/replay.hpp"
+#include "negotiation/response_cache.hpp"
 #include "negotiation/sequencer.hpp"
 #include "negotiation/tally.hpp"
 #include "negotiation/tree.hpp"
@@ -29,7 +29,7 @@
 namespace kolo::negotiation {
 
 struct NegotiatorOptions {
-  Place place{};
+  TreePosition place{};
   std::uint64_t session = 0;  // in every message; a message of another session is ignored
   std::int64_t fusion_threshold = 64 << 20;
   std::int64_t cache_capacity = 8192;
@@ -50,13 +50,15 @@ class Negotiator {
   /// join has a key of its own that no other operation has.
   void on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor);
   void on_message(int peer, std::span<const std::byte> bytes);
+  /// The same once it is decoded, and found to be of this session.
+  void on_message(int peer, MessageBody message, std::span<const std::byte> bytes);
   void on_time(TimePoint now);
   /// Only what the time is; cheaper than `on_time`.
   void set_time(TimePoint now) { now_ = now; }
   /// This rank has executed one more batch of the set.
   void on_done(SetId set);
   /// This rank leaves: it submits nothing more, but goes on passing messages.
-  void on_leave(bool clean, const std::string& reason);
+  void on_leave(const std::string& reason);
 
   /// What the ranks of this host do, in answer to questions; from the rank that speaks for them.
   void on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses);
@@ -122,7 +124,7 @@ class Negotiator {
   // Plans.
   [[nodiscard]] bool may_plan() const { return options_.board != nullptr && options_.plan_replay; }
   void begin_plan_if_due();
-  void withdraw_from(Upward& message) const;
+  void withdraw_from(ReadinessReport& message) const;
   void follow_plan();
   void end_plan();
 
@@ -130,20 +132,21 @@ class Negotiator {
   [[nodiscard]] bool is_root() const { return place_.parent < 0; }
   Set* find(SetId set);
   Set* find_whole(SetId set);
-  void on_upward(const Child& child, const Upward& message);
+  void on_log_update(const LogUpdate& update, std::span<const std::byte> bytes);
+  void on_report(const Child& child, const ReadinessReport& message);
   void on_joined(int rank);
   void count(Set& set, std::optional<Readiness> complete);
-  [[nodiscard]] std::optional<Slot> slot_of(const Set& set, const Readiness& complete) const;
+  [[nodiscard]] std::optional<CacheSlot> slot_of(const Set& set, const Readiness& complete) const;
   void agree(Set& set, Readiness complete);
-  Upward& upward();
+  ReadinessReport& outgoing_report();
 
   // What is late.
   void look_for_late_ones();
   void inquire(const Key& key, Purpose purpose);
   void pass_status(RankStatus status);
   void conclude_inquiries();
-  static void gather(std::vector<LateOnes>& late, const Lag& lag, RankSet missing);
-  void report(LateOnes& late);
+  static void gather_late(std::vector<StalledGroup>& late, const Lag& lag, RankSet missing);
+  void report_group(StalledGroup& late);
   void report_deadlocks();
   void give_up_overdue();
   void look_for_late_joins();
@@ -153,7 +156,7 @@ class Negotiator {
   // The log, as the root writes it.
   void sequence();
   void append_all_batches();
-  void append(decltype(Entry::body) body);
+  void append(EntryBody body);
   void append_departure(const Departure& departure);
   void apply_log();
 
@@ -164,7 +167,7 @@ class Negotiator {
   void apply(const JoinEntry& entry);
   void apply(const AddSetEntry& entry);
   void apply(const RemoveSetEntry& entry);
-  void apply(const DepartureEntry& entry);
+  void apply(const Departure& departure);
   void apply(const StallEntry& entry);
   void apply(const InquiryEntry& entry);
   void apply(const EndEntry& entry);
@@ -180,7 +183,7 @@ class Negotiator {
   }
   [[nodiscard]] Failure broken_failure(const Set& set, const Key& key, OperationType type) const;
 
-  Place place_;
+  TreePosition place_;
   NegotiatorOptions options_;
   TimePoint now_;
   std::unordered_map<Key, Own, KeyHash> own_;  // submitted here, not answered yet
@@ -189,11 +192,12 @@ class Negotiator {
   SetId next_set_ = world_set + 1;
   std::vector<int> joined_;  // at or below this rank, in the order in which it learned of them
   std::optional<Key> own_join_;
-  bool joined_for_good_ = false;  // the world broke meanwhile: all others go on without this rank
-  Catalogue catalogue_;
-  Sequencer sequencer_;          // used by the root only
-  std::vector<Upward> upwards_;  // for the parent, at the next take
-  Downward downward_;            // at the root: for the children, at the next take
+  bool excluded_after_join_ =
+      false;  // the world broke meanwhile: all others go on without this rank
+  ResponseCache cache_;
+  Sequencer sequencer_;                            // used by the root only
+  std::vector<ReadinessReport> outgoing_reports_;  // for the parent, at the next take
+  LogUpdate outgoing_update_;  // at the root: for the children, at the next take
   Actions actions_;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t next_order_ = 0;
@@ -202,18 +206,18 @@ class Negotiator {
   Planner planner_;             // used by the root only
   // What came while a plan was live, and waits for its end.
   std::optional<Departure> own_departure_;
-  std::vector<std::pair<int, Upward>> postponed_;  // by the child that sent it
-  int departures_ = 0;                             // counted by the root
+  std::vector<std::pair<int, ReadinessReport>> postponed_;  // by the child that sent it
+  int departures_ = 0;                                      // counted by the root
   std::vector<Inquiry> inquiries_;
-  Statuses statuses_{};       // at the root: the answers so far
-  Blockade told_deadlock_{};  // the last
-  std::chrono::nanoseconds doubt_ = std::chrono::seconds(1);
-  TimePoint next_doubt_{};
+  Statuses statuses_{};           // at the root: the answers so far
+  Blockade reported_deadlock_{};  // the last
+  std::chrono::nanoseconds deadlock_probe_backoff_ = std::chrono::seconds(1);
+  TimePoint next_deadlock_probe_{};
   // Of joins, at the root.
   TimePoint joined_since_{};
   TimePoint active_at_{};  // there was a batch
   TimePoint asked_about_joins_{};
-  std::string told_join_{};
+  std::string reported_join_{};
   bool left_ = false;
   bool ended_ = false;
 };

@@ -52,7 +52,7 @@ void Negotiator::agree(Set& set, Readiness complete) {
 }
 
 /// Nothing that is in the sequencer stays behind it.
-void Negotiator::append(decltype(Entry::body) body) {
+void Negotiator::append(EntryBody body) {
   sequencer_.append(std::move(body));
   apply_log();
 }
@@ -60,12 +60,12 @@ void Negotiator::append(decltype(Entry::body) body) {
 /// What was agreed before goes first; whoever leaves or joins executes it too.
 void Negotiator::append_all_batches() {
   for (const SetId set : sequencer_.gathering())
-    while (sequencer_.append_batch(set, catalogue_)) apply_log();
+    while (sequencer_.append_batch(set, cache_)) apply_log();
 }
 
 void Negotiator::append_departure(const Departure& departure) {
   append_all_batches();
-  append(DepartureEntry{departure});
+  append(departure);
   if (++departures_ == place_.ranks) append(EndEntry{});
 }
 
@@ -79,7 +79,7 @@ void Negotiator::sequence() {
   for (const SetId id : sequencer_.gathering()) {
     const Set& set = sets_.at(id);
     while (!replay_.live() && set.unfinished < batches_under_way &&
-           sequencer_.append_batch(id, catalogue_)) {
+           sequencer_.append_batch(id, cache_)) {
       apply_log();
       begin_plan_if_due();
     }
@@ -88,13 +88,13 @@ void Negotiator::sequence() {
 
 void Negotiator::apply_log() {
   while (sequencer_.has_entry()) {
-    downward_.entries.push_back(sequencer_.take_entry());
-    const Entry& entry = downward_.entries.back();
+    outgoing_update_.entries.push_back(sequencer_.take_entry());
+    const Entry& entry = outgoing_update_.entries.back();
     if (std::holds_alternative<BatchEntry>(entry.body)) active_at_ = now_;
     if (may_plan()) {
       const auto* batch = std::get_if<BatchEntry>(&entry.body);
       if (batch != nullptr && batch->set == world_set && batch->absent.empty()) {
-        planner_.see(*batch, catalogue_, now_);
+        planner_.see(*batch, cache_, now_);
       } else {
         planner_.interrupt();
       }
@@ -146,15 +146,15 @@ void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
       execute = Execute{sequence, batch.set, set->members, batch.absent, descriptor, {}};
     execute->tickets.push_back(answered(key));
   };
-  batch.slots.for_each([&](Slot slot) {
-    if (!catalogue_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
-    add(catalogue_[slot].key, catalogue_[slot].descriptor);
+  batch.slots.for_each([&](CacheSlot slot) {
+    if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
+    add(cache_[slot].key, cache_[slot].descriptor);
   });
-  for (const Spelled& spelled : batch.spelled) {
-    if (spelled.slot && !catalogue_.enter(*spelled.slot, spelled.key, spelled.descriptor))
-      throw ProtocolError("slot " + std::to_string(*spelled.slot) + " cannot be given to " +
-                          to_string(spelled.key));
-    add(spelled.key, spelled.descriptor);
+  for (const UncachedOperation& uncached : batch.uncached) {
+    if (uncached.slot && !cache_.enter(*uncached.slot, uncached.key, uncached.descriptor))
+      throw ProtocolError("slot " + std::to_string(*uncached.slot) + " cannot be given to " +
+                          to_string(uncached.key));
+    add(uncached.key, uncached.descriptor);
   }
   if (!takes_part) return;
   if (!execute) throw ProtocolError("an empty batch");
@@ -180,73 +180,6 @@ void Negotiator::apply(const JoinEntry& entry) {
   }
 }
 
-void Negotiator::apply(const AddSetEntry& entry) {
-  if (!sets_.contains(entry.set)) {
-    if (entry.set != next_set_) throw ProtocolError("process sets came out of turn");
-    ++next_set_;
-    add_set(entry.set, entry.ranks);
-  }
-  // A rank that has joined did not ask for it.
-  if (own_.contains(entry.key)) answer(entry.key, entry.set);
-}
-
-void Negotiator::add_set(SetId id, const RankSet& members) {
-  RankSet below = RankSet::of(place_.rank);
-  for (const Child& child : place_.children) below.insert(child.ranks);
-  Set& set = sets_.emplace(id, Set{members, Tally(members.common(below))}).first->second;
-  for (const int rank : joined_) static_cast<void>(set.tally.join(rank));
-}
-
-void Negotiator::apply(const RemoveSetEntry& entry) {
-  if (const auto set = sets_.find(entry.set); set != sets_.end()) {
-    removed_.emplace(entry.set, set->second.members);
-    sets_.erase(set);
-    fail_own(entry.set, [&](const Key& key, OperationType type) {
-      return explain_removal(type, key, removed_members(entry.set));
-    });
-  }
-  if (own_.contains(entry.key)) answer(entry.key, entry.set);
-}
-
-void Negotiator::apply(const DepartureEntry& entry) {
-  if (entry.departure.rank == place_.rank) left_ = true;
-  for (auto& [id, set] : sets_)
-    if (set.members.contains(entry.departure.rank)) break_off(id, set, entry.departure);
-}
-
-void Negotiator::apply(const StallEntry& entry) {
-  if (Set* set = find(entry.lag.key.set)) break_off(entry.lag.key.set, *set, entry);
-}
-
 void Negotiator::apply(const EndEntry& /*entry*/) { ended_ = true; }
-
-void Negotiator::break_off(SetId id, Set& set, const Cause& cause) {
-  if (set.broken) return;  // the first cause is the one to tell
-  set.broken = cause;
-  set.tally.clear();
-  if (id == world_set && std::exchange(own_join_, std::nullopt)) joined_for_good_ = true;
-  fail_own(id, [&](const Key& key, OperationType type) { return broken_failure(set, key, type); });
-}
-
-void Negotiator::fail_own(SetId set,
-                          const std::function<Failure(const Key&, OperationType)>& explain) {
-  for (auto own = own_.begin(); own != own_.end();) {
-    if (own->first.set != set) {
-      ++own;
-      continue;
-    }
-    actions_.fails.push_back(
-        {own->second.ticket, explain(own->first, own->second.descriptor.type)});
-    own = own_.erase(own);
-  }
-}
-
-Failure Negotiator::broken_failure(const Set& set, const Key& key, OperationType type) const {
-  if (const auto* stalled = std::get_if<StallEntry>(&*set.broken))
-    return explain_stall(*stalled, type, key);
-  const Departure& departure = std::get<Departure>(*set.broken);
-  return departure.rank == place_.rank ? explain_own_departure(departure, type, key)
-                                       : explain_departure(departure, type, key);
-}
 
 }  // namespace kolo::negotiation

@@ -55,19 +55,19 @@ void Negotiator::apply(const PlanEntry& entry, std::uint64_t sequence) {
   for (auto& [id, set] : sets_) set.tally.release_joined();
   sets_.at(world_set).tally.clear();
   sequencer_.forget(world_set);
-  for (Upward& message : upwards_) withdraw_from(message);
+  for (ReadinessReport& message : outgoing_reports_) withdraw_from(message);
   for (const Withdrawn& one : pending) replay_.submit(one.ticket, one.key, one.descriptor, now_);
 }
 
 /// Takes out what it says of the world, and of joins.
-void Negotiator::withdraw_from(Upward& message) const {
+void Negotiator::withdraw_from(ReadinessReport& message) const {
   const auto of_world = [](const auto& one) { return one.key.set == world_set; };
   message.joins.clear();
   std::erase_if(message.ready, of_world);
   std::erase_if(message.lags, of_world);
-  SlotSet others;
-  message.slots.for_each([&](Slot slot) {
-    if (!of_world(catalogue_[slot])) others.insert(slot);
+  CacheSlotSet others;
+  message.slots.for_each([&](CacheSlot slot) {
+    if (!of_world(cache_[slot])) others.insert(slot);
   });
   message.slots = std::move(others);
 }
@@ -88,7 +88,7 @@ void Negotiator::end_plan() {
   if (const auto departure = std::exchange(own_departure_, std::nullopt)) depart(*departure);
   for (const auto& [peer, message] : std::exchange(postponed_, {})) {
     const auto child = std::ranges::find(place_.children, peer, &Child::rank);
-    on_upward(*child, message);
+    on_report(*child, message);
   }
 }
 

@@ -3,8 +3,8 @@
 #include <functional>
 #include <utility>
 
-#include "negotiation/deadlock.hpp"
 #include "negotiation/explain.hpp"
+#include "negotiation/explain_stall.hpp"
 #include "negotiation/negotiator.hpp"
 
 namespace kolo::negotiation {
@@ -20,20 +20,20 @@ constexpr milliseconds time_to_answer{500};
 constexpr std::size_t most_answers = 64;
 
 /// While ranks of several hosts may wait for each other, the root asks ever more seldom.
-constexpr seconds first_doubt{1};
-constexpr seconds longest_doubt{64};
+constexpr seconds min_deadlock_probe_backoff{1};
+constexpr seconds max_deadlock_probe_backoff{64};
 
 bool lists(const RankStatus& status, const std::vector<Key>& keys) {
-  return std::ranges::any_of(status.operations, [&](const PendingOperation& operation) {
+  return std::ranges::any_of(status.operations, [&](const WaitingOperation& operation) {
     return std::ranges::find(keys, operation.key) != keys.end();
   });
 }
 
-const Key& key_of(const LateOnes& late) { return late.lags.front().key; }
+const Key& key_of(const StalledGroup& late) { return late.lags.front().key; }
 
 /// Whether ranks no longer wait for one of its operations.
 bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
-  return std::ranges::any_of(blockade.operations, [&](const LateOnes& late) {
+  return std::ranges::any_of(blockade.operations, [&](const StalledGroup& late) {
     return std::ranges::none_of(
         statuses, [&](const auto& status) { return lists(status.second, {key_of(late)}); });
   });
@@ -42,7 +42,7 @@ bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
 /// A rank of a blockade may seem to go on for a moment, as a thread of it wakes.
 bool is_part(const Blockade& part, const Blockade& whole) {
   return part.ranks.without(whole.ranks).empty() &&
-         std::ranges::all_of(part.operations, [&](const LateOnes& late) {
+         std::ranges::all_of(part.operations, [&](const StalledGroup& late) {
            return std::ranges::find(whole.operations, key_of(late), key_of) !=
                   whole.operations.end();
          });
@@ -70,7 +70,7 @@ void Negotiator::look_for_late_ones() {
                                            : std::min(warning, shutdown);
   if (age.count() == 0) return;
   for (auto& [id, set] : sets_)
-    for (Lag& lag : set.tally.late(age, now_)) upward().lags.push_back(std::move(lag));
+    for (Lag& lag : set.tally.late(age, now_)) outgoing_report().lags.push_back(std::move(lag));
 }
 
 /// One of each process set, the oldest first.
@@ -122,7 +122,7 @@ void Negotiator::apply(const InquiryEntry& entry) {
   const Set* set = find(entry.key.set);
   if (is_root() || set == nullptr) return;
   if (std::optional<Lag> lag = set->tally.lag(entry.key, now_))
-    upward().lags.push_back(std::move(*lag));
+    outgoing_report().lags.push_back(std::move(*lag));
 }
 
 void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses) {
@@ -137,7 +137,7 @@ void Negotiator::pass_status(RankStatus status) {
   if (is_root()) {
     statuses_[status.rank] = std::move(status);
   } else {
-    upward().statuses.push_back(std::move(status));
+    outgoing_report().statuses.push_back(std::move(status));
   }
 }
 
@@ -146,15 +146,16 @@ void Negotiator::on_blocked(const std::vector<RankStatus>& host) {
   for (const RankStatus& status : host) statuses_[status.rank] = status;
   if (static_cast<int>(host.size()) == place_.ranks) return report_deadlocks();
   if (!std::ranges::all_of(host, &RankStatus::blocked)) {
-    doubt_ = first_doubt;
+    deadlock_probe_backoff_ = min_deadlock_probe_backoff;
     return;
   }
-  if (now_ < next_doubt_ || !inquiries_.empty()) return;
+  if (now_ < next_deadlock_probe_ || !inquiries_.empty()) return;
   for (const auto& [id, set] : sets_) {
     const std::optional<Tally::Overdue> pending = set.tally.overdue({}, now_);
     if (!pending) continue;
-    next_doubt_ = now_ + doubt_;
-    doubt_ = std::min<std::chrono::nanoseconds>(2 * doubt_, longest_doubt);
+    next_deadlock_probe_ = now_ + deadlock_probe_backoff_;
+    deadlock_probe_backoff_ =
+        std::min<std::chrono::nanoseconds>(2 * deadlock_probe_backoff_, max_deadlock_probe_backoff);
     return inquire(pending->lag.key, Purpose::compare);
   }
 }
@@ -164,15 +165,15 @@ void Negotiator::report_deadlocks() {
     const auto set = sets_.find(id);
     return set == sets_.end() ? RankSet() : set->second.members;
   };
-  if (has_gone_on(told_deadlock_, statuses_)) told_deadlock_ = {};
+  if (has_gone_on(reported_deadlock_, statuses_)) reported_deadlock_ = {};
   std::optional<Blockade> found = find_deadlock(statuses_, members_of);
-  if (!found || is_part(*found, told_deadlock_)) return;
+  if (!found || is_part(*found, reported_deadlock_)) return;
   actions_.reports.push_back(report_deadlock(*found, statuses_));
-  told_deadlock_ = std::move(*found);
+  reported_deadlock_ = std::move(*found);
 }
 
 void Negotiator::conclude_inquiries() {
-  std::vector<LateOnes> late;
+  std::vector<StalledGroup> late;
   bool concluded = false;
   for (Inquiry& inquiry : std::exchange(inquiries_, {})) {
     if (now_ - inquiry.asked < time_to_answer) {
@@ -190,22 +191,22 @@ void Negotiator::conclude_inquiries() {
       append_all_batches();
       append(StallEntry{*lag, missing, describe(missing, statuses_, lag->key)});
     } else {
-      gather(late, *lag, std::move(missing));
+      gather_late(late, *lag, std::move(missing));
     }
   }
   // What most ranks wait for is most likely right.
-  std::ranges::stable_sort(late, std::greater<>(), [](const LateOnes& ones) {
+  std::ranges::stable_sort(late, std::greater<>(), [](const StalledGroup& ones) {
     return ones.lags.front().submitted.count();
   });
-  for (LateOnes& ones : late) report(ones);
+  for (StalledGroup& ones : late) report_group(ones);
   if (!concluded || !inquiries_.empty()) return;
   if (static_cast<int>(statuses_.size()) == place_.ranks) report_deadlocks();
   statuses_.clear();
 }
 
 /// What waits for the same ranks is told together.
-void Negotiator::gather(std::vector<LateOnes>& late, const Lag& lag, RankSet missing) {
-  for (LateOnes& ones : late) {
+void Negotiator::gather_late(std::vector<StalledGroup>& late, const Lag& lag, RankSet missing) {
+  for (StalledGroup& ones : late) {
     if (ones.missing != missing || ones.lags.front().key.set != lag.key.set) continue;
     ones.lags.push_back(lag);
     return;
@@ -214,16 +215,16 @@ void Negotiator::gather(std::vector<LateOnes>& late, const Lag& lag, RankSet mis
 }
 
 /// Unless all of it was told already.
-void Negotiator::report(LateOnes& late) {
+void Negotiator::report_group(StalledGroup& late) {
   Set& set = sets_.at(late.lags.front().key.set);
   std::ranges::stable_sort(late.lags, std::greater<>(), &Lag::waited);
   bool is_new = false;
   for (const Lag& lag : late.lags) {
     const Readiness* const known = set.tally.known(lag.key);
-    LateOnes one{{lag}, late.missing, known != nullptr ? differences(*known) : ""};
+    StalledGroup one{{lag}, late.missing, known != nullptr ? differences(*known) : ""};
     if (&lag == &late.lags.front()) late.conflict = one.conflict;
     std::string text = report_late(one, statuses_, /*times=*/false);
-    is_new |= lag.type == OperationType::join ? std::exchange(told_join_, text) != text
+    is_new |= lag.type == OperationType::join ? std::exchange(reported_join_, text) != text
                                               : set.tally.tell(lag.key, std::move(text));
   }
   if (is_new) actions_.reports.push_back(report_late(late, statuses_));

@@ -23,14 +23,13 @@ bool alike_but_for_step(const Descriptor& a, const Descriptor& b) {
 
 }  // namespace
 
-void Planner::see(const BatchEntry& batch, const Catalogue& catalogue, TimePoint now) {
+void Planner::see(const BatchEntry& batch, const ResponseCache& cache, TimePoint now) {
   std::vector<Operation> operations;
-  batch.slots.for_each([&](Slot slot) {
-    if (catalogue.has(slot))
-      operations.push_back({catalogue[slot].key, catalogue[slot].descriptor, 0});
+  batch.slots.for_each([&](CacheSlot slot) {
+    if (cache.has(slot)) operations.push_back({cache[slot].key, cache[slot].descriptor, 0});
   });
-  for (const Spelled& spelled : batch.spelled)
-    operations.push_back({spelled.key, spelled.descriptor, 0});
+  for (const UncachedOperation& uncached : batch.uncached)
+    operations.push_back({uncached.key, uncached.descriptor, 0});
   switch (relation(operations)) {
     case Relation::continues: break;
     case Relation::begins: end_cycle(); break;

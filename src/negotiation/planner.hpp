@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "negotiation/catalogue.hpp"
 #include "negotiation/message.hpp"
+#include "negotiation/response_cache.hpp"
 #include "negotiation/tally.hpp"
 
 namespace kolo::negotiation {
@@ -23,7 +23,7 @@ namespace kolo::negotiation {
 class Planner {
  public:
   /// The next entry of the log is a batch of the world with all its ranks.
-  void see(const BatchEntry& batch, const Catalogue& catalogue, TimePoint now);
+  void see(const BatchEntry& batch, const ResponseCache& cache, TimePoint now);
   /// It is something else.
   void interrupt();
 

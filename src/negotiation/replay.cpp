@@ -123,11 +123,13 @@ void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
   if (!live_ || over_) return;
   if (!stopping_ && advance(now)) publish();
   if (now >= deadline()) stop();
+  // What this rank is ready for was published above, before it looks at the others: each of two
+  // ranks that are ready for a batch sees the other's word, or wakes the other with its own.
   std::uint64_t least = published_;
   bool all_stopped = true;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (rank == options_.rank) continue;
-    const Standing other = to_standing(options_.board->read(rank));
+    const PlanProgress other = to_plan_progress(options_.board->read(rank));
     if (other.epoch > epoch_) throw ProtocolError("a rank is ahead with plans");
     if (other.epoch < epoch_) {  // it has not read of the plan yet
       least = 0;
@@ -138,11 +140,16 @@ void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
     all_stopped = all_stopped && other.stopped;
     if (other.stopped) stop();
   }
+  // From here on `published_` never changes: no rank can be ready for a batch that this one has
+  // ruled out. So the least position of words that have all stopped is the same wherever it is
+  // read.
   if (stop_wanted_ && !stopping_) {
     stopping_ = true;
     publish();
   }
   if (ran_ < least) met_at_ = now;
+  // Other ranks may have begun all batches before `least` already: even a rank that stops runs
+  // them.
   for (; ran_ < least && (stopping_ || room > 0); --room) run_one(executes);
   over_ = stopping_ && all_stopped;
 }
@@ -187,7 +194,7 @@ RankSet Replay::awaited() const {
   if (!live_ || !stopping_) return ranks;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (rank == options_.rank) continue;
-    const Standing other = to_standing(options_.board->read(rank));
+    const PlanProgress other = to_plan_progress(options_.board->read(rank));
     if (other.epoch < epoch_ || (other.epoch == epoch_ && !other.stopped))
       ranks.insert(RankSet::of(rank));
   }

@@ -8,9 +8,9 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/key.hpp"
 #include "negotiation/actions.hpp"
 #include "negotiation/board.hpp"
-#include "negotiation/key.hpp"
 #include "negotiation/message.hpp"
 #include "negotiation/tally.hpp"
 

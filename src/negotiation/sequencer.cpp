@@ -6,9 +6,7 @@
 
 namespace kolo::negotiation {
 
-void Sequencer::append(decltype(Entry::body) body) {
-  log_.push_back({next_sequence_++, std::move(body)});
-}
+void Sequencer::append(EntryBody body) { log_.push_back({next_sequence_++, std::move(body)}); }
 
 Entry Sequencer::take_entry() {
   Entry entry = std::move(log_.front());
@@ -37,7 +35,7 @@ std::vector<std::size_t> Sequencer::choose(const std::deque<Agreed>& agreed) con
   return chosen;
 }
 
-bool Sequencer::append_batch(SetId set, const Catalogue& catalogue) {
+bool Sequencer::append_batch(SetId set, const ResponseCache& cache) {
   const auto gathered = agreed_.find(set);
   if (gathered == agreed_.end()) return false;
   std::deque<Agreed> agreed = std::move(gathered->second);
@@ -45,12 +43,12 @@ bool Sequencer::append_batch(SetId set, const Catalogue& catalogue) {
   const std::vector<std::size_t> chosen = choose(agreed);
 
   BatchEntry batch{.set = set, .absent = agreed.front().absent};
-  Slot next_slot = catalogue.size();
+  CacheSlot next_slot = cache.size();
   std::deque<Agreed> rest;
   std::size_t next = 0;
   for (std::size_t i = 0; i < agreed.size(); ++i) {
     if (next < chosen.size() && chosen[next] == i) {
-      add_member(std::move(agreed[i]), catalogue, next_slot, batch);
+      add_member(std::move(agreed[i]), cache, next_slot, batch);
       ++next;
     } else {
       rest.push_back(std::move(agreed[i]));
@@ -61,27 +59,27 @@ bool Sequencer::append_batch(SetId set, const Catalogue& catalogue) {
   return true;
 }
 
-void Sequencer::add_member(Agreed agreed, const Catalogue& catalogue, Slot& next_slot,
+void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
                            BatchEntry& batch) {
-  const std::optional<Slot> known = catalogue.find(agreed.key);
-  if (known && catalogue[*known].descriptor == agreed.descriptor) {
+  const std::optional<CacheSlot> known = cache.find(agreed.key);
+  if (known && cache[*known].descriptor == agreed.descriptor) {
     batch.slots.insert(*known);
     return;
   }
-  Spelled spelled{std::move(agreed.key), std::move(agreed.descriptor), known};
-  if (!known && spelled.key.named()) {
-    const bool again = agreed_once_.contains(spelled.key);
+  UncachedOperation uncached{std::move(agreed.key), std::move(agreed.descriptor), known};
+  if (!known && uncached.key.named()) {
+    const bool again = agreed_once_.contains(uncached.key);
     if (again && next_slot < cache_capacity_) {
-      agreed_once_.erase(spelled.key);
-      spelled.slot = next_slot++;
+      agreed_once_.erase(uncached.key);
+      uncached.slot = next_slot++;
     } else if (static_cast<std::int64_t>(agreed_once_.size()) < 4 * cache_capacity_) {
-      agreed_once_.insert(spelled.key);
+      agreed_once_.insert(uncached.key);
     } else if (!again) {
       agreed_once_.clear();  // names that never repeat must not fill the memory
-      if (cache_capacity_ > 0) agreed_once_.insert(spelled.key);
+      if (cache_capacity_ > 0) agreed_once_.insert(uncached.key);
     }
   }
-  batch.spelled.push_back(std::move(spelled));
+  batch.uncached.push_back(std::move(uncached));
 }
 
 }  // namespace kolo::negotiation

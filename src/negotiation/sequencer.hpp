@@ -7,8 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "negotiation/catalogue.hpp"
 #include "negotiation/message.hpp"
+#include "negotiation/response_cache.hpp"
 
 namespace kolo::negotiation {
 
@@ -24,12 +24,12 @@ class Sequencer {
   void forget(SetId set) { agreed_.erase(set); }
 
   /// Puts what has gathered in a set into one more batch. False if nothing has gathered.
-  bool append_batch(SetId set, const Catalogue& catalogue);
+  bool append_batch(SetId set, const ResponseCache& cache);
 
   /// The sets in which something has gathered.
   [[nodiscard]] std::vector<SetId> gathering() const;
 
-  void append(decltype(Entry::body) body);
+  void append(EntryBody body);
 
   /// The next entry that was not taken yet, in the order of the log.
   [[nodiscard]] bool has_entry() const { return !log_.empty(); }
@@ -43,7 +43,8 @@ class Sequencer {
   };
 
   std::vector<std::size_t> choose(const std::deque<Agreed>& agreed) const;
-  void add_member(Agreed agreed, const Catalogue& catalogue, Slot& next_slot, BatchEntry& batch);
+  void add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
+                  BatchEntry& batch);
 
   std::int64_t fusion_threshold_;
   std::int64_t cache_capacity_;

@@ -3,36 +3,28 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/activity.hpp"
 #include "base/descriptor.hpp"
+#include "base/failure.hpp"
+#include "base/key.hpp"
 #include "base/rank_set.hpp"
-#include "negotiation/actions.hpp"
-#include "negotiation/key.hpp"
 
 namespace kolo::negotiation {
 
-enum class ProcessState : std::uint8_t { unknown, alive, stopped, traced, uninterruptible, ended };
-
-/// An operation that its rank has submitted, and that has no answer yet.
-struct PendingOperation {
+/// An operation that its rank has submitted and that has no answer yet.
+struct WaitingOperation {
   Key key;
   OperationType type = OperationType::barrier;
   std::chrono::milliseconds waited{};
-  friend bool operator==(const PendingOperation&, const PendingOperation&) = default;
-};
-
-/// Why a rank's session has ended, or cannot go on.
-struct Ending {
-  FailureKind kind = FailureKind::peer_left;
-  std::string reason{};
-  RankSet culprits{};
-  friend bool operator==(const Ending&, const Ending&) = default;
+  friend bool operator==(const WaitingOperation&, const WaitingOperation&) = default;
 };
 
 /// How many operations of a rank are listed.
-inline constexpr std::size_t most_listed = 8;
+inline constexpr std::size_t max_listed = 8;
 
 struct RankStatus {
   int rank = -1;
@@ -44,12 +36,11 @@ struct RankStatus {
   bool waits = false;                 // a thread of it waits in Kolo
   bool blocked = false;  // all its threads that ever submitted something do, and nothing moves
   int pending = 0;       // operations
-  std::vector<PendingOperation> operations{};  // the oldest of them
+  std::vector<WaitingOperation> operations{};  // the oldest of them
   std::string batch{};                         // that is under way: "batch 7 (allreduce "x", 4 MB)"
   std::string awaits{};                        // what the batch waits for: "to deposit piece 3"
-  RankSet awaited{};                           // and whom
-  bool ended = false;
-  Ending ending{};  // if it has
+  RankSet awaited{};                           // and for whom
+  std::optional<Failure> ended{};              // why its session has ended, if it has
 
   /// It neither does nor answers anything.
   [[nodiscard]] bool silent() const {

@@ -47,6 +47,8 @@ bool Tally::is_complete(const Pending& pending) const {
 }
 
 std::optional<Readiness> Tally::complete(const Key& key, Pending& pending) {
+  // Every rank submits a key once until it is answered: more submissions than ranks would make a
+  // key complete that a rank lacks.
   if (pending.count > below_count_)
     throw ProtocolError(to_string(key) + " was submitted by more ranks than there are");
   if (!is_complete(pending)) return std::nullopt;

@@ -5,9 +5,9 @@
 
 namespace kolo::negotiation {
 
-std::vector<Place> build_tree(std::span<const int> node_of, int arity) {
+std::vector<TreePosition> build_tree(std::span<const int> node_of, int arity) {
   const int ranks = static_cast<int>(node_of.size());
-  std::vector<Place> places(node_of.size());
+  std::vector<TreePosition> places(node_of.size());
   std::vector<int> leaders;
   std::map<int, int> leader_of_node;
   const auto attach = [&](int child, int parent) {
@@ -15,7 +15,7 @@ std::vector<Place> build_tree(std::span<const int> node_of, int arity) {
     places[static_cast<std::size_t>(parent)].children.push_back({child, RankSet::of(child)});
   };
   for (int rank = 0; rank < ranks; ++rank) {
-    Place& place = places[static_cast<std::size_t>(rank)];
+    TreePosition& place = places[static_cast<std::size_t>(rank)];
     place.rank = rank;
     place.ranks = ranks;
     const auto [leader, first] =
@@ -32,7 +32,7 @@ std::vector<Place> build_tree(std::span<const int> node_of, int arity) {
   // A parent's rank is always lower than its child's: from the last to the first, each subtree is
   // complete when it is added to its parent's.
   for (std::size_t rank = places.size(); rank-- > 1;) {
-    Place& parent = places[static_cast<std::size_t>(places[rank].parent)];
+    TreePosition& parent = places[static_cast<std::size_t>(places[rank].parent)];
     for (Child& child : parent.children) {
       if (child.rank != places[rank].rank) continue;
       for (const Child& below : places[rank].children) child.ranks.insert(below.ranks);

@@ -15,7 +15,7 @@ struct Child {
 };
 
 /// One rank's place. The root, rank 0, has parent -1.
-struct Place {
+struct TreePosition {
   int rank = 0;
   int ranks = 1;  // in the whole tree
   int parent = -1;
@@ -31,6 +31,6 @@ struct Place {
 
 /// `node_of[r]` is the node of rank r, any number. The lowest rank of a node leads it; leaders form
 /// a tree in which each has at most `arity` leaders below.
-[[nodiscard]] std::vector<Place> build_tree(std::span<const int> node_of, int arity = 8);
+[[nodiscard]] std::vector<TreePosition> build_tree(std::span<const int> node_of, int arity = 8);
 
 }  // namespace kolo::negotiation

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <ctime>
 
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::node {
 
-Doorbell::Descriptors Doorbell::open() {
-  Descriptors opened;
+Doorbell::EventFds Doorbell::open() {
+  EventFds opened;
   for (FileDescriptor& fd : opened) {
     fd = FileDescriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (!fd.valid()) throw_system_error("eventfd");
@@ -21,12 +21,13 @@ Doorbell::Descriptors Doorbell::open() {
 }
 
 void Doorbell::ring(Concern about) const noexcept {
-  // What was made visible before comes before the look at the word, as the sleeper's word comes
-  // before its last look.
+  // The news that the caller has made visible come before this look at the word, as the sleeper's
+  // word comes before its last look at the news. The fence is the same as in `listen`.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   constexpr auto data = static_cast<std::uint32_t>(Concern::data);
   const std::uint32_t heard = word_->listener.load(std::memory_order_relaxed);
   if (heard == value(Listener::nobody) || (about == Concern::data && (heard & data) == 0)) return;
+  // Of several that ring at once only the one that takes the word away makes the system call.
   const auto who = static_cast<Listener>(word_->listener.exchange(value(Listener::nobody)) & ~data);
   if (who != Listener::nobody) wake(who);
 }
@@ -35,13 +36,16 @@ void Doorbell::sleep(Listener who, std::chrono::nanoseconds most) const noexcept
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(most);
   const timespec timeout{.tv_sec = std::max<std::int64_t>(seconds.count(), 0),
                          .tv_nsec = std::max<std::int64_t>((most - seconds).count(), 0)};
-  // What is negative is left out.
+  // `poll` leaves out what is negative. The session's thread waits for the gate instead of the
+  // watched descriptor: it may sleep here before it is the one that listens.
   std::array<pollfd, 2> waiting{
-      pollfd{.fd = descriptor_of(who), .events = POLLIN, .revents = 0},
+      pollfd{.fd = event_fd_of(who), .events = POLLIN, .revents = 0},
       pollfd{
           .fd = who == Listener::thread ? gate_.get() : watched_, .events = POLLIN, .revents = 0}};
   if (::ppoll(waiting.data(), waiting.size(), &timeout, nullptr) <= 0) return;
   if ((waiting[0].revents & POLLIN) == 0) return;
+  // The counter goes back to zero, or the next sleep would end at once. It does not block: a wake
+  // that another sleep has taken leaves nothing to read.
   std::uint64_t rung = 0;
   static_cast<void>(!::read(waiting[0].fd, &rung, sizeof rung));
 }
@@ -62,8 +66,10 @@ void Doorbell::open_gate(bool open) const {
 }
 
 void Doorbell::wake(Listener who) const noexcept {
+  // The counter keeps a wake that comes before the sleep. It fails only when it is full, and then
+  // it is readable already.
   const std::uint64_t once = 1;
-  static_cast<void>(!::write(descriptor_of(who), &once, sizeof once));
+  static_cast<void>(!::write(event_fd_of(who), &once, sizeof once));
 }
 
 }  // namespace kolo::node

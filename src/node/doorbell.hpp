@@ -23,21 +23,22 @@ struct alignas(64) BellWord {
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// The sleeper says that it listens, looks once more whether there is something, and sleeps. Who
-/// has something for it makes that visible first, then rings. So nothing is missed, and a bell that
-/// nobody listens for costs a memory access.
+/// The sleeper writes that it listens, looks once more whether there is something, and sleeps. The
+/// one that rings makes its news visible, then reads whether anybody listens. Each writes one word
+/// and then reads the other's, with a sequentially consistent fence in between: so at least one of
+/// them sees what the other wrote, and no news is missed. A bell that nobody listens for costs a
+/// memory access, no system call.
 ///
 /// Thread-safe, but one thread at a time listens.
 class Doorbell {
  public:
-  using Descriptors = std::array<FileDescriptor, 2>;  // eventfds of the thread and the waiter
+  using EventFds = std::array<FileDescriptor, 2>;  // eventfds of the thread and the waiter
 
   /// Throws BackendError.
-  [[nodiscard]] static Descriptors open();
+  [[nodiscard]] static EventFds open();
 
   /// `word` outlives this.
-  Doorbell(BellWord& word, Descriptors descriptors)
-      : word_(&word), descriptors_(std::move(descriptors)) {}
+  Doorbell(BellWord& word, EventFds event_fds) : word_(&word), event_fds_(std::move(event_fds)) {}
 
   /// From now on, whenever `descriptor` is readable, that is as if somebody rang: it ends the sleep
   /// of who listens. It stays open as long as this lives. To be called before anybody listens.
@@ -52,11 +53,13 @@ class Doorbell {
     if (gate_.valid()) open_gate(who == Listener::thread);
     word_->listener.store(value(who) | static_cast<std::uint32_t>(about),
                           std::memory_order_relaxed);
+    // Orders the store before the caller's last look, which `ring` relies on.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   /// The bell need not be rung any more.
   void stop_listening() const {
     if (gate_.valid()) open_gate(false);
+    // No order is needed: whoever still sees the old value rings once too often.
     word_->listener.store(value(Listener::nobody), std::memory_order_relaxed);
   }
   /// Returns when the bell was rung for `who`, at most after `most`.
@@ -64,18 +67,18 @@ class Doorbell {
   /// Ends the sleep of `who`, or its next one.
   void wake(Listener who) const noexcept;
 
-  [[nodiscard]] const Descriptors& descriptors() const { return descriptors_; }
+  [[nodiscard]] const EventFds& event_fds() const { return event_fds_; }
 
  private:
   static std::uint32_t value(Listener who) { return static_cast<std::uint32_t>(who); }
-  [[nodiscard]] int descriptor_of(Listener who) const {
-    return descriptors_[who == Listener::thread ? 0 : 1].get();
+  [[nodiscard]] int event_fd_of(Listener who) const {
+    return event_fds_[who == Listener::thread ? 0 : 1].get();
   }
 
   void open_gate(bool open) const;
 
   BellWord* word_;
-  Descriptors descriptors_;
+  EventFds event_fds_;
   int watched_ = -1;
   // The thread may sleep already when it begins to listen, and must not be woken while it does not:
   // this is readable if `watched_` is and the thread listens.

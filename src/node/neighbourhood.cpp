@@ -6,11 +6,9 @@
 #include <unistd.h>
 
 #include <array>
-#include <exception>
-#include <optional>
 #include <utility>
 
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::node {
 namespace {
@@ -27,46 +25,37 @@ FileDescriptor open_process(pid_t pid) {
 
 }  // namespace
 
-Neighbourhood::Neighbour Neighbourhood::make_own(std::size_t bytes) {
-  SharedMemory segment = SharedMemory::create(header_bytes + bytes);
-  BellWord& word = word_in(segment);
-  return {std::move(segment), Doorbell(word, Doorbell::open()), {}, {}, ::getpid()};
-}
+OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
+    : segment_(SharedMemory::create(Neighbourhood::header_bytes + bytes)),
+      bell_(Doorbell::open()),
+      heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
 
-Neighbourhood::Neighbour Neighbourhood::make(Parcel parcel, std::size_t bytes,
-                                             std::size_t heap_bytes) {
-  std::vector<FileDescriptor>& sent = parcel.descriptors;
-  SharedMemory segment = SharedMemory::map(std::move(sent[0]), header_bytes + bytes);
+Neighbourhood::Mapped Neighbourhood::map(ReceivedFds received, std::size_t bytes,
+                                         std::size_t heap_bytes) {
+  std::vector<FileDescriptor>& sent = received.fds;
+  SharedMemory segment = SharedMemory::map(std::move(sent[0]), bytes);
   BellWord& word = word_in(segment);
   return {std::move(segment), Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
-          SharedMemory::map(std::move(sent[3]), heap_bytes), open_process(parcel.pid), parcel.pid};
+          SharedMemory::map(std::move(sent[3]), heap_bytes), open_process(received.pid),
+          received.pid};
 }
 
-Neighbourhood::Neighbourhood(const Party& party, std::size_t bytes, std::size_t heap_bytes,
-                             const std::function<void()>& barrier)
-    : index_(party.index) {
-  std::optional<Neighbour> own;
-  std::exception_ptr problem;
-  try {
-    own = make_own(bytes);
-    own_heap_ = std::make_shared<SharedHeap>(heap_bytes);
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  if (problem) {
-    barrier();
-    std::rethrow_exception(problem);
-  }
-  const Doorbell::Descriptors& bell = own->bell.descriptors();
-  const std::array<int, 4> descriptors{own->segment.fd(), bell[0].get(), bell[1].get(),
+Neighbourhood::Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
+                             const std::function<void()>& while_waiting)
+    : index_(group.index), own_heap_(std::move(own.heap_)) {
+  const std::array<int, 4> descriptors{own.segment_.fd(), own.bell_[0].get(), own.bell_[1].get(),
                                        own_heap_->fd()};
-  std::vector<Parcel> parcels = exchange_descriptors(party, descriptors, barrier, patience);
-  for (int index = 0; index < party.size; ++index) {
+  std::vector<ReceivedFds> received =
+      exchange_fds(own.inbox_, group, descriptors, while_waiting, timeout);
+  const std::size_t bytes = own.segment_.size();
+  for (int index = 0; index < static_cast<int>(received.size()); ++index) {
     if (index == index_) {
-      neighbours_.push_back(std::move(*own));
-    } else {
+      BellWord& word = word_in(own.segment_);
       neighbours_.push_back(
-          make(std::move(parcels[static_cast<std::size_t>(index)]), bytes, heap_bytes));
+          {std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}, ::getpid()});
+    } else {
+      neighbours_.push_back(map(std::move(received[static_cast<std::size_t>(index)]), bytes,
+                                own_heap_->memory().size()));
     }
   }
 }
@@ -79,7 +68,7 @@ std::span<std::byte> Neighbourhood::heap(int index) const {
 
 std::vector<FileDescriptor> Neighbourhood::others() const {
   std::vector<FileDescriptor> others;
-  for (const Neighbour& neighbour : neighbours_)
+  for (const Mapped& neighbour : neighbours_)
     if (neighbour.process.valid())
       others.emplace_back(::fcntl(neighbour.process.get(), F_DUPFD_CLOEXEC, 0));
   return others;
@@ -87,7 +76,7 @@ std::vector<FileDescriptor> Neighbourhood::others() const {
 
 std::vector<int> Neighbourhood::ended() const {
   std::vector<pollfd> processes;
-  for (const Neighbour& neighbour : neighbours_)
+  for (const Mapped& neighbour : neighbours_)
     processes.push_back({.fd = neighbour.process.get(), .events = POLLIN, .revents = 0});
   std::vector<int> ended;
   if (::poll(processes.data(), processes.size(), 0) <= 0) return ended;

@@ -3,29 +3,55 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <vector>
 
-#include "node/descriptor_exchange.hpp"
 #include "node/doorbell.hpp"
+#include "node/fd_exchange.hpp"
 #include "node/file_descriptor.hpp"
-#include "node/shared_heap.hpp"
 #include "node/shared_memory.hpp"
 
 namespace kolo::node {
 
+/// One rank of the host, as the others reach it. Owns nothing.
+struct Neighbour {
+  std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
+  const Doorbell* bell;
+  std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
+};
+
+/// What a rank shares with the others of its host. It is made before they meet, so that a rank that
+/// cannot make it can say so, and nobody waits for it.
+class OwnMemory {
+ public:
+  /// `bytes` of memory for the others to see, and a heap of at most `heap_bytes`, of which only
+  /// what is used takes memory. Both are the same on all ranks of the host. Throws BackendError.
+  OwnMemory(std::size_t bytes, std::size_t heap_bytes);
+
+  /// Where this rank receives the others' descriptors: `FdExchangeGroup::inboxes` has it.
+  [[nodiscard]] std::uint64_t inbox() const { return inbox_.number(); }
+
+ private:
+  friend class Neighbourhood;
+
+  SharedMemory segment_;
+  Doorbell::EventFds bell_;
+  std::shared_ptr<SharedHeap> heap_;
+  FdInbox inbox_{};
+};
+
 /// Ranks are known by their index on the host. Thread-safe once made.
 class Neighbourhood {
  public:
-  static constexpr std::chrono::seconds patience{20};
+  static constexpr std::chrono::seconds timeout{20};
 
-  /// All ranks of the party at once, each with the same `bytes` of memory for the others to see,
-  /// and a heap of at most `heap_bytes`, of which only what is used takes memory. `barrier` as in
-  /// `exchange_descriptors`. Throws BackendError.
-  Neighbourhood(const Party& party, std::size_t bytes, std::size_t heap_bytes,
-                const std::function<void()>& barrier);
+  /// All ranks of the group at once, when each has made its own memory. `while_waiting` as in
+  /// `exchange_fds`. Throws BackendError, also after `timeout`.
+  Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
+                const std::function<void()>& while_waiting);
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(neighbours_.size()); }
@@ -35,6 +61,7 @@ class Neighbourhood {
   }
   /// Where the rank's heap lies in this process.
   [[nodiscard]] std::span<std::byte> heap(int index) const;
+  /// The number of its process, as seen here.
   [[nodiscard]] pid_t process(int index) const { return neighbour(index).pid; }
   /// This rank's. Others may hold it for longer than the neighbourhood lives.
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
@@ -45,16 +72,17 @@ class Neighbourhood {
     neighbours_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
   }
 
-  /// The number of its process, as seen here.
   /// By which the end of the others' processes can be awaited; they outlive this.
   [[nodiscard]] std::vector<FileDescriptor> others() const;
   /// Those whose process has ended, however it did.
   [[nodiscard]] std::vector<int> ended() const;
 
  private:
+  // The bell's word has a page of its own before the memory.
+  friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 
-  struct Neighbour {
+  struct Mapped {
     SharedMemory segment;
     Doorbell bell;
     SharedMemory heap;       // none of this rank itself
@@ -62,15 +90,14 @@ class Neighbourhood {
     pid_t pid;
   };
 
-  static Neighbour make_own(std::size_t bytes);
-  static Neighbour make(Parcel parcel, std::size_t bytes, std::size_t heap_bytes);
-  [[nodiscard]] const Neighbour& neighbour(int index) const {
+  static Mapped map(ReceivedFds received, std::size_t bytes, std::size_t heap_bytes);
+  [[nodiscard]] const Mapped& neighbour(int index) const {
     return neighbours_[static_cast<std::size_t>(index)];
   }
 
   int index_;
   std::shared_ptr<SharedHeap> own_heap_{};
-  std::vector<Neighbour> neighbours_{};
+  std::vector<Mapped> neighbours_{};
 };
 
 }  // namespace kolo::node

@@ -3,18 +3,9 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
+#include "base/activity.hpp"
 
 namespace kolo::node {
-
-enum class ProcessState : std::uint8_t {
-  unknown,          // it cannot be seen
-  alive,            // runs, or sleeps until there is something to do
-  stopped,          // by a signal (state T)
-  traced,           // held by a debugger (state t)
-  uninterruptible,  // in a system call that does not end (state D)
-  ended,            // gone, or a zombie
-};
 
 /// Asks /proc. Never throws.
 [[nodiscard]] ProcessState process_state(pid_t process) noexcept;

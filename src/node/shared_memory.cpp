@@ -6,16 +6,22 @@
 
 #include <cerrno>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::node {
 
 namespace {
+
+constexpr std::size_t page = 4096;
+
+std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
 /// What the host can give without swapping, in bytes; unlimited where it does not say.
 std::size_t available_memory() {
@@ -78,6 +84,7 @@ SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes)
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
   if (memory == MAP_FAILED) throw_system_error("mmap of a shared segment");
   data_ = static_cast<std::byte*>(memory);
+  // Both are wishes. A core dump without these pages is smaller by the memory of the whole host.
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   ::madvise(memory, bytes, MADV_DONTDUMP);
 }
@@ -96,6 +103,51 @@ SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
 
 SharedMemory::~SharedMemory() {
   if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+SharedHeap::SharedHeap(std::size_t bytes) : memory_(SharedMemory::create_sparse(pages(bytes))) {
+  free_.emplace(0, memory_.size());
+}
+
+void* SharedHeap::allocate(std::size_t bytes) {
+  const std::size_t wanted = pages(bytes);
+  const std::lock_guard lock(mutex_);
+  for (auto block = free_.begin(); block != free_.end(); ++block) {
+    const auto [offset, size] = *block;
+    if (size < wanted) continue;
+    if (!memory_.reserve(offset, wanted)) return nullptr;
+    free_.erase(block);
+    if (size > wanted) free_.emplace(offset + wanted, size - wanted);
+    return memory_.data() + offset;
+  }
+  return nullptr;
+}
+
+void SharedHeap::deallocate(void* block, std::size_t bytes) noexcept {
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - memory_.data());
+  const std::size_t size = pages(bytes);
+  const std::lock_guard lock(mutex_);
+  // Before the block is free, or its pages might go while another thread has it.
+  memory_.give_back(offset, size);
+  auto freed = free_.emplace(offset, size).first;
+  const auto after = std::next(freed);
+  if (after != free_.end() && freed->first + freed->second == after->first) {
+    freed->second += after->second;
+    free_.erase(after);
+  }
+  if (freed == free_.begin()) return;
+  const auto before = std::prev(freed);
+  if (before->first + before->second == freed->first) {
+    before->second += freed->second;
+    free_.erase(freed);
+  }
+}
+
+bool SharedHeap::contains(const void* place) const {
+  const std::less_equal<> not_after;
+  const std::less<> before;
+  return not_after(static_cast<const void*>(memory_.data()), place) &&
+         before(place, static_cast<const void*>(memory_.data() + memory_.size()));
 }
 
 }  // namespace kolo::node

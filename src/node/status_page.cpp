@@ -6,10 +6,13 @@
 namespace kolo::node {
 
 bool StatusPage::write(std::span<const std::byte> bytes) {
-  if (bytes.size() > most_bytes) return false;
+  if (bytes.size() > max_bytes) return false;
+  // Relaxed: only this rank changes the version.
   const std::uint64_t next = version_.load(std::memory_order_relaxed) + 1;
   Text& text = texts_[next % 2];
-  // Who still reads what this text was before sees the version that came after it change first.
+  // This text was the current one two versions ago. A slow reader may still be reading it: if it
+  // sees any word that is written below, its last look sees at least the version stored before this
+  // fence, which is not the one that it began with, and it begins again.
   std::atomic_thread_fence(std::memory_order_release);
   text.bytes.store(bytes.size(), std::memory_order_relaxed);
   for (std::size_t place = 0; place < bytes.size(); place += sizeof(std::uint64_t)) {
@@ -17,23 +20,27 @@ bool StatusPage::write(std::span<const std::byte> bytes) {
     std::memcpy(&word, bytes.data() + place, std::min(sizeof word, bytes.size() - place));
     text.content[place / sizeof word].store(word, std::memory_order_relaxed);
   }
+  // Release: whoever sees the new version sees the whole text.
   version_.store(next, std::memory_order_release);
   return true;
 }
 
 std::vector<std::byte> StatusPage::read() const {
-  constexpr int most_attempts = 100;
-  for (int attempt = 0; attempt < most_attempts; ++attempt) {
+  constexpr int max_attempts = 100;
+  for (int attempt = 0; attempt < max_attempts; ++attempt) {
+    // Acquire, with the release at the end of `write`: the text of this version is whole.
     const std::uint64_t version = version_.load(std::memory_order_acquire);
     if (version == 0) return {};
     const Text& text = texts_[version % 2];
     const std::uint64_t size = text.bytes.load(std::memory_order_relaxed);
-    std::vector<std::byte> bytes(std::min<std::uint64_t>(size, most_bytes));
+    std::vector<std::byte> bytes(std::min<std::uint64_t>(size, max_bytes));
     for (std::size_t place = 0; place < bytes.size(); place += sizeof(std::uint64_t)) {
       const std::uint64_t word =
           text.content[place / sizeof(std::uint64_t)].load(std::memory_order_relaxed);
       std::memcpy(bytes.data() + place, &word, std::min(sizeof word, bytes.size() - place));
     }
+    // The fence keeps the look at the version behind the words; with the fence in `write`, words of
+    // a later text imply a later version.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (version_.load(std::memory_order_relaxed) == version) return bytes;
   }

@@ -11,11 +11,11 @@
 namespace kolo::node {
 
 /// In shared memory; zeros are a good beginning. Written by one thread of its rank at a time and
-/// read by any process, also when the writer was stopped in the middle of writing: what was written
-/// before stays until what follows it is whole.
+/// read by any process, also when the writer was stopped in the middle of writing: of two texts one
+/// is whole while the other is written.
 class StatusPage {
  public:
-  static constexpr std::size_t most_bytes = 3968;
+  static constexpr std::size_t max_bytes = 3968;
 
   /// Of these only the last is kept. False, and nothing is changed, if there are too many bytes.
   bool write(std::span<const std::byte> bytes);
@@ -37,10 +37,11 @@ class StatusPage {
 
  private:
   using Word = std::atomic<std::uint64_t>;
+  // A lock would not be seen by other processes, and a stopped writer would hold it for ever.
   static_assert(Word::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
   struct Text {
     Word bytes;
-    std::array<Word, most_bytes / sizeof(std::uint64_t)> content;
+    std::array<Word, max_bytes / sizeof(std::uint64_t)> content;
   };
 
   alignas(64) Words words_;

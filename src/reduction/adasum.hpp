@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::reduction {
 

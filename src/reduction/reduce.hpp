@@ -6,8 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "kolo/collectives.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::reduction {
 

@@ -1,28 +1,41 @@
 // How the ranks come to have sockets along those edges of the tree that memory does not carry.
 #pragma once
 
-#include <mpi.h>
-
-#include <cstdint>
-#include <memory>
+#include <functional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "session/host_record.hpp"
 #include "session/settings.hpp"
 #include "session/topology.hpp"
+#include "transport/socket_meeting.hpp"
 #include "transport/socket_transport.hpp"
 
 namespace kolo::session {
 
-/// Why the setting cannot be used on this host, with its name and value; empty if it can.
-[[nodiscard]] std::string find_problem(const ControlInterface& interface);
+/// True if the setting does without sockets.
+[[nodiscard]] bool refuses_sockets(const ControlInterface& interface);
 
-/// Collective. Rank 0's `peer_timeout` holds for all. Null on all ranks if a rank has chosen to do
-/// without or an edge cannot be opened: then rank 0 warns, with the ranks and the reason.
-/// `shares_memory`: with the ranks of this host.
-[[nodiscard]] std::unique_ptr<transport::SocketTransport> connect_hosts(MPI_Comm world,
-                                                                        const Topology& topology,
-                                                                        const Settings& settings,
-                                                                        std::uint64_t session,
-                                                                        bool shares_memory);
+/// Where this rank can be called, the best address first; `several_hosts`: not by ranks of this one
+/// only. Throws InvalidArgument, with the setting's name and value, if it cannot be used here.
+[[nodiscard]] std::vector<transport::SocketAddress> find_addresses(
+    const ControlInterface& interface, bool several_hosts);
+
+/// The host and the addresses of this rank, at most as many as there is room for.
+void describe_host(const transport::Listeners& listeners, HostRecord& into);
+
+/// The connections of this rank that its place in the tree needs; or why it has not all of them.
+struct Connections {
+  std::vector<transport::SocketPeer> peers{};
+  std::string problem{};
+};
+
+/// All ranks at once. `shares_memory`: with the ranks of this host. `while_waiting` is called every
+/// few milliseconds.
+[[nodiscard]] Connections connect_hosts(const Topology& topology,
+                                        std::span<const HostRecord> records, bool shares_memory,
+                                        const transport::Listeners& listeners,
+                                        const std::function<void()>& while_waiting);
 
 }  // namespace kolo::session

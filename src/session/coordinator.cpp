@@ -5,33 +5,32 @@
 #include <optional>
 #include <utility>
 
+#include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
+#include "negotiation/codec.hpp"
 #include "negotiation/explain.hpp"
 
 namespace kolo::session {
 namespace {
 
-std::exception_ptr to_exception(const negotiation::Failure& failure) {
-  const std::vector<int> ranks = failure.ranks.to_vector();
-  switch (failure.kind) {
-    case negotiation::FailureKind::mismatch:
-      return std::make_exception_ptr(Mismatch(failure.message, failure.tensor, ranks));
-    case negotiation::FailureKind::peer_left:
-      return std::make_exception_ptr(PeerLeft(failure.message, failure.tensor, ranks));
-    case negotiation::FailureKind::stalled:
-      return std::make_exception_ptr(Stalled(failure.message, failure.tensor, ranks));
-    case negotiation::FailureKind::shut_down:
-      return std::make_exception_ptr(ShutDown(failure.message, failure.tensor, ranks));
-  }
-  std::terminate();
+/// As records have it.
+diagnostics::Subject subject_of(const detail::Operation& operation) {
+  const Key& key = operation.key();
+  diagnostics::Subject subject{
+      .name = key.name, .number = key.number, .set = key.set, .descriptor = operation.descriptor()};
+  if (key.reserved())
+    subject.name = key.number == join_number ? "(join)" : "(change of process sets)";
+  for (const backend::BatchTensor& member : operation.members())
+    subject.bytes += member.elements() * signed_size_of(member.dtype);
+  return subject;
 }
 
 }  // namespace
 
 Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                         Links& links, backend::Backend& backend, Recording& recording,
+                         Links& links, backend::Backend& backend, diagnostics::Recorder& recording,
                          const Presence& presence)
     : negotiator_(options),
       queue_(queue),
@@ -65,53 +64,58 @@ bool Coordinator::turn() {
     if (failed()) return true;
     moved |= negotiate();
     moved |= execute();
-    if (now_ >= next_look_ || board_.take_alarm()) {
-      look();
+    if (now_ >= next_checks_ || board_.take_alarm()) {
+      periodic_checks();
       if (!failed()) moved |= negotiate();
     }
     return moved || failed();
   } catch (const std::exception& error) {
-    break_down(error);
+    fail_session(error);
     return true;
   }
 }
 
 bool Coordinator::receive() {
-  std::optional<Breakdown> told;
-  int told_by = -1;
-  const bool moved = transport_.poll([&](int peer, std::span<const std::byte> message) {
-    recording_.received(message.size());
-    if (std::optional<Breakdown> breakdown = decode_breakdown(session_, message)) {
-      if (told) return;
-      told = std::move(breakdown);
-      told_by = peer;
-    } else if (const std::optional<Beat> beat = decode_beat(session_, message)) {
-      heartbeat_.hear(*beat, now_);
-    } else {
-      negotiator_.on_message(peer, message);
-    }
-  });
-  const transport::Loss* loss = transport_.loss();
-  if (told) {
-    fail_everything(*std::move(told), told_by);
+  std::optional<ReportedFailure> reported;
+  const bool moved = transport_.poll(
+      [&](int peer, std::span<const std::byte> bytes) { receive(peer, bytes, reported); });
+  // A rank that has failed says why before its connection ends: what was said goes first.
+  const Failure* loss = transport_.loss();
+  if (reported) {
+    fail_session(std::move(reported->failure), reported->reported_by);
   } else if (loss != nullptr && !negotiator_.ended()) {
-    fail_everything({Breakdown::Kind::peer_left, loss->reason, loss->ranks});
+    fail_session(*loss);
   }
   return moved;
 }
 
-/// Down the tree only: who is above learns by what is missing. Whatever comes after the end of the
-/// log would find nobody, so this is never called then.
-void Coordinator::send_beats() {
-  const std::optional<Beat> beat = heartbeat_.next(now_);
-  if (!beat) return;
-  for (const int child : far_children_) transport_.send(child, encode(session_, *beat));
+void Coordinator::receive(int peer, std::span<const std::byte> bytes,
+                          std::optional<ReportedFailure>& reported) {
+  recording_.received(bytes.size());
+  negotiation::ControlMessage message = negotiation::decode(bytes);
+  if (message.session != session_) return;
+  if (auto* failure = std::get_if<Failure>(&message.body)) {
+    if (!reported) reported = {std::move(*failure), peer};
+  } else if (const auto* heartbeat = std::get_if<negotiation::Heartbeat>(&message.body)) {
+    heartbeat_.hear(*heartbeat, now_);
+  } else {
+    negotiator_.on_message(peer, std::move(message.body), bytes);
+  }
+}
+
+/// Down the tree only: a rank learns that one below does nothing by what is missing. Whatever comes
+/// after the end of the log would find nobody, so this is never called then.
+void Coordinator::send_heartbeats() {
+  const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
+  if (!heartbeat) return;
+  for (const int child : far_children_)
+    transport_.send(child, negotiation::encode(session_, *heartbeat));
 }
 
 bool Coordinator::submit() {
   queue_.take(taken_);
   for (detail::Operation* operation : taken_) {
-    recording_.submitted(*operation, now_);
+    operation->tag() = recording_.submitted(subject_of(*operation), now_);
     if (failed()) {
       finish(operation, failure_of(*operation));
       continue;
@@ -178,7 +182,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
     for (const backend::BatchTensor& member : running.operations.back()->members())
       batch.tensors.push_back(&member);
   }
-  recording_.started(batch, execute.set, running.operations, now_);
+  record_start(batch, running);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
   try {
     running_.back().execution = backend_.start(std::move(batch));
@@ -207,7 +211,7 @@ bool Coordinator::execute() {
       ++running;
       continue;
     }
-    recording_.done(running->sequence, running->operations, now_);
+    record_end(*running);
     queue_.release(running->operations);
     for (detail::Operation* operation : running->operations) operation->finish(nullptr);
     finished_ += running->operations.size();
@@ -217,9 +221,30 @@ bool Coordinator::execute() {
   return moved;
 }
 
+void Coordinator::record_start(backend::Batch& batch, const Running& running) {
+  std::int64_t bytes = 0;
+  for (const detail::Operation* operation : running.operations) bytes += operation->tag().bytes;
+  recording_.batch_started(
+      {.number = batch.sequence,
+       .set = running.set,
+       .type = batch.kind.type,
+       .dtype = batch.tensors.empty() ? DType::u8 : batch.tensors.front()->dtype,
+       .operations = running.operations.size(),
+       .bytes = bytes},
+      now_);
+  if (recording_.wants_phases()) batch.observer = &phase_recorder_;
+}
+
+/// Before its operations are told so: afterwards they may be gone.
+void Coordinator::record_end(const Running& running) {
+  const auto times = recording_.times_of(running.sequence, now_);
+  for (const detail::Operation* operation : running.operations)
+    recording_.finished(operation->tag(), running.sequence, times);
+  recording_.batch_done(running.sequence, times.done);
+}
+
 /// Before operations learn of it: they are listed as pending.
 void Coordinator::record_faults(const negotiation::Actions& actions) {
-  using negotiation::FailureKind;
   for (const negotiation::Fail& fail : actions.fails) {
     const bool stalled = fail.failure.kind == FailureKind::stalled;
     if (!recording_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
@@ -229,8 +254,8 @@ void Coordinator::record_faults(const negotiation::Actions& actions) {
   }
 }
 
-Recording::Pending Coordinator::pending() const {
-  Recording::Pending all;
+diagnostics::Recorder::Pending Coordinator::pending() const {
+  diagnostics::Recorder::Pending all;
   for (const Pending& pending : negotiating_)
     if (pending.operation != nullptr)
       all.push_back({pending.operation->tag(), &pending.operation->descriptor()});
@@ -250,11 +275,11 @@ void Coordinator::leave(bool clean, const std::string& reason) {
     } else {
       recording_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
     }
-    negotiator_.on_leave(clean, reason);
-    board_.publish_end({negotiation::FailureKind::shut_down, reason, RankSet::of(rank_)},
+    negotiator_.on_leave(reason);
+    board_.publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
                        /*alarm=*/false, now_);
   } catch (const std::exception& error) {
-    break_down(error);
+    fail_session(error);
   }
 }
 
@@ -265,26 +290,26 @@ detail::Operation* Coordinator::take_operation(negotiation::Ticket ticket) {
 
 void Coordinator::finish(detail::Operation* operation, std::exception_ptr error,
                          std::int64_t answer) {
-  recording_.ended(*operation, error != nullptr, now_);
+  if (error != nullptr) {
+    recording_.failed(operation->tag(), now_);
+  } else {
+    recording_.answered(operation->tag(), now_);
+  }
   ++finished_;
   queue_.release({&operation, 1});
   operation->finish(std::move(error), answer);
 }
 
-void Coordinator::break_down(const std::exception& error) {
-  fail_everything({Breakdown::Kind::backend, error.what(), {rank_}});
+void Coordinator::fail_session(const std::exception& error) {
+  fail_session({FailureKind::backend, error.what(), "", RankSet::of(rank_)});
 }
 
-void Coordinator::fail_everything(Breakdown failure, int told_by) {
-  using negotiation::FailureKind;
-  log(LogLevel::critical, "the session cannot go on: " + failure.reason);
-  const Breakdown outside = failure.as_seen_from_others(rank_);
-  board_.publish_end(
-      {outside.kind == Breakdown::Kind::stalled ? FailureKind::stalled : FailureKind::peer_left,
-       outside.reason, RankSet::of(outside.ranks)},
-      /*alarm=*/true, now_);
-  tell_other_hosts(outside, told_by);
-  recording_.fault(diagnostics::EventKind::fault, failure.reason, pending(), now_);
+void Coordinator::fail_session(Failure failure, int reported_by) {
+  log(LogLevel::critical, "the session cannot go on: " + failure.message);
+  const Failure outside = as_seen_by_others(failure, rank_);
+  board_.publish_end(outside, /*alarm=*/true, now_);
+  propagate_failure(outside, reported_by);
+  recording_.fault(diagnostics::EventKind::fault, failure.message, pending(), now_);
   free_tickets_.clear();
   failure_ = std::move(failure);
   for (const Pending& pending : std::exchange(negotiating_, {}))
@@ -298,12 +323,13 @@ void Coordinator::fail_everything(Breakdown failure, int told_by) {
   links_.abandon();
 }
 
-/// Those of this host see it on the board.
-void Coordinator::tell_other_hosts(const Breakdown& failure, int told_by) {
+/// Ranks of this host see it on the board. Each rank tells its neighbors in the tree but for the
+/// one that it has it from: so every edge between hosts carries it, once.
+void Coordinator::propagate_failure(const Failure& failure, int reported_by) {
   for (const int peer : edges_) {
-    if (peer == told_by || board_.shows(peer)) continue;
+    if (peer == reported_by || board_.shows(peer)) continue;
     try {
-      transport_.send(peer, encode(session_, failure));
+      transport_.send(peer, negotiation::encode(session_, failure));
     } catch (const std::exception& error) {
       log(LogLevel::warning,
           fmt::format("rank {} could not be told of it: {}", peer, error.what()));
@@ -312,20 +338,12 @@ void Coordinator::tell_other_hosts(const Breakdown& failure, int told_by) {
 }
 
 std::exception_ptr Coordinator::failure_of(const detail::Operation& operation) const {
-  std::string message =
+  Failure failure = *failure_;
+  const std::string what =
       negotiation::operation_in_words(operation.descriptor().type, operation.key());
-  message =
-      failure_->reason.starts_with(message) ? failure_->reason : message + ": " + failure_->reason;
-  const std::string& tensor = operation.key().name;
-  switch (failure_->kind) {
-    case Breakdown::Kind::peer_left:
-      return std::make_exception_ptr(PeerLeft(message, tensor, failure_->ranks));
-    case Breakdown::Kind::stalled:
-      return std::make_exception_ptr(Stalled(message, tensor, failure_->ranks));
-    case Breakdown::Kind::backend:
-      return std::make_exception_ptr(BackendError(message, tensor, failure_->ranks));
-  }
-  std::terminate();
+  if (!failure.message.starts_with(what)) failure.message = what + ": " + failure.message;
+  failure.tensor = operation.key().name;
+  return to_exception(failure);
 }
 
 }  // namespace kolo::session

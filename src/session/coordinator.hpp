@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/failure.hpp"
+#include "diagnostics/recorder.hpp"
 #include "negotiation/negotiator.hpp"
-#include "session/breakdown.hpp"
 #include "session/heartbeat.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/presence.hpp"
-#include "session/recording.hpp"
 #include "session/status_board.hpp"
 #include "session/watch.hpp"
 
@@ -28,7 +28,8 @@ namespace kolo::session {
 class Coordinator {
  public:
   Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
-              backend::Backend& backend, Recording& recording, const Presence& presence);
+              backend::Backend& backend, diagnostics::Recorder& recording,
+              const Presence& presence);
 
   /// `path` as for kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
@@ -49,7 +50,7 @@ class Coordinator {
   [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
   /// A turn is due then, even if nothing has happened.
   [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
-    return std::min(negotiator_.deadline(), next_look_);
+    return std::min(negotiator_.deadline(), next_checks_);
   }
   /// How many operations were submitted so far.
   [[nodiscard]] std::uint64_t submissions() const { return submissions_; }
@@ -76,19 +77,43 @@ class Coordinator {
   struct Running {
     std::unique_ptr<backend::Execution> execution;
     std::vector<detail::Operation*> operations;
-    negotiation::SetId set;
+    SetId set;
     std::uint64_t sequence;
     std::vector<int> ranks;
     TimePoint moved_at;
   };
 
+  /// Tells the recorder what the backends tell of their phases.
+  class PhaseRecorder : public backend::PhaseObserver {
+   public:
+    explicit PhaseRecorder(diagnostics::Recorder& recorder) : recorder_(recorder) {}
+    void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override {
+      // Both enumerations have the same phases, in the same order.
+      recorder_.phase(batch, phase, begin, end);
+    }
+
+   private:
+    diagnostics::Recorder& recorder_;
+  };
+
   /// What is submitted and not done.
-  [[nodiscard]] Recording::Pending pending() const;
+  [[nodiscard]] diagnostics::Recorder::Pending pending() const;
+  void record_start(backend::Batch& batch, const Running& running);
+  void record_end(const Running& running);
   void record_faults(const negotiation::Actions& actions);
 
+  /// A failure that ends the session, as a rank of another host has sent it.
+  struct ReportedFailure {
+    Failure failure;
+    int reported_by;
+  };
   /// What has come from other ranks.
   bool receive();
-  void send_beats();
+  /// One message. The first failure goes to `reported`: the session ends when all that came is
+  /// read.
+  void receive(int peer, std::span<const std::byte> bytes,
+               std::optional<ReportedFailure>& reported);
+  void send_heartbeats();
   bool submit();
   negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
@@ -97,31 +122,28 @@ class Coordinator {
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
-  /// `told_by`: the rank of another host that has said so, if one has.
-  void fail_everything(Breakdown failure, int told_by = -1);
-  void tell_other_hosts(const Breakdown& failure, int told_by);
-  /// This rank's own error.
-  void break_down(const std::exception& error);
+  /// `reported_by`: the rank of another host that has said so, if one has.
+  void fail_session(Failure failure, int reported_by = -1);
+  /// For an error of this rank's own.
+  void fail_session(const std::exception& error);
+  void propagate_failure(const Failure& failure, int reported_by);
+  /// Why the session is over, as this operation's error.
   [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
 
   // What has to be looked after now and then; coordinator_look.cpp.
-  void look();
-  void answer_questions(const std::vector<negotiation::Key>& questions);
-  void forgive_lost_time(std::chrono::nanoseconds lost);
-  [[nodiscard]] bool heed_endings();
-  [[nodiscard]] bool heed_losses();
+  void periodic_checks();
+  void answer_questions(const std::vector<Key>& questions);
+  void reset_timers_after_pause(std::chrono::nanoseconds pause);
+  [[nodiscard]] bool check_peer_failures();
+  [[nodiscard]] bool check_ended_processes();
   void publish_status();
   [[nodiscard]] std::vector<Obstacle> obstacles();
-  struct Waiting {
-    std::string what;
-    std::string tensor;
-    TimePoint since;
-  };
-  [[nodiscard]] std::optional<Waiting> oldest_waiting() const;
-  [[nodiscard]] std::optional<Waiting> oldest_waiting_on_host() const;
-  [[nodiscard]] std::optional<Obstacle> silent_parent() const;
-  [[nodiscard]] std::optional<Obstacle> silent_host_above() const;
-  [[nodiscard]] std::optional<Obstacle> silent_stayers();
+  // The operation that waits longest; for whom is not known yet.
+  [[nodiscard]] std::optional<Obstacle> oldest_waiting() const;
+  [[nodiscard]] std::optional<Obstacle> oldest_waiting_on_host() const;
+  [[nodiscard]] std::optional<Obstacle> unresponsive_parent() const;
+  [[nodiscard]] std::optional<Obstacle> unresponsive_ancestor() const;
+  [[nodiscard]] std::optional<Obstacle> unresponsive_ranks();
   [[nodiscard]] std::string describe(const Running& running) const;
   void look_for_deadlock();
 
@@ -130,7 +152,8 @@ class Coordinator {
   Links& links_;
   backend::Backend& backend_;
   transport::Transport& transport_;
-  Recording& recording_;
+  diagnostics::Recorder& recording_;
+  PhaseRecorder phase_recorder_{recording_};
   std::uint64_t session_;
   std::vector<detail::Operation*> taken_;  // from the queue just now
   const Presence& presence_;
@@ -139,7 +162,7 @@ class Coordinator {
   std::vector<int> edges_;  // the neighbours in the tree
   StatusBoard board_;
   std::vector<int> far_children_;  // of other hosts, or that share no memory
-  Heartbeat heartbeat_;
+  HeartbeatMonitor heartbeat_;
   Watch watch_;
   std::vector<Pending> negotiating_;  // by ticket
   std::vector<negotiation::Ticket> free_tickets_;
@@ -149,15 +172,16 @@ class Coordinator {
   std::uint64_t finished_ = 0;  // operations
   TimePoint now_{};             // of this turn
   TimePoint submitted_at_{};
-  TimePoint next_look_{};
-  TimePoint looked_at_{};
-  std::uint64_t progress_ = 0;  // at the last look
-  int quiet_looks_ = 0;         // in a row without any
+  TimePoint next_checks_{};
+  TimePoint checked_at_{};
+  std::uint64_t progress_ = 0;  // at the last checks
+  int quiet_checks_ = 0;        // in a row without any
   TimePoint plan_awaited_since_{};
-  TimePoint stayers_awaited_since_{};
-  std::vector<int> lost_{};  // at the last look: what they had sent before has been read since
+  TimePoint others_awaited_since_{};
+  // Whose processes had ended at the last checks: what they had sent before has been read since.
+  std::vector<int> lost_{};
   bool leaving_ = false;
-  std::optional<Breakdown> failure_;
+  std::optional<Failure> failure_;
 };
 
 }  // namespace kolo::session

@@ -3,9 +3,7 @@
 #include <chrono>
 #include <utility>
 
-#include "node/mpi_error.hpp"
 #include "session/host_memory.hpp"
-#include "session/vote.hpp"
 
 namespace kolo::session {
 namespace {
@@ -16,20 +14,17 @@ constexpr std::chrono::milliseconds patience_after_failure{100};
 
 }  // namespace
 
-CpuLinks::CpuLinks(MPI_Comm world, const Topology& topology,
+CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topology,
                    std::unique_ptr<node::Neighbourhood> neighbours,
-                   std::unique_ptr<transport::SocketTransport> sockets)
-    : control_(Communicator::duplicate(world)),
-      data_(Communicator::duplicate(world)),
+                   std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share)
+    : control_(std::move(control)),
+      data_(std::move(data)),
       neighbours_(std::move(neighbours)),
       sockets_(std::move(sockets)),
       all_are_neighbours_(neighbours_ != nullptr && topology.local_size == topology.size),
-      ranks_of_host_(ranks_of_host(topology, topology.rank)),
-      mpi_activity_(sockets_ == nullptr ? std::chrono::nanoseconds(0) : sockets_->peer_timeout()),
-      transport_(all_are_neighbours_ ? nullptr : &network_) {
-  const bool everywhere = on_all_ranks(world, neighbours_ != nullptr);
+      ranks_of_host_(ranks_of_host(topology, topology.rank)) {
   if (neighbours_ != nullptr) {
-    share_memory(topology, everywhere);
+    share_memory(topology, all_hosts_share);
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
   }
@@ -40,14 +35,10 @@ CpuLinks::~CpuLinks() {
   if (sockets_ != nullptr) sockets_->part(abandoned_ ? patience_after_failure : patience_to_part);
 }
 
-void CpuLinks::choose_way_between_hosts(HostAllreduce choice) {
-  auto agreed = static_cast<std::uint8_t>(choice);
-  node::check_mpi(MPI_Bcast(&agreed, 1, MPI_UINT8_T, 0, data_.get()), "MPI_Bcast");
-  backend_.select_algorithm(static_cast<HostAllreduce>(agreed));
-}
+void CpuLinks::choose_way_between_hosts(HostAllreduce choice) { backend_.select_algorithm(choice); }
 
-void CpuLinks::share_memory(const Topology& topology, bool everywhere) {
-  const HostMemory memory = lay_out_memory(topology);
+void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
+  const HostMemory memory = lay_out_memory(topology.local_size, !all_are_neighbours_);
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::Neighbour> parts;
@@ -57,13 +48,13 @@ void CpuLinks::share_memory(const Topology& topology, bool everywhere) {
     return parts;
   };
   shm_transport_.emplace(parts_at(memory.rings), neighbours_->index(), ranks_of_host_);
-  transport_.use_memory(*shm_transport_, ranks_of_host_);
+  transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbours_);
   shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbours_->index(),
                        backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
   backend_.use_memory(*shm_backend_);
-  if (everywhere && !all_are_neighbours_) backend_.use_memory_everywhere(topology.node_of);
+  if (all_hosts_share && !all_are_neighbours_) backend_.use_memory_everywhere(topology.node_of);
   if (!all_are_neighbours_) return;
-  std::vector<SharedBoard::Place> places;
+  std::vector<SharedBoard::Peer> places;
   for (int index = 0; index < neighbours_->size(); ++index)
     places.push_back(
         {reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) + memory.board),
@@ -85,11 +76,6 @@ const node::Doorbell& CpuLinks::bell() const {
 
 std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
   return neighbours_ == nullptr ? nullptr : neighbours_->own_heap();
-}
-
-bool CpuLinks::must_poll() const {
-  const bool control_over_mpi = !all_are_neighbours_ && sockets_ == nullptr;
-  return control_over_mpi || mpi_activity_.lively();
 }
 
 std::string CpuLinks::data_path() const {
@@ -125,20 +111,6 @@ std::vector<int> CpuLinks::lost_ranks() const {
   for (const int index : neighbours_->ended())
     lost.push_back(ranks_of_host_[static_cast<std::size_t>(index)]);
   return lost;
-}
-
-transport::Transport& CpuLinks::Network::way() const {
-  if (links_.sockets_ != nullptr) return *links_.sockets_;
-  return links_.mpi_transport_;
-}
-
-void CpuLinks::Network::send(int peer, transport::Message message) {
-  way().send(peer, std::move(message));
-}
-
-bool CpuLinks::Network::poll(const Receiver& receive) {
-  if (links_.sockets_ != nullptr) links_.mpi_activity_.look(links_.control_.get());
-  return way().poll(receive);
 }
 
 }  // namespace kolo::session

@@ -10,14 +10,11 @@
 #include "backend/router.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "node/neighbourhood.hpp"
-#include "session/cpu_transport.hpp"
 #include "session/links.hpp"
-#include "session/mpi_activity.hpp"
 #include "session/mpi_environment.hpp"
-#include "session/settings.hpp"
 #include "session/shared_board.hpp"
 #include "session/topology.hpp"
-#include "transport/mpi_transport.hpp"
+#include "transport/cpu_transport.hpp"
 #include "transport/shm_transport.hpp"
 #include "transport/socket_transport.hpp"
 
@@ -27,21 +24,21 @@ namespace kolo::session {
 /// hosts it is called only for data. Without, it carries control messages too, and is polled.
 class CpuLinks : public Links {
  public:
-  /// Collective over `world`, which is not kept. `neighbours` may be null, on all ranks of the host
-  /// alike; `sockets`, on all ranks alike.
-  CpuLinks(MPI_Comm world, const Topology& topology,
+  /// `control` and `data` carry nothing else. `neighbours` may be null, on all ranks of the host
+  /// alike; `sockets`, on all ranks alike. `all_hosts_share`: the ranks of every host share memory.
+  CpuLinks(Communicator control, Communicator data, const Topology& topology,
            std::unique_ptr<node::Neighbourhood> neighbours,
-           std::unique_ptr<transport::SocketTransport> sockets);
+           std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
-  /// How allreduces go from host to host; rank 0's `choice` counts. Collective, before any batch.
+  /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
   void choose_way_between_hosts(HostAllreduce choice);
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
   [[nodiscard]] const node::Doorbell& bell() const override;
-  [[nodiscard]] bool must_poll() const override;
+  [[nodiscard]] bool must_poll() const override { return transport_.must_poll(); }
   [[nodiscard]] negotiation::Board* board() override { return board_ ? &*board_ : nullptr; }
   [[nodiscard]] std::string data_path() const override;
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
@@ -51,22 +48,7 @@ class CpuLinks : public Links {
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
  private:
-  /// Between hosts: sockets or MPI.
-  class Network : public transport::Transport {
-   public:
-    explicit Network(CpuLinks& links) : links_(links) {}
-    void send(int peer, transport::Message message) override;
-    bool poll(const Receiver& receive) override;
-    [[nodiscard]] bool flushed() const override { return way().flushed(); }
-    [[nodiscard]] const transport::Loss* loss() const override { return way().loss(); }
-
-   private:
-    [[nodiscard]] transport::Transport& way() const;
-
-    CpuLinks& links_;
-  };
-
-  void share_memory(const Topology& topology, bool everywhere);
+  void share_memory(const Topology& topology, bool all_hosts_share);
   void watch_sockets();
 
   Communicator control_;
@@ -82,11 +64,8 @@ class CpuLinks : public Links {
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedBoard> board_{};  // if all ranks are neighbours
-  transport::MpiTransport mpi_transport_{control_.get()};
-  MpiActivity mpi_activity_;
-  Network network_{*this};
-  CpuTransport transport_;
-  backend::CpuRouter backend_{data_.get(), mpi_activity_};
+  transport::CpuTransport transport_{control_.get(), sockets_.get()};
+  backend::CpuRouter backend_{data_.get(), transport_.mpi_activity()};
 };
 
 }  // namespace kolo::session

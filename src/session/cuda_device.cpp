@@ -1,3 +1,4 @@
+// The public face of GPUs: kolo/cuda.hpp.
 #include "session/cuda_device.hpp"
 
 #include <algorithm>
@@ -18,7 +19,16 @@ namespace {
 
 constexpr std::size_t most_at_once = 16 << 20;  // of pinned memory
 
+thread_local CUstream_st* current_stream = nullptr;
+
 }  // namespace
+
+CudaStreamScope::CudaStreamScope(CUstream_st* stream) noexcept
+    : before_(std::exchange(current_stream, stream)) {}
+
+CudaStreamScope::~CudaStreamScope() { current_stream = before_; }
+
+CUstream_st* CudaStreamScope::current() noexcept { return current_stream; }
 
 CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std::move(runtime)) {
   if (gpu.runtime() == nullptr) throw InvalidArgument("this build of Kolo is without CUDA");

@@ -1,14 +1,18 @@
 #include "session/current.hpp"
 
+#include <fmt/format.h>
+
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "kolo/error.hpp"
-#include "session/departure.hpp"
 #include "session/fork_guard.hpp"
 #include "session/mpi_environment.hpp"
 
@@ -18,24 +22,17 @@ namespace {
 /// The one global. Never destroyed, so that neither the end of the process nor that of a forked
 /// child touches the thread of a session that is still open.
 struct Current {
-  std::mutex mutex;  // of `engine`
+  std::mutex mutex;  // of `engine` and `stuck`
   std::shared_ptr<Engine> engine;
-  std::atomic<Engine*> usable{nullptr};  // the same
+  // The same engine, for those who only count themselves in `uses`. Each of them counts first and
+  // reads this afterwards; who ends the session clears it first and reads `uses` afterwards. Both
+  // are sequentially consistent, so either the one sees null or the other sees the use.
+  std::atomic<Engine*> usable{nullptr};
   std::atomic<int> uses{0};
   std::vector<std::shared_ptr<Engine>> stuck;  // that are in use for good
   std::mutex ending;                           // held while a session ends
 };
 Current& current = *new Current;
-
-}  // namespace
-
-std::shared_ptr<Engine> find_engine() noexcept {
-  if (forked()) return nullptr;
-  const std::lock_guard lock(current.mutex);
-  return current.engine;
-}
-
-namespace {
 
 /// False if it takes long: then a thread was stopped amid a call.
 bool uses_end() {
@@ -47,26 +44,64 @@ bool uses_end() {
   return true;
 }
 
-[[noreturn]] void refuse_without_session() {
-  throw NotInitialized("there is no session: make a kolo::Session or call kolo::init first");
+constexpr const char* no_session =
+    "there is no session: make a kolo::Session or call kolo::init first";
+
+// Ends of the process that run no destructor still tell the other ranks.
+
+std::terminate_handler next_handler = nullptr;
+
+std::string describe_current_exception() {
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::exception& error) {
+    return std::string("an exception that nobody caught: ") + error.what();
+  } catch (...) {
+    return "an exception that nobody caught";
+  }
+  return "std::terminate was called";
+}
+
+[[noreturn]] void on_terminate() {
+  // The job ends within seconds of this process: tell the others while it lasts, but not for long.
+  if (const std::shared_ptr<Engine> engine = find_engine())
+    engine->leave_now(describe_current_exception(), std::chrono::seconds(1));
+  if (next_handler != nullptr) next_handler();
+  std::abort();
+}
+
+/// Once, and after MPI was started: exit handlers run in reverse order, and a session that is still
+/// open when `exit` is called needs MPI to end.
+void announce_departures() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    next_handler = std::set_terminate(on_terminate);
+    std::atexit([] { end_session(true, "its process exits"); });
+  });
 }
 
 }  // namespace
 
+std::shared_ptr<Engine> find_engine() noexcept {
+  if (forked()) return nullptr;
+  const std::lock_guard lock(current.mutex);
+  return current.engine;
+}
+
 std::shared_ptr<Engine> current_engine() {
   require_not_forked();
   std::shared_ptr<Engine> found = find_engine();
-  if (!found) refuse_without_session();
+  if (!found) throw NotInitialized(no_session);
   return found;
 }
 
-EngineInUse::EngineInUse() {
+EngineInUse::EngineInUse(OperationType type, const std::string& name) {
   require_not_forked();
   ++current.uses;
   engine_ = current.usable;
   if (engine_ != nullptr) return;
   --current.uses;
-  refuse_without_session();
+  throw NotInitialized(fmt::format("{} \"{}\": {}", to_string(type), name, no_session), name);
 }
 
 EngineInUse::~EngineInUse() {
@@ -80,7 +115,7 @@ void start_session(const StartArguments& arguments) {
   watch_forks();
   std::shared_ptr<Engine> started = start_engine(arguments);
   announce_departures();
-  before_mpi_ends([] { end_session(true, "its program finalises MPI"); });
+  before_mpi_ends([] { end_session(true, "its program finalizes MPI"); });
   const std::lock_guard lock(current.mutex);
   current.usable = started.get();
   current.engine = std::move(started);
@@ -95,7 +130,7 @@ void end_session(bool clean, const std::string& reason) {
   found->shut_down(clean, reason);
   if (found->failed()) abort_at_exit();
   watch_at_exit(found->other_processes());
-  current.usable = nullptr;
+  current.usable = nullptr;  // before `uses` is read: see there
   const bool unused = uses_end();
   const std::lock_guard lock(current.mutex);
   if (!unused) current.stuck.push_back(current.engine);

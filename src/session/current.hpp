@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/descriptor.hpp"
 #include "kolo/session.hpp"
 #include "session/engine.hpp"
 #include "session/start.hpp"
@@ -18,8 +19,8 @@ namespace kolo::session {
 /// whoever ends the session waits for that.
 class EngineInUse {
  public:
-  /// Throws as `current_engine`.
-  EngineInUse();
+  /// Throws as `current_engine`, and names the operation that it is for.
+  EngineInUse(OperationType type, const std::string& name);
   ~EngineInUse();
   EngineInUse(EngineInUse&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
   EngineInUse& operator=(EngineInUse&&) = delete;

@@ -7,13 +7,12 @@
 
 namespace kolo::session {
 
-Devices::Devices(backend::Backend& cpu, int rank, const Settings& settings, GpuLibraries libraries)
+Devices::Devices(backend::Backend& cpu, int rank, const backend::Router::Options& options,
+                 GpuLibraries libraries)
     : cpu_(cpu) {
   if (libraries.cuda == nullptr) return;
   gpu_.emplace(std::move(libraries.cuda));
-  on_devices_.emplace(
-      cpu_, *gpu_, rank, std::move(libraries.find_nccl),
-      backend::Router::Options{settings.gpu_operations, {.init_timeout = settings.nccl_timeout}});
+  on_devices_.emplace(cpu_, *gpu_, rank, std::move(libraries.find_nccl), options);
 }
 
 std::shared_ptr<const backend::gpu::ReadyMark> Devices::mark(Device device) {

@@ -10,8 +10,7 @@
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/runtime.hpp"
 #include "backend/router.hpp"
-#include "kolo/tensor.hpp"
-#include "session/settings.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::session {
 
@@ -25,7 +24,8 @@ struct GpuLibraries {
 class Devices {
  public:
   /// `cpu` outlives this.
-  Devices(backend::Backend& cpu, int rank, const Settings& settings, GpuLibraries libraries);
+  Devices(backend::Backend& cpu, int rank, const backend::Router::Options& options,
+          GpuLibraries libraries);
 
   /// For a tensor on a GPU, after what this thread's current stream was given so far. Throws
   /// InvalidArgument if the GPU cannot be used; BackendError. Thread-safe.

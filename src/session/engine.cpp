@@ -1,3 +1,9 @@
+// Who drives the session, who sleeps, and who wakes whom.
+//
+// No wake-up may be missed. A thread that has something for the driver makes it visible, then
+// rings. The driver says that it listens, makes progress once more, and sleeps only if nothing
+// moved. Both sides have a sequentially consistent fence between their two steps
+// (node/doorbell.hpp), so either the driver sees what there is or the other sees that it listens.
 #include "session/engine.hpp"
 
 #include <algorithm>
@@ -15,56 +21,59 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A thread whose caller waits yields for this long after something moved, then it sleeps.
+// A waiting thread that drives yields for this long after something moved, then it sleeps: the next
+// message of a running operation mostly comes sooner than a sleeper would wake.
 constexpr nanoseconds patience = microseconds(100);
 
 // Nobody sleeps longer: what depends on the time is looked after at least so often.
 constexpr nanoseconds longest_sleep = milliseconds(100);
 
 // What is submitted within this time of something else gathers: the submitting thread need not wake
-// anybody each time.
+// anybody each time, which costs more than the submission.
 constexpr nanoseconds gathering = microseconds(50);
 
-// Where so many come at once they most likely will again, and then somebody waits, who does the
-// work and finds all of it.
+// Where so many come at once they most likely will again, and after them a thread waits, which then
+// drives and finds all of them. The session's own thread would only take the processor from it.
 constexpr std::uint64_t burst = 16;
 constexpr nanoseconds gathering_burst = microseconds(500);
 
-// Where nobody rings one has to look: MPI cannot be waited for without burning a core.
+// Where nobody rings, the driver has to look: MPI cannot be waited for without using a whole core.
 constexpr nanoseconds shortest_pause = microseconds(50);
 constexpr nanoseconds longest_pause = milliseconds(1);  // while an answer is awaited
 constexpr nanoseconds idle_pause = milliseconds(5);
-// Right after traffic more of it is likely, be it of others that this rank passes on.
+// Right after traffic more of it is likely, including messages that this rank only passes on.
 constexpr nanoseconds lively = milliseconds(50);
 constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
 
-negotiation::NegotiatorOptions negotiator_options(const Settings& settings,
-                                                  const Topology& topology, std::uint64_t session,
-                                                  Links& links) {
-  return {
-      .place = negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)],
-      .session = session,
-      .fusion_threshold = settings.fusion_threshold,
-      .cache_capacity = settings.cache_capacity,
-      .stall_warning = settings.stall_warning,
-      .stall_shutdown = settings.stall_shutdown,
-      .now = steady_clock::now(),
-      .board = links.board(),
-      .plan_replay = settings.plan_replay};
+negotiation::NegotiatorOptions complete(negotiation::NegotiatorOptions options,
+                                        const Topology& topology, Links& links) {
+  options.place =
+      negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)];
+  options.now = steady_clock::now();
+  options.board = links.board();
+  return options;
+}
+
+diagnostics::RecorderOptions complete(diagnostics::RecorderOptions options, std::uint64_t session,
+                                      const Topology& topology) {
+  options.session = session;
+  options.rank = topology.rank;
+  options.size = topology.size;
+  return options;
 }
 
 }  // namespace
 
-Engine::Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
-               std::unique_ptr<Links> links, GpuLibraries gpu_libraries)
-    : settings_(settings),
-      topology_(topology),
+Engine::Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
+               GpuLibraries gpu_libraries)
+    : topology_(topology),
+      stall_warning_(options.negotiation.stall_warning),
       links_(std::move(links)),
-      devices_(links_->backend(), topology_.rank, settings_, std::move(gpu_libraries)),
-      process_sets_(session, topology_.rank, topology_.size),
-      queue_(topology_.rank),
-      recording_(settings_, session, topology_.rank, topology_.size),
-      coordinator_(negotiator_options(settings_, topology_, session, *links_), queue_, *links_,
+      devices_(links_->backend(), topology.rank, options.gpu, std::move(gpu_libraries)),
+      process_sets_(options.negotiation.session, topology.rank, topology.size),
+      queue_(topology.rank),
+      recording_(complete(options.recording, options.negotiation.session, topology)),
+      coordinator_(complete(options.negotiation, topology, *links_), queue_, *links_,
                    devices_.backend(), recording_, presence_),
       thread_([this] { run(); }) {}
 
@@ -72,6 +81,9 @@ OperationPtr Engine::submit(Submission&& submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
   presence_.submits();
   OperationPtr operation = queue_.push(*this, submission, waits);
+  // A thread that waits rings, or drives, in `wait_until`. While the session's own thread takes a
+  // short sleep it will find the operation by itself; but where a thread waits, that one drives,
+  // and it may sleep for long.
   if (!waits && (!napping_ || waiters_ > 0)) bell().ring();
   return operation;
 }
@@ -84,19 +96,22 @@ bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
 
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   std::unique_lock lock(mutex_);
-  ++waiters_;
+  ++waiters_;  // the session's own thread gives up the token when it sees this
   while (!met() && steady_clock::now() < deadline) {
     if (!driven_) {
       driven_ = true;
       lock.unlock();
       drive_until(met, deadline);
       lock.lock();
+      // Under the lock and with the token: a thread that waits from now on drives itself.
       if (waiters_ == 1) hand_over();
       driven_ = false;
-      changed_.notify_all();
+      changed_.notify_all();  // one of the others takes the token
       continue;
     }
-    bell().ring();  // the driver may sleep and does not know of what this thread submitted
+    // The driver may sleep and does not know what this thread submitted. If it is the session's own
+    // thread, this makes it see that somebody waits.
+    bell().ring();
     if (deadline == TimePoint::max()) {
       changed_.wait(lock);
     } else {
@@ -128,6 +143,8 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
       std::this_thread::yield();
     } else {
       listen(node::Listener::waiter);
+      // What came before `listen` did not ring. Not even `met` may be missed: another thread may
+      // have changed what it asks for.
       if (!turn() && !met())
         bell().sleep(node::Listener::waiter,
                      std::min({polls ? pause : longest_sleep, until_due(now),
@@ -139,8 +156,9 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
   }
 }
 
-/// Nobody waits any more: from now on the session's own thread hears the bell. It need not be woken
-/// for that.
+/// Nobody waits any more: from now on the bell wakes the session's own thread. It sleeps already
+/// and need not be woken for that, unless something moved after the bell was moved to it, or it has
+/// to poll: its pause was chosen when nothing was outstanding.
 void Engine::hand_over() {
   listen(node::Listener::thread);
   if (turn() || (must_poll() && coordinator_.outstanding())) bell().wake(node::Listener::thread);
@@ -149,6 +167,7 @@ void Engine::hand_over() {
 bool Engine::turn() {
   if (leaving_) coordinator_.leave(left_clean_, reason_of_leaving_);
   bool moved = coordinator_.turn();
+  // Acquires the work as its thread has written it; the release hands back what it has done.
   if (const std::function<void()>* const work = work_.load(std::memory_order_acquire)) {
     (*work)();
     work_.store(nullptr, std::memory_order_release);
@@ -156,8 +175,11 @@ bool Engine::turn() {
   }
   departed_ = coordinator_.departed();
   ended_ = coordinator_.ended();
+  // If this thread is the only one that waits, it looks for itself. A waiter that finds the token
+  // taken asks once more for what it waits for before it sleeps, both under the lock: so either it
+  // sees the change, or it sleeps already and is notified.
   if (moved && waiters_ > 1) {
-    const std::lock_guard lock(mutex_);  // a waiter has either seen the change or sleeps already
+    const std::lock_guard lock(mutex_);
     changed_.notify_all();
   }
   return moved;
@@ -170,6 +192,7 @@ void Engine::run() {
     nanoseconds pause = longest_sleep;
     const bool idle = !driven_ && waiters_ == 0;
     if (idle && in_bursts_ && !gathered && queue_.any()) {
+      // The first of a burst: let the rest come, and the thread that waits for them drive.
       napping_ = true;
       pause_ = gathering_burst;
     } else if (idle) {
@@ -179,9 +202,9 @@ void Engine::run() {
       pause = pause_;
       lock.lock();
       driven_ = false;
-      if (waiters_ > 0) changed_.notify_all();
+      if (waiters_ > 0) changed_.notify_all();  // they take the token
     }
-    lock.unlock();
+    lock.unlock();  // a ring between here and the sleep ends the sleep at once
     gathered = napping_;
     if (napping_) {
       nap();
@@ -193,7 +216,8 @@ void Engine::run() {
   }
 }
 
-/// Until nothing moves or somebody waits, who then drives. What is left to come rings.
+/// Until nothing moves or a thread waits, which then drives. On return the bell wakes this thread,
+/// unless a thread waits.
 void Engine::drive_in_background() {
   recording_.woke();
   bell().stop_listening();
@@ -218,7 +242,8 @@ nanoseconds Engine::next_pause(bool moved) {
     if (!coordinator_.outstanding() && now - moved_at_ > lively) return idle_pause;
     return moved ? shortest_pause : std::min(2 * pause_, longest_pause);
   }
-  // In a burst of submissions they are looked for, and need not wake this thread one by one.
+  // During a burst this thread looks for submissions every now and then. So they need not wake it
+  // one by one.
   if (std::exchange(submissions_, coordinator_.submissions()) != coordinator_.submissions())
     napping_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
   if (napping_) {
@@ -228,17 +253,18 @@ nanoseconds Engine::next_pause(bool moved) {
   return std::min(longest_sleep, until_due(now));
 }
 
-/// How long at most until something that depends on the time must be looked after.
 nanoseconds Engine::until_due(TimePoint now) const {
   return std::max(nanoseconds(0), nanoseconds(coordinator_.deadline() - now));
 }
 
+/// Sleeps for a short time in which submitters do not ring.
 void Engine::nap() {
   bell().sleep(node::Listener::thread, pause_);
   napping_ = false;
   in_bursts_ = queue_.unattended() - unattended_ >= burst;
+  // A thread that began to drive meanwhile was not rung for what was submitted before it did.
   const std::lock_guard lock(mutex_);
-  if (driven_ || waiters_ > 0) bell().ring();  // who drives now was not told either
+  if (driven_ || waiters_ > 0) bell().ring();
 }
 
 void Engine::in_turn(const std::function<void()>& work) {
@@ -251,6 +277,8 @@ void Engine::in_turn(const std::function<void()>& work) {
     }
   };
   const std::lock_guard one_at_a_time(asking_);
+  // `wait_until` drives, or rings for the driver, after this. It returns only when the driver is
+  // done with the work, which lives on this stack.
   work_.store(&guarded, std::memory_order_release);
   wait_until([&] { return work_.load(std::memory_order_acquire) == nullptr; }, TimePoint::max());
   if (error) std::rethrow_exception(error);
@@ -287,7 +315,7 @@ void Engine::leave(bool clean, const std::string& reason) {
   if (leaving_) return;
   left_clean_ = clean;
   reason_of_leaving_ = reason;
-  leaving_ = true;
+  leaving_ = true;  // publishes both to the driver, which reads it first and without the lock
   bell().ring();
 }
 
@@ -298,9 +326,8 @@ void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
 
 void Engine::shut_down(bool clean, const std::string& reason) {
   leave(clean, reason);
-  const nanoseconds patient = settings_.stall_warning.count() > 0
-                                  ? settings_.stall_warning
-                                  : nanoseconds(std::chrono::hours(1));
+  const nanoseconds patient =
+      stall_warning_.count() > 0 ? stall_warning_ : nanoseconds(std::chrono::hours(1));
   while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
     log(LogLevel::warning,
         "this rank has left the session and still waits for other ranks to leave it:" +
@@ -309,7 +336,7 @@ void Engine::shut_down(bool clean, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  bell().wake(node::Listener::thread);
+  bell().wake(node::Listener::thread);  // not `ring`: it may not be the one that listens
   thread_.join();
   recording_.end();
   write_suppressed();

@@ -11,26 +11,35 @@
 #include <string>
 #include <thread>
 
+#include "diagnostics/recorder.hpp"
 #include "session/coordinator.hpp"
 #include "session/devices.hpp"
 #include "session/links.hpp"
 #include "session/operation_queue.hpp"
 #include "session/presence.hpp"
 #include "session/process_sets.hpp"
-#include "session/recording.hpp"
-#include "session/settings.hpp"
 #include "session/topology.hpp"
 
 namespace kolo::session {
 
-/// One driver at a time turns the coordinator: a thread that waits for an operation, or, when none
-/// does, the session's own thread. Thread-safe but for `shut_down`.
+/// What an engine needs of the settings.
+struct EngineOptions {
+  /// `session` is a number that all ranks share and no earlier session had. The engine fills in
+  /// what depends on the topology, the links and the time.
+  negotiation::NegotiatorOptions negotiation{};
+  diagnostics::RecorderOptions recording{};
+  backend::Router::Options gpu{};
+};
+
+/// One thread at a time, the driver, makes progress: a thread that waits for an operation, or, when
+/// none does, the session's own thread. A waiting thread would otherwise only sleep until the other
+/// has woken it, which costs two context switches for each operation. `driven_` is the token that
+/// makes a thread the driver. Thread-safe but for `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// `session` is a number that all ranks share and no earlier session had. Starts the session's
-  /// own thread. Must be shut down before it is destroyed.
-  Engine(const Settings& settings, const Topology& topology, std::uint64_t session,
-         std::unique_ptr<Links> links, GpuLibraries gpu_libraries = {});
+  /// Starts the session's own thread. Must be shut down before it is destroyed.
+  Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
+         GpuLibraries gpu_libraries = {});
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
@@ -42,8 +51,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   }
   [[nodiscard]] std::string data_path() const { return links_->data_path(); }
 
-  /// `waits`: the caller is about to wait and will drive; else the session's own thread is woken.
-  /// Memory for the next submission is left in it.
+  /// `waits`: the caller is about to wait and will drive; else the driver, or the session's own
+  /// thread, is rung. Memory for the next submission is left in it.
   OperationPtr submit(Submission&& submission, bool waits);
 
   /// Waits until `operation` is done, at most until `deadline`. False if it is not.
@@ -73,10 +82,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using Condition = std::function<bool()>;
 
   bool wait_until(const Condition& met, TimePoint deadline);
-  /// Has the driver do it, at the end of a turn, and waits until it is done. Throws what it
-  /// throws.
+  /// Has the driver do the work after its next progress, and waits until it is done. Throws what
+  /// the work throws. For whatever only the driver may touch.
   void in_turn(const std::function<void()>& work);
   // By who holds the driver's token.
+  /// Moves the session forward once. True if anything moved.
   bool turn();
   void drive_until(const Condition& met, TimePoint deadline);
   void hand_over();
@@ -85,47 +95,50 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void run();
   void nap();
   [[nodiscard]] std::chrono::nanoseconds next_pause(bool moved);
+  /// How long at most until something that depends on the time must be looked after.
   [[nodiscard]] std::chrono::nanoseconds until_due(TimePoint now) const;
 
   [[nodiscard]] const node::Doorbell& bell() const { return links_->bell(); }
   [[nodiscard]] bool must_poll() const { return links_->must_poll() || devices_.must_poll(); }
-  /// Whatever may come from now on rings.
+  /// From now on whatever may come rings. One more progress must follow before the thread sleeps:
+  /// what came before this call did not ring.
   void listen(node::Listener who) const;
 
-  Settings settings_;
   Topology topology_;
+  std::chrono::nanoseconds stall_warning_;
   std::unique_ptr<Links> links_;
   Devices devices_;
   ProcessSets process_sets_;
   OperationQueue queue_;
-  Recording recording_;
+  diagnostics::Recorder recording_;
   Presence presence_;
   Coordinator coordinator_;
 
-  // Written by the driver after each turn.
+  // Copies of what the coordinator says, written by the driver: others may not ask it.
   std::atomic<bool> departed_{false};
   std::atomic<bool> ended_{false};
 
-  std::mutex mutex_;                 // of what follows
+  std::mutex mutex_;                 // of what follows; atomics are also read without it
   std::condition_variable changed_;  // operations were finished, or the token became free
-  bool driven_ = false;              // the driver's token
-  std::atomic<int> waiters_{0};
-  bool stopping_ = false;
+  bool driven_ = false;              // some thread has the driver's token
+  std::atomic<int> waiters_{0};      // threads in `wait_until`, the driver included
+  bool stopping_ = false;            // the session's own thread is to end
   std::atomic<bool> leaving_{false};
+  // Written before `leaving_` is set, and not again.
   bool left_clean_ = true;
   std::string reason_of_leaving_;
 
-  std::mutex asking_;                                        // held by who waits for `work_`
+  std::mutex asking_;  // held by the thread that waits for `work_`: there is one at a time
   std::atomic<const std::function<void()>*> work_{nullptr};  // null when it is done
 
-  // Of the session's own thread. Where nobody rings it looks ever less often.
+  // Of the session's own thread. Where nobody rings, its pauses become longer and longer.
   std::chrono::nanoseconds pause_{};
   TimePoint moved_at_{};
   TimePoint submitted_at_{};
   std::uint64_t submissions_ = 0;
-  std::atomic<bool> napping_{false};  // it looks soon: no need to wake it
-  std::uint64_t unattended_ = 0;      // submissions when it last looked for bursts
-  bool in_bursts_ = false;            // they came so at last
+  std::atomic<bool> napping_{false};  // it will look soon by itself: submitters need not ring
+  std::uint64_t unattended_ = 0;      // submissions before the last sleep
+  bool in_bursts_ = false;            // many came during the last one
   std::thread thread_;
 };
 

@@ -69,7 +69,7 @@ void FutureBase::abandon() noexcept {
   if (std::uncaught_exceptions() > exceptions_at_start_)
     operation->engine()->leave(false, "an exception destroyed the future of " +
                                           to_string(operation->descriptor()) + ' ' +
-                                          negotiation::to_string(operation->key()));
+                                          kolo::to_string(operation->key()));
   operation->engine()->wait(*operation, TimePoint::max());
 }
 

@@ -16,18 +16,14 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;
 }
 
-/// Batches between hosts take larger pieces.
-std::int64_t slot_bytes(const Topology& topology) {
-  return topology.local_size == topology.size ? backend::ShmBackend::default_piece_bytes
-                                              : backend::InterNodeBackend::default_slot_bytes;
-}
-
 }  // namespace
 
-HostMemory lay_out_memory(const Topology& topology) {
+HostMemory lay_out_memory(int local_size, bool several_hosts) {
   HostMemory memory{};
-  memory.slot_bytes = slot_bytes(topology);
-  memory.backend = rounded_up(transport::ShmTransport::bytes_needed(topology.local_size), page);
+  // Batches between hosts take larger pieces.
+  memory.slot_bytes = several_hosts ? backend::InterNodeBackend::default_slot_bytes
+                                    : backend::ShmBackend::default_piece_bytes;
+  memory.backend = rounded_up(transport::ShmTransport::bytes_needed(local_size), page);
   memory.board =
       rounded_up(memory.backend + backend::ShmBackend::bytes_needed(memory.slot_bytes), line);
   memory.status = memory.board + sizeof(SharedBoard::Word);

@@ -4,8 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "session/topology.hpp"
-
 namespace kolo::session {
 
 /// The rings of the transport, what the backend needs, the board's word, the status page: the same
@@ -19,6 +17,6 @@ struct HostMemory {
   std::int64_t slot_bytes;  // of the backend
 };
 
-[[nodiscard]] HostMemory lay_out_memory(const Topology& topology);
+[[nodiscard]] HostMemory lay_out_memory(int local_size, bool several_hosts);
 
 }  // namespace kolo::session

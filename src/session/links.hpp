@@ -8,7 +8,7 @@
 #include "backend/backend.hpp"
 #include "negotiation/board.hpp"
 #include "node/doorbell.hpp"
-#include "node/shared_heap.hpp"
+#include "node/shared_memory.hpp"
 #include "session/status_board.hpp"
 #include "transport/transport.hpp"
 

@@ -1,6 +1,7 @@
 #include "session/mpi_environment.hpp"
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -12,14 +13,14 @@
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "node/mpi_error.hpp"
-#include "session/fork_guard.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::session {
 namespace {
 
 std::atomic<bool> abort_instead{false};
 std::atomic<bool> started_here{false};
+pid_t started_by = 0;  // the process
 
 void (*end_what_needs_mpi)() = nullptr;
 
@@ -32,7 +33,7 @@ int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/
 /// Never destroyed, since a thread may still look at them when statics are gone.
 std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescriptor>;
 
-/// Who has finalised MPI ends too, and then this process does within that time.
+/// Who has finalized MPI ends too, and then this process does within that time.
 constexpr std::chrono::seconds time_to_finalize{5};
 
 /// True once a watched process has ended. `timeout_ms`: -1 for ever.
@@ -50,7 +51,7 @@ void watch_while_finalizing() {
     std::thread([] {
       if (!any_ends(-1)) return;
       std::this_thread::sleep_for(time_to_finalize);
-      log(LogLevel::critical, "the process of another rank ended before it had finalised MPI");
+      log(LogLevel::critical, "the process of another rank ended before it had finalized MPI");
       std::_Exit(EXIT_FAILURE);
     }).detach();
   } catch (const std::system_error&) {
@@ -59,7 +60,8 @@ void watch_while_finalizing() {
 }
 
 void end_mpi() {
-  if (forked()) return;
+  // A forked child runs this too, but MPI is its parent's.
+  if (::getpid() != started_by) return;
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
@@ -92,6 +94,7 @@ void start_mpi(int argc, char** argv) {
     // core: Open MPI is to give the core away where it finds nothing. The user's own choice stands.
     setenv("OMPI_MCA_mpi_yield_when_idle", "1", /*overwrite=*/0);
     node::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
+    started_by = ::getpid();
     std::atexit(end_mpi);
     started_here = true;
   } else {
@@ -99,8 +102,8 @@ void start_mpi(int argc, char** argv) {
   }
   if (provided < MPI_THREAD_SERIALIZED)
     throw InvalidArgument(
-        std::string("MPI was initialised with ") + level_name(provided) +
-        ", but Kolo has a thread of its own that calls MPI: initialise it by MPI_Init_thread with "
+        std::string("MPI was initialized with ") + level_name(provided) +
+        ", but Kolo has a thread of its own that calls MPI: initialize it by MPI_Init_thread with "
         "MPI_THREAD_SERIALIZED, or MPI_THREAD_MULTIPLE if the program calls MPI itself during the "
         "session; or leave MPI to Kolo");
 }

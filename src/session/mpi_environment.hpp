@@ -9,21 +9,21 @@
 
 namespace kolo::session {
 
-/// Initialises MPI on this thread unless the program did. What Kolo initialised it finalises when
+/// Initializes MPI on this thread unless the program did. What Kolo initialized it finalizes when
 /// the process exits, so that sessions can follow each other. Throws InvalidArgument if MPI was
-/// finalised already or offers less than MPI_THREAD_SERIALIZED.
+/// finalized already or offers less than MPI_THREAD_SERIALIZED.
 void start_mpi(int argc, char** argv);
 
-/// Calls `end` when the program finalises MPI that it initialised itself: MPI still works then. Of
+/// Calls `end` when the program finalizes MPI that it initialized itself: MPI still works then. Of
 /// several calls the first counts.
 void before_mpi_ends(void (*end)());
 
-/// End the job by MPI_Abort when MPI would be finalised, by Kolo or by the program: a peer that is
+/// End the job by MPI_Abort when MPI would be finalized, by Kolo or by the program: a peer that is
 /// lost never does so, and MPI would wait for it.
 void abort_at_exit();
 
 /// At exit: do the same if one of these processes has ended; and end this one if one ends while MPI
-/// is finalised, which waits for all of them. Replaces those of an earlier call.
+/// is finalized, which waits for all of them. Replaces those of an earlier call.
 void watch_at_exit(std::vector<node::FileDescriptor> processes);
 
 /// A communicator that is freed at the end of scope. Its errors are returned, not fatal.

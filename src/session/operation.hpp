@@ -1,4 +1,8 @@
 // One operation submitted on this rank, from the call until its future is done.
+//
+// The user's thread writes it before the queue takes it, the driver from then until it is done, and
+// the user's threads read it afterwards. The queue's lock hands it to the driver, `done_` hands it
+// back; so nothing else in it is atomic.
 #pragma once
 
 #include <atomic>
@@ -12,25 +16,27 @@
 
 #include "backend/backend.hpp"
 #include "base/descriptor.hpp"
+#include "base/key.hpp"
 #include "diagnostics/recorder.hpp"
-#include "negotiation/key.hpp"
 
 namespace kolo::session {
 
 class Engine;
 
-/// What a user asks for.
+/// What a user asks for, ready to be submitted.
 struct Submission {
   std::string name{};  // "": none
-  negotiation::SetId set = negotiation::world_set;
+  SetId set = world_set;
   Descriptor descriptor{};
-  std::vector<backend::BatchTensor> members{};    // one for each tensor
-  std::function<void(std::int64_t)> on_answer{};  // by the driver, before the operation is done
+  std::vector<backend::BatchTensor> members{};  // one for each tensor
+  // Called by the driver, before the operation is done, with the number that answers it: the set
+  // that was made, or the last rank to join.
+  std::function<void(std::int64_t)> on_answer{};
 
-  /// As if new, but that it keeps memory for the next.
+  /// As if new, but that it keeps its memory for the next submission.
   void clear() {
     name.clear();
-    set = negotiation::world_set;
+    set = world_set;
     std::vector<TensorSpec> tensors = std::move(descriptor.tensors);
     tensors.clear();
     descriptor = Descriptor{};
@@ -44,15 +50,15 @@ struct Submission {
 
 namespace kolo::detail {
 
-/// Shared by its future and the session. Done once each time it is begun; what is written before is
-/// seen by who sees done. Whoever submits under the same key again may get the same object again,
-/// once nobody else holds it: so a step that repeats allocates nothing.
+/// Shared by its future and the session. It becomes done once each time it is begun. A submission
+/// under the same key reuses the object once nobody else holds it, so a step that repeats allocates
+/// nothing.
 class Operation {
  public:
   explicit Operation(std::shared_ptr<session::Engine> engine) : engine_(std::move(engine)) {}
 
-  /// Takes what was submitted, all but its name, and leaves memory of its own in exchange. Only
-  /// while it is done, or new, and nobody else looks at it.
+  /// Takes all of the submission but its name, and leaves its own memory there in exchange. Only
+  /// while it is done, or new, and nobody else holds it.
   void begin(session::Submission& submission) {
     std::vector<TensorSpec> spare = std::move(descriptor_.tensors);
     descriptor_ = std::move(submission.descriptor);
@@ -60,34 +66,38 @@ class Operation {
     members_.swap(submission.members);
     if (on_answer_ || submission.on_answer) on_answer_.swap(submission.on_answer);
     error_ = nullptr;
+    // Relaxed: this thread alone holds it, and the queue's lock publishes it to the driver.
     done_.store(false, std::memory_order_relaxed);
   }
-  void set_key(negotiation::Key key) { key_ = std::move(key); }
+  void set_key(Key key) { key_ = std::move(key); }
 
-  [[nodiscard]] const negotiation::Key& key() const { return key_; }
+  [[nodiscard]] const Key& key() const { return key_; }
   [[nodiscard]] const Descriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] const std::vector<backend::BatchTensor>& members() const { return members_; }
   [[nodiscard]] const std::shared_ptr<session::Engine>& engine() const { return engine_; }
 
-  /// The driver's.
+  /// What the recorder knows of it. The driver's.
   [[nodiscard]] diagnostics::Tag& tag() { return tag_; }
   [[nodiscard]] const diagnostics::Tag& tag() const { return tag_; }
 
+  /// Acquires what the driver wrote: the error, the tensors and what `on_answer` has stored.
   [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
   /// Null if it succeeded. Only once done.
   [[nodiscard]] const std::exception_ptr& error() const { return error_; }
 
-  /// By the driver, once. `answer` is of operations that are answered by a number. Afterwards the
-  /// operation may be gone.
+  /// By the driver, once. `answer` is for operations that are answered by a number. The user may
+  /// destroy or reuse the operation as soon as it is done: nothing may touch it afterwards.
   void finish(std::exception_ptr error, std::int64_t answer = 0) {
     error_ = std::move(error);
     if (!error_ && on_answer_) on_answer_(answer);
+    // After an error they stay: an allocator may own a tensor that the network still reads.
     if (!error_) drop_callbacks();
-    done_.store(true, std::memory_order_release);
+    done_.store(true, std::memory_order_release);  // the last access: see above
   }
 
  private:
-  /// What they hold must not wait for the next operation.
+  /// Callbacks hold tensors and GPU events of the user. They are released now rather than when the
+  /// object is reused, which may be never. Most operations have none, so that is asked first.
   void drop_callbacks() {
     on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
@@ -97,12 +107,11 @@ class Operation {
     for (backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 
-  negotiation::Key key_;
+  Key key_;
   Descriptor descriptor_{};
   std::vector<backend::BatchTensor> members_{};
   std::function<void(std::int64_t)> on_answer_{};
-  std::shared_ptr<session::Engine>
-      engine_;  // lives as long as an operation may have to be waited for
+  std::shared_ptr<session::Engine> engine_;  // to wait with, for as long as a future lives
   std::exception_ptr error_;
   diagnostics::Tag tag_{};
   std::atomic<bool> done_{true};  // until it is begun

@@ -12,17 +12,18 @@
 namespace kolo::session {
 
 using detail::Operation;
-using negotiation::Key;
 
 namespace {
 
-constexpr std::size_t most_kept = 8192;  // names, before those that are not pending are forgotten
-constexpr std::size_t most_unnamed_kept = 1024;
+constexpr std::size_t max_kept = 8192;  // names, before those that are not pending are forgotten
+constexpr std::size_t max_unnamed_kept = 1024;
 
-/// Nobody but its owner holds the operation, nor will.
+/// Only the queue holds the operation: nobody can get another reference, since that needs the lock.
 bool can_begin_again(const OperationPtr& operation) {
   if (operation.use_count() != 1 || !operation->done()) return false;
-  std::atomic_thread_fence(std::memory_order_acquire);  // after whoever held it last
+  // `use_count` is a relaxed load. The fence orders what follows after the last reads of a thread
+  // that gave up its reference, a decrement that releases.
+  std::atomic_thread_fence(std::memory_order_acquire);
   return true;
 }
 
@@ -33,11 +34,12 @@ bool is_reserved(OperationType type) {
 
 }  // namespace
 
-OperationQueue::OperationQueue(int rank) : rank_(rank), most_known_(most_kept) {}
+OperationQueue::OperationQueue(int rank) : rank_(rank), max_known_(max_kept) {}
 
 OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool attended) {
   std::unique_lock lock(mutex_);
   const OperationType type = submission.descriptor.type;
+  // Other ranks count this one as present everywhere: they would take a submission for a later one.
   if (joined_)
     refuse<InvalidArgument>(
         lock, submission,
@@ -49,6 +51,7 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
   submitted_.push_back(operation.get());
   operation->begin(submission);
   joined_ = type == OperationType::join;
+  // Writers hold the lock, so a load and a store do; readers want an approximate number.
   if (!attended)
     unattended_.store(unattended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   any_submitted_.store(true, std::memory_order_release);
@@ -66,7 +69,7 @@ OperationPtr OperationQueue::next_named(Engine& engine, const Submission& submis
   return found.operation = std::move(made);
 }
 
-/// What follows a name the last time follows it most times.
+/// The entry of the name: what followed the last name before is tried first.
 OperationQueue::Known& OperationQueue::known(const Submission& submission) {
   Known* const expected = last_ != nullptr ? last_->follower : nullptr;
   if (expected != nullptr && expected->operation != nullptr) {
@@ -80,20 +83,20 @@ OperationQueue::Known& OperationQueue::known(const Submission& submission) {
 }
 
 void OperationQueue::forget_if_many() {
-  if (known_.size() < most_known_) return;
+  if (known_.size() < max_known_) return;
   std::erase_if(known_, [](const auto& known) {
     return known.second.operation == nullptr || known.second.operation->done();
   });
   for (auto& [key, known] : known_) known.follower = nullptr;
   last_ = nullptr;
-  most_known_ = std::max(most_kept, 2 * known_.size());
+  // Where so many are pending, the next look at all of them comes after as many more.
+  max_known_ = std::max(max_kept, 2 * known_.size());
 }
 
 OperationPtr OperationQueue::next_reserved(Engine& engine, const Submission& submission,
                                            Lock& lock) {
   const bool join = submission.descriptor.type == OperationType::join;
-  const Key key{.number = join ? negotiation::join_number : negotiation::set_change_number,
-                .set = submission.set};
+  const Key key{.number = join ? join_number : set_change_number, .set = submission.set};
   Known& found = known_[key];
   if (found.operation != nullptr) refuse_if_pending(found, submission, lock);
   auto made = std::make_shared<Operation>(engine.shared_from_this());
@@ -104,7 +107,7 @@ OperationPtr OperationQueue::next_reserved(Engine& engine, const Submission& sub
 void OperationQueue::refuse_if_pending(const Known& known, const Submission& submission,
                                        Lock& lock) const {
   if (known.operation->done()) return;
-  const std::string what = negotiation::to_string(known.operation->key());
+  const std::string what = kolo::to_string(known.operation->key());
   refuse<DuplicateName>(lock, submission,
                         fmt::format("{} {}: an operation of this name is still pending on rank {}",
                                     kolo::to_string(submission.descriptor.type), what, rank_));
@@ -123,11 +126,12 @@ OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& subm
   ++unnamed.pending;
   OperationPtr operation;
   auto& all = unnamed.operations;
-  while (all.size() > most_unnamed_kept && all.front()->done()) all.pop_front();
+  while (all.size() > max_unnamed_kept && all.front()->done()) all.pop_front();
   if (!all.empty() && all.front()->done()) {
     if (can_begin_again(all.front())) operation = std::move(all.front());
     all.pop_front();
   }
+  // An old one whose future still lives is not ours to reuse: its future keeps it.
   if (operation == nullptr) operation = std::make_shared<Operation>(engine.shared_from_this());
   operation->set_key({.number = unnamed.next++, .set = submission.set});
   all.push_back(operation);
@@ -145,11 +149,12 @@ void OperationQueue::take(std::vector<Operation*>& taken) {
   taken.clear();
   if (!any()) return;
   const std::lock_guard lock(mutex_);
-  any_submitted_.store(false, std::memory_order_relaxed);
+  any_submitted_.store(false, std::memory_order_relaxed);  // the lock orders it
   taken.swap(submitted_);
 }
 
 void OperationQueue::release(std::span<Operation* const> operations) {
+  // Most have a name, which needs no release: then the lock is not taken.
   const auto is_named = [](const Operation* operation) { return operation->key().named(); };
   if (std::ranges::all_of(operations, is_named)) return;
   const std::lock_guard lock(mutex_);
@@ -160,12 +165,14 @@ void OperationQueue::release(const Operation& operation) {
   const Key& key = operation.key();
   if (!key.named() && !key.reserved()) --unnamed_[key.set].pending;
   if (operation.descriptor().type != OperationType::join) return;
-  // All ranks have joined: whoever had missed operations without a name counts like the others.
+  // All ranks have joined. Those that joined early have missed operations without a name, so all
+  // ranks count them from the start again.
   joined_ = false;
   for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
 }
 
 void OperationQueue::close() {
+  // Operations hold the engine, and the engine owns this queue: a cycle that must be cut.
   const std::lock_guard lock(mutex_);
   last_ = nullptr;
   std::erase_if(known_, [](const auto& known) {

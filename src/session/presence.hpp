@@ -6,7 +6,9 @@
 
 namespace kolo::session {
 
-/// Thread-safe.
+/// Thread-safe. All accesses are relaxed: a count publishes nothing but itself, and each is changed
+/// and read by atomic operations. What is read may be out of date; a rank counts as blocked only
+/// after several checks in a row with the same result, a tenth of a second apart.
 class Presence {
  public:
   /// The calling thread submits something. It counts as one that does until it ends.
@@ -58,7 +60,8 @@ class Presence {
     }
   };
 
-  // Outlives the session if threads do.
+  // Shared with the threads: their marks give it back when they end, which may be after the
+  // session.
   std::shared_ptr<Count> submitters_ = std::make_shared<Count>(0);
   std::atomic<int> waiting_{0};
   std::atomic<int> for_good_{0};

@@ -31,8 +31,8 @@ std::vector<int> checked(std::span<const int> ranks, const session::Topology& to
 }
 
 /// Submits a change of the sets and waits; returns the number that all ranks agreed on.
-negotiation::SetId change(session::Engine& engine, Descriptor descriptor) {
-  negotiation::SetId agreed = negotiation::world_set;
+SetId change(session::Engine& engine, Descriptor descriptor) {
+  SetId agreed = world_set;
   const session::OperationPtr operation = engine.submit(
       {.descriptor = std::move(descriptor), .on_answer = [&](std::int64_t id) { agreed = id; }},
       /*waits=*/true);
@@ -43,7 +43,7 @@ negotiation::SetId change(session::Engine& engine, Descriptor descriptor) {
 
 }  // namespace
 
-std::int64_t ProcessSet::id() const noexcept { return data_ ? data_->id : negotiation::world_set; }
+std::int64_t ProcessSet::id() const noexcept { return data_ ? data_->id : world_set; }
 
 std::vector<int> ProcessSet::ranks() const {
   if (data_) return data_->ranks;
@@ -69,7 +69,7 @@ ProcessSet add_process_set(std::span<const int> ranks) {
   Descriptor descriptor;
   descriptor.type = OperationType::add_process_set;
   descriptor.ranks = RankSet::of(sorted);
-  const negotiation::SetId id = change(*engine, std::move(descriptor));
+  const SetId id = change(*engine, std::move(descriptor));
   return engine->process_sets().add(id, sorted);
 }
 

@@ -26,9 +26,7 @@ int place_of(int rank, const std::vector<int>& ranks) {
 }  // namespace
 
 ProcessSets::ProcessSets(std::uint64_t session, int rank, int size)
-    : session_(session),
-      rank_(rank),
-      world_{session, negotiation::world_set, first_ranks(size), rank} {}
+    : session_(session), rank_(rank), world_{session, world_set, first_ranks(size), rank} {}
 
 std::string ProcessSets::why_unusable(const ProcessSet& set) const {
   const detail::ProcessSetData* data = set.data().get();
@@ -57,14 +55,14 @@ ProcessSets::View ProcessSets::find_for_member(const ProcessSet& set, OperationT
   return {data.id, data.ranks, data.own_place};
 }
 
-ProcessSet ProcessSets::add(negotiation::SetId id, const std::vector<int>& ranks) {
+ProcessSet ProcessSets::add(SetId id, const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
   auto& data = sets_[id];
   if (!data) data.reset(new detail::ProcessSetData{session_, id, ranks, place_of(rank_, ranks)});
   return ProcessSet(data);
 }
 
-void ProcessSets::remove(negotiation::SetId id) {
+void ProcessSets::remove(SetId id) {
   const std::lock_guard lock(mutex_);
   const auto found = sets_.find(id);
   if (found == sets_.end()) return;

@@ -10,15 +10,15 @@
 #include <vector>
 
 #include "base/descriptor.hpp"
+#include "base/key.hpp"
 #include "kolo/process_set.hpp"
-#include "negotiation/key.hpp"
 
 namespace kolo::detail {
 
 /// What a handle points to. `removed` is all that changes.
 struct ProcessSetData {
   std::uint64_t session;
-  negotiation::SetId id;
+  SetId id;
   std::vector<int> ranks;  // ascending
   int own_place;           // of this rank, -1 if it is no member
   mutable std::atomic<bool> removed{false};
@@ -37,7 +37,7 @@ class ProcessSets {
   /// name. Throws InvalidArgument for a set that was removed or is another session's, or of which
   /// this rank is no member.
   struct View {
-    negotiation::SetId id;
+    SetId id;
     const std::vector<int>& ranks;
     int own_place;
   };
@@ -50,8 +50,8 @@ class ProcessSets {
                       const std::string& name) const;
 
   /// The handle of a set that all ranks have agreed on: the same for the same number.
-  [[nodiscard]] ProcessSet add(negotiation::SetId id, const std::vector<int>& ranks);
-  void remove(negotiation::SetId id);
+  [[nodiscard]] ProcessSet add(SetId id, const std::vector<int>& ranks);
+  void remove(SetId id);
 
  private:
   /// Empty if it is usable.
@@ -61,7 +61,7 @@ class ProcessSets {
   int rank_;
   detail::ProcessSetData world_;
   std::mutex mutex_;
-  std::map<negotiation::SetId, std::shared_ptr<const detail::ProcessSetData>> sets_;
+  std::map<SetId, std::shared_ptr<const detail::ProcessSetData>> sets_;
 };
 
 }  // namespace kolo::session

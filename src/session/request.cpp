@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -53,7 +52,7 @@ Rows rows_of(const Shape& shape) {
 }
 
 Request::Request(OperationType type, const std::string& name, const ProcessSet& set)
-    : set_(engine_->process_sets().find_for_member(set, type, name)) {
+    : engine_(type, name), set_(engine_->process_sets().find_for_member(set, type, name)) {
   draft_->name = name;
   draft_->set = set_.id;
   draft_->descriptor.type = type;
@@ -143,18 +142,15 @@ void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output
 
 void Request::add_text(std::string& text) { draft_->members.emplace_back().text = &text; }
 
-void Request::set_reduction(ReduceOp op, double prescale, double postscale,
-                            Compression compression) {
-  Descriptor& descriptor = draft_->descriptor;
-  descriptor.op = op;
-  descriptor.prescale = prescale;
-  descriptor.postscale = postscale;
-  descriptor.compression = compression;
-  if (!std::isfinite(prescale) || !std::isfinite(postscale))
-    refuse(fmt::format("prescale {} and postscale {} must be finite", prescale, postscale));
+void Request::check_reduction() const {
+  const Descriptor& descriptor = draft_->descriptor;
+  if (!std::isfinite(descriptor.prescale) || !std::isfinite(descriptor.postscale))
+    refuse(fmt::format("prescale {} and postscale {} must be finite", descriptor.prescale,
+                       descriptor.postscale));
   for (const TensorSpec& tensor : descriptor.tensors)
-    if (!has_meaning(op, tensor.dtype))
-      refuse(fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(op)));
+    if (!has_meaning(descriptor.op, tensor.dtype))
+      refuse(
+          fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(descriptor.op)));
 }
 
 void Request::set_root(int root) {
@@ -166,15 +162,5 @@ void Request::set_root(int root) {
 }
 
 OperationPtr Request::submit(bool waits) && { return engine_->submit(std::move(*draft_), waits); }
-
-void Request::run() && {
-  OperationPtr operation;
-  {
-    Request own = std::move(*this);  // which is gone before the wait
-    operation = std::move(own).submit(/*waits=*/true);
-  }
-  operation->engine()->wait(*operation, std::chrono::steady_clock::time_point::max());
-  if (operation->error()) std::rethrow_exception(operation->error());
-}
 
 }  // namespace kolo::session

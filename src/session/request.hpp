@@ -45,6 +45,10 @@ class Request {
  public:
   /// Throws NotInitialized; InvalidArgument if this rank is no member of the set.
   Request(OperationType type, const std::string& name, const ProcessSet& set);
+  /// With a name and a set from the options of a collective.
+  template <typename Options>
+  Request(OperationType type, const Options& options)
+      : Request(type, options.name, options.process_set) {}
 
   [[noreturn]] void refuse(std::string_view why) const;
 
@@ -59,26 +63,35 @@ class Request {
   /// The member that was added last.
   [[nodiscard]] backend::BatchTensor& member() { return draft_->members.back(); }
 
-  void set_reduction(ReduceOp op, double prescale, double postscale, Compression compression);
+  /// After the tensors were added.
+  template <typename Options>
+  void set_reduction(const Options& options) {
+    Descriptor& described = descriptor();
+    described.op = options.op;
+    described.prescale = options.prescale;
+    described.postscale = options.postscale;
+    described.compression = options.compression;
+    check_reduction();
+  }
   void set_root(int root);
   void on_answer(std::function<void(std::int64_t)> deliver) {
     draft_->on_answer = std::move(deliver);
   }
 
-  [[nodiscard]] OperationPtr submit(bool waits = false) &&;
-  /// Submits, waits, and throws what went wrong.
-  void run() &&;
+  /// `waits`: the caller waits for the operation at once.
+  [[nodiscard]] OperationPtr submit(bool waits) &&;
 
  private:
   void check(const ConstTensorView& tensor) const;
+  void check_reduction() const;
   void add_spec(const ConstTensorView& tensor, const Shape& shape);
   /// Tensors on a GPU may be touched after what the caller's stream was given so far.
   void mark(Device device);
 
-  EngineInUse engine_{};
+  EngineInUse engine_;
   Draft draft_{};
   ProcessSets::View set_;
-  Device device_{};                                          // of the first tensor
+  Device device_{};                                         // of the first tensor
   std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU
 };
 

@@ -1,14 +1,15 @@
 #include "session/settings.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdlib>
-#include <initializer_list>
+#include <iterator>
 #include <optional>
 #include <string>
-#include <string_view>
+#include <type_traits>
 
 #include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"
@@ -16,27 +17,42 @@
 namespace kolo::session {
 namespace {
 
-constexpr std::int64_t most_recorded_events = 1 << 24;
-// Beats are sent every quarter of it, and nobody sleeps longer than 0.1 s.
-constexpr double shortest_peer_timeout = 0.5;
-
-/// A setting's text and what to call it in a message.
+/// A value as somebody wrote it, and what to call the setting in a message.
 struct Source {
+  enum class Origin : std::uint8_t { option, own_variable, other_variable };
+  Origin origin;
   std::string name;
   std::string text;
 };
 
-/// The first of the variables that is set to something.
-std::optional<Source> environment(std::initializer_list<const char*> names) {
-  for (const char* name : names) {
-    const char* text = std::getenv(name);
-    if (text != nullptr && *text != '\0') return Source{name, text};
-  }
-  return std::nullopt;
+[[noreturn]] void refuse(const Source& source, std::string_view wanted) {
+  throw InvalidArgument(fmt::format("{}={}: {}", source.name, source.text, wanted));
 }
 
-[[noreturn]] void refuse(std::string_view name, std::string_view value, std::string_view wanted) {
-  throw InvalidArgument(fmt::format("{}={}: {}", name, value, wanted));
+// Options become text and take the way of variables, so that one parser holds the bounds of both.
+// The shortest text of a double is read back as the same double.
+std::string to_text(std::int64_t count) { return std::to_string(count); }
+std::string to_text(std::chrono::duration<double> time) { return fmt::format("{}", time.count()); }
+std::string to_text(bool on) { return on ? "on" : "off"; }
+std::string to_text(const std::string& text) { return text; }
+
+std::optional<Source> find_variable(const Setting& setting) {
+  const auto find = [](Source::Origin origin, const std::string& name) -> std::optional<Source> {
+    const char* text = name.empty() ? nullptr : std::getenv(name.c_str());
+    if (text == nullptr || *text == '\0') return std::nullopt;
+    return Source{origin, name, text};
+  };
+  if (auto own = find(Source::Origin::own_variable, variable_of(setting))) return own;
+  return find(Source::Origin::other_variable, std::string(setting.other_variable));
+}
+
+template <typename Type>
+std::optional<Source> find_source(const Setting& setting, const Type& type,
+                                  const SessionOptions& options) {
+  if (type.option != nullptr && options.*type.option)
+    return Source{Source::Origin::option, std::string(setting.name),
+                  to_text(*(options.*type.option))};
+  return find_variable(setting);
 }
 
 template <typename Number>
@@ -47,186 +63,87 @@ std::optional<Number> parse(const std::string& text) {
   return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
 }
 
-std::int64_t read_count(const std::optional<std::int64_t>& option, std::string_view option_name,
-                        std::initializer_list<const char*> variables, std::string_view unit,
-                        std::int64_t otherwise) {
-  const std::string wanted = fmt::format("must be a number of {}, 0 or more", unit);
-  if (option) {
-    if (*option < 0) refuse(option_name, std::to_string(*option), wanted);
-    return *option;
-  }
-  const std::optional<Source> source = environment(variables);
-  if (!source) return otherwise;
-  const std::optional<std::int64_t> value = parse<std::int64_t>(source->text);
-  if (!value || *value < 0) refuse(source->name, source->text, wanted);
-  return *value;
+/// "a, b or c".
+template <typename Words>
+std::string one_of(const Words& words) {
+  return fmt::format("must be {} or {}", fmt::join(words.begin(), std::prev(words.end()), ", "),
+                     words.back());
 }
 
-/// `least`: of what is not 0.
-std::chrono::nanoseconds read_seconds(const std::optional<std::chrono::duration<double>>& option,
-                                      std::string_view option_name,
-                                      std::initializer_list<const char*> variables,
-                                      std::chrono::nanoseconds otherwise, double least = 0.0) {
-  constexpr double most = 1e9;  // 30 years; what is more does not fit into nanoseconds
-  const std::string wanted =
-      least == 0.0 ? "must be a number of seconds from 0 to 1e9"
-                   : fmt::format("must be 0 or a number of seconds from {} to 1e9", least);
-  const auto usable = [&](double seconds) {
-    return seconds == 0.0 || (seconds >= least && seconds <= most);
-  };
-  double seconds = 0.0;
-  if (option) {
-    seconds = option->count();
-    if (!usable(seconds)) refuse(option_name, fmt::format("{}", seconds), wanted);
-  } else {
-    const std::optional<Source> source = environment(variables);
-    if (!source) return otherwise;
-    const std::optional<double> value = parse<double>(source->text);
-    if (!value || !usable(*value)) refuse(source->name, source->text, wanted);
-    seconds = *value;
-  }
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-      std::chrono::duration<double>(seconds));
+// ---- what each kind of setting takes ----
+
+void set(Settings& settings, const CountSetting& type, const Source& source) {
+  const std::optional<std::int64_t> value = parse<std::int64_t>(source.text);
+  if (!value || *value < 0)
+    refuse(source, fmt::format("must be a number of {}, 0 or more", type.unit));
+  if (*value > type.max) refuse(source, fmt::format("must be at most {} {}", type.max, type.unit));
+  settings.*type.value = *value;
 }
 
-CpuOperations read_cpu_operations(const std::optional<std::string>& option,
-                                  CpuOperations otherwise) {
-  std::optional<Source> source = environment({"KOLO_CPU_OPERATIONS"});
-  if (option) source = Source{"cpu_operations", *option};
-  if (!source) return otherwise;
-  if (source->text == "auto") return CpuOperations::automatic;
-  if (source->text == "shm") return CpuOperations::shm;
-  if (source->text == "mpi") return CpuOperations::mpi;
-  refuse(source->name, source->text, "must be auto, shm or mpi");
+void set(Settings& settings, const SecondsSetting& type, const Source& source) {
+  const std::optional<double> value = parse<double>(source.text);
+  if (!value || !(*value == 0.0 || (*value >= type.min && *value <= type.max)))  // nor "nan"
+    refuse(source, type.min == 0.0
+                       ? "must be a number of seconds from 0 to 1e9"
+                       : fmt::format("must be 0 or a number of seconds from {} to 1e9", type.min));
+  settings.*type.value =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(*value));
 }
 
-HostAllreduce read_host_allreduce(const std::optional<std::string>& option,
-                                  HostAllreduce otherwise) {
-  std::optional<Source> source = environment({"KOLO_HOST_ALLREDUCE"});
-  if (option) source = Source{"host_allreduce", *option};
-  if (!source) return otherwise;
-  if (source->text == "auto") return HostAllreduce::automatic;
-  if (source->text == "direct") return HostAllreduce::direct;
-  if (source->text == "ring") return HostAllreduce::ring;
-  if (source->text == "doubling") return HostAllreduce::doubling;
-  refuse(source->name, source->text, "must be auto, direct, ring or doubling");
+void set(Settings& settings, const SwitchSetting& type, const Source& source) {
+  const bool on = source.text == "on" || source.text == "1";
+  if (!on && source.text != "off" && source.text != "0") refuse(source, "must be on, 1, off or 0");
+  settings.*type.value = on;
 }
 
-SingleCopy read_single_copy(const std::optional<std::string>& option, SingleCopy otherwise) {
-  std::optional<Source> source = environment({"KOLO_SINGLE_COPY"});
-  if (option) source = Source{"single_copy", *option};
-  if (!source) return otherwise;
-  if (source->text == "auto") return SingleCopy::automatic;
-  if (source->text == "on" || source->text == "1") return SingleCopy::on;
-  if (source->text == "off" || source->text == "0") return SingleCopy::off;
-  refuse(source->name, source->text, "must be auto, on, 1, off or 0");
+template <typename Enumeration>
+void set(Settings& settings, const WordSetting<Enumeration>& type, const Source& source) {
+  const auto found = std::ranges::find(type.words, source.text);
+  if (found == type.words.end()) refuse(source, one_of(type.words));
+  settings.*type.value = static_cast<Enumeration>(found - type.words.begin());
 }
 
-GpuOperations read_gpu_operations(const std::optional<std::string>& option,
-                                  GpuOperations otherwise) {
-  std::optional<Source> source = environment({"KOLO_GPU_OPERATIONS"});
-  if (option) source = Source{"gpu_operations", *option};
-  if (!source) return otherwise;
-  if (source->text == "auto") return GpuOperations::automatic;
-  if (source->text == "nccl") return GpuOperations::nccl;
-  if (source->text == "staged") return GpuOperations::staged;
-  refuse(source->name, source->text, "must be auto, nccl or staged");
+/// In any case, and by Horovod's words too.
+void set(Settings& settings, const WordSetting<LogLevel>& type, const Source& source) {
+  const std::optional<LogLevel> level = parse_log_level(source.text);
+  if (!level) refuse(source, one_of(type.words));
+  settings.*type.value = *level;
 }
 
-bool read_switch(const std::optional<bool>& option, const char* kolo, bool otherwise) {
-  if (option) return *option;
-  const std::optional<Source> source = environment({kolo});
-  if (!source) return otherwise;
-  if (source->text == "on" || source->text == "1") return true;
-  if (source->text == "off" || source->text == "0") return false;
-  refuse(source->name, source->text, "must be on, 1, off or 0");
+void set(Settings& settings, const TextSetting& type, const Source& source) {
+  if (!source.text.empty() && source.text != type.ignored) settings.*type.value = source.text;
 }
 
-std::string read_text(const std::optional<std::string>& option,
-                      std::initializer_list<const char*> variables, const std::string& otherwise) {
-  if (option) return option->empty() ? otherwise : *option;
-  const std::optional<Source> source = environment(variables);
-  return source ? source->text : otherwise;
+void set(Settings& settings, const SignalSetting& type, const Source& source) {
+  if (source.text.empty()) return;
+  const std::optional<int> signal = diagnostics::parse_signal(source.text);
+  if (!signal) refuse(source, "must be USR1, USR2, HUP, QUIT or WINCH");
+  settings.*type.value = *signal;
 }
 
-int read_signal(const std::optional<std::string>& option, int otherwise) {
-  std::optional<Source> source = environment({"KOLO_FLIGHT_RECORDER_SIGNAL"});
-  if (option) source = Source{"flight_recorder_signal", *option};
-  if (!source || source->text.empty()) return otherwise;
-  const std::optional<int> signal = diagnostics::parse_signal(source->text);
-  if (!signal) refuse(source->name, source->text, "must be USR1, USR2, HUP, QUIT or WINCH");
-  return *signal;
+void set(Settings& settings, const InterfaceSetting& type, const Source& source) {
+  const bool meant_for_kolo = source.origin != Source::Origin::other_variable;
+  settings.*type.value = {source.text, source.name, meant_for_kolo && !source.text.empty()};
 }
 
-/// Horovod's DYNAMIC means that the program begins it.
-std::string read_timeline(const std::optional<std::string>& option) {
-  const std::string path = read_text(option, {"KOLO_TIMELINE", "HOROVOD_TIMELINE"}, "");
-  return path == "DYNAMIC" ? "" : path;
+template <typename Type>
+void read(Settings& settings, const Setting& setting, const Type& type,
+          const SessionOptions& options) {
+  if (const auto source = find_source(setting, type, options)) set(settings, type, *source);
 }
 
-ControlInterface read_control_interface(const std::optional<std::string>& option) {
-  if (option) return {*option, "control_interface", !option->empty()};
-  if (const auto own = environment({"KOLO_CONTROL_INTERFACE"})) return {own->text, own->name, true};
-  if (const auto mpi = environment({"OMPI_MCA_btl_tcp_if_include"}))
-    return {mpi->text, mpi->name, false};
-  return {};
-}
-
-LogLevel read_log_level(const std::optional<std::string>& option, LogLevel otherwise) {
-  std::optional<Source> source = environment({"KOLO_LOG_LEVEL", "HOROVOD_LOG_LEVEL"});
-  if (option) source = Source{"log_level", *option};
-  if (!source) return otherwise;
-  const std::optional<LogLevel> level = parse_log_level(source->text);
-  if (!level)
-    refuse(source->name, source->text,
-           "must be trace, debug, info, warning, error, critical or off");
-  return *level;
+void read(Settings& /*settings*/, const Setting& setting, const RemovedSetting& type,
+          const SessionOptions& /*options*/) {
+  if (const auto source = find_variable(setting))
+    refuse(*source, fmt::format("there is no such setting any more: {}", type.replacement));
 }
 
 }  // namespace
 
 Settings read_settings(const SessionOptions& options) {
-  const Settings defaults;
   Settings settings;
-  settings.fusion_threshold = read_count(options.fusion_threshold, "fusion_threshold",
-                                         {"KOLO_FUSION_THRESHOLD", "HOROVOD_FUSION_THRESHOLD"},
-                                         "bytes", defaults.fusion_threshold);
-  settings.stall_warning = read_seconds(options.stall_warning, "stall_warning",
-                                        {"KOLO_STALL_WARNING", "HOROVOD_STALL_CHECK_TIME_SECONDS"},
-                                        defaults.stall_warning);
-  settings.stall_shutdown = read_seconds(
-      options.stall_shutdown, "stall_shutdown",
-      {"KOLO_STALL_SHUTDOWN", "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"}, defaults.stall_shutdown);
-  settings.cache_capacity = read_count(options.cache_capacity, "cache_capacity",
-                                       {"KOLO_CACHE_CAPACITY", "HOROVOD_CACHE_CAPACITY"}, "names",
-                                       defaults.cache_capacity);
-  settings.plan_replay = read_switch(options.plan_replay, "KOLO_PLAN_REPLAY", defaults.plan_replay);
-  settings.cpu_operations = read_cpu_operations(options.cpu_operations, defaults.cpu_operations);
-  settings.mpi_collectives =
-      read_switch(options.mpi_collectives, "KOLO_MPI_COLLECTIVES", defaults.mpi_collectives);
-  settings.host_allreduce = read_host_allreduce(options.host_allreduce, defaults.host_allreduce);
-  settings.single_copy = read_single_copy(options.single_copy, defaults.single_copy);
-  settings.gpu_operations = read_gpu_operations(options.gpu_operations, defaults.gpu_operations);
-  settings.nccl_timeout = read_seconds(options.nccl_timeout, "nccl_timeout", {"KOLO_NCCL_TIMEOUT"},
-                                       defaults.nccl_timeout);
-  settings.flight_recorder =
-      read_count(options.flight_recorder, "flight_recorder", {"KOLO_FLIGHT_RECORDER"}, "events",
-                 defaults.flight_recorder);
-  if (settings.flight_recorder > most_recorded_events)
-    refuse("flight_recorder", std::to_string(settings.flight_recorder),
-           fmt::format("must be at most {} events", most_recorded_events));
-  settings.flight_recorder_dir = read_text(
-      options.flight_recorder_dir, {"KOLO_FLIGHT_RECORDER_DIR"}, defaults.flight_recorder_dir);
-  settings.flight_recorder_signal =
-      read_signal(options.flight_recorder_signal, defaults.flight_recorder_signal);
-  settings.timeline = read_timeline(options.timeline);
-  settings.statistics = read_text(options.statistics, {"KOLO_STATISTICS"}, defaults.statistics);
-  settings.control_interface = read_control_interface(options.control_interface);
-  settings.peer_timeout = read_seconds(options.peer_timeout, "peer_timeout", {"KOLO_PEER_TIMEOUT"},
-                                       defaults.peer_timeout, shortest_peer_timeout);
-  settings.log_level = read_log_level(options.log_level, defaults.log_level);
-  settings.test_ranks_per_host =
-      read_count({}, "", {"KOLO_TEST_RANKS_PER_HOST"}, "ranks", defaults.test_ranks_per_host);
+  for (const Setting& setting : settings_table)
+    std::visit([&](const auto& type) { read(settings, setting, type, options); }, setting.type);
   return settings;
 }
 

@@ -1,18 +1,27 @@
-// The settings of a session, read once: from the options, else the environment, else defaults.
+// The settings of a session, and the one table that says everything about each of them.
+//
+// The table makes the parser, the tables of docs/settings.md (by kolo-settings), and what the
+// fuzzer tries. A new setting is a member of SessionOptions, a member of Settings and a row of the
+// table;
+// `./dev docs` then writes the document.
 #pragma once
 
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <variant>
 
 #include "base/choices.hpp"
+#include "base/enumerators.hpp"
 #include "base/log.hpp"
 #include "kolo/session.hpp"
 
 namespace kolo::session {
-
-/// Whether ranks of a host read long tensors in each other's private memory.
-enum class SingleCopy : std::uint8_t { automatic, on, off };
 
 /// The interfaces for control messages between hosts, and what to call the setting in a message.
 struct ControlInterface {
@@ -21,52 +30,201 @@ struct ControlInterface {
   bool explicit_choice = false;  // else it was meant for MPI in the first place
 };
 
-/// Each member names its variables: Kolo's, then Horovod's of the same meaning.
+/// The values in use, each with its default. `settings_table` says what they mean.
 struct Settings {
-  /// KOLO_FUSION_THRESHOLD, HOROVOD_FUSION_THRESHOLD: bytes.
   std::int64_t fusion_threshold = 64 << 20;
-  /// KOLO_STALL_WARNING, HOROVOD_STALL_CHECK_TIME_SECONDS: seconds, 0 for never.
   std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);
-  /// KOLO_STALL_SHUTDOWN, HOROVOD_STALL_SHUTDOWN_TIME_SECONDS: seconds, 0 for never.
   std::chrono::nanoseconds stall_shutdown{};
-  /// KOLO_CACHE_CAPACITY, HOROVOD_CACHE_CAPACITY: names.
   std::int64_t cache_capacity = 8192;
-  /// KOLO_PLAN_REPLAY: on or off.
   bool plan_replay = true;
-  /// KOLO_CPU_OPERATIONS.
   CpuOperations cpu_operations = CpuOperations::automatic;
-  /// KOLO_MPI_COLLECTIVES: whether MPI's own are used.
-  bool mpi_collectives = false;
-  /// KOLO_HOST_ALLREDUCE: auto, direct, ring or doubling.
   HostAllreduce host_allreduce = HostAllreduce::automatic;
-  /// KOLO_SINGLE_COPY: auto, on or off.
-  SingleCopy single_copy = SingleCopy::off;
-  /// KOLO_GPU_OPERATIONS: auto, nccl or staged.
   GpuOperations gpu_operations = GpuOperations::automatic;
-  /// KOLO_NCCL_TIMEOUT: seconds.
   std::chrono::nanoseconds nccl_timeout = std::chrono::minutes(5);
-  /// KOLO_FLIGHT_RECORDER: events that are kept, 0 for none.
   std::int64_t flight_recorder = 4096;
-  /// KOLO_FLIGHT_RECORDER_DIR: where records of failures go; off for none.
   std::string flight_recorder_dir = ".";
-  /// KOLO_FLIGHT_RECORDER_SIGNAL: asks for a record; 0 for none.
   int flight_recorder_signal = 0;
-  /// KOLO_TIMELINE, HOROVOD_TIMELINE: a path, "" for none.
   std::string timeline{};
-  /// KOLO_STATISTICS: where they go at the end, a path or stderr; "" for nowhere.
   std::string statistics{};
-  /// KOLO_CONTROL_INTERFACE, else Open MPI's btl_tcp_if_include.
   ControlInterface control_interface{};
-  /// KOLO_PEER_TIMEOUT: seconds, 0 for never.
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
-  /// KOLO_LOG_LEVEL, HOROVOD_LOG_LEVEL.
   LogLevel log_level = LogLevel::warning;
-  /// KOLO_TEST_RANKS_PER_HOST, for tests: divides a host into several of so many ranks. 0: as it
-  /// is.
   std::int64_t test_ranks_per_host = 0;
 };
 
-/// Throws InvalidArgument, with variable (or option) and value, for the first that cannot be used.
+// The kinds of settings. `option` is where a program sets it, null for none; `value` is where it
+// goes.
+
+struct CountSetting {
+  std::optional<std::int64_t> SessionOptions::*option;
+  std::int64_t Settings::*value;
+  std::string_view unit;
+  std::int64_t max = std::numeric_limits<std::int64_t>::max();
+};
+
+struct SecondsSetting {
+  static constexpr double max = 1e9;  // 30 years: nanoseconds cannot count much more
+  std::optional<std::chrono::duration<double>> SessionOptions::*option;
+  std::chrono::nanoseconds Settings::*value;
+  double min = 0.0;  // of values other than 0
+};
+
+struct SwitchSetting {
+  std::optional<bool> SessionOptions::*option;
+  bool Settings::*value;
+};
+
+/// One word for each enumerator, in their order.
+template <typename Enumeration>
+struct WordSetting {
+  template <typename... Words>
+  constexpr WordSetting(std::optional<std::string> SessionOptions::*its_option,
+                        Enumeration Settings::*its_value, Words... its_words)
+      : option(its_option), value(its_value), words{its_words...} {
+    static_assert(sizeof...(Words) == enumerator_count<Enumeration>);
+  }
+
+  std::optional<std::string> SessionOptions::*option;
+  Enumeration Settings::*value;
+  std::array<std::string_view, enumerator_count<Enumeration>> words;
+};
+
+struct TextSetting {
+  std::optional<std::string> SessionOptions::*option;
+  std::string Settings::*value;
+  std::string_view unit;
+  std::string_view ignored{};  // a text that leaves the default, as an empty option does
+};
+
+/// 0 stands for no signal.
+struct SignalSetting {
+  std::optional<std::string> SessionOptions::*option;
+  int Settings::*value;
+};
+
+struct InterfaceSetting {
+  std::optional<std::string> SessionOptions::*option;
+  ControlInterface Settings::*value;
+};
+
+/// Its variable is refused, so that nobody relies on what it no longer does.
+struct RemovedSetting {
+  std::string_view replacement;
+};
+
+struct Setting {
+  using Type =
+      std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
+                   WordSetting<HostAllreduce>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
+                   TextSetting, SignalSetting, InterfaceSetting, RemovedSetting>;
+  std::string_view name;              // of the option; its variable is KOLO_<NAME>
+  std::string_view other_variable{};  // is read if KOLO_<NAME> is not set: Horovod's, or MPI's
+  Type type;
+  std::string_view meaning{};  // in Markdown; empty: not for users
+};
+
+[[nodiscard]] inline std::string variable_of(const Setting& setting) {
+  std::string name = "KOLO_";
+  for (const char letter : setting.name)
+    name += letter >= 'a' && letter <= 'z' ? static_cast<char>(letter - 'a' + 'A') : letter;
+  return name;
+}
+
+inline constexpr auto settings_table = std::to_array<Setting>({
+    {.name = "fusion_threshold",
+     .other_variable = "HOROVOD_FUSION_THRESHOLD",
+     .type = CountSetting{&SessionOptions::fusion_threshold, &Settings::fusion_threshold, "bytes"},
+     .meaning = "Largest batch of tensors that travel together. A larger tensor travels alone. 0 "
+                "or 1: every tensor travels alone. Rank 0's value counts."},
+    {.name = "stall_warning",
+     .other_variable = "HOROVOD_STALL_CHECK_TIME_SECONDS",
+     .type = SecondsSetting{&SessionOptions::stall_warning, &Settings::stall_warning},
+     .meaning = "Time until a warning names an operation that some ranks have not submitted or "
+                "that does not move ([how to read it](diagnosing.md)). 0: never."},
+    {.name = "stall_shutdown",
+     .other_variable = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+     .type = SecondsSetting{&SessionOptions::stall_shutdown, &Settings::stall_shutdown},
+     .meaning = "Time until such an operation, and all others with it, fail with `Stalled` on "
+                "every rank. 0: never. Rank 0's value counts for missing ranks, each rank's own "
+                "for batches that do not move."},
+    {.name = "cache_capacity",
+     .other_variable = "HOROVOD_CACHE_CAPACITY",
+     .type = CountSetting{&SessionOptions::cache_capacity, &Settings::cache_capacity, "names"},
+     .meaning = "Repeating names that are sent as one bit each instead of in full. 0: none. Rank "
+                "0's value counts."},
+    {.name = "plan_replay",
+     .type = SwitchSetting{&SessionOptions::plan_replay, &Settings::plan_replay},
+     .meaning = "Executes steps that repeat on one host without negotiating them each time "
+                "([how](architecture.md#plans)). Rank 0's value counts."},
+    {.name = "cpu_operations",
+     .type = WordSetting<CpuOperations>(&SessionOptions::cpu_operations, &Settings::cpu_operations,
+                                        "auto", "shm", "mpi"),
+     .meaning = "What carries data and messages [inside a host](#inside-a-host)."},
+    {.name = "host_allreduce",
+     .type = WordSetting<HostAllreduce>(&SessionOptions::host_allreduce, &Settings::host_allreduce,
+                                        "auto", "direct", "ring", "doubling"),
+     .meaning = "How allreduces go [between hosts](#between-hosts) that have several ranks each. "
+                "Rank 0's value counts."},
+    {.name = "gpu_operations",
+     .type = WordSetting<GpuOperations>(&SessionOptions::gpu_operations, &Settings::gpu_operations,
+                                        "auto", "nccl", "staged"),
+     .meaning = "What carries [tensors on GPUs](#on-gpus)."},
+    {.name = "nccl_timeout",
+     .type = SecondsSetting{&SessionOptions::nccl_timeout, &Settings::nccl_timeout},
+     .meaning = "Timeout for creating an NCCL communicator; the operation then fails."},
+    {.name = "flight_recorder",
+     .type = CountSetting{&SessionOptions::flight_recorder, &Settings::flight_recorder, "events",
+                          1 << 24},
+     .meaning = "Most recent events that each rank keeps, 48 bytes each, to write them when "
+                "something fails ([how to read them](diagnosing.md#flight-records)). 0: none."},
+    {.name = "flight_recorder_dir",
+     .type = TextSetting{&SessionOptions::flight_recorder_dir, &Settings::flight_recorder_dir,
+                         "directory"},
+     .meaning = "Where each rank writes its events at the first failure that concerns more than "
+                "one operation. `off`: nowhere."},
+    {.name = "flight_recorder_signal",
+     .type =
+         SignalSetting{&SessionOptions::flight_recorder_signal, &Settings::flight_recorder_signal},
+     .meaning = "A rank that gets this signal writes its events within 0.1 s and goes on."},
+    {.name = "timeline",
+     .other_variable = "HOROVOD_TIMELINE",
+     // Horovod's word for a timeline that the program begins.
+     .type = TextSetting{&SessionOptions::timeline, &Settings::timeline, "path", "DYNAMIC"},
+     .meaning = "File for a [timeline](diagnosing.md#timelines): one for each rank if the path "
+                "contains `%r`, which stands for the rank; otherwise one of rank 0."},
+    {.name = "statistics",
+     .type = TextSetting{&SessionOptions::statistics, &Settings::statistics, "path"},
+     .meaning = "File, as for `timeline`, or `stderr`, for each rank's "
+                "[statistics](diagnosing.md#statistics) when the session ends, with the times of "
+                "packing, reducing and unpacking."},
+    {.name = "control_interface",
+     .other_variable = "OMPI_MCA_btl_tcp_if_include",
+     .type = InterfaceSetting{&SessionOptions::control_interface, &Settings::control_interface},
+     .meaning = "What carries [control messages](#control-messages) between hosts."},
+    // Each rank is heard of every quarter of it, and nobody sleeps longer than 0.1 s.
+    {.name = "peer_timeout",
+     .type = SecondsSetting{&SessionOptions::peer_timeout, &Settings::peer_timeout, 0.5},
+     .meaning = "A host that sends nothing for this long, not even its kernel's acknowledgment, is "
+                "lost: every operation fails with `PeerLeft`. 0: never. Needs sockets between "
+                "hosts. Rank 0's value counts."},
+    {.name = "log_level",
+     .other_variable = "HOROVOD_LOG_LEVEL",
+     .type = WordSetting<LogLevel>(&SessionOptions::log_level, &Settings::log_level, "trace",
+                                   "debug", "info", "warning", "error", "critical", "off"),
+     .meaning = "Least urgent messages that are written, to standard error."},
+    {.name = "test_ranks_per_host",  // divides a host into several of so many ranks; 0: does not
+     .type = CountSetting{nullptr, &Settings::test_ranks_per_host, "ranks"}},
+    {.name = "mpi_collectives",
+     .type = RemovedSetting{"Kolo always reduces in an order of its own, so that all ranks get the "
+                            "same bits; host_allreduce chooses how it goes between hosts"}},
+    {.name = "single_copy",
+     .type = RemovedSetting{"put tensors into a kolo::SharedVector: other ranks of the host read "
+                            "them where they lie"}},
+});
+
+/// Each setting from its option, else from the first of its variables that is not empty, else its
+/// default. Throws InvalidArgument for the first value that cannot be used, with the variable (or
+/// option) and the value.
 [[nodiscard]] Settings read_settings(const SessionOptions& options);
 
 }  // namespace kolo::session

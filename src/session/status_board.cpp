@@ -6,21 +6,19 @@
 #include <utility>
 
 #include "negotiation/codec.hpp"
-#include "negotiation/codec_status.hpp"
 #include "node/process_state.hpp"
 
 namespace kolo::session {
 namespace {
 
-using negotiation::ProcessState;
 using negotiation::RankStatus;
 using node::StatusPage;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using TimePoint = StatusBoard::TimePoint;
 
-constexpr std::size_t longest_name = 160;
-constexpr std::size_t longest_reason = 1000;
+constexpr std::size_t max_name = 160;
+constexpr std::size_t max_reason = 1000;
 
 /// What is older says nothing of now.
 constexpr milliseconds fresh{500};
@@ -30,22 +28,10 @@ milliseconds since(std::int64_t then, TimePoint now) {
   return std::max(std::chrono::duration_cast<milliseconds>(age), milliseconds(0));
 }
 
-void shorten(std::string& text, std::size_t longest) {
-  if (text.size() <= longest) return;
-  text.resize(longest);
+void shorten(std::string& text, std::size_t max) {
+  if (text.size() <= max) return;
+  text.resize(max);
   text += "...";
-}
-
-ProcessState state_of(pid_t process) {
-  switch (node::process_state(process)) {
-    case node::ProcessState::alive: return ProcessState::alive;
-    case node::ProcessState::stopped: return ProcessState::stopped;
-    case node::ProcessState::traced: return ProcessState::traced;
-    case node::ProcessState::uninterruptible: return ProcessState::uninterruptible;
-    case node::ProcessState::ended: return ProcessState::ended;
-    case node::ProcessState::unknown: break;
-  }
-  return ProcessState::unknown;
 }
 
 }  // namespace
@@ -60,10 +46,12 @@ StatusBoard::StatusBoard(std::vector<Seat> seats, int own) : seats_(std::move(se
 
 void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_at) {
   auto& words = own_page().words();
-  if (ended_) {
+  if (ended_) {  // what was said last stays
     words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
     return;
   }
+  // Relaxed: each word means something by itself. `heard`, written last and with release, is what a
+  // reader loads first: whoever sees it sees what was said with it, or later words.
   words.submitted.store(submitted_at.time_since_epoch().count(), std::memory_order_relaxed);
   const bool idle = status.pending == 0 && status.batch.empty();
   words.flags.store((idle ? 0 : StatusPage::busy) | (status.blocked ? StatusPage::blocked : 0),
@@ -72,17 +60,21 @@ void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_
   words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
 }
 
-void StatusBoard::publish_end(const negotiation::Ending& ending, bool alarm, TimePoint now) {
-  if (std::exchange(ended_, true)) return;
-  RankStatus status{.ended = true, .ending = ending};
-  shorten(status.ending.reason, longest_reason);
+void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
+  if (std::exchange(ended_, true)) return;  // the first reason is the one to tell
+  shorten(why.message, max_reason);
+  shorten(why.tensor, max_name);
+  RankStatus status;
+  status.ended = std::move(why);
   write(status);
   auto& words = own_page().words();
-  words.flags.store(StatusPage::ended, std::memory_order_relaxed);
+  // Release: whoever sees the flag finds the reason on the page.
+  words.flags.store(StatusPage::ended, std::memory_order_release);
   words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
   if (!alarm) return;
   for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
     if (seat == own_) continue;
+    // Before the bell: a rank that it wakes finds the alarm. Release, for the flag above.
     seats_[seat].page->words().alarm.store(1, std::memory_order_release);
     if (seats_[seat].bell != nullptr) seats_[seat].bell->ring();
   }
@@ -90,14 +82,17 @@ void StatusBoard::publish_end(const negotiation::Ending& ending, bool alarm, Tim
 
 /// Lists fewer operations if there is no room for all.
 void StatusBoard::write(RankStatus& status) {
-  for (negotiation::PendingOperation& operation : status.operations)
-    shorten(operation.key.name, longest_name);
+  for (negotiation::WaitingOperation& operation : status.operations)
+    shorten(operation.key.name, max_name);
   while (!own_page().write(negotiation::encode_status(status)) && !status.operations.empty())
     status.operations.pop_back();
 }
 
 bool StatusBoard::take_alarm() {
   auto& alarm = own_page().words().alarm;
+  // Asked in every turn: a load that shares the cache line, and the exchange only when it is set.
+  // An alarm that comes between the two is taken by the exchange, so none is lost. Acquire, for
+  // what was published before it was raised.
   if (alarm.load(std::memory_order_relaxed) == 0) return false;
   return alarm.exchange(0, std::memory_order_acquire) != 0;
 }
@@ -106,6 +101,7 @@ RankStatus StatusBoard::read(std::size_t seat, TimePoint now) const {
   const Seat& its = seats_[seat];
   const auto& words = its.page->words();
   RankStatus status;
+  // Acquire, before the rest is read: what follows is at least as new as `heard`.
   const std::int64_t heard = words.heard.load(std::memory_order_acquire);
   const std::int64_t submitted = words.submitted.load(std::memory_order_relaxed);
   try {
@@ -116,9 +112,9 @@ RankStatus StatusBoard::read(std::size_t seat, TimePoint now) const {
   }
   status.rank = its.rank;
   status.process = its.process;
-  status.state = state_of(its.process);
+  status.state = node::process_state(its.process);
   status.heard = heard == 0 ? milliseconds(0) : since(heard, now);
-  for (negotiation::PendingOperation& operation : status.operations)
+  for (negotiation::WaitingOperation& operation : status.operations)
     operation.waited += status.heard;
   status.submitted = submitted != 0;
   status.idle = since(submitted, now);
@@ -146,6 +142,7 @@ std::vector<int> StatusBoard::ended() const {
   std::vector<int> ranks;
   for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
     const auto& words = seats_[seat].page->words();
+    // Acquire: the reason was published before the flag.
     if (seat != own_ && (words.flags.load(std::memory_order_acquire) & StatusPage::ended) != 0)
       ranks.push_back(seats_[seat].rank);
   }
@@ -155,6 +152,7 @@ std::vector<int> StatusBoard::ended() const {
 int StatusBoard::blocked(TimePoint now) const {
   int count = 0;
   for (const Seat& seat : seats_) {
+    // Relaxed: a hint only. Whether ranks are blocked is read from what they say, with `read`.
     const auto& words = seat.page->words();
     if ((words.flags.load(std::memory_order_relaxed) & StatusPage::blocked) != 0 &&
         since(words.heard.load(std::memory_order_relaxed), now) <= fresh)

@@ -36,10 +36,10 @@ class StatusBoard {
 
   /// Says what this rank does; `submitted_at` is the last time it submitted something.
   void publish(negotiation::RankStatus status, TimePoint now, TimePoint submitted_at);
-  /// That this rank's session has ended, for whoever looks after its process is gone. `alarm` makes
-  /// the others look at once.
-  void publish_end(const negotiation::Ending& ending, bool alarm, TimePoint now);
-  /// True if another rank has raised the alarm since the last call.
+  /// Says why this rank's session has ended, also to those that look after its process is gone.
+  /// `alarm` makes the others look at once.
+  void publish_end(Failure why, bool alarm, TimePoint now);
+  /// True if another rank has raised the alarm since the last call: `ended` tells who.
   [[nodiscard]] bool take_alarm();
 
   /// What a rank said last, and what its process does now.

@@ -1,32 +1,56 @@
 #include "session/topology.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
+#include <utility>
 
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 #include "session/mpi_environment.hpp"
 
 namespace kolo::session {
+namespace {
 
 using node::check_mpi;
 
-namespace {
-
-/// The ranks of this host.
-Communicator split_by_hosts(MPI_Comm world, int rank, std::int64_t most_ranks_per_host) {
-  MPI_Comm split = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &split),
-            "MPI_Comm_split_type");
-  Communicator host(split);
-  if (most_ranks_per_host == 0) return host;
-  int place = 0;
-  MPI_Comm_rank(host.get(), &place);
-  check_mpi(MPI_Comm_split(host.get(), static_cast<int>(place / most_ranks_per_host), rank, &split),
-            "MPI_Comm_split");
-  return Communicator(split);
+/// The rank in `world` of a rank of `comm`. Asks no other process.
+int rank_in(MPI_Comm world, MPI_Comm comm, int rank) {
+  MPI_Group all = MPI_GROUP_NULL;
+  MPI_Group some = MPI_GROUP_NULL;
+  check_mpi(MPI_Comm_group(world, &all), "MPI_Comm_group");
+  check_mpi(MPI_Comm_group(comm, &some), "MPI_Comm_group");
+  int found = 0;
+  const int code = MPI_Group_translate_ranks(some, 1, &rank, all, &found);
+  MPI_Group_free(&some);
+  MPI_Group_free(&all);
+  check_mpi(code, "MPI_Group_translate_ranks");
+  return found;
 }
 
 }  // namespace
+
+Topology make_topology(int rank, std::vector<int> node_of) {
+  std::map<int, int> ranks_on;
+  int local_rank = 0;
+  const int node = node_of[static_cast<std::size_t>(rank)];
+  for (std::size_t other = 0; other < node_of.size(); ++other) {
+    ++ranks_on[node_of[other]];
+    if (node_of[other] == node && static_cast<int>(other) < rank) ++local_rank;
+  }
+  Topology topology{.rank = rank,
+                    .size = static_cast<int>(node_of.size()),
+                    .local_rank = local_rank,
+                    .local_size = ranks_on[node],
+                    .cross_size = 0,
+                    .node_of = std::move(node_of)};
+  for (const auto& [other, ranks] : ranks_on) {
+    if (ranks != topology.local_size) topology.homogeneous = false;
+    if (ranks <= topology.local_rank) continue;
+    if (other < node) ++topology.cross_rank;
+    ++topology.cross_size;
+  }
+  return topology;
+}
 
 std::vector<int> ranks_of_host(const Topology& topology, int rank) {
   std::vector<int> ranks;
@@ -36,31 +60,26 @@ std::vector<int> ranks_of_host(const Topology& topology, int rank) {
   return ranks;
 }
 
-Topology find_topology(MPI_Comm world, std::int64_t most_ranks_per_host) {
-  Topology topology;
-  MPI_Comm_rank(world, &topology.rank);
-  MPI_Comm_size(world, &topology.size);
-
-  const Communicator local = split_by_hosts(world, topology.rank, most_ranks_per_host);
-  MPI_Comm_rank(local.get(), &topology.local_rank);
-  MPI_Comm_size(local.get(), &topology.local_size);
-
-  int leader = topology.rank;
-  check_mpi(MPI_Bcast(&leader, 1, MPI_INT, 0, local.get()), "MPI_Bcast");
-  topology.node_of.resize(static_cast<std::size_t>(topology.size));
-  check_mpi(MPI_Allgather(&leader, 1, MPI_INT, topology.node_of.data(), 1, MPI_INT, world),
-            "MPI_Allgather");
-
-  std::map<int, int> ranks_on;
-  for (const int node : topology.node_of) ++ranks_on[node];
-  topology.cross_size = 0;
-  for (const auto& [node, ranks] : ranks_on) {
-    if (ranks != topology.local_size) topology.homogeneous = false;
-    if (ranks <= topology.local_rank) continue;
-    if (node < leader) ++topology.cross_rank;
-    ++topology.cross_size;
+LocalPosition find_local_position(MPI_Comm world, std::int64_t max_ranks_per_host) {
+  int rank = 0;
+  MPI_Comm_rank(world, &rank);
+  MPI_Comm split = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &split),
+            "MPI_Comm_split_type");
+  const Communicator host(split);
+  LocalPosition position;
+  MPI_Comm_rank(host.get(), &position.local_rank);
+  MPI_Comm_size(host.get(), &position.local_size);
+  int first = 0;  // of this rank's part of the host
+  if (max_ranks_per_host > 0) {
+    const int part =
+        static_cast<int>(std::min<std::int64_t>(max_ranks_per_host, position.local_size));
+    first = position.local_rank / part * part;
+    position.local_rank -= first;
+    position.local_size = std::min(part, position.local_size - first);
   }
-  return topology;
+  position.lowest_rank = rank_in(world, host.get(), first);
+  return position;
 }
 
 }  // namespace kolo::session

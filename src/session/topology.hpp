@@ -19,11 +19,22 @@ struct Topology {
   std::vector<int> node_of{0};  // for each rank, the lowest rank of its host
 };
 
+/// `node_of`: for each rank, the lowest rank of its host.
+[[nodiscard]] Topology make_topology(int rank, std::vector<int> node_of);
+
 /// Those of the host of `rank`, ascending.
 [[nodiscard]] std::vector<int> ranks_of_host(const Topology& topology, int rank);
 
-/// Collective. Hosts are what MPI says can share memory; `most_ranks_per_host`, the same on all
-/// ranks, divides those with more ranks into several. 0: no limit.
-[[nodiscard]] Topology find_topology(MPI_Comm world, std::int64_t most_ranks_per_host = 0);
+/// What a rank knows of its host before it has heard of any other rank.
+struct LocalPosition {
+  int lowest_rank = 0;  // of the host
+  int local_rank = 0;
+  int local_size = 1;
+};
+
+/// A host is what MPI says can share memory; `max_ranks_per_host` divides those with more ranks
+/// into several. 0: no limit. Collective, since MPI's own look at the host is.
+[[nodiscard]] LocalPosition find_local_position(MPI_Comm world,
+                                                std::int64_t max_ranks_per_host = 0);
 
 }  // namespace kolo::session

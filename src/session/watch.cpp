@@ -11,20 +11,21 @@
 
 namespace kolo::session {
 
-std::optional<Watch::Stall> Watch::look(const std::vector<Obstacle>& obstacles, TimePoint now) {
-  std::erase_if(told_, [&](const auto& told) {
-    return std::ranges::find(obstacles, told.first, &Obstacle::what) == obstacles.end();
+std::optional<Failure> Watch::check(const std::vector<Obstacle>& obstacles, TimePoint now) {
+  std::erase_if(warned_, [&](const auto& warned) {
+    return std::ranges::find(obstacles, warned.first, &Obstacle::what) == obstacles.end();
   });
   for (const Obstacle& obstacle : obstacles) {
     const auto age = now - obstacle.since;
     if (limits_.shutdown.count() != 0 && age >= limits_.shutdown)
-      return Stall{describe(obstacle, now, true), obstacle.tensor, obstacle.awaited};
+      return Failure{FailureKind::stalled, describe(obstacle, now, true), obstacle.tensor,
+                     obstacle.awaited};
     if (limits_.warning.count() == 0 || age < limits_.warning) continue;
-    Told& told = told_[obstacle.what];
-    if (told.at != TimePoint{} && now - told.at < limits_.warning) continue;
-    told.at = now;
+    Warning& last = warned_[obstacle.what];
+    if (last.at != TimePoint{} && now - last.at < limits_.warning) continue;
+    last.at = now;
     std::string text = describe(obstacle, now, false);
-    if (std::exchange(told.text, text) != text && is_mine_to_tell(now))
+    if (std::exchange(last.text, text) != text && is_mine_to_report(now))
       log(LogLevel::warning, describe(obstacle, now, true));
   }
   return std::nullopt;
@@ -53,7 +54,7 @@ std::string Watch::describe(const Obstacle& obstacle, TimePoint now, bool times)
   return text + negotiation::describe(obstacle.awaited.common(seen), statuses, {}, times);
 }
 
-bool Watch::is_mine_to_tell(TimePoint now) const {
+bool Watch::is_mine_to_report(TimePoint now) const {
   for (const negotiation::RankStatus& status : board_.read_all(now)) {
     const bool busy = status.pending > 0 || !status.batch.empty();
     if (status.rank < rank_ && busy && !status.silent() && !status.ended) return false;

@@ -8,17 +8,19 @@
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "base/rank_set.hpp"
 #include "session/status_board.hpp"
 
 namespace kolo::session {
 
+/// What keeps this rank from going on. It becomes a failure if it lasts.
 struct Obstacle {
   std::string what;    // that waits: `batch 7 (allreduce "x", 4.0 MB)`
   std::string tensor;  // "": none
-  RankSet awaited;
-  std::string awaits;  // "to deposit piece 3"
   std::chrono::steady_clock::time_point since;
+  RankSet awaited{};
+  std::string awaits{};  // "to deposit piece 3"
 };
 
 /// Of the ranks of a host that meet the same obstacle the lowest that can speaks.
@@ -33,31 +35,26 @@ class Watch {
   Watch(const StatusBoard& board, int rank, const Limits& limits)
       : board_(board), rank_(rank), limits_(limits) {}
 
-  struct Stall {
-    std::string text;
-    std::string tensor;
-    RankSet ranks;
-  };
   /// To be called ten times a second with all there is. Warns once of each that has lasted, and
-  /// again if what is known of it has changed. Returns one that has lasted too long.
-  [[nodiscard]] std::optional<Stall> look(const std::vector<Obstacle>& obstacles, TimePoint now);
+  /// again if what is known of it has changed. Returns the stall if one has lasted too long.
+  [[nodiscard]] std::optional<Failure> check(const std::vector<Obstacle>& obstacles, TimePoint now);
 
   /// Whether a rank on the board neither does nor answers anything.
   [[nodiscard]] bool is_silent(int rank, TimePoint now) const;
 
  private:
-  struct Told {
+  struct Warning {
     std::string text{};
     TimePoint at{};
   };
 
   [[nodiscard]] std::string describe(const Obstacle& obstacle, TimePoint now, bool times) const;
-  [[nodiscard]] bool is_mine_to_tell(TimePoint now) const;
+  [[nodiscard]] bool is_mine_to_report(TimePoint now) const;
 
   const StatusBoard& board_;
   int rank_;
   Limits limits_;
-  std::map<std::string, Told> told_{};  // by what waits
+  std::map<std::string, Warning> warned_{};  // by what waits
 };
 
 }  // namespace kolo::session

@@ -1,126 +1,203 @@
-// Collectives out of place, as autograd records them.
+// Collectives in place, and asynchronous ones: those that autograd does not record.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include "kolo/collectives.hpp"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/from_blob.h>
 
 #include <memory>
 #include <utility>
 
-#include "kolo/session.hpp"
+#include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
-#include "torch/collective_gradients.hpp"
 #include "torch/gpu_stream.hpp"
-#include "torch/recorded.hpp"
 #include "torch/tensor_view.hpp"
 
 namespace kolo {
 namespace {
 
 using ::torch::Tensor;
-using Rows = std::vector<std::int64_t>;
+using Tensors = std::vector<Tensor>;
 
-Tensor result_like(const Tensor& source) {
-  return at::empty_like(source, source.options().memory_format(at::MemoryFormat::Contiguous));
+// The tensor itself where its elements lie in row-major order, else a copy.
+Tensor image_of(const Tensor& tensor, const std::string& name) {
+  detail::require_supported(tensor, name);
+  return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
-// Without splits: equal ones. Waits.
-Received exchange(const Tensor& source, const Rows* splits, const AlltoallOptions& options) {
+// Puts what an operation has done to the image into the tensor.
+void put_back(const Tensor& image, const Tensor& tensor) {
+  if (image.is_same(tensor)) {
+    detail::mark_changed(tensor);
+  } else {
+    const at::NoGradGuard no_grad;
+    tensor.copy_(image);
+  }
+}
+
+// What an operation can work on after the call has returned.
+TensorView view_without_gaps(const Tensor& tensor, const std::string& name) {
+  detail::require_supported(tensor, name);
+  if (!tensor.is_non_overlapping_and_dense()) {
+    throw InvalidArgument("'" + name + "': " + detail::describe(tensor) +
+                              " does not lie in memory without gaps, as an asynchronous operation "
+                              "in place needs it",
+                          name);
+  }
+  const TensorView view = detail::view_of(tensor);
+  detail::mark_changed(tensor);
+  return view;
+}
+
+// A copy in row-major order, for an operation to work on in place.
+Tensor copy_of(const Tensor& tensor, const std::string& name) {
+  detail::require_supported(tensor, name);
+  return tensor.detach().clone(at::MemoryFormat::Contiguous);
+}
+
+// For this rank's rows of the reduced source. The input outlives the operation: the result's
+// memory, which the future holds, keeps it.
+Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
+  if (source.dim() == 0) {
+    throw InvalidArgument("'" + options.name + "': a scalar has no rows to scatter", options.name);
+  }
+  std::vector<std::int64_t> sizes = source.sizes().vec();
+  sizes.front() = detail::own_reducescatter_rows(sizes.front(), options.process_set);
+  const Tensor memory = at::empty(sizes, source.options());
+  return at::for_blob(memory.data_ptr(), sizes)
+      .deleter([memory, source](void*) {})
+      .options(memory.options())
+      .target_device(memory.device())
+      .make_tensor();
+}
+
+// `splits` as for AlltoallCall.
+Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>* splits,
+                          const AlltoallOptions& options) {
+  const Tensor source = detail::source_of(tensor, options.name);
+  auto received = std::make_unique<Received>();
+  const Allocator allocate =
+      detail::noting(received->splits, detail::rows_like(source, received->output));
   const detail::StreamOf stream(source);
-  Received received;
-  const Allocator allocate = detail::rows_like(source, received.output);
-  const auto note_splits = [&](std::span<const std::int64_t> rows) {
-    received.splits.assign(rows.begin(), rows.end());
-    return allocate(rows);
-  };
-  Future<void>(detail::submit_alltoall(detail::view_of(source), splits, note_splits, options))
-      .get();
-  return received;
-}
-
-Received recorded_exchange(const Tensor& tensor, const Rows* splits,
-                           const AlltoallOptions& options) {
-  const auto received_splits = std::make_shared<Rows>();
-  const auto forward = [&](const Tensor& input) {
-    Received received = exchange(detail::source_of(input, options.name), splits, options);
-    *received_splits = std::move(received.splits);
-    return received.output;
-  };
-  AlltoallOptions back = options;
-  back.name = detail::backward_name(options.name);
-  const auto backward = [=](const Tensor& gradient) {
-    return alltoall(gradient, *received_splits, back).output;
-  };
-  const Tensor output = detail::recorded(tensor, forward, backward);
-  return {output, *received_splits};
+  return call_async(detail::AlltoallCall{detail::view_of(source), splits, allocate, options},
+                    std::move(received));
 }
 
 }  // namespace
 
-Tensor allreduce(const Tensor& tensor, const AllreduceOptions& options) {
-  const auto forward = [&](const Tensor& input) {
-    const Tensor source = detail::source_of(input, options.name);
-    Tensor result = result_like(source);
-    const detail::StreamOf stream(source);
-    allreduce(ConstTensorView(detail::view_of(source)), detail::view_of(result), options);
-    return result;
-  };
-  AllreduceOptions back = options;
-  back.name = detail::backward_name(options.name);
-  return detail::recorded(tensor, forward, detail::allreduce_gradient(back));
+void allreduce_(Tensor& tensor, const AllreduceOptions& options) {
+  const Tensor image = image_of(tensor, options.name);
+  const detail::StreamOf stream(image);
+  allreduce(detail::view_of(image), options);
+  put_back(image, tensor);
 }
 
-Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
-  const auto rows = std::make_shared<Rows>();
-  const auto forward = [&](const Tensor& input) {
-    const Tensor source = detail::source_of(input, options.name);
-    Tensor result;
-    const detail::StreamOf stream(source);
-    *rows = allgather(detail::view_of(source), detail::rows_like(source, result), options);
-    return result;
-  };
-  AllgatherOptions back = options;
-  back.name = detail::backward_name(options.name);
-  return detail::recorded(tensor, forward,
-                          detail::allgather_gradient(back, tensor.sizes().vec(), rows));
+Future<Tensor> allreduce_async_(const Tensor& tensor, const AllreduceOptions& options) {
+  const TensorView view = view_without_gaps(tensor, options.name);
+  const detail::StreamOf stream(tensor);
+  return call_async(detail::AllreduceCall{view, view, options}, std::make_unique<Tensor>(tensor));
 }
 
-Tensor broadcast(const Tensor& tensor, int root, const BroadcastOptions& options) {
-  const auto forward = [&](const Tensor& input) {
-    const Tensor source = detail::source_of(input, options.name);
-    Tensor result = result_like(source);
-    const detail::StreamOf stream(source);
-    broadcast(ConstTensorView(detail::view_of(source)), detail::view_of(result), root, options);
-    return result;
-  };
-  const AllreduceOptions back{.name = detail::backward_name(options.name),
-                              .op = ReduceOp::sum,
-                              .process_set = options.process_set};
-  return detail::recorded(tensor, forward, [=](const Tensor& gradient) {
-    const Tensor sum_of_all = allreduce(gradient, back);
-    return rank() == root ? sum_of_all : at::zeros_like(sum_of_all);
-  });
+Future<Tensor> allreduce_async(const Tensor& tensor, const AllreduceOptions& options) {
+  return allreduce_async_(copy_of(tensor, options.name), options);
 }
 
-Received alltoall(const Tensor& tensor, const std::vector<std::int64_t>& splits,
-                  const AlltoallOptions& options) {
-  return recorded_exchange(tensor, &splits, options);
+void grouped_allreduce_(const Tensors& tensors, const GroupedAllreduceOptions& options) {
+  Tensors images;
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : tensors) {
+    images.push_back(image_of(tensor, options.name));
+    views.push_back(detail::view_of(images.back()));
+  }
+  const detail::StreamOf stream(images);
+  call(detail::GroupedAllreduceCall{views, options});
+  for (std::size_t i = 0; i < tensors.size(); ++i) put_back(images[i], tensors[i]);
 }
 
-Received alltoall(const Tensor& tensor, const AlltoallOptions& options) {
-  return recorded_exchange(tensor, nullptr, options);
+Future<Tensors> grouped_allreduce_async_(const Tensors& tensors,
+                                         const GroupedAllreduceOptions& options) {
+  std::vector<TensorView> views;
+  for (const Tensor& tensor : tensors) views.push_back(view_without_gaps(tensor, options.name));
+  const detail::StreamOf stream(tensors);
+  return call_async(detail::GroupedAllreduceCall{views, options},
+                    std::make_unique<Tensors>(tensors));
 }
 
-Tensor reducescatter(const Tensor& tensor, const ReducescatterOptions& options) {
-  const auto forward = [&](const Tensor& input) {
-    return reducescatter_async(input, options).get();
-  };
-  ReducescatterOptions back = options;
-  back.name = detail::backward_name(options.name);
-  return detail::recorded(tensor, forward, detail::reducescatter_gradient(back));
+Future<Tensors> grouped_allreduce_async(const Tensors& tensors,
+                                        const GroupedAllreduceOptions& options) {
+  Tensors copies;
+  for (const Tensor& tensor : tensors) copies.push_back(copy_of(tensor, options.name));
+  return grouped_allreduce_async_(copies, options);
+}
+
+Future<Tensor> allgather_async(const Tensor& tensor, const AllgatherOptions& options) {
+  const Tensor source = detail::source_of(tensor, options.name);
+  auto result = std::make_unique<Tensor>();
+  const ConstTensorView view = detail::view_of(source);
+  const Allocator allocate = detail::rows_like(source, *result);
+  const detail::StreamOf stream(source);
+  return call_async(detail::AllgatherCall{{&view, 1}, {&allocate, 1}, options}, std::move(result));
+}
+
+Future<Tensors> grouped_allgather_async(const Tensors& tensors, const AllgatherOptions& options) {
+  auto results = std::make_unique<Tensors>(tensors.size());
+  const auto group = detail::gather_group(tensors, *results, options.name);
+  const detail::StreamOf stream(tensors);
+  return call_async(detail::AllgatherCall{group.sources, group.allocators, options},
+                    std::move(results));
+}
+
+void broadcast_(Tensor& tensor, int root, const BroadcastOptions& options) {
+  const Tensor image = image_of(tensor, options.name);
+  const detail::StreamOf stream(image);
+  broadcast(detail::view_of(image), root, options);
+  put_back(image, tensor);
+}
+
+Future<Tensor> broadcast_async_(const Tensor& tensor, int root, const BroadcastOptions& options) {
+  const TensorView view = view_without_gaps(tensor, options.name);
+  const detail::StreamOf stream(tensor);
+  return call_async(detail::BroadcastCall{view, view, root, options},
+                    std::make_unique<Tensor>(tensor));
+}
+
+Future<Tensor> broadcast_async(const Tensor& tensor, int root, const BroadcastOptions& options) {
+  return broadcast_async_(copy_of(tensor, options.name), root, options);
+}
+
+Future<Received> alltoall_async(const Tensor& tensor, const std::vector<std::int64_t>& splits,
+                                const AlltoallOptions& options) {
+  return exchange(tensor, &splits, options);
+}
+
+Future<Received> alltoall_async(const Tensor& tensor, const AlltoallOptions& options) {
+  return exchange(tensor, nullptr, options);
+}
+
+Future<Tensor> reducescatter_async(const Tensor& tensor, const ReducescatterOptions& options) {
+  const Tensor source = detail::source_of(tensor, options.name);
+  auto result = std::make_unique<Tensor>(own_rows(source, options));
+  const ConstTensorView input = detail::view_of(source);
+  const TensorView output = detail::view_of(*result);
+  const detail::StreamOf stream(source);
+  return call_async(detail::ReducescatterCall{{&input, 1}, {&output, 1}, options},
+                    std::move(result));
+}
+
+Future<Tensors> grouped_reducescatter_async(const Tensors& tensors,
+                                            const ReducescatterOptions& options) {
+  auto results = std::make_unique<Tensors>();
+  std::vector<ConstTensorView> inputs;
+  std::vector<TensorView> outputs;
+  for (const Tensor& tensor : tensors) {
+    const Tensor source = detail::source_of(tensor, options.name);
+    inputs.emplace_back(detail::view_of(source));
+    results->push_back(own_rows(source, options));
+    outputs.push_back(detail::view_of(results->back()));
+  }
+  const detail::StreamOf stream(tensors);
+  return call_async(detail::ReducescatterCall{inputs, outputs, options}, std::move(results));
 }
 
 }  // namespace kolo

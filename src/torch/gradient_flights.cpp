@@ -121,7 +121,7 @@ void GradientReducer::State::submit(std::size_t index, double correction) {
                                    .process_set = options.process_set};
   const StreamOf stream(parameter.image);
   Flight flight{.members = {index}};
-  flight.future = Future<void>(submit_allreduce(view, view, allreduce, step));
+  flight.future = call_async(AllreduceCall{view, view, allreduce, step});
   flights.push_back(std::move(flight));
   parameter.submitted = true;
 }
@@ -143,7 +143,7 @@ void GradientReducer::State::submit_group(const GradientGroup& group, double cor
                                           .compression = options.compression,
                                           .process_set = options.process_set};
   const StreamOf stream(parameters[group.members.front()].tensor);
-  flight.future = Future<void>(submit_grouped_allreduce(views, allreduce, step));
+  flight.future = call_async(GroupedAllreduceCall{views, allreduce, step});
   for (const std::size_t member : flight.members) parameters[member].submitted = true;
   flights.push_back(std::move(flight));
 }

@@ -115,14 +115,14 @@ void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients)
   const double passes =
       options.accumulation == Accumulation::mean ? static_cast<double>(passes_ended + 1) : 1.0;
   const double factor = options.gradient_predivide_factor;
-  unit.future = Future<void>(submit_grouped_allreduce(tensors,
-                                                      {.name = unit.name,
-                                                       .op = options.op,
-                                                       .prescale = 1.0 / (factor * passes),
-                                                       .postscale = factor,
-                                                       .compression = options.compression,
-                                                       .process_set = options.process_set},
-                                                      step));
+  unit.future = call_async(GroupedAllreduceCall{tensors,
+                                                {.name = unit.name,
+                                                 .op = options.op,
+                                                 .prescale = 1.0 / (factor * passes),
+                                                 .postscale = factor,
+                                                 .compression = options.compression,
+                                                 .process_set = options.process_set},
+                                                step});
   unit.submitted = true;
 }
 

@@ -5,15 +5,22 @@
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::transport {
 namespace {
 
 using node::check_mpi;
 
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
 constexpr int tag = 1;
 constexpr int messages_per_poll = 64;
+
+// After a batch MPI is called all the time for so long, then at these intervals.
+constexpr auto lively_for = 200ms;
+constexpr auto activity_interval = 100ms;
 
 }  // namespace
 
@@ -93,6 +100,23 @@ bool MpiTransport::hand_over_arrived(const Receiver& receive) {
     moved = true;
   }
   return moved;
+}
+
+void MpiActivity::end() {
+  if (--batches_ > 0) return;
+  owes_ = lively_ = true;
+  ended_at_ = steady_clock::now();
+}
+
+void MpiActivity::look(MPI_Comm comm) {
+  if (!owes_ || batches_ > 0) return;
+  const TimePoint now = steady_clock::now();
+  lively_ = now - ended_at_ < lively_for;
+  if (!lively_ && now < next_) return;
+  next_ = now + activity_interval;
+  owes_ = afterwards_ == 0ns || now - ended_at_ < afterwards_;
+  int found = 0;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
 
 }  // namespace kolo::transport

@@ -56,7 +56,9 @@ bool ShmTransport::flush(Peer& peer) {
   Outgoing& outgoing = peer.outgoing;
   if (outgoing.messages.empty()) return false;
   Ring& ring = *peer.out;
+  // Relaxed: only this rank writes it.
   std::uint64_t written = ring.written.load(std::memory_order_relaxed);
+  // Acquire: the reader has taken the bytes out before they are written over.
   const std::uint64_t unread = written - ring.read.load(std::memory_order_acquire);
   if (unread > ring_bytes || unread % 16 != 0 || written % 16 != 0) refuse(peer);
   std::uint64_t room = ring_bytes - unread;
@@ -88,12 +90,16 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
+  // Release: the bytes are there before the count says so. The bell comes last: whoever it wakes
+  // finds them. Once for all messages that had room.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;
 }
 
 bool ShmTransport::read(Peer& peer, const Receiver& receive) {
+  // Relaxed: only this rank writes it. Acquire: the bytes are read after the count that covers
+  // them.
   const std::uint64_t before = peer.in->read.load(std::memory_order_relaxed);
   const std::uint64_t written = peer.in->written.load(std::memory_order_acquire);
   if (before == written) return false;
@@ -147,8 +153,11 @@ void ShmTransport::refuse(const Peer& peer) {
 
 void ShmTransport::make_room(Peer& peer, std::uint64_t before, std::uint64_t at) {
   Ring& ring = *peer.in;
+  // Release: everything was copied out before the writer may write over it.
   ring.read.store(at, std::memory_order_release);
-  // A writer that found the ring full waits for room. Either it sees this, or it is seen here.
+  // A writer that found the ring full sleeps until there is room, and nobody else wakes it. It
+  // stores `written` and then reads `read`; this rank does it the other way round. With the fence
+  // either the writer sees the room, or this rank sees that the ring was full and rings.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (ring.written.load(std::memory_order_relaxed) - before == ring_bytes) peer.bell->ring();
 }

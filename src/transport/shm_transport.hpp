@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "node/neighbour.hpp"
+#include "node/neighbourhood.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::transport {
@@ -31,7 +31,10 @@ class ShmTransport : public Transport {
  private:
   static constexpr std::uint64_t ring_bytes = 16 << 10;
 
-  /// Counts of bytes; a message is a header and its bytes, each beginning at a multiple of 16.
+  /// One writer, one reader. The counts of bytes only grow; what lies between them is unread. Each
+  /// has a cache line of its own, or the two ranks would take it from each other at every message.
+  /// A message is a header and its bytes, each beginning at a multiple of 16, so that a header is
+  /// never divided by the end of the ring.
   struct Ring {
     alignas(64) std::atomic<std::uint64_t> written;
     alignas(64) std::atomic<std::uint64_t> read;

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::transport {
 namespace {
@@ -33,14 +33,14 @@ SocketEdge::SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t sess
 void SocketEdge::send(Message message) {
   if (message.size() > std::numeric_limits<std::int32_t>::max())
     throw BackendError("a control message is larger than 2 GiB");
-  send(Kind::message, std::move(message));
+  send(FrameKind::message, std::move(message));
 }
 
-void SocketEdge::beat() { send(Kind::beat, {}); }
+void SocketEdge::beat() { send(FrameKind::beat, {}); }
 
-void SocketEdge::say_goodbye() { send(Kind::goodbye, {}); }
+void SocketEdge::say_goodbye() { send(FrameKind::goodbye, {}); }
 
-void SocketEdge::send(Kind kind, Message message) {
+void SocketEdge::send(FrameKind kind, Message message) {
   if (closed_ || deaf_) return;
   const auto bytes = static_cast<std::uint32_t>(message.size());
   Outgoing& last = outbox_.emplace_back(Outgoing{{session_, kind, bytes}, std::move(message), 0});
@@ -141,7 +141,7 @@ void SocketEdge::hand_over(const Transport::Receiver& receive) {
     if (end_ - begin_ < sizeof(Header)) return;
     Header header;
     std::memcpy(&header, buffer_.data() + begin_, sizeof header);
-    if (header.session != session_ || header.kind > Kind::goodbye) {
+    if (header.session != session_ || header.kind > FrameKind::goodbye) {
       close("what came is no message of this session");
       return;
     }
@@ -162,9 +162,9 @@ void SocketEdge::hand_over(const Transport::Receiver& receive) {
 void SocketEdge::take(const Header& header, const std::byte* bytes,
                       const Transport::Receiver& receive) {
   switch (header.kind) {
-    case Kind::message: return receive(rank_, {bytes, header.bytes});
-    case Kind::beat: return;
-    case Kind::goodbye: heard_goodbye_ = true; return;
+    case FrameKind::message: return receive(rank_, {bytes, header.bytes});
+    case FrameKind::beat: return;
+    case FrameKind::goodbye: heard_goodbye_ = true; return;
   }
 }
 

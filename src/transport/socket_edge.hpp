@@ -48,12 +48,12 @@ class SocketEdge {
   [[nodiscard]] const std::string& error() const { return error_; }
 
  private:
-  enum class Kind : std::uint32_t { message, beat, goodbye };
+  enum class FrameKind : std::uint32_t { message, beat, goodbye };
   /// On the wire all that follows begins at a multiple of 16 bytes, so that it can be read in
   /// place.
   struct alignas(16) Header {
     std::uint64_t session;
-    Kind kind;
+    FrameKind kind;
     std::uint32_t bytes;  // of the message, without what it is padded by
   };
   static_assert(sizeof(Header) == 16);
@@ -65,7 +65,7 @@ class SocketEdge {
   };
 
   static std::size_t padded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
-  void send(Kind kind, Message message);
+  void send(FrameKind kind, Message message);
   [[nodiscard]] bool write_first(Outgoing& outgoing);
   void hand_over(const Transport::Receiver& receive);
   void take(const Header& header, const std::byte* bytes, const Transport::Receiver& receive);

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::transport {
 namespace {
@@ -121,13 +121,13 @@ void SocketMeeting::answer(Talk& talk) {
   Greeting greeting{};
   while (!talk.over && hear(talk, greeting)) {
     const auto caller = std::ranges::find(awaited_, greeting.from, &Caller::rank);
-    const Kind wanted = talk.rank < 0 ? Kind::hello : Kind::chosen;
+    const GreetingKind wanted = talk.rank < 0 ? GreetingKind::hello : GreetingKind::chosen;
     if (!is_right(greeting, wanted) || caller == awaited_.end() ||
         (talk.rank >= 0 && talk.rank != greeting.from)) {
       talk.over = true;
-    } else if (wanted == Kind::hello) {
+    } else if (wanted == GreetingKind::hello) {
       talk.rank = greeting.from;
-      talk.over = !say(talk, talk.rank, Kind::welcome);
+      talk.over = !say(talk, talk.rank, GreetingKind::welcome);
     } else {
       do_not_delay(talk.socket.get());
       connections_.push_back({talk.rank, std::move(talk.socket)});
@@ -162,7 +162,7 @@ void SocketMeeting::call_next(Call& call, TimePoint now) {
 void SocketMeeting::connected(Call& call, Talk& talk) {
   talk.connecting = false;
   do_not_delay(talk.socket.get());
-  if (!say(talk, call.callee.rank, Kind::hello)) fail(call, talk, node::error_text(errno));
+  if (!say(talk, call.callee.rank, GreetingKind::hello)) fail(call, talk, node::error_text(errno));
 }
 
 void SocketMeeting::fail(Call& call, Talk& talk, const std::string& why) {
@@ -187,25 +187,26 @@ void SocketMeeting::advance(Call& call, Talk& talk) {
     if (talk.over) fail(call, talk, "it hung up");
     return;
   }
-  if (!is_right(greeting, Kind::welcome) || greeting.from != call.callee.rank)
+  if (!is_right(greeting, GreetingKind::welcome) || greeting.from != call.callee.rank)
     return fail(call, talk, "somebody else answers");
-  if (!say(talk, call.callee.rank, Kind::chosen)) return fail(call, talk, node::error_text(errno));
+  if (!say(talk, call.callee.rank, GreetingKind::chosen))
+    return fail(call, talk, node::error_text(errno));
   connections_.push_back({call.callee.rank, std::move(talk.socket)});
   talk.over = true;
   call.done = true;
 }
 
-bool SocketMeeting::say(const Talk& talk, int to, Kind kind) const {
+bool SocketMeeting::say(const Talk& talk, int to, GreetingKind kind) const {
   Greeting greeting{.secret = {}, .from = rank_, .to = to, .kind = kind};
-  const std::size_t half = kind == Kind::welcome ? greeting.secret.size() : 0;
+  const std::size_t half = kind == GreetingKind::welcome ? greeting.secret.size() : 0;
   std::memcpy(greeting.secret.data(), secret_.data() + half, greeting.secret.size());
   // It has room in the empty buffer of a new connection.
   return ::send(talk.socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) ==
          static_cast<ssize_t>(sizeof greeting);
 }
 
-bool SocketMeeting::is_right(const Greeting& greeting, Kind kind) const {
-  const std::size_t half = kind == Kind::welcome ? greeting.secret.size() : 0;
+bool SocketMeeting::is_right(const Greeting& greeting, GreetingKind kind) const {
+  const std::size_t half = kind == GreetingKind::welcome ? greeting.secret.size() : 0;
   return greeting.kind == kind && greeting.to == rank_ &&
          std::memcmp(greeting.secret.data(), secret_.data() + half, greeting.secret.size()) == 0;
 }

@@ -72,12 +72,12 @@ class SocketMeeting {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
-  enum class Kind : std::uint32_t { hello, welcome, chosen };
+  enum class GreetingKind : std::uint32_t { hello, welcome, chosen };
   struct Greeting {
     std::array<std::byte, 16> secret;  // the first half, but in a welcome
     std::int32_t from;
     std::int32_t to;
-    Kind kind;
+    GreetingKind kind;
   };
   /// A connection on which greetings are exchanged.
   struct Talk {
@@ -106,8 +106,8 @@ class SocketMeeting {
   void connected(Call& call, Talk& talk);
   void fail(Call& call, Talk& talk, const std::string& why);
   void advance(Call& call, Talk& talk);
-  [[nodiscard]] bool say(const Talk& talk, int to, Kind kind) const;
-  [[nodiscard]] bool is_right(const Greeting& greeting, Kind kind) const;
+  [[nodiscard]] bool say(const Talk& talk, int to, GreetingKind kind) const;
+  [[nodiscard]] bool is_right(const Greeting& greeting, GreetingKind kind) const;
   /// True once a whole greeting was heard. Ends the talk if the other has.
   static bool hear(Talk& talk, Greeting& greeting);
 

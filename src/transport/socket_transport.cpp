@@ -14,7 +14,7 @@
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "node/system_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::transport {
 namespace {
@@ -93,9 +93,9 @@ bool SocketTransport::move(Peer& peer, std::uint32_t events, const Receiver& rec
   hang_up(peer);
   if (peer.edge.heard_goodbye()) return true;
   const std::string& error = peer.edge.error();
-  lose({{peer.edge.rank()},
-        fmt::format("the connection to rank {} on host {} was closed{}", peer.edge.rank(),
-                    peer.host, error.empty() ? "" : ": " + error)});
+  lose({peer.edge.rank()},
+       fmt::format("the connection to rank {} on host {} was closed{}", peer.edge.rank(), peer.host,
+                   error.empty() ? "" : ": " + error));
   return true;
 }
 
@@ -138,8 +138,8 @@ void SocketTransport::look_for_silence(TimePoint now) {
     const nanoseconds host_silent =
         silent < patience ? silent : std::min(silent, options_.acknowledged_ago(edge.descriptor()));
     if (host_silent >= patience) {
-      lose({peer.ranks_of_host, fmt::format("host {} was not heard of for {:.3g} s", peer.host,
-                                            duration<double>(host_silent).count())});
+      lose(peer.ranks_of_host, fmt::format("host {} was not heard of for {:.3g} s", peer.host,
+                                           duration<double>(host_silent).count()));
       hang_up(peer);
       edge.give_up();
       continue;
@@ -154,8 +154,10 @@ void SocketTransport::look_for_silence(TimePoint now) {
   }
 }
 
-void SocketTransport::lose(Loss loss) {
-  if (!loss_) loss_ = std::move(loss);
+void SocketTransport::lose(const std::vector<int>& ranks, std::string reason) {
+  if (loss_) return;
+  loss_ = {
+      .kind = FailureKind::peer_left, .message = std::move(reason), .ranks = RankSet::of(ranks)};
 }
 
 /// Its descriptor would be readable for ever.

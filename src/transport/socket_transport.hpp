@@ -45,7 +45,7 @@ class SocketTransport : public Transport {
   void send(int peer, Message message) override;
   bool poll(const Receiver& receive) override;
   [[nodiscard]] bool flushed() const override;
-  [[nodiscard]] const Loss* loss() const override { return loss_ ? &*loss_ : nullptr; }
+  [[nodiscard]] const Failure* loss() const override { return loss_ ? &*loss_ : nullptr; }
 
   /// Readable while `poll` would find something to move.
   [[nodiscard]] int descriptor() const { return epoll_.get(); }
@@ -78,13 +78,13 @@ class SocketTransport : public Transport {
   void look_after(TimePoint now);
   void beat_all();
   void look_for_silence(TimePoint now);
-  void lose(Loss loss);
+  void lose(const std::vector<int>& ranks, std::string reason);
   void hang_up(Peer& peer);
 
   SocketOptions options_;
   node::FileDescriptor epoll_;
   std::vector<Peer> peers_{};
-  std::optional<Loss> loss_{};
+  std::optional<Failure> loss_{};
   TimePoint next_beat_ = TimePoint::max();
   TimePoint next_look_ = TimePoint::max();
 };

@@ -4,18 +4,13 @@
 #include <cstddef>
 #include <functional>
 #include <span>
-#include <string>
 #include <vector>
+
+#include "base/failure.hpp"
 
 namespace kolo::transport {
 
 using Message = std::vector<std::byte>;
-
-/// Ranks that cannot be reached any more.
-struct Loss {
-  std::vector<int> ranks;
-  std::string reason;
-};
 
 /// One thread at a time.
 class Transport {
@@ -34,8 +29,9 @@ class Transport {
   /// True when every message sent has left this rank's hands.
   [[nodiscard]] virtual bool flushed() const = 0;
 
-  /// The first, as of the last `poll`, after all that they had sent; null if none is lost.
-  [[nodiscard]] virtual const Loss* loss() const { return nullptr; }
+  /// Of the ranks that cannot be reached any more, the first, as of the last `poll`, after all that
+  /// they had sent; null if none is lost.
+  [[nodiscard]] virtual const Failure* loss() const { return nullptr; }
 };
 
 }  // namespace kolo::transport

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "../support/share_memory.hpp"
 #include "backend/internode/internode_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
-#include "node/neighbourhood.hpp"
 
 namespace kolo::backend {
 
@@ -57,7 +57,11 @@ class MadeUpHosts {
       if (other < rank) ++index;
       ranks.push_back(other);
     }
-    meet(comm, node, index, static_cast<int>(ranks.size()), ShmBackend::bytes_needed(piece_bytes));
+    MPI_Comm host = MPI_COMM_NULL;
+    MPI_Comm_split(comm, node, index, &host);
+    neighbours_ = std::make_unique<node::Neighbourhood>(
+        node::share_memory(host, ShmBackend::bytes_needed(piece_bytes), 4096));
+    MPI_Comm_free(&host);
     std::vector<shm::Neighbour> shared;
     for (int i = 0; i < neighbours_->size(); ++i)
       shared.push_back({neighbours_->memory(i), &neighbours_->bell(i)});
@@ -69,18 +73,6 @@ class MadeUpHosts {
   [[nodiscard]] InterNodeBackend& across() { return *across_; }
 
  private:
-  void meet(MPI_Comm comm, int node, int index, int size, std::size_t bytes) {
-    static int meetings = 0;
-    MPI_Comm host = MPI_COMM_NULL;
-    MPI_Comm_split(comm, node, index, &host);
-    unsigned key = std::random_device{}();
-    MPI_Bcast(&key, 1, MPI_UNSIGNED, 0, host);
-    neighbours_ = std::make_unique<node::Neighbourhood>(
-        node::Party{"test-" + std::to_string(key) + "-" + std::to_string(++meetings), index, size},
-        bytes, 4096, [&] { MPI_Barrier(host); });
-    MPI_Comm_free(&host);
-  }
-
   std::unique_ptr<node::Neighbourhood> neighbours_{};
   std::unique_ptr<ShmBackend> inside_{};
   std::unique_ptr<InterNodeBackend> across_{};

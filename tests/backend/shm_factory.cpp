@@ -1,25 +1,13 @@
 // The backend under test is that of shared memory.
-#include <fmt/format.h>
-
-#include <random>
+#include <numeric>
 #include <vector>
 
+#include "../support/share_memory.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
-#include "node/neighbourhood.hpp"
 
 namespace kolo::backend {
 namespace {
-
-node::Party party_of(MPI_Comm comm) {
-  node::Party party;
-  MPI_Comm_rank(comm, &party.index);
-  MPI_Comm_size(comm, &party.size);
-  std::uint64_t number = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  MPI_Bcast(&number, 1, MPI_UINT64_T, 0, comm);
-  party.name = fmt::format("test-{:016x}", number);
-  return party;
-}
 
 std::vector<node::Neighbour> neighbours_in(const node::Neighbourhood& host) {
   std::vector<node::Neighbour> neighbours;
@@ -38,8 +26,7 @@ std::vector<int> all_ranks(int size) {
 class OnThisHost : public Backend {
  public:
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
-      : host_(party_of(comm), ShmBackend::bytes_needed(piece_bytes), 4096,
-              [=] { MPI_Barrier(comm); }),
+      : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), 4096)),
         backend_(all_ranks(host_.size()), neighbours_in(host_), host_.index(), piece_bytes) {}
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {

@@ -9,7 +9,7 @@
 
 #include "backend/shm/shm_backend.hpp"
 #include "node/doorbell.hpp"
-#include "node/neighbour.hpp"
+#include "node/neighbourhood.hpp"
 
 namespace kolo::backend {
 

@@ -1,4 +1,4 @@
-#include "base/convert.hpp"
+#include "base/elements.hpp"
 
 #include <gtest/gtest.h>
 

@@ -52,10 +52,10 @@ TEST_F(Log, LevelsAreParsedInAnyCase) {
 TEST(LogLimit, AdmitsSoManyOfEachKindInAWindow) {
   const std::chrono::steady_clock::time_point begin{};
   LogLimit limit;
-  for (int i = 0; i < most_in_window; ++i) EXPECT_TRUE(limit.admits("storm", begin));
-  for (int i = 0; i < 3; ++i) EXPECT_FALSE(limit.admits("storm", begin + window / 2));
-  EXPECT_TRUE(limit.admits("another", begin + window / 2));
-  EXPECT_TRUE(limit.admits("storm", begin + window));
+  for (int i = 0; i < LogLimit::max_in_window; ++i) EXPECT_TRUE(limit.admits("storm", begin));
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(limit.admits("storm", begin + LogLimit::window / 2));
+  EXPECT_TRUE(limit.admits("another", begin + LogLimit::window / 2));
+  EXPECT_TRUE(limit.admits("storm", begin + LogLimit::window));
   EXPECT_EQ(limit.take_suppressed("storm"), 3U);
   EXPECT_EQ(limit.take_suppressed("storm"), 0U);
   EXPECT_EQ(limit.take_suppressed("another"), 0U);
@@ -65,13 +65,13 @@ TEST_F(Log, SaysHowManyWereNotWritten) {
   set_log_rank(1);
   constexpr int more = 5;
   const std::string written = written_by([] {
-    for (int i = 0; i < most_in_window + more; ++i)
+    for (int i = 0; i < LogLimit::max_in_window + more; ++i)
       log_limited(LogLevel::warning, "messages of a test", "again");
     write_suppressed();
     write_suppressed();
   });
   std::string expected;
-  for (int i = 0; i < most_in_window; ++i) expected += "[kolo rank 1] warning: again\n";
+  for (int i = 0; i < LogLimit::max_in_window; ++i) expected += "[kolo rank 1] warning: again\n";
   EXPECT_EQ(written,
             expected + "[kolo rank 1] warning: 5 more messages of a test were not written\n");
 }

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "analysis.hpp"
-#include "diagnostics/flight_record.hpp"
+#include "diagnostics/recorder.hpp"
 #include "record.hpp"
 #include "report.hpp"
 
@@ -40,7 +40,8 @@ Descriptor allreduce(std::int64_t elements, DType dtype = DType::f32) {
 /// A made-up rank: what it does goes into a record.
 class Rank {
  public:
-  explicit Rank(int rank, std::size_t events = 1000) : rank_(rank), recorder_(events) {}
+  explicit Rank(int rank, std::size_t events = 1000)
+      : rank_(rank), recorder_({.session = 7, .rank = rank, .size = ranks, .events = events}) {}
 
   void submit(const std::string& name, const Descriptor& descriptor, std::int64_t set = 0) {
     const auto bytes = descriptor.tensors.front().shape.elements() * 4;
@@ -62,8 +63,7 @@ class Rank {
   /// All that is pending is done, by a batch.
   void finish(std::uint64_t batch) {
     const auto now = kolo::diagnostics::Clock::now();
-    for (const auto& [tag, descriptor] : pending_)
-      recorder_.finished(tag, descriptor, batch, now, now);
+    for (const auto& [tag, descriptor] : pending_) recorder_.finished(tag, batch, {now, now});
     pending_.clear();
     executing_ = false;
   }
@@ -72,10 +72,8 @@ class Rank {
     std::vector<kolo::diagnostics::PendingOperation> pending;
     for (const auto& [tag, descriptor] : pending_)
       pending.push_back({tag, &descriptor, executing_, batch_});
-    const std::string path = directory + "/" + kolo::diagnostics::flight_record_name(7, rank_);
-    kolo::diagnostics::write_flight_record(
-        path, {.session = 7, .rank = rank_, .size = ranks, .reason = "a test"}, recorder_, pending);
-    return path;
+    return recorder_.write(directory + "/" + kolo::diagnostics::flight_record_name(7, rank_),
+                           "a test", pending);
   }
 
  private:

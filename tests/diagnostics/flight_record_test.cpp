@@ -1,5 +1,3 @@
-#include "diagnostics/flight_record.hpp"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -13,6 +11,7 @@
 
 #include "diagnostics/json_text.hpp"
 #include "diagnostics/record_signal.hpp"
+#include "diagnostics/recorder.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::diagnostics {
@@ -23,14 +22,14 @@ using Json = nlohmann::json;
 TEST(JsonText, IsReadBackByAParser) {
   for (const std::string text :
        {"", "plain", "quote \" and \\ and\nline\ttab\x01", "\xC3\xA9\xE2\x82\xAC\xF0\x9F\x98\x80"})
-    EXPECT_EQ(Json::parse(diagnostics::quoted(text)).get<std::string>(), text);
+    EXPECT_EQ(Json::parse(json_string(text)).get<std::string>(), text);
 }
 
 TEST(JsonText, ReplacesWhatIsNoUtf8) {
   // A lone byte, an overlong form, a surrogate, a cut character, beyond the last.
   for (const std::string text :
        {"\xFF", "\xC0\xAF", "\xED\xA0\x80", "a\xE2\x82", "\xF4\x90\x80\x80"}) {
-    const std::string read = Json::parse(diagnostics::quoted(text)).get<std::string>();
+    const std::string read = Json::parse(json_string(text)).get<std::string>();
     EXPECT_THAT(read, testing::HasSubstr("\xEF\xBF\xBD"));
   }
 }
@@ -47,14 +46,14 @@ TEST(FlightRecord, HoldsHeaderNamesPendingNotesAndEvents) {
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
   descriptor.tensors = {{DType::f32, Shape{6}}};
-  Recorder recorder(3);
+  Recorder recorder({.session = 0xabcdef, .rank = 2, .size = 4, .events = 3});
   const Subject subject{
       .name = "a \"name\"", .number = 0, .set = 1, .bytes = 24, .descriptor = descriptor};
-  for (int i = 0; i < 4; ++i) recorder.failed(recorder.submitted(subject, {}), descriptor, {});
+  for (int i = 0; i < 4; ++i) recorder.failed(recorder.submitted(subject, {}), {});
   recorder.note(EventKind::peer_left, "rank 1 left", {});
   const Tag tag = recorder.submitted(subject, {});
-  write_flight_record(path, {.session = 0xabcdef, .rank = 2, .size = 4, .reason = "to test it"},
-                      recorder, {{tag, &descriptor}, {tag, &descriptor, true, 17}});
+  EXPECT_EQ(recorder.write(path, "to test it", {{tag, &descriptor}, {tag, &descriptor, true, 17}}),
+            path);
   const std::vector<Json> lines = read_lines(path);
   ASSERT_EQ(lines.size(), 1U + 1 + 2 + 1 + 3 + 1);
   EXPECT_EQ(lines[0]["session"], "0000000000abcdef");
@@ -76,8 +75,34 @@ TEST(FlightRecord, HoldsHeaderNamesPendingNotesAndEvents) {
 }
 
 TEST(FlightRecord, IsRefusedWhereNothingCanBeWritten) {
-  const Recorder recorder(3);
-  EXPECT_THROW(write_flight_record("/no/such/directory/record", {}, recorder, {}), InvalidArgument);
+  const Recorder recorder({.events = 3});
+  EXPECT_THROW((void)recorder.write("/no/such/directory/record", "", {}), InvalidArgument);
+}
+
+TEST(FlightRecord, IsRefusedWhereNoEventsAreKept) {
+  const Recorder recorder({.events = 0});
+  EXPECT_THROW((void)recorder.write(testing::TempDir() + "record", "", {}), InvalidArgument);
+}
+
+TEST(FlightRecord, OnlyTheFirstFaultIsWritten) {
+  const std::string directory = testing::TempDir() + "first_fault";
+  const std::string path = directory + "/" + flight_record_name(5, 0);
+  std::filesystem::remove_all(directory);
+  Recorder recorder({.session = 5, .events = 3, .directory = directory});
+  EXPECT_TRUE(recorder.expects_fault());
+  recorder.fault(EventKind::stall, "the cause", {}, {});
+  EXPECT_EQ(read_lines(path).at(0)["reason"], "the cause");
+  EXPECT_FALSE(recorder.expects_fault());
+  recorder.fault(EventKind::fault, "its consequence", {}, {});
+  EXPECT_EQ(read_lines(path).at(0)["reason"], "the cause");
+  std::filesystem::remove_all(directory);
+}
+
+TEST(FlightRecord, OffWritesNoFaults) {
+  Recorder recorder({.events = 3, .directory = "off"});
+  EXPECT_FALSE(recorder.expects_fault());
+  recorder.fault(EventKind::fault, "no matter", {}, {});
+  EXPECT_FALSE(std::filesystem::exists("off"));
 }
 
 int before_count = 0;

@@ -78,13 +78,13 @@ Descriptor allreduce() {
 
 TEST(Recorder, CountsOperationsOfEachName) {
   const Descriptor descriptor = allreduce();
-  Recorder recorder(100);
+  Recorder recorder({.events = 100});
   for (std::uint64_t i = 0; i < 3; ++i) {
     const Tag tag = recorder.submitted(
         {.name = "a", .number = 7, .set = 0, .bytes = 20, .descriptor = descriptor}, at(1));
     EXPECT_EQ(tag.count, i);
     recorder.batch_started({.number = i, .operations = 1, .bytes = 20}, at(2));
-    recorder.finished(tag, descriptor, i, at(2), at(3));
+    recorder.finished(tag, i, {at(2), at(3)});
     recorder.batch_done(i, at(3));
   }
   const Tag unnamed = recorder.submitted(
@@ -103,25 +103,25 @@ TEST(Recorder, CountsAnewWhenAllHaveJoined) {
   const Descriptor descriptor = allreduce();
   Descriptor join;
   join.type = OperationType::join;
-  Recorder recorder(100);
+  Recorder recorder({.events = 100});
   const auto submit = [&](std::string_view name, const Descriptor& its) {
     return recorder.submitted({.name = name, .number = 0, .set = 0, .bytes = 0, .descriptor = its},
                               at(1));
   };
-  recorder.failed(submit("a", descriptor), descriptor, at(1));
-  recorder.answered(submit("(join)", join), join, at(2));
+  recorder.failed(submit("a", descriptor), at(1));
+  recorder.answered(submit("(join)", join), at(2));
   const Tag tag = submit("a", descriptor);
   EXPECT_EQ(tag.count, 0U);
   EXPECT_EQ(tag.round, 1U);
 }
 
 TEST(Recorder, AddsUpTheTimesOfABatch) {
-  Recorder recorder(100, /*measures=*/true);
+  Recorder recorder({.events = 100, .statistics = "stderr"});
   recorder.batch_started({.number = 5, .operations = 2, .bytes = 64}, at(1000));
-  recorder.phase(5, Phase::packing, at(1100), at(1300));
-  recorder.phase(5, Phase::reducing, at(1400), at(1500));
-  recorder.phase(5, Phase::packing, at(1500), at(1600));
-  recorder.phase(4, Phase::packing, at(1500), at(1600));  // a batch that is not known
+  recorder.phase(5, Phase::pack, at(1100), at(1300));
+  recorder.phase(5, Phase::reduce, at(1400), at(1500));
+  recorder.phase(5, Phase::pack, at(1500), at(1600));
+  recorder.phase(4, Phase::pack, at(1500), at(1600));  // a batch that is not known
   recorder.batch_done(5, at(2000));
   const Statistics statistics = recorder.statistics();
   EXPECT_EQ(statistics.execution.sum, 1000U);

@@ -3,53 +3,56 @@
 #include <cstring>
 
 #include "kolo/error.hpp"
-#include "session/ballot.hpp"
+#include "session/startup_report.hpp"
 #include "target.hpp"
 
 namespace kolo::fuzz {
 namespace {
 
-using session::Ballot;
+using session::StartupReport;
 
 constexpr std::size_t most_ranks = 3;
 
-/// As many ballots as there are, the last one filled up with zeros.
-std::vector<Ballot> read(Bytes bytes) {
-  bytes = bytes.first(std::min(bytes.size(), most_ranks * sizeof(Ballot)));
-  std::vector<Ballot> ballots((bytes.size() + sizeof(Ballot) - 1) / sizeof(Ballot));
-  if (!bytes.empty()) std::memcpy(ballots.data(), bytes.data(), bytes.size());
-  return ballots;
+/// As many reports as there are, the last one filled up with zeros.
+std::vector<StartupReport> read(Bytes bytes) {
+  bytes = bytes.first(std::min(bytes.size(), most_ranks * sizeof(StartupReport)));
+  std::vector<StartupReport> reports((bytes.size() + sizeof(StartupReport) - 1) /
+                                     sizeof(StartupReport));
+  if (!bytes.empty()) std::memcpy(reports.data(), bytes.data(), bytes.size());
+  return reports;
 }
 
 bool run(Bytes bytes) {
-  const std::vector<Ballot> ballots = read(bytes);
-  if (ballots.empty()) return false;
+  const std::vector<StartupReport> reports = read(bytes);
+  if (reports.empty()) return false;
   try {
-    session::require_unanimity(session::collect_complaints(ballots));
+    session::throw_if_any(session::collect_errors(reports));
   } catch (const InvalidArgument& error) {
     require(!error.ranks().empty(), "a refusal that names nobody");
     for (const int rank : error.ranks())
-      require(rank >= 0 && static_cast<std::size_t>(rank) < ballots.size(), "a rank that is none");
+      require(rank >= 0 && static_cast<std::size_t>(rank) < reports.size(), "a rank that is none");
     return false;
   }
-  for (const Ballot& ballot : ballots)
-    require(ballot.version == ballots.front().version && ballot.problem.front() == '\0',
+  for (const StartupReport& report : reports)
+    require(report.version == reports.front().version && report.problem.front() == '\0',
             "a problem is passed over");
   return true;
 }
 
-std::string bytes_of(const std::vector<Ballot>& ballots) {
-  return {reinterpret_cast<const char*>(ballots.data()), ballots.size() * sizeof(Ballot)};
+std::string bytes_of(const std::vector<StartupReport>& reports) {
+  return {reinterpret_cast<const char*>(reports.data()), reports.size() * sizeof(StartupReport)};
 }
 
 std::vector<Seed> seeds() {
-  const Ballot good = Ballot::make("0.1.0", "");
+  const StartupReport good = StartupReport::make("0.1.0", "");
   return {{"alone", bytes_of({good})}, {"three", bytes_of({good, good, good})}};
 }
 
 }  // namespace
 
-const Target ballots_target{
-    .name = "ballots", .most_bytes = most_ranks * sizeof(Ballot), .run = run, .seeds = seeds};
+const Target ballots_target{.name = "ballots",
+                            .most_bytes = most_ranks * sizeof(StartupReport),
+                            .run = run,
+                            .seeds = seeds};
 
 }  // namespace kolo::fuzz

@@ -1,4 +1,4 @@
-// A checkpoint's file: its header, its length and its checksums.
+// The file of a checkpoint: header, length and checksums.
 #include "training/checkpoint_file.hpp"
 
 #include <unistd.h>
@@ -30,7 +30,7 @@ bool equal(const detail::CheckpointContents& a, const detail::CheckpointContents
          a.header.payload_checksum == b.header.payload_checksum && a.payload == b.payload;
 }
 
-/// A file as `write_checkpoint` makes it.
+/// The bytes that `write_checkpoint` writes.
 std::string write(std::int64_t step, const std::optional<double>& metric,
                   const std::string& payload) {
   const auto path = std::filesystem::temp_directory_path() /
@@ -52,9 +52,9 @@ bool run(Bytes bytes) {
     return false;
   }
   require(first.header.payload_bytes + header_bytes == bytes.size(), "a length that is wrong");
-  // Writing waits for the disk: only some are.
+  // Writing waits for the disk, so only some inputs are written.
   static unsigned accepted = 0;
-  constexpr unsigned written = 64;  // one of so many
+  constexpr unsigned written = 64;  // 1 of 64
   if (accepted++ % written != 0) return true;
   file.set(as_input(write(first.header.step, first.header.metric, first.payload)));
   require(equal(detail::read_checkpoint(file.path()), first),
@@ -71,7 +71,7 @@ void repair(std::span<std::uint8_t> file) {
   if (file.size() < header_bytes) return;
   const std::string_view text = as_text(file);
   const std::size_t payload = file.size() - header_bytes;
-  // A length that is off by more was meant.
+  // A length that is off by more is an input of its own: it stays.
   const auto length = detail::from_little_endian<std::uint64_t>(text.substr(length_at, 8));
   if (length < 65536) put(file, length_at, payload, sizeof(std::uint64_t));
   put(file, payload_checksum_at, detail::crc32(text.substr(header_bytes)), sizeof(std::uint32_t));

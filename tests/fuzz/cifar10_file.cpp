@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t plane = cifar10::side * cifar10::side;
 
-/// The records as they stood in the file.
+/// The records as they are in the file.
 std::vector<std::uint8_t> write(const cifar10::Dataset& dataset) {
   std::vector<std::uint8_t> bytes;
   for (std::size_t i = 0; i < dataset.size(); ++i) {
@@ -23,7 +23,7 @@ std::vector<std::uint8_t> write(const cifar10::Dataset& dataset) {
   return bytes;
 }
 
-/// The first byte says how many records are asked for; the file begins after it.
+/// The first byte is the number of records to read; the file begins after it.
 bool run(Bytes bytes) {
   if (bytes.empty()) return false;
   static MemoryFile file;

@@ -1,4 +1,4 @@
-// What comes through a connection from another host.
+// The bytes of a connection from another host.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -50,7 +50,7 @@ Heard hear(Bytes bytes) {
   return heard;
 }
 
-/// What a rank puts on the wire.
+/// The bytes that a rank sends.
 std::string said(const std::vector<Message>& messages, bool goodbye) {
   auto [near, far] = make_connection();
   SocketEdge edge(1, std::move(near), number);

@@ -1,4 +1,4 @@
-// TFRecord's checksum without the library that the examples take it from.
+// TFRecord's checksum without ISA-L, which the examples use.
 #include "crc32c.hpp"
 
 #include <array>

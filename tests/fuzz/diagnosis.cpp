@@ -1,9 +1,8 @@
-// What kolo-diagnose makes of the records of several ranks, whatever stands in them.
+// The diagnosis of the records of several ranks, whatever they contain.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "choices.hpp"
 #include "report.hpp"
 #include "target.hpp"
 
@@ -18,7 +17,7 @@ using diagnose::Record;
 constexpr std::array<const char*, 6> names{"a", "b", "", "(join)", "\"\xFF", "a.long/name"};
 constexpr std::array<const char*, 4> types{"allreduce", "allgather", "broadcast", "join"};
 constexpr std::array<const char*, 4> kinds{"failed", "plan begun", "stall", ""};
-constexpr std::int64_t most_ns = 3'000'000'000'000'000'000;  // as records may have it
+constexpr std::int64_t most_ns = 3'000'000'000'000'000'000;  // a time that a record may contain
 
 template <typename Things>
 auto one_of(const Things& things, std::size_t choice) {
@@ -54,7 +53,7 @@ void add_operation(Record& record, Choices& choices) {
   if (is_new && what / 8 % 4 != 0) record.order.push_back(key);
 }
 
-/// One command a byte.
+/// One command per byte.
 std::vector<Record> records_of(Choices& choices) {
   const auto size = static_cast<int>(1 + choices.next() % 6);
   std::vector<Record> records;
@@ -112,13 +111,13 @@ void require_report(const diagnose::Diagnosis& diagnosis, const std::vector<Reco
   require(json.at("findings").size() == diagnosis.findings.size(), "findings that are lost");
 }
 
-/// Accepted is where anything is found.
+/// Accepts the input if the diagnosis finds anything.
 bool run(Bytes bytes) {
   Choices choices(bytes);
   const std::vector<Record> records = records_of(choices);
   const diagnose::Diagnosis diagnosis = diagnose::analyse(records);
   require_sense(diagnosis, records);
-  // To write and to read a report takes ten times as long: only some are.
+  // Writing and reading a report takes ten times as long, so only some inputs get one.
   if (bytes.empty() || bytes.back() % 16 == 0) require_report(diagnosis, records);
   return !diagnosis.findings.empty();
 }

@@ -1,7 +1,11 @@
-// libFuzzer's side of a target. KOLO_FUZZ_TARGET names it; at the end it says how many of the
-// inputs the decoder accepted.
+// One target under libFuzzer. KOLO_FUZZ_TARGET names it. At exit, the program prints how many
+// inputs the decoder accepted. With KOLO_FUZZ_SEEDS=DIRECTORY it writes the seeds of all targets to
+// DIRECTORY/<target>/<name> instead, and ends.
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <fstream>
 
 #include "target.hpp"
 
@@ -9,15 +13,41 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 namespace {
 
+namespace fs = std::filesystem;
+
 const kolo::fuzz::Target* target = nullptr;
 unsigned long long tried = 0;
 unsigned long long accepted = 0;
 
-void say_accepted() { std::fprintf(stderr, "fuzz: accepted %llu of %llu\n", accepted, tried); }
+void print_accepted() { std::fprintf(stderr, "fuzz: accepted %llu of %llu\n", accepted, tried); }
+
+void write_seeds(const fs::path& directory) {
+  for (const kolo::fuzz::Target& one : kolo::fuzz::targets()) {
+    const fs::path folder = directory / one.name;
+    fs::create_directories(folder);
+    for (const kolo::fuzz::Seed& seed : one.seeds()) {
+      std::ofstream file(folder / seed.name, std::ios::binary);
+      file.exceptions(std::ios::badbit | std::ios::failbit);
+      file.write(seed.bytes.data(), static_cast<std::streamsize>(seed.bytes.size()));
+      file.close();
+    }
+  }
+}
+
+[[noreturn]] void write_seeds_and_exit(const char* directory) {
+  try {
+    write_seeds(directory);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "fuzz: cannot write the seeds: %s\n", error.what());
+    std::exit(EXIT_FAILURE);
+  }
+  std::exit(EXIT_SUCCESS);
+}
 
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  if (const char* const seeds = std::getenv("KOLO_FUZZ_SEEDS")) write_seeds_and_exit(seeds);
   const char* const name = std::getenv("KOLO_FUZZ_TARGET");
   if (name != nullptr) target = kolo::fuzz::find_target(name);
   if (target == nullptr) {
@@ -27,7 +57,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
     std::fputc('\n', stderr);
     std::exit(EXIT_FAILURE);
   }
-  std::atexit(say_accepted);
+  std::atexit(print_accepted);
   return 0;
 }
 
@@ -41,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
                                                std::size_t most, unsigned seed) {
   const std::size_t mutated = LLVMFuzzerMutate(data, size, most);
-  constexpr unsigned left_wrong = 8;  // one of so many
-  if (target->repair != nullptr && seed % left_wrong != 0) target->repair({data, mutated});
+  constexpr unsigned unrepaired_share = 8;  // 1 of 8: wrong checksums are inputs, too
+  if (target->repair != nullptr && seed % unrepaired_share != 0) target->repair({data, mutated});
   return mutated;
 }

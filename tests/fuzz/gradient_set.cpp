@@ -1,4 +1,4 @@
-// Files of kolo-perf with the names and shapes of gradients.
+// Files with the names and shapes of gradients, for kolo-perf.
 #include "gradient_sets.hpp"
 
 #include <sstream>

@@ -1,5 +1,5 @@
-// Names that users give, as flight records and timelines write them: every reader of JSON takes
-// them, and what is UTF-8 comes back.
+// Names that users give, as flight records and timelines write them: every JSON reader accepts the
+// output, and UTF-8 comes back unchanged.
 #include "diagnostics/json_text.hpp"
 
 #include <nlohmann/json.hpp>
@@ -18,10 +18,10 @@ bool is_utf8(const std::string& text) {
   }
 }
 
-/// Accepted is what needs no replacement.
+/// Accepts text in which nothing has to be replaced.
 bool run(Bytes bytes) {
   const std::string text(as_text(bytes));
-  const auto read = nlohmann::json::parse(diagnostics::quoted(text));
+  const auto read = nlohmann::json::parse(diagnostics::json_string(text));
   require(read.is_string(), "a text that is none in JSON");
   const bool good = is_utf8(text);
   require((read.get<std::string>() == text) == good, "a text is another one in JSON");

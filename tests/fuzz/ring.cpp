@@ -1,11 +1,10 @@
-// The rings in shared memory, through which the ranks of a host send messages: whatever stands in
-// another rank's memory, nothing outside it is read, and what is not damaged arrives.
+// The rings in shared memory through which the ranks of a host send messages. Whatever the memory
+// of another rank contains, nothing outside it is read, and undamaged messages arrive.
 #include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
 
-#include "choices.hpp"
 #include "kolo/error.hpp"
 #include "target.hpp"
 #include "transport/shm_transport.hpp"
@@ -19,7 +18,7 @@ struct alignas(64) Line {
   std::byte bytes[64];
 };
 
-/// What both ranks write to, taken once for all conversations.
+/// The memory that both ranks write to, allocated once for all conversations.
 class Memory {
  public:
   Memory() {
@@ -39,7 +38,7 @@ class Memory {
   std::array<std::unique_ptr<Line[]>, ranks> lines_{};
 };
 
-/// Rank 0 sends to rank 1. One at a time.
+/// Rank 0 sends to rank 1. Only one conversation exists at a time.
 class Host {
  public:
   Host() {
@@ -54,7 +53,7 @@ class Host {
     sender_->poll([](int, std::span<const std::byte>) {});
   }
   void receive(const transport::Transport::Receiver& receiver) { receiver_->poll(receiver); }
-  /// A word of the sender's memory.
+  /// A word in the sender's memory.
   void damage(std::size_t word, std::uint64_t value) {
     const std::size_t place = word % (memory_.bytes() / sizeof value);
     std::memcpy(memory_.of(0) + place * sizeof value, &value, sizeof value);
@@ -62,7 +61,7 @@ class Host {
 
  private:
   static node::Doorbell make_bell(node::BellWord& word) {
-    return {word, node::Doorbell::Descriptors{}};  // nobody sleeps
+    return {word, node::Doorbell::EventFds{}};  // nobody sleeps
   }
 
   Memory& memory_ = Memory::cleared();
@@ -72,9 +71,9 @@ class Host {
   std::optional<transport::ShmTransport> receiver_{};
 };
 
-constexpr std::size_t most_message_bytes = 20000;  // more than a ring has room for
+constexpr std::size_t most_message_bytes = 20000;  // more than fits into a ring
 
-/// What a message is cut from: bytes that differ from their neighbours.
+/// Messages are cut from this text, in which neighboring bytes differ.
 const std::vector<std::byte>& pattern() {
   static const std::vector<std::byte> bytes = [] {
     std::vector<std::byte> all(most_message_bytes + 256);
@@ -88,17 +87,17 @@ std::span<const std::byte> message_of(std::size_t number, std::size_t bytes) {
   return std::span(pattern()).subspan(number, bytes);
 }
 
-/// Texts are compared at once, bytes one by one.
+/// As strings, since those are compared faster than vectors of bytes.
 std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// One command a byte: send, move, receive, or write over a word.
+/// One command per byte: send, move, receive, or overwrite a word.
 class Conversation {
  public:
   explicit Conversation(Bytes bytes) : choices_(bytes) {}
 
-  /// True if all arrived, in order.
+  /// True if all messages arrived, in order.
   bool run() {
     for (int commands = 0; !choices_.done() && commands < most_commands; ++commands) {
       try {
@@ -148,7 +147,8 @@ class Conversation {
 
   void receive() {
     const auto take = [&](int, std::span<const std::byte> message) {
-      const transport::Message copy(message.begin(), message.end());  // it can be read
+      // A copy reads every byte, which AddressSanitizer checks, of damaged messages, too.
+      const transport::Message copy(message.begin(), message.end());
       if (damaged_) return;
       require(arrived_ < sent_.size(), "a message that nobody sent");
       const std::size_t bytes = sent_[arrived_++];
@@ -160,7 +160,7 @@ class Conversation {
 
   Choices choices_;
   Host host_{};
-  std::vector<std::size_t> sent_{};  // their lengths
+  std::vector<std::size_t> sent_{};  // lengths
   std::size_t arrived_ = 0;
   bool damaged_ = false;
 };

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets in turns. Fails if one finds something, or if a target's decoder never
-# accepts an input: then most of it was not reached.
+# Runs the fuzz targets in turns, from their seeds, from the inputs in tests/fuzz/corpus and from what
+# earlier runs have added. Fails if a target finds something, or if its decoder never accepts an
+# input: most of the decoder was not reached then.
 #
-# Usage: tests/fuzz/run.sh PROGRAM SECONDS [TARGET...]     seconds in all; default: all targets
-#   KOLO_FUZZ_WORK     where the growing corpora, logs and findings go (default: beside the program)
+# Usage: tests/fuzz/run.sh PROGRAM SECONDS [TARGET...]     total seconds; default: all targets
+#   KOLO_FUZZ_WORK     where seeds, growing corpora, logs and findings go (default: beside the program)
 #   KOLO_FUZZ_TURN     seconds of a turn (60)
-#   KOLO_FUZZ_TIMEOUT  an input that takes so many seconds is a finding (10)
+#   KOLO_FUZZ_TIMEOUT  an input that takes this many seconds is a finding (10)
 set -euo pipefail
 program=$(realpath "$1")
 seconds=$2
@@ -15,9 +16,14 @@ work=${KOLO_FUZZ_WORK:-$(dirname "$program")/../fuzz}
 turn=${KOLO_FUZZ_TURN:-60}
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=1:quarantine_size_mb=8:malloc_context_size=2}
 
+# Written anew each time: seeds that no longer exist must not stay.
+rm -rf "$work/seeds"
+mkdir -p "$work/seeds"
+KOLO_FUZZ_SEEDS=$work/seeds "$program"
+
 targets=("$@")
 if ((${#targets[@]} == 0)); then
-  for folder in "$here"/corpus/*/; do targets+=("$(basename "$folder")"); done
+  for folder in "$work"/seeds/*/; do targets+=("$(basename "$folder")"); done
 fi
 ((seconds >= ${#targets[@]})) || seconds=${#targets[@]}
 ((turn * ${#targets[@]} <= seconds)) || turn=$((seconds / ${#targets[@]}))
@@ -26,17 +32,23 @@ declare -A executions accepted busy
 for target in "${targets[@]}"; do executions[$target]=0 accepted[$target]=0 busy[$target]=0; done
 findings=0
 
-# One turn of a target, from its own growing corpus and the repository's.
+# One turn of a target. libFuzzer writes to the first of the corpora that it is given.
 take_turn() {
   local target=$1 log status=0 begin=$SECONDS
   mkdir -p "$work/corpus/$target" "$work/findings"
   log=$work/$target.log
   local dictionary=$here/dictionaries/$target options=()
+  if [[ $target == settings ]]; then  # names and words come from the table of settings
+    { "$(dirname "$program")/kolo-settings" --dictionary && cat "$dictionary"; } >"$work/$target.dictionary"
+    dictionary=$work/$target.dictionary
+  fi
   [[ ! -e $dictionary ]] || options+=("-dict=$dictionary")
+  local corpora=("$work/corpus/$target" "$work/seeds/$target")
+  [[ ! -e $here/corpus/$target ]] || corpora+=("$here/corpus/$target")
   # Entropic schedules cost more than the decoders themselves do.
   KOLO_FUZZ_TARGET=$target "$program" -entropic=0 -max_total_time="$2" -print_final_stats=1 -timeout="${KOLO_FUZZ_TIMEOUT:-10}" \
     -rss_limit_mb=2048 -reload=0 -verbosity=1 -artifact_prefix="$work/findings/$target-" \
-    "${options[@]}" "$work/corpus/$target" "$here/corpus/$target" >"$log" 2>&1 || status=$?
+    "${options[@]}" "${corpora[@]}" >"$log" 2>&1 || status=$?
   local done_now accepted_now
   done_now=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   accepted_now=$(sed -n 's/^fuzz: accepted \([0-9]*\) of .*/\1/p' "$log")
@@ -52,14 +64,14 @@ take_turn() {
 
 report() {
   local total=0 target
-  printf '\n| target | executions | a second | accepted | of all |\n| --- | ---: | ---: | ---: | ---: |\n'
+  printf '\n| target | executions | per second | accepted | share |\n| --- | ---: | ---: | ---: | ---: |\n'
   for target in "${targets[@]}"; do
     local n=${executions[$target]} a=${accepted[$target]} s=${busy[$target]}
     total=$((total + n))
     printf '| %s | %d | %d | %d | %d.%02d %% |\n' "$target" "$n" $((n / (s > 0 ? s : 1))) "$a" \
       $((n > 0 ? a * 100 / n : 0)) $((n > 0 ? a * 10000 / n % 100 : 0))
   done
-  printf 'executions in all: %d, findings: %d\n' "$total" "$findings"
+  printf 'total executions: %d, findings: %d\n' "$total" "$findings"
 }
 
 SECONDS=0
@@ -68,7 +80,7 @@ for ((round = 1; SECONDS < seconds; ++round)); do
     left=$((seconds - SECONDS))
     if ((left <= 0)); then
       ((round == 1)) || break
-      left=$turn  # each has its turn
+      left=$turn  # every target has one turn at least
     fi
     take_turn "$target" $((left < turn ? left : turn))
   done

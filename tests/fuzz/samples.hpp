@@ -1,4 +1,4 @@
-// Parts of messages with something in every field.
+// Parts of messages with a value in every field.
 #pragma once
 
 #include "negotiation/status.hpp"
@@ -33,7 +33,7 @@ namespace kolo::fuzz {
   using std::chrono::milliseconds;
   return {.rank = 3,
           .process = 4711,
-          .state = negotiation::ProcessState::stopped,
+          .state = ProcessState::stopped,
           .heard = milliseconds(1200),
           .idle = milliseconds(3000),
           .submitted = true,
@@ -45,8 +45,7 @@ namespace kolo::fuzz {
           .batch = "batch 7 (allreduce \"x\", 4 MB)",
           .awaits = "to deposit piece 3",
           .awaited = RankSet::of(1),
-          .ended = true,
-          .ending = {negotiation::FailureKind::peer_left, "rank 1 was killed", RankSet::of(1)}};
+          .ended = Failure{FailureKind::peer_left, "rank 1 was killed", "weight", RankSet::of(1)}};
 }
 
 }  // namespace kolo::fuzz

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
+#include <variant>
 
 #include "kolo/error.hpp"
 #include "target.hpp"
@@ -12,40 +12,24 @@
 namespace kolo::fuzz {
 namespace {
 
-constexpr std::array<std::string_view, 27> variables{"KOLO_FUSION_THRESHOLD",
-                                                     "HOROVOD_FUSION_THRESHOLD",
-                                                     "KOLO_STALL_WARNING",
-                                                     "HOROVOD_STALL_CHECK_TIME_SECONDS",
-                                                     "KOLO_STALL_SHUTDOWN",
-                                                     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
-                                                     "KOLO_CACHE_CAPACITY",
-                                                     "HOROVOD_CACHE_CAPACITY",
-                                                     "KOLO_PLAN_REPLAY",
-                                                     "KOLO_CPU_OPERATIONS",
-                                                     "KOLO_MPI_COLLECTIVES",
-                                                     "KOLO_HOST_ALLREDUCE",
-                                                     "KOLO_SINGLE_COPY",
-                                                     "KOLO_GPU_OPERATIONS",
-                                                     "KOLO_NCCL_TIMEOUT",
-                                                     "KOLO_FLIGHT_RECORDER",
-                                                     "KOLO_FLIGHT_RECORDER_DIR",
-                                                     "KOLO_FLIGHT_RECORDER_SIGNAL",
-                                                     "KOLO_TIMELINE",
-                                                     "HOROVOD_TIMELINE",
-                                                     "KOLO_STATISTICS",
-                                                     "KOLO_CONTROL_INTERFACE",
-                                                     "OMPI_MCA_btl_tcp_if_include",
-                                                     "KOLO_PEER_TIMEOUT",
-                                                     "KOLO_LOG_LEVEL",
-                                                     "HOROVOD_LOG_LEVEL",
-                                                     "KOLO_TEST_RANKS_PER_HOST"};
+using session::Setting;
+using session::Settings;
+
+const std::vector<std::string> variables = [] {
+  std::vector<std::string> all;
+  for (const Setting& setting : session::settings_table) {
+    all.push_back(session::variable_of(setting));
+    if (!setting.other_variable.empty()) all.emplace_back(setting.other_variable);
+  }
+  return all;
+}();
 
 /// While it lives, the environment is those of the lines that set one of the variables; of several
 /// the last. The process's own has many more, and to change it takes a search for each.
 class Environment {
  public:
   explicit Environment(std::string_view lines) {
-    std::array<std::string_view, variables.size()> last{};
+    std::vector<std::string_view> last(variables.size());
     while (!lines.empty()) {
       const std::string_view line = lines.substr(0, lines.find('\n'));
       lines.remove_prefix(std::min(lines.size(), line.size() + 1));
@@ -53,13 +37,10 @@ class Environment {
       if (variable == variables.end() || variable->size() == line.size()) continue;
       last[static_cast<std::size_t>(variable - variables.begin())] = line;
     }
-    std::size_t set = 0;
-    for (const std::string_view line : last) {
-      if (line.empty()) continue;
-      lines_[set] = line;
-      pointers_[set] = lines_[set].data();
-      ++set;
-    }
+    for (const std::string_view line : last)
+      if (!line.empty()) lines_.emplace_back(line);
+    for (std::string& line : lines_) pointers_.push_back(line.data());
+    pointers_.push_back(nullptr);
     environ = pointers_.data();
   }
   ~Environment() { environ = saved_; }
@@ -68,104 +49,129 @@ class Environment {
 
  private:
   char** saved_ = environ;
-  std::array<std::string, variables.size()> lines_{};
-  std::array<char*, variables.size() + 1> pointers_{};  // the last is null
+  std::vector<std::string> lines_{};
+  std::vector<char*> pointers_{};
 };
 
-void require_usable(const session::Settings& settings) {
-  constexpr std::chrono::seconds most(1'000'000'000);
-  require(settings.fusion_threshold >= 0 && settings.cache_capacity >= 0 &&
-              settings.flight_recorder >= 0 && settings.test_ranks_per_host >= 0,
-          "a count below 0");
-  require(settings.stall_warning.count() >= 0 && settings.stall_warning <= most &&
-              settings.stall_shutdown.count() >= 0 && settings.stall_shutdown <= most &&
-              settings.nccl_timeout.count() >= 0 && settings.nccl_timeout <= most &&
-              settings.peer_timeout.count() >= 0 && settings.peer_timeout <= most,
-          "a time that no clock shows");
+void require_usable(const Settings& settings, const session::CountSetting& type) {
+  const std::int64_t value = settings.*type.value;
+  require(value >= 0 && value <= type.max, "a count out of bounds");
 }
 
-/// As a program would give them.
-SessionOptions to_options(const session::Settings& settings) {
-  SessionOptions options;
-  options.fusion_threshold = settings.fusion_threshold;
-  options.stall_warning = settings.stall_warning;
-  options.stall_shutdown = settings.stall_shutdown;
-  options.cache_capacity = settings.cache_capacity;
-  options.plan_replay = settings.plan_replay;
-  options.mpi_collectives = settings.mpi_collectives;
-  options.nccl_timeout = settings.nccl_timeout;
-  options.peer_timeout = settings.peer_timeout;
-  options.flight_recorder = settings.flight_recorder;
-  options.flight_recorder_dir = settings.flight_recorder_dir;
-  options.timeline = settings.timeline;
-  options.statistics = settings.statistics;
-  if (settings.control_interface.explicit_choice)
-    options.control_interface = settings.control_interface.value;
-  return options;
+void require_usable(const Settings& settings, const session::SecondsSetting& type) {
+  const std::chrono::duration<double> value = settings.*type.value;
+  require(value.count() >= 0.0 && value.count() <= type.max, "a time that no clock shows");
+}
+
+template <typename Enumeration>
+void require_usable(const Settings& settings, const session::WordSetting<Enumeration>& type) {
+  require(static_cast<std::size_t>(settings.*type.value) < type.words.size(), "no enumerator");
+}
+
+template <typename Type>
+void require_usable(const Settings& /*settings*/, const Type& /*type*/) {}
+
+/// Sets the option to the value, as a program would.
+template <typename Type>
+void to_option(const Settings& settings, const Type& type, SessionOptions& options) {
+  if (type.option != nullptr) options.*type.option = settings.*type.value;
+}
+
+template <typename Enumeration>
+void to_option(const Settings& settings, const session::WordSetting<Enumeration>& type,
+               SessionOptions& options) {
+  options.*type.option = type.words[static_cast<std::size_t>(settings.*type.value)];
+}
+
+void to_option(const Settings& settings, const session::InterfaceSetting& type,
+               SessionOptions& options) {
+  const session::ControlInterface& interface = settings.*type.value;
+  if (interface.explicit_choice) options.*type.option = interface.value;
+}
+
+// A signal has several names, and a program has no number to give.
+void to_option(const Settings& /*settings*/, const session::SignalSetting& /*type*/,
+               SessionOptions& /*options*/) {}
+void to_option(const Settings& /*settings*/, const session::RemovedSetting& /*type*/,
+               SessionOptions& /*options*/) {}
+
+template <typename Type>
+bool same(const Settings& one, const Settings& other, const Type& type) {
+  return type.option == nullptr || one.*type.value == other.*type.value;
+}
+
+bool same(const Settings& one, const Settings& other, const session::SecondsSetting& type) {
+  constexpr std::chrono::microseconds rounding(1);  // options count seconds
+  return std::chrono::abs(one.*type.value - other.*type.value) <= rounding;
+}
+
+bool same(const Settings& one, const Settings& other, const session::InterfaceSetting& type) {
+  return !(one.*type.value).explicit_choice || (one.*type.value).value == (other.*type.value).value;
+}
+
+bool same(const Settings& /*one*/, const Settings& /*other*/,
+          const session::SignalSetting& /*type*/) {
+  return true;
+}
+bool same(const Settings& /*one*/, const Settings& /*other*/,
+          const session::RemovedSetting& /*type*/) {
+  return true;
+}
+
+/// Calls `use(type)` for each setting.
+template <typename Use>
+void for_each_type(Use use) {
+  for (const Setting& setting : session::settings_table) std::visit(use, setting.type);
 }
 
 bool run(Bytes bytes) {
-  const SessionOptions none;
-  session::Settings first;
+  Settings first;
   {
     const Environment environment(as_text(bytes));
     try {
-      first = session::read_settings(none);
+      first = session::read_settings({});
     } catch (const InvalidArgument&) {
       return false;
     }
   }
-  require_usable(first);
+  SessionOptions options;
+  for_each_type([&](const auto& type) {
+    require_usable(first, type);
+    to_option(first, type, options);
+  });
   const Environment empty("");
-  const session::Settings second = session::read_settings(to_options(first));
-  constexpr std::chrono::microseconds rounding(1);  // options count seconds
-  const auto near = [&](std::chrono::nanoseconds a, std::chrono::nanoseconds b) {
-    return std::chrono::abs(a - b) <= rounding;
-  };
-  require(first.fusion_threshold == second.fusion_threshold &&
-              near(first.stall_warning, second.stall_warning) &&
-              near(first.stall_shutdown, second.stall_shutdown) &&
-              near(first.nccl_timeout, second.nccl_timeout) &&
-              near(first.peer_timeout, second.peer_timeout) &&
-              first.cache_capacity == second.cache_capacity &&
-              first.plan_replay == second.plan_replay &&
-              first.mpi_collectives == second.mpi_collectives &&
-              first.flight_recorder == second.flight_recorder &&
-              first.flight_recorder_dir == second.flight_recorder_dir &&
-              first.timeline == second.timeline && first.statistics == second.statistics,
-          "settings are others when they are given as options");
-  require(!first.control_interface.explicit_choice ||
-              first.control_interface.value == second.control_interface.value,
-          "an interface is another one when it is given as an option");
+  const Settings second = session::read_settings(options);
+  for_each_type([&](const auto& type) {
+    require(same(first, second, type), "a setting is another one when it is given as an option");
+  });
   return true;
 }
 
 std::vector<Seed> seeds() {
-  return {{"none", ""},
-          {"counts",
-           "KOLO_FUSION_THRESHOLD=1048576\nKOLO_CACHE_CAPACITY=0\nKOLO_FLIGHT_RECORDER=16777216\n"
-           "KOLO_TEST_RANKS_PER_HOST=2"},
-          {"seconds", "KOLO_STALL_WARNING=1e9\nKOLO_STALL_SHUTDOWN=0.5"},
-          {"horovod",
-           "HOROVOD_FUSION_THRESHOLD=0\nHOROVOD_STALL_CHECK_TIME_SECONDS=60\n"
-           "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1e-9\nHOROVOD_CACHE_CAPACITY=1\n"
-           "HOROVOD_LOG_LEVEL=Fatal"},
-          {"words-1",
-           "KOLO_PLAN_REPLAY=on\nKOLO_CPU_OPERATIONS=auto\nKOLO_SINGLE_COPY=auto\n"
-           "KOLO_LOG_LEVEL=trace\nKOLO_FLIGHT_RECORDER_SIGNAL=SIGUSR1"},
-          {"words-2",
-           "KOLO_PLAN_REPLAY=0\nKOLO_CPU_OPERATIONS=shm\nKOLO_SINGLE_COPY=1\n"
-           "KOLO_LOG_LEVEL=DEBUG\nKOLO_FLIGHT_RECORDER_SIGNAL=WINCH"},
-          {"words-3",
-           "KOLO_PLAN_REPLAY=off\nKOLO_CPU_OPERATIONS=mpi\nKOLO_SINGLE_COPY=off\n"
-           "KOLO_LOG_LEVEL=off\nKOLO_FLIGHT_RECORDER_SIGNAL=HUP"},
-          {"paths", "KOLO_TIMELINE=t.json\nKOLO_STATISTICS=stderr\nKOLO_FLIGHT_RECORDER_DIR=/tmp"},
-          {"dynamic", "KOLO_TIMELINE=DYNAMIC"},
-          {"gpu", "KOLO_GPU_OPERATIONS=staged\nKOLO_NCCL_TIMEOUT=0.25\nHOROVOD_TIMELINE=t.json"},
-          {"hosts",
-           "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_MPI_COLLECTIVES=on\nKOLO_"
-           "HOST_ALLREDUCE=ring"},
-          {"hosts-of-mpi", "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8\nKOLO_PEER_TIMEOUT=0"}};
+  return {
+      {"none", ""},
+      {"counts",
+       "KOLO_FUSION_THRESHOLD=1048576\nKOLO_CACHE_CAPACITY=0\nKOLO_FLIGHT_RECORDER=16777216\n"
+       "KOLO_TEST_RANKS_PER_HOST=2"},
+      {"seconds", "KOLO_STALL_WARNING=1e9\nKOLO_STALL_SHUTDOWN=0.5"},
+      {"horovod",
+       "HOROVOD_FUSION_THRESHOLD=0\nHOROVOD_STALL_CHECK_TIME_SECONDS=60\n"
+       "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1e-9\nHOROVOD_CACHE_CAPACITY=1\n"
+       "HOROVOD_LOG_LEVEL=Fatal"},
+      {"words-1",
+       "KOLO_PLAN_REPLAY=on\nKOLO_CPU_OPERATIONS=auto\n"
+       "KOLO_LOG_LEVEL=trace\nKOLO_FLIGHT_RECORDER_SIGNAL=SIGUSR1"},
+      {"words-2",
+       "KOLO_PLAN_REPLAY=0\nKOLO_CPU_OPERATIONS=shm\n"
+       "KOLO_LOG_LEVEL=DEBUG\nKOLO_FLIGHT_RECORDER_SIGNAL=WINCH"},
+      {"words-3",
+       "KOLO_PLAN_REPLAY=off\nKOLO_CPU_OPERATIONS=mpi\n"
+       "KOLO_LOG_LEVEL=off\nKOLO_FLIGHT_RECORDER_SIGNAL=HUP"},
+      {"paths", "KOLO_TIMELINE=t.json\nKOLO_STATISTICS=stderr\nKOLO_FLIGHT_RECORDER_DIR=/tmp"},
+      {"dynamic", "KOLO_TIMELINE=DYNAMIC"},
+      {"gpu", "KOLO_GPU_OPERATIONS=staged\nKOLO_NCCL_TIMEOUT=0.25\nHOROVOD_TIMELINE=t.json"},
+      {"hosts", "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_HOST_ALLREDUCE=ring"},
+      {"hosts-of-mpi", "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8\nKOLO_PEER_TIMEOUT=0"}};
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sizes on kolo-perf's command line.
+// Sizes on the command line of kolo-perf.
 #include "sizes.hpp"
 
 #include "names.hpp"

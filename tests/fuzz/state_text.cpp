@@ -1,4 +1,4 @@
-// The states of samplers and the like, as checkpoints hold them.
+// The states of samplers and the like, as text in checkpoints.
 #include "training/state_text.hpp"
 
 #include <cmath>
@@ -19,7 +19,7 @@ ReduceOnPlateau make_plateau() { return ReduceOnPlateau({.learning_rate = 0.1});
 EarlyStopping make_stopping() { return EarlyStopping({}); }
 MetricAverage make_metrics() { return MetricAverage({"loss", "accuracy"}); }
 
-/// A state that is loaded is the state of what loaded it, from then on.
+/// After an object has loaded a state, its own state is the same.
 template <typename Make>
 bool loads(Make make, const std::string& text) {
   auto first = make();
@@ -35,7 +35,7 @@ bool loads(Make make, const std::string& text) {
   return true;
 }
 
-/// What a sampler's state leads to can be gone through.
+/// A sampler that has loaded a state stays within its data set.
 bool sampler_loads(const std::string& text) {
   if (!loads(make_sampler, text)) return false;
   DistributedSampler sampler = make_sampler();

@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "negotiation/codec.hpp"
-#include "negotiation/codec_status.hpp"
 #include "node/status_page.hpp"
 #include "samples.hpp"
 #include "target.hpp"
@@ -33,8 +32,7 @@ Seed seed_of(const std::string& name, const RankStatus& status) {
 
 std::vector<Seed> seeds() {
   RankStatus working = sample_status();
-  working.ended = false;
-  working.ending = {};
+  working.ended.reset();
   return {seed_of("nothing", {}), seed_of("working", working), seed_of("ended", sample_status())};
 }
 

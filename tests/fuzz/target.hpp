@@ -1,4 +1,4 @@
-// What reads bytes from outside, as a function that any bytes may be thrown at.
+// A target: a decoder of bytes from outside, as a function that takes any bytes.
 #pragma once
 
 #include <cstddef>
@@ -21,17 +21,17 @@ struct Seed {
 /// One decoder.
 struct Target {
   std::string_view name;
-  std::size_t most_bytes;  // longer inputs find nothing more
-  /// True if the bytes were accepted. Refuses the rest with the decoder's own error; anything else
-  /// that it throws is a bug.
+  std::size_t most_bytes;  // longer inputs reach no further code
+  /// True if the decoder accepts the bytes, false if it throws its own error. Any other exception
+  /// is a bug.
   bool (*run)(Bytes);
-  /// Inputs that are accepted, by every way there is.
+  /// Inputs that are accepted, one for each way to be accepted; the same bytes in every run.
   std::vector<Seed> (*seeds)();
-  /// Makes checksums right, so that changed bytes reach what is behind them.
+  /// Repairs checksums, so that mutated bytes reach the code behind them.
   void (*repair)(std::span<std::uint8_t>) = nullptr;
 };
 
-/// A decoder accepted something and made something else of it.
+/// The decoder accepted the input but broke its promise about it.
 class BrokenPromise : public std::logic_error {
  public:
   using std::logic_error::logic_error;
@@ -49,14 +49,33 @@ inline void require(bool promise, const char* what) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }
 
+/// An input as a row of choices: its bytes one after the other, and zeros after its end.
+class Choices {
+ public:
+  explicit Choices(Bytes bytes) : left_(bytes) {}
+
+  [[nodiscard]] bool done() const { return left_.empty(); }
+  std::size_t next() {
+    if (left_.empty()) return 0;
+    const std::size_t value = left_.front();
+    left_ = left_.subspan(1);
+    return value;
+  }
+  std::size_t next_two() {
+    const std::size_t high = next();
+    return high << 8 | next();
+  }
+
+ private:
+  Bytes left_;
+};
+
 [[nodiscard]] std::span<const Target> targets();
 /// Null if there is none.
 [[nodiscard]] const Target* find_target(std::string_view name);
 
-// Each in a file of its own.
+// Each is defined in a file of its own.
 extern const Target ballots_target;
-extern const Target beat_target;
-extern const Target breakdown_target;
 extern const Target checkpoint_file_target;
 extern const Target checkpoint_payload_target;
 extern const Target cifar10_file_target;

@@ -7,8 +7,6 @@ namespace kolo::fuzz {
 
 std::span<const Target> targets() {
   static const std::array all{ballots_target,
-                              beat_target,
-                              breakdown_target,
                               checkpoint_file_target,
                               checkpoint_payload_target,
                               cifar10_file_target,

@@ -1,4 +1,4 @@
-// What the targets of TFRecord files share.
+// Shared by the targets of TFRecord files.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace kolo::fuzz {
 
-/// Of each record whose length can be believed: its checksums become right. The length of the
-/// last becomes what is there, unless it is off by far.
+/// Repairs the checksums of each record with a plausible length. The length of the last record
+/// becomes that of the bytes that are left, unless it is off by far.
 void repair_records(std::span<std::uint8_t> file);
 
-/// A file as `tfrecord::RecordWriter` makes it.
+/// The bytes that `tfrecord::RecordWriter` writes.
 [[nodiscard]] std::string write_records(const std::vector<std::string>& records);
 
 }  // namespace kolo::fuzz

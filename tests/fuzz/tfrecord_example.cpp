@@ -1,4 +1,4 @@
-// TensorFlow's message `Example`.
+// The message `Example` of TensorFlow.
 #include "example.hpp"
 
 #include "target.hpp"
@@ -23,7 +23,7 @@ bool run(Bytes bytes) {
 
 std::vector<Seed> seeds() {
   using tfrecord::Bytes, tfrecord::Floats, tfrecord::Integers, tfrecord::serialize_example;
-  // Numbers that are not packed, and fields of all kinds that are passed over.
+  // Unpacked numbers, and unknown fields of every kind, which the decoder skips.
   const std::string single("\x0A\x10\x0A\x0E\x0A\x01i\x12\x09\x1A\x07\x08\x05\x08\xFF\x01\x10\x01",
                            18);
   const std::string floats(

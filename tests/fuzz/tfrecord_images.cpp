@@ -1,4 +1,4 @@
-// CIFAR-10 as TFRecords: the records' examples have to be labelled images.
+// CIFAR-10 as TFRecords: the examples in the records must be labeled images.
 #include "images.hpp"
 
 #include "example.hpp"

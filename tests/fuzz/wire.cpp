@@ -11,64 +11,69 @@ namespace {
 
 using namespace negotiation;
 
-std::vector<std::byte> encode_again(const Envelope& envelope) {
-  return std::visit([&](const auto& content) { return encode(envelope.session, content); },
-                    envelope.content);
+void require_sense(const MessageBody& body) {
+  if (const auto* heartbeat = std::get_if<Heartbeat>(&body))
+    require(heartbeat->interval.count() >= 0 && heartbeat->interval <= Heartbeat::max_interval &&
+                heartbeat->unresponsive_ancestor >= -1,
+            "a heartbeat says what no rank sends");
+  if (const auto* failure = std::get_if<Failure>(&body))
+    require(failure->kind == FailureKind::peer_left || failure->kind == FailureKind::stalled,
+            "a failure says what no rank sends");
 }
 
 bool run(Bytes bytes) {
-  Envelope first;
+  ControlMessage first;
   try {
     first = decode(std::as_bytes(bytes));
   } catch (const ProtocolError&) {
     return false;
   }
-  const Envelope second = decode(encode_again(first));
-  require(first.session == second.session && first.content == second.content,
+  require_sense(first.body);
+  const ControlMessage second = decode(encode(first.session, first.body));
+  require(first.session == second.session && first.body == second.body,
           "a message is another one when it is written and read again");
   return true;
 }
 
-template <typename Message>
-Seed seed_of(const std::string& name, const Message& message) {
-  const std::vector<std::byte> bytes = encode(42, message);
+Seed seed_of(const std::string& name, const MessageBody& body) {
+  const std::vector<std::byte> bytes = encode(42, body);
   return {name, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}};
 }
 
-std::vector<Seed> upward_seeds() {
-  std::vector<Seed> seeds{seed_of("upward-empty", Upward{})};
-  Upward bits;
+std::vector<Seed> report_seeds() {
+  std::vector<Seed> seeds{seed_of("report-empty", ReadinessReport{})};
+  ReadinessReport bits;
   bits.epoch = 3;
-  for (const Slot slot : {0U, 1U, 63U, 64U, 200U}) bits.slots.insert(slot);
-  seeds.push_back(seed_of("upward-bits", bits));
-  Upward joins;
+  for (const CacheSlot slot : {0U, 1U, 63U, 64U, 200U}) bits.slots.insert(slot);
+  seeds.push_back(seed_of("report-bits", bits));
+  ReadinessReport joins;
   joins.joins = {2, 0};
-  seeds.push_back(seed_of("upward-joins", joins));
-  Upward ready;
+  seeds.push_back(seed_of("report-joins", joins));
+  ReadinessReport ready;
   ready.ready.push_back({{.name = "weight"}, {{sample_descriptor(), sample_ranks()}}});
   ready.ready.push_back({{.number = 5, .set = 2}, {{{}, RankSet::of(1)}, {{}, RankSet::of(3)}}});
-  seeds.push_back(seed_of("upward-ready", ready));
+  seeds.push_back(seed_of("report-ready", ready));
   ready.ready[1].others = RankSet::of(12);
-  seeds.push_back(seed_of("upward-conflict", ready));
-  Upward departures;
-  departures.departures.push_back({4, false, "an exception"});
+  seeds.push_back(seed_of("report-conflict", ready));
+  ReadinessReport departures;
+  departures.departures.push_back({4, "an exception"});
   departures.departures.push_back({5});
-  seeds.push_back(seed_of("upward-departures", departures));
-  Upward late;
+  seeds.push_back(seed_of("report-departures", departures));
+  ReadinessReport late;
   late.lags.push_back({{.name = "late"},
                        OperationType::broadcast_text,
                        sample_ranks(),
                        std::chrono::milliseconds(61000)});
   late.statuses = {sample_status(), {}};
-  seeds.push_back(seed_of("upward-late", late));
+  seeds.push_back(seed_of("report-late", late));
   return seeds;
 }
 
-std::vector<Seed> downward_seeds() {
+std::vector<Seed> update_seeds() {
   BatchEntry batch{.set = 4, .absent = RankSet::of(6)};
   batch.slots.insert(65);
-  batch.spelled.push_back({{.name = "a"}, sample_descriptor(), Slot{8191}});
-  batch.spelled.push_back({{.number = 2}, {}});
+  batch.uncached.push_back({{.name = "a"}, sample_descriptor(), CacheSlot{8191}});
+  batch.uncached.push_back({{.number = 2}, {}});
   const Lag lag{{.name = "late"}, OperationType::barrier, RankSet::of(0), {}};
   const Readiness conflict{
       {.name = "b"}, {{sample_descriptor(), RankSet::of(0)}, {{}, RankSet::of(1)}}, RankSet::of(2)};
@@ -80,24 +85,36 @@ std::vector<Seed> downward_seeds() {
       {"join", {9, JoinEntry{3}}},
       {"add-set", {10, AddSetEntry{{.number = 9}, 2, RankSet::range(0, 3)}}},
       {"remove-set", {11, RemoveSetEntry{{.number = 9}, 2}}},
-      {"departure", {12, DepartureEntry{{1, true, ""}}}},
+      {"departure", {12, Departure{1, ""}}},
       {"stall", {13, StallEntry{lag, RankSet::range(1, 2), "ranks 1-2: outside Kolo"}}},
       {"inquiry", {14, InquiryEntry{{.number = join_number}}}},
       {"end", {15, EndEntry{}}},
       {"plan", {16, plan}}};
-  std::vector<Seed> seeds{seed_of("downward-empty", Downward{})};
-  Downward all;
+  std::vector<Seed> seeds{seed_of("update-empty", LogUpdate{})};
+  LogUpdate all;
   for (const auto& [name, entry] : entries) {
-    seeds.push_back(seed_of("downward-" + name, Downward{{entry}}));
+    seeds.push_back(seed_of("update-" + name, LogUpdate{{entry}}));
     all.entries.push_back(entry);
   }
-  seeds.push_back(seed_of("downward-all", all));
+  seeds.push_back(seed_of("update-all", all));
   return seeds;
 }
 
+std::vector<Seed> session_seeds() {
+  RankSet many = RankSet::range(2, 3);
+  many.insert(RankSet::of(70'000));
+  return {seed_of("heartbeat", Heartbeat{}),
+          seed_of("heartbeat-unresponsive", Heartbeat{70'000, std::chrono::milliseconds(117)}),
+          seed_of("failure", Failure{FailureKind::peer_left, "it is gone", "", many}),
+          seed_of("failure-stalled",
+                  Failure{FailureKind::stalled, "it does nothing", "weight", RankSet::of(1)}),
+          seed_of("failure-empty", Failure{})};
+}
+
 std::vector<Seed> seeds() {
-  std::vector<Seed> all = upward_seeds();
-  for (Seed& seed : downward_seeds()) all.push_back(std::move(seed));
+  std::vector<Seed> all = report_seeds();
+  for (auto more : {update_seeds, session_seeds})
+    for (Seed& seed : more()) all.push_back(std::move(seed));
   return all;
 }
 

@@ -2,9 +2,9 @@
 //
 //   link_emulator HOST HOST MBIT_PER_SECOND DELAY_US LOSS_PERCENT [SEED]
 //
-// Makes a tun device `wire` in each, says "ready", and carries packets until it is killed. Each
-// direction has the whole rate; a packet arrives the delay after its last bit has left. It works
-// where the kernel has no netem.
+// Creates a tun device `wire` in each, prints "ready", and carries packets until it is killed. Each
+// direction has the full rate. A packet arrives DELAY_US after its last bit has left. Works without
+// netem in the kernel.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::duration_cast;
 using std::chrono::nanoseconds;
 
-// What may wait for the link before packets are dropped: as long as a large switch holds it.
+// Packets that would wait longer are dropped. A large switch queues as much.
 constexpr nanoseconds longest_queue = std::chrono::milliseconds(50);
 
 constexpr std::size_t most_packet_bytes = 1 << 16;
@@ -50,7 +50,7 @@ struct Quality {
   double loss;
 };
 
-/// A tun device in a namespace. Lives as long as the process.
+/// A tun device in a namespace, which exists as long as the process.
 int open_wire(const std::string& host) {
   const int space = checked(::open(("/run/netns/" + host).c_str(), O_RDONLY), host.c_str());
   checked(::setns(space, CLONE_NEWNET), "setns");
@@ -87,7 +87,7 @@ class Lane {
     const Clock::time_point now = Clock::now();
     for (; !under_way_.empty() && under_way_.front().arrival <= now; under_way_.pop_front()) {
       const std::vector<char>& bytes = under_way_.front().bytes;
-      // A host that does not take it has lost it.
+      // A packet that the host does not take is lost.
       [[maybe_unused]] const ssize_t written = ::write(to_, bytes.data(), bytes.size());
     }
   }
@@ -105,7 +105,7 @@ class Lane {
   int from_;
   int to_;
   Quality quality_;
-  Clock::time_point free_at_{};  // of the sender's end of the link
+  Clock::time_point free_at_{};  // when the sender's end of the link is free
   std::deque<Packet> under_way_{};
   std::vector<char> buffer_ = std::vector<char>(most_packet_bytes);
 };

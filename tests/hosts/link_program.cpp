@@ -1,11 +1,11 @@
-// How long an allreduce between two hosts takes, and how long the link needs for the same bytes.
+// Measures an allreduce between two hosts, and the time that the link takes for the same bytes.
 //
 //   link_program [--megabytes N] [--rounds N]
 //
-// Both hosts have equally many ranks. Between two hosts every byte of the tensor crosses the link
-// once in each direction. Measured in turns: the same bytes sent by MPI from the first host to the
-// second, each rank its part; in both directions at once; Kolo's allreduce. MPI has the link for
-// itself while it is measured: there is no session then.
+// Both hosts have the same number of ranks. Between two hosts every byte of the tensor crosses the
+// link once in each direction. Each round measures the same bytes sent by MPI from the first host
+// to the second, each rank its part; sent in both directions at once; and the allreduce of Kolo. No
+// session exists while MPI is measured, so that MPI has the link to itself.
 #include <mpi.h>
 
 #include <algorithm>
@@ -50,7 +50,7 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// Of the slowest rank.
+/// The time of the slowest rank.
 double time_of_mpi(const std::function<void()>& work) {
   MPI_Barrier(MPI_COMM_WORLD);
   double seconds = seconds_of(work);
@@ -58,7 +58,7 @@ double time_of_mpi(const std::function<void()>& work) {
   return seconds;
 }
 
-/// How the ranks lie on hosts.
+/// The placement of the ranks on hosts.
 struct Place {
   int rank = 0;
   int size = 1;
@@ -72,7 +72,7 @@ Place find_place() {
   return {kolo::rank(), kolo::size(), kolo::local_size()};
 }
 
-/// This rank's part of what its host has to send to the other.
+/// This rank's share of the bytes that its host sends to the other.
 class Transfer {
  public:
   Transfer(std::size_t bytes, const Place& place)
@@ -103,7 +103,7 @@ class Transfer {
   std::vector<char> received_;
 };
 
-/// Fills the tensor, reduces it, and looks at every element.
+/// Fills the tensor, reduces it, and checks every element.
 double time_of_allreduce(std::vector<float>& tensor) {
   const kolo::Session session;
   const int size = kolo::size();
@@ -137,7 +137,7 @@ void measure(const Options& options) {
     const std::array<double, 3> seconds{time_of_mpi([&] { transfer.one_way(); }),
                                         time_of_mpi([&] { transfer.both_ways(); }),
                                         time_of_allreduce(tensor)};
-    if (round == 0) continue;  // connections are made
+    if (round == 0) continue;  // sets up connections
     one_way.push_back(seconds[0]);
     both_ways.push_back(seconds[1]);
     by_kolo.push_back(seconds[2]);

@@ -1,10 +1,10 @@
-// Trains until another host is lost, and reports when that was learned of.
+// Trains until another host is lost, and reports when this rank learned of it.
 //
 //   loss_program DIRECTORY
 //
-// Once the first steps are done each rank makes the file DIRECTORY/ready.RANK. Who gets PeerLeft
-// writes DIRECTORY/lost.RANK: the time on the monotonic clock, in seconds, and what was said. The
-// others could not be told otherwise when there is no network.
+// After its first steps each rank creates the file DIRECTORY/ready.RANK. A rank that gets PeerLeft
+// writes DIRECTORY/lost.RANK: the time of the monotonic clock in seconds, and the message. Files
+// work without the network, which is cut off.
 #include <chrono>
 #include <cstddef>
 #include <cstdio>

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# Two hosts made of network namespaces, joined by a link with a delay, a rate and losses: random
-# programs between them, then how long an allreduce takes and how long the link alone. Then the
-# choice of an interface, of which one leads nowhere, and a host that is cut off. Needs root.
+# Joins two hosts, made of network namespaces, by a link with a delay, a rate and losses. Runs random
+# programs between them, then measures an allreduce and the link alone. Then tries to choose between
+# interfaces, one of which leads nowhere, and cuts a host off. Needs root.
 #
 # Usage: two_hosts.sh DIRECTORY_OF_PROGRAMS [SECONDS_OF_RANDOM_PROGRAMS]
 #   KOLO_HOSTS_MBIT    of the link, per second, in each direction (1000)
 #   KOLO_HOSTS_DELAY   of each direction, in microseconds (1000)
-#   KOLO_HOSTS_LOSSES  in percent of the packets, one after the other ("0 1")
+#   KOLO_HOSTS_LOSSES  lost packets in percent, a run for each ("0 1")
 #   KOLO_HOSTS_MTU     bytes of a packet (9000)
 #   KOLO_HOSTS_RANKS   on each host (2)
-#   KOLO_HOSTS_TIMEOUT in seconds: after it the host that is cut off is lost (2)
+#   KOLO_HOSTS_TIMEOUT seconds until the host that is cut off counts as lost (2)
 #   KOLO_HOSTS_MEGABYTES, KOLO_HOSTS_ROUNDS
 #                      of the allreduce that is measured (100, 5)
 set -euo pipefail
@@ -53,7 +53,7 @@ make_hosts() {
   done
 }
 
-# The link must not wait for the ranks, with which it shares the cores: it goes first.
+# Real-time priority: the emulator shares the cores with the ranks and must not wait for them.
 connect() {
   local ready address=1 host
   rm -f "$scratch/ready.$1"
@@ -69,7 +69,7 @@ connect() {
   done
 }
 
-# Stands in for ssh: the address is the first argument, a command for a shell the rest.
+# A replacement for ssh: the first argument is the address, the rest a shell command.
 write_agent() {
   cat >"$scratch/agent" <<END
 #!/bin/sh
@@ -91,7 +91,7 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none
 
 make_hosts
-# An interface of both that leads nowhere, though it is up.
+# Adds an interface to both hosts that is up but leads nowhere.
 add_dead_ends() {
   local address=1 host
   for host in "$first" "$second"; do
@@ -117,9 +117,9 @@ with_interface() {
   grep -E "$2" "$scratch/log" | head -1 || { cat "$scratch/log"; fail "no line matches: $2"; }
 }
 
-# Both hosts must learn of it within the time-out and half a second.
+# All ranks must learn of it within the timeout plus half a second.
 cut_off() {
-  printf '\n== a host is cut off in the middle, with a time-out of %s s\n' "$timeout"
+  printf '\n== a host is cut off in the middle, with a timeout of %s s\n' "$timeout"
   local rank cut late=0 status=0
   rm -f "$scratch"/ready.* "$scratch"/lost.*
   on_both -x KOLO_PEER_TIMEOUT="$timeout" "$programs/loss_program" "$scratch" \
@@ -146,7 +146,7 @@ cut_off() {
   ! ranks_live || fail "ranks are left that do not end"
   awk -v cut="$cut" -v now="$(monotonic)" \
     'BEGIN { printf "all ranks have ended %.1f s after the cut\n", now - cut }'
-  # mpirun waits for its helper on the host that is gone.
+  # mpirun itself waits for its helper on the lost host.
   kill "$job" 2>/dev/null || true
   wait "$job" || status=$?
   ((status != 0)) || fail "the job ended as if nothing had happened"
@@ -162,7 +162,7 @@ ranks_live() {
   return 1
 }
 
-# What std::chrono::steady_clock shows, in seconds.
+# The time of std::chrono::steady_clock, in seconds.
 monotonic() { cut -d " " -f 1 /proc/uptime; }
 
 write_agent

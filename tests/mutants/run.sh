@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
 # Plants each deliberate bug of tests/mutants in a copy of the tree, builds the tests that its patch
-# names, and runs them: at least one must fail, or not end within the time that it has, which the
-# table says then. The copy, in build/mutants, is used again.
+# names, and runs them: at least one must fail, or not end within its time limit, which the table then
+# says. The copy, in build/mutants, is used again.
 #
-# Usage: tests/mutants/run.sh [NAME...]     names of patches, without .patch; default: all
+# Usage: tests/mutants/run.sh [--check] [NAME...]     names of patches, without .patch; default: all
+#   --check   only check that the patches apply and that the tests they name exist; builds nothing
 #   KOLO_MUTANTS_PREFIX   a command before each build and test
+#
+# A patch changes one file. If that file has moved, the patch is applied to the only file of the same
+# name in src/ or include/.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 copy=build/mutants/tree
@@ -18,7 +22,43 @@ die() {
   exit 1
 }
 
-# The sources as they are here; what has not changed keeps its time, so that little is built again.
+tests_of() { sed -n 's/^Tests: //p' "$1"; }
+
+# The file that a patch changes, as a path in the tree.
+file_of() {
+  local named found
+  named=$(sed -n 's|^+++ b/\([^[:space:]]*\).*|\1|p' "$1")
+  [[ -n $named && $named != *$'\n'* ]] || die "$1: a patch must change one file"
+  if [[ ! -e $named ]]; then
+    mapfile -t found < <(find src include -name "$(basename "$named")")
+    ((${#found[@]} == 1)) ||
+      die "$1: $named does not exist, and ${#found[@]} files have its name: adapt the patch"
+    named=${found[0]}
+  fi
+  printf '%s\n' "$named"
+}
+
+# change PATCH DIRECTORY [OPTION...]: applies a patch to the tree in a directory.
+change() {
+  local file patch=$1 tree=$2
+  shift 2
+  file=$(file_of "$patch") || return 1
+  patch --batch "$@" "$tree/$file" <"$patch"
+}
+
+check() {
+  local name output
+  [[ -e $1 ]] || die "there is no $1"
+  output=$(change "$1" . --dry-run --forward 2>&1) ||
+    die "$1 does not apply any more: adapt it to the code"$'\n'"$output"
+  [[ -n $(tests_of "$1") ]] || die "$1 names no tests"
+  for name in $(tests_of "$1"); do
+    grep -rqE --include=CMakeLists.txt "NAME ${name#*.} KIND ${name%%.*}( |$)" tests ||
+      die "$1: there is no test $name"
+  done
+}
+
+# The sources as they are here. What has not changed keeps its time, so that little is built again.
 copy_tree() {
   mkdir -p "$copy" "$logs"
   git ls-files --cached --others --exclude-standard |
@@ -30,24 +70,27 @@ copy_tree() {
   done <build/mutants/files
 }
 
-tests_of() { sed -n 's/^Tests: //p' "$1"; }
-
 build_tests() { "${prefix[@]}" cmake --build "$build" -j "$(nproc)" --target "$@" >"$logs/build" 2>&1; }
 
 first_failed() { sed -n '/^\[  FAILED  \] [A-Za-z]/{s/^\[  FAILED  \] \([^ ,]*\).*/\1/p;q}' "$1"; }
 
-# True if the test fails, or does not end in time; what happened is the verdict.
+# True if the test fails, or does not end in time; the verdict says which.
 fails() {
   local status=0
   "${prefix[@]}" timeout "$seconds" "$build/bin/$1" --gtest_brief=1 >"$logs/$1" 2>&1 || status=$?
   case $status in
-    124) verdict="$1, which does not end within the $seconds s that it has" ;;
+    124) verdict="$1, which does not end within its limit of $seconds s" ;;
     1) verdict="$1: $(first_failed "$logs/$1")" ;;
     *) verdict="$1, which ends with status $status" ;;
   esac
   ((status != 0))
 }
 
+only_check=0
+if [[ ${1:-} == --check ]]; then
+  only_check=1
+  shift
+fi
 patches=()
 if (($# == 0)); then
   patches=(tests/mutants/*.patch)
@@ -55,13 +98,13 @@ else
   for name in "$@"; do patches+=("tests/mutants/$name.patch"); done
 fi
 
-copy_tree
-for patch in "${patches[@]}"; do
-  [[ -e $patch ]] || die "there is no $patch"
-  patch --dry-run --batch --forward -p1 -d "$copy" <"$patch" >/dev/null ||
-    die "$patch does not apply any more: adapt it"
-done
+for patch in "${patches[@]}"; do check "$patch"; done
+if ((only_check)); then
+  printf 'Patches that apply: %d, all\n' "${#patches[@]}"
+  exit 0
+fi
 
+copy_tree
 mapfile -t all < <(for patch in "${patches[@]}"; do tests_of "$patch"; done | tr ' ' '\n' | sort -u)
 cmake -G Ninja -S "$copy" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
   -DKOLO_WITH_TORCH=OFF -DKOLO_BUILD_EXAMPLES=OFF -DKOLO_BUILD_BENCHMARKS=OFF >"$logs/configure" 2>&1 ||
@@ -75,7 +118,7 @@ survivors=0
 printf '| mutant | what it does | found by |\n| --- | --- | --- |\n'
 for patch in "${patches[@]}"; do
   name=$(basename "$patch" .patch)
-  patch --batch --forward -s -p1 -d "$copy" <"$patch"
+  change "$patch" "$copy" --forward -s
   read -ra tests <<<"$(tests_of "$patch")"
   build_tests "${tests[@]}" || die "$name does not compile: see $logs/build"
   found=
@@ -85,7 +128,7 @@ for patch in "${patches[@]}"; do
       break
     fi
   done
-  patch --batch --reverse -s -p1 -d "$copy" <"$patch"
+  change "$patch" "$copy" --reverse -s
   [[ -n $found ]] || survivors=$((survivors + 1))
   printf '| %s | %s | %s |\n' "$name" "$(head -1 "$patch")" "${found:-NOTHING}"
 done

@@ -7,6 +7,8 @@
 #include <random>
 #include <type_traits>
 
+#include "base/enumerators.hpp"
+
 namespace kolo::negotiation {
 namespace {
 
@@ -30,8 +32,8 @@ Descriptor every_field() {
   return descriptor;
 }
 
-Upward some_upward() {
-  Upward message;
+ReadinessReport some_report() {
+  ReadinessReport message;
   message.epoch = 77;
   message.joins = {7, 3};
   message.slots.insert(0);
@@ -42,22 +44,22 @@ Upward some_upward() {
                            {{every_field(), ranks}, {Descriptor{}, RankSet::of(9)}},
                            RankSet::of(12)});
   message.ready.push_back({{.number = 5, .set = 12}, {{Descriptor{}, RankSet::of(1)}}});
-  message.departures.push_back({4, false, "an exception: \"x\""});
+  message.departures.push_back({4, "an exception: \"x\""});
   message.lags.push_back(
       {{.name = "late"}, OperationType::broadcast_text, ranks, std::chrono::milliseconds(61000)});
   return message;
 }
 
-Downward some_downward() {
-  Downward message;
+LogUpdate some_update() {
+  LogUpdate message;
   BatchEntry batch{.set = 4, .absent = RankSet::of(6)};
   batch.slots.insert(65);
-  batch.spelled.push_back({{.name = "a"}, every_field(), Slot{8191}});
-  batch.spelled.push_back({{.number = 2}, Descriptor{}});
+  batch.uncached.push_back({{.name = "a"}, every_field(), CacheSlot{8191}});
+  batch.uncached.push_back({{.number = 2}, Descriptor{}});
   message.entries.push_back({7, batch});
-  message.entries.push_back({8, MismatchEntry{some_upward().ready.front(), RankSet::of(8)}});
-  message.entries.push_back({9, DepartureEntry{{1, true, ""}}});
-  message.entries.push_back({10, StallEntry{some_upward().lags.front(), RankSet::range(1, 2)}});
+  message.entries.push_back({8, MismatchEntry{some_report().ready.front(), RankSet::of(8)}});
+  message.entries.push_back({9, Departure{1, ""}});
+  message.entries.push_back({10, StallEntry{some_report().lags.front(), RankSet::range(1, 2)}});
   message.entries.push_back({11, EndEntry{}});
   message.entries.push_back({12, JoinEntry{3}});
   message.entries.push_back({13, AddSetEntry{{.number = 9}, 2, RankSet::range(0, 3)}});
@@ -69,40 +71,60 @@ Downward some_downward() {
   return message;
 }
 
-TEST(Codec, UpwardComesBackAsItWas) {
-  const Envelope envelope = decode(encode(42, some_upward()));
-  EXPECT_EQ(envelope.session, 42U);
-  EXPECT_TRUE(std::get<Upward>(envelope.content) == some_upward());
+TEST(Codec, ReadinessReportComesBackAsItWas) {
+  const ControlMessage message = decode(encode(42, some_report()));
+  EXPECT_EQ(message.session, 42U);
+  EXPECT_TRUE(std::get<ReadinessReport>(message.body) == some_report());
 }
 
-TEST(Codec, DownwardComesBackAsItWas) {
-  const Envelope envelope = decode(encode(1, some_downward()));
-  EXPECT_TRUE(std::get<Downward>(envelope.content) == some_downward());
+TEST(Codec, LogUpdateComesBackAsItWas) {
+  const ControlMessage message = decode(encode(1, some_update()));
+  EXPECT_TRUE(std::get<LogUpdate>(message.body) == some_update());
+}
+
+Failure some_failure() {
+  RankSet ranks = RankSet::range(2, 3);
+  ranks.insert(RankSet::of(70'000));
+  return {FailureKind::stalled, "it does nothing", "weight", ranks};
+}
+
+TEST(Codec, FailuresComeBackAsTheyWere) {
+  for (const Failure& failure : {some_failure(), Failure{}}) {
+    const ControlMessage message = decode(encode(4711, failure));
+    EXPECT_EQ(message.session, 4711U);
+    EXPECT_EQ(std::get<Failure>(message.body), failure);
+  }
+}
+
+TEST(Codec, HeartbeatsComeBackAsTheyWere) {
+  using namespace std::chrono_literals;
+  for (const Heartbeat& heartbeat : {Heartbeat{}, Heartbeat{70'000, 117ms}, Heartbeat{0, 0ns}})
+    EXPECT_EQ(std::get<Heartbeat>(decode(encode(1, heartbeat)).body), heartbeat);
 }
 
 TEST(Codec, EqualityOfMessagesSeesEveryPart) {
-  Upward other = some_upward();
+  ReadinessReport other = some_report();
   other.lags.front().submitted = {};
-  EXPECT_FALSE(other == some_upward());
-  Downward another = some_downward();
+  EXPECT_FALSE(other == some_report());
+  LogUpdate another = some_update();
   std::get<PlanEntry>(another.entries.back().body).batches.front().front().step_stride = 2;
-  EXPECT_FALSE(another == some_downward());
+  EXPECT_FALSE(another == some_update());
 }
 
 /// A message with `change` made to it, which the encoder does not look at.
 template <typename Change>
 void expect_refused(const char* what, Change change) {
-  Upward up;
+  ReadinessReport up;
   up.ready.push_back({{.name = "x"}, {{Descriptor{}, RankSet::of(1)}}});
-  Downward down;
-  down.entries.push_back({0, BatchEntry{.spelled = {{{.name = "x"}, Descriptor{}}}}});
-  if constexpr (std::is_invocable_v<Change, Upward&>) {
+  LogUpdate down;
+  down.entries.push_back({0, BatchEntry{.uncached = {{{.name = "x"}, Descriptor{}}}}});
+  if constexpr (std::is_invocable_v<Change, ReadinessReport&>) {
     change(up);
   } else {
     change(down);
   }
   const auto reread = [&](const auto& message) { (void)decode(encode(1, message)); };
-  if constexpr (std::is_invocable_v<Change, Upward&>) {
+  if constexpr (std::is_invocable_v<Change, ReadinessReport&>) {
     EXPECT_THROW(reread(up), ProtocolError) << what;
   } else {
     EXPECT_THROW(reread(down), ProtocolError) << what;
@@ -110,40 +132,71 @@ void expect_refused(const char* what, Change change) {
 }
 
 TEST(Codec, WhatNobodyCanMeanIsRefused) {
-  const auto descriptor = [](Upward& up) -> Descriptor& {
+  const auto descriptor = [](ReadinessReport& up) -> Descriptor& {
     return up.ready.front().variants.front().descriptor;
   };
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  expect_refused("a scale", [&](Upward& up) { descriptor(up).prescale = NAN; });
-  expect_refused("a scale", [&](Upward& up) { descriptor(up).postscale = -INFINITY; });
-  expect_refused("a shape", [&](Upward& up) { descriptor(up).tensors = {{{}, Shape{most, 2}}}; });
-  expect_refused("a shape", [&](Upward& up) { descriptor(up).tensors = {{{}, Shape{3, -1}}}; });
-  expect_refused("a length that may differ", [&](Upward& up) {
+  expect_refused("a scale", [&](ReadinessReport& up) { descriptor(up).prescale = NAN; });
+  expect_refused("a scale", [&](ReadinessReport& up) { descriptor(up).postscale = -INFINITY; });
+  expect_refused("a shape", [&](ReadinessReport& up) {
+    descriptor(up).tensors = {{{}, Shape{most, 2}}};
+  });
+  expect_refused("a shape", [&](ReadinessReport& up) {
+    descriptor(up).tensors = {{{}, Shape{3, -1}}};
+  });
+  expect_refused("a length that may differ", [&](ReadinessReport& up) {
     descriptor(up).tensors = {{{}, Shape{3, any_length}}};
   });
-  expect_refused("ranks", [](Upward& up) {
+  expect_refused("ranks", [](ReadinessReport& up) {
     up.ready.front().others = RankSet::range(0, std::numeric_limits<int>::max());
   });
-  expect_refused("a set", [](Upward& up) { up.ready.front().key.set = -1; });
-  expect_refused("who joins", [](Upward& up) { up.joins = {-1}; });
-  expect_refused("who leaves", [](Upward& up) { up.departures.push_back({-1}); });
+  expect_refused("a set", [](ReadinessReport& up) { up.ready.front().key.set = -1; });
+  expect_refused("who joins", [](ReadinessReport& up) { up.joins = {-1}; });
+  expect_refused("who leaves", [](ReadinessReport& up) { up.departures.push_back({-1}); });
   for (const std::int64_t wait : {std::int64_t{-1}, most})
-    expect_refused("a wait", [wait](Upward& up) {
+    expect_refused("a wait", [wait](ReadinessReport& up) {
       up.lags.push_back({{}, {}, {}, std::chrono::milliseconds(wait)});
     });
-  expect_refused("no descriptor", [](Upward& up) { up.ready.front().variants.clear(); });
+  expect_refused("no descriptor", [](ReadinessReport& up) { up.ready.front().variants.clear(); });
   expect_refused("a set",
-                 [](Downward& down) { down.entries.front().body = BatchEntry{.set = -1}; });
-  expect_refused("who was last", [](Downward& down) { down.entries.front().body = JoinEntry{-1}; });
-  expect_refused("a time", [](Downward& down) {
+                 [](LogUpdate& down) { down.entries.front().body = BatchEntry{.set = -1}; });
+  expect_refused("who was last",
+                 [](LogUpdate& down) { down.entries.front().body = JoinEntry{-1}; });
+  expect_refused("a time", [](LogUpdate& down) {
     down.entries.front().body = PlanEntry{.usual = std::chrono::nanoseconds(-1)};
   });
 }
 
+TEST(Codec, SessionMessagesThatNoRankSendsAreRefused) {
+  using namespace std::chrono_literals;
+  const auto expect_refused = [](const MessageBody& body) {
+    EXPECT_THROW((void)decode(encode(1, body)), ProtocolError);
+  };
+  expect_refused(Heartbeat{-2, 1s});
+  expect_refused(Heartbeat{-1, -1ns});
+  expect_refused(Heartbeat{-1, Heartbeat::max_interval + 1ns});
+  // A rank's own error is a departure to others, and single operations end no session.
+  for (const FailureKind kind :
+       {FailureKind::backend, FailureKind::mismatch, FailureKind::shut_down,
+        FailureKind{enumerator_count<FailureKind>}})
+    expect_refused(Failure{kind, "gone"});
+}
+
+TEST(Codec, EnumeratorsThatThereAreNotAreRefused) {
+  RankStatus status;
+  status.state = ProcessState{enumerator_count<ProcessState>};
+  EXPECT_THROW((void)decode_status(encode_status(status)), ProtocolError);
+  status.state = ProcessState{enumerator_count<ProcessState> - 1};
+  EXPECT_EQ(decode_status(encode_status(status)), status);
+}
+
 TEST(Codec, WhatIsCutShortIsRefused) {
-  const std::vector<std::byte> whole = encode(1, some_upward());
-  for (std::size_t length = 0; length < whole.size(); length += 7)
-    EXPECT_THROW((void)decode(std::span(whole).first(length)), ProtocolError) << length;
+  for (const MessageBody& body :
+       {MessageBody(some_report()), MessageBody(some_failure()), MessageBody(Heartbeat{})}) {
+    const std::vector<std::byte> whole = encode(1, body);
+    for (std::size_t length = 0; length < whole.size(); length += 7)
+      EXPECT_THROW((void)decode(std::span(whole).first(length)), ProtocolError) << length;
+  }
 }
 
 TEST(Codec, DamagedBytesNeverDoHarm) {
@@ -153,7 +206,7 @@ TEST(Codec, DamagedBytesNeverDoHarm) {
   int refused = 0;
   for (int round = 0; round < 3000; ++round) {
     std::vector<std::byte> bytes =
-        round % 2 == 0 ? encode(1, some_upward()) : encode(1, some_downward());
+        round % 2 == 0 ? encode(1, some_report()) : encode(1, some_update());
     for (int i = 0; i < 4; ++i) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     try {
       (void)decode(bytes);

@@ -10,8 +10,6 @@
 namespace kolo::test {
 namespace {
 
-using negotiation::FailureKind;
-using negotiation::Key;
 using negotiation::Negotiator;
 
 const Key weight{.name = "weight"};
@@ -141,7 +139,7 @@ TEST(Negotiator, ReadyTensorsTravelTogetherUpToTheThreshold) {
   EXPECT_EQ(first.executes[1].tickets, (std::vector<negotiation::Ticket>{1}));
   submit(negotiator, 4, 1);
   EXPECT_TRUE(negotiator.take().executes.empty());
-  negotiator.on_done(negotiation::world_set);
+  negotiator.on_done(world_set);
   const negotiation::Actions second = negotiator.take();
   ASSERT_EQ(second.executes.size(), 1U);  // what became ready meanwhile leaves together
   EXPECT_EQ(second.executes[0].tickets, (std::vector<negotiation::Ticket>{3, 4}));
@@ -168,7 +166,7 @@ TEST(Negotiator, AfterADepartureNothingNewCanComplete) {
   Simulation simulation({.node_of = even_nodes(2, 1)});
   for (int rank = 0; rank < 2; ++rank) simulation.submit(rank, weight, floats(4));
   simulation.run();
-  simulation.leave(0, true);
+  simulation.leave(0);
   simulation.submit(1, bias, floats(4));
   simulation.run();
   expect_consistent(simulation);
@@ -196,11 +194,11 @@ TEST(Negotiator, WhatIsSubmittedBeforeItIsToldTheTimeIsNotLate) {
 TEST(Negotiator, MessagesOfAnotherSessionAreIgnored) {
   const auto places = negotiation::build_tree(even_nodes(2, 2));
   Negotiator root({.place = places[0], .session = 1});
-  negotiation::Upward upward;
-  upward.departures.push_back({1, true, ""});
-  root.on_message(1, negotiation::encode(2, upward));
+  negotiation::ReadinessReport report;
+  report.departures.push_back({1, ""});
+  root.on_message(1, negotiation::encode(2, report));
   EXPECT_TRUE(root.take().empty());
-  root.on_message(1, negotiation::encode(1, upward));
+  root.on_message(1, negotiation::encode(1, report));
   EXPECT_FALSE(root.take().empty());
 }
 
@@ -208,17 +206,21 @@ TEST(Negotiator, MessagesAgainstTheRulesAreRefused) {
   const auto places = negotiation::build_tree(even_nodes(3, 3));
   Negotiator root({.place = places[0]});
   Negotiator leaf({.place = places[1]});
-  EXPECT_THROW(root.on_message(0, negotiation::encode(0, negotiation::Upward{})),
+  EXPECT_THROW(root.on_message(0, negotiation::encode(0, negotiation::ReadinessReport{})),
                negotiation::ProtocolError);  // not a child
-  EXPECT_THROW(leaf.on_message(2, negotiation::encode(0, negotiation::Downward{})),
+  EXPECT_THROW(leaf.on_message(2, negotiation::encode(0, negotiation::LogUpdate{})),
                negotiation::ProtocolError);  // not the parent
-  negotiation::Upward unknown_slot;
+  negotiation::ReadinessReport unknown_slot;
   unknown_slot.slots.insert(3);
   EXPECT_THROW(root.on_message(1, negotiation::encode(0, unknown_slot)),
                negotiation::ProtocolError);
-  negotiation::Downward out_of_turn;
+  negotiation::LogUpdate out_of_turn;
   out_of_turn.entries.push_back({5, negotiation::EndEntry{}});
   EXPECT_THROW(leaf.on_message(0, negotiation::encode(0, out_of_turn)), negotiation::ProtocolError);
+  // A matter of the session, which does not pass it on.
+  EXPECT_THROW(leaf.on_message(0, negotiation::encode(0, negotiation::Heartbeat{})),
+               negotiation::ProtocolError);
+  EXPECT_THROW(leaf.on_message(0, negotiation::encode(0, Failure{})), negotiation::ProtocolError);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@ namespace kolo::test {
 namespace {
 
 using namespace std::chrono_literals;
-using negotiation::FailureKind;
 
 enum class Cause { another_name, mismatch, join, departure, set_change, other_set };
 
@@ -194,7 +193,7 @@ TEST(Plans, WhenARankLeavesEverySubmissionIsStillAnswered) {
       if (rank != leaver) {
         EXPECT_TRUE(simulation.outcomes(rank).back().failure);
       }
-      if (rank != leaver) simulation.leave(rank, true);
+      if (rank != leaver) simulation.leave(rank);
     }
     simulation.run();
     for (int rank = 0; rank < ranks; ++rank) EXPECT_TRUE(simulation.ended(rank)) << rank;
@@ -220,7 +219,7 @@ TEST(Plans, ARankThatSkipsAnOperationIsNotMatchedWronglyAndIsReported) {
         if (outcome.answers == 0) ++unanswered;
       }
       EXPECT_EQ(unanswered, rank == skipper ? 0 : 1);
-      simulation.leave(rank, true);
+      simulation.leave(rank);
     }
     simulation.run();
     expect_consistent(simulation);

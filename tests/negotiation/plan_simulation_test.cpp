@@ -108,7 +108,7 @@ TEST(Plans, EndWhereAnyRankDoesSomethingElseAtAnyPlace) {
 
 TEST(Plans, ProcessSetsComeAndGoBetweenAndWithinThem) {
   for_seeds(500, 8, [](Simulation& simulation) {
-    negotiation::SetId set = negotiation::world_set;
+    SetId set = world_set;
     for (int i = 0; i < 24; ++i) {
       step(simulation, 3, plain);
       if (draw(simulation, 4) != 0) continue;

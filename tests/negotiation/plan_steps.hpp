@@ -41,9 +41,7 @@ inline std::uint64_t draw(Simulation& simulation, std::uint64_t below) {
   return simulation.random()() % below;
 }
 
-inline negotiation::Key key_of(std::uint64_t number) {
-  return {.name = "key" + std::to_string(number)};
-}
+inline Key key_of(std::uint64_t number) { return {.name = "key" + std::to_string(number)}; }
 
 /// One step as a program makes it: every rank submits every key, most in the same order, and waits.
 inline void step(Simulation& simulation, std::uint64_t keys,

@@ -6,22 +6,22 @@
 namespace kolo::negotiation {
 namespace {
 
-Spelled named(const std::string& name, std::int64_t step = 0) {
-  Spelled spelled{{.name = name}, {}};
-  spelled.descriptor.step = step;
-  return spelled;
+UncachedOperation named(const std::string& name, std::int64_t step = 0) {
+  UncachedOperation uncached{{.name = name}, {}};
+  uncached.descriptor.step = step;
+  return uncached;
 }
 
-Spelled numbered(std::uint64_t number, ReduceOp op = ReduceOp::sum) {
-  Spelled spelled{{.number = number}, {}};
-  spelled.descriptor.op = op;
-  return spelled;
+UncachedOperation numbered(std::uint64_t number, ReduceOp op = ReduceOp::sum) {
+  UncachedOperation uncached{{.number = number}, {}};
+  uncached.descriptor.op = op;
+  return uncached;
 }
 
 class PlannerTest : public testing::Test {
  protected:
-  void see(const std::vector<Spelled>& batch) {
-    planner_.see({.spelled = batch}, catalogue_, now_);
+  void see(const std::vector<UncachedOperation>& batch) {
+    planner_.see({.uncached = batch}, cache_, now_);
   }
   /// The plan as text: names or numbers, batches in brackets; "" for none.
   [[nodiscard]] std::string plan() const {
@@ -37,7 +37,7 @@ class PlannerTest : public testing::Test {
   }
 
   TimePoint now_{};
-  Catalogue catalogue_{};
+  ResponseCache cache_{};
   Planner planner_{};
 };
 
@@ -54,11 +54,11 @@ TEST_F(PlannerTest, ACycleThatComesTwiceIsAPlan) {
 }
 
 TEST_F(PlannerTest, SlotsStandForWhatTheyAre) {
-  ASSERT_TRUE(catalogue_.enter(0, {.name = "x"}, {}));
+  ASSERT_TRUE(cache_.enter(0, {.name = "x"}, {}));
   BatchEntry batch;
   batch.slots.insert(0);
-  planner_.see(batch, catalogue_, now_);
-  planner_.see(batch, catalogue_, now_);
+  planner_.see(batch, cache_, now_);
+  planner_.see(batch, cache_, now_);
   EXPECT_EQ(plan(), R"(["x"])");
 }
 
@@ -79,7 +79,7 @@ TEST_F(PlannerTest, WhatDiffersIsNoPlan) {
   see({named("b")});
   EXPECT_EQ(plan(), "");
   planner_.interrupt();
-  Spelled other = named("a");
+  UncachedOperation other = named("a");
   see({named("a")});
   other.descriptor.prescale = 2;
   see({other});

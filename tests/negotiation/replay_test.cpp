@@ -115,8 +115,8 @@ class World {
    public:
     Board(World& world, std::size_t place) : world_(world), place_(place) {}
     void publish(std::uint64_t word, Urgency) override {
-      const Standing before = to_standing(world_.words_[place_]);
-      const Standing after = to_standing(word);
+      const PlanProgress before = to_plan_progress(world_.words_[place_]);
+      const PlanProgress after = to_plan_progress(word);
       EXPECT_FALSE(before.stopped);
       EXPECT_GE(after.position, before.position);
       world_.words_[place_] = word;
@@ -251,7 +251,7 @@ TEST(Replay, GoesOnAsLongAsNobodyStops) {
 /// One rank whose only peer is what the test says.
 class Alone : public testing::Test, public Board {
  protected:
-  void publish(std::uint64_t word, Urgency) override { own_ = to_standing(word); }
+  void publish(std::uint64_t word, Urgency) override { own_ = to_plan_progress(word); }
   [[nodiscard]] std::uint64_t read(int /*rank*/) const override { return to_word(peer_); }
 
   void begin(const PlanEntry& entry) { replay_.begin(entry, 1, now_); }
@@ -260,8 +260,8 @@ class Alone : public testing::Test, public Board {
   }
   void poll() { replay_.poll(now_, 8, executed_); }
 
-  Standing own_{};
-  Standing peer_{.epoch = 1};
+  PlanProgress own_{};
+  PlanProgress peer_{.epoch = 1};
   TimePoint now_{};
   Replay replay_{{this, 0, 2, 1s}};
   std::vector<Execute> executed_{};
@@ -273,10 +273,10 @@ TEST_F(Alone, ABatchIsPublishedWhenItIsWhole) {
   submit("1");
   submit("2");
   poll();
-  EXPECT_EQ(own_, Standing{});  // nothing was said yet
+  EXPECT_EQ(own_, PlanProgress{});  // nothing was said yet
   submit("0");
   poll();
-  EXPECT_EQ(own_, (Standing{1, 2, false}));
+  EXPECT_EQ(own_, (PlanProgress{1, 2, false}));
   EXPECT_TRUE(replay_.awaits_others());
   EXPECT_TRUE(executed_.empty());
   peer_.position = 1;
@@ -292,10 +292,10 @@ TEST_F(Alone, WhatIsNotThePlansStopsItAtTheNextPosition) {
     begin(plan_of({1, 1}));
     submit("0");
     poll();
-    EXPECT_EQ(own_, (Standing{1, 1, false}));
+    EXPECT_EQ(own_, (PlanProgress{1, 1, false}));
     act();
     poll();
-    EXPECT_EQ(own_, (Standing{1, 1, true}));
+    EXPECT_EQ(own_, (PlanProgress{1, 1, true}));
     EXPECT_EQ(replay_.over(), peer_.stopped);
     peer_ = {1, 2, true};
     poll();
@@ -407,9 +407,10 @@ TEST_F(Alone, RefusesPlansThatAreNone) {
 }
 
 TEST(Board, AWordHoldsAStanding) {
-  for (const Standing& standing : {Standing{}, Standing{1, 0, true}, Standing{last_epoch, 5, false},
-                                   Standing{3, (std::uint64_t{1} << position_bits) - 1, true}})
-    EXPECT_EQ(to_standing(to_word(standing)), standing);
+  for (const PlanProgress& standing :
+       {PlanProgress{}, PlanProgress{1, 0, true}, PlanProgress{last_epoch, 5, false},
+        PlanProgress{3, (std::uint64_t{1} << position_bits) - 1, true}})
+    EXPECT_EQ(to_plan_progress(to_word(standing)), standing);
 }
 
 }  // namespace

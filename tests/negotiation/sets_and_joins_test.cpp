@@ -11,9 +11,6 @@
 namespace kolo::test {
 namespace {
 
-using negotiation::FailureKind;
-using negotiation::Key;
-using negotiation::SetId;
 using testing::HasSubstr;
 
 Simulation::Options random_options(std::uint64_t seed, int most_ranks) {
@@ -83,7 +80,7 @@ TEST(Joins, WhoHasJoinedIsLeftOutAndNobodyElse) {
       int round = 0;
       for (const Outcome& outcome : simulation.outcomes(rank)) {
         ASSERT_FALSE(outcome.failure) << outcome.failure->message;
-        if (outcome.key.number != negotiation::join_number) {
+        if (outcome.key.number != join_number) {
           ASSERT_TRUE(outcome.batch);
           EXPECT_EQ(to_string(ranks_of_batch(simulation, rank, outcome)),
                     to_string(submitters[{round, outcome.key.name}]));
@@ -175,8 +172,7 @@ TEST(Joins, ADepartureAnswersThemToo) {
 TEST(ProcessSets, OverlappingSetsNeverDisagreeAboutTheOrder) {
   for_seeds(300, 12, [](Simulation& simulation) {
     constexpr int sets = 3;
-    std::map<SetId, RankSet> members{
-        {negotiation::world_set, RankSet::range(0, simulation.ranks() - 1)}};
+    std::map<SetId, RankSet> members{{world_set, RankSet::range(0, simulation.ranks() - 1)}};
     for (int i = 0; i < sets; ++i) {
       const RankSet some = random_members(simulation);
       for (int rank = 0; rank < simulation.ranks(); ++rank) simulation.add_set(rank, some);
@@ -213,7 +209,7 @@ TEST(ProcessSets, TheSameRanksGiveTheSameSetAndNumbersAreNotGivenAgain) {
   const SetId first = add(RankSet::range(0, 1));
   EXPECT_EQ(add(RankSet::range(0, 1)), first);
   const SetId all = add(RankSet::range(0, 2));
-  EXPECT_NE(all, negotiation::world_set);
+  EXPECT_NE(all, world_set);
   EXPECT_EQ(add(RankSet::range(0, 2)), all);
   for (int rank = 0; rank < 3; ++rank) simulation.remove_set(rank, first);
   simulation.run();
@@ -317,7 +313,7 @@ TEST(ProcessSets, SetsJoinsAndDisagreementsTogether) {
           if (simulation.random()() % 3 == 0) continue;
           const std::int64_t elements = simulation.random()() % 8 == 0 ? 9 : 3;
           const bool inside = members.contains(rank) && simulation.random()() % 2 == 0;
-          simulation.submit(rank, {.name = name, .set = inside ? set : negotiation::world_set},
+          simulation.submit(rank, {.name = name, .set = inside ? set : world_set},
                             floats(elements));
         }
         simulation.join(rank);

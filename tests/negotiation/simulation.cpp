@@ -8,8 +8,6 @@
 
 namespace kolo::test {
 
-using negotiation::Key;
-
 class Simulation::Board : public negotiation::Board {
  public:
   Board(std::vector<std::uint64_t>& words, std::size_t rank) : words_(words), rank_(rank) {}
@@ -30,7 +28,7 @@ Simulation::Simulation(const Options& options)
       nodes_(options.node_of.size()),
       network_(static_cast<int>(options.node_of.size()), options.seed),
       random_(options.seed * 2 + 1) {
-  const std::vector<negotiation::Place> places =
+  const std::vector<negotiation::TreePosition> places =
       negotiation::build_tree(options.node_of, options.arity);
   for (std::size_t rank = 0; rank < nodes_.size(); ++rank) {
     if (options.replay) nodes_[rank].board = std::make_unique<Board>(words_, rank);
@@ -54,25 +52,25 @@ void Simulation::wait(int rank) { at(rank).wishes.push_back({.waits = true}); }
 void Simulation::join(int rank) {
   Descriptor descriptor;
   descriptor.type = OperationType::join;
-  submit(rank, {.number = negotiation::join_number}, descriptor);
+  submit(rank, {.number = join_number}, descriptor);
 }
 
 void Simulation::add_set(int rank, const RankSet& members) {
   Descriptor descriptor;
   descriptor.type = OperationType::add_process_set;
   descriptor.ranks = members;
-  submit(rank, {.number = negotiation::set_change_number}, descriptor);
+  submit(rank, {.number = set_change_number}, descriptor);
 }
 
-void Simulation::remove_set(int rank, negotiation::SetId set) {
+void Simulation::remove_set(int rank, SetId set) {
   Descriptor descriptor;
   descriptor.type = OperationType::remove_process_set;
   descriptor.removed = set;
-  submit(rank, {.number = negotiation::set_change_number}, descriptor);
+  submit(rank, {.number = set_change_number}, descriptor);
 }
 
-void Simulation::leave(int rank, bool clean, const std::string& reason) {
-  at(rank).wishes.push_back({.leaves = true, .clean = clean, .reason = reason});
+void Simulation::leave(int rank, const std::string& reason) {
+  at(rank).wishes.push_back({.leaves = true, .reason = reason});
 }
 
 bool Simulation::make_wish(int rank) {
@@ -82,7 +80,7 @@ bool Simulation::make_wish(int rank) {
   if (wish.waits) {
     if (node.unanswered > 0) return false;
   } else if (wish.leaves) {
-    node.negotiator->on_leave(wish.clean, wish.reason);
+    node.negotiator->on_leave(wish.reason);
   } else {
     int& pending = node.pending[to_string(wish.key)];
     if (pending > 0) return false;
@@ -125,7 +123,7 @@ bool Simulation::take(int rank) {
     Outcome& outcome = node.outcomes.at(fail.ticket);
     outcome.failure = fail.failure;
     settle(outcome, node);
-    if (outcome.key.number == negotiation::join_number) node.joined = false;
+    if (outcome.key.number == join_number) node.joined = false;
   }
   for (const negotiation::Answer& answer : actions.answers) {
     Outcome& outcome = node.outcomes.at(answer.ticket);

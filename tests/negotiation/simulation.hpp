@@ -19,11 +19,11 @@ namespace kolo::test {
 
 /// What became of one submission.
 struct Outcome {
-  negotiation::Key key;
+  Key key;
   Descriptor descriptor{};
   int answers = 0;                       // must become 1
   std::optional<std::uint64_t> batch{};  // the sequence number it was executed under
-  std::optional<negotiation::Failure> failure{};
+  std::optional<Failure> failure{};
   std::optional<std::int64_t> answer{};
 };
 
@@ -31,7 +31,7 @@ struct Outcome {
 struct SeenBatch {
   std::uint64_t sequence;
   RankSet ranks;  // that take part
-  std::vector<negotiation::Key> keys;
+  std::vector<Key> keys;
   std::vector<Descriptor> descriptors;  // as this rank submitted them
   friend bool operator==(const SeenBatch&, const SeenBatch&) = default;
 };
@@ -56,15 +56,15 @@ class Simulation {
 
   /// Queues a submission of `rank`; it is made at some later event, in the order of these calls,
   /// and not before an earlier one under the same key was answered.
-  void submit(int rank, const negotiation::Key& key, const Descriptor& descriptor);
+  void submit(int rank, const Key& key, const Descriptor& descriptor);
   /// What is queued after this waits until all that was queued before is answered.
   void wait(int rank);
   /// Queues a join; what is queued after it waits for its answer.
   void join(int rank);
   void add_set(int rank, const RankSet& members);
-  void remove_set(int rank, negotiation::SetId set);
+  void remove_set(int rank, SetId set);
   /// Queues that `rank` leaves, after what was queued before.
-  void leave(int rank, bool clean = false, const std::string& reason = "of the test");
+  void leave(int rank, const std::string& reason = "of the test");
 
   /// Makes events happen in random order until none is left, nor any that a plan waits for: time
   /// passes as far as that.
@@ -91,8 +91,7 @@ class Simulation {
   struct Wish {
     bool waits = false;
     bool leaves = false;
-    bool clean = false;
-    negotiation::Key key{};
+    Key key{};
     Descriptor descriptor{};
     std::string reason{};
   };
@@ -104,7 +103,7 @@ class Simulation {
     std::vector<Outcome> outcomes;  // by ticket
     std::vector<SeenBatch> log;
     std::vector<std::string> reports;
-    std::deque<negotiation::SetId> executing;  // the sets of batches that are not done
+    std::deque<SetId> executing;  // the sets of batches that are not done
     bool joined = false;
     int unanswered = 0;
     std::map<std::string, int> pending;  // keys without an answer

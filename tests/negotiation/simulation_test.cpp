@@ -10,9 +10,6 @@
 namespace kolo::test {
 namespace {
 
-using negotiation::FailureKind;
-using negotiation::Key;
-
 std::vector<int> random_nodes(std::mt19937_64& random, int ranks) {
   std::vector<int> node_of(static_cast<std::size_t>(ranks));
   const int nodes = 1 + static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
@@ -141,7 +138,7 @@ TEST(Simulation, WhenARankLeavesEverySubmissionIsStillAnswered) {
       }
     }
     for (int rank = 0; rank < ranks; ++rank)
-      if (rank != leaver) simulation.leave(rank, true);
+      if (rank != leaver) simulation.leave(rank);
     simulation.run();
     for (int rank = 0; rank < ranks; ++rank) EXPECT_TRUE(simulation.ended(rank)) << rank;
     if (HasFailure()) return;

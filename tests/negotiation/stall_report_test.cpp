@@ -3,17 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "negotiation/codec.hpp"
-#include "negotiation/codec_status.hpp"
-#include "negotiation/deadlock.hpp"
 #include "simulation.hpp"
 
 namespace kolo::test {
 namespace {
 
 using namespace std::chrono_literals;
-using negotiation::FailureKind;
-using negotiation::Key;
-using negotiation::ProcessState;
 using negotiation::RankStatus;
 using testing::EndsWith;
 using testing::HasSubstr;
@@ -194,8 +189,7 @@ TEST(StallReport, StatusesAreTheSameAfterTheWire) {
   status.batch = "batch 7";
   status.awaits = "to deposit piece 3";
   status.awaited = RankSet::range(1, 2);
-  status.ended = true;
-  status.ending = {FailureKind::stalled, "a reason", RankSet::of(9)};
+  status.ended = Failure{FailureKind::stalled, "a reason", "x", RankSet::of(9)};
   const RankStatus got = negotiation::decode_status(negotiation::encode_status(status));
   EXPECT_EQ(got.rank, 3);
   EXPECT_EQ(got.process, 103);
@@ -206,9 +200,7 @@ TEST(StallReport, StatusesAreTheSameAfterTheWire) {
   EXPECT_EQ(got.operations[1].waited, 10s);
   EXPECT_EQ(got.batch + got.awaits, status.batch + status.awaits);
   EXPECT_EQ(got.awaited, status.awaited);
-  EXPECT_EQ(got.ending.kind, FailureKind::stalled);
-  EXPECT_EQ(got.ending.reason, "a reason");
-  EXPECT_EQ(got.ending.culprits, RankSet::of(9));
+  EXPECT_EQ(got.ended, status.ended);
   const std::vector<std::byte> damaged(40, std::byte{0xff});
   EXPECT_THROW((void)negotiation::decode_status(damaged), negotiation::ProtocolError);
 }
@@ -226,8 +218,8 @@ std::pair<RankSet, std::string> deadlock_of(const std::vector<RankStatus>& all,
                                             const RankSet& world, const RankSet& set = {}) {
   negotiation::Statuses statuses;
   for (const RankStatus& status : all) statuses.emplace(status.rank, status);
-  const auto found = negotiation::find_deadlock(
-      statuses, [&](negotiation::SetId id) { return id == negotiation::world_set ? world : set; });
+  const auto found =
+      negotiation::find_deadlock(statuses, [&](SetId id) { return id == world_set ? world : set; });
   if (!found) return {};
   return {found->ranks, negotiation::report_deadlock(*found, statuses)};
 }

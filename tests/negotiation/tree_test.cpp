@@ -10,7 +10,7 @@ namespace {
 
 TEST(Tree, RanksOfANodeHangUnderTheirLeader) {
   const std::vector<int> node_of = {5, 5, 9, 5, 9};
-  const std::vector<Place> places = build_tree(node_of);
+  const std::vector<TreePosition> places = build_tree(node_of);
   EXPECT_EQ(places[0].parent, -1);
   EXPECT_EQ(places[1].parent, 0);
   EXPECT_EQ(places[2].parent, 0);  // the other leader
@@ -23,7 +23,7 @@ TEST(Tree, RanksOfANodeHangUnderTheirLeader) {
 TEST(Tree, LeadersHaveAtMostArityLeadersBelow) {
   std::vector<int> node_of(1000);
   for (std::size_t rank = 0; rank < node_of.size(); ++rank) node_of[rank] = static_cast<int>(rank);
-  for (const Place& place : build_tree(node_of, 4)) EXPECT_LE(place.children.size(), 4U);
+  for (const TreePosition& place : build_tree(node_of, 4)) EXPECT_LE(place.children.size(), 4U);
 }
 
 TEST(Tree, EverySubtreeListsItsRanksOnce) {
@@ -31,12 +31,13 @@ TEST(Tree, EverySubtreeListsItsRanksOnce) {
   for (int round = 0; round < 50; ++round) {
     std::vector<int> node_of(1 + random() % 60);
     for (int& node : node_of) node = static_cast<int>(random() % 9);
-    const std::vector<Place> places = build_tree(node_of, 1 + static_cast<int>(random() % 5));
-    for (const Place& place : places) {
+    const std::vector<TreePosition> places =
+        build_tree(node_of, 1 + static_cast<int>(random() % 5));
+    for (const TreePosition& place : places) {
       EXPECT_EQ(place.ranks, static_cast<int>(node_of.size()));
       RankSet all = RankSet::of(place.rank);
       for (const Child& child : place.children) {
-        const Place& below = places[static_cast<std::size_t>(child.rank)];
+        const TreePosition& below = places[static_cast<std::size_t>(child.rank)];
         EXPECT_EQ(below.parent, place.rank);
         EXPECT_EQ(below.below(), child.ranks.count());
         EXPECT_GT(child.rank, place.rank);

@@ -22,7 +22,7 @@ class DoorbellTest : public testing::Test {
  protected:
   /// Whether a sleep would end at once.
   [[nodiscard]] bool woken(Listener who) const {
-    pollfd fd{.fd = bell_.descriptors()[who == Listener::thread ? 0 : 1].get(),
+    pollfd fd{.fd = bell_.event_fds()[who == Listener::thread ? 0 : 1].get(),
               .events = POLLIN,
               .revents = 0};
     return ::poll(&fd, 1, 0) == 1;

@@ -1,5 +1,4 @@
 // A neighbour whose process is killed.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -7,8 +6,9 @@
 
 #include <array>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
-#include <random>
+#include <utility>
 
 #include "node/neighbourhood.hpp"
 
@@ -18,24 +18,24 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-void say(int socket) {
-  const char word = '.';
-  if (::write(socket, &word, 1) != 1) std::abort();
+void send_number(int socket, std::uint64_t number) {
+  if (::write(socket, &number, sizeof number) != sizeof number) std::abort();
 }
-void hear(int socket) {
-  char word = 0;
-  if (::read(socket, &word, 1) != 1) std::abort();
+std::uint64_t receive_number(int socket) {
+  std::uint64_t number = 0;
+  if (::read(socket, &number, sizeof number) != sizeof number) std::abort();
+  return number;
 }
 
 /// Shows a word in its memory, and waits to be killed.
-[[noreturn]] void be_a_neighbour(const Party& party, int socket) {
+[[noreturn]] void be_a_neighbour(int socket) {
   try {
-    const Neighbourhood host(party, 4096, 8192, [&] {
-      say(socket);
-      hear(socket);
-    });
+    OwnMemory own(4096, 8192);
+    const std::uint64_t inbox = own.inbox();
+    send_number(socket, inbox);
+    const Neighbourhood host(std::move(own), {{receive_number(socket), inbox}, 1}, [] {});
     std::memcpy(host.memory(1), "hello", 6);
-    say(socket);
+    send_number(socket, 0);
     for (;;) ::pause();
   } catch (...) {
     ::_exit(1);
@@ -43,21 +43,19 @@ void hear(int socket) {
 }
 
 TEST(NeighbourhoodOfProcesses, KnowsWhoseProcessHasEnded) {
-  const std::string name =
-      fmt::format("test-{:08x}{:08x}", std::random_device{}(), std::random_device{}());
   std::array<int, 2> sockets{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
   const FileDescriptor ours(sockets[0]);
   const FileDescriptor its(sockets[1]);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
-  if (child == 0) be_a_neighbour({name, 1, 2}, its.get());
+  if (child == 0) be_a_neighbour(its.get());
 
-  const Neighbourhood host({name, 0, 2}, 4096, 8192, [&] {
-    hear(ours.get());
-    say(ours.get());
-  });
-  hear(ours.get());
+  OwnMemory own(4096, 8192);
+  const std::uint64_t inbox = own.inbox();
+  send_number(ours.get(), inbox);
+  const Neighbourhood host(std::move(own), {{inbox, receive_number(ours.get())}, 0}, [] {});
+  receive_number(ours.get());  // the word is there
   EXPECT_STREQ(reinterpret_cast<const char*>(host.memory(1)), "hello");
   EXPECT_THAT(host.ended(), IsEmpty());
   ASSERT_EQ(::kill(child, SIGKILL), 0);

@@ -1,4 +1,4 @@
-#include "node/shared_heap.hpp"
+#include "node/shared_memory.hpp"
 
 #include <gtest/gtest.h>
 

@@ -24,10 +24,10 @@ TEST(StatusPage, HoldsWhatWasWrittenLast) {
   EXPECT_TRUE(page->read().empty());
   EXPECT_TRUE(page->write(bytes_of(5, 1)));
   EXPECT_EQ(page->read(), bytes_of(5, 1));
-  EXPECT_TRUE(page->write(bytes_of(StatusPage::most_bytes, 2)));
-  EXPECT_EQ(page->read(), bytes_of(StatusPage::most_bytes, 2));
-  EXPECT_FALSE(page->write(bytes_of(StatusPage::most_bytes + 1, 3)));
-  EXPECT_EQ(page->read(), bytes_of(StatusPage::most_bytes, 2));
+  EXPECT_TRUE(page->write(bytes_of(StatusPage::max_bytes, 2)));
+  EXPECT_EQ(page->read(), bytes_of(StatusPage::max_bytes, 2));
+  EXPECT_FALSE(page->write(bytes_of(StatusPage::max_bytes + 1, 3)));
+  EXPECT_EQ(page->read(), bytes_of(StatusPage::max_bytes, 2));
   EXPECT_TRUE(page->write({}));
   EXPECT_TRUE(page->read().empty());
 }

@@ -28,7 +28,7 @@ if(HOW STREQUAL "install")
     list(APPEND arguments "-DCMAKE_CXX_FLAGS=-fsanitize=thread")
   endif()
 else()
-  # All of Kolo is compiled once more: with what it may lack, and the quickest way.
+  # This compiles all of Kolo again, so without its optional parts and without optimization.
   list(APPEND arguments "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}" -DKOLO_WITH_TORCH=OFF
     -DKOLO_WITH_CUDA=OFF -DKOLO_UNITY=ON -DCMAKE_CXX_FLAGS=-O0)
 endif()

@@ -21,16 +21,17 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Ranks {
  public:
-  explicit Ranks(int ranks, Settings settings = {})
+  explicit Ranks(int ranks, negotiation::NegotiatorOptions negotiation = {})
       : world_(std::make_shared<test::ThreadWorld>(ranks)) {
-    settings.flight_recorder_dir = "off";
+    negotiation.session = 1;
+    const EngineOptions options{.negotiation = negotiation, .recording = {.directory = "off"}};
     Topology topology;
     topology.size = topology.local_size = ranks;
     topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       topology.rank = topology.local_rank = rank;
       engines_.push_back(std::make_shared<Engine>(
-          settings, topology, 1, std::make_unique<test::ThreadLinks>(world_, rank)));
+          options, topology, std::make_unique<test::ThreadLinks>(world_, rank)));
     }
   }
 
@@ -127,9 +128,7 @@ TEST(Engine, StepsThatRepeatAreNotNegotiated) {
   constexpr int ranks = 3;
   constexpr int steps = 500;
   const auto messages_with = [&](bool plan_replay) {
-    Settings settings;
-    settings.plan_replay = plan_replay;
-    Ranks all(ranks, settings);
+    Ranks all(ranks, {.plan_replay = plan_replay});
     all.run([&](Engine& engine) {
       for (int i = 0; i < steps; ++i) step(engine, i, false);
     });
@@ -267,9 +266,7 @@ TEST(Engine, AnOperationPendingAtShutdownIsAnswered) {
 }
 
 TEST(Engine, AStallEndsWaitsOnAllRanks) {
-  Settings settings;
-  settings.stall_shutdown = std::chrono::milliseconds(200);
-  Ranks(3, settings).run([&](Engine& engine) {
+  Ranks(3, {.stall_shutdown = std::chrono::milliseconds(200)}).run([&](Engine& engine) {
     // Rank 2 waits for another name than the others: none of it can ever complete.
     std::vector<double> tensor(4);
     const bool odd = engine.topology().rank == 2;

@@ -2,44 +2,24 @@
 
 #include <gtest/gtest.h>
 
-#include "negotiation/codec.hpp"
-#include "session/breakdown.hpp"
-
 namespace kolo::session {
 namespace {
 
 using namespace std::chrono_literals;
-using TimePoint = Heartbeat::TimePoint;
+using negotiation::Heartbeat;
+using TimePoint = HeartbeatMonitor::TimePoint;
 
-constexpr std::uint64_t of_session = 4711;
 constexpr TimePoint start{std::chrono::hours(1)};
 
 /// Of a rank below rank 3.
-Heartbeat below(std::chrono::nanoseconds warning = 60s, std::chrono::nanoseconds shutdown = 0s) {
+HeartbeatMonitor below(std::chrono::nanoseconds warning = 60s,
+                       std::chrono::nanoseconds shutdown = 0s) {
   return {3, warning, shutdown, start};
 }
 
-TEST(Beat, IsReadAsItWasWritten) {
-  for (const Beat& beat : {Beat{}, Beat{70'000, 117ms}, Beat{0, 0ns}})
-    EXPECT_EQ(decode_beat(of_session, encode(of_session, beat)), beat);
-}
-
-TEST(Beat, IsNoOtherMessage) {
-  const transport::Message message = encode(of_session, Beat{});
-  EXPECT_FALSE(decode_beat(of_session + 1, message));
-  for (std::size_t bytes = 0; bytes < message.size(); ++bytes)
-    EXPECT_FALSE(decode_beat(of_session, std::span(message).first(bytes))) << bytes;
-  EXPECT_FALSE(
-      decode_beat(of_session, encode(of_session, Breakdown{Breakdown::Kind::stalled, "", {}})));
-  EXPECT_FALSE(decode_breakdown(of_session, message));
-  EXPECT_FALSE(decode_beat(of_session, encode(of_session, Beat{-2, 1s})));
-  EXPECT_FALSE(decode_beat(of_session, encode(of_session, Beat{-1, -1ns})));
-  EXPECT_FALSE(decode_beat(of_session, encode(of_session, Beat{-1, Beat::longest_interval + 1ns})));
-}
-
 TEST(Heartbeat, IsSentOnceInAnInterval) {
-  Heartbeat root(-1, 60s, 0s, start);
-  EXPECT_EQ(root.next(start), (Beat{-1, 1s}));
+  HeartbeatMonitor root(-1, 60s, 0s, start);
+  EXPECT_EQ(root.next(start), (Heartbeat{-1, 1s}));
   EXPECT_FALSE(root.next(start));
   EXPECT_FALSE(root.next(start + 1s - 1ns));
   EXPECT_TRUE(root.next(start + 1s));
@@ -53,11 +33,11 @@ TEST(Heartbeat, ComesOftenEnoughForTheShortestLimit) {
   for (const auto& [warning, shutdown, interval] :
        {Case{0s, 0s, 1s}, Case{60s, 600s, 1s}, Case{3s, 0s, 500ms}, Case{0s, 600ms, 100ms},
         Case{3s, 1200ms, 200ms}, Case{1200ms, 3s, 200ms}})
-    EXPECT_EQ(Heartbeat(-1, warning, shutdown, start).next(start)->interval, interval);
+    EXPECT_EQ(HeartbeatMonitor(-1, warning, shutdown, start).next(start)->interval, interval);
 }
 
 TEST(Heartbeat, ARankThatMissesThreeBeatsIsSilentSinceItsLast) {
-  Heartbeat heartbeat = below();
+  HeartbeatMonitor heartbeat = below();
   heartbeat.hear({-1, 100ms}, start + 5s);
   EXPECT_FALSE(heartbeat.silence(start + 5300ms));
   const auto silence = heartbeat.silence(start + 5301ms);
@@ -69,7 +49,7 @@ TEST(Heartbeat, ARankThatMissesThreeBeatsIsSilentSinceItsLast) {
 }
 
 TEST(Heartbeat, ARankThatNeverSaidAnythingIsSilentSinceTheBeginning) {
-  const Heartbeat heartbeat = below();
+  const HeartbeatMonitor heartbeat = below();
   EXPECT_FALSE(heartbeat.silence(start + 3s));
   const auto silence = heartbeat.silence(start + 3001ms);
   ASSERT_TRUE(silence);
@@ -78,35 +58,35 @@ TEST(Heartbeat, ARankThatNeverSaidAnythingIsSilentSinceTheBeginning) {
 }
 
 TEST(Heartbeat, OnesOwnAbsenceIsNobodysSilence) {
-  Heartbeat heartbeat = below();
+  HeartbeatMonitor heartbeat = below();
   heartbeat.hear({-1, 100ms}, start);
   EXPECT_TRUE(heartbeat.silence(start + 10s));
-  heartbeat.forgive(start + 10s);
+  heartbeat.reset_after_pause(start + 10s);
   EXPECT_FALSE(heartbeat.silence(start + 10300ms));
   EXPECT_TRUE(heartbeat.silence(start + 10301ms));
 }
 
 TEST(Heartbeat, WhoIsSilentFurtherUpIsPassedOn) {
-  Heartbeat heartbeat = below();
+  HeartbeatMonitor heartbeat = below();
   heartbeat.hear({-1, 1s}, start);
-  EXPECT_EQ(heartbeat.next(start)->silent_above, -1);
+  EXPECT_EQ(heartbeat.next(start)->unresponsive_ancestor, -1);
   heartbeat.hear({0, 1s}, start + 1s);
   heartbeat.hear({0, 1s}, start + 2s);
   const auto silence = heartbeat.silence(start + 2s);
   ASSERT_TRUE(silence);
   EXPECT_EQ(silence->rank, 0);
   EXPECT_EQ(silence->since, start + 1s);
-  EXPECT_EQ(heartbeat.next(start + 2s)->silent_above, 0);
+  EXPECT_EQ(heartbeat.next(start + 2s)->unresponsive_ancestor, 0);
   heartbeat.hear({-1, 1s}, start + 3s);
   EXPECT_FALSE(heartbeat.silence(start + 3s));
-  EXPECT_EQ(heartbeat.next(start + 3s)->silent_above, -1);
+  EXPECT_EQ(heartbeat.next(start + 3s)->unresponsive_ancestor, -1);
   // The rank above itself is nearer than whom it spoke of.
   heartbeat.hear({0, 1s}, start + 4s);
-  EXPECT_EQ(heartbeat.next(start + 8s)->silent_above, 3);
+  EXPECT_EQ(heartbeat.next(start + 8s)->unresponsive_ancestor, 3);
 }
 
 TEST(Heartbeat, WhereMemoryShowsTheRankAboveNobodyIsSilent) {
-  EXPECT_FALSE(Heartbeat(-1, 60s, 0s, start).silence(start + 1000s));
+  EXPECT_FALSE(HeartbeatMonitor(-1, 60s, 0s, start).silence(start + 1000s));
 }
 
 }  // namespace

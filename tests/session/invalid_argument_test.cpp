@@ -120,7 +120,9 @@ TEST_F(InvalidArguments, ADuplicateName) {
 TEST(OutsideASession, EveryOperationIsRefused) {
   std::vector<float> tensor(4, 1.0F);
   std::string text;
-  EXPECT_THROW(allreduce(tensor), NotInitialized);
+  const auto error = thrown_by<NotInitialized>([&] { allreduce(tensor, {.name = "gradient"}); });
+  EXPECT_EQ(error.tensor(), "gradient");
+  EXPECT_THAT(error.what(), HasSubstr("allreduce \"gradient\": there is no session"));
   EXPECT_THROW((void)allreduce_async(tensor), NotInitialized);
   EXPECT_THROW(grouped_allreduce({tensor}), NotInitialized);
   EXPECT_THROW((void)allgather(tensor), NotInitialized);

@@ -98,21 +98,6 @@ TEST_P(AnyCpuOperations, TheResultsAreTheSame) {
 }
 INSTANTIATE_TEST_SUITE_P(Of, AnyCpuOperations, testing::Values(0, 1, 2));
 
-TEST(SingleCopy, OneThatSaysOffDecides) {
-  int world_rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  const Session session({.single_copy = world_rank == 0 ? "off" : "on"});
-  EXPECT_EQ(single_copy_from(), 0);
-}
-
-TEST(SingleCopy, ALongTensorIsReadWhereItLies) {
-  const Session session({.cpu_operations = "shm", .single_copy = "on"});
-  EXPECT_EQ(single_copy_from(), size() == 1 ? 0 : 64 << 10);
-  std::vector<float> tensor(1 << 20, static_cast<float>(rank()));
-  allreduce(tensor, {.op = ReduceOp::sum});
-  EXPECT_THAT(tensor, Each(static_cast<float>(size() * (size() - 1) / 2)));
-}
-
 class CpuOperationsOfRanks : public AnySession {
  protected:
   CpuOperationsOfRanks() {

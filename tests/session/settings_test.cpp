@@ -4,8 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <set>
+#include <string_view>
 #include <utility>
+#include <variant>
 
 #include "kolo/error.hpp"
 
@@ -43,7 +47,6 @@ TEST(Settings, DefaultsWhereNothingIsSaid) {
   EXPECT_EQ(settings.stall_shutdown, 0s);
   EXPECT_EQ(settings.cache_capacity, 8192);
   EXPECT_EQ(settings.cpu_operations, CpuOperations::automatic);
-  EXPECT_EQ(settings.single_copy, SingleCopy::off);
   EXPECT_TRUE(settings.plan_replay);
   EXPECT_EQ(settings.log_level, LogLevel::warning);
   EXPECT_EQ(settings.flight_recorder, 4096);
@@ -90,17 +93,6 @@ TEST(Settings, CpuOperationsAreOneOfThree) {
   EXPECT_THAT(refusal({.cpu_operations = ""}), HasSubstr("cpu_operations=:"));
 }
 
-TEST(Settings, SingleCopyIsOneOfThree) {
-  for (const auto& [name, value] :
-       {std::pair("auto", SingleCopy::automatic), {"on", SingleCopy::on}, {"0", SingleCopy::off}}) {
-    const Variable variable("KOLO_SINGLE_COPY", name);
-    EXPECT_EQ(read_settings({}).single_copy, value) << name;
-    EXPECT_EQ(read_settings({.single_copy = "off"}).single_copy, SingleCopy::off) << name;
-  }
-  const Variable bad("KOLO_SINGLE_COPY", "cma");
-  EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=cma: must be auto, on, 1, off or 0"));
-}
-
 TEST(Settings, GpuOperationsAreOneOfThree) {
   EXPECT_EQ(read_settings({}).gpu_operations, GpuOperations::automatic);
   for (const auto& [name, value] : {std::pair("auto", GpuOperations::automatic),
@@ -139,14 +131,50 @@ TEST(Settings, WhatCannotBeReadIsRefusedWithVariableAndValue) {
   EXPECT_THAT(refusal(), HasSubstr("KOLO_LOG_LEVEL=loud"));
 }
 
-TEST(Settings, MpisCollectivesAreOffUnlessAskedFor) {
-  EXPECT_FALSE(read_settings({}).mpi_collectives);
-  EXPECT_TRUE(read_settings({.mpi_collectives = true}).mpi_collectives);
-  const Variable on("KOLO_MPI_COLLECTIVES", "on");
-  EXPECT_TRUE(read_settings({}).mpi_collectives);
-  EXPECT_FALSE(read_settings({.mpi_collectives = false}).mpi_collectives);
-  const Variable bad("KOLO_MPI_COLLECTIVES", "yes");
-  EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=yes"));
+TEST(Settings, RemovedOnesAreRefusedWithTheirReplacement) {
+  {
+    const Variable gone("KOLO_SINGLE_COPY", "off");
+    EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=off: there is no such setting any more: put "
+                                     "tensors into a kolo::SharedVector"));
+  }
+  {
+    const Variable gone("KOLO_MPI_COLLECTIVES", "on");
+    EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=on: there is no such setting any more"));
+    EXPECT_THAT(refusal(), HasSubstr("host_allreduce"));
+  }
+  const Variable unset("KOLO_MPI_COLLECTIVES", "");
+  EXPECT_EQ(refusal(), "accepted");
+}
+
+/// Converts to any option that takes it.
+struct Anything {
+  template <typename T>
+  operator T() const;  // NOLINT(google-explicit-constructor): it stands for every member
+};
+
+template <typename Aggregate, typename... Members>
+consteval std::size_t count_members(Members... members) {
+  if constexpr (requires { Aggregate{members..., Anything{}}; })
+    return count_members<Aggregate>(members..., Anything{});
+  else
+    return sizeof...(Members);
+}
+
+TEST(Settings, EveryOptionHasOneRowOfTheTable) {
+  std::set<std::string_view> names;
+  std::size_t with_option = 0;
+  for (const Setting& setting : settings_table) {
+    EXPECT_TRUE(names.insert(setting.name).second) << setting.name;
+    const bool has_option = std::visit(
+        [](const auto& type) {
+          if constexpr (requires { type.option; }) return type.option != nullptr;
+          return false;
+        },
+        setting.type);
+    EXPECT_EQ(has_option, !setting.meaning.empty()) << setting.name;
+    if (has_option) ++with_option;
+  }
+  EXPECT_EQ(with_option, count_members<SessionOptions>());
 }
 
 TEST(Settings, HostAllreduceNamesAWay) {

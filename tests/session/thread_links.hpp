@@ -38,7 +38,7 @@ class ThreadWorld {
 
   /// A board for this rank.
   [[nodiscard]] session::SharedBoard make_board(int rank) {
-    std::vector<session::SharedBoard::Place> places;
+    std::vector<session::SharedBoard::Peer> places;
     for (std::size_t i = 0; i < standings_.size(); ++i)
       places.push_back({&standings_[i], &bells_[i]});
     return {std::move(places), rank};

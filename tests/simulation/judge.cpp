@@ -21,13 +21,13 @@ Judge::Judge(const Program& program, const std::vector<Operation>& operations, L
       ledger_(ledger),
       small_(program.ranks() <= few_ranks),
       ranks_(program.settings.node_of.size()) {
-  sets_.emplace(negotiation::world_set, RankSet::range(0, program.ranks() - 1));
+  sets_.emplace(world_set, RankSet::range(0, program.ranks() - 1));
 }
 
 std::string Judge::name(int rank, Ticket ticket) const {
   const Ledger::Submission* submission = ledger_.find(rank, ticket);
   if (submission == nullptr) return fmt::format("ticket {} of rank {}", ticket, rank);
-  return fmt::format("{} of rank {}", negotiation::to_string(ledger_.key(submission->key)), rank);
+  return fmt::format("{} of rank {}", kolo::to_string(ledger_.key(submission->key)), rank);
 }
 
 const Ledger::Submission& Judge::pending(int rank, Ticket ticket, const char* answer) const {
@@ -139,7 +139,7 @@ void Judge::on_answer(int rank, const negotiation::Answer& answer) {
     }
     case OperationType::add_process_set: {
       const auto set = sets_.try_emplace(answer.value, asked.ranks).first;
-      if (answer.value == negotiation::world_set || set->second != asked.ranks)
+      if (answer.value == world_set || set->second != asked.ranks)
         throw Violation("content", fmt::format("set {} is of ranks {} and of {}", answer.value,
                                                spell(set->second), spell(asked.ranks)));
       break;

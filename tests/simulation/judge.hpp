@@ -72,7 +72,7 @@ class Judge {
   };
   /// Why a set is broken.
   struct Cause {
-    negotiation::FailureKind kind;
+    FailureKind kind;
     RankSet ranks;
     bool verified = false;
   };
@@ -88,7 +88,7 @@ class Judge {
   void check_first(Batch& batch, int rank, const negotiation::Execute& execute) const;
   void check_members(const negotiation::Execute& execute);
   void check_mismatch(int rank, const negotiation::Fail& fail);
-  [[nodiscard]] bool is_cause_of_world(int rank, const negotiation::Failure& failure) const;
+  [[nodiscard]] bool is_cause_of_world(int rank, const Failure& failure) const;
   void check_removal(int rank, const negotiation::Fail& fail);
   void check_cause(int rank, const negotiation::Fail& fail, Time now);
   void check_stall(KeyNumber key, const RankSet& missing, Time now) const;
@@ -101,9 +101,9 @@ class Judge {
   Ledger& ledger_;
   bool small_;
   std::vector<RankState> ranks_;
-  std::map<negotiation::SetId, RankSet> sets_;
+  std::map<SetId, RankSet> sets_;
   std::unordered_map<std::uint64_t, Batch> batches_;  // that not all have seen
-  std::map<negotiation::SetId, Cause> causes_;
+  std::map<SetId, Cause> causes_;
   std::vector<std::int64_t> last_to_join_;
   std::uint64_t answers_ = 0;
   std::uint64_t batches_seen_ = 0;

@@ -8,9 +8,6 @@
 
 namespace kolo::simulation {
 
-using negotiation::Failure;
-using negotiation::FailureKind;
-
 namespace {
 
 /// The root asks, waits half a second, and speaks; messages take their time.
@@ -35,6 +32,7 @@ void Judge::on_fail(int rank, const negotiation::Fail& fail, Time now) {
         check_cause(rank, fail, now);
       }
       break;
+    case FailureKind::backend: throw Violation("error", "the negotiation has no backend");
   }
   if (fail.failure.kind != FailureKind::mismatch && at(rank).promised.contains(fail.ticket))
     throw Violation("error",
@@ -105,14 +103,14 @@ void Judge::check_mismatch(int rank, const negotiation::Fail& fail) {
 
 /// Who has joined for good is told what broke the world, whatever the set.
 bool Judge::is_cause_of_world(int rank, const Failure& failure) const {
-  const auto cause = causes_.find(negotiation::world_set);
+  const auto cause = causes_.find(world_set);
   return ranks_[static_cast<std::size_t>(rank)].join_failed && cause != causes_.end() &&
          cause->second.kind == failure.kind && cause->second.ranks == failure.ranks;
 }
 
 /// The first cause is told to all, and is true.
 void Judge::check_removal(int rank, const negotiation::Fail& fail) {
-  const negotiation::SetId set = ledger_.key(ledger_.find(rank, fail.ticket)->key).set;
+  const SetId set = ledger_.key(ledger_.find(rank, fail.ticket)->key).set;
   if (fail.failure.ranks != sets_.at(set))
     throw Violation("error",
                     fmt::format("{}: \"{}\", but its set had ranks {}", name(rank, fail.ticket),
@@ -122,7 +120,7 @@ void Judge::check_removal(int rank, const negotiation::Fail& fail) {
 void Judge::check_cause(int rank, const negotiation::Fail& fail, Time now) {
   const Failure& failure = fail.failure;
   const KeyNumber key = ledger_.find(rank, fail.ticket)->key;
-  const negotiation::SetId set = ledger_.key(key).set;
+  const SetId set = ledger_.key(key).set;
   if (is_cause_of_world(rank, failure)) return;
   FailureKind kind = failure.kind;
   if (kind == FailureKind::shut_down) {

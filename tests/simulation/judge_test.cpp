@@ -9,7 +9,6 @@ namespace {
 
 using negotiation::Execute;
 using negotiation::Fail;
-using negotiation::FailureKind;
 
 constexpr Time now = std::chrono::seconds(1);
 
@@ -33,7 +32,7 @@ class JudgeTest : public testing::Test {
   void execute(int rank, std::uint64_t sequence, std::vector<Ticket> tickets,
                const RankSet& absent = {}) {
     judge_->on_execute(rank, {.sequence = sequence,
-                              .set = negotiation::world_set,
+                              .set = world_set,
                               .members = RankSet::range(0, 2),
                               .absent = absent,
                               .kind = {},

@@ -6,13 +6,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/key.hpp"
 #include "negotiation/actions.hpp"
-#include "negotiation/key.hpp"
 #include "program.hpp"
 
 namespace kolo::simulation {
 
-using negotiation::Key;
 using negotiation::Ticket;
 
 using KeyNumber = std::int32_t;
@@ -84,7 +83,7 @@ class Ledger {
   }
 
  private:
-  std::unordered_map<Key, KeyNumber, negotiation::KeyHash> numbers_;
+  std::unordered_map<Key, KeyNumber, KeyHash> numbers_;
   std::vector<const Key*> keys_;
   std::vector<std::vector<Submission>> submissions_;  // by rank
   std::vector<std::vector<std::int32_t>> pending_;    // by rank and key: the ticket + 1, or 0

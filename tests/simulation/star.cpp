@@ -11,8 +11,8 @@
 namespace kolo::simulation {
 namespace {
 
-using negotiation::Downward;
-using negotiation::Upward;
+using negotiation::LogUpdate;
+using negotiation::ReadinessReport;
 
 constexpr Time cycle_time = std::chrono::milliseconds(1);
 
@@ -92,10 +92,10 @@ class Star {
   std::int64_t bytes_up(std::size_t begin, std::size_t end, bool known) {
     auto& size = up_[{begin, end}][known ? 1 : 0];
     if (size != 0) return size;
-    Upward message;
+    ReadinessReport message;
     for (std::size_t i = begin; i < end; ++i) {
       if (known) {
-        message.slots.insert(static_cast<negotiation::Slot>(i));
+        message.slots.insert(static_cast<negotiation::CacheSlot>(i));
       } else {
         message.ready.push_back({{.name = at(i).name}, {{descriptor(i), RankSet::of(1)}}});
       }
@@ -104,13 +104,13 @@ class Star {
   }
 
   std::int64_t bytes_down(std::size_t begin, std::size_t end, bool known) {
-    Downward message;
+    LogUpdate message;
     negotiation::BatchEntry batch;
     for (std::size_t i = begin; i < end; ++i) {
       if (known) {
-        batch.slots.insert(static_cast<negotiation::Slot>(i));
+        batch.slots.insert(static_cast<negotiation::CacheSlot>(i));
       } else {
-        batch.spelled.push_back({{.name = at(i).name}, descriptor(i)});
+        batch.uncached.push_back({{.name = at(i).name}, descriptor(i)});
       }
     }
     if (begin < end) message.entries.push_back({0, std::move(batch)});

@@ -31,7 +31,7 @@ World::World(const Program& program)
       words_(settings_.node_of.size()),
       now_(std::chrono::seconds(1)),
       progress_(now_) {
-  std::vector<negotiation::Place> places =
+  std::vector<negotiation::TreePosition> places =
       negotiation::build_tree(settings_.node_of, settings_.arity);
   for (std::size_t i = 0; i < places.size(); ++i) {
     Rank& rank = *ranks_.emplace_back(std::make_unique<Rank>());
@@ -157,16 +157,16 @@ std::optional<Key> World::key_of(Rank& rank, int number) const {
   const Operation& operation = operations_[static_cast<std::size_t>(number)];
   const auto set = static_cast<std::size_t>(operation.set);
   switch (operation.descriptor.type) {
-    case OperationType::join: return Key{.number = negotiation::join_number};
+    case OperationType::join: return Key{.number = join_number};
     case OperationType::remove_process_set:
       if (rank.sets[set] == 0) return std::nullopt;
       [[fallthrough]];
-    case OperationType::add_process_set: return Key{.number = negotiation::set_change_number};
+    case OperationType::add_process_set: return Key{.number = set_change_number};
     default: break;
   }
   if (set != 0 && (rank.sets[set] == 0 || !members_.at(rank.sets[set]).contains(rank.place.rank)))
     return std::nullopt;
-  Key key{.name = operation.name, .set = set == 0 ? negotiation::world_set : rank.sets[set]};
+  Key key{.name = operation.name, .set = set == 0 ? world_set : rank.sets[set]};
   if (!key.named()) key.number = rank.unnamed[set];
   return key;
 }
@@ -182,7 +182,7 @@ bool World::submit(int number, const Act& act) {
     const std::optional<Key> key = key_of(rank, act.what);
     if (!key) return true;
     key_number = ledger_.number_of(*key);
-    if (key->named() && key->set == negotiation::world_set) fixed = key_number;
+    if (key->named() && key->set == world_set) fixed = key_number;
   }
   const auto place = static_cast<std::size_t>(key_number);
   if (rank.key_taken.size() <= place) rank.key_taken.resize(place + 1);

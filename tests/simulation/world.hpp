@@ -49,7 +49,7 @@ class World {
   };
   struct Running {  // a batch on one rank
     std::uint64_t sequence;
-    negotiation::SetId set;
+    SetId set;
     std::vector<Ticket> tickets;
   };
   struct Start {  // a batch on all ranks
@@ -59,7 +59,7 @@ class World {
   struct Rank {
     std::unique_ptr<Board> board;
     std::optional<negotiation::Negotiator> negotiator;
-    negotiation::Place place;
+    negotiation::TreePosition place;
     std::size_t next = 0;  // act
     bool blocked = false;  // until something is answered
     bool joined = false;
@@ -77,9 +77,9 @@ class World {
     int hops = 0;
     std::int64_t copies_owed = 0;  // of what came from the parent, to children
     std::vector<Ticket> submitted;
-    std::vector<std::uint8_t> key_taken;   // by key: not answered, or not executed yet
-    std::vector<negotiation::SetId> sets;  // by number in the program; 0: not known
-    std::vector<std::uint64_t> unnamed;    // by number of the set
+    std::vector<std::uint8_t> key_taken;  // by key: not answered, or not executed yet
+    std::vector<SetId> sets;              // by number in the program; 0: not known
+    std::vector<std::uint64_t> unnamed;   // by number of the set
     std::vector<Message> inbox;
     std::deque<Running> running;
   };
@@ -123,8 +123,8 @@ class World {
   EventQueue queue_;
   Ledger ledger_;
   Judge judge_;
-  std::map<negotiation::SetId, RankSet> members_;  // as ranks were told
-  std::vector<std::uint64_t> words_;               // of the board
+  std::map<SetId, RankSet> members_;  // as ranks were told
+  std::vector<std::uint64_t> words_;  // of the board
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<Message> messages_;  // under way
   std::vector<std::size_t> free_messages_;

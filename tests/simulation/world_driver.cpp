@@ -58,7 +58,7 @@ void World::turn(int number) {
       negotiator.on_submit(ticket, ledger_.key(submission.key),
                            operations_[static_cast<std::size_t>(submission.operation)].descriptor);
     }
-    if (std::exchange(rank.wants_to_leave, false)) negotiator.on_leave(true, {});
+    if (std::exchange(rank.wants_to_leave, false)) negotiator.on_leave({});
     clock_of_rank += settings_.cost_of_message * read_messages(number);
     if (std::exchange(rank.time_due, false)) negotiator.on_time(clock());
     negotiation::Actions actions = negotiator.take();

@@ -1,4 +1,4 @@
-// Reads a report of `kolo-perf --json` and says what is not as it must be.
+// Reads a report of `kolo-perf --json` and prints what is wrong with it.
 // Usage: check_perf_report RANKS ROWS [idle] < report
 #include <cmath>
 #include <cstdio>

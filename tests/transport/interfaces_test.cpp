@@ -1,4 +1,4 @@
-#include "transport/interfaces.hpp"
+#include "transport/socket_address.hpp"
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>

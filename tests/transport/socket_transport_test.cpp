@@ -211,8 +211,8 @@ TEST_F(SocketTransportTest, AConnectionThatIsClosedIsALossAfterWhatWasSent) {
   while (b_.transport->loss() == nullptr && steady_clock::now() < until) b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
   EXPECT_EQ(b_.arrived.size(), 2U);
-  EXPECT_THAT(b_.transport->loss()->ranks, ElementsAre(3));
-  EXPECT_THAT(b_.transport->loss()->reason,
+  EXPECT_THAT(b_.transport->loss()->ranks.to_vector(), ElementsAre(3));
+  EXPECT_THAT(b_.transport->loss()->message,
               HasSubstr("the connection to rank 3 on host host-a was closed"));
   EXPECT_FALSE(b_.readable());
   b_.transport->send(3, pattern(7, 0, 10));  // goes nowhere
@@ -281,8 +281,8 @@ TEST_F(SocketTransportTest, AHostThatIsSilentIsLostInTime) {
   b_.now += 1ns;
   b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
-  EXPECT_EQ(b_.transport->loss()->reason, "host host-a was not heard of for 30 s");
-  EXPECT_THAT(b_.transport->loss()->ranks, ElementsAre(3, 4));
+  EXPECT_EQ(b_.transport->loss()->message, "host host-a was not heard of for 30 s");
+  EXPECT_THAT(b_.transport->loss()->ranks.to_vector(), ElementsAre(3, 4));
   EXPECT_FALSE(b_.readable());
 }
 
@@ -331,7 +331,7 @@ TEST_F(SocketTransportTest, SilenceOfAHostBeginsWithItsLastAcknowledgement) {
   b_.now += 1ns;
   b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
-  EXPECT_EQ(b_.transport->loss()->reason, "host host-a was not heard of for 30 s");
+  EXPECT_EQ(b_.transport->loss()->message, "host host-a was not heard of for 30 s");
 }
 
 TEST_F(SocketTransportTest, TheKernelTellsThatAHostAnswers) {
@@ -364,7 +364,7 @@ TEST_F(SocketTransportTest, AnotherSessionsMessageEndsTheEdge) {
   const auto until = steady_clock::now() + too_long;
   while (b_.transport->loss() == nullptr && steady_clock::now() < until) b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
-  EXPECT_THAT(b_.transport->loss()->reason, HasSubstr("no message of this session"));
+  EXPECT_THAT(b_.transport->loss()->message, HasSubstr("no message of this session"));
   EXPECT_TRUE(b_.arrived.empty());
 }
 

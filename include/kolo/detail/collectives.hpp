@@ -1,51 +1,140 @@
-// The collectives that are templates, and what they stand on. Included by kolo/collectives.hpp.
+// The one way into the session that all collectives share, and those collectives that are
+// templates. Included by kolo/collectives.hpp.
 #pragma once
 
 #include "kolo/collectives.hpp"
+#include "kolo/export.hpp"
 
 namespace kolo {
 
 namespace detail {
 
-/// `step` is part of what must match: an optimizer gives the number of its step.
-std::shared_ptr<Operation> submit_allreduce(ConstTensorView input, TensorView output,
-                                            const AllreduceOptions& options, std::int64_t step = 0);
-std::shared_ptr<Operation> submit_grouped_allreduce(std::span<const TensorView> tensors,
-                                                    const GroupedAllreduceOptions& options,
-                                                    std::int64_t step = 0);
-std::shared_ptr<Operation> submit_broadcast(ConstTensorView input, TensorView output, int root,
-                                            const BroadcastOptions& options);
-std::shared_ptr<Operation> submit_reducescatter(ConstTensorView input, TensorView output,
-                                                const ReducescatterOptions& options);
-std::shared_ptr<Operation> submit_grouped_reducescatter(std::span<const ConstTensorView> inputs,
-                                                        std::span<const TensorView> outputs,
-                                                        const ReducescatterOptions& options);
-std::shared_ptr<Operation> submit_allgather(ConstTensorView tensor, Allocator allocate,
-                                            const AllgatherOptions& options);
-std::shared_ptr<Operation> submit_grouped_allgather(std::span<const ConstTensorView> tensors,
-                                                    std::span<const Allocator> allocators,
-                                                    const AllgatherOptions& options);
-/// The future gives the rows of each.
-Future<std::vector<std::int64_t>> allgather_rows(const ConstTensorView& tensor, Allocator allocate,
-                                                 const AllgatherOptions& options);
-/// Without counts: equal ones.
-std::shared_ptr<Operation> submit_alltoall(ConstTensorView tensor,
-                                           const std::vector<std::int64_t>* counts,
-                                           Allocator allocate, const AlltoallOptions& options);
+// The arguments of each collective. They refer to objects of the caller, which `submit` reads
+// before it returns.
 
-/// Rows of a one-dimensional tensor that this rank gets. Throws as the operation would.
-std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set);
+/// `step` is part of what must match: an optimizer gives the number of its step.
+struct AllreduceCall {
+  const ConstTensorView& input;
+  const TensorView& output;
+  const AllreduceOptions& options;
+  std::int64_t step = 0;
+};
+
+/// In place.
+struct GroupedAllreduceCall {
+  std::span<const TensorView> tensors;
+  const GroupedAllreduceOptions& options;
+  std::int64_t step = 0;
+};
+
+/// One tensor, or a group; so is AllgatherCall.
+struct ReducescatterCall {
+  std::span<const ConstTensorView> inputs;
+  std::span<const TensorView> outputs;
+  const ReducescatterOptions& options;
+};
+
+struct AllgatherCall {
+  std::span<const ConstTensorView> tensors;
+  std::span<const Allocator> allocators;
+  const AllgatherOptions& options;
+};
+
+struct BroadcastCall {
+  const ConstTensorView& input;
+  const TensorView& output;
+  int root;
+  const BroadcastOptions& options;
+};
+
+/// `text` outlives the operation.
+struct TextBroadcastCall {
+  std::string& text;
+  int root;
+  const BroadcastOptions& options;
+};
+
+/// Without counts every rank gets the same number of rows.
+struct AlltoallCall {
+  const ConstTensorView& tensor;
+  const std::vector<std::int64_t>* counts;
+  const Allocator& allocate;
+  const AlltoallOptions& options;
+};
+
+struct BarrierCall {
+  const BarrierOptions& options;
+};
+
+/// `last_rank` outlives the operation.
+struct JoinCall {
+  int& last_rank;
+};
+
+/// Checks the arguments and submits the operation. `waits`: the caller waits for it at once. Throws
+/// as the collective does.
+KOLO_EXPORT std::shared_ptr<Operation> submit(const AllreduceCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const GroupedAllreduceCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const ReducescatterCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const AllgatherCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const BroadcastCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const TextBroadcastCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const AlltoallCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const BarrierCall& call, bool waits);
+KOLO_EXPORT std::shared_ptr<Operation> submit(const JoinCall& call, bool waits);
+
+/// The synchronous form: returns when the operation is done, and throws its error.
+template <typename Arguments>
+void call(const Arguments& arguments) {
+  Future<void>(submit(arguments, /*waits=*/true)).get();
+}
+
+/// The asynchronous form, which gives nothing back.
+template <typename Arguments>
+Future<void> call_async(const Arguments& arguments) {
+  return Future<void>(submit(arguments, /*waits=*/false));
+}
+
+/// The asynchronous form. The future keeps `value`, to which the arguments may refer, and gives it
+/// back.
+template <typename Arguments, typename T>
+Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
+  auto operation = submit(arguments, /*waits=*/false);
+  return {std::move(operation), std::move(value)};
+}
+
+/// How many rows this rank gets of a reducescatter of `rows`. Throws as the operation would.
+KOLO_EXPORT std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set);
+
+/// An allocator that also notes the rows of each rank in `counts`, which outlives the operation.
+inline Allocator noting(std::vector<std::int64_t>& counts, Allocator allocate) {
+  if (!allocate) return nullptr;  // which `submit` refuses
+  return [&counts, allocate = std::move(allocate)](std::span<const std::int64_t> rows) {
+    counts.assign(rows.begin(), rows.end());
+    return allocate(rows);
+  };
+}
 
 /// Makes room in `gathered` once the counts are known. `gathered` outlives the operation.
 template <typename T>
 Allocator gather_into(Gathered<T>& gathered) {
-  return [&gathered](std::span<const std::int64_t> counts) -> void* {
+  return noting(gathered.counts, [&gathered](std::span<const std::int64_t> counts) -> void* {
     std::int64_t total = 0;
     for (const std::int64_t count : counts) total += count;
-    gathered.counts.assign(counts.begin(), counts.end());
     gathered.values.resize(static_cast<std::size_t>(total));
     return gathered.values.data();
-  };
+  });
+}
+
+/// `counts` as for AlltoallCall.
+template <typename R>
+Future<Gathered<element_of<R>>> alltoall_of_range(R&& range,
+                                                  const std::vector<std::int64_t>* counts,
+                                                  const AlltoallOptions& options) {
+  auto value = std::make_unique<Gathered<element_of<R>>>();
+  const Allocator allocate = gather_into(*value);
+  return call_async(AlltoallCall{ConstTensorView(range), counts, allocate, options},
+                    std::move(value));
 }
 
 }  // namespace detail
@@ -54,8 +143,7 @@ template <OwningRange R>
 Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions& options) {
   auto value = std::make_unique<std::remove_cvref_t<R>>(std::forward<R>(owned));
   const TensorView view(*value);
-  auto operation = detail::submit_allreduce(view, view, options);
-  return {std::move(operation), std::move(value)};
+  return detail::call_async(detail::AllreduceCall{view, view, options}, std::move(value));
 }
 
 template <ConstTensorRange R>
@@ -66,8 +154,8 @@ Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_asyn
   const std::int64_t rows = detail::own_reducescatter_rows(input.elements(), options.process_set);
   auto value = std::make_unique<std::vector<detail::stored_as<T>>>(static_cast<std::size_t>(rows));
   const TensorView output(static_cast<void*>(value->data()), Shape(rows), input.dtype());
-  auto operation = detail::submit_reducescatter(input, output, options);
-  return {std::move(operation), std::move(value)};
+  return detail::call_async(detail::ReducescatterCall{{&input, 1}, {&output, 1}, options},
+                            std::move(value));
 }
 
 template <ConstTensorRange R>
@@ -80,7 +168,10 @@ std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
 template <std::convertible_to<Allocator> A>
 Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, A allocate,
                                                   const AllgatherOptions& options) {
-  return detail::allgather_rows(tensor, Allocator(std::move(allocate)), options);
+  auto rows = std::make_unique<std::vector<std::int64_t>>();
+  const Allocator noting = detail::noting(*rows, Allocator(std::move(allocate)));
+  return detail::call_async(detail::AllgatherCall{{&tensor, 1}, {&noting, 1}, options},
+                            std::move(rows));
 }
 
 template <std::convertible_to<Allocator> A>
@@ -93,9 +184,10 @@ template <ConstTensorRange R>
 Future<Gathered<detail::element_of<R>>> allgather_async(R&& range,
                                                         const AllgatherOptions& options) {
   auto value = std::make_unique<Gathered<detail::element_of<R>>>();
-  auto operation =
-      detail::submit_allgather(ConstTensorView(range), detail::gather_into(*value), options);
-  return {std::move(operation), std::move(value)};
+  const ConstTensorView tensor(range);
+  const Allocator allocate = detail::gather_into(*value);
+  return detail::call_async(detail::AllgatherCall{{&tensor, 1}, {&allocate, 1}, options},
+                            std::move(value));
 }
 
 template <ConstTensorRange R>
@@ -107,10 +199,10 @@ template <Element T>
 std::vector<Gathered<T>> grouped_allgather(std::span<const std::vector<T>> ranges,
                                            const AllgatherOptions& options) {
   std::vector<Gathered<T>> gathered(ranges.size());
-  std::vector<ConstTensorView> tensors(ranges.begin(), ranges.end());
+  const std::vector<ConstTensorView> tensors(ranges.begin(), ranges.end());
   std::vector<Allocator> allocators;
   for (Gathered<T>& one : gathered) allocators.push_back(detail::gather_into(one));
-  static_cast<void>(grouped_allgather(tensors, allocators, options));
+  detail::call(detail::AllgatherCall{tensors, allocators, options});
   return gathered;
 }
 
@@ -119,10 +211,7 @@ Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& 
                                                        const AlltoallOptions& options) {
   std::vector<std::int64_t> rows;
   for (const auto count : counts) rows.push_back(static_cast<std::int64_t>(count));
-  auto value = std::make_unique<Gathered<detail::element_of<R>>>();
-  auto operation =
-      detail::submit_alltoall(ConstTensorView(range), &rows, detail::gather_into(*value), options);
-  return {std::move(operation), std::move(value)};
+  return detail::alltoall_of_range(std::forward<R>(range), &rows, options);
 }
 
 template <ConstTensorRange R, CountRange Counts>
@@ -133,10 +222,7 @@ Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
 
 template <ConstTensorRange R>
 Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const AlltoallOptions& options) {
-  auto value = std::make_unique<Gathered<detail::element_of<R>>>();
-  auto operation = detail::submit_alltoall(ConstTensorView(range), nullptr,
-                                           detail::gather_into(*value), options);
-  return {std::move(operation), std::move(value)};
+  return detail::alltoall_of_range(std::forward<R>(range), nullptr, options);
 }
 
 template <ConstTensorRange R>

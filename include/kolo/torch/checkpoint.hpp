@@ -14,6 +14,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 /// A module's parameters and buffers as bytes, and back. `from_bytes` gives the module's own
@@ -27,14 +29,14 @@ namespace kolo {
 ///                      {.own = {{"random", kolo::random_state()}}});
 ///
 ///     kolo::from_bytes(checkpoint.part("model"), *model);
-[[nodiscard]] std::string to_bytes(const ::torch::nn::Module& module);
-void from_bytes(const std::string& bytes, ::torch::nn::Module& module);
+[[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::nn::Module& module);
+KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::nn::Module& module);
 
 /// An optimizer's state (momentum and the like) and the options of its parameter groups, and back.
 /// A DistributedOptimizer is an optimizer too: call this between a step and the next backward.
 /// Throws InvalidArgument as above.
-[[nodiscard]] std::string to_bytes(const ::torch::optim::Optimizer& optimizer);
-void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
+[[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::optim::Optimizer& optimizer);
+KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
 
 /// What has bytes of its own above.
 template <typename T>
@@ -60,10 +62,10 @@ void from_bytes(const std::string& bytes, T& value) {
 
 /// Where the random numbers of this process are: those of the CPU, and of this rank's GPU
 /// (`local_device`) if it has one. Each rank has its own: save it with `CheckpointExtras::own`.
-[[nodiscard]] std::string random_state();
+[[nodiscard]] KOLO_EXPORT std::string random_state();
 
 /// Goes on from there. Throws InvalidArgument for anything but what `random_state` gave on a
 /// process with the same kind of device.
-void set_random_state(const std::string& state);
+KOLO_EXPORT void set_random_state(const std::string& state);
 
 }  // namespace kolo

@@ -8,6 +8,7 @@
 
 #include <vector>
 
+#include "kolo/export.hpp"
 #include "kolo/torch/optimizer.hpp"
 
 namespace kolo {
@@ -19,8 +20,9 @@ struct ClipOptions {
 
 namespace detail {
 
-double clip_grad_norm(const std::vector<::torch::optim::OptimizerParamGroup>& groups,
-                      double max_norm, const ClipOptions& options, const ProcessSet& set);
+KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerParamGroup>& groups,
+                                  double max_norm, const ClipOptions& options,
+                                  const ProcessSet& set);
 
 }  // namespace detail
 

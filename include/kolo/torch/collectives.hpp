@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/export.hpp"
 
 namespace kolo {
 
@@ -31,54 +32,55 @@ namespace kolo {
 
 /// Gradient: the same allreduce of the gradients. Only of average and sum: backward through another
 /// `op` throws InvalidArgument.
-[[nodiscard]] ::torch::Tensor allreduce(const ::torch::Tensor& tensor,
-                                        const AllreduceOptions& options = {});
-Future<::torch::Tensor> allreduce_async(const ::torch::Tensor& tensor,
-                                        const AllreduceOptions& options = {});
-void allreduce_(::torch::Tensor& tensor, const AllreduceOptions& options = {});
+[[nodiscard]] KOLO_EXPORT ::torch::Tensor allreduce(const ::torch::Tensor& tensor,
+                                                    const AllreduceOptions& options = {});
+KOLO_EXPORT Future<::torch::Tensor> allreduce_async(const ::torch::Tensor& tensor,
+                                                    const AllreduceOptions& options = {});
+KOLO_EXPORT void allreduce_(::torch::Tensor& tensor, const AllreduceOptions& options = {});
 /// The future gives the same tensor. Its elements must lie in memory without gaps, in an order that
 /// is the same on all ranks.
-Future<::torch::Tensor> allreduce_async_(const ::torch::Tensor& tensor,
-                                         const AllreduceOptions& options = {});
+KOLO_EXPORT Future<::torch::Tensor> allreduce_async_(const ::torch::Tensor& tensor,
+                                                     const AllreduceOptions& options = {});
 
 /// Several tensors as one operation: all or none. Gradient as `allreduce`, tensor by tensor.
-[[nodiscard]] std::vector<::torch::Tensor> grouped_allreduce(
+[[nodiscard]] KOLO_EXPORT std::vector<::torch::Tensor> grouped_allreduce(
     const std::vector<::torch::Tensor>& tensors, const GroupedAllreduceOptions& options = {});
-Future<std::vector<::torch::Tensor>> grouped_allreduce_async(
+KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allreduce_async(
     const std::vector<::torch::Tensor>& tensors, const GroupedAllreduceOptions& options = {});
-void grouped_allreduce_(const std::vector<::torch::Tensor>& tensors,
-                        const GroupedAllreduceOptions& options = {});
+KOLO_EXPORT void grouped_allreduce_(const std::vector<::torch::Tensor>& tensors,
+                                    const GroupedAllreduceOptions& options = {});
 /// As `allreduce_async_`.
-Future<std::vector<::torch::Tensor>> grouped_allreduce_async_(
+KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allreduce_async_(
     const std::vector<::torch::Tensor>& tensors, const GroupedAllreduceOptions& options = {});
 
 // ---- allgather ----
 
 /// The ranks' rows, one rank's after the other's; the first dimension may differ between ranks. A
 /// scalar counts as one row. Gradient: that of this rank's rows, summed over the ranks.
-[[nodiscard]] ::torch::Tensor allgather(const ::torch::Tensor& tensor,
-                                        const AllgatherOptions& options = {});
-Future<::torch::Tensor> allgather_async(const ::torch::Tensor& tensor,
-                                        const AllgatherOptions& options = {});
+[[nodiscard]] KOLO_EXPORT ::torch::Tensor allgather(const ::torch::Tensor& tensor,
+                                                    const AllgatherOptions& options = {});
+KOLO_EXPORT Future<::torch::Tensor> allgather_async(const ::torch::Tensor& tensor,
+                                                    const AllgatherOptions& options = {});
 
 /// Several tensors as one operation: all or none. They may differ in type, shape and number of
 /// rows. Gradient as `allgather`, tensor by tensor.
-[[nodiscard]] std::vector<::torch::Tensor> grouped_allgather(
+[[nodiscard]] KOLO_EXPORT std::vector<::torch::Tensor> grouped_allgather(
     const std::vector<::torch::Tensor>& tensors, const AllgatherOptions& options = {});
-Future<std::vector<::torch::Tensor>> grouped_allgather_async(
+KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allgather_async(
     const std::vector<::torch::Tensor>& tensors, const AllgatherOptions& options = {});
 
 // ---- broadcast ----
 
 /// `root`'s tensor. Gradient: on the root the sum of all ranks', elsewhere zeros.
-[[nodiscard]] ::torch::Tensor broadcast(const ::torch::Tensor& tensor, int root,
-                                        const BroadcastOptions& options = {});
-Future<::torch::Tensor> broadcast_async(const ::torch::Tensor& tensor, int root,
-                                        const BroadcastOptions& options = {});
-void broadcast_(::torch::Tensor& tensor, int root, const BroadcastOptions& options = {});
+[[nodiscard]] KOLO_EXPORT ::torch::Tensor broadcast(const ::torch::Tensor& tensor, int root,
+                                                    const BroadcastOptions& options = {});
+KOLO_EXPORT Future<::torch::Tensor> broadcast_async(const ::torch::Tensor& tensor, int root,
+                                                    const BroadcastOptions& options = {});
+KOLO_EXPORT void broadcast_(::torch::Tensor& tensor, int root,
+                            const BroadcastOptions& options = {});
 /// As `allreduce_async_`.
-Future<::torch::Tensor> broadcast_async_(const ::torch::Tensor& tensor, int root,
-                                         const BroadcastOptions& options = {});
+KOLO_EXPORT Future<::torch::Tensor> broadcast_async_(const ::torch::Tensor& tensor, int root,
+                                                     const BroadcastOptions& options = {});
 
 // ---- alltoall ----
 
@@ -90,32 +92,34 @@ struct Received {
 
 /// Sends `splits[i]` rows to the i-th member of the set. Gradient: each row's goes back to where
 /// the row came from.
-[[nodiscard]] Received alltoall(const ::torch::Tensor& tensor,
-                                const std::vector<std::int64_t>& splits,
-                                const AlltoallOptions& options = {});
-Future<Received> alltoall_async(const ::torch::Tensor& tensor,
-                                const std::vector<std::int64_t>& splits,
-                                const AlltoallOptions& options = {});
+[[nodiscard]] KOLO_EXPORT Received alltoall(const ::torch::Tensor& tensor,
+                                            const std::vector<std::int64_t>& splits,
+                                            const AlltoallOptions& options = {});
+KOLO_EXPORT Future<Received> alltoall_async(const ::torch::Tensor& tensor,
+                                            const std::vector<std::int64_t>& splits,
+                                            const AlltoallOptions& options = {});
 /// The same with equal splits: the number of rows must be a multiple of the number of members.
-[[nodiscard]] Received alltoall(const ::torch::Tensor& tensor, const AlltoallOptions& options = {});
-Future<Received> alltoall_async(const ::torch::Tensor& tensor, const AlltoallOptions& options = {});
+[[nodiscard]] KOLO_EXPORT Received alltoall(const ::torch::Tensor& tensor,
+                                            const AlltoallOptions& options = {});
+KOLO_EXPORT Future<Received> alltoall_async(const ::torch::Tensor& tensor,
+                                            const AlltoallOptions& options = {});
 
 // ---- reducescatter ----
 
 /// This rank's rows of the reduced tensor (see `reducescatter_rows`). Gradient: the ranks'
 /// gathered, scaled as the forward operation is; only of average and sum.
-[[nodiscard]] ::torch::Tensor reducescatter(const ::torch::Tensor& tensor,
-                                            const ReducescatterOptions& options = {});
+[[nodiscard]] KOLO_EXPORT ::torch::Tensor reducescatter(const ::torch::Tensor& tensor,
+                                                        const ReducescatterOptions& options = {});
 /// The result keeps the input's memory alive as long as its own.
-Future<::torch::Tensor> reducescatter_async(const ::torch::Tensor& tensor,
-                                            const ReducescatterOptions& options = {});
+KOLO_EXPORT Future<::torch::Tensor> reducescatter_async(const ::torch::Tensor& tensor,
+                                                        const ReducescatterOptions& options = {});
 
 /// Several tensors as one operation: all or none. They may differ in type, shape and number of
 /// rows. Gradient as `reducescatter`, tensor by tensor.
-[[nodiscard]] std::vector<::torch::Tensor> grouped_reducescatter(
+[[nodiscard]] KOLO_EXPORT std::vector<::torch::Tensor> grouped_reducescatter(
     const std::vector<::torch::Tensor>& tensors, const ReducescatterOptions& options = {});
 /// As `reducescatter_async`.
-Future<std::vector<::torch::Tensor>> grouped_reducescatter_async(
+KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_reducescatter_async(
     const std::vector<::torch::Tensor>& tensors, const ReducescatterOptions& options = {});
 
 }  // namespace kolo

@@ -7,10 +7,12 @@
 #include <c10/core/Device.h>
 #include <torch/types.h>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 /// The device that this rank should use: its GPU by local rank where Kolo and LibTorch have CUDA
 /// and there is a GPU, else the CPU.
-[[nodiscard]] ::torch::Device local_device();
+[[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
 }  // namespace kolo

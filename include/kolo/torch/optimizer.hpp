@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "kolo/export.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/torch/state.hpp"
 
@@ -36,26 +37,26 @@ class GradientReducer {
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
 
   /// Collective. Without names, parameters are known by their position.
-  GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
-                  const DistributedOptimizerOptions& options);
-  GradientReducer(GradientReducer&&) noexcept;
-  GradientReducer& operator=(GradientReducer&&) noexcept;
-  ~GradientReducer();
+  KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
+                              const DistributedOptimizerOptions& options);
+  KOLO_EXPORT GradientReducer(GradientReducer&&) noexcept;
+  KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
+  KOLO_EXPORT ~GradientReducer();
 
   /// Submits what backward did not and waits for everything. Does nothing the second time in a
   /// step.
-  void synchronize(const Groups& groups);
+  KOLO_EXPORT void synchronize(const Groups& groups);
 
   /// The gradients of this step were used: backward may run again.
-  void end_step();
+  KOLO_EXPORT void end_step();
 
   /// Gives up this step: waits for what was submitted in it, and forgets its backward passes.
-  void discard(const Groups& groups);
+  KOLO_EXPORT void discard(const Groups& groups);
 
   /// The loss, averaged or summed as the gradients are.
-  [[nodiscard]] ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
+  [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
 
-  [[nodiscard]] const ProcessSet& process_set() const;
+  [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
 
  private:
   struct State;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/export.hpp"
 
 namespace kolo {
 
@@ -30,24 +31,26 @@ using ModuleTensors = ::torch::OrderedDict<std::string, ::torch::Tensor>;
 /// Every rank's parameters and buffers become copies of `root`'s, a rank of the world and a member
 /// of the set. Collective. Throws Mismatch on every rank if names, shapes or dtypes differ between
 /// them; then nothing was changed.
-void broadcast_parameters(::torch::nn::Module& module, int root, const ProcessSet& set = {});
-void broadcast_parameters(const ModuleTensors& tensors, int root, const ProcessSet& set = {});
+KOLO_EXPORT void broadcast_parameters(::torch::nn::Module& module, int root,
+                                      const ProcessSet& set = {});
+KOLO_EXPORT void broadcast_parameters(const ModuleTensors& tensors, int root,
+                                      const ProcessSet& set = {});
 
 /// Every rank's optimizer goes on as `root`'s would: its state (momentum and the like) and the
 /// options of each parameter group (learning rate and the like). Collective. Throws Mismatch on
 /// every rank if the optimizers' classes, groups or parameters differ; then nothing was changed.
-void broadcast_optimizer_state(::torch::optim::Optimizer& optimizer, int root,
-                               const ProcessSet& set = {});
+KOLO_EXPORT void broadcast_optimizer_state(::torch::optim::Optimizer& optimizer, int root,
+                                           const ProcessSet& set = {});
 
 /// Sets the learning rate of every parameter group, on this rank.
-void set_learning_rate(::torch::optim::Optimizer& optimizer, double learning_rate);
+KOLO_EXPORT void set_learning_rate(::torch::optim::Optimizer& optimizer, double learning_rate);
 
 namespace detail {
 
 /// `save` writes on the root, `load` reads on the others.
-void broadcast_saved(const std::function<void(std::ostream&)>& save,
-                     const std::function<void(std::istream&)>& load, int root,
-                     const BroadcastOptions& options);
+KOLO_EXPORT void broadcast_saved(const std::function<void(std::ostream&)>& save,
+                                 const std::function<void(std::istream&)>& load, int root,
+                                 const BroadcastOptions& options);
 
 }  // namespace detail
 

@@ -1,4 +1,4 @@
-// Batch normalisation over the batches of all ranks.
+// Batch normalization over the batches of all ranks.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -13,17 +13,18 @@
 #include <ostream>
 #include <utility>
 
+#include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
 
 namespace kolo {
 
 /// See SyncBatchNorm.
-class SyncBatchNormImpl
+class KOLO_EXPORT SyncBatchNormImpl
     : public ::torch::nn::NormImplBase<0, SyncBatchNormImpl, ::torch::nn::BatchNormOptions> {
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options, ProcessSet set = {});
 
-  /// With the parameters of a batch normalisation and a copy of its statistics.
+  /// With the parameters of a batch normalization and a copy of its statistics.
   template <size_t D, typename Other>
   SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other, ProcessSet set);
 
@@ -54,7 +55,7 @@ class SyncBatchNormImpl
 ///
 /// In training, forward and backward are each one collective without a name: ranks must run their
 /// modules in the same order. Evaluation is local. Gradients of weight and bias are this rank's
-/// part; their sum over the ranks is the whole one. A rank outside the process set normalises over
+/// part; their sum over the ranks is the whole one. A rank outside the process set normalizes over
 /// its own batch. Forward throws InvalidArgument, on all ranks, if they have one value per channel
 /// together.
 ///
@@ -68,10 +69,10 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
 
 /// The same modules in the same order, with SyncBatchNorm in place of each BatchNorm1d, 2d and 3d.
 /// Modules and parameters are shared with `model`, statistics are copied. Throws InvalidArgument if
-/// there is a batch normalisation inside a module that is no Sequential: only that module's own
+/// there is a batch normalization inside a module that is no Sequential: only that module's own
 /// code can replace it.
-[[nodiscard]] ::torch::nn::Sequential convert_sync_batchnorm(const ::torch::nn::Sequential& model,
-                                                             const ProcessSet& set = {});
+[[nodiscard]] KOLO_EXPORT ::torch::nn::Sequential convert_sync_batchnorm(
+    const ::torch::nn::Sequential& model, const ProcessSet& set = {});
 
 template <size_t D, typename Other>
 SyncBatchNormImpl::SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other,

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kolo/error.hpp"
+#include "kolo/export.hpp"
 #include "kolo/training/plateau.hpp"
 
 namespace kolo {
@@ -26,7 +27,7 @@ enum class CheckpointFault : std::uint8_t {
 };
 
 /// A checkpoint that cannot be read or written. The message names the file.
-class CheckpointError : public Error {
+class KOLO_EXPORT CheckpointError : public Error {
  public:
   CheckpointError(CheckpointFault fault, std::filesystem::path path, const std::string& message)
       : Error(message), fault_(fault), path_(std::move(path)) {}
@@ -49,9 +50,9 @@ struct Checkpoint {
   std::filesystem::path path{};  ///< Where it was read.
 
   /// The part of this name. Throws CheckpointError, which names file and part, if there is none.
-  [[nodiscard]] const std::string& part(const std::string& name) const;
+  [[nodiscard]] KOLO_EXPORT const std::string& part(const std::string& name) const;
   /// The same among this rank's own parts.
-  [[nodiscard]] const std::string& own_part(const std::string& name) const;
+  [[nodiscard]] KOLO_EXPORT const std::string& own_part(const std::string& name) const;
 };
 
 struct CheckpointerOptions {
@@ -86,25 +87,25 @@ class Checkpointer {
  public:
   /// Throws InvalidArgument, on this rank, for an empty directory, a prefix that is empty or has a
   /// slash, and a `keep_last` below 1.
-  explicit Checkpointer(CheckpointerOptions options);
+  KOLO_EXPORT explicit Checkpointer(CheckpointerOptions options);
 
   /// Writes a checkpoint of rank 0's `parts` and every rank's own, over one of the same step, and
   /// removes those that are not to be kept. Other ranks may leave `parts` empty. Returns its path
   /// on rank 0. Throws InvalidArgument, on this rank, for a negative step.
-  std::filesystem::path save(std::int64_t step, const Blobs& parts,
-                             const CheckpointExtras& extras = {});
+  KOLO_EXPORT std::filesystem::path save(std::int64_t step, const Blobs& parts,
+                                         const CheckpointExtras& extras = {});
 
   /// The newest that is whole, by its step. Damaged ones are passed over with a warning on rank 0,
   /// and stay where they are. Nothing if there is none.
-  [[nodiscard]] std::optional<Checkpoint> load_latest() const;
+  [[nodiscard]] KOLO_EXPORT std::optional<Checkpoint> load_latest() const;
   /// The one with the best metric that is whole, of equals the oldest.
-  [[nodiscard]] std::optional<Checkpoint> load_best() const;
+  [[nodiscard]] KOLO_EXPORT std::optional<Checkpoint> load_best() const;
   /// Where `load_latest` would find it.
-  [[nodiscard]] std::optional<std::filesystem::path> latest() const;
+  [[nodiscard]] KOLO_EXPORT std::optional<std::filesystem::path> latest() const;
 
   /// Reads any checkpoint. Throws CheckpointError on every rank if it is missing, truncated or
   /// corrupt.
-  [[nodiscard]] static Checkpoint load(const std::filesystem::path& path);
+  [[nodiscard]] KOLO_EXPORT static Checkpoint load(const std::filesystem::path& path);
 
  private:
   CheckpointerOptions options_;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <vector>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 struct LearningRateWarmupOptions {
@@ -18,8 +20,8 @@ struct LearningRateWarmupOptions {
 class LearningRateWarmup {
  public:
   /// Throws InvalidArgument for a negative number of steps.
-  explicit LearningRateWarmup(const LearningRateWarmupOptions& options);
-  [[nodiscard]] double operator()(std::int64_t step) const;
+  KOLO_EXPORT explicit LearningRateWarmup(const LearningRateWarmupOptions& options);
+  [[nodiscard]] KOLO_EXPORT double operator()(std::int64_t step) const;
 
  private:
   LearningRateWarmupOptions options_;
@@ -63,16 +65,16 @@ class LearningRateSchedule {
  public:
   /// Throws InvalidArgument for a rate, factor or length that is negative or not finite, milestones
   /// out of order, or no steps in an epoch.
-  explicit LearningRateSchedule(LearningRateScheduleOptions options);
+  KOLO_EXPORT explicit LearningRateSchedule(LearningRateScheduleOptions options);
 
   /// The learning rate of step `step`, counted from 0. A negative step counts as 0.
-  [[nodiscard]] double operator()(std::int64_t step) const;
+  [[nodiscard]] KOLO_EXPORT double operator()(std::int64_t step) const;
 
   /// By what the momentum is to be multiplied in step `step`, in this one only: the new rate over
   /// the one before, or 1. For optimizers whose velocity contains the rate, v = m v - rate * g
   /// (Goyal et al., section 3, remark 2). LibTorch's optimizers do not need it: they multiply by
   /// the rate afterwards.
-  [[nodiscard]] double momentum_correction(std::int64_t step) const;
+  [[nodiscard]] KOLO_EXPORT double momentum_correction(std::int64_t step) const;
 
  private:
   [[nodiscard]] double factor_at(double epochs) const;

@@ -6,18 +6,20 @@
 #include <string>
 #include <vector>
 
+#include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
 
 namespace kolo {
 
 /// The mean over all ranks of `value`: the same bits on every rank. Collective. Errors as
 /// `allreduce`.
-[[nodiscard]] double average(double value);
+[[nodiscard]] KOLO_EXPORT double average(double value);
 
 /// The means of several values, each rank counting by its `weight` (say, how many examples it saw).
 /// Collective; the number of values must be alike. Weights that add up to zero give zeros.
 /// Throws InvalidArgument for a negative or non-finite weight.
-[[nodiscard]] std::vector<double> average(std::vector<double> values, double weight = 1.0);
+[[nodiscard]] KOLO_EXPORT std::vector<double> average(std::vector<double> values,
+                                                      double weight = 1.0);
 
 /// Means of named metrics over everything that all ranks have added, each value weighted by its
 /// count: what one process would have found that saw it all.
@@ -30,28 +32,29 @@ namespace kolo {
 class MetricAverage {
  public:
   /// Throws InvalidArgument for a name that occurs twice.
-  explicit MetricAverage(std::vector<std::string> names);
+  KOLO_EXPORT explicit MetricAverage(std::vector<std::string> names);
 
   /// `value` is the mean of `count` examples. With a count of 0 it is left out, even if it is no
   /// number. Throws InvalidArgument for an unknown name and a negative or non-finite count.
-  void add(const std::string& name, double value, double count = 1.0);
+  KOLO_EXPORT void add(const std::string& name, double value, double count = 1.0);
 
   /// The mean of what this rank has added; NaN before anything was. Throws InvalidArgument for an
   /// unknown name.
-  [[nodiscard]] double on_this_rank(const std::string& name) const;
+  [[nodiscard]] KOLO_EXPORT double on_this_rank(const std::string& name) const;
 
   /// The means over all ranks of the set, the same bits on each; NaN where no rank has added
   /// anything. Ranks that have added nothing take part. Collective: one allreduce. Throws Mismatch
   /// on every rank if the names differ; else as `allreduce`.
-  [[nodiscard]] std::map<std::string, double> over_all_ranks(const ProcessSet& set = {}) const;
+  [[nodiscard]] KOLO_EXPORT std::map<std::string, double> over_all_ranks(
+      const ProcessSet& set = {}) const;
 
   /// Forgets what was added.
-  void reset();
+  KOLO_EXPORT void reset();
 
   /// This rank's sums, for a checkpoint, and back. `load` throws InvalidArgument for anything but
   /// what `state` gave with the same names.
-  [[nodiscard]] std::string state() const;
-  void load(const std::string& state);
+  [[nodiscard]] KOLO_EXPORT std::string state() const;
+  KOLO_EXPORT void load(const std::string& state);
 
  private:
   [[nodiscard]] std::size_t index_of(const std::string& name) const;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
 
 namespace kolo {
@@ -55,12 +56,12 @@ struct ReduceOnPlateauOptions {
 class ReduceOnPlateau {
  public:
   /// Throws InvalidArgument for an option that makes no sense; the message prints it.
-  explicit ReduceOnPlateau(const ReduceOnPlateauOptions& options);
+  KOLO_EXPORT explicit ReduceOnPlateau(const ReduceOnPlateauOptions& options);
 
   /// To be called after each validation. `weight` is how much this rank's metric counts in the
   /// average, e.g. its number of examples. An average that is no number is no improvement; nor is
   /// one of weights that are all 0. True if the rate was lowered. Collective. Throws as `average`.
-  bool update(double metric, double weight = 1.0);
+  KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
   [[nodiscard]] double learning_rate() const { return learning_rate_; }
   /// The best average so far.
@@ -68,8 +69,8 @@ class ReduceOnPlateau {
 
   /// For a checkpoint, and back: the options are not part of it. `load` throws InvalidArgument for
   /// anything but what `state` gave.
-  [[nodiscard]] std::string state() const;
-  void load(const std::string& state);
+  [[nodiscard]] KOLO_EXPORT std::string state() const;
+  KOLO_EXPORT void load(const std::string& state);
 
  private:
   ReduceOnPlateauOptions options_;
@@ -90,10 +91,10 @@ struct EarlyStoppingOptions {
 class EarlyStopping {
  public:
   /// Throws InvalidArgument for an option that makes no sense; the message prints it.
-  explicit EarlyStopping(const EarlyStoppingOptions& options);
+  KOLO_EXPORT explicit EarlyStopping(const EarlyStoppingOptions& options);
 
   /// As ReduceOnPlateau's. True if training should stop, now and ever after. Collective.
-  bool update(double metric, double weight = 1.0);
+  KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
   [[nodiscard]] bool stopped() const { return bad_ > options_.patience; }
   /// True if the last update was the best so far.
@@ -102,8 +103,8 @@ class EarlyStopping {
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }
 
   /// As ReduceOnPlateau's.
-  [[nodiscard]] std::string state() const;
-  void load(const std::string& state);
+  [[nodiscard]] KOLO_EXPORT std::string state() const;
+  KOLO_EXPORT void load(const std::string& state);
 
  private:
   EarlyStoppingOptions options_;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 struct ProgressBarOptions {
@@ -16,13 +18,13 @@ struct ProgressBarOptions {
 /// way. Not thread-safe.
 class ProgressBar {
  public:
-  explicit ProgressBar(const ProgressBarOptions& options);
+  KOLO_EXPORT explicit ProgressBar(const ProgressBarOptions& options);
 
   /// `done` of `total` steps are done; `note` follows the bar (a loss, say).
-  void update(std::int64_t done, const std::string& note = {});
+  KOLO_EXPORT void update(std::int64_t done, const std::string& note = {});
   /// Ends the line. Called by the destructor if it was not called before.
-  void finish();
-  ~ProgressBar();
+  KOLO_EXPORT void finish();
+  KOLO_EXPORT ~ProgressBar();
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "kolo/export.hpp"
+
 namespace kolo {
 
 /// What happens to examples that cannot be shared evenly among n ranks.
@@ -42,25 +44,25 @@ struct DistributedSamplerOptions {
 class DistributedSampler {
  public:
   /// Throws InvalidArgument for a negative number of examples or a rank outside `ranks`.
-  explicit DistributedSampler(const DistributedSamplerOptions& options);
+  KOLO_EXPORT explicit DistributedSampler(const DistributedSamplerOptions& options);
 
   /// This rank's examples in `epoch`, all of it, in the order to be visited.
-  [[nodiscard]] std::vector<std::int64_t> indices(std::int64_t epoch) const;
+  [[nodiscard]] KOLO_EXPORT std::vector<std::int64_t> indices(std::int64_t epoch) const;
 
   /// This rank's examples in what is left of the current epoch.
-  [[nodiscard]] std::vector<std::int64_t> indices() const;
+  [[nodiscard]] KOLO_EXPORT std::vector<std::int64_t> indices() const;
 
   /// How many steps of `batch_size` examples per rank are left in the epoch: the same number on all
   /// ranks. The last may be smaller, and with `uneven` empty on some ranks. Throws InvalidArgument
   /// for a batch size below 1.
-  [[nodiscard]] std::int64_t steps_left(std::int64_t batch_size) const;
+  [[nodiscard]] KOLO_EXPORT std::int64_t steps_left(std::int64_t batch_size) const;
 
   /// All ranks have done one step of `batch_size` examples each, or what was left. Throws
   /// InvalidArgument for a batch size below 1.
-  void advance(std::int64_t batch_size);
+  KOLO_EXPORT void advance(std::int64_t batch_size);
 
   /// Goes to the start of an epoch.
-  void begin_epoch(std::int64_t epoch);
+  KOLO_EXPORT void begin_epoch(std::int64_t epoch);
 
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
   /// How many places of the epoch's order all ranks together are through with.
@@ -70,8 +72,8 @@ class DistributedSampler {
   /// Seed, epoch and `consumed`, for a checkpoint, and back; the same on all ranks. The number of
   /// ranks is no part of it. `load` throws InvalidArgument for anything but what `state` gave, and
   /// for a state of a data set of another size or of another `shuffle`.
-  [[nodiscard]] std::string state() const;
-  void load(const std::string& state);
+  [[nodiscard]] KOLO_EXPORT std::string state() const;
+  KOLO_EXPORT void load(const std::string& state);
 
  private:
   [[nodiscard]] std::vector<std::int64_t> order_of(std::int64_t epoch) const;

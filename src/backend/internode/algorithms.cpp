@@ -12,7 +12,7 @@
 
 #include "backend/internode/reduction.hpp"
 #include "base/dtype.hpp"
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::backend::internode {
 namespace {

@@ -17,7 +17,7 @@
 #include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::backend {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <utility>
 
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::backend::mpi {
 namespace {

@@ -9,7 +9,7 @@
 #include "backend/mpi/collective.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
-#include "node/mpi_error.hpp"
+#include "node/error_codes.hpp"
 
 namespace kolo::backend {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "node/neighbour.hpp"
+#include "node/neighbourhood.hpp"
 
 namespace kolo::backend::shm {
 

@@ -1,4 +1,4 @@
-// A user's program: every public call links, and the answers are right.
+// A user's program: every public call links and gives the right result.
 #include <kolo/kolo.hpp>
 
 #include <cstdint>

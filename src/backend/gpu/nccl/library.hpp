@@ -9,7 +9,7 @@
 
 #include "backend/gpu/runtime/gpu_info.hpp"
 #include "backend/gpu/runtime/runtime.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 struct ncclComm;
 

@@ -12,7 +12,7 @@
 #include "backend/backend.hpp"
 #include "backend/gpu/runtime/handles.hpp"
 #include "backend/gpu/runtime/runtime.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend::gpu {
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "base/dtype.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 #include "reduction/scaling.hpp"
 
 namespace kolo::backend::gpu {

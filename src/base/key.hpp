@@ -1,0 +1,50 @@
+// By what the ranks' submissions are matched.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+
+namespace kolo {
+
+/// The number of a process set; never given again in a session.
+using SetId = std::int64_t;
+inline constexpr SetId world_set = 0;
+
+/// Numbers that no operation without a name reaches. Those of one kind are matched by them.
+inline constexpr std::uint64_t join_number = std::numeric_limits<std::uint64_t>::max();
+inline constexpr std::uint64_t set_change_number = join_number - 1;
+
+/// In a process set, a name, or the number of an operation without one.
+struct Key {
+  std::string name{};
+  std::uint64_t number = 0;  // of the unnamed operations of the set; 0 where there is a name
+  SetId set = world_set;
+
+  [[nodiscard]] bool named() const { return !name.empty(); }
+  /// A join, or the change of a process set.
+  [[nodiscard]] bool reserved() const { return !named() && number >= set_change_number; }
+  friend bool operator==(const Key&, const Key&) = default;
+};
+
+/// As messages have it: `"weight"`, or `#3` for the third operation without a name; with the
+/// process set if it is not the world.
+[[nodiscard]] inline std::string to_string(const Key& key) {
+  if (key.reserved()) return key.number == join_number ? "(join)" : "(change of process sets)";
+  std::string text = key.named() ? '"' + key.name + '"' : '#' + std::to_string(key.number);
+  if (key.set != world_set) text += " of process set " + std::to_string(key.set);
+  return text;
+}
+
+struct KeyHash {
+  std::size_t operator()(const Key& key) const {
+    const std::size_t hash = key.named()
+                                 ? std::hash<std::string>{}(key.name)
+                                 : std::hash<std::uint64_t>{}(key.number) ^ 0x9e3779b97f4a7c15U;
+    return hash ^ (static_cast<std::size_t>(key.set) * 0x9e3779b97f4a7c15U);
+  }
+};
+
+}  // namespace kolo

@@ -1,0 +1,19 @@
+// Return codes of MPI and of the operating system as exceptions.
+#pragma once
+
+#include <string>
+
+namespace kolo::node {
+
+/// Throws BackendError if `code` is not MPI_SUCCESS. `doing` is the call that returned it, such as
+/// "MPI_Iallreduce". The communicator must return errors (MPI_ERRORS_RETURN), or MPI ends the
+/// process before this is reached.
+void check_mpi(int code, const char* doing);
+
+/// What the operating system says of an error number.
+[[nodiscard]] std::string error_text(int error);
+
+/// Throws BackendError, which says what failed and what errno says of it.
+[[noreturn]] void throw_system_error(const char* doing);
+
+}  // namespace kolo::node

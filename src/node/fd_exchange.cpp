@@ -1,0 +1,167 @@
+#include "node/fd_exchange.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "node/error_codes.hpp"
+
+namespace kolo::node {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr std::size_t most_descriptors = 8;
+
+struct Address {
+  sockaddr_un name{};
+  socklen_t length = 0;
+};
+
+/// Of the abstract namespace: begins with a zero byte and has no file.
+Address address_of(std::uint64_t inbox) {
+  Address address;
+  address.name.sun_family = AF_UNIX;
+  const std::string text = fmt::format("kolo-{:016x}", inbox);
+  static_assert(sizeof address.name.sun_path > sizeof "kolo-0123456789abcdef");
+  text.copy(address.name.sun_path + 1, text.size());
+  address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  return address;
+}
+
+FileDescriptor open_socket(std::uint64_t inbox) {
+  FileDescriptor opened(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!opened.valid()) throw_system_error("socket");
+  // The kernel then says who has sent a message, which no sender can forge.
+  const int yes = 1;
+  if (::setsockopt(opened.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
+    throw_system_error("SO_PASSCRED");
+  const Address own = address_of(inbox);
+  if (::bind(opened.get(), reinterpret_cast<const sockaddr*>(&own.name), own.length) != 0)
+    throw_system_error("bind of a local socket");
+  return opened;
+}
+
+// Room for the descriptors and for the sender's credentials, aligned as the kernel wants it.
+union Control {
+  cmsghdr align;
+  std::array<char, CMSG_SPACE(most_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> bytes;
+};
+
+/// False if the receiver has no room for it now.
+bool send_to(int from, const Address& to, int index, std::span<const int> descriptors) {
+  iovec content{.iov_base = &index, .iov_len = sizeof index};
+  Control control{};
+  msghdr message{};
+  message.msg_name = const_cast<sockaddr_un*>(&to.name);
+  message.msg_namelen = to.length;
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  if (::sendmsg(from, &message, MSG_NOSIGNAL) >= 0) return true;
+  // ETOOMANYREFS: this user has too many descriptors on their way, which others are about to take.
+  if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ETOOMANYREFS)
+    throw_system_error("sending descriptors to another rank of this host");
+  return false;
+}
+
+struct Arrived {
+  int index = -1;
+  ReceivedFds fds{};
+};
+
+/// Nothing if nothing has come.
+std::optional<Arrived> receive_at(int socket) {
+  Arrived arrived;
+  iovec content{.iov_base = &arrived.index, .iov_len = sizeof arrived.index};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = sizeof control.bytes;
+  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) < 0) {
+    if (errno == EAGAIN || errno == EINTR) return std::nullopt;
+    throw_system_error("receiving descriptors from another rank of this host");
+  }
+  ucred sender{.pid = 0, .uid = static_cast<uid_t>(-1), .gid = 0};
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET) continue;
+    if (header->cmsg_type == SCM_CREDENTIALS) {
+      std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
+    } else if (header->cmsg_type == SCM_RIGHTS) {
+      std::array<int, most_descriptors> fds{};
+      const std::size_t bytes = std::min(header->cmsg_len - CMSG_LEN(0), sizeof fds);
+      std::memcpy(fds.data(), CMSG_DATA(header), bytes);
+      for (std::size_t i = 0; i < bytes / sizeof(int); ++i) arrived.fds.fds.emplace_back(fds[i]);
+    }
+  }
+  if (sender.uid != ::geteuid()) return std::nullopt;  // a stranger's
+  arrived.fds.pid = sender.pid;
+  return arrived;
+}
+
+}  // namespace
+
+FdInbox::FdInbox()
+    : number_((std::uint64_t{std::random_device{}()} << 32) | std::random_device{}() | 1U),
+      socket_(open_socket(number_)) {}
+
+std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
+                                      std::span<const int> descriptors,
+                                      const std::function<void()>& while_waiting,
+                                      std::chrono::nanoseconds timeout) {
+  const auto deadline = steady_clock::now() + timeout;
+  const auto size = static_cast<int>(group.inboxes.size());
+  std::vector<ReceivedFds> received(group.inboxes.size());
+  int missing = size - 1;
+  int next = 1;  // ranks are served from the next one on, so that not all send to the same
+  while (missing > 0 || next < size) {
+    bool moved = false;
+    if (next < size) {
+      const auto to = static_cast<std::size_t>((group.index + next) % size);
+      moved = send_to(own.fd(), address_of(group.inboxes[to]), group.index, descriptors);
+      if (moved) ++next;
+    }
+    while (std::optional<Arrived> arrived = receive_at(own.fd())) {
+      if (arrived->index < 0 || arrived->index >= size || arrived->index == group.index) continue;
+      ReceivedFds& fds = received[static_cast<std::size_t>(arrived->index)];
+      if (fds.pid != 0) continue;
+      fds = std::move(arrived->fds);
+      if (fds.fds.size() != descriptors.size())
+        throw BackendError(
+            fmt::format("received {} of {} file descriptors", fds.fds.size(), descriptors.size()));
+      --missing;
+      moved = true;
+    }
+    if (moved) continue;
+    if (steady_clock::now() > deadline)
+      throw BackendError(
+          fmt::format("{} of the {} ranks of this host were not heard of", missing, size));
+    while_waiting();
+    // An inbox that is full does not say when it has room again: it is tried every millisecond.
+    pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};
+    ::poll(&waiting, 1, next < size ? 1 : 5);
+  }
+  return received;
+}
+
+}  // namespace kolo::node

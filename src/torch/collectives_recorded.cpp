@@ -1,0 +1,250 @@
+// Synchronous collectives out of place, as autograd records them. A group is one operation forward,
+// and in backward one for each tensor that asks for its gradient.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
+
+#include "kolo/collectives.hpp"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <utility>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+#include "kolo/session.hpp"
+#include "kolo/torch/collectives.hpp"
+#include "torch/gpu_stream.hpp"
+#include "torch/tensor_view.hpp"
+
+namespace kolo {
+namespace {
+
+using ::torch::Tensor;
+using ::torch::autograd::AutogradContext;
+using ::torch::autograd::variable_list;
+using Tensors = std::vector<Tensor>;
+using RowCounts = std::vector<std::int64_t>;
+using TensorFunction = std::function<Tensor(const Tensor&)>;
+
+struct Backward : ::torch::CustomClassHolder {
+  explicit Backward(TensorFunction function_of_gradient)
+      : function(std::move(function_of_gradient)) {}
+  TensorFunction function;
+};
+
+struct Recorded : ::torch::autograd::Function<Recorded> {
+  static Tensor forward(AutogradContext* context, const Tensor& input,
+                        const TensorFunction& forward, const TensorFunction& backward) {
+    context->saved_data["backward"] =
+        c10::IValue::make_capsule(c10::make_intrusive<Backward>(backward));
+    return forward(input);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto capsule = context->saved_data["backward"].toCapsule();
+    const auto& function = static_cast<const Backward&>(*capsule).function;
+    return {function(gradients.front()), {}, {}};
+  }
+};
+
+// `forward(input)`, called with gradients off. If the input requires a gradient it is recorded:
+// `backward` makes the input's gradient of the result's. Where that is itself recorded, so is the
+// second derivative.
+Tensor recorded(const Tensor& input, const TensorFunction& forward,
+                const TensorFunction& backward) {
+  if (at::GradMode::is_enabled() && input.requires_grad()) {
+    return Recorded::apply(input, forward, backward);
+  }
+  const at::NoGradGuard no_grad;
+  return forward(input);
+}
+
+// `result` is what the group's operation has made of `tensor`.
+Tensor recorded_member(const Tensor& tensor, const Tensor& result, const TensorFunction& backward) {
+  return recorded(
+      tensor, [&result](const Tensor&) { return result; }, backward);
+}
+
+// Of the operation in backward; "" stays "".
+std::string backward_name(const std::string& name) {
+  return name.empty() ? name : name + ".backward";
+}
+
+// The same for one tensor of a group.
+std::string backward_name(const std::string& name, std::size_t member) {
+  return name.empty() ? name : backward_name(name) + "." + std::to_string(member);
+}
+
+// What an operation does in backward. `back` holds the forward operation's options, with the name
+// of the one in backward.
+
+void require_gradient(ReduceOp op, const std::string& name) {
+  if (op == ReduceOp::average || op == ReduceOp::sum) return;
+  throw InvalidArgument(
+      "'" + name + "': there is no gradient of a reduction by " + std::string(to_string(op)), name);
+}
+
+TensorFunction allreduce_gradient(const AllreduceOptions& back) {
+  return [back](const Tensor& gradient) {
+    require_gradient(back.op, back.name);
+    return allreduce(gradient, back);
+  };
+}
+
+// `shape` is that of this rank's input; `rows`, of each member of the set, are known by the time of
+// backward.
+TensorFunction allgather_gradient(const AllgatherOptions& back, const RowCounts& shape,
+                                  std::shared_ptr<const RowCounts> rows) {
+  const AllreduceOptions sum{
+      .name = back.name, .op = ReduceOp::sum, .process_set = back.process_set};
+  return [sum, shape, rows = std::move(rows)](const Tensor& gradient) {
+    const int place = sum.process_set.rank();
+    const std::int64_t before =
+        std::accumulate(rows->begin(), rows->begin() + place, std::int64_t{0});
+    const Tensor sum_of_all = allreduce(gradient, sum);
+    return sum_of_all.narrow(0, before, rows->at(static_cast<std::size_t>(place))).reshape(shape);
+  };
+}
+
+TensorFunction reducescatter_gradient(const ReducescatterOptions& back) {
+  return [back](const Tensor& gradient) {
+    require_gradient(back.op, back.name);
+    const AllgatherOptions gather{back.name, back.process_set};
+    const double divisor = back.op == ReduceOp::average ? back.process_set.size() : 1.0;
+    return allgather(gradient, gather) * (back.prescale * back.postscale / divisor);
+  };
+}
+
+// A new tensor of the input's shape, which `operation` writes.
+template <typename Operation>
+Tensor out_of_place(const Tensor& input, const std::string& name, const Operation& operation) {
+  const Tensor source = detail::source_of(input, name);
+  const Tensor result =
+      at::empty_like(source, source.options().memory_format(at::MemoryFormat::Contiguous));
+  const detail::StreamOf stream(source);
+  operation(ConstTensorView(detail::view_of(source)), detail::view_of(result));
+  return result;
+}
+
+// `start` begins the exchange of an input.
+template <typename Start>
+Received recorded_exchange(const Tensor& tensor, const AlltoallOptions& options,
+                           const Start& start) {
+  const auto received_splits = std::make_shared<RowCounts>();
+  const auto forward = [&](const Tensor& input) {
+    Received received = start(input).get();
+    *received_splits = std::move(received.splits);
+    return received.output;
+  };
+  AlltoallOptions back = options;
+  back.name = backward_name(options.name);
+  const Tensor output = recorded(tensor, forward, [=](const Tensor& gradient) {
+    return alltoall(gradient, *received_splits, back).output;
+  });
+  return {output, *received_splits};
+}
+
+}  // namespace
+
+Tensor allreduce(const Tensor& tensor, const AllreduceOptions& options) {
+  const auto forward = [&](const Tensor& input) {
+    return out_of_place(input, options.name, [&](const auto& source, const auto& result) {
+      call(detail::AllreduceCall{source, result, options});
+    });
+  };
+  AllreduceOptions back = options;
+  back.name = backward_name(options.name);
+  return recorded(tensor, forward, allreduce_gradient(back));
+}
+
+Tensors grouped_allreduce(const Tensors& tensors, const GroupedAllreduceOptions& options) {
+  Tensors results = grouped_allreduce_async(tensors, options).get();
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const AllreduceOptions back{backward_name(options.name, i),
+                                options.op,
+                                options.prescale,
+                                options.postscale,
+                                options.compression,
+                                options.average_over,
+                                options.process_set};
+    results[i] = recorded_member(tensors[i], results[i], allreduce_gradient(back));
+  }
+  return results;
+}
+
+Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
+  const auto rows = std::make_shared<RowCounts>();
+  const auto forward = [&](const Tensor& input) {
+    const Tensor source = detail::source_of(input, options.name);
+    Tensor result;
+    const detail::StreamOf stream(source);
+    *rows = allgather(detail::view_of(source), detail::rows_like(source, result), options);
+    return result;
+  };
+  const AllgatherOptions back{backward_name(options.name), options.process_set};
+  return recorded(tensor, forward, allgather_gradient(back, tensor.sizes().vec(), rows));
+}
+
+Tensors grouped_allgather(const Tensors& tensors, const AllgatherOptions& options) {
+  Tensors results(tensors.size());
+  const auto group = detail::gather_group(tensors, results, options.name);
+  const detail::StreamOf stream(tensors);
+  auto rows = grouped_allgather(group.sources, group.allocators, options);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const AllgatherOptions back{backward_name(options.name, i), options.process_set};
+    const auto rows_of_members = std::make_shared<RowCounts>(std::move(rows[i]));
+    results[i] =
+        recorded_member(tensors[i], results[i],
+                        allgather_gradient(back, tensors[i].sizes().vec(), rows_of_members));
+  }
+  return results;
+}
+
+Tensor broadcast(const Tensor& tensor, int root, const BroadcastOptions& options) {
+  const auto forward = [&](const Tensor& input) {
+    return out_of_place(input, options.name, [&](const auto& source, const auto& result) {
+      call(detail::BroadcastCall{source, result, root, options});
+    });
+  };
+  const AllreduceOptions back{
+      .name = backward_name(options.name), .op = ReduceOp::sum, .process_set = options.process_set};
+  return recorded(tensor, forward, [=](const Tensor& gradient) {
+    const Tensor sum_of_all = allreduce(gradient, back);
+    return rank() == root ? sum_of_all : at::zeros_like(sum_of_all);
+  });
+}
+
+Received alltoall(const Tensor& tensor, const RowCounts& splits, const AlltoallOptions& options) {
+  return recorded_exchange(
+      tensor, options, [&](const Tensor& input) { return alltoall_async(input, splits, options); });
+}
+
+Received alltoall(const Tensor& tensor, const AlltoallOptions& options) {
+  return recorded_exchange(tensor, options,
+                           [&](const Tensor& input) { return alltoall_async(input, options); });
+}
+
+Tensor reducescatter(const Tensor& tensor, const ReducescatterOptions& options) {
+  const auto forward = [&](const Tensor& input) {
+    return reducescatter_async(input, options).get();
+  };
+  ReducescatterOptions back = options;
+  back.name = backward_name(options.name);
+  return recorded(tensor, forward, reducescatter_gradient(back));
+}
+
+Tensors grouped_reducescatter(const Tensors& tensors, const ReducescatterOptions& options) {
+  Tensors results = grouped_reducescatter_async(tensors, options).get();
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    ReducescatterOptions back = options;
+    back.name = backward_name(options.name, i);
+    results[i] = recorded_member(tensors[i], results[i], reducescatter_gradient(back));
+  }
+  return results;
+}
+
+}  // namespace kolo

@@ -1,0 +1,55 @@
+# Configures, but does not build, a project that adds Kolo as a subdirectory: the parts that it gets by
+# default, on request, and where packages are missing.
+# KOLO_SOURCE_DIR, WORK_DIR, GENERATOR, COMPILER: set in CMakeLists.txt beside this file.
+
+set(project "${WORK_DIR}/project")
+set(build "${WORK_DIR}/build")
+file(REMOVE_RECURSE "${WORK_DIR}")
+# One target stands for each part.
+file(WRITE "${project}/CMakeLists.txt" [[
+cmake_minimum_required(VERSION 3.25)
+project(parent LANGUAGES CXX)
+add_subdirectory("${KOLO_SOURCE_DIR}" kolo)
+set(found "")
+foreach(target IN ITEMS kolo kolo-perf quickstart bench-idle unit.base)
+  if(TARGET ${target})
+    list(APPEND found ${target})
+  endif()
+endforeach()
+message("targets: ${found}.")
+]])
+
+# configure(SUCCEEDS|FAILS <what the output must contain> <argument>...)
+function(configure outcome text)
+  execute_process(
+    COMMAND "${CMAKE_COMMAND}" -S "${project}" -B "${build}" -G "${GENERATOR}"
+      "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}"
+      -DKOLO_WITH_TORCH=OFF -DKOLO_WITH_CUDA=OFF ${ARGN}
+    RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  # CMake breaks the lines of errors.
+  string(REGEX REPLACE "[ \n]+" " " words "${output}")
+  string(FIND "${words}" "${text}" place)
+  set(wanted SUCCEEDS)
+  if(NOT status EQUAL 0)
+    set(wanted FAILS)
+  endif()
+  if(NOT outcome STREQUAL wanted OR place EQUAL -1)
+    message(FATAL_ERROR "With '${ARGN}', configuring ${wanted}; expected: ${outcome}, and '${text}' "
+      "in the output, which is:\n${output}")
+  endif()
+endfunction()
+
+set(without_packages
+  -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON -DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON)
+set(all_auto -DKOLO_BUILD_TOOLS=AUTO -DKOLO_BUILD_EXAMPLES=AUTO -DKOLO_BUILD_BENCHMARKS=AUTO
+  -DKOLO_BUILD_TESTS=AUTO)
+
+configure(SUCCEEDS "targets: kolo.")
+configure(SUCCEEDS "targets: kolo;kolo-perf." -DKOLO_BUILD_TOOLS=ON)
+configure(SUCCEEDS "targets: kolo;kolo-perf;quickstart;bench-idle;unit.base." ${all_auto})
+configure(SUCCEEDS "targets: kolo;quickstart;bench-idle." ${without_packages} ${all_auto})
+configure(SUCCEEDS "without kolo-perf and kolo-diagnose: CLI11" ${without_packages})
+configure(SUCCEEDS "without the tests: GoogleTest" ${without_packages})
+configure(FAILS "KOLO_BUILD_TOOLS is ON, but kolo-perf and kolo-diagnose cannot be built: CLI11"
+  ${without_packages} -DKOLO_BUILD_TOOLS=ON)
+configure(FAILS "KOLO_BUILD_TOOLS is 'perhaps'; it must be AUTO, ON or OFF" -DKOLO_BUILD_TOOLS=perhaps)

@@ -1,0 +1,64 @@
+#include "session/startup_report.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "kolo/error.hpp"
+
+namespace kolo::session {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+InvalidArgument refusal_of(const std::vector<StartupReport>& reports) {
+  try {
+    throw_if_any(collect_errors(reports));
+  } catch (const InvalidArgument& error) {
+    return error;
+  }
+  throw std::logic_error("nothing was refused");
+}
+
+TEST(StartupReports, WithoutProblemsAreNoErrors) {
+  for (std::size_t ranks = 1; ranks <= 4; ++ranks)
+    EXPECT_NO_THROW(
+        throw_if_any(collect_errors(std::vector(ranks, StartupReport::make("1.2", "")))));
+}
+
+TEST(StartupReports, NameWhoHasAProblem) {
+  const InvalidArgument error =
+      refusal_of({StartupReport::make("1.2", ""), StartupReport::make("1.2", "X=7"),
+                  StartupReport::make("1.2", "Y=8"), StartupReport::make("1.2", "X=7")});
+  EXPECT_THAT(error.ranks(), ElementsAre(1, 2, 3));
+  EXPECT_THAT(error.what(), HasSubstr("ranks 1, 3: X=7; rank 2: Y=8"));
+}
+
+TEST(StartupReports, NameWhoRunsAnotherVersion) {
+  const InvalidArgument error =
+      refusal_of({StartupReport::make("1.2", ""), StartupReport::make("1.3", "not to be trusted"),
+                  StartupReport::make("1.2", "")});
+  EXPECT_THAT(error.ranks(), ElementsAre(1));
+  EXPECT_THAT(error.what(), HasSubstr("rank 1: runs Kolo 1.3, rank 0 runs 1.2"));
+}
+
+TEST(StartupReports, CutOffWhatHasNoRoom) {
+  const InvalidArgument error = refusal_of({StartupReport::make("1.2", std::string(1000, 'p'))});
+  EXPECT_THAT(error.what(), HasSubstr(": " + std::string(479, 'p')));
+}
+
+TEST(StartupReports, NeedNoZeroAtTheEnd) {
+  StartupReport full;
+  std::ranges::fill(full.version, 'v');
+  std::ranges::fill(full.problem, 'p');
+  const InvalidArgument error = refusal_of({full, StartupReport::make("1.2", "")});
+  EXPECT_THAT(error.ranks(), ElementsAre(0, 1));
+  EXPECT_THAT(error.what(), HasSubstr("rank 0: " + std::string(480, 'p') + "; rank 1"));
+  EXPECT_THAT(error.what(), HasSubstr("rank 0 runs " + std::string(32, 'v')));
+}
+
+}  // namespace
+}  // namespace kolo::session

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Tests of tools/structure.py on small trees."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "structure.py"
+sys.path.insert(0, str(SCRIPT.parent))
+import structure  # noqa: E402  pylint: disable=wrong-import-position
+
+TABLE = """# Architecture
+
+| folder | what lives there | may include |
+| --- | --- | --- |
+| `include/kolo/` | what users see | nothing |
+| `base/` | tools | `include/kolo` |
+| `engine/` | work | `base`, `include/kolo` |
+"""
+FILES = {
+    "include/kolo/tensor.hpp": "#pragma once\nint tensor();\n",
+    "include/kolo/calls.hpp": '#pragma once\n#include "kolo/tensor.hpp"\n#include "kolo/detail/calls.hpp"\n',
+    "include/kolo/detail/calls.hpp": '#pragma once\n#include "kolo/calls.hpp"\nint calls();\n',
+    "src/base/text.hpp": '#pragma once\n#include "kolo/tensor.hpp"\nint text();\n',
+    "src/engine/engine.cpp": '#include "base/text.hpp"\n#include "kolo/tensor.hpp"\n#include <vector>\nint engine();\n',
+}
+
+
+def tree(changes=None, table=TABLE):
+    files = {**FILES, **(changes or {})}
+    return structure.Tree({path: text for path, text in files.items() if text is not None}, table)
+
+
+class Check(unittest.TestCase):
+    def errors(self, *args, **kwargs):
+        return structure.check(tree(*args, **kwargs))
+
+    def test_accepts_what_the_table_allows(self):
+        self.assertEqual(self.errors(), [])
+
+    def test_names_file_and_line_of_a_forbidden_include(self):
+        errors = self.errors({"src/base/number.cpp": '// first\n/* second\n */\n#include "engine/engine.hpp"\n',
+                              "src/engine/engine.hpp": "int engine();\n"})
+        self.assertTrue(errors[0].startswith("src/base/number.cpp:4: base may not include engine (src/engine/engine.hpp)"),
+                        errors)
+
+    def test_finds_a_folder_without_a_row(self):
+        self.assertEqual(self.errors({"src/other/other.cpp": "int other();\n"}),
+                         ["src/other/other.cpp:1: the folder other has no row in docs/architecture.md"])
+
+    def test_finds_a_folder_inside_a_folder_without_a_row(self):
+        self.assertEqual(len(self.errors({"src/base/inner/inner.cpp": "int inner();\n"})), 1)
+
+    def test_finds_a_row_without_a_folder(self):
+        errors = self.errors(table=TABLE + "| `gone/` | nothing any more | nothing |\n")
+        self.assertEqual(errors, ["docs/architecture.md:8: there is no folder gone"])
+
+    def test_finds_rows_that_allow_includes_upward(self):
+        errors = self.errors(table=TABLE.replace("| `include/kolo` |", "| `include/kolo`, `engine` |"))
+        self.assertIn("docs/architecture.md:6: base may include engine, which stands at or below it", errors)
+
+    def test_finds_cycles_of_files(self):
+        errors = self.errors({"src/base/one.hpp": '#include "base/two.hpp"\n', "src/base/two.hpp": '#include "one.hpp"\n'})
+        self.assertEqual(errors, ["src/base/one.hpp:1: files that include each other: src/base/one.hpp, src/base/two.hpp"])
+
+    def test_finds_cycles_of_folders(self):
+        errors = self.errors({"src/base/up.cpp": '#include "engine/engine.hpp"\n', "src/engine/engine.hpp": "int x;\n"})
+        self.assertIn("folders that include each other: base, engine", errors)
+
+    def test_ignores_includes_in_comments(self):
+        self.assertEqual(self.errors({"src/base/a.cpp": '// #include "engine/engine.cpp"\n'}), [])
+
+    def test_takes_generated_headers_for_their_schema(self):
+        errors = self.errors({"src/engine/wire.fbs": "table A {}\n", "src/base/a.cpp": '#include "wire_generated.h"\n'})
+        self.assertTrue(errors[0].startswith("src/base/a.cpp:1: base may not include engine (src/engine/wire.fbs)"), errors)
+
+    def test_umbrella_headers_give_their_folder_no_dependency(self):
+        changes = {"include/kolo/more/more.hpp": '#include "kolo/tensor.hpp"\nint more();\n',
+                   "include/kolo/all.hpp": '// All.\n#pragma once\n\n#include "kolo/more/more.hpp"\n'}
+        table = TABLE.replace("| `base/`", "| `include/kolo/more/` | more | `include/kolo` |\n| `base/`")
+        self.assertEqual(self.errors(changes, table), [])
+        changes["include/kolo/all.hpp"] += "int all();\n"
+        self.assertNotEqual(self.errors(changes, table), [])
+
+    def test_needs_the_table(self):
+        self.assertEqual(len(self.errors(table="# Nothing\n")), 1)
+        self.assertEqual(len(self.errors(table=None)), 1)
+
+
+class Measure(unittest.TestCase):
+    def test_counts_code_lines(self):
+        text = ('// comment\n\nint a;  // after code\n/* over\n   lines */ int b;\n'
+                'const char* c = "// no comment";\nint d = 1\'000;  // \'\nchar e = \'"\'; /* x */\n'
+                'auto f = R"(// one\n\n// two)";\n')
+        self.assertEqual(structure.code_lines(structure.without_comments(text)), 7)
+
+    def test_measures_a_tree(self):
+        measured = dict(structure.measures(tree({"src/CMakeLists.txt": "\n"})))
+        self.assertEqual(measured["files of any kind"], 6)
+        self.assertEqual(measured["source files"], 5)
+        self.assertEqual(measured["arrows between folders"], 3)
+        self.assertEqual(measured["arrows against the order of the table"], 0)
+        self.assertEqual(measured["public headers"], 3)
+
+    def test_counts_arrows_against_the_order(self):
+        changes = {"src/base/up.cpp": '#include "engine/engine.hpp"\n#include "engine/other.hpp"\nint x;\n',
+                   "src/engine/engine.hpp": "int x;\n", "src/engine/other.hpp": "int x;\n"}
+        measured = dict(structure.measures(tree(changes)))
+        self.assertEqual(measured["arrows against the order of the table"], 1)
+        self.assertEqual(measured["folders in include cycles"], 2)
+
+    def test_finds_functions(self):
+        text = "namespace a {\n\nint f(int x,\n      int y) {\n  if (x) {\n    return 1;\n  }\n  return y;\n}\n\n}  // namespace a\n"
+        self.assertEqual([found[:3] for found in structure.functions(tree({"src/base/f.cpp": text}))],
+                         [(7, "src/base/f.cpp", 3)])
+
+
+class Program(unittest.TestCase):
+    def test_reads_directories_and_revisions(self):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            for path, text in {**FILES, "docs/architecture.md": TABLE}.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(text, encoding="utf-8")
+            git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.com", "-C", name]
+            subprocess.run([*git, "init", "-q"], check=True)
+            subprocess.run([*git, "add", "-A"], check=True)
+            subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+            self.assertEqual(self.run_script(root).returncode, 0)
+            (root / "src/base/new.cpp").write_text('#include "engine/engine.cpp"\n', encoding="utf-8")
+            failed = self.run_script(root)
+            self.assertEqual(failed.returncode, 1)
+            self.assertIn("src/base/new.cpp:1: base may not include engine", failed.stderr)
+            self.assertEqual(self.run_script(root, "--revision", "HEAD").returncode, 0)
+            measured = self.run_script(root, "--measure", "--revision", "HEAD").stdout
+            self.assertIn("| files of any kind | 5 |", measured)
+
+    @staticmethod
+    def run_script(root, *arguments):
+        return subprocess.run([sys.executable, str(SCRIPT), "--root", str(root), *arguments],
+                              check=False, capture_output=True, text=True)
+
+
+if __name__ == "__main__":
+    unittest.main()
