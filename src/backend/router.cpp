@@ -24,23 +24,23 @@ void put(std::string_view text, std::array<char, size>& into) {
 
 }  // namespace
 
-/// Tells of its beginning and its end.
-class CpuRouter::ObservedExecution : public Execution {
+/// MPI is active while it lives.
+class CpuRouter::MpiExecution : public Execution {
  public:
-  ObservedExecution(std::unique_ptr<Execution> execution, ExecutionObserver& observer)
-      : execution_(std::move(execution)), observer_(observer) {
-    observer_.begin();
+  MpiExecution(std::unique_ptr<Execution> execution, transport::MpiActivity& activity)
+      : execution_(std::move(execution)), activity_(activity) {
+    activity_.begin();
   }
-  ~ObservedExecution() override { observer_.end(); }
-  ObservedExecution(const ObservedExecution&) = delete;
-  ObservedExecution& operator=(const ObservedExecution&) = delete;
+  ~MpiExecution() override { activity_.end(); }
+  MpiExecution(const MpiExecution&) = delete;
+  MpiExecution& operator=(const MpiExecution&) = delete;
 
   [[nodiscard]] Progress step() override { return execution_->step(); }
   [[nodiscard]] Awaited waits_for() const override { return execution_->waits_for(); }
 
  private:
   std::unique_ptr<Execution> execution_;
-  ExecutionObserver& observer_;
+  transport::MpiActivity& activity_;
 };
 
 void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
@@ -71,7 +71,7 @@ std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
   if (route == Route::shared_memory) return memory_->start(std::move(batch));
   auto execution = route == Route::inter_node ? inter_node_->start(std::move(batch))
                                               : mpi_.start(std::move(batch));
-  return std::make_unique<ObservedExecution>(std::move(execution), over_mpi_);
+  return std::make_unique<MpiExecution>(std::move(execution), activity_);
 }
 
 /// A batch of GPU tensors, or one that is held back. What is done for the former has the GPU as the

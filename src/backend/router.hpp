@@ -22,6 +22,7 @@
 #include "backend/shm/shm_backend.hpp"
 #include "backend/small_allgather.hpp"
 #include "base/choices.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace kolo::backend {
 
@@ -43,10 +44,10 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-  /// `data` carries nothing else. `over_mpi` is told of the executions that call MPI. Both outlive
+  /// `data` carries nothing else. `activity` is told of the executions that call MPI. Both outlive
   /// this.
-  CpuRouter(MPI_Comm data, ExecutionObserver& over_mpi)
-      : data_(data), over_mpi_(over_mpi), mpi_(data) {}
+  CpuRouter(MPI_Comm data, transport::MpiActivity& activity)
+      : data_(data), activity_(activity), mpi_(data) {}
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
@@ -63,10 +64,10 @@ class CpuRouter : public Backend {
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
  private:
-  class ObservedExecution;
+  class MpiExecution;
 
   MPI_Comm data_;
-  ExecutionObserver& over_mpi_;
+  transport::MpiActivity& activity_;
   MpiBackend mpi_;
   ShmBackend* memory_ = nullptr;
   std::optional<InterNodeBackend> inter_node_{};

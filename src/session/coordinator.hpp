@@ -87,8 +87,7 @@ class Coordinator {
   class PhaseRecorder : public backend::PhaseObserver {
    public:
     explicit PhaseRecorder(diagnostics::Recorder& recorder) : recorder_(recorder) {}
-    void on_phase(std::uint64_t batch, Phase phase, TimePoint begin,
-                  TimePoint end) override {
+    void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override {
       // Both enumerations have the same phases, in the same order.
       recorder_.phase(batch, phase, begin, end);
     }

@@ -35,7 +35,9 @@ CpuLinks::~CpuLinks() {
   if (sockets_ != nullptr) sockets_->part(abandoned_ ? patience_after_failure : patience_to_part);
 }
 
-void CpuLinks::select_inter_node_algorithm(HostAllreduce choice) { backend_.select_algorithm(choice); }
+void CpuLinks::select_inter_node_algorithm(HostAllreduce choice) {
+  backend_.select_algorithm(choice);
+}
 
 void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
   const HostMemory memory = lay_out_memory(topology.local_size, !all_are_neighbours_);

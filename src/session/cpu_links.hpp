@@ -12,7 +12,6 @@
 #include "node/neighbourhood.hpp"
 #include "session/links.hpp"
 #include "session/mpi_environment.hpp"
-#include "session/settings.hpp"
 #include "session/shared_board.hpp"
 #include "session/topology.hpp"
 #include "transport/cpu_transport.hpp"

@@ -7,8 +7,8 @@
 
 namespace kolo::session {
 
-Devices::Devices(backend::Backend& cpu, int rank,
-                 const backend::Router::Options& options, GpuLibraries libraries)
+Devices::Devices(backend::Backend& cpu, int rank, const backend::Router::Options& options,
+                 GpuLibraries libraries)
     : cpu_(cpu) {
   if (libraries.cuda == nullptr) return;
   gpu_.emplace(std::move(libraries.cuda));

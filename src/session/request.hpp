@@ -91,7 +91,7 @@ class Request {
   EngineInUse engine_;
   Draft draft_{};
   ProcessSets::View set_;
-  Device device_{};                                          // of the first tensor
+  Device device_{};                                         // of the first tensor
   std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU
 };
 

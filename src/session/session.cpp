@@ -10,8 +10,8 @@
 #include <memory>
 #include <string>
 
-#include "backend/gpu/runtime/runtime.hpp"
 #include "backend/gpu/nccl/library.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
 #include "diagnostics/timeline.hpp"
 #include "kolo/diagnostics.hpp"
 #include "kolo/error.hpp"

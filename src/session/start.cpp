@@ -288,8 +288,8 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   check_all_ranks(world.get(), problem);
   links->select_inter_node_algorithm(records.front().host_allreduce);
   settle(world.get());
-  auto engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session), topology,
-                                         std::move(links), arguments.gpu_libraries);
+  auto engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
+                                         topology, std::move(links), arguments.gpu_libraries);
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
 }

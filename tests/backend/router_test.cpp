@@ -1,21 +1,15 @@
 // Which route batches of CPU tensors take, among hosts that are made up of the ranks of one.
 #include "backend/router.hpp"
 
+#include <chrono>
+#include <cstdint>
+#include <set>
 #include <vector>
 
 #include "internode_fixture.hpp"
 
 namespace kolo::backend {
 namespace {
-
-class Count : public ExecutionObserver {
- public:
-  void begin() override { ++begun; }
-  void end() override { ++ended; }
-
-  int begun = 0;
-  int ended = 0;
-};
 
 class CpuRouting : public InterNodeTest {
  protected:
@@ -33,11 +27,11 @@ class CpuRouting : public InterNodeTest {
     return ranks;
   }
 
-  Count over_mpi_{};
+  transport::MpiActivity activity_{std::chrono::nanoseconds(0)};
 };
 
 TEST_F(CpuRouting, EverythingGoesOverMpiWithoutSharedMemory) {
-  const CpuRouter router(comm_, over_mpi_);
+  const CpuRouter router(comm_, activity_);
   EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::mpi);
   EXPECT_EQ(router.route_of(among(operation_of(OperationType::broadcast, rank_), {rank_})),
             Route::mpi);
@@ -45,7 +39,7 @@ TEST_F(CpuRouting, EverythingGoesOverMpiWithoutSharedMemory) {
 
 TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
   on_every_layout([&](const NodeOf& node_of) {
-    CpuRouter router(comm_, over_mpi_);
+    CpuRouter router(comm_, activity_);
     router.use_memory(hosts_->inside());
     const std::vector<int> own_host = ranks_of_own_host(node_of);
     for (const Descriptor& kind :
@@ -59,7 +53,7 @@ TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
 
 TEST_F(CpuRouting, AllreducesBetweenHostsAreInterNodeWhereAllHostsShareMemory) {
   on_every_layout([&](const NodeOf& node_of) {
-    CpuRouter router(comm_, over_mpi_);
+    CpuRouter router(comm_, activity_);
     router.use_memory(hosts_->inside());
     router.use_memory_everywhere(node_of);
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::inter_node);
@@ -74,32 +68,30 @@ TEST_F(CpuRouting, AllreducesBetweenHostsAreInterNodeWhereAllHostsShareMemory) {
   });
 }
 
-TEST_F(CpuRouting, TheObserverIsToldOfWhatCallsMpi) {
+TEST_F(CpuRouting, MpiIsActiveWhileBatchesGoBetweenHosts) {
   on_every_layout([&](const NodeOf& node_of) {
-    CpuRouter router(comm_, over_mpi_);
-    router.use_memory(hosts_->inside());
-    router.use_memory_everywhere(node_of);
     for (const HostAllreduce choice : {HostAllreduce::automatic, HostAllreduce::direct,
                                        HostAllreduce::ring, HostAllreduce::doubling}) {
+      transport::MpiActivity activity{std::chrono::nanoseconds(0)};
+      CpuRouter router(comm_, activity);
+      router.use_memory(hosts_->inside());
+      router.use_memory_everywhere(node_of);
       router.select_algorithm(choice);
-      const auto value = [&](std::size_t, std::int64_t k) { return double(rank_ + k); };
+      finish(
+          *router.start(among(operation_of(OperationType::barrier), ranks_of_own_host(node_of))));
+      EXPECT_FALSE(activity.lively());
+      const auto value = [&](std::size_t, std::int64_t k) {
+        return static_cast<double>(rank_ + k);
+      };
       Tensors<double> tensors({300}, true, value);
-      over_mpi_ = {};
-      auto execution = router.start(batch_of(allreduce_of(ReduceOp::sum), tensors));
-      EXPECT_EQ(over_mpi_.begun, 1);
-      EXPECT_EQ(over_mpi_.ended, 0);
+      const auto execution = router.start(batch_of(allreduce_of(ReduceOp::sum), tensors));
+      EXPECT_TRUE(activity.lively());
       finish(*execution);
-      execution.reset();
-      EXPECT_EQ(over_mpi_.ended, 1);
       EXPECT_TRUE(tensors.hold(
           [&](std::size_t, std::int64_t k) {
             return static_cast<double>(size_ * (size_ - 1) / 2 + size_ * k);
           },
           value));
-      Batch inside = among(operation_of(OperationType::barrier), ranks_of_own_host(node_of));
-      over_mpi_ = {};
-      finish(*router.start(std::move(inside)));
-      EXPECT_EQ(over_mpi_.begun, 0);
     }
   });
 }

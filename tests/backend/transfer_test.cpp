@@ -10,7 +10,7 @@
 
 #include "../support/elements.hpp"
 #include "backend/gpu/runtime/transfer_element.hpp"
-#include "base/convert.hpp"
+#include "base/elements.hpp"
 #include "reduction/reduce.hpp"
 
 namespace kolo::backend::gpu {

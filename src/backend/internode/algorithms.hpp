@@ -8,7 +8,7 @@
 
 #include "backend/internode/placement.hpp"
 #include "backend/mpi/exchange.hpp"
-#include "kolo/tensor.hpp"
+#include "kolo/types.hpp"
 
 namespace kolo::backend::internode {
 
