@@ -44,6 +44,7 @@ void GradientReducer::State::submit_missing() {
   for (const Parameter& parameter : parameters) {
     if (is_missing(parameter)) require_reducible(parameter);
   }
+  // Hooks submit only in the last pass, where no correction is needed.
   const double correction = mean_correction();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     if (!is_missing(parameters[i])) continue;
@@ -123,8 +124,11 @@ void GradientReducer::State::submit(std::size_t index, double correction) {
                                    .postscale = postscale(options),
                                    .compression = options.compression,
                                    .process_set = options.process_set};
+  // Backward may still be computing the gradient on the GPU: the operation waits on its stream.
   const StreamOf stream(parameter.buffer);
   PendingReduction reduction{.indices = {index}};
+  // The step is part of the operation, so a rank at another step gets Mismatch instead of a sum of
+  // gradients of different steps.
   reduction.future = call_async(AllreduceCall{view, view, allreduce, step});
   pending.push_back(std::move(reduction));
   parameter.submitted = true;
@@ -158,6 +162,7 @@ void GradientReducer::State::submit_sparse(std::size_t index, double correction)
   if (!gradient.defined()) {
     gradient = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(at::kSparse));
   }
+  // An empty gradient tells nothing about the number of sparse dimensions, so the last one's holds.
   if (gradient._nnz() > 0 || parameter.sparse_dims == 0) {
     parameter.sparse_dims = gradient.sparse_dim();
   }

@@ -34,7 +34,7 @@ class Hook : public ::torch::autograd::FunctionPostHook {
 void GradientHook::attach(const ::torch::Tensor& parameter, std::function<void()> action) {
   if (!parameter.requires_grad()) return;
   auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
-  if (accumulator == accumulator_) return;
+  if (accumulator == accumulator_) return;  // the hook is in place; a second would count twice
   accumulator->add_post_hook(std::make_unique<Hook>(std::move(action)));
   accumulator_ = std::move(accumulator);
 }
@@ -42,6 +42,7 @@ void GradientHook::attach(const ::torch::Tensor& parameter, std::function<void()
 void GradientReducer::State::adopt(const Groups& optimizer_groups) {
   for_each_parameter(optimizer_groups,
                      [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
+                       // A tied weight has one gradient, and so one hook and one reduction.
                        if (!known.insert(tensor.unsafeGetTensorImpl()).second) return;
                        Parameter& parameter = parameters.emplace_back();
                        parameter.name = names.of(tensor, i, j);
@@ -115,7 +116,7 @@ void GradientReducer::State::count_pass(Parameter& parameter) const {
                               "zero_grad() to discard these passes",
                           parameter.name);
   }
-  ++parameter.passes;
+  ++parameter.passes;  // after the checks: a refused pass does not count
 }
 
 // 0 if no hook ran, which happens when parameters were converted after the last step.
@@ -167,6 +168,8 @@ GradientReducer::GradientReducer(const Groups& groups, const std::optional<Named
     state_->names = ParameterNames(*names);
     state_->names.require_all(groups);
   }
+  // Hooks are attached first: a member that fails later throws from this constructor, and the weak
+  // pointers in its hooks expire. The collectives come last, after all local checks.
   state_->adopt(groups);
   state_->make_groups();
   if (!state_->is_member) return;
@@ -180,6 +183,7 @@ GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::synchronize(const Groups& groups) {
   if (state_->synchronized) return;
+  // Parameters may have been added or converted since the last step.
   state_->adopt(groups);
   if (state_->is_member) {
     state_->submit_missing();

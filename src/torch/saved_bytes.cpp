@@ -108,7 +108,8 @@ void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) 
   read(bytes, "this optimizer's state", device_of(optimizer), [&](InputArchive& archive) {
     InputArchive state;
     archive.read("optimizer", state);
-    optimizer.state().clear();  // loading only adds
+    // Loading only adds: without this, state of parameters that the archive lacks would survive.
+    optimizer.state().clear();
     optimizer.load(state);
     auto& groups = optimizer.param_groups();
     for (std::size_t i = 0; i < groups.size(); ++i) {

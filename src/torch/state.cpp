@@ -37,6 +37,7 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
 
   const at::NoGradGuard no_grad;
   std::vector<ParameterBroadcast> broadcasts;
+  // All broadcasts are submitted before the first wait, so that they travel together.
   std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed more than once
   for (const auto& [name, tensor] : tensors) {
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;

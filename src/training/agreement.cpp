@@ -27,7 +27,7 @@ std::vector<Item> from_text(const std::string& text) {
   std::vector<Item> items;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    const std::size_t tab = line.rfind('\t');
+    const std::size_t tab = line.rfind('\t');  // the last: a name may contain tabs
     items.push_back({line.substr(0, tab), line.substr(tab + 1)});
   }
   return items;
@@ -88,6 +88,8 @@ std::vector<Item> items_of(const std::vector<NamedTensor>& tensors, const std::s
 }
 
 std::vector<int> ranks_that(bool said_so, const std::string& operation, const ProcessSet& set) {
+  // Each rank sets only its own element, so the sum is the list of all answers: one collective, and
+  // every rank gets the same list.
   const std::vector<int> members = set.ranks();
   std::vector<std::int64_t> answers(members.size(), 0);
   const int mine = set.rank();
@@ -102,6 +104,8 @@ std::vector<int> ranks_that(bool said_so, const std::string& operation, const Pr
 
 void require_agreement(const std::string& operation, const std::string& subject,
                        const std::vector<Item>& items, const ProcessSet& set) {
+  // The first rank's list is the reference. Comparing with it costs one broadcast, where gathering
+  // all lists would grow with the number of ranks.
   const int first = set.ranks().front();
   const std::string mine = to_text(items);
   std::string reference = mine;

@@ -43,6 +43,7 @@ void remove_or_warn(const fs::path& path) {
 
 }  // namespace
 
+// Zeros pad the step so that listings sort by step; reading accepts any number of digits.
 fs::path CheckpointDirectory::path_of(std::int64_t step) const {
   return options_.directory / fmt::format("{}-{:010}{}", options_.prefix, step, suffix);
 }

@@ -73,6 +73,7 @@ Checkpoint shared(CheckpointContents contents, fs::path path) {
   std::string path_text = path.string();
   broadcast(path_text, 0, {.name = "kolo.checkpoint.path"});
   path = path_text;
+  // Only rank 0 has a header, so whether there is a metric must be sent too.
   std::array<double, 2> metric = {contents.header.metric ? 1.0 : 0.0,
                                   contents.header.metric.value_or(0.0)};
   broadcast(metric, 0, {.name = "kolo.checkpoint.metric"});
@@ -86,6 +87,7 @@ Checkpoint shared(CheckpointContents contents, fs::path path) {
                         .parts = std::move(payload.parts),
                         .path = std::move(path)};
   if (metric[0] != 0.0) checkpoint.metric = metric[1];
+  // Own parts belong to a rank of a world of that size; in another world they belong to nobody.
   if (checkpoint.ranks == size()) {
     checkpoint.own = std::move(payload.own[static_cast<std::size_t>(rank())]);
   }

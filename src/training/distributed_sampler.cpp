@@ -107,6 +107,7 @@ void DistributedSampler::load(const std::string& state) {
         fmt::format("kolo::DistributedSampler: the state says that {} of {} examples are consumed",
                     consumed, examples));
   }
+  // Assigned only after all checks: a refused state leaves the sampler unchanged.
   options_.seed = seed;
   epoch_ = epoch;
   consumed_ = consumed;

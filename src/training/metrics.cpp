@@ -119,6 +119,7 @@ void MetricAverage::reset() {
 
 std::string MetricAverage::state() const {
   detail::StateWriter writer(metrics_state_kind);
+  // The checksum detects a state of other names, whose sums would be assigned to the wrong metrics.
   writer.add(std::uint64_t{detail::crc32(joined(names_))});
   for (std::size_t i = 0; i < names_.size(); ++i) writer.add(sums_[i]).add(counts_[i]);
   return writer.text();
@@ -129,6 +130,7 @@ void MetricAverage::load(const std::string& state) {
   if (reader.natural() != detail::crc32(joined(names_))) {
     throw InvalidArgument("kolo::MetricAverage: the state is for metrics of other names");
   }
+  // Read into new vectors: a refused state leaves the metrics unchanged.
   std::vector<double> sums, counts;
   for (std::size_t i = 0; i < names_.size(); ++i) {
     sums.push_back(reader.real());

@@ -83,6 +83,8 @@ void NamedGradientReducer::State::make_units(std::int64_t number) {
   std::unordered_map<std::size_t, std::size_t> unit_of_group;
   for (std::size_t i = 0; i < names.size(); ++i) {
     const auto group = groups.find(names[i]);
+    // A group's operation is named after its number: it must not depend on which gradients the
+    // group has, because names identify operations across ranks.
     std::size_t unit = units.size();
     std::string name = fmt::format("{}.{}", number, names[i]);
     if (group != groups.end()) {
@@ -109,6 +111,7 @@ void NamedGradientReducer::State::require_same(const Gradients& gradients) const
 void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
   std::vector<TensorView> tensors;
   for (const std::size_t i : unit.gradients) tensors.push_back(gradients[i].tensor);
+  // The last pass of a step is not ended by `end_pass`, so it is not counted yet.
   const double passes =
       options.accumulation == Accumulation::mean ? static_cast<double>(passes_ended + 1) : 1.0;
   const double factor = options.gradient_predivide_factor;
@@ -191,6 +194,7 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
   State& state = *state_;
   if (state.synchronized) return;
   state.require_same(gradients);
+  // All are submitted before the first wait, so that they travel together.
   for (State::Unit& unit : state.units)
     if (!unit.submitted) state.submit(unit, gradients);
   state.wait();

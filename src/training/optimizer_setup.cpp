@@ -65,6 +65,8 @@ Item describe(const DistributedOptimizerOptions& options) {
   return {"(options)", text.str()};
 }
 
+// The division by the passes happens before the sum, together with the predivide factor: that keeps
+// sums of half types small enough not to overflow.
 double prescale(const DistributedOptimizerOptions& options) {
   const double passes =
       options.accumulation == Accumulation::mean ? options.backward_passes_per_step : 1.0;

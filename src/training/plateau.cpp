@@ -75,6 +75,7 @@ ReduceOnPlateau::ReduceOnPlateau(const ReduceOnPlateauOptions& options)
 bool ReduceOnPlateau::update(double metric, double weight) {
   const double average = average_over(metric, weight, options_.process_set, "ReduceOnPlateau");
   bad_ = best_.improve(average) ? 0 : bad_ + 1;
+  // During a cooldown the metric may still improve the best value, but bad updates do not count.
   if (cooling_ > 0) {
     --cooling_;
     bad_ = 0;

@@ -14,6 +14,7 @@ namespace {
 template <typename Integer>
 bool parse(const std::string& word, Integer& number) {
   const char* end = word.data() + word.size();
+  // The whole word must be the number: "12x" is refused.
   const auto [stopped, error] = std::from_chars(word.data(), end, number);
   return error == std::errc() && stopped == end;
 }
