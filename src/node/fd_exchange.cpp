@@ -133,7 +133,8 @@ std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup&
   const auto size = static_cast<int>(group.inboxes.size());
   std::vector<ReceivedFds> received(group.inboxes.size());
   int missing = size - 1;
-  int next = 1;  // ranks are served from the next one on, so that not all send to the same
+  std::string problem;  // thrown when the others have what they wait for
+  int next = 1;         // ranks are served from the next one on, so that not all send to the same
   while (missing > 0 || next < size) {
     bool moved = false;
     if (next < size) {
@@ -147,8 +148,8 @@ std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup&
       if (fds.pid != 0) continue;
       fds = std::move(arrived->fds);
       if (fds.fds.size() != descriptors.size())
-        throw BackendError(
-            fmt::format("received {} of {} file descriptors", fds.fds.size(), descriptors.size()));
+        problem =
+            fmt::format("received {} of {} file descriptors", fds.fds.size(), descriptors.size());
       --missing;
       moved = true;
     }
@@ -161,6 +162,7 @@ std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup&
     pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};
     ::poll(&waiting, 1, next < size ? 1 : 5);
   }
+  if (!problem.empty()) throw BackendError(problem);
   return received;
 }
 
