@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "backend/router.hpp"
+#include "backend/router/router.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "node/neighbourhood.hpp"
 #include "session/links.hpp"

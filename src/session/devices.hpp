@@ -9,7 +9,7 @@
 #include "backend/gpu/nccl/library.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/runtime.hpp"
-#include "backend/router.hpp"
+#include "backend/router/router.hpp"
 #include "kolo/types.hpp"
 
 namespace kolo::session {

@@ -13,7 +13,7 @@
 
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/transfer_element.hpp"
-#include "backend/router.hpp"
+#include "backend/router/router.hpp"
 #include "base/elements.hpp"
 #include "base/format.hpp"
 #include "doubles/fake_cuda.hpp"

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/router.hpp"
+#include "backend/router/router.hpp"
 #include "doubles/fake_cuda.hpp"
 #include "doubles/fake_nccl.hpp"
 #include "shm_host.hpp"

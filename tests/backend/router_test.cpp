@@ -1,5 +1,5 @@
 // Which route batches of CPU tensors take, among hosts that are made up of the ranks of one.
-#include "backend/router.hpp"
+#include "backend/router/router.hpp"
 
 #include <chrono>
 #include <cstdint>

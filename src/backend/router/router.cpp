@@ -1,4 +1,4 @@
-#include "backend/router.hpp"
+#include "backend/router/router.hpp"
 
 #include <fmt/format.h>
 
