@@ -20,10 +20,10 @@
 
 namespace {
 
-using kolo::backend::gpu::Gpu;
-using kolo::backend::gpu::Segment;
-using kolo::backend::gpu::TransferLaunch;
-using kolo::backend::nccl::State;
+using kolo::internal::backend::gpu::Gpu;
+using kolo::internal::backend::gpu::Segment;
+using kolo::internal::backend::gpu::TransferLaunch;
+using kolo::internal::backend::nccl::State;
 
 constexpr int repetitions = 100;
 
@@ -134,9 +134,9 @@ double time_on_host(Work work) {
 
 /// Out of place, from the call until it is done: bare NCCL, then Kolo.
 void compare_allreduces(Gpu& gpu, int device) {
-  const auto nccl = kolo::backend::nccl::find_library();
+  const auto nccl = kolo::internal::backend::nccl::find_library();
   if (nccl == nullptr) return;
-  kolo::backend::nccl::CommHandle comm = nullptr;
+  kolo::internal::backend::nccl::CommHandle comm = nullptr;
   State state = nccl->init(comm, 1, nccl->make_unique_id(), 0);
   while (state == State::in_progress) state = nccl->state(comm);
   const kolo::Session session({.gpu_operations = "nccl"});
@@ -146,8 +146,8 @@ void compare_allreduces(Gpu& gpu, int device) {
     std::byte* const to = allocate(bytes);
     const double bare = time_on_host([&] {
       nccl->group_start();
-      nccl->all_reduce(from, to, bytes / 4, kolo::DType::f32, kolo::backend::nccl::RedOp::sum, comm,
-                       gpu.stream());
+      nccl->all_reduce(from, to, bytes / 4, kolo::DType::f32,
+                       kolo::internal::backend::nccl::RedOp::sum, comm, gpu.stream());
       State done = nccl->group_end(comm);
       while (done == State::in_progress) done = nccl->state(comm);
       check(cudaStreamSynchronize(gpu.stream()));
@@ -171,7 +171,7 @@ void compare_allreduces(Gpu& gpu, int device) {
 int main(int argc, char** argv) {
   try {
     const int device = argc > 1 ? std::atoi(argv[1]) : 0;
-    Gpu gpu(kolo::backend::gpu::find_runtime());
+    Gpu gpu(kolo::internal::backend::gpu::find_runtime());
     static_cast<void>(gpu.mark({kolo::DeviceType::cuda, device}, nullptr));
     check(cudaSetDevice(device));
     fmt::print("{}\n", gpu.properties().name);

@@ -11,8 +11,8 @@
 #include "base/dtype.hpp"
 #include "base/elements.hpp"
 #include "fusion/pack.hpp"
-#include "reduction/reduce.hpp"
 #include "reduction/kernels.hpp"
+#include "reduction/reduce.hpp"
 
 namespace {
 
@@ -54,15 +54,16 @@ void measure_reductions(std::size_t bytes) {
   std::vector<const std::byte*> inputs;
   for (const auto& input : memory) inputs.push_back(input.data());
   for (const Type& type : types) {
-    const kolo::reduction::Arithmetic sum{.dtype = type.dtype};
-    const auto elements = static_cast<std::int64_t>(bytes / kolo::size_of(type.dtype));
+    const kolo::internal::reduction::Arithmetic sum{.dtype = type.dtype};
+    const auto elements = static_cast<std::int64_t>(bytes / kolo::internal::size_of(type.dtype));
     for (const std::size_t count : {2U, 3U, 4U, 8U}) {
-      const kolo::reduction::Inputs some(inputs.data(), count);
+      const kolo::internal::reduction::Inputs some(inputs.data(), count);
       const std::size_t touched = bytes * (count + 1);
       const double vectors = gigabytes_per_second(
-          touched, [&] { kolo::reduction::reduce(sum, some, elements, output.data()); });
-      const double scalar = gigabytes_per_second(
-          touched, [&] { kolo::reduction::reduce_scalar(sum, some, elements, output.data()); });
+          touched, [&] { kolo::internal::reduction::reduce(sum, some, elements, output.data()); });
+      const double scalar = gigabytes_per_second(touched, [&] {
+        kolo::internal::reduction::reduce_scalar(sum, some, elements, output.data());
+      });
       print(type.name, count, vectors, scalar);
     }
   }
@@ -71,7 +72,7 @@ void measure_reductions(std::size_t bytes) {
 template <typename From, typename To>
 void convert_scalar(const std::byte* from, std::int64_t elements, std::byte* to) {
   for (std::int64_t i = 0; i < elements; ++i)
-    kolo::store<To>(to, i, kolo::rounded<To>(kolo::computed(kolo::load<From>(from, i))));
+    kolo::internal::store<To>(to, i, kolo::internal::rounded<To>(kolo::internal::computed(kolo::internal::load<From>(from, i))));
 }
 
 template <typename From, typename To>
@@ -82,8 +83,9 @@ void measure_conversion(const char* name, kolo::DType from_type, kolo::DType to_
   std::vector<std::byte> to(elements * sizeof(To));
   const auto length = static_cast<std::int64_t>(elements);
   const std::size_t touched = from.size() + to.size();
-  const double vectors = gigabytes_per_second(
-      touched, [&] { kolo::fusion::convert(from.data(), from_type, length, to.data(), to_type); });
+  const double vectors = gigabytes_per_second(touched, [&] {
+    kolo::internal::fusion::convert(from.data(), from_type, length, to.data(), to_type);
+  });
   const double scalar = gigabytes_per_second(
       touched, [&] { convert_scalar<From, To>(from.data(), length, to.data()); });
   print(name, 1, vectors, scalar);
@@ -102,10 +104,10 @@ int main(int argc, char** argv) {
   std::printf("GB/s, inputs of %zu KiB each\n", kib);
   std::printf("%-12s %6s %10s %10s %7s\n", "type", "inputs", "vectors", "scalar", "ratio");
   measure_reductions(bytes);
-  measure_conversion<float, kolo::F16>("f32 to f16", DType::f32, DType::f16, bytes);
-  measure_conversion<kolo::F16, float>("f16 to f32", DType::f16, DType::f32, bytes);
-  measure_conversion<float, kolo::BF16>("f32 to bf16", DType::f32, DType::bf16, bytes);
-  measure_conversion<kolo::BF16, float>("bf16 to f32", DType::bf16, DType::f32, bytes);
-  measure_conversion<double, kolo::F16>("f64 to f16", DType::f64, DType::f16, bytes);
-  measure_conversion<kolo::F16, double>("f16 to f64", DType::f16, DType::f64, bytes);
+  measure_conversion<float, kolo::internal::F16>("f32 to f16", DType::f32, DType::f16, bytes);
+  measure_conversion<kolo::internal::F16, float>("f16 to f32", DType::f16, DType::f32, bytes);
+  measure_conversion<float, kolo::internal::BF16>("f32 to bf16", DType::f32, DType::bf16, bytes);
+  measure_conversion<kolo::internal::BF16, float>("bf16 to f32", DType::bf16, DType::f32, bytes);
+  measure_conversion<double, kolo::internal::F16>("f64 to f16", DType::f64, DType::f16, bytes);
+  measure_conversion<kolo::internal::F16, double>("f16 to f64", DType::f16, DType::f64, bytes);
 }

@@ -21,7 +21,7 @@
 
 namespace {
 
-using namespace kolo::session;
+using namespace kolo::internal::session;
 
 constexpr std::string_view begin_marker = "<!-- kolo-settings: begin -->\n";
 constexpr std::string_view end_marker = "<!-- kolo-settings: end -->\n";

@@ -10,20 +10,20 @@
 
 namespace kolo {
 
-namespace node {
+namespace internal::node {
 class SharedHeap;
 }
 
 namespace detail {
 
 /// Of the session. Null without shared memory. Throws NotInitialized.
-[[nodiscard]] KOLO_EXPORT std::shared_ptr<node::SharedHeap> shared_heap();
+[[nodiscard]] KOLO_EXPORT std::shared_ptr<internal::node::SharedHeap> shared_heap();
 /// Null if there is no room, or no heap.
-[[nodiscard]] KOLO_EXPORT void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap,
-                                                std::size_t bytes);
+[[nodiscard]] KOLO_EXPORT void* allocate_shared(
+    const std::shared_ptr<internal::node::SharedHeap>& heap, std::size_t bytes);
 /// False if it is not of the heap.
-KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<node::SharedHeap>& heap, void* block,
-                                   std::size_t bytes) noexcept;
+KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedHeap>& heap,
+                                   void* block, std::size_t bytes) noexcept;
 
 }  // namespace detail
 
@@ -57,7 +57,9 @@ class SharedAllocator {
       ::operator delete(block, std::align_val_t(64));
   }
 
-  [[nodiscard]] const std::shared_ptr<node::SharedHeap>& heap() const noexcept { return heap_; }
+  [[nodiscard]] const std::shared_ptr<internal::node::SharedHeap>& heap() const noexcept {
+    return heap_;
+  }
 
   template <typename U>
   friend bool operator==(const SharedAllocator& a, const SharedAllocator<U>& b) noexcept {
@@ -65,7 +67,7 @@ class SharedAllocator {
   }
 
  private:
-  std::shared_ptr<node::SharedHeap> heap_;
+  std::shared_ptr<internal::node::SharedHeap> heap_;
 };
 
 template <typename T>

@@ -11,11 +11,11 @@
 #include "base/descriptor.hpp"
 #include "kolo/types.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 class ReadyMark;
 }
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// One tensor of a batch on this rank. Rows are slices of the first dimension; what has no rows of
 /// its own is one row per element. Elements are `rows * row_elements`.
@@ -120,4 +120,4 @@ class Backend {
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

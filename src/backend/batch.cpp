@@ -11,7 +11,7 @@
 #include "fusion/pack.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 // So that slices are aligned.
@@ -146,4 +146,4 @@ bool Windows::next(Window& window) {
   return true;
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

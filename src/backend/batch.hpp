@@ -9,7 +9,7 @@
 #include "backend/backend.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// The place of `rank` among those that take part. Throws InvalidArgument if it is none of them.
 [[nodiscard]] int index_of(int rank, const Batch& batch);
@@ -74,4 +74,4 @@ class Windows {
   std::int64_t offset_ = 0;
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

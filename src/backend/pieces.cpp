@@ -6,7 +6,7 @@
 #include "backend/batch.hpp"
 #include "base/dtype.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 constexpr std::int64_t min_alone = 32 << 10;
@@ -115,4 +115,4 @@ void BroadcastPieces::arrived(const Piece& piece) {
   if (!is_root_) text_->resize(static_cast<std::size_t>(*length_));
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -11,7 +11,7 @@
 #include "fusion/pack.hpp"
 #include "kolo/types.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// The tensor's elements. `wire` is the type in which they travel.
 struct Run {
@@ -85,4 +85,4 @@ class BroadcastPieces {
   Cutter cutter_;
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 SmallAllgather::SmallAllgather(Backend& cpu, const Batch& batch, std::uint32_t part,
                                std::vector<std::byte> own)
@@ -31,4 +31,4 @@ std::span<const std::byte> SmallAllgather::of(std::size_t place) const {
   return std::span(all_).subspan(place * own_.size(), own_.size());
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -8,7 +8,7 @@
 
 #include "backend/backend.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// Every rank of the batch makes one, at the same place among its batches, and gives as many bytes.
 class SmallAllgather {
@@ -30,4 +30,4 @@ class SmallAllgather {
   std::unique_ptr<Execution> execution_;
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

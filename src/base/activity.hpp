@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace kolo {
+namespace kolo::internal {
 
 enum class ProcessState : std::uint8_t {
   unknown,          // it cannot be seen
@@ -25,4 +25,4 @@ class ExecutionObserver {
   virtual void end() = 0;
 };
 
-}  // namespace kolo
+}  // namespace kolo::internal

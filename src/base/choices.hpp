@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace kolo {
+namespace kolo::internal {
 
 /// What carries data between CPUs of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
@@ -14,4 +14,4 @@ enum class HostAllreduce : std::uint8_t { automatic, direct, ring, doubling };
 /// What carries tensors on GPUs.
 enum class GpuOperations : std::uint8_t { automatic, nccl, staged };
 
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -8,7 +8,7 @@
 #include "base/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace kolo::HWY_NAMESPACE {
+namespace kolo::internal::HWY_NAMESPACE {
 #if KOLO_HAVE_VECTORS
 namespace {
 
@@ -55,11 +55,11 @@ std::int64_t convert_vectors(const std::byte* from, DType from_type, std::int64_
 std::int64_t convert_vectors(const std::byte*, DType, std::int64_t, std::byte*, DType) { return 0; }
 
 #endif  // KOLO_HAVE_VECTORS
-}  // namespace kolo::HWY_NAMESPACE
+}  // namespace kolo::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace kolo {
+namespace kolo::internal {
 
 HWY_EXPORT(convert_vectors);
 
@@ -78,5 +78,5 @@ void convert_reals(const std::byte* from, DType from_type, std::int64_t elements
   });
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal
 #endif

@@ -8,7 +8,7 @@
 #include "base/rank_set.hpp"
 #include "kolo/types.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 
 enum class OperationType : std::uint8_t {
   allreduce,
@@ -55,4 +55,4 @@ struct Descriptor {
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
 };
 
-}  // namespace kolo
+}  // namespace kolo::internal

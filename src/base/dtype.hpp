@@ -6,7 +6,7 @@
 
 #include "kolo/types.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) {
   switch (dtype) {
@@ -38,4 +38,4 @@ namespace kolo {
   return is_half(dtype) || dtype == DType::f32 || dtype == DType::f64;
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -10,7 +10,7 @@
 #include "base/half.hpp"
 #include "kolo/types.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 
 // Elements are read and written by memcpy, since memory given as void* may lie at any address;
 // compilers make the plain, vectorized access of it.
@@ -91,4 +91,4 @@ void visit_integer(DType dtype, Function function) {
 void convert_reals(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
                    DType to_type);
 
-}  // namespace kolo
+}  // namespace kolo::internal

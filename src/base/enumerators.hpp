@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace kolo {
+namespace kolo::internal {
 
 namespace enumerators_detail {
 
@@ -43,4 +43,4 @@ constexpr bool is_enumerator(std::underlying_type_t<Enumeration> value) {
   return value >= 0 && static_cast<std::size_t>(value) < enumerator_count<Enumeration>;
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

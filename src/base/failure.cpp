@@ -4,7 +4,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 template <typename Exception>
@@ -33,4 +33,4 @@ std::exception_ptr to_exception(const Failure& failure) {
   std::terminate();
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

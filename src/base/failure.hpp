@@ -8,7 +8,7 @@
 
 #include "base/rank_set.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 
 enum class FailureKind : std::uint8_t {
   mismatch,   // the ranks disagree about an operation
@@ -34,4 +34,4 @@ struct Failure {
 /// The exception of include/kolo/error.hpp that has the kind's name.
 [[nodiscard]] std::exception_ptr to_exception(const Failure& failure);
 
-}  // namespace kolo
+}  // namespace kolo::internal

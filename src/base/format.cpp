@@ -7,7 +7,7 @@
 
 #include "base/enumerators.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using namespace std::string_view_literals;
@@ -87,4 +87,4 @@ std::string to_string(const Descriptor& descriptor) {
   return text;
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -7,7 +7,7 @@
 #include "base/descriptor.hpp"
 #include "kolo/export.hpp"  // kolo::torch, another library, uses what is marked
 
-namespace kolo {
+namespace kolo::internal {
 
 [[nodiscard]] KOLO_EXPORT std::string to_string(const Shape& shape);  // "[64, 3]", "[*, 3]"
 [[nodiscard]] KOLO_EXPORT std::string_view to_string(DType dtype);    // "f32"
@@ -20,4 +20,4 @@ namespace kolo {
 /// The descriptor in full: "allreduce average f32 [64, 3]". Defaults are left out.
 [[nodiscard]] std::string to_string(const Descriptor& descriptor);
 
-}  // namespace kolo
+}  // namespace kolo::internal

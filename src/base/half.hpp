@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace kolo {
+namespace kolo::internal {
 
 /// IEEE binary16: 1 sign bit, 5 of exponent, 10 of mantissa.
 struct F16 {
@@ -68,4 +68,4 @@ struct BF16 {
   return {static_cast<std::uint16_t>(nan ? quiet : rounded)};
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-namespace kolo {
+namespace kolo::internal {
 
 /// The number of a process set; never given again in a session.
 using SetId = std::int64_t;
@@ -47,4 +47,4 @@ struct KeyHash {
   }
 };
 
-}  // namespace kolo
+}  // namespace kolo::internal

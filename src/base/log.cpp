@@ -14,7 +14,7 @@
 
 #include "base/enumerators.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 /// Kolo's own logger, not in spdlog's registry: the program may have its own there.
@@ -120,4 +120,4 @@ std::optional<LogLevel> parse_log_level(std::string_view text) {
   return static_cast<LogLevel>(found - names.begin());
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

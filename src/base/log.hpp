@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kolo {
+namespace kolo::internal {
 
 enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, critical, off };
 
@@ -59,4 +59,4 @@ class LogLimit {
   std::map<std::string, Tally, std::less<>> kinds_{};
 };
 
-}  // namespace kolo
+}  // namespace kolo::internal

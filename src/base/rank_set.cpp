@@ -6,7 +6,7 @@
 #include <iterator>
 #include <numeric>
 
-namespace kolo {
+namespace kolo::internal {
 
 RankSet RankSet::range(int first, int last) {
   RankSet ranks;
@@ -108,4 +108,4 @@ std::string to_string(const RankSet& ranks) {
   return text;
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

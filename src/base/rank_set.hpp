@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo {
+namespace kolo::internal {
 
 class RankSet {
  public:
@@ -42,4 +42,4 @@ class RankSet {
 /// As messages have it: "0-2, 5".
 [[nodiscard]] std::string to_string(const RankSet& ranks);
 
-}  // namespace kolo
+}  // namespace kolo::internal

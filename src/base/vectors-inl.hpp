@@ -26,7 +26,7 @@
 #define KOLO_HAVE_VECTORS 1
 
 HWY_BEFORE_NAMESPACE();
-namespace kolo::HWY_NAMESPACE {
+namespace kolo::internal::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -287,7 +287,7 @@ struct NarrowF64Format {
   }
 };
 
-}  // namespace kolo::HWY_NAMESPACE
+}  // namespace kolo::internal::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // KOLO_HAVE_VECTORS

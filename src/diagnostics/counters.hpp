@@ -12,7 +12,7 @@
 #include "base/enumerators.hpp"
 #include "kolo/diagnostics.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 /// One thread at a time adds, all may read. Relaxed: a reader wants each number by itself, and no
 /// other memory depends on it.
@@ -78,4 +78,4 @@ struct Counters {
   [[nodiscard]] Statistics read() const;
 };
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -12,7 +12,7 @@
 #include "base/descriptor.hpp"
 #include "base/enumerators.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
@@ -92,4 +92,4 @@ class EventRing {
   std::uint64_t total_ = 0;
 };
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -18,7 +18,7 @@
 #include "diagnostics/recorder.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 constexpr int flight_record_version = 1;
@@ -92,7 +92,7 @@ void add_event(Lines& lines, const Event& event) {
   lines.add(R"({{"event":"{}","ns":{},"name":{},"round":{},"count":{},"batch":{},"set":{},)"
             R"("operation":"{}","dtype":"{}","bytes":{}}})",
             to_string(event.kind), in_nanoseconds(event.time), name, event.round, event.count,
-            batch, event.set, to_string(event.type), to_string(event.dtype), event.bytes);
+            batch, event.set, to_string(event.type), internal::to_string(event.dtype), event.bytes);
 }
 
 [[noreturn]] void refuse(const std::string& path) {
@@ -169,4 +169,4 @@ std::string flight_record_name(std::uint64_t session, int rank) {
   return fmt::format("kolo-flight-{:016x}-{}.jsonl", session, rank);
 }
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <iterator>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 constexpr std::string_view replacement = "\xEF\xBF\xBD";
@@ -59,4 +59,4 @@ std::string json_string(std::string_view text) {
   return fmt::to_string(out);
 }
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

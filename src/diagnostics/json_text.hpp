@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 /// Appends `text` in quotation marks. What is not UTF-8 becomes U+FFFD, so that every reader takes
 /// it.
@@ -14,4 +14,4 @@ void append_quoted(fmt::memory_buffer& out, std::string_view text);
 
 [[nodiscard]] std::string json_string(std::string_view text);
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -4,7 +4,7 @@
 #include <functional>
 #include <limits>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 constexpr std::uint32_t empty = std::numeric_limits<std::uint32_t>::max();
@@ -69,4 +69,4 @@ void Names::insert(std::uint32_t id) {
   buckets_[bucket] = id;
 }
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

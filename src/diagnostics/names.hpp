@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 /// Gives no memory back, and takes none for a name that it knows. Names that were used last long
 /// ago make room for new ones. Not thread-safe.
@@ -50,4 +50,4 @@ class Names {
   bool forgot_ = false;
 };
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <utility>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 // A handler may touch no more than a lock-free atomic. Relaxed: nothing but the number is passed
@@ -64,4 +64,4 @@ std::optional<int> parse_signal(std::string_view text) {
   return std::nullopt;
 }
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 /// While it lives, the signal is counted. The handler that was there before is called too; a
 /// signal that would have ended the process does not. One at a time.
@@ -29,4 +29,4 @@ class RecordSignal {
 /// "SIGUSR1", "USR2", "HUP", "QUIT" or "WINCH", in capitals.
 [[nodiscard]] std::optional<int> parse_signal(std::string_view text);
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

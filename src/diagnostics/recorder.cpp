@@ -9,7 +9,7 @@
 
 #include "base/log.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 constexpr std::size_t max_notes = 64;
@@ -316,4 +316,4 @@ void Recorder::show_last_phase(const Open& open) {
                    .kind = Span::Kind::phase});
 }
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

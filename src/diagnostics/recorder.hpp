@@ -20,7 +20,7 @@
 #include "diagnostics/record_signal.hpp"
 #include "diagnostics/timeline.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 struct RecorderOptions {
   std::uint64_t session = 0;  // the same on all ranks
@@ -216,4 +216,4 @@ class Recorder {
 /// The name of a flight record: all ranks of a session begin theirs alike.
 [[nodiscard]] std::string flight_record_name(std::uint64_t session, int rank);
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -88,7 +88,9 @@ std::ostream& operator<<(std::ostream& out, const Statistics& statistics) {
   return out << to_string(statistics);
 }
 
-namespace diagnostics {
+}  // namespace kolo
+
+namespace kolo::internal::diagnostics {
 
 Statistics Counters::read() const {
   Statistics all;
@@ -98,7 +100,7 @@ Statistics Counters::read() const {
     const std::uint64_t operations = by_type[type].operations.get();
     all.finished += operations;
     if (operations > 0)
-      all.kinds.push_back({std::string(kolo::to_string(static_cast<OperationType>(type))),
+      all.kinds.push_back({std::string(internal::to_string(static_cast<OperationType>(type))),
                            operations, by_type[type].bytes.get()});
   }
   all.batches = batches.get();
@@ -120,5 +122,4 @@ Statistics Counters::read() const {
   return all;
 }
 
-}  // namespace diagnostics
-}  // namespace kolo
+}  // namespace kolo::internal::diagnostics

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <utility>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 // The driver never rings: that would cost it more than a span does.
@@ -64,4 +64,4 @@ std::string path_of_rank(const std::string& path, int rank) {
   return for_all || rank == 0 ? own : "";
 }
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

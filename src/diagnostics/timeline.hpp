@@ -13,7 +13,7 @@
 
 #include "diagnostics/timeline_file.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 /// One thread pushes and one takes. When it is full, spans are dropped and counted.
 class SpanQueue {
@@ -97,4 +97,4 @@ class Timeline {
 /// and it is not rank 0.
 [[nodiscard]] std::string path_of_rank(const std::string& path, int rank);
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -14,7 +14,7 @@
 #include "diagnostics/json_text.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 constexpr std::string_view beginning = "[\n";
@@ -45,7 +45,7 @@ std::string text_of(const Span& span) {
 std::string batch_arguments(const Span& span) {
   return fmt::format(
       R"("args":{{"batch":{},"operation":"{}","operations":{},"bytes":{},"dtype":"{}","set":{}}})",
-      span.batch, to_string(span.type), span.count, span.bytes, to_string(span.dtype), span.set);
+      span.batch, to_string(span.type), span.count, span.bytes, internal::to_string(span.dtype), span.set);
 }
 
 }  // namespace
@@ -184,7 +184,7 @@ void TraceEvents::add_operation(const Span& span) {
   const bool executed = span.batch != no_batch;
   const auto arguments = [&] {
     return fmt::format(R"("args":{{"name":{},"bytes":{},"dtype":"{}","set":{}{}}})",
-                       json_string(text_of(span)), span.bytes, to_string(span.dtype), span.set,
+                       json_string(text_of(span)), span.bytes, internal::to_string(span.dtype), span.set,
                        executed ? fmt::format(R"(,"batch":{})", span.batch)
                                 : std::string(span.failed ? R"(,"failed":true)" : ""));
   };
@@ -207,4 +207,4 @@ void TraceEvents::add_dropped(TimePoint time, std::uint64_t dropped) {
                         dropped, dropped));
 }
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -11,7 +11,7 @@
 
 #include "diagnostics/event.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 
 /// Whoever opens the file finds a whole array, at any moment once this is made, and however the
 /// process ends. A write that a kill interrupts would leave half of one: so there are two files,
@@ -115,4 +115,4 @@ class TraceEvents {
   fmt::memory_buffer line_{};
 };
 
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -5,7 +5,7 @@
 #include "base/dtype.hpp"
 #include "base/elements.hpp"
 
-namespace kolo::fusion {
+namespace kolo::internal::fusion {
 namespace {
 
 std::int64_t bytes_of(std::int64_t elements, DType dtype) {
@@ -44,4 +44,4 @@ void unpack(const std::byte* buffer, DType wire, DType dtype, std::span<const Pa
   }
 }
 
-}  // namespace kolo::fusion
+}  // namespace kolo::internal::fusion

@@ -7,7 +7,7 @@
 
 #include "kolo/types.hpp"
 
-namespace kolo::fusion {
+namespace kolo::internal::fusion {
 
 /// Elements that follow each other in one tensor; where they come from and where the results go.
 struct Part {
@@ -31,4 +31,4 @@ void pack(std::span<const Part> parts, DType dtype, DType wire, std::byte* buffe
 /// The way back, into the outputs.
 void unpack(const std::byte* buffer, DType wire, DType dtype, std::span<const Part> parts);
 
-}  // namespace kolo::fusion
+}  // namespace kolo::internal::fusion

@@ -2,7 +2,7 @@
 
 #include "base/dtype.hpp"
 
-namespace kolo::fusion {
+namespace kolo::internal::fusion {
 namespace {
 
 /// Where ranks may differ in the first length nothing is packed, and nothing counts.
@@ -49,4 +49,4 @@ std::vector<std::size_t> select_batch(std::span<const Descriptor* const> ready,
   return chosen;
 }
 
-}  // namespace kolo::fusion
+}  // namespace kolo::internal::fusion

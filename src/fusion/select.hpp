@@ -8,7 +8,7 @@
 
 #include "base/descriptor.hpp"
 
-namespace kolo::fusion {
+namespace kolo::internal::fusion {
 
 /// True if the two can travel as one batch: the same type, dtype (of a group's first tensor),
 /// reduction, root, scales, compression, divisor and device. Alltoalls, text broadcasts, barriers
@@ -21,4 +21,4 @@ namespace kolo::fusion {
 [[nodiscard]] std::vector<std::size_t> select_batch(std::span<const Descriptor* const> ready,
                                                     std::int64_t threshold);
 
-}  // namespace kolo::fusion
+}  // namespace kolo::internal::fusion

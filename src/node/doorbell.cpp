@@ -9,7 +9,7 @@
 
 #include "node/error_codes.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 Doorbell::EventFds Doorbell::open() {
   EventFds opened;
@@ -72,4 +72,4 @@ void Doorbell::wake(Listener who) const noexcept {
   static_cast<void>(!::write(event_fd_of(who), &once, sizeof once));
 }
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -8,7 +8,7 @@
 
 #include "node/file_descriptor.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 /// Who of a rank's threads listens for the bell. The others need not be told of anything.
 enum class Listener : std::uint32_t { nobody, thread, waiter };
@@ -85,4 +85,4 @@ class Doorbell {
   FileDescriptor gate_{};
 };
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -10,7 +10,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 void check_mpi(int code, const char* doing) {
   if (code == MPI_SUCCESS) return;
@@ -29,4 +29,4 @@ void throw_system_error(const char* doing) {
   throw BackendError(fmt::format("{} failed: {}", doing, error_text(errno)));
 }
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 /// Throws BackendError if `code` is not MPI_SUCCESS. `doing` is the call that returned it, such as
 /// "MPI_Iallreduce". The communicator must return errors (MPI_ERRORS_RETURN), or MPI ends the
@@ -16,4 +16,4 @@ void check_mpi(int code, const char* doing);
 /// Throws BackendError, which says what failed and what errno says of it.
 [[noreturn]] void throw_system_error(const char* doing);
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

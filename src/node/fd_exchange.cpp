@@ -17,7 +17,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 namespace {
 
 using std::chrono::steady_clock;
@@ -166,4 +166,4 @@ std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup&
   return received;
 }
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

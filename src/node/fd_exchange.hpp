@@ -11,7 +11,7 @@
 
 #include "node/file_descriptor.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 /// What came from one process.
 struct ReceivedFds {
@@ -51,4 +51,4 @@ struct FdExchangeGroup {
                                                     const std::function<void()>& while_waiting,
                                                     std::chrono::nanoseconds timeout);
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 class FileDescriptor {
  public:
@@ -28,4 +28,4 @@ class FileDescriptor {
   int fd_ = -1;
 };
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

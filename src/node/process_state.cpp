@@ -14,7 +14,7 @@
 
 #include "node/file_descriptor.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 namespace {
 
@@ -65,4 +65,4 @@ bool other_threads_run() noexcept {
   return false;
 }
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -5,7 +5,7 @@
 
 #include "base/activity.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 /// Asks /proc. Never throws.
 [[nodiscard]] ProcessState process_state(pid_t process) noexcept;
@@ -14,4 +14,4 @@ namespace kolo::node {
 /// False if it cannot be seen.
 [[nodiscard]] bool other_threads_run() noexcept;
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -15,7 +15,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 namespace {
 
@@ -150,4 +150,4 @@ bool SharedHeap::contains(const void* place) const {
          before(place, static_cast<const void*>(memory_.data() + memory_.size()));
 }
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -8,7 +8,7 @@
 
 #include "node/file_descriptor.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 /// Has no name in any file system: it is gone with the last process that maps it, however that
 /// ends, and no limit of /dev/shm concerns it.
@@ -67,4 +67,4 @@ class SharedHeap {
   std::map<std::size_t, std::size_t> free_;  // offset to bytes; no two of them touch
 };
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

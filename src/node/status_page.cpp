@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 bool StatusPage::write(std::span<const std::byte> bytes) {
   if (bytes.size() > max_bytes) return false;
@@ -47,4 +47,4 @@ std::vector<std::byte> StatusPage::read() const {
   return {};
 }
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

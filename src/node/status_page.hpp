@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 /// In shared memory; zeros are a good beginning. Written by one thread of its rank at a time and
 /// read by any process, also when the writer was stopped in the middle of writing: of two texts one
@@ -49,4 +49,4 @@ class StatusPage {
   std::array<Text, 2> texts_;
 };
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

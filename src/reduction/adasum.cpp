@@ -4,7 +4,7 @@
 
 #include "base/elements.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 namespace {
 
 // Sums of every eighth element, so that several are added at once.
@@ -64,4 +64,4 @@ void add_shares(DType dtype, const std::byte* a, const std::byte* b, const Share
   });
 }
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

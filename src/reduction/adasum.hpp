@@ -7,7 +7,7 @@
 
 #include "kolo/types.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 
 struct Dots {
   double ab = 0.0;
@@ -33,4 +33,4 @@ void add_dots(DType dtype, const std::byte* a, const std::byte* b, std::int64_t 
 void add_shares(DType dtype, const std::byte* a, const std::byte* b, const Shares& shares,
                 std::int64_t elements, std::byte* output);
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

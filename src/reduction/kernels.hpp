@@ -4,7 +4,7 @@
 
 #include "reduction/reduce.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 
 /// Reduce f16, bf16, f32 and f64, and integers, to what `reduce_scalar` gives. False if they do not
 /// know how; then nothing was written.
@@ -17,4 +17,4 @@ namespace kolo::reduction {
 void reduce_scalar(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements,
                    std::byte* output);
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

@@ -6,7 +6,7 @@
 #include "kolo/error.hpp"
 #include "reduction/kernels.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 namespace {
 
 bool changes_nothing(const Arithmetic& arithmetic, Inputs inputs, DType result) {
@@ -41,4 +41,4 @@ void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, 
   if (!reduced) reduce_scalar(arithmetic, inputs, elements, output);
 }
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

@@ -8,7 +8,7 @@
 
 #include "kolo/types.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 
 struct Arithmetic {
   ReduceOp op = ReduceOp::sum;  // anything but adasum
@@ -35,4 +35,4 @@ void check_arithmetic(ReduceOp op, DType dtype);
 /// Booleans know neither scales nor divisors. Throws InvalidArgument as `check_arithmetic`.
 void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, std::byte* output);
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

@@ -8,7 +8,7 @@
 #include "reduction/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace kolo::reduction::HWY_NAMESPACE {
+namespace kolo::internal::reduction::HWY_NAMESPACE {
 #if KOLO_HAVE_VECTORS
 namespace {
 
@@ -71,11 +71,11 @@ bool reduce_integers(const Arithmetic& arithmetic, Inputs inputs, std::int64_t e
 bool reduce_integers(const Arithmetic&, Inputs, std::int64_t, std::byte*) { return false; }
 
 #endif  // KOLO_HAVE_VECTORS
-}  // namespace kolo::reduction::HWY_NAMESPACE
+}  // namespace kolo::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 
 HWY_EXPORT(reduce_integers);
 
@@ -84,5 +84,5 @@ bool reduce_integers(const Arithmetic& arithmetic, Inputs inputs, std::int64_t e
   return HWY_DYNAMIC_DISPATCH(reduce_integers)(arithmetic, inputs, elements, output);
 }
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction
 #endif

@@ -8,7 +8,7 @@
 #include "reduction/vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
-namespace kolo::reduction::HWY_NAMESPACE {
+namespace kolo::internal::reduction::HWY_NAMESPACE {
 #if KOLO_HAVE_VECTORS
 namespace {
 
@@ -123,11 +123,11 @@ bool reduce_reals(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elem
 bool reduce_reals(const Arithmetic&, Inputs, std::int64_t, std::byte*) { return false; }
 
 #endif  // KOLO_HAVE_VECTORS
-}  // namespace kolo::reduction::HWY_NAMESPACE
+}  // namespace kolo::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 
 HWY_EXPORT(reduce_reals);
 
@@ -136,5 +136,5 @@ bool reduce_reals(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elem
   return HWY_DYNAMIC_DISPATCH(reduce_reals)(arithmetic, inputs, elements, output);
 }
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction
 #endif

@@ -9,7 +9,7 @@
 #include "reduction/kernels.hpp"
 #include "reduction/scaling.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 namespace {
 
 /// Unsigned, so that overflow wraps, and wide enough not to be promoted to int.
@@ -191,4 +191,4 @@ void reduce_scalar(const Arithmetic& arithmetic, Inputs inputs, std::int64_t ele
   });
 }
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

@@ -7,7 +7,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 
 /// Truncated toward zero; what the type cannot hold becomes its nearest value, NaN becomes 0.
 template <std::integral T>
@@ -96,4 +96,4 @@ void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
   }
 }
 
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

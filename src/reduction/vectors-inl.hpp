@@ -14,10 +14,10 @@
 
 #if KOLO_HAVE_VECTORS
 HWY_BEFORE_NAMESPACE();
-namespace kolo::reduction::HWY_NAMESPACE {
+namespace kolo::internal::reduction::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
-namespace formats = kolo::HWY_NAMESPACE;
+namespace formats = kolo::internal::HWY_NAMESPACE;
 
 struct VectorSum {
   template <class V>
@@ -141,7 +141,7 @@ class Loop {
   Scaling scaling_;
 };
 
-}  // namespace kolo::reduction::HWY_NAMESPACE
+}  // namespace kolo::internal::reduction::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 #endif
 

@@ -7,7 +7,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 std::atomic<bool> is_child{false};
@@ -28,4 +28,4 @@ void require_not_forked() {
         "fork before kolo::init, or leave Kolo to the parent");
 }
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -1,7 +1,7 @@
 // MPI does not survive a fork: the child of a process that has initialised it must not use Kolo.
 #pragma once
 
-namespace kolo::session {
+namespace kolo::internal::session {
 
 /// From now on the children of this process count as forked.
 void watch_forks();
@@ -12,4 +12,4 @@ void watch_forks();
 /// Throws InvalidArgument if this process was forked.
 void require_not_forked();
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -15,7 +15,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 std::atomic<bool> abort_instead{false};
@@ -145,4 +145,4 @@ Communicator::~Communicator() {
   if (comm_ != MPI_COMM_NULL && finalized == 0) MPI_Comm_free(&comm_);
 }
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -7,7 +7,7 @@
 
 #include "node/file_descriptor.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 
 /// Initializes MPI on this thread unless the program did. What Kolo initialized it finalizes when
 /// the process exits, so that sessions can follow each other. Throws InvalidArgument if MPI was
@@ -45,4 +45,4 @@ class Communicator {
   MPI_Comm comm_ = MPI_COMM_NULL;
 };
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

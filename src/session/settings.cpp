@@ -14,7 +14,7 @@
 #include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 /// A value as somebody wrote it, and what to call the setting in a message.
@@ -147,4 +147,4 @@ Settings read_settings(const SessionOptions& options) {
   return settings;
 }
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -21,7 +21,7 @@
 #include "base/log.hpp"
 #include "kolo/session.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 
 /// The interfaces for control messages between hosts, and what to call the setting in a message.
 struct ControlInterface {
@@ -227,4 +227,4 @@ inline constexpr auto settings_table = std::to_array<Setting>({
 /// option) and the value.
 [[nodiscard]] Settings read_settings(const SessionOptions& options);
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -8,7 +8,7 @@
 #include "node/error_codes.hpp"
 #include "session/mpi_environment.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 using node::check_mpi;
@@ -82,4 +82,4 @@ LocalPosition find_local_position(MPI_Comm world, std::int64_t max_ranks_per_hos
   return position;
 }
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

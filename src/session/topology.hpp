@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace kolo::session {
+namespace kolo::internal::session {
 
 struct Topology {
   int rank = 0;
@@ -37,4 +37,4 @@ struct LocalPosition {
 [[nodiscard]] LocalPosition find_local_position(MPI_Comm world,
                                                 std::int64_t max_ranks_per_host = 0);
 
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

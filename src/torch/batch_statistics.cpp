@@ -15,7 +15,7 @@
 #include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 using ::torch::Tensor;
@@ -148,4 +148,4 @@ Tensor normalize(const Tensor& input, const Tensor& weight, const Tensor& bias,
   return Normalize::apply(input, weight, bias, statistics, eps, set);
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

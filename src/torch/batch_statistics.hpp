@@ -5,7 +5,7 @@
 
 #include "kolo/process_set.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// Statistics over the batches of all ranks, per channel, in f64.
 struct BatchStatistics {
@@ -26,4 +26,4 @@ struct BatchStatistics {
                                         const BatchStatistics& statistics, double eps,
                                         const ProcessSet& set);
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

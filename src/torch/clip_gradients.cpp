@@ -11,6 +11,8 @@
 #include "torch/parameter_names.hpp"
 
 namespace kolo::detail {
+
+using namespace internal;
 namespace {
 
 // The tensor that holds a gradient's elements. A reduced sparse gradient is coalesced, so its

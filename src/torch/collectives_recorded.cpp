@@ -21,6 +21,8 @@
 #include "torch/tensor_view.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 using ::torch::Tensor;
@@ -122,11 +124,11 @@ TensorFunction reducescatter_gradient(const ReducescatterOptions& back) {
 // A new tensor of the input's shape, which `operation` writes.
 template <typename Operation>
 Tensor out_of_place(const Tensor& input, const std::string& name, const Operation& operation) {
-  const Tensor source = detail::source_of(input, name);
+  const Tensor source = internal::source_of(input, name);
   const Tensor result =
       at::empty_like(source, source.options().memory_format(at::MemoryFormat::Contiguous));
-  const detail::StreamOf stream(source);
-  operation(ConstTensorView(detail::view_of(source)), detail::view_of(result));
+  const internal::StreamOf stream(source);
+  operation(ConstTensorView(internal::view_of(source)), internal::view_of(result));
   return result;
 }
 
@@ -179,10 +181,10 @@ Tensors grouped_allreduce(const Tensors& tensors, const GroupedAllreduceOptions&
 Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
   const auto rows = std::make_shared<RowCounts>();
   const auto forward = [&](const Tensor& input) {
-    const Tensor source = detail::source_of(input, options.name);
+    const Tensor source = internal::source_of(input, options.name);
     Tensor result;
-    const detail::StreamOf stream(source);
-    *rows = allgather(detail::view_of(source), detail::rows_like(source, result), options);
+    const internal::StreamOf stream(source);
+    *rows = allgather(internal::view_of(source), internal::rows_like(source, result), options);
     return result;
   };
   const AllgatherOptions back{backward_name(options.name), options.process_set};
@@ -191,8 +193,8 @@ Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
 
 Tensors grouped_allgather(const Tensors& tensors, const AllgatherOptions& options) {
   Tensors results(tensors.size());
-  const auto group = detail::gather_group(tensors, results, options.name);
-  const detail::StreamOf stream(tensors);
+  const auto group = internal::gather_group(tensors, results, options.name);
+  const internal::StreamOf stream(tensors);
   auto rows = grouped_allgather(group.sources, group.allocators, options);
   for (std::size_t i = 0; i < results.size(); ++i) {
     const AllgatherOptions back{backward_name(options.name, i), options.process_set};

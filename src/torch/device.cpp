@@ -14,6 +14,8 @@
 #include "kolo/torch/device.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 // The CPU's generator, then that of this rank's GPU if there is one.

@@ -9,7 +9,7 @@
 
 #include "kolo/cuda.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// The stream on which LibTorch queues this thread's work; in an autograd hook, the stream of
 /// backward. Null if LibTorch or Kolo has no CUDA: GPU tensors are never accepted then.
@@ -39,4 +39,4 @@ class StreamOf {
   std::optional<CudaStreamScope> scope_{};
 };
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -4,7 +4,7 @@
 
 #include "torch/gpu_stream.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 CUstream_st* gpu_stream(const ::torch::Device& /*gpu*/) { return nullptr; }
 
@@ -14,4 +14,4 @@ CUstream_st* gpu_stream(const ::torch::Device& /*gpu*/) { return nullptr; }
   return at::empty(sizes, options);
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -7,7 +7,7 @@
 
 #include "torch/gpu_stream.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 CUstream_st* gpu_stream(const ::torch::Device& gpu) {
   return c10::cuda::getCurrentCUDAStream(gpu.index()).stream();
@@ -24,4 +24,4 @@ CUstream_st* gpu_stream(const ::torch::Device& gpu) {
   return made;
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

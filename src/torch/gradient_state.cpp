@@ -12,6 +12,8 @@
 #include "torch/tensor_view.hpp"
 
 namespace kolo::detail {
+
+using namespace internal;
 namespace {
 
 class Hook : public ::torch::autograd::FunctionPostHook {
@@ -98,7 +100,7 @@ void GradientReducer::State::require_agreement() const {
     if (parameter.group) description += ", in group " + std::to_string(*parameter.group);
     items.push_back({parameter.name, description});
   }
-  detail::require_agreement("kolo.parameters." + std::to_string(number),
+  internal::require_agreement("kolo.parameters." + std::to_string(number),
                             "The options or parameters of the DistributedOptimizer", items,
                             options.process_set);
 }

@@ -20,7 +20,7 @@
 #include "torch/sparse_gradient.hpp"
 #include "training/optimizer_setup.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// The autograd hook of one parameter.
 class GradientHook {
@@ -65,19 +65,23 @@ struct PendingReduction {
   Future<void> future{};  // for dense gradients
 };
 
+}  // namespace kolo::internal
+
+namespace kolo::detail {
+
 struct GradientReducer::State : std::enable_shared_from_this<State> {
   DistributedOptimizerOptions options;
   bool is_member = false;  // of the process set
-  ParameterNames names;
+  internal::ParameterNames names;
   std::int64_t number = 0;  // of the optimizer
   std::int64_t step = 0;
   bool synchronized = false;  // in this step
-  std::deque<Parameter> parameters;
+  std::deque<internal::Parameter> parameters;
   std::unordered_set<const c10::TensorImpl*> known;  // tied weights are listed more than once
-  GroupNumbers group_numbers;
-  std::vector<GradientGroup> groups;
+  internal::GroupNumbers group_numbers;
+  std::vector<internal::GradientGroup> groups;
   // Declared after the parameters, whose memory the operations write to: destroyed before them.
-  std::vector<PendingReduction> pending;
+  std::vector<internal::PendingReduction> pending;
   // Held by hooks, which may run on several threads. The optimizer's own thread needs no lock,
   // because it never runs during backward.
   std::mutex hooks;
@@ -99,19 +103,19 @@ struct GradientReducer::State : std::enable_shared_from_this<State> {
   void forget_passes();
 
  private:
-  void count_pass(Parameter& parameter) const;
+  void count_pass(internal::Parameter& parameter) const;
   [[nodiscard]] int passes_made() const;
   [[nodiscard]] double mean_correction() const;
   void join_group(std::size_t index, std::size_t number_of_group);
   [[nodiscard]] std::string operation_name(const std::string& name) const;
-  [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
-  void require_reducible(const Parameter& parameter) const;
-  [[nodiscard]] bool is_ready(const GradientGroup& group) const;
-  void prepare(Parameter& parameter, double correction) const;
+  [[nodiscard]] bool travels_sparse(const internal::Parameter& parameter) const;
+  void require_reducible(const internal::Parameter& parameter) const;
+  [[nodiscard]] bool is_ready(const internal::GradientGroup& group) const;
+  void prepare(internal::Parameter& parameter, double correction) const;
   void submit(std::size_t index, double correction);
   void submit_sparse(std::size_t index, double correction);
-  void submit_group(const GradientGroup& group, double correction);
-  void finish(PendingReduction& reduction);
+  void submit_group(const internal::GradientGroup& group, double correction);
+  void finish(internal::PendingReduction& reduction);
 };
 
 }  // namespace kolo::detail

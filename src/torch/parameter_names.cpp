@@ -5,7 +5,7 @@
 #include "kolo/error.hpp"
 #include "torch/tensor_view.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 ParameterNames::ParameterNames(const NamedParameters& named) : named_(named) {
   for (const auto& [name, tensor] : named) {
@@ -45,4 +45,4 @@ std::optional<std::string> ParameterNames::first_name(const std::string& name) c
   return entry->second;
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -10,7 +10,7 @@
 
 #include "kolo/torch/state.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 using ParameterGroups = std::vector<::torch::optim::OptimizerParamGroup>;
 
@@ -50,4 +50,4 @@ class ParameterNames {
   std::unordered_map<std::string, std::string> first_name_of_;
 };
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -13,6 +13,8 @@
 #include "kolo/torch/checkpoint.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 using ::torch::serialize::InputArchive;

@@ -14,7 +14,7 @@
 #include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 struct Entries {
@@ -84,4 +84,4 @@ void SparseReduction::require_same_step(const std::vector<std::int64_t>& rows) c
   return at::sparse_coo_tensor(at::cat(indices).t(), all_values_, shape_).coalesce();
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

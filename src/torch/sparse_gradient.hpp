@@ -10,7 +10,7 @@
 
 #include "kolo/collectives.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// The reduction of one sparse gradient. The gathered tensors have one row per entry of a gradient.
 class SparseReduction {
@@ -43,4 +43,4 @@ class SparseReduction {
   Future<std::vector<std::vector<std::int64_t>>> future_;
 };
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

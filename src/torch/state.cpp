@@ -15,6 +15,8 @@
 #include "training/agreement.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 using ::torch::optim::Optimizer;
@@ -26,14 +28,14 @@ struct ParameterBroadcast {
 };
 
 void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& set) {
-  detail::require_root("broadcast_parameters", root, set);
-  std::vector<detail::Item> items;
+  internal::require_root("broadcast_parameters", root, set);
+  std::vector<internal::Item> items;
   for (const auto& [name, tensor] : tensors) {
-    detail::require_supported(tensor, name);
-    items.push_back({name, detail::describe(tensor)});
+    internal::require_supported(tensor, name);
+    items.push_back({name, internal::describe(tensor)});
   }
   // Before the first broadcast, so that after a mismatch no tensor has changed.
-  detail::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
+  internal::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
 
   const at::NoGradGuard no_grad;
   std::vector<ParameterBroadcast> broadcasts;
@@ -43,9 +45,9 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     ParameterBroadcast& broadcast =
         broadcasts.emplace_back(ParameterBroadcast{tensor, tensor.contiguous()});
-    const detail::StreamOf stream(broadcast.contiguous);
+    const internal::StreamOf stream(broadcast.contiguous);
     broadcast.future =
-        broadcast_async(detail::view_of(broadcast.contiguous), root,
+        broadcast_async(internal::view_of(broadcast.contiguous), root,
                         {.name = "kolo.broadcast_parameters." + name, .process_set = set});
   }
   for (ParameterBroadcast& broadcast : broadcasts) {
@@ -56,16 +58,16 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
 }
 
 void require_same_structure(const Optimizer& optimizer, const ProcessSet& set) {
-  std::vector<detail::Item> items{{"class", c10::demangle(typeid(optimizer).name())}};
+  std::vector<internal::Item> items{{"class", c10::demangle(typeid(optimizer).name())}};
   const auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto& tensors = groups[i].params();
     for (std::size_t j = 0; j < tensors.size(); ++j) {
       items.push_back(
-          {"group" + std::to_string(i) + "." + std::to_string(j), detail::describe(tensors[j])});
+          {"group" + std::to_string(i) + "." + std::to_string(j), internal::describe(tensors[j])});
     }
   }
-  detail::require_agreement("kolo.optimizer_state", "The optimizers", items, set);
+  internal::require_agreement("kolo.optimizer_state", "The optimizers", items, set);
 }
 
 // `save` runs on the root, `load` on the other ranks. A failure on any rank is shared at once: the
@@ -78,12 +80,12 @@ void broadcast_bytes(const std::string& function, const std::function<std::strin
   const auto save_here = [&] {
     if (rank() == root) bytes = save();
   };
-  detail::require_success(function, "save", detail::failure_of(save_here), set);
+  internal::require_success(function, "save", internal::failure_of(save_here), set);
   broadcast(bytes, root, options);
   const auto load_here = [&] {
     if (rank() != root) load(bytes);
   };
-  detail::require_success(function, "load", detail::failure_of(load_here), set);
+  internal::require_success(function, "load", internal::failure_of(load_here), set);
 }
 
 }  // namespace
@@ -100,7 +102,7 @@ void broadcast_parameters(const ModuleTensors& tensors, int root, const ProcessS
 
 void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {
   const std::string function = "broadcast_optimizer_state";
-  detail::require_root(function, root, set);
+  internal::require_root(function, root, set);
   require_same_structure(optimizer, set);
   broadcast_bytes(
       function, [&] { return to_bytes(optimizer); },

@@ -12,6 +12,8 @@
 #include "torch/batch_statistics.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 namespace nn = ::torch::nn;
@@ -68,21 +70,21 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   _check_input_dim(input);
   const double factor = update_factor();
   if (!is_synchronized()) {
-    return nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
+    return nn::functional::internal::batch_norm(input, running_mean, running_var, weight, bias,
                                               is_training() || !options.track_running_stats(),
                                               factor, options.eps());
   }
   // Not recorded: `normalize` puts the dependence on the statistics into its own gradient.
-  const detail::BatchStatistics statistics = [&] {
+  const internal::BatchStatistics statistics = [&] {
     const at::NoGradGuard no_grad;
-    return detail::batch_statistics(input, set_);
+    return internal::batch_statistics(input, set_);
   }();
   update_statistics(statistics.mean, statistics.variance, statistics.count, factor);
   const auto like =
       input.options().dtype(input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const Tensor scale = weight.defined() ? weight : at::ones({options.num_features()}, like);
   const Tensor shift = bias.defined() ? bias : at::zeros({options.num_features()}, like);
-  return detail::normalize(input, scale, shift, statistics, options.eps(), set_);
+  return internal::normalize(input, scale, shift, statistics, options.eps(), set_);
 }
 
 // The weight of a new batch in the running statistics. Without a momentum all batches count

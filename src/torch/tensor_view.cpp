@@ -16,7 +16,7 @@
 #include "kolo/error.hpp"
 #include "torch/gpu_stream.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 std::optional<DType> kolo_dtype(at::ScalarType type) {
@@ -123,4 +123,4 @@ bool same_layout(const ::torch::Tensor& a, const ::torch::Tensor& b) {
          a.strides() == b.strides();
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

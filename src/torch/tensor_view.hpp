@@ -9,7 +9,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/tensor.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// As messages have it: "f32 [64, 3]", with the strides where they are not row-major.
 [[nodiscard]] std::string describe(const ::torch::Tensor& tensor);
@@ -50,4 +50,4 @@ void mark_changed(const ::torch::Tensor& tensor);
 /// True if the elements of both lie in memory in the same order, without gaps, and are of one type.
 [[nodiscard]] bool same_layout(const ::torch::Tensor& a, const ::torch::Tensor& b);
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

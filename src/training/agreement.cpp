@@ -13,7 +13,7 @@
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 // One item per line: name, tab, description.
@@ -143,4 +143,4 @@ void require_success(const std::string& function, const std::string& action,
               {}, failed);
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

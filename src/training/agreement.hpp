@@ -9,7 +9,7 @@
 #include "kolo/process_set.hpp"
 #include "kolo/tensor.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// One thing that must be equal on all ranks, e.g. {"0.weight", "f32 [64, 3]"}.
 struct Item {
@@ -53,4 +53,4 @@ template <typename Action>
   return {};
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

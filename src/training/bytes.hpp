@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// The CRC-32 of zlib and PNG. Pass the checksum of the preceding bytes as `before` to continue it.
 [[nodiscard]] std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0);
@@ -31,4 +31,4 @@ template <std::unsigned_integral Integer>
   return number;
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -12,7 +12,7 @@
 #include "base/log.hpp"
 #include "training/checkpoint_file.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -126,4 +126,4 @@ void CheckpointDirectory::prune(const fs::path& saved) const {
   }
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

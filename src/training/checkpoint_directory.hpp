@@ -9,7 +9,7 @@
 
 #include "kolo/training/checkpointer.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 class CheckpointDirectory {
  public:
@@ -46,4 +46,4 @@ class CheckpointDirectory {
   const CheckpointerOptions& options_;
 };
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -13,7 +13,7 @@
 
 #include "training/bytes.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -226,4 +226,4 @@ CheckpointContents read_checkpoint(const fs::path& path) {
   return contents;
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -8,7 +8,7 @@
 
 #include "kolo/training/checkpointer.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// The first 48 bytes of the file, in little-endian order: "KOLOCKPT", u32 version, u32 1 if there
 /// is a metric, i64 step, f64 metric, u64 length of the payload, u32 checksum of the payload, u32
@@ -39,4 +39,4 @@ void write_checkpoint(const std::filesystem::path& path, std::int64_t step,
 /// The name of a checkpoint that is still being written.
 [[nodiscard]] std::filesystem::path unfinished_name(const std::filesystem::path& path);
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -3,7 +3,7 @@
 #include "kolo/error.hpp"
 #include "training/bytes.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 void append(std::string& bytes, const std::string& text) {
@@ -87,4 +87,4 @@ CheckpointPayload decode(std::string_view bytes) {
   return payload;
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -7,7 +7,7 @@
 
 #include "kolo/training/checkpointer.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 struct CheckpointPayload {
   Blobs parts{};
@@ -23,4 +23,4 @@ struct CheckpointPayload {
 /// Throws InvalidArgument unless `encode` made the bytes.
 [[nodiscard]] CheckpointPayload decode(std::string_view bytes);
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -12,6 +12,8 @@
 #include "training/state_text.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 // The Fisher-Yates shuffle, written out because the standard does not specify std::shuffle's order:
@@ -79,7 +81,7 @@ void DistributedSampler::begin_epoch(std::int64_t epoch) {
 }
 
 std::string DistributedSampler::state() const {
-  return detail::StateWriter(sampler_state_kind)
+  return internal::StateWriter(sampler_state_kind)
       .add(options_.seed)
       .add(epoch_)
       .add(consumed_)
@@ -89,7 +91,7 @@ std::string DistributedSampler::state() const {
 }
 
 void DistributedSampler::load(const std::string& state) {
-  detail::StateReader reader(sampler_state_kind, state);
+  internal::StateReader reader(sampler_state_kind, state);
   const std::uint64_t seed = reader.natural();
   const std::int64_t epoch = reader.integer();
   const std::int64_t consumed = reader.integer();

@@ -12,6 +12,8 @@
 #include "training/optimizer_setup.hpp"
 
 namespace kolo::detail {
+
+using namespace internal;
 namespace {
 
 constexpr const char* subject = "DistributedOptimizer";
@@ -210,9 +212,9 @@ namespace kolo {
 void broadcast_parameters(const std::vector<NamedTensor>& parameters, int root,
                           const ProcessSet& set) {
   const std::string operation = "kolo.broadcast_parameters";
-  const std::vector<detail::Item> items = detail::items_of(parameters, "broadcast_parameters");
-  detail::require_root("broadcast_parameters", root, set);
-  detail::require_agreement(operation, "The parameters", items, set);
+  const std::vector<internal::Item> items = internal::items_of(parameters, "broadcast_parameters");
+  internal::require_root("broadcast_parameters", root, set);
+  internal::require_agreement(operation, "The parameters", items, set);
   std::vector<Future<void>> futures;
   for (const auto& [name, tensor] : parameters)
     futures.push_back(

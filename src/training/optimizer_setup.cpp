@@ -9,7 +9,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 template <typename T>
@@ -103,4 +103,4 @@ GroupNumbers consecutive_groups(const std::vector<std::string>& names, std::size
   return numbers;
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

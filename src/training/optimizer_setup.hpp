@@ -12,7 +12,7 @@
 #include "kolo/optimizer.hpp"
 #include "training/agreement.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// Collective. Returns a number that no earlier optimizer of the set has on any of its ranks.
 /// Operation names carry it, because two optimizers may have parameters of the same name.
@@ -45,4 +45,4 @@ listed_groups(const std::vector<std::vector<std::string>>& groups,
 [[nodiscard]] KOLO_EXPORT GroupNumbers consecutive_groups(const std::vector<std::string>& names,
                                                           std::size_t count);
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

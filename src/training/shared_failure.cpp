@@ -11,12 +11,14 @@
 #include "training/agreement.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 // The message of a failure; "" on success.
 std::string failure_to_share(const std::function<void()>& work) {
   try {
-    return detail::failure_of(work);
+    return internal::failure_of(work);
   } catch (...) {
     return "an exception that does not derive from std::exception";
   }
@@ -55,7 +57,7 @@ std::string failure_here(const std::function<void()>& work) {
 
 void on_every_rank(const std::function<void()>& work, const ProcessSet& set) {
   std::string failure = failure_here(work);
-  const std::vector<int> failed = detail::ranks_that(!failure.empty(), "kolo.on_every_rank", set);
+  const std::vector<int> failed = internal::ranks_that(!failure.empty(), "kolo.on_every_rank", set);
   if (failed.empty()) return;
   // All ranks throw the message of the same rank, so that logs agree.
   broadcast(failure, failed.front(), {.name = "kolo.on_every_rank.failure", .process_set = set});
@@ -63,7 +65,7 @@ void on_every_rank(const std::function<void()>& work, const ProcessSet& set) {
 }
 
 void on_one_rank(int root, const std::function<void()>& work, const ProcessSet& set) {
-  detail::require_root("on_one_rank", root, set);
+  internal::require_root("on_one_rank", root, set);
   // The broadcast is also what the other ranks wait in while the root works.
   std::string failure;
   if (rank() == root) failure = failure_here(work);

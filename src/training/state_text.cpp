@@ -8,7 +8,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 template <typename Integer>
@@ -78,4 +78,4 @@ void StateReader::refuse() const {
       fmt::format("'{}' is not a state of kind '{}'", text_.substr(0, shown), kind_));
 }
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

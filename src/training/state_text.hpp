@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::detail {
+namespace kolo::internal {
 
 /// Doubles are written in hexadecimal, so they are read back bit for bit, except the bits of NaNs.
 class StateWriter {
@@ -45,4 +45,4 @@ class StateReader {
   std::size_t read_ = 1;
 };
 
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -11,7 +11,7 @@
 #include "transport/socket_transport.hpp"
 #include "transport/transport.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 /// Shared memory to ranks of this host; to others sockets, or MPI where there are no sockets.
 class CpuTransport : public Transport {
@@ -67,4 +67,4 @@ class CpuTransport : public Transport {
   std::vector<int> ranks_in_memory_{};
 };
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -12,7 +12,7 @@
 
 #include "transport/transport.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 /// Messages of an ordered pair of ranks keep their order; which pair is served next is random.
 class InProcessNetwork {
@@ -107,4 +107,4 @@ inline bool InProcessNetwork::quiet() const {
          std::ranges::all_of(endpoints_, [](const auto& endpoint) { return endpoint->empty(); });
 }
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -7,7 +7,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 using node::check_mpi;
@@ -119,4 +119,4 @@ void MpiActivity::look(MPI_Comm comm) {
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

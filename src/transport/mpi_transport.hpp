@@ -13,7 +13,7 @@
 #include "base/activity.hpp"
 #include "transport/transport.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 class MpiTransport : public Transport {
  public:
@@ -78,4 +78,4 @@ class MpiActivity : public ExecutionObserver {
   TimePoint next_{};
 };
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -8,7 +8,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 constexpr std::uint64_t header_bytes = 16;  // the message's length, padded
@@ -162,4 +162,4 @@ void ShmTransport::make_room(Peer& peer, std::uint64_t before, std::uint64_t at)
   if (ring.written.load(std::memory_order_relaxed) - before == ring_bytes) peer.bell->ring();
 }
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -7,10 +7,10 @@
 #include <deque>
 #include <vector>
 
-#include "node/neighbourhood.hpp"
+#include "node/local_group.hpp"
 #include "transport/transport.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 /// Each rank has a ring for every other of its host, in its own memory; there it writes, and the
 /// other reads. Who is sent something is woken.
@@ -76,4 +76,4 @@ class ShmTransport : public Transport {
   std::size_t unsent_ = 0;  // messages that are not in their ring as a whole
 };
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

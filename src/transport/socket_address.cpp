@@ -16,7 +16,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 SocketAddress SocketAddress::from(const sockaddr* address) {
   SocketAddress result;
@@ -162,4 +162,4 @@ std::vector<SocketAddress> choose_addresses(const std::vector<Interface>& interf
   return chosen;
 }
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 /// As the operating system wants it.
 struct SystemAddress {
@@ -56,4 +56,4 @@ struct Interface {
 [[nodiscard]] std::vector<SocketAddress> choose_addresses(const std::vector<Interface>& interfaces,
                                                           std::string_view wanted);
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -14,7 +14,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 constexpr std::size_t buffer_bytes = 64 << 10;
@@ -175,4 +175,4 @@ void SocketEdge::close(const std::string& error) {
   unsent_ = 0;
 }
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

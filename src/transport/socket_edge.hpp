@@ -10,7 +10,7 @@
 #include "node/file_descriptor.hpp"
 #include "transport/transport.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 /// Messages, in order, each in a frame with the session's number. Never blocks. What the network
 /// does not take is kept, up to `most_unsent`; beyond it the other side has long been stuck, and
@@ -90,4 +90,4 @@ class SocketEdge {
   std::size_t missing_ = 0;
 };
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

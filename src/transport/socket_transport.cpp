@@ -16,7 +16,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 using std::chrono::duration;
@@ -192,4 +192,4 @@ void SocketTransport::part(nanoseconds patience) {
   }
 }
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

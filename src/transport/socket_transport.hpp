@@ -12,7 +12,7 @@
 #include "transport/socket_edge.hpp"
 #include "transport/transport.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 /// The other end of a connection.
 struct SocketPeer {
@@ -89,4 +89,4 @@ class SocketTransport : public Transport {
   TimePoint next_look_ = TimePoint::max();
 };
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

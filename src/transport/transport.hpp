@@ -8,7 +8,7 @@
 
 #include "base/failure.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 using Message = std::vector<std::byte>;
 
@@ -34,4 +34,4 @@ class Transport {
   [[nodiscard]] virtual const Failure* loss() const { return nullptr; }
 };
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -1,7 +1,7 @@
 // What the order of ranks and of batches means to Kolo's own allreduces.
 #include "fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using AllreduceOrder = BackendTest;
@@ -33,4 +33,4 @@ TEST_F(AllreduceOrder, ALaterBatchMayBeDoneFirst) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -6,7 +6,7 @@
 #include "fixture.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 // Alone and fused; with pieces of 256 bytes some fit one, some end in the middle of one.
@@ -222,4 +222,4 @@ TEST_F(Allreduce, RefusesWhatHasNoMeaning) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -8,7 +8,7 @@
 #include "kolo/error.hpp"
 #include "tensors.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using testing::AllOf;
@@ -241,4 +241,4 @@ TEST(Windows, CoverAllRows) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -3,7 +3,7 @@
 #include "fixture.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 const std::vector<Lengths> batches{
@@ -89,4 +89,4 @@ TEST_F(TextBroadcast, TakesOneText) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -13,7 +13,7 @@
 #include "backend/backend.hpp"
 #include "tensors.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// Collective over `comm`, which outlives it.
 [[nodiscard]] std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes);
@@ -78,4 +78,4 @@ class BackendTest : public testing::Test {
   std::uint64_t sequence_ = 4090;  // near the end of the tags
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -6,7 +6,7 @@
 #include "fixture.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 template <typename T>
@@ -148,4 +148,4 @@ TEST_F(Allgather, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

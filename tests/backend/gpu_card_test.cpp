@@ -20,7 +20,7 @@
 #include "kolo/error.hpp"
 #include "shm_host.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 constexpr Device first_gpu{DeviceType::cuda, 0};
@@ -191,4 +191,4 @@ TEST_F(CardTest, OneRankOverNccl) {
 TEST_F(CardTest, OneRankByWayOfTheHost) { expect_sum(gpu_, GpuOperations::staged, mark_); }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

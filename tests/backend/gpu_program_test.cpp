@@ -13,7 +13,7 @@
 #include "kolo/cuda.hpp"
 #include "shm_program.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 bool has_tensors(const Step& step) {
@@ -209,4 +209,4 @@ TEST_P(GpuPrograms, WithoutNccl) {
 INSTANTIATE_TEST_SUITE_P(Ranks, GpuPrograms, testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -15,7 +15,7 @@
 #include "doubles/fake_nccl.hpp"
 #include "shm_host.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 inline constexpr Device gpu_zero{DeviceType::cuda, 0};
 
@@ -160,4 +160,4 @@ class GpuTensors {
   std::vector<BatchTensor> members_{};
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 namespace {
 
 using testing::ElementsAre;
@@ -68,4 +68,4 @@ TEST(InterNodeAlgorithms, OneForAll) {
 }
 
 }  // namespace
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

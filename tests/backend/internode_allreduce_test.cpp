@@ -6,7 +6,7 @@
 #include "internode_fixture.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 // With pieces of 256 bytes some fit one, some end in the middle of one.
@@ -265,4 +265,4 @@ TEST_F(InterNodeAllreduce, TakesNothingElse) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -19,7 +19,7 @@
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// For each rank, the lowest of its host.
 using NodeOf = std::vector<int>;
@@ -131,4 +131,4 @@ class InterNodeTest : public BackendTest {
   std::unique_ptr<MadeUpHosts> hosts_{};
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

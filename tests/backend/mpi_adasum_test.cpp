@@ -3,7 +3,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using Vector = std::vector<double>;
@@ -116,4 +116,4 @@ TYPED_TEST(MpiAdasum, OfOrthogonalVectorsIsTheSum) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -4,7 +4,7 @@
 #include "fixture.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 class MpiBackendRefuses : public BackendTest {};
@@ -15,4 +15,4 @@ TEST_F(MpiBackendRefuses, PiecesOfNoUse) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

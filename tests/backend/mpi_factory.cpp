@@ -2,7 +2,7 @@
 #include "backend/mpi/mpi_backend.hpp"
 #include "fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
   return std::make_unique<MpiBackend>(comm, piece_bytes);
@@ -11,4 +11,4 @@ std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
 std::int64_t default_piece_bytes() { return MpiBackend::default_piece_bytes; }
 std::int64_t large_piece_bytes() { return std::int64_t{1} << 30; }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

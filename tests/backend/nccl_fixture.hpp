@@ -13,7 +13,7 @@
 #include "gpu_world.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 using Lengths = std::vector<std::int64_t>;
 using Running = std::vector<std::unique_ptr<Execution>>;
@@ -89,4 +89,4 @@ inline std::string failure_of(GpuWorld& world, Running& running) {
   return "";
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

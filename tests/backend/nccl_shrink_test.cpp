@@ -8,7 +8,7 @@
 
 #include "nccl_fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using testing::AllOf;
@@ -67,4 +67,4 @@ TEST(NcclShrinkTest, AFailureToMakeOneOfAnotherIsAnError) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

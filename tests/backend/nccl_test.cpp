@@ -12,7 +12,7 @@
 #include "kolo/error.hpp"
 #include "nccl_fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using testing::AnyOf;
@@ -279,4 +279,4 @@ TEST(GpuOperationsTest, NcclMayBeForbidden) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

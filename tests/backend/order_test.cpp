@@ -7,7 +7,7 @@
 #include "fixture.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 class BackendOrder : public BackendTest {
@@ -165,4 +165,4 @@ TEST_F(BackendRefuses, WhatMovesNoData) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

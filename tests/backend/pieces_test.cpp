@@ -8,7 +8,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using testing::ElementsAre;
@@ -136,4 +136,4 @@ TEST(BroadcastPieces, OfATextTakeOneText) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -1,6 +1,6 @@
 #include "fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 struct Matrix {
@@ -77,4 +77,4 @@ TEST_F(ReducescatterOfFloats, TheSumOfCompressedElementsIsNotRoundedAgain) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

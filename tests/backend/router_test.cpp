@@ -8,7 +8,7 @@
 
 #include "internode_fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 class CpuRouting : public InterNodeTest {
@@ -97,4 +97,4 @@ TEST_F(CpuRouting, MpiIsActiveWhileBatchesGoBetweenHosts) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -86,4 +86,4 @@ TEST(ScatterList, WhatIsReadFromOneIsWrittenIntoAnother) {
 }
 
 }  // namespace
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

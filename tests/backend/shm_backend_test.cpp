@@ -12,7 +12,7 @@
 #include "shm_host.hpp"
 #include "tensors.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 constexpr std::int64_t bytes_per_piece = 256;
@@ -231,4 +231,4 @@ TEST_F(ShmBackendTest, AStepEndsInTime) {
 }
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

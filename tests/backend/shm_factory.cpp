@@ -6,7 +6,7 @@
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 std::vector<node::Neighbour> neighbours_in(const node::Neighbourhood& host) {
@@ -47,4 +47,4 @@ std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
 std::int64_t default_piece_bytes() { return ShmBackend::default_piece_bytes; }
 std::int64_t large_piece_bytes() { return std::int64_t{1} << 22; }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

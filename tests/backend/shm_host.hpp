@@ -9,9 +9,9 @@
 
 #include "backend/shm/shm_backend.hpp"
 #include "node/doorbell.hpp"
-#include "node/neighbourhood.hpp"
+#include "node/local_group.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 class ShmHost {
  public:
@@ -51,4 +51,4 @@ class ShmHost {
   std::vector<std::unique_ptr<ShmBackend>> backends_{};
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using testing::AssertionFailure;
@@ -335,4 +335,4 @@ std::unique_ptr<Task> make_task(const Step& step, int rank) {
   }
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -10,7 +10,7 @@
 #include "backend/backend.hpp"
 #include "tensors.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// One batch, the same for all its ranks.
 struct Step {
@@ -56,4 +56,4 @@ class Task {
 
 [[nodiscard]] std::unique_ptr<Task> make_task(const Step& step, int rank);
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -16,7 +16,7 @@
 #include "shm_host.hpp"
 #include "shm_program.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 std::vector<int> all_ranks(int ranks) {
@@ -207,4 +207,4 @@ INSTANTIATE_TEST_SUITE_P(Of, ShmSchedules, testing::ValuesIn(cases),
                          [](const auto& given) { return std::string(given.param.name); });
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -9,7 +9,7 @@
 #include "base/dtype.hpp"
 #include "gpu_world.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using Chunks = std::vector<std::vector<gpu::ElementRange>>;
@@ -136,4 +136,4 @@ TEST_P(StagedTest, AChunkIsReducedWhileTheNextIsCopied) {
 INSTANTIATE_TEST_SUITE_P(Ranks, StagedTest, testing::Values(1, 2, 3, 4));
 
 }  // namespace
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

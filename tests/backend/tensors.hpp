@@ -11,7 +11,7 @@
 #include "../support/elements.hpp"
 #include "backend/backend.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// The numbers of elements of a batch's tensors.
 using Lengths = std::vector<std::int64_t>;
@@ -148,4 +148,4 @@ inline std::int64_t sum_of_elements(int size, std::size_t tensor, std::int64_t i
   return size * element(0, tensor, index) + size * (size - 1) / 2;
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

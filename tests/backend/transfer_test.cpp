@@ -13,7 +13,7 @@
 #include "base/elements.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 namespace {
 
 struct Run {
@@ -145,4 +145,4 @@ TEST(Tiles, CoverEverySegmentInTurn) {
 }
 
 }  // namespace
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

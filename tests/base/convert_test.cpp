@@ -11,7 +11,7 @@
 #include "../support/elements.hpp"
 #include "../support/instruction_sets.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 template <typename T>
@@ -108,4 +108,4 @@ TYPED_TEST(ConvertHalves, AnyNumberOfElementsAndNothingBeyond) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -6,7 +6,7 @@
 
 #include "kolo/tensor.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 enum class Small : std::uint8_t { first, second, third };
@@ -34,4 +34,4 @@ TEST(Enumerators, AreToldFromOtherValues) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

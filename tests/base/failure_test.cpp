@@ -4,7 +4,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -38,4 +38,4 @@ TEST(Failure, OfEachKindHasItsException) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

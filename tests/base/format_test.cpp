@@ -4,7 +4,7 @@
 
 #include "base/dtype.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 TEST(Format, Shapes) {
@@ -63,4 +63,4 @@ TEST(Format, DescriptorsSayWhatIsNotDefault) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

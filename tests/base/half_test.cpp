@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 constexpr std::uint32_t all_values = 1U << 16U;
@@ -122,4 +122,4 @@ TEST(BF16, EveryNaNStaysNaN) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

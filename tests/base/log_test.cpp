@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 /// What `write` puts on standard error.
@@ -77,4 +77,4 @@ TEST_F(Log, SaysHowManyWereNotWritten) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -5,7 +5,7 @@
 #include <random>
 #include <set>
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -85,4 +85,4 @@ TEST(RankSet, DoesWhatASetOfNumbersDoes) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -18,11 +18,11 @@
 namespace diagnose {
 namespace {
 
-using kolo::Descriptor;
+using kolo::internal::Descriptor;
 using kolo::DType;
-using kolo::OperationType;
-using kolo::diagnostics::Recorder;
-using kolo::diagnostics::Tag;
+using kolo::internal::OperationType;
+using kolo::internal::diagnostics::Recorder;
+using kolo::internal::diagnostics::Tag;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -50,7 +50,7 @@ class Rank {
                                              .set = set,
                                              .bytes = bytes,
                                              .descriptor = descriptor},
-                                            kolo::diagnostics::Clock::now()),
+                                            kolo::internal::diagnostics::Clock::now()),
                         descriptor});
     if (name.empty()) ++unnamed_;
   }
@@ -62,18 +62,19 @@ class Rank {
   }
   /// All that is pending is done, by a batch.
   void finish(std::uint64_t batch) {
-    const auto now = kolo::diagnostics::Clock::now();
+    const auto now = kolo::internal::diagnostics::Clock::now();
     for (const auto& [tag, descriptor] : pending_) recorder_.finished(tag, batch, {now, now});
     pending_.clear();
     executing_ = false;
   }
 
   [[nodiscard]] std::string write(const std::string& directory) const {
-    std::vector<kolo::diagnostics::PendingOperation> pending;
+    std::vector<kolo::internal::diagnostics::PendingOperation> pending;
     for (const auto& [tag, descriptor] : pending_)
       pending.push_back({tag, &descriptor, executing_, batch_});
-    return recorder_.write(directory + "/" + kolo::diagnostics::flight_record_name(7, rank_),
-                           "a test", pending);
+    return recorder_.write(
+        directory + "/" + kolo::internal::diagnostics::flight_record_name(7, rank_), "a test",
+        pending);
   }
 
  private:

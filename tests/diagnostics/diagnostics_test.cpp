@@ -17,7 +17,7 @@
 #include "kolo/kolo.hpp"
 #include "trace.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using test::check_trace;
@@ -219,4 +219,4 @@ TEST(DiagnosticsOutsideASession, AreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

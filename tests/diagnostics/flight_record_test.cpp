@@ -14,7 +14,7 @@
 #include "diagnostics/recorder.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 using Json = nlohmann::json;
@@ -130,4 +130,4 @@ TEST(RecordSignal, IsKnownByName) {
 }
 
 }  // namespace
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

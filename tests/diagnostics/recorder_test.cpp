@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 using testing::ElementsAre;
@@ -158,4 +158,4 @@ TEST(Statistics, ArePrintedWithTheirUnits) {
 }
 
 }  // namespace
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

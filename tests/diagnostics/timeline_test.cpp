@@ -18,7 +18,7 @@
 #include "kolo/error.hpp"
 #include "trace.hpp"
 
-namespace kolo::diagnostics {
+namespace kolo::internal::diagnostics {
 namespace {
 
 using test::check_trace;
@@ -226,4 +226,4 @@ TEST(TimelineFile, TellsThatTheDiskIsFull) {
 }
 
 }  // namespace
-}  // namespace kolo::diagnostics
+}  // namespace kolo::internal::diagnostics

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-namespace kolo::test {
+namespace kolo::internal::test {
 namespace {
 
 using Json = nlohmann::json;
@@ -74,4 +74,4 @@ std::vector<Json> find_events(const Json& trace, const std::string& phase,
   return found;
 }
 
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

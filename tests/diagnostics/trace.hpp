@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::internal::test {
 
 /// Throws nlohmann::json::exception for what is no JSON.
 [[nodiscard]] nlohmann::json read_trace(const std::string& path);
@@ -19,4 +19,4 @@ namespace kolo::test {
                                                       const std::string& phase,
                                                       const std::string& name);
 
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

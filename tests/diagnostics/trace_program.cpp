@@ -8,8 +8,8 @@ int main(int argc, char** argv) {
   int status = 0;
   for (int i = 1; i < argc; ++i) {
     try {
-      const nlohmann::json trace = kolo::test::read_trace(argv[i]);
-      const std::string complaint = kolo::test::check_trace(trace);
+      const nlohmann::json trace = kolo::internal::test::read_trace(argv[i]);
+      const std::string complaint = kolo::internal::test::check_trace(trace);
       std::printf("%s: %zu events%s%s\n", argv[i], trace.size(), complaint.empty() ? "" : ": ",
                   complaint.c_str());
       if (!complaint.empty() || trace.empty()) status = 1;

@@ -8,7 +8,7 @@
 #include "base/elements.hpp"
 #include "random.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 namespace {
 
 bool reduces(const Operation& operation) {
@@ -238,4 +238,4 @@ bool succeeds(const Operation& operation) {
   }
 }
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

@@ -8,7 +8,7 @@
 
 #include "program.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 
 /// A tensor in memory.
 struct Buffer {
@@ -42,4 +42,4 @@ struct Buffer {
 /// False if the ranks disagree, or the operation is undefined once ranks have joined.
 [[nodiscard]] bool succeeds(const Operation& operation);
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

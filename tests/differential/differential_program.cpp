@@ -19,7 +19,7 @@
 
 namespace {
 
-using namespace kolo::differential;
+using namespace kolo::internal::differential;
 
 struct Options {
   std::uint64_t seed = 0;

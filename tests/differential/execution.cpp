@@ -9,7 +9,7 @@
 #include "base/dtype.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 namespace {
 
 bool is_broadcast_or_allreduce(Kind kind) {
@@ -257,4 +257,4 @@ std::string Execution::check_inputs() const {
   return "";
 }
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

@@ -10,7 +10,7 @@
 #include "data.hpp"
 #include "program.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 
 class Execution {
  public:
@@ -61,4 +61,4 @@ class Execution {
   std::variant<Future<void>, Future<Counts>, Future<std::vector<Counts>>> future_{};
 };
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

@@ -12,7 +12,7 @@
 #include "base/format.hpp"
 #include "random.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 namespace {
 
 using Ranks = std::vector<int>;
@@ -283,15 +283,15 @@ std::string to_string(const Operation& operation) {
   std::string text = fmt::format("{} \"{}\" of ranks {}, present {}", name_of(operation.kind),
                                  operation.name, operation.members, operation.present);
   for (const Tensor& tensor : operation.tensors)
-    text += fmt::format(", {} {}", kolo::to_string(tensor.dtype), kolo::to_string(tensor.shape));
+    text += fmt::format(", {} {}", kolo::internal::to_string(tensor.dtype), kolo::internal::to_string(tensor.shape));
   if (reduces(operation.kind))
-    text += fmt::format(", {}, scales {} and {}, compression {}", kolo::to_string(operation.op),
+    text += fmt::format(", {}, scales {} and {}, compression {}", kolo::internal::to_string(operation.op),
                         operation.prescale, operation.postscale,
-                        kolo::to_string(operation.compression));
+                        kolo::internal::to_string(operation.compression));
   if (operation.mistake)
     text +=
         fmt::format(", mistake {} of rank {}", static_cast<int>(*operation.mistake), operation.odd);
   return text;
 }
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

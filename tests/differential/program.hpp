@@ -8,7 +8,7 @@
 
 #include "kolo/collectives.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 
 enum class Kind : std::uint8_t {
   allreduce,
@@ -97,4 +97,4 @@ struct Program {
 /// For messages.
 [[nodiscard]] std::string to_string(const Operation& operation);
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

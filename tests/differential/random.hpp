@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 
 /// After Sebastiano Vigna's splitmix64 (public domain).
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t x) {
@@ -57,4 +57,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

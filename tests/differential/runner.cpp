@@ -10,7 +10,7 @@
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 
 Runner::Runner(const Program& program, int rank)
     : program_(program),
@@ -183,4 +183,4 @@ void Runner::complain(const std::string& text) {
   complaints_.push_back("phase " + std::to_string(phase_) + ": " + text);
 }
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

@@ -12,7 +12,7 @@
 #include "program.hpp"
 #include "random.hpp"
 
-namespace kolo::differential {
+namespace kolo::internal::differential {
 
 class Runner {
  public:
@@ -53,4 +53,4 @@ class Runner {
   std::vector<std::string> complaints_{};
 };
 
-}  // namespace kolo::differential
+}  // namespace kolo::internal::differential

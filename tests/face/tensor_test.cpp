@@ -12,7 +12,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/future.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 template <typename From>
@@ -90,4 +90,4 @@ TEST(Future, ADefaultOneIsNotValid) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

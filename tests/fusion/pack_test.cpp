@@ -11,7 +11,7 @@
 #include "../support/elements.hpp"
 #include "base/dtype.hpp"
 
-namespace kolo::fusion {
+namespace kolo::internal::fusion {
 namespace {
 
 using testing::ElementsAre;
@@ -108,4 +108,4 @@ TEST(Pack, LaysPartsEndToEndAndBack) {
 }
 
 }  // namespace
-}  // namespace kolo::fusion
+}  // namespace kolo::internal::fusion

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-namespace kolo::fusion {
+namespace kolo::internal::fusion {
 namespace {
 
 using testing::ElementsAre;
@@ -111,4 +111,4 @@ TEST(SelectBatch, TensorsBeyondTwoGibibytesAreCountedRight) {
 }
 
 }  // namespace
-}  // namespace kolo::fusion
+}  // namespace kolo::internal::fusion

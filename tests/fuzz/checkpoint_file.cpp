@@ -12,7 +12,7 @@
 #include "target.hpp"
 #include "training/bytes.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 constexpr std::size_t header_bytes = 48;
@@ -20,7 +20,7 @@ constexpr std::size_t length_at = 32;
 constexpr std::size_t payload_checksum_at = 40;
 constexpr std::size_t header_checksum_at = 44;
 
-bool equal(const detail::CheckpointContents& a, const detail::CheckpointContents& b) {
+bool equal(const internal::CheckpointContents& a, const internal::CheckpointContents& b) {
   const auto bits = [](const std::optional<double>& metric) {
     return metric ? std::optional(std::bit_cast<std::uint64_t>(*metric)) : std::nullopt;
   };
@@ -34,7 +34,7 @@ std::string write(std::int64_t step, const std::optional<double>& metric,
                   const std::string& payload) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("kolo-fuzz-" + std::to_string(::getpid()) + ".kolo");
-  detail::write_checkpoint(path, step, metric, payload);
+  internal::write_checkpoint(path, step, metric, payload);
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   std::filesystem::remove(path);
@@ -44,9 +44,9 @@ std::string write(std::int64_t step, const std::optional<double>& metric,
 bool run(Bytes bytes) {
   static MemoryFile file;
   file.set(bytes);
-  detail::CheckpointContents first;
+  internal::CheckpointContents first;
   try {
-    first = detail::read_checkpoint(file.path());
+    first = internal::read_checkpoint(file.path());
   } catch (const CheckpointError&) {
     return false;
   }
@@ -56,7 +56,7 @@ bool run(Bytes bytes) {
   constexpr unsigned written = 64;  // 1 of 64
   if (accepted++ % written != 0) return true;
   file.set(as_input(write(first.header.step, first.header.metric, first.payload)));
-  require(equal(detail::read_checkpoint(file.path()), first),
+  require(equal(internal::read_checkpoint(file.path()), first),
           "a checkpoint is another one when it is written and read again");
   return true;
 }
@@ -71,10 +71,10 @@ void repair(std::span<std::uint8_t> file) {
   const std::string_view text = as_text(file);
   const std::size_t payload = file.size() - header_bytes;
   // A length that is off by more is an input of its own: it stays.
-  const auto length = detail::from_little_endian<std::uint64_t>(text.substr(length_at, 8));
+  const auto length = internal::from_little_endian<std::uint64_t>(text.substr(length_at, 8));
   if (length < 65536) put(file, length_at, payload, sizeof(std::uint64_t));
-  put(file, payload_checksum_at, detail::crc32(text.substr(header_bytes)), sizeof(std::uint32_t));
-  put(file, header_checksum_at, detail::crc32(text.substr(0, header_checksum_at)),
+  put(file, payload_checksum_at, internal::crc32(text.substr(header_bytes)), sizeof(std::uint32_t));
+  put(file, header_checksum_at, internal::crc32(text.substr(0, header_checksum_at)),
       sizeof(std::uint32_t));
 }
 
@@ -89,4 +89,4 @@ std::vector<Seed> seeds() {
 const Target checkpoint_file_target{
     .name = "checkpoint_file", .most_bytes = 256, .run = run, .seeds = seeds, .repair = repair};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -5,7 +5,7 @@
 #include "memory_file.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 constexpr std::size_t plane = cifar10::side * cifar10::side;
@@ -57,4 +57,4 @@ const Target cifar10_file_target{.name = "cifar10_file",
                                  .run = run,
                                  .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -10,7 +10,7 @@
 #include "target.hpp"
 #include "transport/socket_edge.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 using node::FileDescriptor;
@@ -84,4 +84,4 @@ std::vector<Seed> seeds() {
 const Target connection_target{
     .name = "connection", .most_bytes = most, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

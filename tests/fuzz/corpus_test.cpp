@@ -8,7 +8,7 @@
 
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,4 +79,4 @@ TEST(CorpusFolders, AreNamedAfterTargets) {
 }
 
 }  // namespace
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

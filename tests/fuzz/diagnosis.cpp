@@ -6,7 +6,7 @@
 #include "report.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 using diagnose::Finding;
@@ -139,4 +139,4 @@ std::vector<Seed> seeds() {
 
 const Target diagnosis_target{.name = "diagnosis", .most_bytes = 256, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -13,7 +13,7 @@
 #include "report.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 void require_diagnosis(const diagnose::Record& record) {
@@ -87,4 +87,4 @@ std::vector<Seed> seeds() {
 const Target flight_record_target{
     .name = "flight_record", .most_bytes = 4096, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

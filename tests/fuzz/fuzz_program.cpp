@@ -15,17 +15,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const kolo::fuzz::Target* target = nullptr;
+const kolo::internal::fuzz::Target* target = nullptr;
 unsigned long long tried = 0;
 unsigned long long accepted = 0;
 
 void print_accepted() { std::fprintf(stderr, "fuzz: accepted %llu of %llu\n", accepted, tried); }
 
 void write_seeds(const fs::path& directory) {
-  for (const kolo::fuzz::Target& one : kolo::fuzz::targets()) {
+  for (const kolo::internal::fuzz::Target& one : kolo::internal::fuzz::targets()) {
     const fs::path folder = directory / one.name;
     fs::create_directories(folder);
-    for (const kolo::fuzz::Seed& seed : one.seeds()) {
+    for (const kolo::internal::fuzz::Seed& seed : one.seeds()) {
       std::ofstream file(folder / seed.name, std::ios::binary);
       file.exceptions(std::ios::badbit | std::ios::failbit);
       file.write(seed.bytes.data(), static_cast<std::streamsize>(seed.bytes.size()));
@@ -49,10 +49,10 @@ void write_seeds(const fs::path& directory) {
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   if (const char* const seeds = std::getenv("KOLO_FUZZ_SEEDS")) write_seeds_and_exit(seeds);
   const char* const name = std::getenv("KOLO_FUZZ_TARGET");
-  if (name != nullptr) target = kolo::fuzz::find_target(name);
+  if (name != nullptr) target = kolo::internal::fuzz::find_target(name);
   if (target == nullptr) {
     std::fputs("KOLO_FUZZ_TARGET must be one of", stderr);
-    for (const kolo::fuzz::Target& one : kolo::fuzz::targets())
+    for (const kolo::internal::fuzz::Target& one : kolo::internal::fuzz::targets())
       std::fprintf(stderr, " %.*s", static_cast<int>(one.name.size()), one.name.data());
     std::fputc('\n', stderr);
     std::exit(EXIT_FAILURE);

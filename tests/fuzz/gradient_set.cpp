@@ -6,7 +6,7 @@
 #include "names.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 bool equal(const perf::Gradients& a, const perf::Gradients& b) {
@@ -46,4 +46,4 @@ std::vector<Seed> seeds() {
 const Target gradient_set_target{
     .name = "gradient_set", .most_bytes = 512, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

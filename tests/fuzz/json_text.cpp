@@ -6,7 +6,7 @@
 
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 bool is_utf8(const std::string& text) {
@@ -42,4 +42,4 @@ std::vector<Seed> seeds() {
 
 const Target json_text_target{.name = "json_text", .most_bytes = 64, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

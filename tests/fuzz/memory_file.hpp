@@ -13,7 +13,7 @@
 
 #include "node/file_descriptor.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 
 class MemoryFile {
  public:
@@ -46,4 +46,4 @@ class MemoryFile {
   std::filesystem::path path_;
 };
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -9,7 +9,7 @@
 #include "target.hpp"
 #include "transport/shm_transport.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 constexpr int ranks = 2;
@@ -180,4 +180,4 @@ std::vector<Seed> seeds() {
 
 const Target ring_target{.name = "ring", .most_bytes = 64, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

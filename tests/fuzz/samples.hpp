@@ -1,9 +1,9 @@
 // Parts of messages with a value in every field.
 #pragma once
 
-#include "negotiation/status.hpp"
+#include "negotiation/wire/status.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 
 [[nodiscard]] inline RankSet sample_ranks() {
   RankSet ranks = RankSet::range(0, 511);
@@ -48,4 +48,4 @@ namespace kolo::fuzz {
           .ended = Failure{FailureKind::peer_left, "rank 1 was killed", "weight", RankSet::of(1)}};
 }
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

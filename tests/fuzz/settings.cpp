@@ -9,7 +9,7 @@
 #include "kolo/error.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 using session::Setting;
@@ -178,4 +178,4 @@ std::vector<Seed> seeds() {
 
 const Target settings_target{.name = "settings", .most_bytes = 256, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -4,7 +4,7 @@
 #include "names.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 bool run(Bytes bytes) {
@@ -29,4 +29,4 @@ std::vector<Seed> seeds() {
 
 const Target sizes_target{.name = "sizes", .most_bytes = 32, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -1,10 +1,10 @@
 // The words by which ranks agree on plans.
 #include <cstring>
 
-#include "negotiation/board.hpp"
+#include "negotiation/replay/board.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 using namespace negotiation;
@@ -37,4 +37,4 @@ std::vector<Seed> seeds() {
 
 const Target standing_target{.name = "standing", .most_bytes = 9, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -9,7 +9,7 @@
 #include "kolo/training/sampler.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 DistributedSampler make_sampler() {
@@ -74,4 +74,4 @@ std::vector<Seed> seeds() {
 
 const Target state_text_target{.name = "state_text", .most_bytes = 128, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

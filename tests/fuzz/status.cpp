@@ -1,12 +1,12 @@
 // What a rank says of itself: through its page in shared memory, and as bytes.
 #include <memory>
 
-#include "negotiation/codec.hpp"
+#include "negotiation/wire/codec.hpp"
 #include "node/status_page.hpp"
 #include "samples.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 using namespace negotiation;
@@ -40,4 +40,4 @@ std::vector<Seed> seeds() {
 
 const Target status_target{.name = "status", .most_bytes = 1024, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 
 using Bytes = std::span<const std::uint8_t>;
 
@@ -95,4 +95,4 @@ extern const Target tfrecord_file_target;
 extern const Target tfrecord_images_target;
 extern const Target wire_target;
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

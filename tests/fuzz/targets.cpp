@@ -3,7 +3,7 @@
 
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 
 std::span<const Target> targets() {
   static const std::array all{ballots_target,
@@ -33,4 +33,4 @@ const Target* find_target(std::string_view name) {
   return found == targets().end() ? nullptr : &*found;
 }
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

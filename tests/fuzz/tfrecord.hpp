@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 
 /// Repairs the checksums of each record with a plausible length. The length of the last record
 /// becomes that of the bytes that are left, unless it is off by far.
@@ -15,4 +15,4 @@ void repair_records(std::span<std::uint8_t> file);
 /// The bytes that `tfrecord::RecordWriter` writes.
 [[nodiscard]] std::string write_records(const std::vector<std::string>& records);
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

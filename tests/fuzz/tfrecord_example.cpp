@@ -3,7 +3,7 @@
 
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 bool run(Bytes bytes) {
@@ -44,4 +44,4 @@ std::vector<Seed> seeds() {
 const Target tfrecord_example_target{
     .name = "tfrecord_example", .most_bytes = 256, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -7,7 +7,7 @@
 #include "target.hpp"
 #include "tfrecord.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 
 using tfrecord::from_little_endian, tfrecord::to_little_endian;
 
@@ -68,4 +68,4 @@ const Target tfrecord_file_target{.name = "tfrecord_file",
                                   .seeds = seeds,
                                   .repair = repair_records};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -7,7 +7,7 @@
 #include "target.hpp"
 #include "tfrecord.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 std::string image_of(char first, std::int64_t label) {
@@ -50,4 +50,4 @@ const Target tfrecord_images_target{.name = "tfrecord_images",
                                     .seeds = seeds,
                                     .repair = repair_records};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

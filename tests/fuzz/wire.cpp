@@ -2,11 +2,11 @@
 #include <limits>
 #include <variant>
 
-#include "negotiation/codec.hpp"
+#include "negotiation/wire/codec.hpp"
 #include "samples.hpp"
 #include "target.hpp"
 
-namespace kolo::fuzz {
+namespace kolo::internal::fuzz {
 namespace {
 
 using namespace negotiation;
@@ -122,4 +122,4 @@ std::vector<Seed> seeds() {
 
 const Target wire_target{.name = "wire", .most_bytes = 2048, .run = run, .seeds = seeds};
 
-}  // namespace kolo::fuzz
+}  // namespace kolo::internal::fuzz

@@ -1,4 +1,4 @@
-#include "negotiation/codec.hpp"
+#include "negotiation/wire/codec.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "base/enumerators.hpp"
 
-namespace kolo::negotiation {
+namespace kolo::internal::negotiation {
 namespace {
 
 Descriptor every_field() {
@@ -218,4 +218,4 @@ TEST(Codec, DamagedBytesNeverDoHarm) {
 }
 
 }  // namespace
-}  // namespace kolo::negotiation
+}  // namespace kolo::internal::negotiation

@@ -1,13 +1,13 @@
 // The rules of agreement, one at a time. What random schedules add is in simulation_test.cpp.
-#include "negotiation/negotiator.hpp"
+#include "negotiation/protocol/negotiator.hpp"
 
 #include <gtest/gtest.h>
 
-#include "negotiation/codec.hpp"
-#include "negotiation/tree.hpp"
+#include "negotiation/protocol/tree.hpp"
+#include "negotiation/wire/codec.hpp"
 #include "simulation.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 namespace {
 
 using negotiation::Negotiator;
@@ -224,4 +224,4 @@ TEST(Negotiator, MessagesAgainstTheRulesAreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

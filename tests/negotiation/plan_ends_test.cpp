@@ -7,7 +7,7 @@
 
 #include "plan_steps.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -258,4 +258,4 @@ TEST(Plans, ALateRankIsReportedAndGivenUp) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

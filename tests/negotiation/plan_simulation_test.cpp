@@ -4,7 +4,7 @@
 
 #include "plan_steps.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 namespace {
 
 TEST(Plans, RepeatedStepsSendNothing) {
@@ -191,4 +191,4 @@ TEST(Plans, ThatKeepEndingAreBegunEverMoreSeldom) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

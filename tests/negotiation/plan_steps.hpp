@@ -11,7 +11,7 @@
 
 #include "simulation.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 
 inline Simulation::Options options_for(std::uint64_t seed, int most_ranks) {
   std::mt19937_64 random(seed);
@@ -72,4 +72,4 @@ inline void expect_all_executed(const Simulation& simulation) {
       EXPECT_FALSE(outcome.failure) << outcome.failure->message;
 }
 
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

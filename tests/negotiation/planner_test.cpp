@@ -1,9 +1,9 @@
 // Which logs repeat.
-#include "negotiation/planner.hpp"
+#include "negotiation/replay/planner.hpp"
 
 #include <gtest/gtest.h>
 
-namespace kolo::negotiation {
+namespace kolo::internal::negotiation {
 namespace {
 
 UncachedOperation named(const std::string& name, std::int64_t step = 0) {
@@ -165,4 +165,4 @@ TEST_F(PlannerTest, AfterPlansOfLittleUseItWaitsLonger) {
 }
 
 }  // namespace
-}  // namespace kolo::negotiation
+}  // namespace kolo::internal::negotiation

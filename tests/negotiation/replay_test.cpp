@@ -1,6 +1,6 @@
 // One plan on a few ranks: every schedule of short ones, and random ones in which ranks also come
 // between each other's looks at the board.
-#include "negotiation/replay.hpp"
+#include "negotiation/replay/replay.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <numeric>
 #include <random>
 
-#include "negotiation/codec.hpp"
+#include "negotiation/wire/codec.hpp"
 
-namespace kolo::negotiation {
+namespace kolo::internal::negotiation {
 namespace {
 
 using namespace std::chrono_literals;
@@ -414,4 +414,4 @@ TEST(Board, AWordHoldsAStanding) {
 }
 
 }  // namespace
-}  // namespace kolo::negotiation
+}  // namespace kolo::internal::negotiation

@@ -8,7 +8,7 @@
 
 #include "simulation.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 namespace {
 
 using testing::HasSubstr;
@@ -332,4 +332,4 @@ TEST(ProcessSets, SetsJoinsAndDisagreementsTogether) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "negotiation/tree.hpp"
+#include "negotiation/protocol/tree.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 
 class Simulation::Board : public negotiation::Board {
  public:
@@ -239,4 +239,4 @@ void expect_consistent(const Simulation& simulation) {
     EXPECT_EQ(batch.second, batch.first.ranks.count()) << "batch " << sequence;
 }
 
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "negotiation/negotiator.hpp"
+#include "negotiation/protocol/negotiator.hpp"
 #include "transport/in_process_network.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 
 /// What became of one submission.
 struct Outcome {
@@ -140,4 +140,4 @@ class Simulation {
 /// order, with the same content; every rank that takes part in a batch saw it.
 void expect_consistent(const Simulation& simulation);
 
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <set>
 
-namespace kolo::test {
+namespace kolo::internal::test {
 namespace {
 
 std::vector<int> random_nodes(std::mt19937_64& random, int ranks) {
@@ -229,4 +229,4 @@ TEST(Simulation, AKeyThatIsSubmittedAgainIsNotLateForItsLastTime) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

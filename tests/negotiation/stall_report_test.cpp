@@ -2,10 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "negotiation/codec.hpp"
+#include "negotiation/wire/codec.hpp"
 #include "simulation.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -379,4 +379,4 @@ TEST(StallReport, WhatIsMuchOlderStallsBeforeWhatMostWaitFor) {
 }
 
 }  // namespace
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

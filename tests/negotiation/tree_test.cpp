@@ -1,11 +1,11 @@
-#include "negotiation/tree.hpp"
+#include "negotiation/protocol/tree.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-namespace kolo::negotiation {
+namespace kolo::internal::negotiation {
 namespace {
 
 TEST(Tree, RanksOfANodeHangUnderTheirLeader) {
@@ -50,4 +50,4 @@ TEST(Tree, EverySubtreeListsItsRanksOnce) {
 }
 
 }  // namespace
-}  // namespace kolo::negotiation
+}  // namespace kolo::internal::negotiation

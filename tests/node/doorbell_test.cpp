@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace kolo::node {
+namespace kolo::internal::node {
 namespace {
 
 using namespace std::chrono_literals;
@@ -227,4 +227,4 @@ TEST(DoorbellOfThreads, ManyMayRing) {
 }
 
 }  // namespace
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

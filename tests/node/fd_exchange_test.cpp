@@ -14,7 +14,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 namespace {
 
 using namespace std::chrono_literals;
@@ -134,4 +134,4 @@ TEST(FdExchange, OtherFewerDescriptorsAreAnError) {
 }
 
 }  // namespace
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -10,9 +10,9 @@
 #include <cstring>
 #include <utility>
 
-#include "node/neighbourhood.hpp"
+#include "node/local_group.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 namespace {
 
 using testing::ElementsAre;
@@ -68,4 +68,4 @@ TEST(NeighbourhoodOfProcesses, KnowsWhoseProcessHasEnded) {
 }
 
 }  // namespace
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

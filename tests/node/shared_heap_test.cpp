@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-namespace kolo::node {
+namespace kolo::internal::node {
 namespace {
 
 constexpr std::size_t page_bytes = 4096;
@@ -63,4 +63,4 @@ TEST(SharedHeap, TakesMemoryOnlyForWhatIsHandedOut) {
 }
 
 }  // namespace
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

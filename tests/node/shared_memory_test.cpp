@@ -11,7 +11,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 namespace {
 
 constexpr std::size_t bytes = 100'000;
@@ -82,4 +82,4 @@ TEST(SharedMemory, ThatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -12,7 +12,7 @@
 
 #include "node/process_state.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 namespace {
 
 std::vector<std::byte> bytes_of(std::size_t size, int value) {
@@ -124,4 +124,4 @@ TEST(OtherThreadsRun, IsTrueOfOneThatSpinsAndNotOfOneThatWaits) {
 }
 
 }  // namespace
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -1,6 +1,6 @@
 // A library that shows what it must not, for exported_symbols.sh to find: a name of the inside, a
 // name that no public header has, and one of another library.
-namespace kolo {
+namespace kolo::internal {
 
 void allreduce();
 void allreduce() {}
@@ -14,7 +14,7 @@ void leak() {}
 
 }  // namespace session
 
-}  // namespace kolo
+}  // namespace kolo::internal
 
 namespace fmt {
 

@@ -6,7 +6,7 @@
 
 #include "../support/elements.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 namespace {
 
 template <typename T>
@@ -86,4 +86,4 @@ TYPED_TEST(Adasum, TheOutputMayBeEitherVector) {
 }
 
 }  // namespace
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

@@ -11,7 +11,7 @@
 #include "../support/elements.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 namespace {
 
 using testing::Each;
@@ -307,4 +307,4 @@ TEST(Reduce, RefusesWhatHasNoMeaning) {
 }
 
 }  // namespace
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

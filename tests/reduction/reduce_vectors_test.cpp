@@ -16,7 +16,7 @@
 #include "../support/elements.hpp"
 #include "../support/instruction_sets.hpp"
 
-namespace kolo::reduction {
+namespace kolo::internal::reduction {
 namespace {
 
 constexpr ReduceOp ops[] = {ReduceOp::sum, ReduceOp::average, ReduceOp::min, ReduceOp::max,
@@ -283,4 +283,4 @@ TYPED_TEST(ReduceHalfVectors, WidenAsTheScalarCodeForAnyLength) {
 }
 
 }  // namespace
-}  // namespace kolo::reduction
+}  // namespace kolo::internal::reduction

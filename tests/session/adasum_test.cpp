@@ -3,7 +3,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::DoubleNear;
@@ -150,4 +150,4 @@ TEST_F(Adasum, CompressedAndOutOfPlace) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

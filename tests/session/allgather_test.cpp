@@ -1,7 +1,7 @@
 // allgather: the tensors of all ranks, one after the other.
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -194,4 +194,4 @@ TEST_F(Allgather, EveryDimensionButTheFirstMustMatch) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -5,7 +5,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -187,4 +187,4 @@ TEST_F(AllreduceNumbers, CompressionLeavesTheInputOfAnOutOfPlaceOne) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

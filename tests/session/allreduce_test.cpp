@@ -4,7 +4,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 template <typename T>
@@ -158,4 +158,4 @@ TEST_F(Allreduce, IsTheSameBitsOnEveryRank) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -1,7 +1,7 @@
 // alltoall: every rank sends rows to every rank.
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -168,4 +168,4 @@ TEST_F(Alltoall, EveryDimensionButTheFirstMustMatch) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

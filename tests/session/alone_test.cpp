@@ -6,7 +6,7 @@
 
 #include "kolo/kolo.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -47,4 +47,4 @@ TEST(Alone, SessionsFollowEachOther) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -1,7 +1,7 @@
 // broadcast: the root's tensor for all.
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -118,4 +118,4 @@ TEST_F(Barrier, GoesTogetherWithOtherOperations) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -1,5 +1,5 @@
 // The engine's threads: many ranks in one process, each with a thread of its own and several users.
-#include "session/engine.hpp"
+#include "session/engine/engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "kolo/error.hpp"
 #include "thread_links.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 using testing::HasSubstr;
@@ -302,4 +302,4 @@ TEST(Engine, AnErrorOfOneRanksBackendNamesItOnAllOthers) {
 }
 
 }  // namespace
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

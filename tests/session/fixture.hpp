@@ -14,7 +14,7 @@
 #include "../support/elements.hpp"
 #include "kolo/kolo.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 
 /// Every test has a session of its own, among all ranks.
 class WithSession : public testing::Test {
@@ -80,4 +80,4 @@ std::vector<double> values_of(const std::vector<S>& elements) {
   return values;
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

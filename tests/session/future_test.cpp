@@ -3,7 +3,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -173,4 +173,4 @@ TEST_F(Futures, UnnamedOperationsOfTwoThreadsAreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

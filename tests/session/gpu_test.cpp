@@ -10,10 +10,10 @@
 #include "fake_cuda.hpp"
 #include "kolo/cuda.hpp"
 #include "kolo/kolo.hpp"
-#include "session/cuda_device.hpp"
-#include "session/current.hpp"
+#include "session/api/cuda_device.hpp"
+#include "session/api/current.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using backend::FakeCuda;
@@ -213,4 +213,4 @@ TEST(WithoutGpu, AGpuTensorIsRefusedAndTheSessionGoesOn) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -3,7 +3,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -127,4 +127,4 @@ TEST_F(GroupedAllreduce, GroupsMayComeInAnyOrder) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -1,8 +1,8 @@
-#include "session/heartbeat.hpp"
+#include "session/engine/heartbeat.hpp"
 
 #include <gtest/gtest.h>
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 using namespace std::chrono_literals;
@@ -90,4 +90,4 @@ TEST(Heartbeat, WhereMemoryShowsTheRankAboveNobodyIsSilent) {
 }
 
 }  // namespace
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

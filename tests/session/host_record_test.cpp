@@ -1,12 +1,12 @@
 // What all ranks conclude at the start from what each has told, without MPI.
-#include "session/host_record.hpp"
+#include "session/startup/host_record.hpp"
 
 #include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 using testing::ElementsAre;
@@ -115,4 +115,4 @@ TEST(Topology, CountsRanksOfHosts) {
 }
 
 }  // namespace
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -44,7 +44,7 @@ int MPI_Test(MPI_Request* request, int* done, MPI_Status* status) {
 }
 }
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -136,4 +136,4 @@ TEST_F(Hosts, SessionsFollowEachOther) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

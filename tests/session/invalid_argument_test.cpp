@@ -4,7 +4,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -137,4 +137,4 @@ TEST(OutsideASession, EveryOperationIsRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -3,7 +3,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -261,4 +261,4 @@ TEST_F(Join, IsOfAllSets) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

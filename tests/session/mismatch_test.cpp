@@ -2,7 +2,7 @@
 // changed, and the session goes on.
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -223,4 +223,4 @@ TEST_F(Mismatches, AmongPendingOnesFailNoOther) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

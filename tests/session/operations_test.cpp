@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "kolo/error.hpp"
-#include "session/engine.hpp"
+#include "session/engine/engine.hpp"
 #include "thread_links.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 using testing::HasSubstr;
@@ -165,4 +165,4 @@ TEST_F(OperationsOfTwo, ManyNamesForgetNoneThatIsPending) {
 }
 
 }  // namespace
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -5,7 +5,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -326,4 +326,4 @@ TEST(ProcessSetsOfAnEarlierSession, AreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

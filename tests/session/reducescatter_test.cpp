@@ -1,7 +1,7 @@
 // reducescatter: some rows of the combination for each rank.
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -143,4 +143,4 @@ TEST_F(Reducescatter, WhatCannotBeSharedIsRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

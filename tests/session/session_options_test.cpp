@@ -5,7 +5,7 @@
 
 #include "fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -153,4 +153,4 @@ TEST(SessionOptions, MayDifferBetweenRanks) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -7,7 +7,7 @@
 
 #include "kolo/kolo.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -102,4 +102,4 @@ TEST(Session, WhatIsPendingAtShutdownFailsAndSaysSo) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

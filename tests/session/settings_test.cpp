@@ -13,7 +13,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 using namespace std::chrono_literals;
@@ -285,4 +285,4 @@ TEST(Settings, TestsMayMakeUpHosts) {
 }
 
 }  // namespace
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

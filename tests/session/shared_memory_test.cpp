@@ -11,7 +11,7 @@
 #include "fixture.hpp"
 #include "kolo/kolo.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 // Lengths around those of pieces, in floats.
@@ -122,4 +122,4 @@ TEST(SharedMemoryWithoutASession, IsRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

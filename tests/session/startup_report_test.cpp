@@ -1,4 +1,4 @@
-#include "session/startup_report.hpp"
+#include "session/startup/startup_report.hpp"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::session {
+namespace kolo::internal::session {
 namespace {
 
 using testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST(StartupReports, NeedNoZeroAtTheEnd) {
 }
 
 }  // namespace
-}  // namespace kolo::session
+}  // namespace kolo::internal::session

@@ -11,7 +11,7 @@
 #include "fixture.hpp"
 #include "node/file_descriptor.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 int highest_descriptor() {
@@ -103,4 +103,4 @@ TEST_F(Startup, EveryRankNamesTheSettingOfOne) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "session/links.hpp"
-#include "session/shared_board.hpp"
+#include "session/engine/links.hpp"
+#include "session/engine/shared_board.hpp"
 
-namespace kolo::test {
+namespace kolo::internal::test {
 
 /// What the ranks share. Thread-safe.
 class ThreadWorld {
@@ -196,4 +196,4 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
   std::size_t started_ = 0;
 };
 
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

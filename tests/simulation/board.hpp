@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "negotiation/board.hpp"
+#include "negotiation/replay/board.hpp"
 #include "world.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 class World::Board : public negotiation::Board {
  public:
@@ -29,4 +29,4 @@ class World::Board : public negotiation::Board {
   std::function<void(bool)> wake_;
 };
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

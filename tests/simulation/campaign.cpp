@@ -9,7 +9,7 @@
 #include "shrink.hpp"
 #include "world.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 std::string explain(const Program& program, const Violation& violation) {
@@ -62,4 +62,4 @@ Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs, std::si
   return campaign;
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

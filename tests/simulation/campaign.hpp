@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 struct Campaign {
   std::uint64_t runs = 0;
@@ -21,4 +21,4 @@ struct Campaign {
 [[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs,
                                     std::size_t most_broken = 3);
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -7,7 +7,7 @@
 
 #include "program.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 struct Event {
   enum class Kind : std::uint8_t { act, arrival, turn, timer, tick, done, loss };
@@ -40,4 +40,4 @@ class EventQueue {
   std::uint64_t next_order_ = 0;
 };
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -7,7 +7,7 @@
 
 #include "differential/random.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 using std::chrono::microseconds;
@@ -362,4 +362,4 @@ class Generator {
 
 Program make_program(std::uint64_t seed) { return Generator(seed).make(); }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

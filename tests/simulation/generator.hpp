@@ -6,10 +6,10 @@
 
 #include "program.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 /// Every submission of it gets an answer, if the rules are kept: either no rank leaves out anything
 /// that another waits for, or stalls are ended. In the end every rank leaves.
 [[nodiscard]] Program make_program(std::uint64_t seed);
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

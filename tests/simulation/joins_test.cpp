@@ -4,7 +4,7 @@
 #include "shrink.hpp"
 #include "world.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 /// Ranks on one host, and operations of a process set that all but the last are in.
@@ -87,4 +87,4 @@ TEST(Joins, WhoseJoinFailedIsToldSoInEverySet) {
 }
 
 }  // namespace
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 /// Up to so many ranks all orders are kept and compared in the end.
@@ -27,7 +27,7 @@ Judge::Judge(const Program& program, const std::vector<Operation>& operations, L
 std::string Judge::name(int rank, Ticket ticket) const {
   const Ledger::Submission* submission = ledger_.find(rank, ticket);
   if (submission == nullptr) return fmt::format("ticket {} of rank {}", ticket, rank);
-  return fmt::format("{} of rank {}", kolo::to_string(ledger_.key(submission->key)), rank);
+  return fmt::format("{} of rank {}", kolo::internal::to_string(ledger_.key(submission->key)), rank);
 }
 
 const Ledger::Submission& Judge::pending(int rank, Ticket ticket, const char* answer) const {
@@ -195,4 +195,4 @@ void Judge::check_acyclic() const {
   if (sorted != before.size()) throw Violation("order", "the orders of all ranks have a cycle");
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

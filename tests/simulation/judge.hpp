@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "ledger.hpp"
-#include "negotiation/actions.hpp"
-#include "negotiation/message.hpp"
+#include "negotiation/wire/actions.hpp"
+#include "negotiation/wire/message.hpp"
 #include "program.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 /// A promise was broken. `sort` is the same for the like of it.
 class Violation : public std::runtime_error {
@@ -110,4 +110,4 @@ class Judge {
   std::uint64_t failures_ = 0;
 };
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -4,9 +4,9 @@
 #include <algorithm>
 
 #include "judge.hpp"
-#include "negotiation/explain.hpp"
+#include "negotiation/stall/explain.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 namespace {
 
@@ -165,4 +165,4 @@ void Judge::check_stall(KeyNumber key, const RankSet& missing, Time now) const {
   }
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 using negotiation::Execute;
@@ -169,4 +169,4 @@ TEST_F(JudgeTest, WhoIsSaidToBeLateIsLate) {
 }
 
 }  // namespace
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

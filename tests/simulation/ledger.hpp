@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "base/key.hpp"
-#include "negotiation/actions.hpp"
+#include "negotiation/wire/actions.hpp"
 #include "program.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 using negotiation::Ticket;
 
@@ -89,4 +89,4 @@ class Ledger {
   std::vector<std::vector<std::int32_t>> pending_;    // by rank and key: the ticket + 1, or 0
 };
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

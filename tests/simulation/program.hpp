@@ -9,7 +9,7 @@
 
 #include "base/descriptor.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 using Time = std::chrono::nanoseconds;
 
@@ -77,4 +77,4 @@ struct Program {
 /// For people.
 [[nodiscard]] std::string to_string(const Program& program);
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -6,7 +6,7 @@
 #include "shrink.hpp"
 #include "world.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 TEST(RandomPrograms, KeepEveryPromise) {
@@ -68,4 +68,4 @@ TEST(Shrinking, LeavesOnlyWhatBreaksThePromise) {
 }
 
 }  // namespace
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

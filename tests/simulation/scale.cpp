@@ -4,7 +4,7 @@
 
 #include "world.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 Operation operation_for(const Gradient& gradient) {
@@ -91,4 +91,4 @@ std::vector<StepCost> cost_of_tree(const std::vector<Gradient>& gradients, int r
           cost_of(world.phases().at(3), ranks, "one")};
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -9,7 +9,7 @@
 #include "program.hpp"
 #include "traffic.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 struct Gradient {
   std::string name;
@@ -55,4 +55,4 @@ struct ClusterModel {
 [[nodiscard]] std::vector<StepCost> cost_of_star(const std::vector<Gradient>& gradients, int ranks,
                                                  const ClusterModel& model);
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

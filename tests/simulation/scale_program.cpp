@@ -14,9 +14,9 @@
 
 namespace {
 
-using kolo::simulation::ClusterModel;
-using kolo::simulation::Gradient;
-using kolo::simulation::StepCost;
+using kolo::internal::simulation::ClusterModel;
+using kolo::internal::simulation::Gradient;
+using kolo::internal::simulation::StepCost;
 
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> words;

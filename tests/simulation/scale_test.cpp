@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 constexpr int tensors = 24;
@@ -71,4 +71,4 @@ TEST(Star, CostsItsCentreTwoMessagesForEachRank) {
 }
 
 }  // namespace
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -7,7 +7,7 @@
 
 #include "world.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 /// The set without the rank; those above it move down.
@@ -141,4 +141,4 @@ Program shrink(Program program, const Violation& violation, int runs) {
   return Shrinker(std::move(program), violation.sort(), runs).shrink();
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

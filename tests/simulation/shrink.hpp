@@ -6,7 +6,7 @@
 #include "judge.hpp"
 #include "program.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 /// Runs the program. What it broke, if anything.
 [[nodiscard]] std::optional<Violation> violation_of(const Program& program);
@@ -15,4 +15,4 @@ namespace kolo::simulation {
 /// (where stalls are ended: else others might wait for them rightly) and delays that do not matter.
 [[nodiscard]] Program shrink(Program program, const Violation& violation, int runs = 2000);
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

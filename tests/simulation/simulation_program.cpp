@@ -48,7 +48,7 @@ Options read_options(int argc, char** argv) {
 using Number = unsigned long long;
 
 int run(const Options& options) {
-  using namespace kolo::simulation;
+  using namespace kolo::internal::simulation;
   if (options.print) {
     std::fputs(to_string(make_program(options.seed)).c_str(), stdout);
     return 0;

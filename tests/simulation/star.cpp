@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "differential/random.hpp"
-#include "negotiation/codec.hpp"
+#include "negotiation/wire/codec.hpp"
 #include "scale.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 using negotiation::LogUpdate;
@@ -135,4 +135,4 @@ std::vector<StepCost> cost_of_star(const std::vector<Gradient>& gradients, int r
           star.step("one", true, {1}, Time(0))};
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

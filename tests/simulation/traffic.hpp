@@ -7,7 +7,7 @@
 
 #include "program.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 struct Traffic {
   std::int64_t messages_sent = 0;
@@ -29,4 +29,4 @@ struct Phase {
   std::vector<Traffic> traffic{};  // by rank
 };
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

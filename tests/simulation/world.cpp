@@ -6,9 +6,9 @@
 #include <algorithm>
 
 #include "board.hpp"
-#include "negotiation/tree.hpp"
+#include "negotiation/protocol/tree.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 namespace {
 
 using Kind = Event::Kind;
@@ -251,4 +251,4 @@ void World::lose(int number) {
   rank.unanswered = 0;
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -14,11 +14,11 @@
 #include "event_queue.hpp"
 #include "judge.hpp"
 #include "ledger.hpp"
-#include "negotiation/negotiator.hpp"
+#include "negotiation/protocol/negotiator.hpp"
 #include "program.hpp"
 #include "traffic.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 /// A rank's driver takes turns as the session's coordinator does: submissions, then messages, then
 /// what is to be sent and executed. Here shared memory, the network and data only cost time.
@@ -138,4 +138,4 @@ class World {
   Time progress_{};
 };
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

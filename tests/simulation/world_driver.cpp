@@ -4,10 +4,10 @@
 #include <algorithm>
 
 #include "board.hpp"
-#include "negotiation/codec.hpp"
+#include "negotiation/wire/codec.hpp"
 #include "world.hpp"
 
-namespace kolo::simulation {
+namespace kolo::internal::simulation {
 
 using Kind = Event::Kind;
 using negotiation::Negotiator;
@@ -214,4 +214,4 @@ void World::check_copies(int number) const {
                                 rank.copies_owed > 0 ? "few" : "many"));
 }
 
-}  // namespace kolo::simulation
+}  // namespace kolo::internal::simulation

@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace kolo::soak {
+namespace kolo::internal::soak {
 namespace {
 
 constexpr std::array fields{std::pair{"resident memory", &Footprint::resident},
@@ -77,4 +77,4 @@ std::string find_growth(const Watch::Summary& summary) {
   return text;
 }
 
-}  // namespace kolo::soak
+}  // namespace kolo::internal::soak

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::soak {
+namespace kolo::internal::soak {
 
 /// Resources at one moment, in bytes except for the descriptors.
 struct Footprint {
@@ -51,4 +51,4 @@ class Watch {
 /// Describes the resources that have grown by more than the margin; "" if none has.
 [[nodiscard]] std::string find_growth(const Watch::Summary& summary);
 
-}  // namespace kolo::soak
+}  // namespace kolo::internal::soak

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-namespace kolo::soak {
+namespace kolo::internal::soak {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
@@ -50,4 +50,4 @@ TEST(Footprint, TooShortATimeTellsNothing) {
 }
 
 }  // namespace
-}  // namespace kolo::soak
+}  // namespace kolo::internal::soak

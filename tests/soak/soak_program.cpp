@@ -23,9 +23,9 @@
 
 namespace {
 
-using namespace kolo::differential;
-using kolo::soak::Footprint;
-using kolo::soak::Watch;
+using namespace kolo::internal::differential;
+using kolo::internal::soak::Footprint;
+using kolo::internal::soak::Watch;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
@@ -112,7 +112,7 @@ class Soak {
     const bool again = options_.repeat > 0 && programs_ % options_.repeat == 0;
     options_.seed = again ? seed + 1 - static_cast<std::uint64_t>(options_.repeat) : seed + 1;
     if (const Seconds now = elapsed(); now >= next_sample_) {
-      watch_.add(now, kolo::soak::measure_footprint());
+      watch_.add(now, kolo::internal::soak::measure_footprint());
       next_sample_ = now + options_.seconds / 400;
       if (kolo::rank() == 0) say_progress(now);
     }
@@ -143,7 +143,7 @@ class Soak {
         print(rank, its);
       }
     }
-    const std::string growth = kolo::soak::find_growth(mine);
+    const std::string growth = kolo::internal::soak::find_growth(mine);
     kolo::on_every_rank([&] {
       if (!growth.empty()) throw std::runtime_error(growth);
     });

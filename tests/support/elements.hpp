@@ -9,7 +9,7 @@
 #include "base/elements.hpp"
 #include "kolo/tensor.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 
 using Integers = testing::Types<std::uint8_t, std::int8_t, std::uint16_t, std::int16_t,
                                 std::uint32_t, std::int32_t, std::uint64_t, std::int64_t>;
@@ -57,4 +57,4 @@ std::byte* bytes_of(T* elements) {
   return reinterpret_cast<std::byte*>(elements);
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

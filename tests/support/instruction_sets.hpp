@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-namespace kolo {
+namespace kolo::internal {
 
 /// Calls `test` once with each vector instruction set of this machine, as if it had no better one.
 /// If Kolo is not compiled for an instruction set, it uses its scalar code.
@@ -25,4 +25,4 @@ void for_each_instruction_set(Test test) {
   }
 }
 
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "node/neighbourhood.hpp"
+#include "node/local_group.hpp"
 
-namespace kolo::node {
+namespace kolo::internal::node {
 
 /// The ranks of `comm`, which are all of one host.
 inline FdExchangeGroup exchange_inboxes(MPI_Comm comm, std::uint64_t own) {
@@ -27,4 +27,4 @@ inline Neighbourhood share_memory(MPI_Comm comm, std::size_t bytes, std::size_t 
   return {std::move(own), group, [] {}};
 }
 
-}  // namespace kolo::node
+}  // namespace kolo::internal::node

@@ -32,12 +32,12 @@ PeriodicTable sums(DType dtype, int size) {
 
 TEST(Elements, HalfTypesAreEncodedAsKoloReadsThem) {
   for (std::int64_t value = 0; value <= exact_limit(DType::f16); ++value) {
-    kolo::F16 half{};
+    kolo::internal::F16 half{};
     encode(DType::f16, value, reinterpret_cast<std::byte*>(&half));
     EXPECT_EQ(to_float(half), static_cast<float>(value));
   }
   for (std::int64_t value = 0; value <= exact_limit(DType::bf16); ++value) {
-    kolo::BF16 half{};
+    kolo::internal::BF16 half{};
     encode(DType::bf16, value, reinterpret_cast<std::byte*>(&half));
     EXPECT_EQ(to_float(half), static_cast<float>(value));
   }

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -285,4 +285,4 @@ TEST_F(OptionsTest, SetsMayHaveMadeDifferentNumbersOfOptimizers) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

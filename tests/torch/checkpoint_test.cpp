@@ -5,7 +5,7 @@
 
 #include "../training/scratch_directory.hpp"
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -108,4 +108,4 @@ TEST_F(CheckpointTest, BytesOfSomethingElseAreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -119,4 +119,4 @@ TEST_F(ClipTest, RefusesWhatIsNotPositive) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

@@ -1,7 +1,7 @@
 // Grouped collectives on LibTorch tensors, and their gradients.
 #include "support.hpp"
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 using testing::HasSubstr;
@@ -243,4 +243,4 @@ TEST_F(GroupGradientsTest, AreNotRecordedWithoutNeed) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

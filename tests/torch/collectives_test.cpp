@@ -1,7 +1,7 @@
 // Collectives on LibTorch tensors, their gradients, and archives.
 #include "support.hpp"
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -232,4 +232,4 @@ TEST_F(ArchiveTest, ARankThatCannotLoadIsNamed) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

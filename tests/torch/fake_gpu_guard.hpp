@@ -3,7 +3,7 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-namespace kolo {
+namespace kolo::internal {
 
 class FakeGpuGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -31,4 +31,4 @@ class FakeGpuGuard final : public c10::impl::DeviceGuardImplInterface {
   inline static thread_local c10::DeviceIndex current_ = 0;
 };
 
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -17,16 +17,16 @@
 
 #include "fake_cuda.hpp"
 #include "fake_gpu_guard.hpp"
-#include "session/current.hpp"
+#include "session/api/current.hpp"
 #include "torch/gpu_stream.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using backend::FakeCuda;
 using ::torch::Tensor;
 
-std::shared_ptr<FakeCuda> cuda;                     // of this rank, while a test runs
+std::shared_ptr<FakeCuda> cuda;                    // of this rank, while a test runs
 backend::gpu::StreamHandle user_stream = nullptr;  // LibTorch's current one, on every thread
 std::atomic<int> allocated_between_streams{0};
 
@@ -41,7 +41,7 @@ Tensor make_tensor(at::IntArrayRef sizes) {
   const auto release = [](void* pointer) { cuda->free_memory(static_cast<std::byte*>(pointer)); };
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
                        c10::DataPtr(memory, memory, release, this_gpu()));
-  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+  Tensor tensor = at::internal::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA),
       caffe2::TypeMeta::Make<float>());
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
@@ -202,4 +202,4 @@ TEST_F(TorchGpuTest, GradientsAreReducedFromTheThreadOfBackward) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

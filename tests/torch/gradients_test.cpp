@@ -1,7 +1,7 @@
 // DistributedOptimizer: all sorts of gradients that autograd can produce.
 #include "support.hpp"
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -233,4 +233,4 @@ TEST_F(SparseTest, WhatCannotBeReducedIsRefused) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

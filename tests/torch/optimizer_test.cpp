@@ -3,7 +3,7 @@
 
 #include <type_traits>
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -316,4 +316,4 @@ TEST(OptimizerDepartureTest, ARankThatThrowsAfterBackwardIsNamed) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

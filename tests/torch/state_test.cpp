@@ -3,7 +3,7 @@
 
 #include <functional>
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -219,4 +219,4 @@ TEST_F(StateTest, ThereIsADeviceForThisRank) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 
 inline constexpr auto f64 = ::torch::kFloat64;
 
@@ -91,4 +91,4 @@ Expected error_of(const Action& action) {
   return Expected("");
 }
 
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

@@ -1,7 +1,7 @@
 // SyncBatchNorm computes what BatchNorm computes on the batches of all ranks together.
 #include "support.hpp"
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -226,4 +226,4 @@ TEST_F(SyncBatchNormTest, DoesNotConvertHalfAModel) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

@@ -1,7 +1,7 @@
 // Training on N ranks computes what one process computes on the whole batch.
 #include "support.hpp"
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 namespace {
 
 namespace nn = ::torch::nn;
@@ -166,4 +166,4 @@ TEST_F(TrainingTest, StepWithAClosureReturnsTheMeanLoss) {
 }
 
 }  // namespace
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

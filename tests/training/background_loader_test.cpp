@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::HasSubstr;
@@ -152,4 +152,4 @@ TEST(BackgroundLoader, TakesTypesThatCanOnlyBeMoved) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

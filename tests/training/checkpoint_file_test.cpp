@@ -15,7 +15,7 @@
 #include "training/bytes.hpp"
 #include "training/checkpoint_payload.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -185,4 +185,4 @@ TEST(Checksum, IsThatOfZlibAndPng) {
 }
 
 }  // namespace
-}  // namespace kolo::detail
+}  // namespace kolo::internal

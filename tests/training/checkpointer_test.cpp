@@ -15,7 +15,7 @@
 #include "scratch_directory.hpp"
 #include "training/checkpoint_file.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 namespace fs = std::filesystem;
@@ -194,7 +194,7 @@ TEST_F(Checkpoints, TruncatedAndCorruptAreToldApartOnEveryRank) {
 TEST_F(Checkpoints, WhatAnInterruptedWriteLeftIsRemoved) {
   Checkpointer checkpoints(keeping(2));
   const fs::path path = checkpoints.save(1, parts(1));
-  if (me_ == 0) std::ofstream(detail::unfinished_name(path)) << "half";
+  if (me_ == 0) std::ofstream(internal::unfinished_name(path)) << "half";
   EXPECT_EQ(checkpoints.load_latest()->step, 1);
   checkpoints.save(2, parts(2));
   EXPECT_THAT(steps(), ElementsAre(1, 2));
@@ -252,10 +252,10 @@ TEST_F(Checkpoints, OfAnotherNumberOfRanksHaveNothingOfThisRanksOwn) {
   broadcast(where, 0);
   if (me_ == 0) {
     // As if n + 1 ranks had written it: the payload begins with their number.
-    detail::CheckpointContents contents = detail::read_checkpoint(path);
+    internal::CheckpointContents contents = internal::read_checkpoint(path);
     contents.payload[0] = static_cast<char>(n_ + 1);
     contents.payload += std::string(4, '\0');
-    detail::write_checkpoint(path, 3, {}, contents.payload);
+    internal::write_checkpoint(path, 3, {}, contents.payload);
   }
   const Checkpoint loaded = Checkpointer::load(where);
   EXPECT_EQ(loaded.ranks, n_ + 1);
@@ -274,4 +274,4 @@ TEST_F(Checkpoints, RefuseOptionsThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -11,8 +11,8 @@
 
 namespace {
 
-using kolo::test::from_zero_to;
-using kolo::test::Indices;
+using kolo::internal::test::from_zero_to;
+using kolo::internal::test::Indices;
 using testing::ElementsAre;
 using testing::IsEmpty;
 

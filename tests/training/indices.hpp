@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-namespace kolo::test {
+namespace kolo::internal::test {
 
 using Indices = std::vector<std::int64_t>;
 
@@ -16,4 +16,4 @@ inline Indices from_zero_to(std::int64_t end) {
   return numbers;
 }
 
-}  // namespace kolo::test
+}  // namespace kolo::internal::test

@@ -6,7 +6,7 @@
 
 #include "../session/fixture.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::Each;
@@ -382,4 +382,4 @@ TEST_F(BroadcastParameters, WrongArgumentsAreRefused) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -16,8 +16,8 @@ namespace {
 
 using kolo::DistributedSampler;
 using kolo::Remainder;
-using kolo::test::from_zero_to;
-using kolo::test::Indices;
+using kolo::internal::test::from_zero_to;
+using kolo::internal::test::Indices;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace kolo::testing_support {
+namespace kolo::internal::testing_support {
 
 class ScratchDirectory {
  public:
@@ -29,4 +29,4 @@ class ScratchDirectory {
   std::filesystem::path path_;
 };
 
-}  // namespace kolo::testing_support
+}  // namespace kolo::internal::testing_support

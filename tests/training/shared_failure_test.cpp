@@ -8,7 +8,7 @@
 #include "../session/fixture.hpp"
 #include "kolo/training/shared_failure.hpp"
 
-namespace kolo {
+namespace kolo::internal {
 namespace {
 
 using testing::ElementsAre;
@@ -82,4 +82,4 @@ TEST_F(SharedFailure, WhatEndsTheSessionIsPassedOnAsItIs) {
 }
 
 }  // namespace
-}  // namespace kolo
+}  // namespace kolo::internal

@@ -9,7 +9,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::detail {
+namespace kolo::internal {
 namespace {
 
 TEST(StateText, DoublesComeBackBitForBit) {
@@ -48,4 +48,4 @@ TEST(StateText, RefusesAnythingElse) {
 }
 
 }  // namespace
-}  // namespace kolo::detail
+}  // namespace kolo::internal

@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 using testing::ElementsAre;
@@ -108,4 +108,4 @@ TEST(InProcessNetwork, HasRoomForThousandsOfRanks) {
 }
 
 }  // namespace
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -5,7 +5,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 using testing::ElementsAre;
@@ -102,4 +102,4 @@ TEST(SocketAddress, KnowsWhatOtherHostsCannotUse) {
 }
 
 }  // namespace
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

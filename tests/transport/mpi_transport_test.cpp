@@ -9,7 +9,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 class MpiTransportTest : public testing::Test {
@@ -127,4 +127,4 @@ TEST_F(MpiTransportTest, SaysWhatMpiRefused) {
 }
 
 }  // namespace
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

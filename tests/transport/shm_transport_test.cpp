@@ -19,7 +19,7 @@
 
 #include "kolo/error.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 constexpr std::size_t ring_bytes = 16 << 10;
@@ -383,4 +383,4 @@ TEST(ShmTransport, DoesNotWriteIntoADamagedRing) {
 }
 
 }  // namespace
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

@@ -12,10 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include "transport/socket_meeting.hpp"
+#include "transport/peer_connector.hpp"
 #include "transport/socket_transport.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
@@ -59,4 +59,4 @@ inline Message pattern(int sender, int number, std::size_t bytes) {
   return message;
 }
 
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

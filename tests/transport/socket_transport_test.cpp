@@ -13,7 +13,7 @@
 #include "node/doorbell.hpp"
 #include "socket_fixture.hpp"
 
-namespace kolo::transport {
+namespace kolo::internal::transport {
 namespace {
 
 using testing::ElementsAre;
@@ -385,4 +385,4 @@ TEST_F(SocketTransportTest, AStrangerCannotBeSentAnything) {
 }
 
 }  // namespace
-}  // namespace kolo::transport
+}  // namespace kolo::internal::transport

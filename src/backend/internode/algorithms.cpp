@@ -14,7 +14,7 @@
 #include "base/dtype.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 namespace {
 
 // Among more owners, sending a slice whole to all takes longer than sending it twice in sections.
@@ -118,4 +118,4 @@ AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint, const Placement& plac
   return {hosts, seconds};
 }
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

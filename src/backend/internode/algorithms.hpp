@@ -10,7 +10,7 @@
 #include "backend/mpi/exchange.hpp"
 #include "kolo/types.hpp"
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 
 /// Hosts are combined in an order that depends on the algorithm, so floating-point results may
 /// differ between algorithms in their last bits.
@@ -54,4 +54,4 @@ class AlgorithmTable {
 [[nodiscard]] AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint,
                                                 const Placement& placement);
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 namespace {
 
 /// Each owner reduces one section in the order of the hosts and sends the result to the others; or
@@ -106,4 +106,4 @@ std::unique_ptr<InterNodeReduction> make_direct(const SliceTask& task, bool whol
   return std::make_unique<DirectReduction>(task, whole);
 }
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

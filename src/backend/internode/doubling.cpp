@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 namespace {
 
 /// Recursive doubling: after each step twice as many owners have combined the same. As many take
@@ -112,4 +112,4 @@ std::unique_ptr<InterNodeReduction> make_doubling(const SliceTask& task) {
   return std::make_unique<DoublingReduction>(task);
 }
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

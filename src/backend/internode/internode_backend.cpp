@@ -19,7 +19,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 namespace internode {
 namespace {
@@ -136,4 +136,4 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
                                                 algorithms_, index, std::move(local_ranks));
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

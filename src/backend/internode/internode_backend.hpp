@@ -13,7 +13,7 @@
 #include "backend/mpi/exchange.hpp"
 #include "backend/shm/arena.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// The ranks of a host share the work of a batch in slices, and each takes its slice across. So the
 /// network carries the data of a host once and not once for each of its ranks, and all of them send
@@ -53,4 +53,4 @@ class InterNodeBackend : public Backend {
   std::vector<int> ranks_of_host_{};
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

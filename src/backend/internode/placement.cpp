@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 
 Placement Placement::of(std::span<const int> ranks, std::span<const int> node_of) {
   std::map<int, std::vector<int>> by_node;
@@ -42,4 +42,4 @@ std::optional<Owners> owners_with(int rank, const Placement& placement) {
   return owners;
 }
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 
 /// The same on all ranks, since all know the same topology.
 struct Placement {
@@ -38,4 +38,4 @@ struct Owners {
 /// Those of the slice that `rank` owns; none if it owns none.
 [[nodiscard]] std::optional<Owners> owners_with(int rank, const Placement& placement);
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

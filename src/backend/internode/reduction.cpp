@@ -5,7 +5,7 @@
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 
 DType InterNodeReduction::combined_type(DType wire) { return is_half(wire) ? DType::f32 : wire; }
 
@@ -69,4 +69,4 @@ std::unique_ptr<InterNodeReduction> make_inter_node_reduction(InterNodeAlgorithm
   throw std::logic_error("no such algorithm");
 }
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

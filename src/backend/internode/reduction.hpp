@@ -11,7 +11,7 @@
 #include "backend/mpi/exchange.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 
 /// A slice that its owners reduce between hosts.
 struct SliceTask {
@@ -79,4 +79,4 @@ class InterNodeReduction {
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_ring(const SliceTask& task);
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_doubling(const SliceTask& task);
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-namespace kolo::backend::internode {
+namespace kolo::internal::backend::internode {
 namespace {
 
 /// Sections go round and are combined as they go; the owner that completes a section sends its
@@ -108,4 +108,4 @@ std::unique_ptr<InterNodeReduction> make_ring(const SliceTask& task) {
   return std::make_unique<RingReduction>(task);
 }
 
-}  // namespace kolo::backend::internode
+}  // namespace kolo::internal::backend::internode

@@ -10,7 +10,7 @@
 #include "reduction/adasum.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 constexpr std::int64_t block = 32 << 10;  // elements; the dots are added up in blocks of this size
@@ -184,4 +184,4 @@ std::unique_ptr<Execution> make_adasum(Endpoint& endpoint, Batch batch, int inde
   return std::make_unique<Adasum>(endpoint, std::move(batch), index);
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

@@ -8,7 +8,7 @@
 #include "base/dtype.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 constexpr std::size_t pieces_under_way = 4;
@@ -168,4 +168,4 @@ std::unique_ptr<Execution> make_allreduce(Endpoint& endpoint, Batch batch, int i
   return std::make_unique<Allreduce>(endpoint, std::move(batch), index);
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

@@ -5,7 +5,7 @@
 #include "backend/mpi/collective.hpp"
 #include "fusion/pack.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 /// Along a binomial tree: every rank receives a piece from its parent and sends it on to its
@@ -108,4 +108,4 @@ std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch, int i
   return std::make_unique<Broadcast>(endpoint, std::move(batch), index);
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

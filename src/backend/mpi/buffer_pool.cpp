@@ -5,7 +5,7 @@
 #include <new>
 #include <utility>
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 constexpr std::align_val_t alignment{64};
@@ -39,4 +39,4 @@ void BufferPool::give_back(Buffer buffer, std::int64_t bytes) {
   if (log <= max_kept_log && free_[log].size() < max_kept) free_[log].push_back(std::move(buffer));
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 
 struct FreeBuffer {
   void operator()(std::byte* buffer) const;
@@ -29,4 +29,4 @@ class BufferPool {
   std::array<std::vector<Buffer>, 64> free_;
 };
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

@@ -1,6 +1,6 @@
 #include "backend/mpi/collective.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 // Bytes in a step: about 100 us.
@@ -45,4 +45,4 @@ bool PiecewiseCollective::begin_more() {
   return moved;
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

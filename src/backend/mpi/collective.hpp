@@ -13,7 +13,7 @@
 #include "backend/pieces.hpp"
 #include "base/dtype.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 
 /// The ranks that take part are known by their index in the batch's `ranks`.
 class Collective : public Execution {
@@ -95,4 +95,4 @@ class PiecewiseCollective : public Collective {
 /// Of tensors or of a text.
 [[nodiscard]] std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch, int index);
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

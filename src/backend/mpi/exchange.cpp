@@ -6,7 +6,7 @@
 
 #include "node/error_codes.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 constexpr int max_under_way = 4;  // chunks of a flow
@@ -129,4 +129,4 @@ std::vector<int> Exchange::peers() const {
   return peers;
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

@@ -11,7 +11,7 @@
 
 #include "backend/mpi/buffer_pool.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 
 /// This rank's end of a communicator, and what the executions over it share.
 struct Endpoint {
@@ -91,4 +91,4 @@ class Exchange {
   std::vector<Kept> kept_{};
 };
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

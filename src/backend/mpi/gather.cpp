@@ -7,7 +7,7 @@
 #include "backend/mpi/collective.hpp"
 #include "base/dtype.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 constexpr int rows_lane = 0;
@@ -167,4 +167,4 @@ std::unique_ptr<Execution> make_gather(Endpoint& endpoint, Batch batch, int inde
   return std::make_unique<Gather>(endpoint, std::move(batch), index);
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

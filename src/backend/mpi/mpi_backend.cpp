@@ -11,7 +11,7 @@
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 void check_ranks(const Batch& batch, int size) {
@@ -57,4 +57,4 @@ std::unique_ptr<Execution> MpiBackend::start(Batch batch) {
   throw InvalidArgument(fmt::format("MPI cannot execute \"{}\"", to_string(batch.kind)));
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

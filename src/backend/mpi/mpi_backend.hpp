@@ -8,7 +8,7 @@
 #include "backend/backend.hpp"
 #include "backend/mpi/exchange.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// The collectives are made of messages between the ranks that a batch lists, so that any of them
 /// may take part and batches of different ranks run side by side. Batches are cut into pieces, a
@@ -31,4 +31,4 @@ class MpiBackend : public Backend {
   mpi::Endpoint endpoint_;
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -8,7 +8,7 @@
 #include "fusion/pack.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend::mpi {
+namespace kolo::internal::backend::mpi {
 namespace {
 
 /// A piece is, of one tensor, the elements at the same place in every rank's rows: every rank sends
@@ -120,4 +120,4 @@ std::unique_ptr<Execution> make_reducescatter(Endpoint& endpoint, Batch batch, i
   return std::make_unique<Reducescatter>(endpoint, std::move(batch), index);
 }
 
-}  // namespace kolo::backend::mpi
+}  // namespace kolo::internal::backend::mpi

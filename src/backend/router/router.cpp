@@ -12,7 +12,7 @@
 #include "base/rank_set.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 bool on_gpu(const Batch& batch) { return batch.kind.device.type == DeviceType::cuda; }
@@ -245,4 +245,4 @@ std::unique_ptr<Execution> Router::start_now(Batch batch) {
   return gpu::make_staged(gpu_, cpu_, std::move(batch), rank_, options_.chunk_bytes);
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -24,7 +24,7 @@
 #include "base/choices.hpp"
 #include "transport/mpi_transport.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// What carries a batch.
 enum class Route : std::uint8_t {
@@ -150,4 +150,4 @@ class Router : public Backend {
   std::string last_path_{};
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

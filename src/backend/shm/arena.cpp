@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 namespace {
 
 constexpr std::size_t counters_bytes = lane_count * sizeof(Counters);
@@ -46,4 +46,4 @@ bool Arena::is_free(std::size_t lane) const {
   });
 }
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

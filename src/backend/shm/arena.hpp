@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "node/neighbourhood.hpp"
+#include "node/local_group.hpp"
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 
 /// How far a rank has come with the pieces of a batch. A value is the batch's order in its upper
 /// bits and a number of pieces in its lower ones. Batches of a lane follow each other in ascending
@@ -105,4 +105,4 @@ class Arena {
   std::array<Lane, lane_count> lanes_{};
 };
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

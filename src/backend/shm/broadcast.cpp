@@ -5,7 +5,7 @@
 #include "backend/pieces.hpp"
 #include "backend/shm/pipeline.hpp"
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 namespace {
 
 /// Out of the root's slots.
@@ -52,4 +52,4 @@ std::unique_ptr<Execution> make_broadcast(Arena& arena, Batch batch, int index,
   return std::make_unique<Broadcast>(arena, std::move(batch), index, std::move(local_ranks));
 }
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

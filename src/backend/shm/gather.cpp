@@ -8,7 +8,7 @@
 #include "backend/shm/pipeline.hpp"
 #include "backend/shm/scatter_list.hpp"
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 namespace {
 
 /// Allgather and alltoall: the first is the second with the same rows for every rank. The first
@@ -161,4 +161,4 @@ std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, int index,
   return std::make_unique<Gather>(arena, std::move(batch), index, std::move(local_ranks));
 }
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 namespace {
 
 // Bytes in a step: about 100 us.
@@ -168,4 +168,4 @@ std::uint64_t Pipeline::value(std::uint64_t pieces) const {
   return (batch_.order() << piece_bits) + pieces;
 }
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

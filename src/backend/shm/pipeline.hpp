@@ -14,7 +14,7 @@
 #include "backend/shm/arena.hpp"
 #include "base/dtype.hpp"
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 
 /// Indices on the host of the ranks that take part, in the order of the batch's `ranks`.
 using LocalRanks = std::vector<int>;
@@ -122,4 +122,4 @@ class Pipeline : public Execution {
 [[nodiscard]] std::unique_ptr<Execution> make_broadcast(Arena& arena, Batch batch, int index,
                                                         LocalRanks local_ranks);
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

@@ -6,7 +6,7 @@
 #include "backend/shm/pipeline.hpp"
 #include "fusion/pack.hpp"
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 namespace {
 
 /// A piece is a window on all ranks' rows. Every rank deposits what it has for the others, and
@@ -79,4 +79,4 @@ std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch, int ind
   return std::make_unique<Reducescatter>(arena, std::move(batch), index, std::move(local_ranks));
 }
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 
 /// `Byte` is std::byte or const std::byte. Goes forward only.
 template <typename Byte>
@@ -50,4 +50,4 @@ class ScatterList {
   std::int64_t left_ = 0;
 };
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

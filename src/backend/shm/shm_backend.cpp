@@ -10,7 +10,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neighbours, int index,
                        std::int64_t piece_bytes, std::int64_t slot_bytes)
@@ -63,4 +63,4 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
   throw InvalidArgument(fmt::format("\"{}\" is no batch", to_string(batch.kind)));
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -7,7 +7,7 @@
 #include "backend/backend.hpp"
 #include "backend/shm/arena.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// The fusion buffer is the transport: every rank packs into its own segment, and the others read
 /// it there. All ranks get the same bits. Nothing here asks the operating system for anything but
@@ -46,4 +46,4 @@ class ShmBackend : public Backend {
   shm::Arena arena_;
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

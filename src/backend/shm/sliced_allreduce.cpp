@@ -10,7 +10,7 @@
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 namespace {
 
 constexpr std::int64_t max_bytes_alone = 16 << 10;
@@ -229,4 +229,4 @@ std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, int index,
   return std::make_unique<Allreduce>(arena, std::move(batch), index, std::move(local_ranks));
 }
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

@@ -12,7 +12,7 @@
 #include "backend/shm/pipeline.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend::shm {
+namespace kolo::internal::backend::shm {
 
 /// Each piece is shared out among the first few of the ranks, its owners: each combines its slice
 /// of all slots, in rank order, into its own slot, and the others take it from there.
@@ -81,4 +81,4 @@ class SlicedAllreduce : public Pipeline {
   std::vector<const std::byte*> inputs_{};
 };
 
-}  // namespace kolo::backend::shm
+}  // namespace kolo::internal::backend::shm

@@ -10,7 +10,7 @@
 #include "base/elements.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 template <typename Handle>
@@ -281,4 +281,4 @@ void FakeCuda::launch(const gpu::TransferTable& table, gpu::StreamHandle stream)
   });
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

@@ -17,7 +17,7 @@
 
 #include "backend/gpu/runtime/runtime.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// Fails a call when it is told to: shared by the doubles of a rank.
 class Faults {
@@ -126,4 +126,4 @@ class FakeCuda : public gpu::Runtime {
   int copies_to_host_ = 0;
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

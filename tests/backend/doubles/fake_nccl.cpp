@@ -11,7 +11,7 @@
 #include "kolo/error.hpp"
 #include "reduction/reduce.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 namespace {
 
 using Collective = FakeNcclWorld::Collective;
@@ -383,4 +383,4 @@ void FakeNccl::receive(void* to, std::int64_t bytes, int peer, nccl::CommHandle 
       comm, stream);
 }
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

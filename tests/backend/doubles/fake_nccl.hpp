@@ -14,7 +14,7 @@
 #include "backend/gpu/nccl/library.hpp"
 #include "fake_cuda.hpp"
 
-namespace kolo::backend {
+namespace kolo::internal::backend {
 
 /// What the ranks' communicators have in common.
 class FakeNcclWorld {
@@ -149,4 +149,4 @@ class FakeNccl : public nccl::Library {
   std::vector<std::string> calls_{};
 };
 
-}  // namespace kolo::backend
+}  // namespace kolo::internal::backend

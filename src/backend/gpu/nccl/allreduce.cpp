@@ -2,7 +2,7 @@
 
 #include "backend/gpu/nccl/reduction.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 /// Tensors lie in the buffer one after the other. One that is alone of its type and travels as it
@@ -78,4 +78,4 @@ std::unique_ptr<Execution> make_allreduce(const LaunchContext& context, Batch ba
   return std::make_unique<Allreduce>(context, std::move(batch));
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

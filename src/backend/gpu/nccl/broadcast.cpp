@@ -3,7 +3,7 @@
 #include "backend/batch.hpp"
 #include "backend/gpu/nccl/execution.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 /// Each tensor from its place to its place; NCCL does those of a group together.
@@ -34,4 +34,4 @@ std::unique_ptr<Execution> make_broadcast(const LaunchContext& context, Batch ba
   return std::make_unique<Broadcast>(context, std::move(batch));
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

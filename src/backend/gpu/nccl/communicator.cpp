@@ -15,7 +15,7 @@
 #include "base/rank_set.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 using std::chrono::steady_clock;
@@ -233,4 +233,4 @@ void Communicator::abort() noexcept {
   }
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

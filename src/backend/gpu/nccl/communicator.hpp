@@ -14,7 +14,7 @@
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/handles.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 
 /// A thread for calls that may block. Does one thing after the other. Started when there is a
 /// first. Thread-safe.
@@ -137,4 +137,4 @@ class Communicator {
   gpu::BlockPool<RegisteredMemory> buffers_;
 };
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -4,7 +4,7 @@
 
 #include "backend/batch.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 /// A group that is left by an exception is closed all the same: else the thread's next calls would
@@ -120,4 +120,4 @@ Awaited GpuExecution::waits_for() const {
   }
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -11,7 +11,7 @@
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/small_allgather.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 
 /// Batches are given to NCCL one at a time, in the order in which they were started, which is the
 /// same on all ranks. NCCL needs that: what a GPU runs waits for the other ranks and keeps what
@@ -98,4 +98,4 @@ class GpuExecution : public Execution {
 [[nodiscard]] std::unique_ptr<Execution> make_alltoall(const LaunchContext& context, Batch batch);
 [[nodiscard]] std::unique_ptr<Execution> make_broadcast(const LaunchContext& context, Batch batch);
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -9,7 +9,7 @@
 #include "backend/gpu/nccl/execution.hpp"
 #include "kolo/cuda.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 using RowTable = std::vector<std::int64_t>;
@@ -176,4 +176,4 @@ std::unique_ptr<Execution> make_alltoall(const LaunchContext& context, Batch bat
   return std::make_unique<Alltoall>(context, std::move(batch));
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -13,7 +13,7 @@
 
 struct ncclComm;
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 
 using CommHandle = ncclComm*;  // ncclComm_t
 using gpu::StreamHandle;
@@ -90,4 +90,4 @@ class Library {
 /// reason, if it is not there or does not fit.
 [[nodiscard]] std::shared_ptr<Library> find_library();
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -12,7 +12,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 static_assert(static_cast<int>(RedOp::sum) == ncclSum);
@@ -243,4 +243,4 @@ std::string built_version() { return fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MI
 
 std::shared_ptr<Library> find_library() { return std::make_shared<RealLibrary>(); }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 
 bool NcclBackend::can_execute(const Batch& batch) {
   const OperationType type = batch.kind.type;
@@ -63,4 +63,4 @@ void NcclBackend::abort() noexcept {
   for (auto& [ranks, communicator] : communicators_) communicator.abort();
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -12,7 +12,7 @@
 #include "backend/gpu/nccl/library.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 
 /// A communicator for each list of ranks that take part. Executions must be gone before it.
 class NcclBackend : public Backend {
@@ -63,4 +63,4 @@ class NcclBackend : public Backend {
   Communicators communicators_{};
 };
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

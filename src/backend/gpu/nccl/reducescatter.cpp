@@ -2,7 +2,7 @@
 
 #include "backend/gpu/nccl/reduction.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 /// NCCL wants as much for every rank. So the tensors of one type lie in a buffer rank by rank, each
@@ -69,4 +69,4 @@ std::unique_ptr<Execution> make_reducescatter(const LaunchContext& context, Batc
   return std::make_unique<Reducescatter>(context, std::move(batch));
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -5,7 +5,7 @@
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 namespace {
 
 RedOp op_of(ReduceOp op) {
@@ -121,4 +121,4 @@ std::int64_t PackedReduction::aligned_bytes(std::int64_t elements, DType wire) {
   return (elements * signed_size_of(wire) + alignment - 1) / alignment * alignment;
 }
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

@@ -14,7 +14,7 @@
 #include "backend/gpu/runtime/transfer.hpp"
 #include "base/dtype.hpp"
 
-namespace kolo::backend::nccl {
+namespace kolo::internal::backend::nccl {
 
 /// NCCL has no integers of 16 bits, and no Adasum.
 [[nodiscard]] bool can_reduce(ReduceOp op, DType dtype);
@@ -98,4 +98,4 @@ class PackedReduction : public GpuExecution {
   gpu::TransferLaunch after_;
 };
 
-}  // namespace kolo::backend::nccl
+}  // namespace kolo::internal::backend::nccl

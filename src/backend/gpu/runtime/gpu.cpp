@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 namespace {
 
 std::string to_text(int version) {
@@ -105,4 +105,4 @@ void TransferLaunch::abandon() {
   table_.abandon();
 }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

@@ -14,7 +14,7 @@
 #include "backend/gpu/runtime/runtime.hpp"
 #include "kolo/types.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 /// What a tensor's memory may be touched after: what its submitter's stream had been given by then.
 class ReadyMark {
@@ -94,4 +94,4 @@ class TransferLaunch {
   BlockPool<DeviceMemory>::Block table_{};
 };
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

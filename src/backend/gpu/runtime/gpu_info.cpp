@@ -6,7 +6,7 @@
 
 #include "base/format.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 namespace {
 
 std::string nccl_text(int version) {
@@ -47,4 +47,4 @@ GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) 
   return {true, ""};
 }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

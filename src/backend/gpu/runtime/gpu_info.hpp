@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 using UniqueId = std::array<char, 128>;
 
@@ -35,4 +35,4 @@ struct GpuPath {
 /// `infos` are those of `ranks`, one for each.
 [[nodiscard]] GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos);
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

@@ -11,7 +11,7 @@
 
 #include "backend/gpu/runtime/runtime.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 /// Makes `device` the thread's current one while it lives. Does not go back to a device that nobody
 /// has used: that would take memory there.
@@ -170,4 +170,4 @@ class BlockPool {
   std::vector<Memory> abandoned_{};
 };
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

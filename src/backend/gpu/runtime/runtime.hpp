@@ -12,7 +12,7 @@
 struct CUstream_st;
 struct CUevent_st;
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 using StreamHandle = CUstream_st*;  // cudaStream_t
 using EventHandle = CUevent_st*;    // cudaEvent_t
@@ -82,4 +82,4 @@ class Runtime {
 /// CUDA's; null in a build without it. Calls nothing of CUDA.
 [[nodiscard]] std::shared_ptr<Runtime> find_runtime();
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

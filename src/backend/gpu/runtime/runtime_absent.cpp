@@ -1,9 +1,9 @@
 #include "backend/gpu/runtime/runtime.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 std::string built_version() { return ""; }
 
 std::shared_ptr<Runtime> find_runtime() { return nullptr; }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

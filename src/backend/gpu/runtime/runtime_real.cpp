@@ -7,7 +7,7 @@
 #include "backend/gpu/runtime/transfer_kernel.hpp"
 #include "kolo/error.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 namespace {
 
 void check(cudaError_t error, const char* call) {
@@ -155,4 +155,4 @@ std::string built_version() {
 
 std::shared_ptr<Runtime> find_runtime() { return std::make_shared<RealRuntime>(); }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

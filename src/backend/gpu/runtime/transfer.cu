@@ -7,7 +7,7 @@
 #include "backend/gpu/runtime/transfer_element.hpp"
 #include "backend/gpu/runtime/transfer_kernel.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 namespace {
 
 constexpr int threads = 256;
@@ -137,4 +137,4 @@ cudaError_t find_transfer_kernel() {
   return cudaFuncGetAttributes(&attributes, transfer);
 }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

@@ -10,7 +10,7 @@
 #include "kolo/types.hpp"
 #include "reduction/scaling.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 /// What happens to each element: divided, multiplied, in this order; as
 /// `reduction::with_scaling` does it.
@@ -61,4 +61,4 @@ struct TransferTable {
   return tiles;
 }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

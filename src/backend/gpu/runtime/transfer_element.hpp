@@ -10,7 +10,7 @@
 #include "base/elements.hpp"
 #include "reduction/scaling.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 /// Scaling of numbers that are computed as `Number`, looked through once for many elements.
 template <typename Number>
@@ -125,4 +125,4 @@ constexpr void visit_types(DType from, DType to, Function& function) {
   }
 }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

@@ -5,7 +5,7 @@
 
 #include "backend/gpu/runtime/transfer.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 /// On the current device; there is at least one tile.
 [[nodiscard]] cudaError_t launch_transfer(const TransferTable& table, cudaStream_t stream);
@@ -13,4 +13,4 @@ namespace kolo::backend::gpu {
 /// An error if the current device cannot run it.
 [[nodiscard]] cudaError_t find_transfer_kernel();
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

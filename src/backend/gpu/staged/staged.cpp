@@ -12,7 +12,7 @@
 #include "base/dtype.hpp"
 #include "kolo/cuda.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 namespace {
 
 /// Shorter tensors are moved by the kernel, all of a chunk in one launch; longer ones by the copy
@@ -297,4 +297,4 @@ std::unique_ptr<Execution> make_staged(Gpu& gpu, Backend& cpu, Batch batch, int 
   return std::make_unique<Staged>(gpu, cpu, std::move(batch), rank, chunk_bytes);
 }
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

@@ -9,7 +9,7 @@
 #include "backend/backend.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 
-namespace kolo::backend::gpu {
+namespace kolo::internal::backend::gpu {
 
 /// Chunks have at least so many bytes: then what each costs on its own is little beside its copies.
 inline constexpr std::int64_t min_chunk_bytes = 2 << 20;
@@ -33,4 +33,4 @@ struct ElementRange {
 [[nodiscard]] std::vector<std::vector<ElementRange>> cut_into_chunks(const Batch& batch,
                                                                      std::int64_t min_bytes);
 
-}  // namespace kolo::backend::gpu
+}  // namespace kolo::internal::backend::gpu

@@ -1,0 +1,57 @@
+// The root's part: turns complete keys into the log.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <unordered_set>
+#include <vector>
+
+#include "negotiation/wire/message.hpp"
+#include "negotiation/wire/response_cache.hpp"
+
+namespace kolo::internal::negotiation {
+
+class Sequencer {
+ public:
+  Sequencer(std::int64_t fusion_threshold, std::int64_t cache_capacity)
+      : fusion_threshold_(fusion_threshold), cache_capacity_(cache_capacity) {}
+
+  /// All members of the key's set have submitted it alike, but for the absent. It gathers.
+  void agree(Key key, Descriptor descriptor, RankSet absent);
+
+  /// What has gathered in a set was withdrawn.
+  void forget(SetId set) { agreed_.erase(set); }
+
+  /// Puts what has gathered in a set into one more batch. False if nothing has gathered.
+  bool append_batch(SetId set, const ResponseCache& cache);
+
+  /// The sets in which something has gathered.
+  [[nodiscard]] std::vector<SetId> gathering() const;
+
+  void append(EntryBody body);
+
+  /// The next entry that was not taken yet, in the order of the log.
+  [[nodiscard]] bool has_entry() const { return !log_.empty(); }
+  Entry take_entry();
+
+ private:
+  struct Agreed {
+    Key key;
+    Descriptor descriptor;
+    RankSet absent;
+  };
+
+  std::vector<std::size_t> choose(const std::deque<Agreed>& agreed) const;
+  void add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
+                  BatchEntry& batch);
+
+  std::int64_t fusion_threshold_;
+  std::int64_t cache_capacity_;
+  std::map<SetId, std::deque<Agreed>> agreed_;  // no queue is empty
+  std::deque<Entry> log_;
+  std::uint64_t next_sequence_ = 0;
+  std::unordered_set<Key, KeyHash> agreed_once_;  // named keys that get a slot when they come again
+};
+
+}  // namespace kolo::internal::negotiation

@@ -1,0 +1,214 @@
+#include "negotiation/replay/replay.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "negotiation/wire/codec.hpp"
+
+namespace kolo::internal::negotiation {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+/// A time slice of a busy machine between two submissions must not end a plan.
+constexpr nanoseconds least_patience = milliseconds(10);
+/// Even if the first passes take very long.
+constexpr nanoseconds most_patience = std::chrono::seconds(10);
+
+nanoseconds patience_for(nanoseconds usual) {
+  return std::clamp(4 * usual, least_patience, most_patience);
+}
+
+}  // namespace
+
+void Replay::begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now) {
+  if (options_.board == nullptr) throw ProtocolError("a plan, but no board to follow it on");
+  if (live_ || entry.epoch <= epoch_ || entry.epoch > last_epoch)
+    throw ProtocolError("plan " + std::to_string(entry.epoch) + " came out of turn");
+  *this = Replay(options_);
+  epoch_ = entry.epoch;
+  live_ = true;
+  first_sequence_ = sequence;
+  progress_at_ = met_at_ = now;
+  for (const std::vector<PlanItem>& batch : entry.batches) {
+    if (batch.empty()) throw ProtocolError("a plan with an empty batch");
+    Descriptor kind = batch.front().descriptor;
+    kind.tensors.clear();  // of no meaning for a batch
+    batches_.push_back({items_.size(), batch.size(), batch.size(), std::move(kind),
+                        std::min(entry.usual, most_patience)});
+    for (const PlanItem& item : batch) {
+      const std::size_t place = items_.size();
+      if (!item.key.named()) {
+        numbered_.push_back(place);
+      } else if (!named_.emplace(item.key.name, place).second) {
+        throw ProtocolError("a plan with " + to_string(item.key) + " twice");
+      }
+      items_.push_back({.key = item.key,
+                        .descriptor = item.descriptor,
+                        .number_stride = item.number_stride,
+                        .step_stride = item.step_stride,
+                        .batch = batches_.size() - 1,
+                        .follower = place + 1});
+    }
+  }
+  if (items_.empty()) throw ProtocolError("a plan without batches");
+  items_.back().follower = 0;
+  last_item_ = items_.size() - 1;
+  std::ranges::sort(numbered_, {}, [&](std::size_t place) { return items_[place].key.number; });
+  if (!numbered_.empty()) first_number_ = items_[numbered_.front()].key.number;
+}
+
+/// The plan's item with this key; null if there is none, or not in this pass.
+Replay::Item* Replay::find(const Key& key) {
+  std::size_t& expected = items_[last_item_].follower;
+  if (items_[expected].key != key) {
+    if (key.set != world_set) return nullptr;
+    if (key.named()) {
+      const auto found = named_.find(key.name);
+      if (found == named_.end()) return nullptr;
+      expected = found->second;
+    } else {
+      if (numbered_.empty() || key.number < first_number_) return nullptr;
+      const std::size_t place = numbered_[(key.number - first_number_) % numbered_.size()];
+      if (items_[place].key != key) return nullptr;
+      expected = place;
+    }
+  }
+  last_item_ = expected;
+  return &items_[expected];
+}
+
+void Replay::submit(Ticket ticket, const Key& key, const Descriptor& descriptor, TimePoint now) {
+  if (stop_wanted_ || stopping_) return hold(ticket, key, descriptor);
+  Item* item = find(key);
+  if (item == nullptr || item->pending || item->descriptor != descriptor)
+    return hold(ticket, key, descriptor);
+  if (!unpublished()) progress_at_ = now;
+  item->pending = true;
+  item->ticket = ticket;
+  item->order = next_order_++;
+  ++pending_;
+  --batches_[item->batch].missing;
+}
+
+void Replay::hold(Ticket ticket, const Key& key, const Descriptor& descriptor) {
+  held_.push_back({next_order_++, ticket, key, descriptor});
+  stop();
+}
+
+void Replay::publish() {
+  options_.board->publish(to_word({epoch_, published_, stopping_}),
+                          stopping_ ? Board::Urgency::stop : Board::Urgency::progress);
+}
+
+/// True if this rank is ready for more than it has published.
+bool Replay::advance(TimePoint now) {
+  const std::uint64_t before = published_;
+  // The batch of the next pass is the same as one that has not run yet.
+  while (published_ - ran_ < batches_.size() && batch_at(published_).missing == 0) {
+    Batch& batch = batch_at(published_);
+    // Forgotten slowly: the one slow pass of many must not end the plan.
+    batch.usual = std::max(now - progress_at_, batch.usual - batch.usual / 8);
+    if (published_ == ran_) met_at_ = now;
+    published_items_ += batch.items;
+    ++published_;
+    progress_at_ = now;
+  }
+  return published_ != before;
+}
+
+void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
+  if (!live_ || over_) return;
+  if (!stopping_ && advance(now)) publish();
+  if (now >= deadline()) stop();
+  // What this rank is ready for was published above, before it looks at the others: each of two
+  // ranks that are ready for a batch sees the other's word, or wakes the other with its own.
+  std::uint64_t least = published_;
+  bool all_stopped = true;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (rank == options_.rank) continue;
+    const PlanProgress other = to_plan_progress(options_.board->read(rank));
+    if (other.epoch > epoch_) throw ProtocolError("a rank is ahead with plans");
+    if (other.epoch < epoch_) {  // it has not read of the plan yet
+      least = 0;
+      all_stopped = false;
+      continue;
+    }
+    least = std::min(least, other.position);
+    all_stopped = all_stopped && other.stopped;
+    if (other.stopped) stop();
+  }
+  // From here on `published_` never changes: no rank can be ready for a batch that this one has
+  // ruled out. So the least position of words that have all stopped is the same wherever it is
+  // read.
+  if (stop_wanted_ && !stopping_) {
+    stopping_ = true;
+    publish();
+  }
+  if (ran_ < least) met_at_ = now;
+  // Other ranks may have begun all batches before `least` already: even a rank that stops runs
+  // them.
+  for (; ran_ < least && (stopping_ || room > 0); --room) run_one(executes);
+  over_ = stopping_ && all_stopped;
+}
+
+void Replay::run_one(std::vector<Execute>& executes) {
+  Batch& batch = batch_at(ran_);
+  Execute execute{.sequence = first_sequence_ + ran_,
+                  .set = world_set,
+                  .members = RankSet::range(0, options_.ranks - 1),
+                  .absent = {},
+                  .kind = batch.kind,
+                  .tickets = {}};
+  execute.tickets.reserve(batch.items);
+  for (std::size_t place = batch.begin; place < batch.begin + batch.items; ++place) {
+    Item& item = items_[place];
+    execute.tickets.push_back(item.ticket);
+    item.pending = false;
+    item.key.number += item.number_stride;
+    item.descriptor.step += item.step_stride;
+  }
+  batch.missing = batch.items;
+  pending_ -= batch.items;
+  published_items_ -= batch.items;
+  ++ran_;
+  executes.push_back(std::move(execute));
+}
+
+std::vector<Withdrawn> Replay::end() {
+  std::vector<Withdrawn> withdrawn = std::exchange(held_, {});
+  for (Item& item : items_)
+    if (item.pending)
+      withdrawn.push_back(
+          {item.order, item.ticket, std::move(item.key), std::move(item.descriptor)});
+  std::ranges::sort(withdrawn, {}, &Withdrawn::order);
+  pending_ = published_items_ = 0;
+  live_ = stopping_ = stop_wanted_ = over_ = false;
+  return withdrawn;
+}
+
+RankSet Replay::awaited() const {
+  RankSet ranks;
+  if (!live_ || !stopping_) return ranks;
+  for (int rank = 0; rank < options_.ranks; ++rank) {
+    if (rank == options_.rank) continue;
+    const PlanProgress other = to_plan_progress(options_.board->read(rank));
+    if (other.epoch < epoch_ || (other.epoch == epoch_ && !other.stopped))
+      ranks.insert(RankSet::of(rank));
+  }
+  return ranks;
+}
+
+TimePoint Replay::deadline() const {
+  TimePoint soonest = TimePoint::max();
+  if (!live_ || stopping_) return soonest;
+  if (stop_wanted_) return TimePoint{};
+  if (unpublished())
+    soonest = progress_at_ + patience_for(batches_[published_ % batches_.size()].usual);
+  if (published_ > ran_) soonest = std::min(soonest, met_at_ + options_.unmet_patience);
+  return soonest;
+}
+
+}  // namespace kolo::internal::negotiation

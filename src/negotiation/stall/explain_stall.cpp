@@ -1,0 +1,211 @@
+#include "negotiation/stall/explain_stall.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/format.hpp"
+#include "negotiation/stall/explain.hpp"
+
+namespace kolo::internal::negotiation {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t most_lines = 8;
+constexpr std::size_t most_names = 3;
+
+/// How many characters must be changed, added or taken away.
+std::size_t distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({changed, row[j] + 1, row[j - 1] + 1}));
+    }
+  }
+  return row[b.size()];
+}
+
+/// " for 75.0 s"
+std::string lasting(bool times, milliseconds time) {
+  return times ? " for " + in_seconds(time) : "";
+}
+
+class Narrator {
+ public:
+  Narrator(const Statuses& statuses, const std::optional<Key>& wanted, bool times)
+      : statuses_(statuses), wanted_(wanted), times_(times) {}
+
+  void add(const RankSet& ranks) {
+    for (const int rank : ranks.to_vector()) {
+      if (!seen_.contains(rank)) add(rank);
+      if (full()) return;
+    }
+  }
+
+  [[nodiscard]] std::string text() const {
+    std::string text;
+    for (std::size_t i = 0; i < std::min(lines_.size(), most_lines); ++i)
+      text += fmt::format("\n  {}: {}", ranks_in_words(lines_[i].ranks), lines_[i].text);
+    if (full()) text += "\n  ...";
+    return text;
+  }
+
+ private:
+  [[nodiscard]] bool full() const { return lines_.size() > most_lines; }
+
+  void add(int rank) {
+    seen_.insert(RankSet::of(rank));
+    const auto status = statuses_.find(rank);
+    if (status == statuses_.end()) return add_line(rank, "no answer, nor one from the host", "");
+    const std::string text = doing(status->second, times_);
+    add_line(rank, text, status->second.silent() ? text : doing(status->second, false));
+    if (!status->second.batch.empty() && !status->second.silent()) add(status->second.awaited);
+  }
+
+  /// Ranks that do the same share a line, with the times of the first.
+  void add_line(int rank, std::string text, std::string kind) {
+    for (Line& line : lines_)
+      if (line.kind == kind) return line.ranks.insert(RankSet::of(rank));
+    lines_.push_back({std::move(text), std::move(kind), RankSet::of(rank)});
+  }
+
+  [[nodiscard]] std::string doing(const RankStatus& status, bool times) const {
+    const std::string process = times ? fmt::format("; process {}", status.process) : "";
+    switch (status.state) {
+      case ProcessState::stopped:
+        return "stopped (state T)" + process + (times ? " goes on after SIGCONT" : "");
+      case ProcessState::traced: return "held by a debugger (state t)" + process;
+      case ProcessState::ended: return "ended: its process is gone";
+      default: break;
+    }
+    if (status.ended) return "left the session: " + status.ended->message;
+    if (status.silent())
+      return fmt::format("stuck{}: nothing drives its session{}{}", lasting(times, status.heard),
+                         status.state == ProcessState::uninterruptible
+                             ? ", in a system call that does not end (state D)"
+                             : "",
+                         process);
+    if (!status.batch.empty()) return executing(status);
+    if (status.pending > 0) return waiting(status, times);
+    if (!status.submitted) return "outside Kolo, and nothing submitted yet";
+    return fmt::format("outside Kolo, and nothing submitted{}", lasting(times, status.idle));
+  }
+
+  [[nodiscard]] static std::string executing(const RankStatus& status) {
+    std::string text = "executing " + status.batch;
+    if (status.awaits.empty()) return text;
+    return text + ", which waits for " +
+           (status.awaited.empty() ? "" : ranks_in_words(status.awaited) + ' ') + status.awaits;
+  }
+
+  [[nodiscard]] std::string waiting(const RankStatus& status, bool times) const {
+    std::string text = status.waits ? "waiting in Kolo for " : "outside Kolo, with pending ";
+    std::vector<std::string> names;
+    bool is_wanted = false;
+    for (const WaitingOperation& operation : status.operations) {
+      names.push_back(operation.key.name);
+      is_wanted |= wanted_ && operation.key == *wanted_;
+    }
+    for (std::size_t i = 0; i < std::min(status.operations.size(), most_names); ++i) {
+      const WaitingOperation& operation = status.operations[i];
+      text += (i == 0 ? "" : ", ") + operation_in_words(operation.type, operation.key);
+      if (times) text += fmt::format(" ({})", in_seconds(operation.waited));
+    }
+    const int more =
+        status.pending - static_cast<int>(std::min(status.operations.size(), most_names));
+    if (more > 0) text += fmt::format(" and {} more", more);
+    if (!wanted_ || !wanted_->named() || is_wanted) return text;
+    const std::string near = nearest_name(wanted_->name, names);
+    return near.empty()
+               ? text
+               : text + fmt::format(": is \"{}\" meant to be \"{}\"?", near, wanted_->name);
+  }
+
+  const Statuses& statuses_;
+  const std::optional<Key>& wanted_;
+  bool times_;
+  RankSet seen_{};
+  struct Line {
+    std::string text;
+    std::string kind;
+    RankSet ranks;
+  };
+  std::vector<Line> lines_{};
+};
+
+std::string others_in_words(const StalledGroup& late) {
+  if (late.lags.size() < 2) return {};
+  const std::size_t others = late.lags.size() - 1;
+  std::string text = fmt::format("; so {} {} more:", others == 1 ? "does" : "do", others);
+  for (std::size_t i = 1; i <= std::min(others, most_names); ++i)
+    text += fmt::format("{} {}", i == 1 ? "" : ",",
+                        operation_in_words(late.lags[i].type, late.lags[i].key));
+  return text + (others > most_names ? ", ..." : "");
+}
+
+}  // namespace
+
+std::string in_seconds(milliseconds time) {
+  return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000.0);
+}
+
+std::string nearest_name(const std::string& wanted, std::span<const std::string> names) {
+  constexpr std::size_t longest = 256;  // of names that are compared
+  std::string nearest;
+  std::size_t least = std::max<std::size_t>(wanted.size() / 3, 1) + 1;
+  for (const std::string& name : names) {
+    if (name.empty() || name == wanted || std::max(name.size(), wanted.size()) > longest) continue;
+    const std::size_t apart = distance(wanted, name);
+    if (apart >= least || apart >= std::min(wanted.size(), name.size())) continue;
+    least = apart;
+    nearest = name;
+  }
+  return nearest;
+}
+
+std::string describe(const RankSet& ranks, const Statuses& statuses,
+                     const std::optional<Key>& wanted, bool times) {
+  Narrator narrator(statuses, wanted, times);
+  narrator.add(ranks);
+  return narrator.text();
+}
+
+std::string report_late(const StalledGroup& late, const Statuses& statuses, bool times) {
+  const Lag& lag = late.lags.front();
+  std::string text =
+      fmt::format("{} has waited {}: submitted by {}, missing {}",
+                  operation_in_words(lag.type, lag.key), times ? in_seconds(lag.waited) : "",
+                  ranks_in_words(lag.submitted), ranks_in_words(late.missing));
+  if (times) text += others_in_words(late);
+  if (!late.conflict.empty())
+    text += "\n  the ranks that have submitted it disagree already: " + late.conflict;
+  // Where most have not submitted it, it may be its own name that is wrong.
+  const bool expected = lag.submitted.count() >= late.missing.count();
+  return text +
+         describe(late.missing, statuses, expected ? std::optional(lag.key) : std::nullopt, times);
+}
+
+std::string report_deadlock(const Blockade& blockade, const Statuses& statuses) {
+  std::string text = fmt::format(
+      "likely deadlock: {} wait for each other, and nothing that they wait for can complete",
+      ranks_in_words(blockade.ranks));
+  for (std::size_t i = 0; i < std::min(blockade.operations.size(), most_lines); ++i) {
+    const StalledGroup& late = blockade.operations[i];
+    const Lag& lag = late.lags.front();
+    text += fmt::format("\n  {} is missing on {}", operation_in_words(lag.type, lag.key),
+                        ranks_in_words(late.missing));
+  }
+  if (blockade.operations.size() > most_lines) text += "\n  ...";
+  const std::optional<Key> wanted =
+      blockade.operations.empty() ? std::nullopt
+                                  : std::optional(blockade.operations.front().lags.front().key);
+  return text + describe(blockade.ranks, statuses, wanted);
+}
+
+}  // namespace kolo::internal::negotiation

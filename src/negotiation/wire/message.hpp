@@ -1,0 +1,201 @@
+// All that ranks tell each other between hosts or through memory: readiness travels up the tree,
+// the agreed log and heartbeats travel down, failures travel along every edge.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/descriptor.hpp"
+#include "base/failure.hpp"
+#include "base/key.hpp"
+#include "base/rank_set.hpp"
+#include "negotiation/wire/response_cache.hpp"
+#include "negotiation/wire/status.hpp"
+
+namespace kolo::internal::negotiation {
+
+/// One descriptor of a key and the ranks that submitted it.
+struct Variant {
+  Descriptor descriptor;
+  RankSet ranks;
+  friend bool operator==(const Variant&, const Variant&) = default;
+};
+
+/// How many variants of a key are told apart; the ranks of any further ones are only listed.
+inline constexpr std::size_t max_variants = 8;
+
+/// Every member of the set below the sender has submitted `key` or has joined. More than one
+/// variant is a disagreement.
+struct Readiness {
+  Key key;
+  std::vector<Variant> variants;
+  RankSet others{};
+
+  [[nodiscard]] bool disagrees() const { return variants.size() > 1 || !others.empty(); }
+  [[nodiscard]] RankSet submitters() const {
+    RankSet ranks = others;
+    for (const Variant& variant : variants) ranks.insert(variant.ranks);
+    return ranks;
+  }
+  friend bool operator==(const Readiness&, const Readiness&) = default;
+};
+
+/// A rank ends its session. As an entry of the log: whatever is pending in a set that holds the
+/// rank can never complete.
+struct Departure {
+  int rank = -1;
+  std::string reason{};
+  friend bool operator==(const Departure&, const Departure&) = default;
+};
+
+/// A key has been pending for long below the sender: who has submitted it so far.
+struct Lag {
+  Key key;
+  OperationType type = OperationType::barrier;
+  RankSet submitted;
+  std::chrono::milliseconds waited{};
+  friend bool operator==(const Lag&, const Lag&) = default;
+};
+
+/// From a rank to its parent. What it says of the world is void once a later plan than `epoch` has
+/// begun: who had submitted it has withdrawn it.
+struct ReadinessReport {
+  std::uint64_t epoch = 0;  // the last plan of which the sender knew
+  std::vector<int> joins;   // ranks that have joined; they count as joined for all that follows
+  CacheSlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every
+                       // member of its set below that has not joined
+  std::vector<Readiness> ready;
+  std::vector<Departure> departures;
+  std::vector<Lag> lags;
+  std::vector<RankStatus> statuses{};  // answers to an inquiry
+
+  [[nodiscard]] bool empty() const {
+    return joins.empty() && slots.empty() && ready.empty() && departures.empty() && lags.empty() &&
+           statuses.empty();
+  }
+  friend bool operator==(const ReadinessReport&, const ReadinessReport&) = default;
+};
+
+/// An operation of a batch that is sent in full. With a slot, all ranks enter it into their cache.
+struct UncachedOperation {
+  Key key;
+  Descriptor descriptor;
+  std::optional<CacheSlot> slot{};
+  friend bool operator==(const UncachedOperation&, const UncachedOperation&) = default;
+};
+
+/// Operations of one process set to be executed together by its members but for those that are
+/// absent, having joined: first those of the slots, ascending, then the uncached.
+struct BatchEntry {
+  SetId set = world_set;
+  RankSet absent{};
+  CacheSlotSet slots{};
+  std::vector<UncachedOperation> uncached{};
+  friend bool operator==(const BatchEntry&, const BatchEntry&) = default;
+};
+
+/// The ranks disagree about a key, or agree on what has no meaning without the absent: it fails on
+/// all that submitted it.
+struct MismatchEntry {
+  Readiness conflict;
+  RankSet absent{};
+  friend bool operator==(const MismatchEntry&, const MismatchEntry&) = default;
+};
+
+/// All ranks have joined, `last` as the last: nobody counts as joined any more.
+struct JoinEntry {
+  int last = -1;
+  friend bool operator==(const JoinEntry&, const JoinEntry&) = default;
+};
+
+/// There is a process set `set` of `ranks` from here on, unless there was one before.
+struct AddSetEntry {
+  Key key;  // of the operation that asked for it
+  SetId set = world_set;
+  RankSet ranks{};
+  friend bool operator==(const AddSetEntry&, const AddSetEntry&) = default;
+};
+
+struct RemoveSetEntry {
+  Key key;
+  SetId set = world_set;
+  friend bool operator==(const RemoveSetEntry&, const RemoveSetEntry&) = default;
+};
+
+/// A key waited longer than the session allows: its set is broken.
+struct StallEntry {
+  Lag lag;
+  RankSet missing{};
+  std::string details{};  // what the missing ranks do
+  friend bool operator==(const StallEntry&, const StallEntry&) = default;
+};
+
+/// The root asks who has submitted a key that is late. Whoever has it pending answers with a Lag,
+/// and who speaks for the ranks of its host says what they do.
+struct InquiryEntry {
+  Key key;
+  friend bool operator==(const InquiryEntry&, const InquiryEntry&) = default;
+};
+
+/// All ranks have left: nobody needs this rank any more.
+struct EndEntry {
+  friend bool operator==(const EndEntry&, const EndEntry&) = default;
+};
+
+/// An operation of a plan, as it comes in the first pass.
+struct PlanItem {
+  Key key;
+  Descriptor descriptor;
+  std::uint64_t number_stride = 0;  // what the key's number grows by in each pass
+  std::int64_t step_stride = 0;     // what the descriptor's step grows by in each pass
+  friend bool operator==(const PlanItem&, const PlanItem&) = default;
+};
+
+/// From here on the world repeats these batches, which are not in the log, until the ranks have
+/// stopped: nothing is appended before. No rank has joined or left.
+struct PlanEntry {
+  std::uint64_t epoch = 0;  // ascending from 1
+  std::vector<std::vector<PlanItem>> batches{};
+  std::chrono::nanoseconds usual{};  // how long a pass took lately
+  friend bool operator==(const PlanEntry&, const PlanEntry&) = default;
+};
+
+using EntryBody = std::variant<BatchEntry, MismatchEntry, JoinEntry, AddSetEntry, RemoveSetEntry,
+                               Departure, StallEntry, InquiryEntry, EndEntry, PlanEntry>;
+
+struct Entry {
+  std::uint64_t sequence = 0;  // without gaps: an entry that is lost or comes twice is noticed
+  EntryBody body;
+  friend bool operator==(const Entry&, const Entry&) = default;
+};
+
+/// From a rank to its children: the log, or its next part.
+struct LogUpdate {
+  std::vector<Entry> entries;
+  friend bool operator==(const LogUpdate&, const LogUpdate&) = default;
+};
+
+/// Sent down the tree between ranks that share no memory. The kernel of a host answers for a
+/// process that is stopped; a heartbeat comes only from a session that moves.
+struct Heartbeat {
+  static constexpr std::chrono::nanoseconds max_interval = std::chrono::seconds(1);
+
+  int unresponsive_ancestor = -1;  // a rank further up that says nothing; -1: none is known of
+  std::chrono::nanoseconds interval = max_interval;  // until the next
+  friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
+};
+
+/// Everything that one rank sends another. A Failure says why the whole session is over; it travels
+/// along every edge between hosts, once.
+using MessageBody = std::variant<ReadinessReport, LogUpdate, Heartbeat, Failure>;
+
+struct ControlMessage {
+  std::uint64_t session = 0;  // a message of another session is ignored
+  MessageBody body;
+};
+
+}  // namespace kolo::internal::negotiation

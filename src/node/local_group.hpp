@@ -1,0 +1,103 @@
+// The ranks of one host: each sees the others' memory, can wake them, and learns of their end.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "node/doorbell.hpp"
+#include "node/fd_exchange.hpp"
+#include "node/file_descriptor.hpp"
+#include "node/shared_memory.hpp"
+
+namespace kolo::internal::node {
+
+/// One rank of the host, as the others reach it. Owns nothing.
+struct Neighbour {
+  std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
+  const Doorbell* bell;
+  std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
+};
+
+/// What a rank shares with the others of its host. It is made before they meet, so that a rank that
+/// cannot make it can say so, and nobody waits for it.
+class OwnMemory {
+ public:
+  /// `bytes` of memory for the others to see, and a heap of at most `heap_bytes`, of which only
+  /// what is used takes memory. Both are the same on all ranks of the host. Throws BackendError.
+  OwnMemory(std::size_t bytes, std::size_t heap_bytes);
+
+  /// Where this rank receives the others' descriptors: `FdExchangeGroup::inboxes` has it.
+  [[nodiscard]] std::uint64_t inbox() const { return inbox_.number(); }
+
+ private:
+  friend class Neighbourhood;
+
+  SharedMemory segment_;
+  Doorbell::EventFds bell_;
+  std::shared_ptr<SharedHeap> heap_;
+  FdInbox inbox_{};
+};
+
+/// Ranks are known by their index on the host. Thread-safe once made.
+class Neighbourhood {
+ public:
+  static constexpr std::chrono::seconds timeout{20};
+
+  /// All ranks of the group at once, when each has made its own memory. `while_waiting` as in
+  /// `exchange_fds`. Throws BackendError, also after `timeout`.
+  Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
+                const std::function<void()>& while_waiting);
+
+  [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int size() const { return static_cast<int>(neighbours_.size()); }
+  /// Zeros at first, aligned to pages.
+  [[nodiscard]] std::byte* memory(int index) const {
+    return neighbour(index).segment.data() + header_bytes;
+  }
+  /// Where the rank's heap lies in this process.
+  [[nodiscard]] std::span<std::byte> heap(int index) const;
+  /// The number of its process, as seen here.
+  [[nodiscard]] pid_t process(int index) const { return neighbour(index).pid; }
+  /// This rank's. Others may hold it for longer than the neighbourhood lives.
+  [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
+  [[nodiscard]] const Doorbell& bell(int index) const { return neighbour(index).bell; }
+  [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
+  /// `Doorbell::watch`, of this rank's.
+  void watch(int descriptor) {
+    neighbours_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
+  }
+
+  /// By which the end of the others' processes can be awaited; they outlive this.
+  [[nodiscard]] std::vector<FileDescriptor> others() const;
+  /// Those whose process has ended, however it did.
+  [[nodiscard]] std::vector<int> ended() const;
+
+ private:
+  // The bell's word has a page of its own before the memory.
+  friend class OwnMemory;
+  static constexpr std::size_t header_bytes = 4096;
+
+  struct Mapped {
+    SharedMemory segment;
+    Doorbell bell;
+    SharedMemory heap;       // none of this rank itself
+    FileDescriptor process;  // a pidfd; none of this process itself
+    pid_t pid;
+  };
+
+  static Mapped map(ReceivedFds received, std::size_t bytes, std::size_t heap_bytes);
+  [[nodiscard]] const Mapped& neighbour(int index) const {
+    return neighbours_[static_cast<std::size_t>(index)];
+  }
+
+  int index_;
+  std::shared_ptr<SharedHeap> own_heap_{};
+  std::vector<Mapped> neighbours_{};
+};
+
+}  // namespace kolo::internal::node

@@ -1,0 +1,149 @@
+// Each collective's arguments are checked and submitted: kolo/detail/collectives.hpp.
+#include <fmt/format.h>
+
+#include "base/format.hpp"
+#include "kolo/collectives.hpp"
+#include "session/api/request.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+namespace {
+
+using session::Request;
+using RowCounts = std::vector<std::int64_t>;
+
+void require_group(const Request& request, std::size_t tensors) {
+  if (tensors == 0) request.refuse("a group needs at least one tensor");
+}
+
+template <typename Options>
+void describe_allreduce(Request& request, const Options& options, std::int64_t step) {
+  request.set_reduction(options);
+  // What does not divide must not differ between ranks that only say so differently.
+  if (options.op == ReduceOp::average) request.descriptor().average_over = options.average_over;
+  request.descriptor().step = step;
+}
+
+void add_reducescatter(Request& request, const ConstTensorView& input, const TensorView& output) {
+  if (input.shape().dimensions() == 0) request.refuse("a scalar has no rows to be shared");
+  request.add_rows(input, /*any_rows=*/false, output.data(), nullptr);
+  const session::Rows rows = session::rows_of(input.shape());
+  const std::int64_t own = reducescatter_rows(rows.rows, request.set().own_place,
+                                              static_cast<int>(request.set().ranks.size()));
+  if (output.dtype() != input.dtype() || output.device() != input.device() ||
+      output.elements() != own * rows.row_elements ||
+      (output.elements() > 0 && output.data() == nullptr))
+    request.refuse(fmt::format("the output must hold {} rows of {} {} elements, it is {} {}", own,
+                               rows.row_elements, to_string(input.dtype()),
+                               to_string(output.dtype()), to_string(output.shape())));
+}
+
+RowCounts equal_counts(const Request& request, std::int64_t rows) {
+  const auto members = static_cast<std::int64_t>(request.set().ranks.size());
+  if (rows % members != 0)
+    request.refuse(fmt::format("{} rows cannot be sent in equal parts to {} ranks; give counts",
+                               rows, members));
+  return RowCounts(static_cast<std::size_t>(members), rows / members);
+}
+
+void check_counts(const Request& request, const RowCounts& counts, std::int64_t rows) {
+  if (counts.size() != request.set().ranks.size())
+    request.refuse(
+        fmt::format("{} counts for {} ranks", counts.size(), request.set().ranks.size()));
+  std::int64_t sum = 0;
+  for (const std::int64_t count : counts) {
+    if (count < 0) request.refuse(fmt::format("count {} is negative", count));
+    sum += count;
+  }
+  if (sum != rows)
+    request.refuse(fmt::format("the counts add up to {}, the tensor has {} rows", sum, rows));
+}
+
+}  // namespace
+
+std::shared_ptr<Operation> submit(const AllreduceCall& call, bool waits) {
+  Request request(OperationType::allreduce, call.options);
+  request.add(call.input, call.output);
+  describe_allreduce(request, call.options, call.step);
+  return std::move(request).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const GroupedAllreduceCall& call, bool waits) {
+  Request request(OperationType::allreduce, call.options);
+  require_group(request, call.tensors.size());
+  for (const TensorView& tensor : call.tensors) request.add(tensor, tensor);
+  describe_allreduce(request, call.options, call.step);
+  request.descriptor().alone = call.options.fuse_exactly;
+  return std::move(request).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const ReducescatterCall& call, bool waits) {
+  Request request(OperationType::reducescatter, call.options);
+  require_group(request, call.inputs.size());
+  if (call.inputs.size() != call.outputs.size())
+    request.refuse(
+        fmt::format("{} inputs, but {} outputs", call.inputs.size(), call.outputs.size()));
+  for (std::size_t i = 0; i < call.inputs.size(); ++i)
+    add_reducescatter(request, call.inputs[i], call.outputs[i]);
+  if (call.options.op == ReduceOp::adasum) request.refuse("adasum needs whole tensors");
+  request.set_reduction(call.options);
+  return std::move(request).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const AllgatherCall& call, bool waits) {
+  Request request(OperationType::allgather, call.options);
+  require_group(request, call.tensors.size());
+  if (call.tensors.size() != call.allocators.size())
+    request.refuse(
+        fmt::format("{} tensors, but {} allocators", call.tensors.size(), call.allocators.size()));
+  for (std::size_t i = 0; i < call.tensors.size(); ++i) {
+    if (!call.allocators[i]) request.refuse("there is no allocator");
+    request.add_rows(call.tensors[i], /*any_rows=*/true, nullptr, call.allocators[i]);
+  }
+  return std::move(request).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const BroadcastCall& call, bool waits) {
+  Request request(OperationType::broadcast, call.options);
+  request.add(call.input, call.output);
+  request.set_root(call.root);
+  return std::move(request).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const TextBroadcastCall& call, bool waits) {
+  Request request(OperationType::broadcast_text, call.options);
+  request.add_text(call.text);
+  request.set_root(call.root);
+  return std::move(request).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const AlltoallCall& call, bool waits) {
+  Request request(OperationType::alltoall, call.options);
+  if (call.tensor.shape().dimensions() == 0) request.refuse("a scalar has no rows to be sent");
+  if (!call.allocate) request.refuse("there is no allocator");
+  request.add_rows(call.tensor, /*any_rows=*/true, nullptr, call.allocate);
+  const std::int64_t rows = request.member().rows;
+  RowCounts counts = call.counts != nullptr ? *call.counts : equal_counts(request, rows);
+  check_counts(request, counts, rows);
+  request.member().counts = std::move(counts);
+  return std::move(request).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const BarrierCall& call, bool waits) {
+  return Request(OperationType::barrier, call.options).submit(waits);
+}
+
+std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
+  Request request(OperationType::join, "", world());
+  request.on_answer([&last = call.last_rank](std::int64_t rank) { last = static_cast<int>(rank); });
+  return std::move(request).submit(waits);
+}
+
+std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set) {
+  const Request request(OperationType::reducescatter, "", set);
+  return reducescatter_rows(rows, request.set().own_place,
+                            static_cast<int>(request.set().ranks.size()));
+}
+
+}  // namespace kolo::detail

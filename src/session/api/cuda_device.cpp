@@ -1,0 +1,90 @@
+// The public face of GPUs: kolo/cuda.hpp.
+#include "session/api/cuda_device.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo {
+
+using namespace internal;
+
+using backend::gpu::CopyKind;
+using backend::gpu::DeviceGuard;
+using backend::gpu::Runtime;
+
+namespace {
+
+constexpr std::size_t most_at_once = 16 << 20;  // of pinned memory
+
+thread_local CUstream_st* current_stream = nullptr;
+
+}  // namespace
+
+CudaStreamScope::CudaStreamScope(CUstream_st* stream) noexcept
+    : before_(std::exchange(current_stream, stream)) {}
+
+CudaStreamScope::~CudaStreamScope() { current_stream = before_; }
+
+CUstream_st* CudaStreamScope::current() noexcept { return current_stream; }
+
+CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std::move(runtime)) {
+  if (gpu.runtime() == nullptr) throw InvalidArgument("this build of Kolo is without CUDA");
+  static_cast<void>(gpu.mark({DeviceType::cuda, index}, nullptr));
+}
+
+void CudaDevice::State::copy(std::byte* host, std::byte* device, std::size_t bytes, CopyKind kind) {
+  const std::lock_guard lock(mutex);
+  const DeviceGuard guard(*gpu.runtime(), gpu.index());
+  const auto pinned = gpu.pinned_blocks().take(std::min(bytes, most_at_once));
+  const backend::gpu::Event done = backend::gpu::make_event(gpu.runtime());
+  for (std::size_t place = 0; place < bytes; place += most_at_once) {
+    const std::size_t piece = std::min(bytes - place, most_at_once);
+    const bool leaves = kind == CopyKind::to_device;
+    if (leaves) std::memcpy(pinned.data(), host + place, piece);
+    void* const to = leaves ? device + place : pinned.data();
+    const void* const from = leaves ? pinned.data() : device + place;
+    gpu.runtime()->copy(to, from, piece, kind, gpu.stream());
+    gpu.runtime()->record(done.get(), gpu.stream());
+    while (!gpu.runtime()->is_done(done.get())) std::this_thread::yield();
+    if (!leaves) std::memcpy(host + place, pinned.data(), piece);
+  }
+}
+
+int CudaDevice::count() noexcept {
+  try {
+    const std::shared_ptr<Runtime> runtime = backend::gpu::find_runtime();
+    if (runtime == nullptr || runtime->versions().driver == 0) return 0;
+    return runtime->device_count();
+  } catch (const std::exception&) {  // how CUDA says that there is none
+    return 0;
+  }
+}
+
+CudaDevice::CudaDevice(int index)
+    : state_(std::make_shared<State>(backend::gpu::find_runtime(), index)) {}
+
+int CudaDevice::index() const { return state_->gpu.index(); }
+
+std::shared_ptr<std::byte> CudaDevice::allocate(std::size_t bytes) const {
+  const DeviceGuard guard(*state_->gpu.runtime(), index());
+  const auto memory = std::make_shared<backend::gpu::DeviceMemory>(
+      backend::gpu::make_device_memory(state_->gpu.runtime(), bytes == 0 ? 1 : bytes));
+  return {memory, memory->get()};
+}
+
+void CudaDevice::copy_to_device(void* to, const void* from, std::size_t bytes) const {
+  auto* const host = static_cast<std::byte*>(const_cast<void*>(from));
+  state_->copy(host, static_cast<std::byte*>(to), bytes, CopyKind::to_device);
+}
+
+void CudaDevice::copy_to_host(void* to, const void* from, std::size_t bytes) const {
+  auto* const device = static_cast<std::byte*>(const_cast<void*>(from));
+  state_->copy(static_cast<std::byte*>(to), device, bytes, CopyKind::to_host);
+}
+
+}  // namespace kolo

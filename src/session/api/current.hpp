@@ -1,0 +1,44 @@
+// The one session of the process, behind the free functions of the public face.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/descriptor.hpp"
+#include "kolo/session.hpp"
+#include "session/engine/engine.hpp"
+#include "session/startup/start.hpp"
+
+namespace kolo::internal::session {
+
+/// Throws NotInitialized if there is no session, InvalidArgument in a forked process.
+[[nodiscard]] std::shared_ptr<Engine> current_engine();
+
+/// The session, which goes on existing while this does. Cheaper than to share it. For a short time:
+/// whoever ends the session waits for that.
+class EngineInUse {
+ public:
+  /// Throws as `current_engine`, and names the operation that it is for.
+  EngineInUse(OperationType type, const std::string& name);
+  ~EngineInUse();
+  EngineInUse(EngineInUse&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
+  EngineInUse& operator=(EngineInUse&&) = delete;
+  EngineInUse(const EngineInUse&) = delete;
+  EngineInUse& operator=(const EngineInUse&) = delete;
+
+  Engine* operator->() const { return engine_; }
+
+ private:
+  Engine* engine_ = nullptr;
+};
+
+/// Null if there is none, and in a forked process.
+[[nodiscard]] std::shared_ptr<Engine> find_engine() noexcept;
+
+void start_session(const StartArguments& arguments);
+
+/// Does nothing if there is none.
+void end_session(bool clean, const std::string& reason);
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,78 @@
+// The public face of futures: kolo/future.hpp.
+#include "kolo/future.hpp"
+
+#include <algorithm>
+#include <exception>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+#include "session/engine/engine.hpp"
+#include "session/fork_guard.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+namespace {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+const Operation& checked(const std::shared_ptr<Operation>& operation) {
+  if (!operation)
+    throw InvalidArgument(
+        "this future has no operation: it was moved from, or its value was taken");
+  return *operation;
+}
+
+void throw_error_of(const Operation& operation) {
+  if (operation.error()) std::rethrow_exception(operation.error());
+}
+
+}  // namespace
+
+FutureBase::FutureBase(std::shared_ptr<Operation> operation) noexcept
+    : operation_(std::move(operation)), exceptions_at_start_(std::uncaught_exceptions()) {}
+
+FutureBase::FutureBase(FutureBase&& other) noexcept = default;
+
+FutureBase& FutureBase::operator=(FutureBase&& other) noexcept {
+  if (this == &other) return *this;
+  abandon();
+  operation_ = std::move(other.operation_);
+  exceptions_at_start_ = other.exceptions_at_start_;
+  return *this;
+}
+
+FutureBase::~FutureBase() { abandon(); }
+
+void FutureBase::wait() {
+  session::require_not_forked();
+  const Operation& operation = checked(operation_);
+  operation.engine()->wait(operation, TimePoint::max());
+  throw_error_of(operation);
+}
+
+bool FutureBase::wait_for(std::chrono::duration<double> timeout) {
+  session::require_not_forked();
+  const Operation& operation = checked(operation_);
+  constexpr std::chrono::duration<double> most = std::chrono::hours(24 * 365);
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                             std::clamp(timeout, decltype(most)::zero(), most));
+  if (!operation.engine()->wait(operation, deadline)) return false;
+  throw_error_of(operation);
+  return true;
+}
+
+bool FutureBase::ready() const { return checked(operation_).done(); }
+
+void FutureBase::abandon() noexcept {
+  const std::shared_ptr<Operation> operation = std::move(operation_);
+  if (!operation || operation->done() || session::forked()) return;
+  if (std::uncaught_exceptions() > exceptions_at_start_)
+    operation->engine()->leave(false, "an exception destroyed the future of " +
+                                          to_string(operation->descriptor()) + ' ' +
+                                          internal::to_string(operation->key()));
+  operation->engine()->wait(*operation, TimePoint::max());
+}
+
+}  // namespace kolo::detail

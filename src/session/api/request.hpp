@@ -1,0 +1,98 @@
+// From the arguments of a collective to a submission: checked, described, not yet submitted.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kolo/collectives.hpp"
+#include "session/api/current.hpp"
+#include "session/engine/engine.hpp"
+#include "session/engine/process_sets.hpp"
+
+namespace kolo::internal::session {
+
+/// How a tensor is cut into rows: slices of the first dimension; a scalar is one row.
+struct Rows {
+  std::int64_t rows;
+  std::int64_t row_elements;
+};
+[[nodiscard]] Rows rows_of(const Shape& shape);
+
+/// A submission in the making, in memory that this thread used for the last one.
+class Draft {
+ public:
+  Draft();
+  ~Draft();
+  Draft(Draft&&) noexcept = default;
+  Draft& operator=(Draft&&) = delete;
+  Draft(const Draft&) = delete;
+  Draft& operator=(const Draft&) = delete;
+
+  Submission* operator->() const { return submission_.get(); }
+  Submission& operator*() const { return *submission_; }
+
+ private:
+  std::unique_ptr<Submission> submission_;
+};
+
+/// One operation in the making. Everything here throws InvalidArgument, which names the operation
+/// and this rank; nothing is submitted then.
+class Request {
+ public:
+  /// Throws NotInitialized; InvalidArgument if this rank is no member of the set.
+  Request(OperationType type, const std::string& name, const ProcessSet& set);
+  /// With a name and a set from the options of a collective.
+  template <typename Options>
+  Request(OperationType type, const Options& options)
+      : Request(type, options.name, options.process_set) {}
+
+  [[noreturn]] void refuse(std::string_view why) const;
+
+  [[nodiscard]] const ProcessSets::View& set() const { return set_; }
+  [[nodiscard]] Descriptor& descriptor() { return draft_->descriptor; }
+
+  /// A tensor that is combined or copied element by element. `output` may be the input.
+  void add(const ConstTensorView& input, const TensorView& output);
+  /// A tensor of which rows travel; ranks may differ in their number if `any_rows`.
+  void add_rows(const ConstTensorView& input, bool any_rows, void* output, Allocator allocate);
+  void add_text(std::string& text);
+  /// The member that was added last.
+  [[nodiscard]] backend::BatchTensor& member() { return draft_->members.back(); }
+
+  /// After the tensors were added.
+  template <typename Options>
+  void set_reduction(const Options& options) {
+    Descriptor& described = descriptor();
+    described.op = options.op;
+    described.prescale = options.prescale;
+    described.postscale = options.postscale;
+    described.compression = options.compression;
+    check_reduction();
+  }
+  void set_root(int root);
+  void on_answer(std::function<void(std::int64_t)> deliver) {
+    draft_->on_answer = std::move(deliver);
+  }
+
+  /// `waits`: the caller waits for the operation at once.
+  [[nodiscard]] OperationPtr submit(bool waits) &&;
+
+ private:
+  void check(const ConstTensorView& tensor) const;
+  void check_reduction() const;
+  void add_spec(const ConstTensorView& tensor, const Shape& shape);
+  /// Tensors on a GPU may be touched after what the caller's stream was given so far.
+  void mark(Device device);
+
+  EngineInUse engine_;
+  Draft draft_{};
+  ProcessSets::View set_;
+  Device device_{};                                         // of the first tensor
+  std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU
+};
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,111 @@
+// The public face of the session and of what it has: kolo/session.hpp, kolo/mpi.hpp,
+// kolo/diagnostics.hpp, kolo/shared_memory.hpp.
+#include "kolo/session.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "backend/gpu/nccl/library.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
+#include "diagnostics/timeline.hpp"
+#include "kolo/diagnostics.hpp"
+#include "kolo/error.hpp"
+#include "kolo/mpi.hpp"
+#include "kolo/shared_memory.hpp"
+#include "kolo/version.hpp"
+#include "node/shared_memory.hpp"
+#include "session/api/current.hpp"
+
+namespace kolo {
+
+using namespace internal;
+
+void init(const SessionOptions& options) { session::start_session({.options = options}); }
+
+void init(int argc, char** argv, const SessionOptions& options) {
+  session::start_session({.argc = argc, .argv = argv, .options = options});
+}
+
+void init(MPI_Comm comm, const SessionOptions& options) {
+  if (comm == MPI_COMM_NULL) throw InvalidArgument("kolo::init: the communicator is MPI_COMM_NULL");
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized == 0)
+    throw InvalidArgument("kolo::init: MPI was not initialized, so there is no communicator");
+  session::start_session({.comm = comm, .options = options});
+}
+
+void shutdown() { session::end_session(true, ""); }
+
+bool initialized() noexcept { return session::find_engine() != nullptr; }
+
+Session::Session() : Session(SessionOptions{}) {}
+
+Session::Session(const SessionOptions& options) : Session(0, nullptr, options) {}
+
+Session::Session(int argc, char** argv, const SessionOptions& options)
+    : exceptions_at_start_(std::uncaught_exceptions()) {
+  init(argc, argv, options);
+}
+
+Session::~Session() {
+  const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
+  session::end_session(!unwinding, unwinding ? "an exception ended its session's scope" : "");
+}
+
+int rank() { return session::current_engine()->topology().rank; }
+int size() { return session::current_engine()->topology().size; }
+int local_rank() { return session::current_engine()->topology().local_rank; }
+int local_size() { return session::current_engine()->topology().local_size; }
+int cross_rank() { return session::current_engine()->topology().cross_rank; }
+int cross_size() { return session::current_engine()->topology().cross_size; }
+bool homogeneous() { return session::current_engine()->topology().homogeneous; }
+
+std::string cpu_operations() { return session::current_engine()->data_path(); }
+
+BuildInfo build_info() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
+  int length = 0;
+  MPI_Get_library_version(library.data(), &length);
+  return {std::string(version), library.data(), backend::gpu::built_version(),
+          backend::nccl::built_version()};
+}
+
+Statistics statistics() { return session::current_engine()->statistics(); }
+
+void start_timeline(const std::string& path) {
+  const std::shared_ptr<session::Engine> engine = session::current_engine();
+  const std::string own = diagnostics::path_of_rank(path, engine->topology().rank);
+  if (!own.empty())
+    engine->start_timeline(std::make_shared<diagnostics::Timeline>(own, engine->topology().rank));
+}
+
+void stop_timeline() { session::current_engine()->stop_timeline(); }
+
+std::string write_flight_record(const std::string& path) {
+  return session::current_engine()->write_flight_record(path);
+}
+
+namespace detail {
+
+std::shared_ptr<node::SharedHeap> shared_heap() { return session::current_engine()->heap(); }
+
+void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap, std::size_t bytes) {
+  return heap ? heap->allocate(std::max<std::size_t>(bytes, 1)) : nullptr;
+}
+
+bool deallocate_shared(const std::shared_ptr<node::SharedHeap>& heap, void* block,
+                       std::size_t bytes) noexcept {
+  if (!heap || !heap->contains(block)) return false;
+  heap->deallocate(block, std::max<std::size_t>(bytes, 1));
+  return true;
+}
+
+}  // namespace detail
+
+}  // namespace kolo

@@ -1,0 +1,346 @@
+// Who drives the session, who sleeps, and who wakes whom.
+//
+// No wake-up may be missed. A thread that has something for the driver makes it visible, then
+// rings. The driver says that it listens, makes progress once more, and sleeps only if nothing
+// moved. Both sides have a sequentially consistent fence between their two steps
+// (node/doorbell.hpp), so either the driver sees what there is or the other sees that it listens.
+#include "session/engine/engine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.hpp"
+#include "kolo/error.hpp"
+#include "negotiation/protocol/tree.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+// A waiting thread that drives yields for this long after something moved, then it sleeps: the next
+// message of a running operation mostly comes sooner than a sleeper would wake.
+constexpr nanoseconds patience = microseconds(100);
+
+// Nobody sleeps longer: what depends on the time is looked after at least so often.
+constexpr nanoseconds longest_sleep = milliseconds(100);
+
+// What is submitted within this time of something else gathers: the submitting thread need not wake
+// anybody each time, which costs more than the submission.
+constexpr nanoseconds gathering = microseconds(50);
+
+// Where so many come at once they most likely will again, and after them a thread waits, which then
+// drives and finds all of them. The session's own thread would only take the processor from it.
+constexpr std::uint64_t burst = 16;
+constexpr nanoseconds gathering_burst = microseconds(500);
+
+// Where nobody rings, the driver has to look: MPI cannot be waited for without using a whole core.
+constexpr nanoseconds shortest_pause = microseconds(50);
+constexpr nanoseconds longest_pause = milliseconds(1);  // while an answer is awaited
+constexpr nanoseconds idle_pause = milliseconds(5);
+// Right after traffic more of it is likely, including messages that this rank only passes on.
+constexpr nanoseconds lively = milliseconds(50);
+constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
+
+negotiation::NegotiatorOptions complete(negotiation::NegotiatorOptions options,
+                                        const Topology& topology, Links& links) {
+  options.place =
+      negotiation::build_tree(topology.node_of)[static_cast<std::size_t>(topology.rank)];
+  options.now = steady_clock::now();
+  options.board = links.board();
+  return options;
+}
+
+diagnostics::RecorderOptions complete(diagnostics::RecorderOptions options, std::uint64_t session,
+                                      const Topology& topology) {
+  options.session = session;
+  options.rank = topology.rank;
+  options.size = topology.size;
+  return options;
+}
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
+               GpuLibraries gpu_libraries)
+    : topology_(topology),
+      stall_warning_(options.negotiation.stall_warning),
+      links_(std::move(links)),
+      devices_(links_->backend(), topology.rank, options.gpu, std::move(gpu_libraries)),
+      process_sets_(options.negotiation.session, topology.rank, topology.size),
+      queue_(topology.rank),
+      recording_(complete(options.recording, options.negotiation.session, topology)),
+      coordinator_(complete(options.negotiation, topology, *links_), queue_, *links_,
+                   devices_.backend(), recording_, presence_),
+      thread_([this] { run(); }) {}
+
+OperationPtr Engine::submit(Submission&& submission, bool waits) {
+  if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
+  presence_.submits();
+  OperationPtr operation = queue_.push(*this, submission, waits);
+  // A thread that waits rings, or drives, in `wait_until`. While the session's own thread takes a
+  // short sleep it will find the operation by itself; but where a thread waits, that one drives,
+  // and it may sleep for long.
+  if (!waits && (!napping_ || waiters_ > 0)) bell().ring();
+  return operation;
+}
+
+bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
+  if (operation.done()) return true;
+  const Presence::Waiting waiting(presence_, deadline == TimePoint::max());
+  return wait_until([&] { return operation.done(); }, deadline);
+}
+
+bool Engine::wait_until(const Condition& met, TimePoint deadline) {
+  std::unique_lock lock(mutex_);
+  ++waiters_;  // the session's own thread gives up the token when it sees this
+  while (!met() && steady_clock::now() < deadline) {
+    if (!driven_) {
+      driven_ = true;
+      lock.unlock();
+      drive_until(met, deadline);
+      lock.lock();
+      // Under the lock and with the token: a thread that waits from now on drives itself.
+      if (waiters_ == 1) hand_over();
+      driven_ = false;
+      changed_.notify_all();  // one of the others takes the token
+      continue;
+    }
+    // The driver may sleep and does not know what this thread submitted. If it is the session's own
+    // thread, this makes it see that somebody waits.
+    bell().ring();
+    if (deadline == TimePoint::max()) {
+      changed_.wait(lock);
+    } else {
+      changed_.wait_until(lock, deadline);
+    }
+  }
+  --waiters_;
+  return met();
+}
+
+void Engine::listen(node::Listener who) const {
+  bell().listen(who, coordinator_.awaits_data() ? node::Concern::data : node::Concern::messages);
+}
+
+void Engine::drive_until(const Condition& met, TimePoint deadline) {
+  bell().stop_listening();
+  TimePoint moved_at = steady_clock::now();
+  nanoseconds pause = shortest_pause;
+  while (!met()) {
+    const bool moved = turn();
+    const TimePoint now = steady_clock::now();
+    if (now >= deadline) return;
+    const bool polls = must_poll();
+    const bool executing = coordinator_.executing();
+    if (moved) {
+      moved_at = now;
+      pause = shortest_pause;
+    } else if (now - moved_at < (polls && executing ? patience_executing : patience)) {
+      std::this_thread::yield();
+    } else {
+      listen(node::Listener::waiter);
+      // What came before `listen` did not ring. Not even `met` may be missed: another thread may
+      // have changed what it asks for.
+      if (!turn() && !met())
+        bell().sleep(node::Listener::waiter,
+                     std::min({polls ? pause : longest_sleep, until_due(now),
+                               std::chrono::duration_cast<nanoseconds>(deadline - now)}));
+      bell().stop_listening();
+      recording_.woke();
+      pause = executing ? shortest_pause : std::min(2 * pause, longest_pause);
+    }
+  }
+}
+
+/// Nobody waits any more: from now on the bell wakes the session's own thread. It sleeps already
+/// and need not be woken for that, unless something moved after the bell was moved to it, or it has
+/// to poll: its pause was chosen when nothing was outstanding.
+void Engine::hand_over() {
+  listen(node::Listener::thread);
+  if (turn() || (must_poll() && coordinator_.outstanding())) bell().wake(node::Listener::thread);
+}
+
+bool Engine::turn() {
+  if (leaving_) coordinator_.leave(left_clean_, reason_of_leaving_);
+  bool moved = coordinator_.turn();
+  // Acquires the work as its thread has written it; the release hands back what it has done.
+  if (const std::function<void()>* const work = work_.load(std::memory_order_acquire)) {
+    (*work)();
+    work_.store(nullptr, std::memory_order_release);
+    moved = true;
+  }
+  departed_ = coordinator_.departed();
+  ended_ = coordinator_.ended();
+  // If this thread is the only one that waits, it looks for itself. A waiter that finds the token
+  // taken asks once more for what it waits for before it sleeps, both under the lock: so either it
+  // sees the change, or it sleeps already and is notified.
+  if (moved && waiters_ > 1) {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  return moved;
+}
+
+void Engine::run() {
+  std::unique_lock lock(mutex_);
+  bool gathered = false;
+  while (!stopping_) {
+    nanoseconds pause = longest_sleep;
+    const bool idle = !driven_ && waiters_ == 0;
+    if (idle && in_bursts_ && !gathered && queue_.any()) {
+      // The first of a burst: let the rest come, and the thread that waits for them drive.
+      napping_ = true;
+      pause_ = gathering_burst;
+    } else if (idle) {
+      driven_ = true;
+      lock.unlock();
+      drive_in_background();
+      pause = pause_;
+      lock.lock();
+      driven_ = false;
+      if (waiters_ > 0) changed_.notify_all();  // they take the token
+    }
+    lock.unlock();  // a ring between here and the sleep ends the sleep at once
+    gathered = napping_;
+    if (napping_) {
+      nap();
+    } else {
+      unattended_ = queue_.unattended();
+      bell().sleep(node::Listener::thread, pause);
+    }
+    lock.lock();
+  }
+}
+
+/// Until nothing moves or a thread waits, which then drives. On return the bell wakes this thread,
+/// unless a thread waits.
+void Engine::drive_in_background() {
+  recording_.woke();
+  bell().stop_listening();
+  bool moved = false;
+  while (waiters_ == 0) {
+    if (turn()) {
+      moved = true;
+      continue;
+    }
+    listen(node::Listener::thread);
+    if (!turn()) break;
+    moved = true;
+    bell().stop_listening();
+  }
+  pause_ = next_pause(moved);
+}
+
+nanoseconds Engine::next_pause(bool moved) {
+  const TimePoint now = steady_clock::now();
+  if (must_poll()) {
+    if (moved) moved_at_ = now;
+    if (!coordinator_.outstanding() && now - moved_at_ > lively) return idle_pause;
+    return moved ? shortest_pause : std::min(2 * pause_, longest_pause);
+  }
+  // During a burst this thread looks for submissions every now and then. So they need not wake it
+  // one by one.
+  if (std::exchange(submissions_, coordinator_.submissions()) != coordinator_.submissions())
+    napping_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
+  if (napping_) {
+    unattended_ = queue_.unattended();
+    return gathering;
+  }
+  return std::min(longest_sleep, until_due(now));
+}
+
+nanoseconds Engine::until_due(TimePoint now) const {
+  return std::max(nanoseconds(0), nanoseconds(coordinator_.deadline() - now));
+}
+
+/// Sleeps for a short time in which submitters do not ring.
+void Engine::nap() {
+  bell().sleep(node::Listener::thread, pause_);
+  napping_ = false;
+  in_bursts_ = queue_.unattended() - unattended_ >= burst;
+  // A thread that began to drive meanwhile was not rung for what was submitted before it did.
+  const std::lock_guard lock(mutex_);
+  if (driven_ || waiters_ > 0) bell().ring();
+}
+
+void Engine::in_turn(const std::function<void()>& work) {
+  std::exception_ptr error;
+  const std::function<void()> guarded = [&] {
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  };
+  const std::lock_guard one_at_a_time(asking_);
+  // `wait_until` drives, or rings for the driver, after this. It returns only when the driver is
+  // done with the work, which lives on this stack.
+  work_.store(&guarded, std::memory_order_release);
+  wait_until([&] { return work_.load(std::memory_order_acquire) == nullptr; }, TimePoint::max());
+  if (error) std::rethrow_exception(error);
+}
+
+void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
+  in_turn([&] {
+    if (recording_.timeline() != nullptr)
+      throw InvalidArgument("a timeline is being written already: stop it first", "",
+                            {topology_.rank});
+    recording_.set_timeline(std::move(timeline));
+  });
+}
+
+void Engine::stop_timeline() {
+  std::shared_ptr<diagnostics::Timeline> timeline;
+  in_turn([&] {
+    timeline = recording_.timeline();
+    recording_.set_timeline(nullptr);
+  });
+  if (timeline == nullptr) return;
+  if (const std::string error = timeline->close(); !error.empty())
+    throw BackendError(error, "", {topology_.rank});
+}
+
+std::string Engine::write_flight_record(const std::string& path) {
+  std::string written;
+  in_turn([&] { written = coordinator_.write_flight_record(path); });
+  return written;
+}
+
+void Engine::leave(bool clean, const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  if (leaving_) return;
+  left_clean_ = clean;
+  reason_of_leaving_ = reason;
+  leaving_ = true;  // publishes both to the driver, which reads it first and without the lock
+  bell().ring();
+}
+
+void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
+  leave(false, reason);
+  wait_until([&] { return departed_.load(); }, steady_clock::now() + timeout);
+}
+
+void Engine::shut_down(bool clean, const std::string& reason) {
+  leave(clean, reason);
+  const nanoseconds patient =
+      stall_warning_.count() > 0 ? stall_warning_ : nanoseconds(std::chrono::hours(1));
+  while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
+    log(LogLevel::warning,
+        "this rank has left the session and still waits for other ranks to leave it:" +
+            coordinator_.describe_others());
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  bell().wake(node::Listener::thread);  // not `ring`: it may not be the one that listens
+  thread_.join();
+  recording_.end();
+  write_suppressed();
+  queue_.close();
+}
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,145 @@
+// A running session: everything it owns, and who drives it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "diagnostics/recorder.hpp"
+#include "session/engine/devices.hpp"
+#include "session/engine/links.hpp"
+#include "session/engine/operation_queue.hpp"
+#include "session/engine/presence.hpp"
+#include "session/engine/process_sets.hpp"
+#include "session/engine/progress_engine.hpp"
+#include "session/topology.hpp"
+
+namespace kolo::internal::session {
+
+/// What an engine needs of the settings.
+struct EngineOptions {
+  /// `session` is a number that all ranks share and no earlier session had. The engine fills in
+  /// what depends on the topology, the links and the time.
+  negotiation::NegotiatorOptions negotiation{};
+  diagnostics::RecorderOptions recording{};
+  backend::Router::Options gpu{};
+};
+
+/// One thread at a time, the driver, makes progress: a thread that waits for an operation, or, when
+/// none does, the session's own thread. A waiting thread would otherwise only sleep until the other
+/// has woken it, which costs two context switches for each operation. `driven_` is the token that
+/// makes a thread the driver. Thread-safe but for `shut_down`.
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  /// Starts the session's own thread. Must be shut down before it is destroyed.
+  Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
+         GpuLibraries gpu_libraries = {});
+
+  [[nodiscard]] const Topology& topology() const { return topology_; }
+  [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
+  [[nodiscard]] Devices& devices() { return devices_; }
+
+  [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const { return links_->heap(); }
+  [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const {
+    return links_->other_processes();
+  }
+  [[nodiscard]] std::string data_path() const { return links_->data_path(); }
+
+  /// `waits`: the caller is about to wait and will drive; else the driver, or the session's own
+  /// thread, is rung. Memory for the next submission is left in it.
+  OperationPtr submit(Submission&& submission, bool waits);
+
+  /// Waits until `operation` is done, at most until `deadline`. False if it is not.
+  bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
+
+  [[nodiscard]] Statistics statistics() const { return recording_.statistics(); }
+  /// Throws InvalidArgument if there is one.
+  void start_timeline(std::shared_ptr<diagnostics::Timeline> timeline);
+  /// Throws BackendError if something could not be written.
+  void stop_timeline();
+  std::string write_flight_record(const std::string& path);
+
+  /// This rank leaves the session: every other rank learns of it. Does not wait.
+  void leave(bool clean, const std::string& reason);
+
+  /// Leaves, and waits until the others were told, at most for `timeout`.
+  void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
+
+  /// Leaves, waits until all ranks have left, and stops.
+  void shut_down(bool clean, const std::string& reason);
+
+  /// True after an error from which there was no way back. Only after `shut_down`.
+  [[nodiscard]] bool failed() const { return coordinator_.failed(); }
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+  using Condition = std::function<bool()>;
+
+  bool wait_until(const Condition& met, TimePoint deadline);
+  /// Has the driver do the work after its next progress, and waits until it is done. Throws what
+  /// the work throws. For whatever only the driver may touch.
+  void in_turn(const std::function<void()>& work);
+  // By who holds the driver's token.
+  /// Moves the session forward once. True if anything moved.
+  bool turn();
+  void drive_until(const Condition& met, TimePoint deadline);
+  void hand_over();
+  void drive_in_background();
+  // By the session's own thread.
+  void run();
+  void nap();
+  [[nodiscard]] std::chrono::nanoseconds next_pause(bool moved);
+  /// How long at most until something that depends on the time must be looked after.
+  [[nodiscard]] std::chrono::nanoseconds until_due(TimePoint now) const;
+
+  [[nodiscard]] const node::Doorbell& bell() const { return links_->bell(); }
+  [[nodiscard]] bool must_poll() const { return links_->must_poll() || devices_.must_poll(); }
+  /// From now on whatever may come rings. One more progress must follow before the thread sleeps:
+  /// what came before this call did not ring.
+  void listen(node::Listener who) const;
+
+  Topology topology_;
+  std::chrono::nanoseconds stall_warning_;
+  std::unique_ptr<Links> links_;
+  Devices devices_;
+  ProcessSets process_sets_;
+  OperationQueue queue_;
+  diagnostics::Recorder recording_;
+  Presence presence_;
+  Coordinator coordinator_;
+
+  // Copies of what the coordinator says, written by the driver: others may not ask it.
+  std::atomic<bool> departed_{false};
+  std::atomic<bool> ended_{false};
+
+  std::mutex mutex_;                 // of what follows; atomics are also read without it
+  std::condition_variable changed_;  // operations were finished, or the token became free
+  bool driven_ = false;              // some thread has the driver's token
+  std::atomic<int> waiters_{0};      // threads in `wait_until`, the driver included
+  bool stopping_ = false;            // the session's own thread is to end
+  std::atomic<bool> leaving_{false};
+  // Written before `leaving_` is set, and not again.
+  bool left_clean_ = true;
+  std::string reason_of_leaving_;
+
+  std::mutex asking_;  // held by the thread that waits for `work_`: there is one at a time
+  std::atomic<const std::function<void()>*> work_{nullptr};  // null when it is done
+
+  // Of the session's own thread. Where nobody rings, its pauses become longer and longer.
+  std::chrono::nanoseconds pause_{};
+  TimePoint moved_at_{};
+  TimePoint submitted_at_{};
+  std::uint64_t submissions_ = 0;
+  std::atomic<bool> napping_{false};  // it will look soon by itself: submitters need not ring
+  std::uint64_t unattended_ = 0;      // submissions before the last sleep
+  bool in_bursts_ = false;            // many came during the last one
+  std::thread thread_;
+};
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,52 @@
+#include "session/engine/heartbeat.hpp"
+
+#include <algorithm>
+
+namespace kolo::internal::session {
+namespace {
+
+using negotiation::Heartbeat;
+using std::chrono::nanoseconds;
+
+/// A busy processor may hold up one or two.
+constexpr int missed_until_silent = 3;
+
+/// Twice as often as a silence has to be noticed.
+nanoseconds interval_for(nanoseconds warning, nanoseconds shutdown) {
+  nanoseconds interval = Heartbeat::max_interval;
+  for (const nanoseconds limit : {warning, shutdown})
+    if (limit.count() != 0) interval = std::min(interval, limit / (2 * missed_until_silent));
+  return interval;
+}
+
+}  // namespace
+
+HeartbeatMonitor::HeartbeatMonitor(int parent, nanoseconds warning, nanoseconds shutdown,
+                                   TimePoint now)
+    : parent_(parent),
+      interval_(interval_for(warning, shutdown)),
+      next_(now),
+      heard_at_(now),
+      reported_at_(now) {}
+
+std::optional<Heartbeat> HeartbeatMonitor::next(TimePoint now) {
+  if (now < next_) return std::nullopt;
+  next_ = now + interval_;
+  const std::optional<Silence> above = silence(now);
+  return Heartbeat{above ? above->rank : -1, interval_};
+}
+
+void HeartbeatMonitor::hear(const Heartbeat& heartbeat, TimePoint now) {
+  if (heartbeat.unresponsive_ancestor != heard_.unresponsive_ancestor) reported_at_ = now;
+  heard_ = heartbeat;
+  heard_at_ = now;
+}
+
+std::optional<HeartbeatMonitor::Silence> HeartbeatMonitor::silence(TimePoint now) const {
+  if (parent_ < 0) return std::nullopt;
+  if (now - heard_at_ > missed_until_silent * heard_.interval) return Silence{parent_, heard_at_};
+  if (heard_.unresponsive_ancestor < 0) return std::nullopt;
+  return Silence{heard_.unresponsive_ancestor, reported_at_};
+}
+
+}  // namespace kolo::internal::session

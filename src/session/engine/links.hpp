@@ -1,0 +1,44 @@
+// What connects this rank with the others: a way for control messages, and one for data.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "negotiation/replay/board.hpp"
+#include "node/doorbell.hpp"
+#include "node/shared_memory.hpp"
+#include "session/engine/status_board.hpp"
+#include "transport/transport.hpp"
+
+namespace kolo::internal::session {
+
+/// Owns all of it, and what it stands on. The seam between the engine and MPI.
+class Links {
+ public:
+  virtual ~Links() = default;
+  [[nodiscard]] virtual transport::Transport& transport() = 0;
+  [[nodiscard]] virtual backend::Backend& backend() = 0;
+  /// This rank's. Thread-safe.
+  [[nodiscard]] virtual const node::Doorbell& bell() const = 0;
+  /// True while something may come for which nobody rings the bell: so one has to look.
+  [[nodiscard]] virtual bool must_poll() const = 0;
+  /// On which plans are followed; null where ranks do not all see each other's memory.
+  [[nodiscard]] virtual negotiation::Board* board() { return nullptr; }
+  /// What carries data: shm, mpi or shm+mpi.
+  [[nodiscard]] virtual std::string data_path() const = 0;
+  /// Memory that the other ranks of this host read where it lies; null if there is none.
+  [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
+  /// Where the ranks of this host say what they do; none if they share no memory.
+  [[nodiscard]] virtual std::vector<StatusBoard::Seat> seats() const { return {}; }
+  /// By which the end of their processes can be awaited, after the session too.
+  [[nodiscard]] virtual std::vector<node::FileDescriptor> other_processes() const { return {}; }
+  /// The session cannot go on. Nothing is awaited any more, and what MPI has under way is left to
+  /// it.
+  virtual void abandon() {}
+  /// Ranks of this host whose process has ended.
+  [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
+};
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,125 @@
+// One operation submitted on this rank, from the call until its future is done.
+//
+// The user's thread writes it before the queue takes it, the driver from then until it is done, and
+// the user's threads read it afterwards. The queue's lock hands it to the driver, `done_` hands it
+// back; so nothing else in it is atomic.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "base/descriptor.hpp"
+#include "base/key.hpp"
+#include "diagnostics/recorder.hpp"
+
+namespace kolo::internal::session {
+
+class Engine;
+
+/// What a user asks for, ready to be submitted.
+struct Submission {
+  std::string name{};  // "": none
+  SetId set = world_set;
+  Descriptor descriptor{};
+  std::vector<backend::BatchTensor> members{};  // one for each tensor
+  // Called by the driver, before the operation is done, with the number that answers it: the set
+  // that was made, or the last rank to join.
+  std::function<void(std::int64_t)> on_answer{};
+
+  /// As if new, but that it keeps its memory for the next submission.
+  void clear() {
+    name.clear();
+    set = world_set;
+    std::vector<TensorSpec> tensors = std::move(descriptor.tensors);
+    tensors.clear();
+    descriptor = Descriptor{};
+    descriptor.tensors = std::move(tensors);
+    members.clear();
+    on_answer = nullptr;
+  }
+};
+
+}  // namespace kolo::internal::session
+
+namespace kolo::detail {
+
+/// Shared by its future and the session. It becomes done once each time it is begun. A submission
+/// under the same key reuses the object once nobody else holds it, so a step that repeats allocates
+/// nothing.
+class Operation {
+ public:
+  explicit Operation(std::shared_ptr<internal::session::Engine> engine)
+      : engine_(std::move(engine)) {}
+
+  /// Takes all of the submission but its name, and leaves its own memory there in exchange. Only
+  /// while it is done, or new, and nobody else holds it.
+  void begin(internal::session::Submission& submission) {
+    std::vector<internal::TensorSpec> spare = std::move(descriptor_.tensors);
+    descriptor_ = std::move(submission.descriptor);
+    submission.descriptor.tensors = std::move(spare);
+    members_.swap(submission.members);
+    if (on_answer_ || submission.on_answer) on_answer_.swap(submission.on_answer);
+    error_ = nullptr;
+    // Relaxed: this thread alone holds it, and the queue's lock publishes it to the driver.
+    done_.store(false, std::memory_order_relaxed);
+  }
+  void set_key(internal::Key key) { key_ = std::move(key); }
+
+  [[nodiscard]] const internal::Key& key() const { return key_; }
+  [[nodiscard]] const internal::Descriptor& descriptor() const { return descriptor_; }
+  [[nodiscard]] const std::vector<internal::backend::BatchTensor>& members() const {
+    return members_;
+  }
+  [[nodiscard]] const std::shared_ptr<internal::session::Engine>& engine() const { return engine_; }
+
+  /// What the recorder knows of it. The driver's.
+  [[nodiscard]] internal::diagnostics::Tag& tag() { return tag_; }
+  [[nodiscard]] const internal::diagnostics::Tag& tag() const { return tag_; }
+
+  /// Acquires what the driver wrote: the error, the tensors and what `on_answer` has stored.
+  [[nodiscard]] bool done() const { return done_.load(std::memory_order_acquire); }
+  /// Null if it succeeded. Only once done.
+  [[nodiscard]] const std::exception_ptr& error() const { return error_; }
+
+  /// By the driver, once. `answer` is for operations that are answered by a number. The user may
+  /// destroy or reuse the operation as soon as it is done: nothing may touch it afterwards.
+  void finish(std::exception_ptr error, std::int64_t answer = 0) {
+    error_ = std::move(error);
+    if (!error_ && on_answer_) on_answer_(answer);
+    // After an error they stay: an allocator may own a tensor that the network still reads.
+    if (!error_) drop_callbacks();
+    done_.store(true, std::memory_order_release);  // the last access: see above
+  }
+
+ private:
+  /// Callbacks hold tensors and GPU events of the user. They are released now rather than when the
+  /// object is reused, which may be never. Most operations have none, so that is asked first.
+  void drop_callbacks() {
+    on_answer_ = nullptr;
+    if (descriptor_.device.type != DeviceType::cpu)
+      for (internal::backend::BatchTensor& member : members_) member.ready = nullptr;
+    if (descriptor_.type != internal::OperationType::allgather &&
+        descriptor_.type != internal::OperationType::alltoall)
+      return;
+    for (internal::backend::BatchTensor& member : members_) member.allocate = nullptr;
+  }
+
+  internal::Key key_;
+  internal::Descriptor descriptor_{};
+  std::vector<internal::backend::BatchTensor> members_{};
+  std::function<void(std::int64_t)> on_answer_{};
+  std::shared_ptr<internal::session::Engine>
+      engine_;  // to wait with, for as long as a future lives
+  std::exception_ptr error_;
+  internal::diagnostics::Tag tag_{};
+  std::atomic<bool> done_{true};  // until it is begun
+};
+
+}  // namespace kolo::detail

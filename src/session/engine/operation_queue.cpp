@@ -1,0 +1,186 @@
+#include "session/engine/operation_queue.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+#include "session/engine/engine.hpp"
+
+namespace kolo::internal::session {
+
+using detail::Operation;
+
+namespace {
+
+constexpr std::size_t max_kept = 8192;  // names, before those that are not pending are forgotten
+constexpr std::size_t max_unnamed_kept = 1024;
+
+/// Only the queue holds the operation: nobody can get another reference, since that needs the lock.
+bool can_begin_again(const OperationPtr& operation) {
+  if (operation.use_count() != 1 || !operation->done()) return false;
+  // `use_count` is a relaxed load. The fence orders what follows after the last reads of a thread
+  // that gave up its reference, a decrement that releases.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  return true;
+}
+
+bool is_reserved(OperationType type) {
+  return type == OperationType::join || type == OperationType::add_process_set ||
+         type == OperationType::remove_process_set;
+}
+
+}  // namespace
+
+OperationQueue::OperationQueue(int rank) : rank_(rank), max_known_(max_kept) {}
+
+OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool attended) {
+  std::unique_lock lock(mutex_);
+  const OperationType type = submission.descriptor.type;
+  // Other ranks count this one as present everywhere: they would take a submission for a later one.
+  if (joined_)
+    refuse<InvalidArgument>(
+        lock, submission,
+        fmt::format("{} \"{}\": rank {} has joined, and may submit nothing until all ranks have",
+                    internal::to_string(type), submission.name, rank_));
+  OperationPtr operation = is_reserved(type)          ? next_reserved(engine, submission, lock)
+                           : !submission.name.empty() ? next_named(engine, submission, lock)
+                                                      : next_unnamed(engine, submission, lock);
+  submitted_.push_back(operation.get());
+  operation->begin(submission);
+  joined_ = type == OperationType::join;
+  // Writers hold the lock, so a load and a store do; readers want an approximate number.
+  if (!attended)
+    unattended_.store(unattended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  any_submitted_.store(true, std::memory_order_release);
+  return operation;
+}
+
+OperationPtr OperationQueue::next_named(Engine& engine, const Submission& submission, Lock& lock) {
+  Known& found = known(submission);
+  if (found.operation != nullptr) {
+    if (can_begin_again(found.operation)) return found.operation;
+    refuse_if_pending(found, submission, lock);
+  }
+  auto made = std::make_shared<Operation>(engine.shared_from_this());
+  made->set_key({.name = submission.name, .set = submission.set});
+  return found.operation = std::move(made);
+}
+
+/// The entry of the name: what followed the last name before is tried first.
+OperationQueue::Known& OperationQueue::known(const Submission& submission) {
+  Known* const expected = last_ != nullptr ? last_->follower : nullptr;
+  if (expected != nullptr && expected->operation != nullptr) {
+    const Key& key = expected->operation->key();
+    if (key.set == submission.set && key.name == submission.name) return *(last_ = expected);
+  }
+  forget_if_many();
+  Known& found = known_[{.name = submission.name, .set = submission.set}];
+  if (last_ != nullptr) last_->follower = &found;
+  return *(last_ = &found);
+}
+
+void OperationQueue::forget_if_many() {
+  if (known_.size() < max_known_) return;
+  std::erase_if(known_, [](const auto& known) {
+    return known.second.operation == nullptr || known.second.operation->done();
+  });
+  for (auto& [key, known] : known_) known.follower = nullptr;
+  last_ = nullptr;
+  // Where so many are pending, the next look at all of them comes after as many more.
+  max_known_ = std::max(max_kept, 2 * known_.size());
+}
+
+OperationPtr OperationQueue::next_reserved(Engine& engine, const Submission& submission,
+                                           Lock& lock) {
+  const bool join = submission.descriptor.type == OperationType::join;
+  const Key key{.number = join ? join_number : set_change_number, .set = submission.set};
+  Known& found = known_[key];
+  if (found.operation != nullptr) refuse_if_pending(found, submission, lock);
+  auto made = std::make_shared<Operation>(engine.shared_from_this());
+  made->set_key(key);
+  return found.operation = std::move(made);
+}
+
+void OperationQueue::refuse_if_pending(const Known& known, const Submission& submission,
+                                       Lock& lock) const {
+  if (known.operation->done()) return;
+  const std::string what = internal::to_string(known.operation->key());
+  refuse<DuplicateName>(lock, submission,
+                        fmt::format("{} {}: an operation of this name is still pending on rank {}",
+                                    internal::to_string(submission.descriptor.type), what, rank_));
+}
+
+OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& submission,
+                                          Lock& lock) {
+  Unnamed& unnamed = unnamed_[submission.set];
+  if (unnamed.pending > 0 && unnamed.thread != std::this_thread::get_id())
+    refuse<InvalidArgument>(
+        lock, submission,
+        fmt::format("{} without a name: another thread of rank {} has one pending, and nothing "
+                    "tells them apart on other ranks; give them names",
+                    internal::to_string(submission.descriptor.type), rank_));
+  unnamed.thread = std::this_thread::get_id();
+  ++unnamed.pending;
+  OperationPtr operation;
+  auto& all = unnamed.operations;
+  while (all.size() > max_unnamed_kept && all.front()->done()) all.pop_front();
+  if (!all.empty() && all.front()->done()) {
+    if (can_begin_again(all.front())) operation = std::move(all.front());
+    all.pop_front();
+  }
+  // An old one whose future still lives is not ours to reuse: its future keeps it.
+  if (operation == nullptr) operation = std::make_shared<Operation>(engine.shared_from_this());
+  operation->set_key({.number = unnamed.next++, .set = submission.set});
+  all.push_back(operation);
+  return operation;
+}
+
+template <typename E>
+void OperationQueue::refuse(Lock& lock, const Submission& submission,
+                            const std::string& message) const {
+  lock.unlock();
+  throw E(message, submission.name, {rank_});
+}
+
+void OperationQueue::take(std::vector<Operation*>& taken) {
+  taken.clear();
+  if (!any()) return;
+  const std::lock_guard lock(mutex_);
+  any_submitted_.store(false, std::memory_order_relaxed);  // the lock orders it
+  taken.swap(submitted_);
+}
+
+void OperationQueue::release(std::span<Operation* const> operations) {
+  // Most have a name, which needs no release: then the lock is not taken.
+  const auto is_named = [](const Operation* operation) { return operation->key().named(); };
+  if (std::ranges::all_of(operations, is_named)) return;
+  const std::lock_guard lock(mutex_);
+  for (const Operation* operation : operations) release(*operation);
+}
+
+void OperationQueue::release(const Operation& operation) {
+  const Key& key = operation.key();
+  if (!key.named() && !key.reserved()) --unnamed_[key.set].pending;
+  if (operation.descriptor().type != OperationType::join) return;
+  // All ranks have joined. Those that joined early have missed operations without a name, so all
+  // ranks count them from the start again.
+  joined_ = false;
+  for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
+}
+
+void OperationQueue::close() {
+  // Operations hold the engine, and the engine owns this queue: a cycle that must be cut.
+  const std::lock_guard lock(mutex_);
+  last_ = nullptr;
+  std::erase_if(known_, [](const auto& known) {
+    return known.second.operation == nullptr || known.second.operation->done();
+  });
+  for (auto& [key, known] : known_) known.follower = nullptr;
+  for (auto& [set, unnamed] : unnamed_)
+    std::erase_if(unnamed.operations, [](const auto& operation) { return operation->done(); });
+}
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,98 @@
+// The way of operations from the threads of users to the driver, and the names they are known by.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/key.hpp"
+#include "session/engine/operation.hpp"
+
+namespace kolo::internal::session {
+
+using OperationPtr = std::shared_ptr<detail::Operation>;
+
+/// Thread-safe. Owns every operation until it is done, so that the driver can hold plain pointers,
+/// and keeps it for the next submission under the same name.
+class OperationQueue {
+ public:
+  explicit OperationQueue(int rank);
+
+  /// Takes the submission, and leaves memory for the next one in it. Throws DuplicateName if the
+  /// name is pending in the set on this rank; InvalidArgument if an unnamed operation of another
+  /// thread is pending, since two threads have no common order, and while this rank has joined.
+  /// Nothing is changed then. `attended`: its thread will drive until it is done.
+  OperationPtr push(Engine& engine, Submission& submission, bool attended);
+
+  /// Replaces `taken` by all that was pushed since, in order. Takes no lock if there is nothing.
+  void take(std::vector<detail::Operation*>& taken);
+
+  /// A hint, read without the lock. A driver that misses the latest submission is rung for it.
+  [[nodiscard]] bool any() const { return any_submitted_.load(std::memory_order_acquire); }
+  /// How many so far were left to whoever drives. A hint by which bursts are noticed.
+  [[nodiscard]] std::uint64_t unattended() const {
+    return unattended_.load(std::memory_order_relaxed);
+  }
+
+  /// By the driver, before it finishes them: a thread that then learns that its operation is done
+  /// may at once submit another without a name, or after a join. A name is free again as soon as
+  /// its operation is done, without this.
+  void release(std::span<detail::Operation* const> operations);
+
+  /// Nothing more will be submitted. Forgets what is done, which holds on to the engine.
+  void close();
+
+ private:
+  /// What is known under one name. Training loops submit the same names in the same order, so the
+  /// next submission is most likely that of `follower`: one comparison instead of a look-up.
+  struct Known {
+    OperationPtr operation{};   // the last of this name
+    Known* follower = nullptr;  // what was submitted after it the last time
+  };
+
+  /// The operations without a name in one set.
+  struct Unnamed {
+    std::uint64_t next = 0;                 // the number of the next one
+    int pending = 0;                        // submitted and not yet released
+    std::thread::id thread{};               // that submitted the pending ones
+    std::deque<OperationPtr> operations{};  // the oldest first; done ones wait to be reused
+  };
+
+  using Lock = std::unique_lock<std::mutex>;
+
+  void release(const detail::Operation& operation);
+  Known& known(const Submission& submission);
+  void forget_if_many();
+  OperationPtr next_named(Engine& engine, const Submission& submission, Lock& lock);
+  OperationPtr next_reserved(Engine& engine, const Submission& submission, Lock& lock);
+  OperationPtr next_unnamed(Engine& engine, const Submission& submission, Lock& lock);
+  void refuse_if_pending(const Known& known, const Submission& submission, Lock& lock) const;
+  /// Unlocks before it throws. If nobody catches the exception, no destructor runs, and the
+  /// terminate handler, which still announces that this rank leaves, would wait for the lock.
+  template <typename E>
+  [[noreturn]] void refuse(Lock& lock, const Submission& submission,
+                           const std::string& message) const;
+
+  int rank_;
+  std::mutex mutex_;                           // of all that follows
+  std::vector<detail::Operation*> submitted_;  // and not yet taken
+  std::atomic<bool> any_submitted_{false};     // written under the lock, read without
+  std::atomic<std::uint64_t> unattended_{0};   // written under the lock, read without
+  // By name, or by the number of a join or a change of process sets. Those that are not pending are
+  // kept while there are not too many, since most are submitted again. Pointers to elements stay
+  // valid: they are erased only together with all `follower`s and `last_`.
+  std::unordered_map<Key, Known, KeyHash> known_;
+  std::size_t max_known_;
+  Known* last_ = nullptr;  // submitted last
+  std::unordered_map<SetId, Unnamed> unnamed_;
+  bool joined_ = false;  // and not all ranks have
+};
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,253 @@
+// What a rank looks after ten times a second: it says what it does, sees who was lost, and explains
+// what does not move.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/dtype.hpp"
+#include "base/format.hpp"
+#include "negotiation/stall/explain.hpp"
+#include "node/process_state.hpp"
+#include "session/engine/progress_engine.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+using negotiation::RankStatus;
+using std::chrono::milliseconds;
+
+constexpr milliseconds check_interval{100};
+
+/// After a process has ended, what it had sent before is read first.
+constexpr milliseconds time_to_read{50};
+
+/// Checks at which nothing has moved before a rank that waits counts as blocked: what is on its way
+/// has come by then.
+constexpr int quiet_enough = 5;
+/// The same while another thread of the process runs: it may be about to submit something for the
+/// first time, and be short of processor time.
+constexpr int quiet_enough_for_all = 50;
+
+/// A rank that made no checks for so long was stopped, or had no processor.
+constexpr std::chrono::seconds max_pause{2};
+
+std::string in_bytes(double bytes) {
+  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
+  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", bytes / 1024);
+  return fmt::format("{:.1f} MiB", bytes / (1024 * 1024));
+}
+
+}  // namespace
+
+void Coordinator::periodic_checks() {
+  if (checked_at_ != TimePoint{} && now_ - checked_at_ > max_pause)
+    reset_timers_after_pause(now_ - checked_at_);
+  checked_at_ = now_;
+  next_checks_ = now_ + check_interval;
+  negotiator_.on_time(now_);
+  publish_status();
+  if (negotiator_.ended() || check_peer_failures() || check_ended_processes()) return;
+  send_heartbeats();
+  if (std::optional<Failure> stall = watch_.check(obstacles(), now_))
+    return fail_session(*std::move(stall));
+  if (parent_ < 0) look_for_deadlock();
+}
+
+/// No rank is to be blamed for the time in which this one was stopped.
+void Coordinator::reset_timers_after_pause(std::chrono::nanoseconds pause) {
+  for (Running& running : running_) running.moved_at += pause;
+  plan_awaited_since_ = others_awaited_since_ = now_;
+  heartbeat_.reset_after_pause(now_);
+}
+
+/// True if another rank of this host has said that nothing can go on.
+bool Coordinator::check_peer_failures() {
+  for (const int rank : board_.ended()) {
+    // Its reason may be unreadable, but not that its session has ended.
+    Failure why = board_.read_rank(rank, now_)
+                      .ended.value_or(Failure{FailureKind::peer_left,
+                                              fmt::format("rank {} ended its session", rank), "",
+                                              RankSet::of(rank)});
+    if (why.kind == FailureKind::shut_down) continue;  // it left: the log says so
+    fail_session(std::move(why));
+    return true;
+  }
+  return false;
+}
+
+/// True if a process of this host has ended. Ranks that ended without a word are to blame before
+/// those that had left: these may have gone because of the others.
+bool Coordinator::check_ended_processes() {
+  RankSet silent;
+  RankSet leavers;
+  std::string last_words;
+  for (const int rank : lost_) {
+    const RankStatus status = board_.read_rank(rank, now_);
+    (status.ended ? leavers : silent).insert(RankSet::of(rank));
+    if (status.ended)
+      last_words = fmt::format("rank {} left the session: {}", rank, status.ended->message);
+  }
+  if (!silent.empty()) {
+    fail_session({FailureKind::peer_left,
+                  fmt::format("the process{} of {} ended without leaving the session",
+                              silent.count() == 1 ? "" : "es", negotiation::ranks_in_words(silent)),
+                  "", silent});
+  } else if (!leavers.empty()) {
+    fail_session({FailureKind::peer_left, last_words, "", leavers});
+  }
+  // Blamed at the next checks: what they had sent, a departure perhaps, is read first.
+  lost_ = links_.lost_ranks();
+  if (!lost_.empty()) next_checks_ = now_ + time_to_read;
+  return failed();
+}
+
+void Coordinator::publish_status() {
+  const std::uint64_t progress = submissions_ + finished_;
+  quiet_checks_ = std::exchange(progress_, progress) == progress ? quiet_checks_ + 1 : 0;
+  RankStatus status{.rank = rank_, .waits = presence_.any_waits()};
+  for (const Pending& pending : negotiating_) {
+    if (pending.operation == nullptr) continue;
+    ++status.pending;
+    const detail::Operation& operation = *pending.operation;
+    status.operations.push_back({operation.key(), operation.descriptor().type,
+                                 std::chrono::duration_cast<milliseconds>(now_ - pending.since)});
+  }
+  const auto listed =
+      static_cast<std::ptrdiff_t>(std::min(status.operations.size(), negotiation::max_listed));
+  std::ranges::partial_sort(status.operations, status.operations.begin() + listed,
+                            std::ranges::greater(), &negotiation::WaitingOperation::waited);
+  status.operations.resize(static_cast<std::size_t>(listed));
+  if (executing()) {
+    backend::Awaited awaited = running_.front().execution->waits_for();
+    status.batch = describe(running_.front());
+    status.awaited = RankSet::of(awaited.ranks);
+    status.awaits = std::move(awaited.what);
+  }
+  status.blocked = status.pending > 0 && !executing() && quiet_checks_ >= quiet_enough &&
+                   presence_.all_wait() && !leaving_ &&
+                   (quiet_checks_ >= quiet_enough_for_all || !node::other_threads_run());
+  board_.publish(std::move(status), now_, submitted_at_);
+}
+
+std::string Coordinator::describe(const Running& running) const {
+  const detail::Operation& first = *running.operations.front();
+  double bytes = 0.0;
+  for (const detail::Operation* operation : running.operations)
+    for (const backend::BatchTensor& member : operation->members())
+      bytes += static_cast<double>(member.elements()) * static_cast<double>(size_of(member.dtype));
+  const std::size_t others = running.operations.size() - 1;
+  return fmt::format("batch {} ({}{}{})", running.sequence,
+                     negotiation::operation_in_words(first.descriptor().type, first.key()),
+                     others == 0 ? "" : fmt::format(" and {} more", others),
+                     bytes > 0.0 ? ", " + in_bytes(bytes) : "");
+}
+
+std::vector<Obstacle> Coordinator::obstacles() {
+  std::vector<Obstacle> obstacles;
+  if (executing()) {
+    const Running& oldest = running_.front();
+    backend::Awaited awaited = oldest.execution->waits_for();
+    obstacles.push_back({describe(oldest), oldest.operations.front()->key().name, oldest.moved_at,
+                         RankSet::of(awaited.ranks), std::move(awaited.what)});
+  }
+  RankSet stopping = negotiator_.awaited_by_plan();
+  if (stopping.empty()) {
+    plan_awaited_since_ = now_;
+  } else {
+    obstacles.push_back({"the end of a plan", "", plan_awaited_since_, std::move(stopping),
+                         "to stop following it"});
+  }
+  if (std::optional<Obstacle> ranks = unresponsive_ranks()) obstacles.push_back(*std::move(ranks));
+  if (!obstacles.empty()) return obstacles;
+  if (std::optional<Obstacle> above = unresponsive_parent()) obstacles.push_back(*std::move(above));
+  return obstacles;
+}
+
+/// Once this rank has left it waits for the others, however long they work; but not for ever if
+/// they do nothing.
+std::optional<Obstacle> Coordinator::unresponsive_ranks() {
+  RankSet silent;
+  if (leaving_) {
+    for (const RankStatus& status : board_.read_all(now_)) {
+      if (status.rank == rank_) continue;
+      if (status.silent()) {  // it may have left, and not told all yet
+        silent.insert(RankSet::of(status.rank));
+      } else if (!status.ended) {  // it works, or will leave
+        silent = {};
+        break;
+      }
+    }
+  }
+  if (silent.empty()) {
+    others_awaited_since_ = now_;
+    return std::nullopt;
+  }
+  return Obstacle{"the end of the session", "", others_awaited_since_, silent, "to leave it"};
+}
+
+std::optional<Obstacle> Coordinator::oldest_waiting() const {
+  const Pending* oldest = nullptr;
+  for (const Pending& pending : negotiating_)
+    if (pending.operation != nullptr && (oldest == nullptr || pending.since < oldest->since))
+      oldest = &pending;
+  if (oldest == nullptr) return std::nullopt;
+  const Key& key = oldest->operation->key();
+  return Obstacle{negotiation::operation_in_words(oldest->operation->descriptor().type, key),
+                  key.name, oldest->since};
+}
+
+/// This rank's, or of any that learns from it what is agreed.
+std::optional<Obstacle> Coordinator::oldest_waiting_on_host() const {
+  std::optional<Obstacle> oldest = oldest_waiting();
+  for (const RankStatus& status : board_.read_all(now_)) {
+    if (status.rank == rank_ || status.ended || status.operations.empty()) continue;
+    const negotiation::WaitingOperation& its = status.operations.front();
+    if (const TimePoint since = now_ - its.waited; !oldest || since < oldest->since)
+      oldest = {negotiation::operation_in_words(its.type, its.key), its.key.name, since};
+  }
+  return oldest;
+}
+
+/// Where the rank above answers nothing, the root will not report what is late here.
+std::optional<Obstacle> Coordinator::unresponsive_parent() const {
+  if (parent_ < 0 || !board_.shows(parent_)) return unresponsive_ancestor();
+  std::optional<Obstacle> oldest = oldest_waiting();
+  if (!oldest || !watch_.is_silent(parent_, now_)) return std::nullopt;
+  oldest->awaited = RankSet::of(parent_);
+  oldest->awaits = "to pass on what is agreed";
+  return oldest;
+}
+
+std::optional<Obstacle> Coordinator::unresponsive_ancestor() const {
+  const std::optional<HeartbeatMonitor::Silence> silence = heartbeat_.silence(now_);
+  if (!silence) return std::nullopt;
+  std::optional<Obstacle> oldest = oldest_waiting_on_host();
+  if (!oldest && leaving_) oldest = {"the end of the session", "", silence->since};
+  if (!oldest) return std::nullopt;
+  oldest->since = std::max(oldest->since, silence->since);
+  oldest->awaited = RankSet::of(silence->rank);
+  oldest->awaits = "to pass on what is agreed; its process says nothing, it may be stopped";
+  return oldest;
+}
+
+void Coordinator::answer_questions(const std::vector<Key>& questions) {
+  if (board_.speaks()) negotiator_.on_answer(questions, board_.read_all(now_));
+}
+
+void Coordinator::look_for_deadlock() {
+  if (board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
+}
+
+std::string Coordinator::describe_others() const {
+  negotiation::Statuses statuses;
+  RankSet others;
+  for (RankStatus& status : board_.read_all(std::chrono::steady_clock::now())) {
+    if (status.rank == rank_ || status.ended) continue;
+    others.insert(RankSet::of(status.rank));
+    statuses.emplace(status.rank, std::move(status));
+  }
+  return negotiation::describe(others, statuses, {});
+}
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,187 @@
+// One turn of the crank: moves messages, negotiates, executes batches and finishes operations.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.hpp"
+#include "base/failure.hpp"
+#include "diagnostics/recorder.hpp"
+#include "negotiation/protocol/negotiator.hpp"
+#include "session/engine/heartbeat.hpp"
+#include "session/engine/links.hpp"
+#include "session/engine/operation_queue.hpp"
+#include "session/engine/presence.hpp"
+#include "session/engine/status_board.hpp"
+#include "session/engine/watch.hpp"
+
+namespace kolo::internal::session {
+
+/// Used by one thread at a time: by who holds the driver's token. Nothing here blocks.
+class Coordinator {
+ public:
+  Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
+              backend::Backend& backend, diagnostics::Recorder& recording,
+              const Presence& presence);
+
+  /// `path` as for kolo::write_flight_record.
+  std::string write_flight_record(const std::string& path) {
+    return recording_.write(path, "the program asked for it", pending());
+  }
+
+  /// Does what can be done now. True if anything moved.
+  bool turn();
+
+  /// This rank leaves, after what it has submitted. Only the first call counts.
+  void leave(bool clean, const std::string& reason);
+
+  /// True while an answer or a batch is awaited: turns should come soon.
+  [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
+  /// True while batches run: they move only during turns.
+  [[nodiscard]] bool executing() const { return !running_.empty(); }
+  /// True while other ranks' progress with data, or with a plan, is awaited.
+  [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
+  /// A turn is due then, even if nothing has happened.
+  [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
+    return std::min(negotiator_.deadline(), next_checks_);
+  }
+  /// How many operations were submitted so far.
+  [[nodiscard]] std::uint64_t submissions() const { return submissions_; }
+  /// True once every other rank has been sent word that this one left, or cannot be.
+  [[nodiscard]] bool departed() const {
+    return failed() || (negotiator_.left() && transport_.flushed());
+  }
+  /// True once all ranks have left and none needs this one.
+  [[nodiscard]] bool ended() const {
+    return failed() || (negotiator_.ended() && transport_.flushed() && !executing());
+  }
+  /// True after an error from which there is no way back: all operations fail with it.
+  [[nodiscard]] bool failed() const { return failure_.has_value(); }
+  /// What the ranks do that have not left, as far as this host sees. Thread-safe.
+  [[nodiscard]] std::string describe_others() const;
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  struct Pending {
+    detail::Operation* operation;  // null where the ticket is free
+    TimePoint since;
+  };
+  struct Running {
+    std::unique_ptr<backend::Execution> execution;
+    std::vector<detail::Operation*> operations;
+    SetId set;
+    std::uint64_t sequence;
+    std::vector<int> ranks;
+    TimePoint moved_at;
+  };
+
+  /// Tells the recorder what the backends tell of their phases.
+  class PhaseRecorder : public backend::PhaseObserver {
+   public:
+    explicit PhaseRecorder(diagnostics::Recorder& recorder) : recorder_(recorder) {}
+    void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override {
+      // Both enumerations have the same phases, in the same order.
+      recorder_.phase(batch, phase, begin, end);
+    }
+
+   private:
+    diagnostics::Recorder& recorder_;
+  };
+
+  /// What is submitted and not done.
+  [[nodiscard]] diagnostics::Recorder::Pending pending() const;
+  void record_start(backend::Batch& batch, const Running& running);
+  void record_end(const Running& running);
+  void record_faults(const negotiation::Actions& actions);
+
+  /// A failure that ends the session, as a rank of another host has sent it.
+  struct ReportedFailure {
+    Failure failure;
+    int reported_by;
+  };
+  /// What has come from other ranks.
+  bool receive();
+  /// One message. The first failure goes to `reported`: the session ends when all that came is
+  /// read.
+  void receive(int peer, std::span<const std::byte> bytes,
+               std::optional<ReportedFailure>& reported);
+  void send_heartbeats();
+  bool submit();
+  negotiation::Ticket keep(detail::Operation* operation);
+  bool negotiate();
+  bool execute();
+  [[nodiscard]] backend::Progress step(Running& running) const;
+  void start(const negotiation::Execute& execute);
+  void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
+  detail::Operation* take_operation(negotiation::Ticket ticket);
+  /// `reported_by`: the rank of another host that has said so, if one has.
+  void fail_session(Failure failure, int reported_by = -1);
+  /// For an error of this rank's own.
+  void fail_session(const std::exception& error);
+  void propagate_failure(const Failure& failure, int reported_by);
+  /// Why the session is over, as this operation's error.
+  [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
+
+  // What has to be looked after now and then; coordinator_look.cpp.
+  void periodic_checks();
+  void answer_questions(const std::vector<Key>& questions);
+  void reset_timers_after_pause(std::chrono::nanoseconds pause);
+  [[nodiscard]] bool check_peer_failures();
+  [[nodiscard]] bool check_ended_processes();
+  void publish_status();
+  [[nodiscard]] std::vector<Obstacle> obstacles();
+  // The operation that waits longest; for whom is not known yet.
+  [[nodiscard]] std::optional<Obstacle> oldest_waiting() const;
+  [[nodiscard]] std::optional<Obstacle> oldest_waiting_on_host() const;
+  [[nodiscard]] std::optional<Obstacle> unresponsive_parent() const;
+  [[nodiscard]] std::optional<Obstacle> unresponsive_ancestor() const;
+  [[nodiscard]] std::optional<Obstacle> unresponsive_ranks();
+  [[nodiscard]] std::string describe(const Running& running) const;
+  void look_for_deadlock();
+
+  negotiation::Negotiator negotiator_;
+  OperationQueue& queue_;
+  Links& links_;
+  backend::Backend& backend_;
+  transport::Transport& transport_;
+  diagnostics::Recorder& recording_;
+  PhaseRecorder phase_recorder_{recording_};
+  std::uint64_t session_;
+  std::vector<detail::Operation*> taken_;  // from the queue just now
+  const Presence& presence_;
+  int rank_;
+  int parent_;
+  std::vector<int> edges_;  // the neighbours in the tree
+  StatusBoard board_;
+  std::vector<int> far_children_;  // of other hosts, or that share no memory
+  HeartbeatMonitor heartbeat_;
+  Watch watch_;
+  std::vector<Pending> negotiating_;  // by ticket
+  std::vector<negotiation::Ticket> free_tickets_;
+  std::deque<Running> running_;
+  std::uint64_t submissions_ = 0;
+  std::uint64_t plans_ = 0;     // that were begun
+  std::uint64_t finished_ = 0;  // operations
+  TimePoint now_{};             // of this turn
+  TimePoint submitted_at_{};
+  TimePoint next_checks_{};
+  TimePoint checked_at_{};
+  std::uint64_t progress_ = 0;  // at the last checks
+  int quiet_checks_ = 0;        // in a row without any
+  TimePoint plan_awaited_since_{};
+  TimePoint others_awaited_since_{};
+  // Whose processes had ended at the last checks: what they had sent before has been read since.
+  std::vector<int> lost_{};
+  bool leaving_ = false;
+  std::optional<Failure> failure_;
+};
+
+}  // namespace kolo::internal::session

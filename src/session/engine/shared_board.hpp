@@ -1,0 +1,56 @@
+// The board on which plans are followed, in memory that all ranks see.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "negotiation/replay/board.hpp"
+#include "node/doorbell.hpp"
+
+namespace kolo::internal::session {
+
+class SharedBoard : public negotiation::Board {
+ public:
+  /// In the rank's own memory; zero at first. A cache line of its own, since its rank writes it
+  /// while the others read theirs.
+  struct alignas(64) Word {
+    std::atomic<std::uint64_t> value;
+  };
+  // A lock would not be seen by other processes.
+  static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+  /// A rank's word, and the bell that wakes the rank.
+  struct Peer {
+    Word* word;
+    const node::Doorbell* bell;
+  };
+
+  /// All ranks; `rank` is this one. What they point to outlives the board.
+  SharedBoard(std::vector<Peer> peers, int rank)
+      : peers_(std::move(peers)), rank_(static_cast<std::size_t>(rank)) {}
+
+  void publish(std::uint64_t word, Urgency urgency) override {
+    // Release, with the acquire below: whoever reads the word sees what this rank had done before.
+    // That is passed on: a rank that has read a word and then publishes its own carries both.
+    peers_[rank_].word->value.store(word, std::memory_order_release);
+    // After the store: the bell's fence orders it before the look at who listens, so a rank that
+    // falls asleep meanwhile either sees the word in its last look or is woken. Progress concerns
+    // only ranks that wait for data; a stop wakes every rank, since each has to stop in turn.
+    const auto concern = urgency == Urgency::stop ? node::Concern::messages : node::Concern::data;
+    for (std::size_t rank = 0; rank < peers_.size(); ++rank)
+      if (rank != rank_) peers_[rank].bell->ring(concern);
+  }
+
+  [[nodiscard]] std::uint64_t read(int rank) const override {
+    return peers_[static_cast<std::size_t>(rank)].word->value.load(std::memory_order_acquire);
+  }
+
+ private:
+  std::vector<Peer> peers_;
+  std::size_t rank_;
+};
+
+}  // namespace kolo::internal::session

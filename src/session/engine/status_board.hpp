@@ -1,0 +1,67 @@
+// What the ranks of this host are doing, each by its page in shared memory.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "negotiation/wire/status.hpp"
+#include "node/doorbell.hpp"
+#include "node/status_page.hpp"
+
+namespace kolo::internal::session {
+
+class StatusBoard {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  struct Seat {
+    int rank;
+    pid_t process;  // as seen here
+    node::StatusPage* page;
+    const node::Doorbell* bell;
+  };
+
+  /// `seats` are the ranks that share memory, ascending, and outlive the board; none: this rank
+  /// keeps to itself. `own` is this rank.
+  StatusBoard(std::vector<Seat> seats, int own);
+
+  /// This rank speaks for all that are on the board: it is the lowest of them.
+  [[nodiscard]] bool speaks() const { return own_ == 0; }
+  [[nodiscard]] std::size_t size() const { return seats_.size(); }
+  /// What `rank` does.
+  [[nodiscard]] bool shows(int rank) const;
+
+  /// Says what this rank does; `submitted_at` is the last time it submitted something.
+  void publish(negotiation::RankStatus status, TimePoint now, TimePoint submitted_at);
+  /// Says why this rank's session has ended, also to those that look after its process is gone.
+  /// `alarm` makes the others look at once.
+  void publish_end(Failure why, bool alarm, TimePoint now);
+  /// True if another rank has raised the alarm since the last call: `ended` tells who.
+  [[nodiscard]] bool take_alarm();
+
+  /// What a rank said last, and what its process does now.
+  [[nodiscard]] negotiation::RankStatus read(std::size_t seat, TimePoint now) const;
+  [[nodiscard]] std::vector<negotiation::RankStatus> read_all(TimePoint now) const;
+  /// If the rank is on the board.
+  [[nodiscard]] negotiation::RankStatus read_rank(int rank, TimePoint now) const;
+
+  /// Without reading all that they say: the other ranks that have said that their session ended.
+  [[nodiscard]] std::vector<int> ended() const;
+  /// How many say that they are blocked, and said so lately.
+  [[nodiscard]] int blocked(TimePoint now) const;
+
+ private:
+  [[nodiscard]] node::StatusPage& own_page() const { return *seats_[own_].page; }
+  void write(negotiation::RankStatus& status);
+
+  std::unique_ptr<node::StatusPage> private_page_{};
+  std::vector<Seat> seats_;
+  std::size_t own_ = 0;
+  bool was_idle_ = false;  // and so was what this rank said last
+  bool ended_ = false;
+};
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,71 @@
+// Control and data between CPUs: through shared memory where there is some, else over the network.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/router/router.hpp"
+#include "backend/shm/shm_backend.hpp"
+#include "node/local_group.hpp"
+#include "session/engine/links.hpp"
+#include "session/engine/shared_board.hpp"
+#include "session/mpi_environment.hpp"
+#include "session/topology.hpp"
+#include "transport/cpu_transport.hpp"
+#include "transport/shm_transport.hpp"
+#include "transport/socket_transport.hpp"
+
+namespace kolo::internal::session {
+
+/// If all ranks are neighbours MPI is not called any more, but for Adasum. With sockets between
+/// hosts it is called only for data. Without, it carries control messages too, and is polled.
+class CpuLinks : public Links {
+ public:
+  /// `control` and `data` carry nothing else. `neighbours` may be null, on all ranks of the host
+  /// alike; `sockets`, on all ranks alike. `all_hosts_share`: the ranks of every host share memory.
+  CpuLinks(Communicator control, Communicator data, const Topology& topology,
+           std::unique_ptr<node::Neighbourhood> neighbours,
+           std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share);
+  /// Says goodbye to other hosts, and waits for theirs, but not for long.
+  ~CpuLinks() override;
+
+  /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
+  void select_inter_node_algorithm(HostAllreduce choice);
+
+  [[nodiscard]] transport::Transport& transport() override { return transport_; }
+  [[nodiscard]] backend::Backend& backend() override { return backend_; }
+  [[nodiscard]] const node::Doorbell& bell() const override;
+  [[nodiscard]] bool must_poll() const override { return transport_.must_poll(); }
+  [[nodiscard]] negotiation::Board* board() override { return board_ ? &*board_ : nullptr; }
+  [[nodiscard]] std::string data_path() const override;
+  [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
+  [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
+  [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
+  void abandon() override;
+  [[nodiscard]] std::vector<int> lost_ranks() const override;
+
+ private:
+  void share_memory(const Topology& topology, bool all_hosts_share);
+  void watch_sockets();
+
+  Communicator control_;
+  Communicator data_;
+  std::unique_ptr<node::Neighbourhood> neighbours_;
+  std::unique_ptr<transport::SocketTransport> sockets_;
+  bool all_are_neighbours_;
+  bool abandoned_ = false;
+  std::vector<int> ranks_of_host_;
+  std::size_t status_offset_ = 0;             // in each neighbour's memory
+  node::BellWord own_word_{};                 // without neighbours
+  std::optional<node::Doorbell> own_bell_{};  // without neighbours
+  std::optional<transport::ShmTransport> shm_transport_{};
+  std::optional<backend::ShmBackend> shm_backend_{};
+  std::optional<SharedBoard> board_{};  // if all ranks are neighbours
+  transport::CpuTransport transport_{control_.get(), sockets_.get()};
+  backend::CpuRouter backend_{data_.get(), transport_.mpi_activity()};
+};
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,72 @@
+// What a rank tells all others when a session starts, and what all of them conclude from it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "session/settings.hpp"
+#include "session/startup/startup_report.hpp"
+#include "session/topology.hpp"
+#include "transport/peer_connector.hpp"
+
+namespace kolo::internal::session {
+
+/// Of the same size in every version, and the report comes first: so a rank of another version can
+/// be told of instead of being misread.
+struct alignas(1024) HostRecord {
+  static constexpr std::size_t max_addresses = 8;
+
+  StartupReport report{};
+
+  // What rank 0 says holds for all.
+  std::uint64_t session = 0;  // no earlier session had this number
+  transport::Secret secret{};
+  std::int64_t peer_timeout_ns = 0;
+  HostAllreduce host_allreduce{};
+
+  // All must say the same.
+  std::int64_t test_ranks_per_host = 0;
+
+  std::array<char, 64> host{};
+  std::uint64_t machine = 0;  // ranks with the same one have the same loopback; 0: not known
+  std::int32_t lowest_rank_of_host = 0;
+  CpuOperations cpu_operations{};
+  std::uint64_t inbox = 0;    // for the others' memory; 0: this rank has none to share
+  bool wants_sockets = true;  // between hosts
+  std::uint32_t address_count = 0;
+  std::array<transport::SocketAddress, max_addresses> addresses{};  // where it can be called
+};
+static_assert(sizeof(HostRecord) == 1024 && std::is_trivially_copyable_v<HostRecord>);
+
+/// `records` by rank, here and below: what keeps the session from starting.
+[[nodiscard]] StartupErrors find_errors(std::span<const HostRecord> records);
+
+/// Why the ranks of `rank`'s host cannot share memory, as far as their records say; empty if they
+/// can.
+[[nodiscard]] std::string why_no_memory(std::span<const HostRecord> records,
+                                        const Topology& topology, int rank);
+
+/// How a rank fared when it had set up what it shares with others. The problem of `memory` and of
+/// `connections` is one that a session can do without.
+struct SetupReport {
+  StartupReport start{};
+  StartupReport memory{};
+  StartupReport connections{};
+};
+
+/// What all ranks do alike when they know how each has fared.
+struct Verdict {
+  StartupErrors errors{};             // the session cannot start
+  StartupErrors connection_errors{};  // no sockets between hosts
+  std::string no_memory{};            // why the ranks of this host share none; empty: they do
+  bool all_hosts_share = true;
+};
+
+[[nodiscard]] Verdict reach_verdict(std::span<const HostRecord> records,
+                                    std::span<const SetupReport> reports, const Topology& topology);
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,25 @@
+// How a session comes to be.
+#pragma once
+
+#include <mpi.h>
+
+#include <memory>
+
+#include "kolo/session.hpp"
+#include "session/engine/engine.hpp"
+
+namespace kolo::internal::session {
+
+/// What `init` was given.
+struct StartArguments {
+  int argc = 0;
+  char** argv = nullptr;
+  MPI_Comm comm = MPI_COMM_NULL;  // null: MPI_COMM_WORLD
+  SessionOptions options{};
+  GpuLibraries gpu_libraries{};
+};
+
+/// Collective over all ranks. Throws InvalidArgument on every rank if one cannot start.
+[[nodiscard]] std::shared_ptr<Engine> start_engine(const StartArguments& arguments);
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,37 @@
+// What a rank says of its own start-up, and what all ranks conclude from it together.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kolo::internal::session {
+
+/// Strings of a fixed size end with a zero or with their room; what has no room is cut off.
+void write_string(std::string_view text, std::span<char> into);
+[[nodiscard]] std::string read_string(std::span<const char> from);
+
+/// The same bytes in every version, so that versions can tell each other apart.
+struct StartupReport {
+  std::array<char, 32> version{};
+  std::array<char, 480> problem{};  // empty: none
+
+  [[nodiscard]] static StartupReport make(std::string_view version, std::string_view problem);
+  [[nodiscard]] bool has_problem() const { return problem.front() != '\0'; }
+};
+
+/// The same on all ranks. Empty if no rank has a problem.
+struct StartupErrors {
+  std::vector<int> ranks{};
+  std::string text{};  // names the ranks
+};
+
+/// `reports` by rank, at least one: all that have a problem or run another version than rank 0.
+[[nodiscard]] StartupErrors collect_errors(std::span<const StartupReport> reports);
+
+/// Throws InvalidArgument if there are any.
+void throw_if_any(const StartupErrors& errors);
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,123 @@
+// How ranks come to have connections with each other.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "node/file_descriptor.hpp"
+#include "transport/socket_address.hpp"
+
+namespace kolo::internal::transport {
+
+/// What all ranks of a session know and nobody else does.
+using Secret = std::array<std::byte, 32>;
+
+/// Sockets at which connections are awaited. Throws BackendError.
+class Listeners {
+ public:
+  /// At a port of its own for each address. Addresses that cannot be had are left out.
+  explicit Listeners(const std::vector<SocketAddress>& addresses);
+
+  /// With their ports.
+  [[nodiscard]] const std::vector<SocketAddress>& addresses() const { return addresses_; }
+  [[nodiscard]] const std::vector<node::FileDescriptor>& sockets() const { return sockets_; }
+
+ private:
+  std::vector<node::FileDescriptor> sockets_{};
+  std::vector<SocketAddress> addresses_{};
+};
+
+/// A rank that this one calls, and where, the best address first.
+struct Callee {
+  int rank;
+  std::string host;
+  std::vector<SocketAddress> addresses;
+};
+
+/// A rank that calls this one.
+struct Caller {
+  int rank;
+  std::string host;
+};
+
+struct Connection {
+  int rank;
+  node::FileDescriptor socket;
+};
+
+/// All ranks meet at once. A caller tries the addresses in their order, without giving up those
+/// that say nothing; it introduces itself with one half of the secret, is answered with the other,
+/// and confirms the first connection that was. Whoever does not know the secret is dropped, and
+/// holds up nobody.
+class SocketMeeting {
+ public:
+  SocketMeeting(int rank, const Secret& secret, const Listeners& listeners,
+                std::vector<Caller> callers, std::vector<Callee> callees);
+
+  /// Does what can be done; waits at most `most` for something to do. True once all are there.
+  bool step(std::chrono::nanoseconds most);
+
+  /// Whom this rank misses, and why; empty if nobody.
+  [[nodiscard]] std::string problem() const;
+
+  /// Non-blocking sockets. Only once.
+  [[nodiscard]] std::vector<Connection> take() { return std::move(connections_); }
+
+ private:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  enum class GreetingKind : std::uint32_t { hello, welcome, chosen };
+  struct Greeting {
+    std::array<std::byte, 16> secret;  // the first half, but in a welcome
+    std::int32_t from;
+    std::int32_t to;
+    GreetingKind kind;
+  };
+  /// A connection on which greetings are exchanged.
+  struct Talk {
+    node::FileDescriptor socket{};
+    SocketAddress with{};
+    bool connecting = false;
+    bool over = false;  // to be dropped, or taken over
+    std::int32_t rank = -1;
+    std::array<std::byte, sizeof(Greeting)> heard{};
+    std::size_t bytes_heard = 0;
+  };
+  struct Call {
+    Callee callee;
+    std::size_t next = 0;  // address
+    TimePoint next_at{};
+    std::string failures{};
+    bool done = false;
+    std::list<Talk> talks{};
+  };
+
+  [[nodiscard]] bool complete() const;
+  void wait(std::chrono::nanoseconds most);
+  void accept_all();
+  void answer(Talk& talk);
+  void call_next(Call& call, TimePoint now);
+  void connected(Call& call, Talk& talk);
+  void fail(Call& call, Talk& talk, const std::string& why);
+  void advance(Call& call, Talk& talk);
+  [[nodiscard]] bool say(const Talk& talk, int to, GreetingKind kind) const;
+  [[nodiscard]] bool is_right(const Greeting& greeting, GreetingKind kind) const;
+  /// True once a whole greeting was heard. Ends the talk if the other has.
+  static bool hear(Talk& talk, Greeting& greeting);
+
+  int rank_;
+  Secret secret_;
+  const Listeners& listeners_;
+  std::vector<Caller> awaited_;
+  std::vector<Call> calls_{};
+  std::list<Talk> answered_{};  // who has called
+  std::vector<Connection> connections_{};
+};
+
+}  // namespace kolo::internal::transport

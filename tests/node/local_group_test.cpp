@@ -1,0 +1,138 @@
+// The ranks of one host as processes.
+#include "node/local_group.hpp"
+
+#include <gmock/gmock.h>
+#include <mpi.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "../support/share_memory.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::internal::node {
+namespace {
+
+using namespace std::chrono_literals;
+
+class NeighbourhoodTest : public testing::Test {
+ protected:
+  NeighbourhoodTest() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+
+  static void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
+  static Neighbourhood share(std::size_t bytes) {
+    return share_memory(MPI_COMM_WORLD, bytes, 8192);
+  }
+
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+TEST_F(NeighbourhoodTest, DescriptorsReachTheOtherProcesses) {
+  const FileDescriptor own(::eventfd(0, EFD_NONBLOCK));
+  const FdInbox inbox;
+  const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, inbox.number());
+  const std::vector<ReceivedFds> received = exchange_fds(
+      inbox, group, std::array{own.get()}, [] {}, 30s);
+  ASSERT_EQ(received.size(), static_cast<std::size_t>(size_));
+  std::vector<int> pids(received.size());
+  const int own_pid = ::getpid();
+  MPI_Allgather(&own_pid, 1, MPI_INT, pids.data(), 1, MPI_INT, MPI_COMM_WORLD);
+  for (std::size_t i = 0; i < received.size(); ++i) {
+    if (static_cast<int>(i) == rank_) continue;
+    EXPECT_EQ(received[i].pid, pids[i]);
+    ASSERT_EQ(received[i].fds.size(), 1U);
+    const std::uint64_t one = 1;
+    ASSERT_EQ(::write(received[i].fds[0].get(), &one, sizeof one), ssize_t{sizeof one});
+  }
+  barrier();
+  std::uint64_t sum = 0;
+  if (size_ > 1) {
+    ASSERT_EQ(::read(own.get(), &sum, sizeof sum), ssize_t{sizeof sum});
+  }
+  EXPECT_EQ(sum, static_cast<std::uint64_t>(size_ - 1));
+}
+
+TEST_F(NeighbourhoodTest, OneThatDoesWithoutIsAnErrorOnAllOthersSoon) {
+  // The last rank closes its inbox again, as one that fails does.
+  if (size_ == 1) return;
+  const auto since = std::chrono::steady_clock::now();
+  std::optional<OwnMemory> own(std::in_place, 4096, 8192);
+  const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, own->inbox());
+  if (rank_ == size_ - 1) own.reset();
+  barrier();
+  if (own) {
+    EXPECT_THAT([&] { (void)Neighbourhood(std::move(*own), group, [] {}); },
+                testing::ThrowsMessage<BackendError>(testing::HasSubstr("of this host")));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - since, Neighbourhood::timeout / 2);
+  barrier();
+}
+
+TEST_F(NeighbourhoodTest, EachSeesTheOthersMemory) {
+  const Neighbourhood host = share(std::size_t{4} * 1000);
+  EXPECT_EQ(host.index(), rank_);
+  ASSERT_EQ(host.size(), size_);
+  const auto words = [&](int index) {
+    return reinterpret_cast<std::atomic<int>*>(host.memory(index));
+  };
+  for (int index = 0; index < host.size(); ++index) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(words(index)) % 4096, 0U);
+    EXPECT_EQ(words(index)[rank_], 0);
+    EXPECT_EQ(words(index)[999], 0);
+  }
+  barrier();
+  for (int index = 0; index < host.size(); ++index) words(index)[rank_] = 100 * index + rank_;
+  barrier();
+  for (int index = 0; index < host.size(); ++index)
+    for (int writer = 0; writer < host.size(); ++writer)
+      EXPECT_EQ(words(index)[writer], 100 * index + writer);
+}
+
+TEST_F(NeighbourhoodTest, BellsRingAcrossProcesses) {
+  // A word goes round: each rank sleeps until its own has come as far as its neighbour's.
+  constexpr int rounds = 200;
+  const Neighbourhood host = share(4096);
+  const auto word = [&](int index) -> std::atomic<int>& {
+    return *reinterpret_cast<std::atomic<int>*>(host.memory(index));
+  };
+  const int next = (rank_ + 1) % size_;
+  for (int round = 1; round <= rounds; ++round) {
+    if (rank_ == 0) {
+      word(next) = round;
+      host.bell(next).ring();
+    }
+    while (word(rank_) != round) {
+      host.own_bell().listen(Listener::waiter, Concern::messages);
+      if (word(rank_) != round) {
+        const auto since = std::chrono::steady_clock::now();
+        host.own_bell().sleep(Listener::waiter, 30s);
+        ASSERT_LT(std::chrono::steady_clock::now() - since, 30s) << "a lost wake";
+      }
+      host.own_bell().stop_listening();
+    }
+    if (rank_ != 0) {
+      word(next) = round;
+      host.bell(next).ring();
+    }
+  }
+  barrier();
+}
+
+TEST_F(NeighbourhoodTest, NobodyHasEndedWhileAllLive) {
+  const Neighbourhood host = share(4096);
+  EXPECT_THAT(host.ended(), testing::IsEmpty());
+  barrier();
+}
+
+}  // namespace
+}  // namespace kolo::internal::node

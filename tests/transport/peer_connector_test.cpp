@@ -1,0 +1,137 @@
+#include "transport/peer_connector.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "socket_fixture.hpp"
+
+namespace kolo::internal::transport {
+namespace {
+
+using testing::HasSubstr;
+
+/// Several ranks, until all are there or the time is over.
+bool meet(std::vector<SocketMeeting*> ranks, std::chrono::nanoseconds time = too_long) {
+  const auto until = steady_clock::now() + time;
+  while (steady_clock::now() < until) {
+    bool all = true;
+    for (SocketMeeting* rank : ranks) all = rank->step(1ms) && all;
+    if (all) return true;
+  }
+  return false;
+}
+
+/// Connected, with nothing said.
+node::FileDescriptor call(const SocketAddress& address) {
+  node::FileDescriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  const SystemAddress to = address.to_system();
+  EXPECT_EQ(::connect(socket.get(), to.get(), to.length), 0);
+  return socket;
+}
+
+void say(const node::FileDescriptor& socket, const std::string& text) {
+  EXPECT_EQ(::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(text.size()));
+}
+
+/// An address where nobody listens.
+SocketAddress deserted() { return Listeners({loopback()}).addresses().at(0); }
+
+TEST(SocketMeeting, ATreeOfRanksMeets) {
+  const Listeners at_root({loopback()});
+  const Listeners at_one({loopback()});
+  const Listeners none({});
+  SocketMeeting zero(0, make_secret(1), at_root, {{1, "b"}, {2, "c"}}, {});
+  SocketMeeting one(1, make_secret(1), at_one, {{3, "d"}}, {{0, "a", at_root.addresses()}});
+  SocketMeeting two(2, make_secret(1), none, {}, {{0, "a", at_root.addresses()}});
+  SocketMeeting three(3, make_secret(1), none, {}, {{1, "b", at_one.addresses()}});
+  ASSERT_TRUE(meet({&zero, &one, &two, &three}));
+  for (SocketMeeting* rank : {&zero, &one, &two, &three}) EXPECT_EQ(rank->problem(), "");
+  const auto ranks_of = [](SocketMeeting& meeting) {
+    std::vector<int> ranks;
+    for (const Connection& connection : meeting.take()) ranks.push_back(connection.rank);
+    return ranks;
+  };
+  EXPECT_THAT(ranks_of(zero), testing::UnorderedElementsAre(1, 2));
+  EXPECT_THAT(ranks_of(one), testing::UnorderedElementsAre(0, 3));
+  EXPECT_THAT(ranks_of(two), testing::ElementsAre(0));
+  EXPECT_THAT(ranks_of(three), testing::ElementsAre(1));
+}
+
+TEST(SocketMeeting, StrangersHoldUpNobody) {
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  const node::FileDescriptor silent = call(door);
+  const node::FileDescriptor half = call(door);
+  say(half, "kolo");
+  const node::FileDescriptor loud = call(door);
+  say(loud, std::string(1000, 'k'));
+  const node::FileDescriptor gone = call(door);
+  EXPECT_EQ(::shutdown(gone.get(), SHUT_RDWR), 0);
+  SocketMeeting called(0, make_secret(2), listeners, {{1, "b"}}, {});
+  SocketMeeting caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
+  EXPECT_TRUE(meet({&called, &caller}));
+}
+
+TEST(SocketMeeting, ManyStrangersHoldUpNobody) {
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  SocketMeeting called(0, make_secret(2), listeners, {{1, "b"}}, {});
+  std::vector<node::FileDescriptor> strangers;
+  for (int i = 0; i < 400; ++i) {
+    strangers.push_back(call(door));
+    EXPECT_FALSE(called.step(0ms));
+  }
+  SocketMeeting caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
+  EXPECT_TRUE(meet({&called, &caller}));
+}
+
+TEST(SocketMeeting, WhoDoesNotKnowTheSecretIsDropped) {
+  const Listeners listeners({loopback()});
+  SocketMeeting called(0, make_secret(3), listeners, {{1, "b"}}, {});
+  SocketMeeting stranger(1, make_secret(4), listeners, {}, {{0, "a", listeners.addresses()}});
+  EXPECT_FALSE(meet({&called, &stranger}, 300ms));
+  EXPECT_EQ(called.problem(), "was not called by rank 1 on host b");
+  EXPECT_THAT(stranger.problem(), HasSubstr("cannot reach rank 0 on host a (127.0.0.1:"));
+  SocketMeeting caller(1, make_secret(3), listeners, {}, {{0, "a", listeners.addresses()}});
+  EXPECT_TRUE(meet({&called, &caller}));
+}
+
+TEST(SocketMeeting, OnlyTheRankThatWasMeantAnswers) {
+  // Another rank of the session listens there.
+  const Listeners listeners({loopback()});
+  SocketMeeting other(5, make_secret(5), listeners, {{1, "b"}}, {});
+  SocketMeeting caller(1, make_secret(5), listeners, {}, {{0, "a", listeners.addresses()}});
+  EXPECT_FALSE(meet({&other, &caller}, 300ms));
+  EXPECT_EQ(other.problem(), "was not called by rank 1 on host b");
+}
+
+TEST(SocketMeeting, GoesOnToTheNextAddress) {
+  // At the first nobody listens, at the second somebody says nothing.
+  const Listeners silent({loopback()});
+  const Listeners listeners({loopback()});
+  SocketMeeting called(0, make_secret(6), listeners, {{1, "b"}}, {});
+  SocketMeeting caller(
+      1, make_secret(6), listeners, {},
+      {{0, "a", {deserted(), silent.addresses().at(0), listeners.addresses().at(0)}}});
+  EXPECT_TRUE(meet({&called, &caller}));
+}
+
+TEST(SocketMeeting, SaysWhatWasTried) {
+  const Listeners none({});
+  const Listeners silent({loopback()});
+  SocketMeeting caller(1, make_secret(7), none, {}, {{0, "a", {deserted()}}});
+  EXPECT_FALSE(meet({&caller}, 50ms));
+  EXPECT_THAT(caller.problem(), HasSubstr("Connection refused"));
+  SocketMeeting waiting(1, make_secret(7), none, {}, {{0, "a", silent.addresses()}});
+  EXPECT_FALSE(meet({&waiting}, 50ms));
+  EXPECT_THAT(waiting.problem(), HasSubstr("no answer"));
+  SocketMeeting lost(1, make_secret(7), none, {}, {{0, "a", {}}});
+  EXPECT_FALSE(meet({&lost}, 50ms));
+  EXPECT_THAT(lost.problem(), HasSubstr("it has no address to be called at"));
+}
+
+}  // namespace
+}  // namespace kolo::internal::transport
