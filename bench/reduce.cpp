@@ -48,8 +48,8 @@ void print(const char* what, std::size_t inputs, double vectors, double scalar) 
 }
 
 void measure_reductions(std::size_t bytes) {
-  constexpr std::size_t most_inputs = 8;
-  std::vector<std::vector<std::byte>> memory(most_inputs, std::vector<std::byte>(bytes));
+  constexpr std::size_t max_inputs = 8;
+  std::vector<std::vector<std::byte>> memory(max_inputs, std::vector<std::byte>(bytes));
   std::vector<std::byte> output(bytes);
   std::vector<const std::byte*> inputs;
   for (const auto& input : memory) inputs.push_back(input.data());

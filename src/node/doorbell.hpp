@@ -15,7 +15,7 @@ enum class Listener : std::uint32_t { nobody, thread, waiter };
 
 /// What the listener wants to hear of: messages only, or also that others have come further with
 /// the data of a batch that it takes part in.
-enum class Concern : std::uint32_t { messages = 0, data = 4 };
+enum class WakeReason : std::uint32_t { messages = 0, data = 4 };
 
 /// In memory that all who ring can reach; zeros are a good beginning.
 struct alignas(64) BellWord {
@@ -46,10 +46,10 @@ class Doorbell {
   void watch(int descriptor);
 
   /// Wakes who listens, once: then nobody does.
-  void ring(Concern about = Concern::messages) const noexcept;
+  void ring(WakeReason about = WakeReason::messages) const noexcept;
 
   /// From now on the bell is heard. Look once more before `sleep`.
-  void listen(Listener who, Concern about) const {
+  void listen(Listener who, WakeReason about) const {
     if (gate_.valid()) open_gate(who == Listener::thread);
     word_->listener.store(value(who) | static_cast<std::uint32_t>(about),
                           std::memory_order_relaxed);

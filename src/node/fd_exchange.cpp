@@ -22,7 +22,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::size_t most_descriptors = 8;
+constexpr std::size_t max_descriptors = 8;
 
 struct Address {
   sockaddr_un name{};
@@ -56,7 +56,7 @@ FileDescriptor open_socket(std::uint64_t inbox) {
 // Room for the descriptors and for the sender's credentials, aligned as the kernel wants it.
 union Control {
   cmsghdr align;
-  std::array<char, CMSG_SPACE(most_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> bytes;
+  std::array<char, CMSG_SPACE(max_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> bytes;
 };
 
 /// False if the receiver has no room for it now.
@@ -108,7 +108,7 @@ std::optional<Arrived> receive_at(int socket) {
     if (header->cmsg_type == SCM_CREDENTIALS) {
       std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
     } else if (header->cmsg_type == SCM_RIGHTS) {
-      std::array<int, most_descriptors> fds{};
+      std::array<int, max_descriptors> fds{};
       const std::size_t bytes = std::min(header->cmsg_len - CMSG_LEN(0), sizeof fds);
       std::memcpy(fds.data(), CMSG_DATA(header), bytes);
       for (std::size_t i = 0; i < bytes / sizeof(int); ++i) arrived.fds.fds.emplace_back(fds[i]);

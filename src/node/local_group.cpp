@@ -26,11 +26,11 @@ FileDescriptor open_process(pid_t pid) {
 }  // namespace
 
 OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
-    : segment_(SharedMemory::create(Neighbourhood::header_bytes + bytes)),
+    : segment_(SharedMemory::create(LocalGroup::header_bytes + bytes)),
       bell_(Doorbell::open()),
       heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
 
-Neighbourhood::Mapped Neighbourhood::map(ReceivedFds received, std::size_t bytes,
+LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes,
                                          std::size_t heap_bytes) {
   std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(std::move(sent[0]), bytes);
@@ -40,7 +40,7 @@ Neighbourhood::Mapped Neighbourhood::map(ReceivedFds received, std::size_t bytes
           received.pid};
 }
 
-Neighbourhood::Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
+LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
                              const std::function<void()>& while_waiting)
     : index_(group.index), own_heap_(std::move(own.heap_)) {
   const std::array<int, 4> descriptors{own.segment_.fd(), own.bell_[0].get(), own.bell_[1].get(),
@@ -51,33 +51,33 @@ Neighbourhood::Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
   for (int index = 0; index < static_cast<int>(received.size()); ++index) {
     if (index == index_) {
       BellWord& word = word_in(own.segment_);
-      neighbours_.push_back(
+      neighbors_.push_back(
           {std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}, ::getpid()});
     } else {
-      neighbours_.push_back(map(std::move(received[static_cast<std::size_t>(index)]), bytes,
+      neighbors_.push_back(map(std::move(received[static_cast<std::size_t>(index)]), bytes,
                                 own_heap_->memory().size()));
     }
   }
 }
 
-std::span<std::byte> Neighbourhood::heap(int index) const {
+std::span<std::byte> LocalGroup::heap(int index) const {
   if (index == index_) return own_heap_->memory();
-  const SharedMemory& heap = neighbour(index).heap;
+  const SharedMemory& heap = neighbor(index).heap;
   return {heap.data(), heap.size()};
 }
 
-std::vector<FileDescriptor> Neighbourhood::others() const {
+std::vector<FileDescriptor> LocalGroup::others() const {
   std::vector<FileDescriptor> others;
-  for (const Mapped& neighbour : neighbours_)
-    if (neighbour.process.valid())
-      others.emplace_back(::fcntl(neighbour.process.get(), F_DUPFD_CLOEXEC, 0));
+  for (const Mapped& neighbor : neighbors_)
+    if (neighbor.process.valid())
+      others.emplace_back(::fcntl(neighbor.process.get(), F_DUPFD_CLOEXEC, 0));
   return others;
 }
 
-std::vector<int> Neighbourhood::ended() const {
+std::vector<int> LocalGroup::ended() const {
   std::vector<pollfd> processes;
-  for (const Mapped& neighbour : neighbours_)
-    processes.push_back({.fd = neighbour.process.get(), .events = POLLIN, .revents = 0});
+  for (const Mapped& neighbor : neighbors_)
+    processes.push_back({.fd = neighbor.process.get(), .events = POLLIN, .revents = 0});
   std::vector<int> ended;
   if (::poll(processes.data(), processes.size(), 0) <= 0) return ended;
   for (std::size_t i = 0; i < processes.size(); ++i)

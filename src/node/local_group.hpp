@@ -17,7 +17,7 @@
 namespace kolo::internal::node {
 
 /// One rank of the host, as the others reach it. Owns nothing.
-struct Neighbour {
+struct LocalPeer {
   std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
   const Doorbell* bell;
   std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
@@ -35,7 +35,7 @@ class OwnMemory {
   [[nodiscard]] std::uint64_t inbox() const { return inbox_.number(); }
 
  private:
-  friend class Neighbourhood;
+  friend class LocalGroup;
 
   SharedMemory segment_;
   Doorbell::EventFds bell_;
@@ -44,32 +44,32 @@ class OwnMemory {
 };
 
 /// Ranks are known by their index on the host. Thread-safe once made.
-class Neighbourhood {
+class LocalGroup {
  public:
   static constexpr std::chrono::seconds timeout{20};
 
   /// All ranks of the group at once, when each has made its own memory. `while_waiting` as in
   /// `exchange_fds`. Throws BackendError, also after `timeout`.
-  Neighbourhood(OwnMemory own, const FdExchangeGroup& group,
+  LocalGroup(OwnMemory own, const FdExchangeGroup& group,
                 const std::function<void()>& while_waiting);
 
   [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] int size() const { return static_cast<int>(neighbours_.size()); }
+  [[nodiscard]] int size() const { return static_cast<int>(neighbors_.size()); }
   /// Zeros at first, aligned to pages.
   [[nodiscard]] std::byte* memory(int index) const {
-    return neighbour(index).segment.data() + header_bytes;
+    return neighbor(index).segment.data() + header_bytes;
   }
   /// Where the rank's heap lies in this process.
   [[nodiscard]] std::span<std::byte> heap(int index) const;
   /// The number of its process, as seen here.
-  [[nodiscard]] pid_t process(int index) const { return neighbour(index).pid; }
-  /// This rank's. Others may hold it for longer than the neighbourhood lives.
+  [[nodiscard]] pid_t process(int index) const { return neighbor(index).pid; }
+  /// This rank's. Others may hold it for longer than the local_group lives.
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
-  [[nodiscard]] const Doorbell& bell(int index) const { return neighbour(index).bell; }
+  [[nodiscard]] const Doorbell& bell(int index) const { return neighbor(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
   /// `Doorbell::watch`, of this rank's.
   void watch(int descriptor) {
-    neighbours_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
+    neighbors_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
   }
 
   /// By which the end of the others' processes can be awaited; they outlive this.
@@ -91,13 +91,13 @@ class Neighbourhood {
   };
 
   static Mapped map(ReceivedFds received, std::size_t bytes, std::size_t heap_bytes);
-  [[nodiscard]] const Mapped& neighbour(int index) const {
-    return neighbours_[static_cast<std::size_t>(index)];
+  [[nodiscard]] const Mapped& neighbor(int index) const {
+    return neighbors_[static_cast<std::size_t>(index)];
   }
 
   int index_;
   std::shared_ptr<SharedHeap> own_heap_{};
-  std::vector<Mapped> neighbours_{};
+  std::vector<Mapped> neighbors_{};
 };
 
 }  // namespace kolo::internal::node

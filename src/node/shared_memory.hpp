@@ -46,7 +46,7 @@ class SharedMemory {
 };
 
 /// Memory of one rank that the others of its host can read, handed out in blocks. These are whole
-/// pages, first fit; what is given back joins its neighbours. Thread-safe.
+/// pages, first fit; what is given back joins its neighbors. Thread-safe.
 class SharedHeap {
  public:
   /// At most `bytes`; takes memory only for what is handed out. Throws BackendError.

@@ -1,4 +1,4 @@
-// MPI does not survive a fork: the child of a process that has initialised it must not use Kolo.
+// MPI does not survive a fork: the child of a process that has initialized it must not use Kolo.
 #pragma once
 
 namespace kolo::internal::session {

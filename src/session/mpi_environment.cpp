@@ -44,7 +44,7 @@ bool any_ends(int timeout_ms) {
   return ::poll(processes.data(), processes.size(), timeout_ms) > 0;
 }
 
-/// MPI waits for all processes to finalise it; for one that has ended it would wait for ever.
+/// MPI waits for all processes to finalize it; for one that has ended it would wait for ever.
 void watch_while_finalizing() {
   if (watched.empty()) return;
   try {
@@ -55,7 +55,7 @@ void watch_while_finalizing() {
       std::_Exit(EXIT_FAILURE);
     }).detach();
   } catch (const std::system_error&) {
-    log(LogLevel::debug, "nobody watches whether other ranks finalise MPI: no thread");
+    log(LogLevel::debug, "nobody watches whether other ranks finalize MPI: no thread");
   }
 }
 

@@ -55,9 +55,9 @@ struct Connection {
 /// that say nothing; it introduces itself with one half of the secret, is answered with the other,
 /// and confirms the first connection that was. Whoever does not know the secret is dropped, and
 /// holds up nobody.
-class SocketMeeting {
+class PeerConnector {
  public:
-  SocketMeeting(int rank, const Secret& secret, const Listeners& listeners,
+  PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
                 std::vector<Caller> callers, std::vector<Callee> callees);
 
   /// Does what can be done; waits at most `most` for something to do. True once all are there.
@@ -80,7 +80,7 @@ class SocketMeeting {
     GreetingKind kind;
   };
   /// A connection on which greetings are exchanged.
-  struct Talk {
+  struct Handshake {
     node::FileDescriptor socket{};
     SocketAddress with{};
     bool connecting = false;
@@ -95,28 +95,28 @@ class SocketMeeting {
     TimePoint next_at{};
     std::string failures{};
     bool done = false;
-    std::list<Talk> talks{};
+    std::list<Handshake> handshakes{};
   };
 
   [[nodiscard]] bool complete() const;
   void wait(std::chrono::nanoseconds most);
   void accept_all();
-  void answer(Talk& talk);
+  void answer(Handshake& handshake);
   void call_next(Call& call, TimePoint now);
-  void connected(Call& call, Talk& talk);
-  void fail(Call& call, Talk& talk, const std::string& why);
-  void advance(Call& call, Talk& talk);
-  [[nodiscard]] bool say(const Talk& talk, int to, GreetingKind kind) const;
+  void connected(Call& call, Handshake& handshake);
+  void fail(Call& call, Handshake& handshake, const std::string& why);
+  void advance(Call& call, Handshake& handshake);
+  [[nodiscard]] bool say(const Handshake& handshake, int to, GreetingKind kind) const;
   [[nodiscard]] bool is_right(const Greeting& greeting, GreetingKind kind) const;
-  /// True once a whole greeting was heard. Ends the talk if the other has.
-  static bool hear(Talk& talk, Greeting& greeting);
+  /// True once a whole greeting was heard. Ends the handshake if the other has.
+  static bool hear(Handshake& handshake, Greeting& greeting);
 
   int rank_;
   Secret secret_;
   const Listeners& listeners_;
   std::vector<Caller> awaited_;
   std::vector<Call> calls_{};
-  std::list<Talk> answered_{};  // who has called
+  std::list<Handshake> answered_{};  // who has called
   std::vector<Connection> connections_{};
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t header_bytes = 16;  // the message's length, padded
 // Far more than any has; the sum with its header fits.
-constexpr std::uint64_t most_message_bytes = std::uint64_t{1} << 31;
+constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 31;
 
 }  // namespace
 
@@ -21,17 +21,17 @@ std::size_t ShmTransport::bytes_needed(int ranks_of_host) {
   return static_cast<std::size_t>(ranks_of_host) * sizeof(Ring);
 }
 
-ShmTransport::ShmTransport(const std::vector<node::Neighbour>& neighbours, int index,
+ShmTransport::ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
                            const std::vector<int>& ranks)
     : peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1) {
   const auto ring = [&](std::size_t writer, std::size_t reader) {
-    return reinterpret_cast<Ring*>(neighbours[writer].memory) + reader;
+    return reinterpret_cast<Ring*>(neighbors[writer].memory) + reader;
   };
   const auto own = static_cast<std::size_t>(index);
-  for (std::size_t other = 0; other < neighbours.size(); ++other) {
+  for (std::size_t other = 0; other < neighbors.size(); ++other) {
     if (other == own) continue;
     peer_of_rank_[static_cast<std::size_t>(ranks[other])] = static_cast<int>(peers_.size());
-    peers_.push_back({ranks[other], neighbours[other].bell, ring(own, other), ring(other, own)});
+    peers_.push_back({ranks[other], neighbors[other].bell, ring(own, other), ring(other, own)});
   }
 }
 
@@ -124,7 +124,7 @@ void ShmTransport::hand_over(Peer& peer, std::uint64_t& at, std::uint64_t writte
     const std::uint64_t contiguous = std::min(written - at, ring_bytes - at % ring_bytes);
     if (incoming.missing == 0) {
       std::memcpy(&incoming.length, data, sizeof incoming.length);
-      if (incoming.length > most_message_bytes) refuse(peer);
+      if (incoming.length > max_message_bytes) refuse(peer);
       const std::uint64_t whole = header_bytes + padded(incoming.length);
       if (contiguous >= whole) {
         at += whole;

@@ -19,9 +19,9 @@ class ShmTransport : public Transport {
   /// What each rank's memory must have room for.
   [[nodiscard]] static std::size_t bytes_needed(int ranks_of_host);
 
-  /// `neighbours` have `bytes_needed` of memory each, `index` is this one's place among them, and
+  /// `neighbors` have `bytes_needed` of memory each, `index` is this one's place among them, and
   /// `ranks` are theirs.
-  ShmTransport(const std::vector<node::Neighbour>& neighbours, int index,
+  ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
                const std::vector<int>& ranks);
 
   void send(int peer, Message message) override;

@@ -18,7 +18,7 @@ namespace kolo::internal::transport {
 namespace {
 
 constexpr std::size_t buffer_bytes = 64 << 10;
-constexpr int most_reads = 16;  // in one call, so that a turn stays short
+constexpr int max_reads = 16;  // in one call, so that a turn stays short
 
 constexpr std::size_t unit = 16;
 constexpr std::array<std::byte, unit> padding{};
@@ -36,17 +36,17 @@ void SocketEdge::send(Message message) {
   send(FrameKind::message, std::move(message));
 }
 
-void SocketEdge::beat() { send(FrameKind::beat, {}); }
+void SocketEdge::send_keepalive() { send(FrameKind::keepalive, {}); }
 
 void SocketEdge::say_goodbye() { send(FrameKind::goodbye, {}); }
 
 void SocketEdge::send(FrameKind kind, Message message) {
-  if (closed_ || deaf_) return;
+  if (closed_ || write_closed_) return;
   const auto bytes = static_cast<std::uint32_t>(message.size());
   Outgoing& last = outbox_.emplace_back(Outgoing{{session_, kind, bytes}, std::move(message), 0});
   unsent_ += last.size();
   if (outbox_.size() == 1) write();
-  if (unsent_ > most_unsent)
+  if (unsent_ > max_unsent)
     throw BackendError(
         fmt::format("rank {} does not take its messages: {} bytes wait for it", rank_, unsent_));
 }
@@ -57,7 +57,7 @@ bool SocketEdge::write() {
     Outgoing& first = outbox_.front();
     const std::size_t before = first.sent;
     const bool going = write_first(first);
-    if (deaf_) {
+    if (write_closed_) {
       outbox_.clear();
       unsent_ = 0;
       break;
@@ -97,14 +97,14 @@ bool SocketEdge::write_first(Outgoing& outgoing) {
   }
   if (errno == EINTR) return true;
   if (would_block(errno)) return false;
-  deaf_ = true;
+  write_closed_ = true;
   if (error_.empty()) error_ = node::error_text(errno);
   return false;
 }
 
 bool SocketEdge::read(const Transport::Receiver& receive) {
   bool moved = false;
-  for (int i = 0; i < most_reads && !closed_; ++i) {
+  for (int i = 0; i < max_reads && !closed_; ++i) {
     std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
     end_ -= std::exchange(begin_, 0);
     const std::size_t room = buffer_.size() - end_;
@@ -163,7 +163,7 @@ void SocketEdge::take(const Header& header, const std::byte* bytes,
                       const Transport::Receiver& receive) {
   switch (header.kind) {
     case FrameKind::message: return receive(rank_, {bytes, header.bytes});
-    case FrameKind::beat: return;
+    case FrameKind::keepalive: return;
     case FrameKind::goodbye: heard_goodbye_ = true; return;
   }
 }

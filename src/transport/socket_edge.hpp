@@ -13,11 +13,11 @@
 namespace kolo::internal::transport {
 
 /// Messages, in order, each in a frame with the session's number. Never blocks. What the network
-/// does not take is kept, up to `most_unsent`; beyond it the other side has long been stuck, and
+/// does not take is kept, up to `max_unsent`; beyond it the other side has long been stuck, and
 /// the session cannot go on.
 class SocketEdge {
  public:
-  static constexpr std::size_t most_unsent = std::size_t{1} << 30;
+  static constexpr std::size_t max_unsent = std::size_t{1} << 30;
 
   /// `socket` is connected and does not block.
   SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session);
@@ -28,7 +28,7 @@ class SocketEdge {
   /// Throws BackendError for what is too much. Does nothing once the edge is closed.
   void send(Message message);
   /// Says that this rank is still there.
-  void beat();
+  void send_keepalive();
   /// Says that it needs the edge no more. Nothing is to be sent after.
   void say_goodbye();
 
@@ -48,7 +48,7 @@ class SocketEdge {
   [[nodiscard]] const std::string& error() const { return error_; }
 
  private:
-  enum class FrameKind : std::uint32_t { message, beat, goodbye };
+  enum class FrameKind : std::uint32_t { message, keepalive, goodbye };
   /// On the wire all that follows begins at a multiple of 16 bytes, so that it can be read in
   /// place.
   struct alignas(16) Header {
@@ -76,7 +76,7 @@ class SocketEdge {
   std::uint64_t session_;
   std::deque<Outgoing> outbox_{};
   std::size_t unsent_ = 0;  // bytes in the outbox
-  bool deaf_ = false;       // the other side takes nothing more; what it has sent is still read
+  bool write_closed_ = false;       // the other side takes nothing more; what it has sent is still read
   bool closed_ = false;
   bool heard_goodbye_ = false;
   std::string error_{};

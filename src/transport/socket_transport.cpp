@@ -43,7 +43,7 @@ SocketTransport::SocketTransport(std::vector<SocketPeer> peers, SocketOptions op
                       std::move(peer.host), std::move(peer.ranks_of_host), now});
   for (Peer& peer : peers_) watch(peer, EPOLL_CTL_ADD);
   if (options_.peer_timeout.count() == 0) return;
-  next_beat_ = now + options_.peer_timeout / 4;
+  next_keepalive_ = now + options_.peer_timeout / 4;
   next_look_ = now + options_.peer_timeout;
 }
 
@@ -74,7 +74,7 @@ bool SocketTransport::poll(const Receiver& receive) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     moved |= move(peers_[event.data.u64], event.events, receive);
   }
-  if (const TimePoint now = options_.now(); now >= std::min(next_beat_, next_look_))
+  if (const TimePoint now = options_.now(); now >= std::min(next_keepalive_, next_look_))
     look_after(now);
   return moved;
 }
@@ -114,16 +114,16 @@ void SocketTransport::watch_for_room(Peer& peer) {
 }
 
 void SocketTransport::look_after(TimePoint now) {
-  if (now >= next_beat_) {
-    next_beat_ = now + options_.peer_timeout / 4;
-    beat_all();
+  if (now >= next_keepalive_) {
+    next_keepalive_ = now + options_.peer_timeout / 4;
+    send_keepalives();
   }
   if (now >= next_look_) look_for_silence(now);
 }
 
-void SocketTransport::beat_all() {
+void SocketTransport::send_keepalives() {
   for (Peer& peer : peers_) {
-    if (!std::exchange(peer.spoken_to, false) && peer.edge.flushed()) peer.edge.beat();
+    if (!std::exchange(peer.spoken_to, false) && peer.edge.flushed()) peer.edge.send_keepalive();
     watch_for_room(peer);
   }
 }
@@ -167,10 +167,10 @@ void SocketTransport::hang_up(Peer& peer) {
 
 void SocketTransport::abandon() {
   for (Peer& peer : peers_) hang_up(peer);
-  next_beat_ = next_look_ = TimePoint::max();
+  next_keepalive_ = next_look_ = TimePoint::max();
 }
 
-void SocketTransport::part(nanoseconds patience) {
+void SocketTransport::close(nanoseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   for (Peer& peer : peers_) peer.edge.say_goodbye();
   for (;;) {

@@ -33,7 +33,7 @@ struct SocketOptions {
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
 };
 
-/// Whoever has nothing to say sends a beat every quarter of the time after which it would count as
+/// Whoever has nothing to say sends a keepalive every quarter of the time after which it would count as
 /// lost. A host counts as lost when nothing has come from it for that long, its kernel included: a
 /// process that is stopped is not lost. One whose connection ends without a goodbye is lost at
 /// once.
@@ -56,7 +56,7 @@ class SocketTransport : public Transport {
   void abandon();
   /// Says goodbye and waits, at most for `patience`, until the others have said it too. What comes
   /// meanwhile is dropped.
-  void part(std::chrono::nanoseconds patience);
+  void close(std::chrono::nanoseconds patience);
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -66,7 +66,7 @@ class SocketTransport : public Transport {
     std::string host;
     std::vector<int> ranks_of_host;
     TimePoint heard_at;
-    bool spoken_to = false;  // since the last beat
+    bool spoken_to = false;  // since the last keepalive
     bool watched_for_room = false;
     bool reported = false;  // it is silent, but its host answers
   };
@@ -76,7 +76,7 @@ class SocketTransport : public Transport {
   void watch(Peer& peer, int operation);
   void watch_for_room(Peer& peer);
   void look_after(TimePoint now);
-  void beat_all();
+  void send_keepalives();
   void look_for_silence(TimePoint now);
   void lose(const std::vector<int>& ranks, std::string reason);
   void hang_up(Peer& peer);
@@ -85,7 +85,7 @@ class SocketTransport : public Transport {
   node::FileDescriptor epoll_;
   std::vector<Peer> peers_{};
   std::optional<Failure> loss_{};
-  TimePoint next_beat_ = TimePoint::max();
+  TimePoint next_keepalive_ = TimePoint::max();
   TimePoint next_look_ = TimePoint::max();
 };
 

@@ -130,7 +130,7 @@ class Player {
   [[nodiscard]] bool done() const { return next_ == steps_.size() && running_.empty(); }
 
   void play() {
-    if (next_ < steps_.size() && running_.size() < most_running) start(*steps_[next_++]);
+    if (next_ < steps_.size() && running_.size() < max_running) start(*steps_[next_++]);
     for (auto one = running_.begin(); one != running_.end();) {
       if (one->execution->step() != Progress::done) {
         ++one;
@@ -143,7 +143,7 @@ class Player {
   }
 
  private:
-  static constexpr std::size_t most_running = 3;
+  static constexpr std::size_t max_running = 3;
   struct Running {
     std::uint64_t sequence;
     std::unique_ptr<Task> task;

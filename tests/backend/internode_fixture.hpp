@@ -59,12 +59,12 @@ class MadeUpHosts {
     }
     MPI_Comm host = MPI_COMM_NULL;
     MPI_Comm_split(comm, node, index, &host);
-    neighbours_ = std::make_unique<node::Neighbourhood>(
+    neighbors_ = std::make_unique<node::LocalGroup>(
         node::share_memory(host, ShmBackend::bytes_needed(piece_bytes), 4096));
     MPI_Comm_free(&host);
-    std::vector<shm::Neighbour> shared;
-    for (int i = 0; i < neighbours_->size(); ++i)
-      shared.push_back({neighbours_->memory(i), &neighbours_->bell(i)});
+    std::vector<shm::LocalPeer> shared;
+    for (int i = 0; i < neighbors_->size(); ++i)
+      shared.push_back({neighbors_->memory(i), &neighbors_->bell(i)});
     inside_ = std::make_unique<ShmBackend>(ranks, std::move(shared), index, piece_bytes);
     across_ = std::make_unique<InterNodeBackend>(comm, node_of, inside_->arena(), piece_bytes);
   }
@@ -73,7 +73,7 @@ class MadeUpHosts {
   [[nodiscard]] InterNodeBackend& across() { return *across_; }
 
  private:
-  std::unique_ptr<node::Neighbourhood> neighbours_{};
+  std::unique_ptr<node::LocalGroup> neighbors_{};
   std::unique_ptr<ShmBackend> inside_{};
   std::unique_ptr<InterNodeBackend> across_{};
 };

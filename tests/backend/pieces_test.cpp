@@ -13,14 +13,14 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr std::int64_t most_bytes = 256;
+constexpr std::int64_t max_bytes = 256;
 
 /// Of f32: the elements of every part of every piece.
 std::vector<std::vector<std::int64_t>> cut(const std::vector<std::int64_t>& lengths) {
   std::vector<Run> runs;
   for (const std::int64_t length : lengths)
     runs.push_back({{nullptr, nullptr, length}, DType::f32, DType::f32});
-  Cutter cutter(runs, most_bytes);
+  Cutter cutter(runs, max_bytes);
   std::vector<std::vector<std::int64_t>> pieces;
   Piece piece;
   while (cutter.next(piece)) {
@@ -29,7 +29,7 @@ std::vector<std::vector<std::int64_t>> cut(const std::vector<std::int64_t>& leng
     for (const fusion::Part& part : piece.parts) elements += parts.emplace_back(part.elements);
     EXPECT_EQ(piece.elements, elements);
     EXPECT_EQ(piece.wire_bytes(), 4 * elements);
-    EXPECT_LE(piece.wire_bytes(), most_bytes);
+    EXPECT_LE(piece.wire_bytes(), max_bytes);
   }
   return pieces;
 }
@@ -55,17 +55,17 @@ TEST(Cutter, PassesOverWhatIsEmpty) {
 }
 
 TEST(Cutter, CutsHalvesShorter) {
-  Cutter cutter({{{nullptr, nullptr, 100}, DType::f16, DType::f16}}, most_bytes);
+  Cutter cutter({{{nullptr, nullptr, 100}, DType::f16, DType::f16}}, max_bytes);
   Piece piece;
   ASSERT_TRUE(cutter.next(piece));
-  EXPECT_EQ(piece.wire_bytes(), most_bytes / 2);
+  EXPECT_EQ(piece.wire_bytes(), max_bytes / 2);
 }
 
 TEST(Cutter, NeverMixesTypes) {
   Cutter cutter({{{nullptr, nullptr, 3}, DType::f32, DType::f16},
                  {{nullptr, nullptr, 4}, DType::f16, DType::f16},
                  {{nullptr, nullptr, 5}, DType::f16, DType::f16}},
-                most_bytes);
+                max_bytes);
   Piece piece;
   ASSERT_TRUE(cutter.next(piece));
   EXPECT_EQ(piece.dtype, DType::f32);
@@ -81,7 +81,7 @@ TEST(Cutter, NeverMixesTypes) {
 TEST(Cutter, APieceOfOnePartWithoutConversionIsInPlace) {
   std::vector<float> tensor(100);
   auto* const bytes = reinterpret_cast<std::byte*>(tensor.data());
-  Cutter cutter({{{bytes, bytes, 100}, DType::f32, DType::f32}}, most_bytes);
+  Cutter cutter({{{bytes, bytes, 100}, DType::f32, DType::f32}}, max_bytes);
   Piece piece;
   ASSERT_TRUE(cutter.next(piece));
   EXPECT_TRUE(piece.in_place());

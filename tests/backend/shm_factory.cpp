@@ -9,11 +9,11 @@
 namespace kolo::internal::backend {
 namespace {
 
-std::vector<node::Neighbour> neighbours_in(const node::Neighbourhood& host) {
-  std::vector<node::Neighbour> neighbours;
+std::vector<node::LocalPeer> neighbors_in(const node::LocalGroup& host) {
+  std::vector<node::LocalPeer> neighbors;
   for (int index = 0; index < host.size(); ++index)
-    neighbours.push_back({host.memory(index), &host.bell(index)});
-  return neighbours;
+    neighbors.push_back({host.memory(index), &host.bell(index)});
+  return neighbors;
 }
 
 std::vector<int> all_ranks(int size) {
@@ -27,14 +27,14 @@ class OnThisHost : public Backend {
  public:
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
       : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), 4096)),
-        backend_(all_ranks(host_.size()), neighbours_in(host_), host_.index(), piece_bytes) {}
+        backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes) {}
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {
     return backend_.start(std::move(batch));
   }
 
  private:
-  node::Neighbourhood host_;
+  node::LocalGroup host_;
   ShmBackend backend_;
 };
 

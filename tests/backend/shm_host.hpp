@@ -23,12 +23,12 @@ class ShmHost {
       segments_.push_back(std::make_unique<Line[]>(lines));
       bells_.push_back(std::make_unique<node::Doorbell>(words_[i], node::Doorbell::open()));
     }
-    std::vector<node::Neighbour> neighbours;
+    std::vector<node::LocalPeer> neighbors;
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      neighbours.push_back({segments_[i][0].bytes, bells_[i].get()});
+      neighbors.push_back({segments_[i][0].bytes, bells_[i].get()});
     for (std::size_t i = 0; i < ranks_.size(); ++i)
       backends_.push_back(
-          std::make_unique<ShmBackend>(ranks_, neighbours, static_cast<int>(i), piece_bytes));
+          std::make_unique<ShmBackend>(ranks_, neighbors, static_cast<int>(i), piece_bytes));
   }
 
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }

@@ -41,7 +41,7 @@ struct World {
 class Walker {
  public:
   Walker(World& world, int rank, std::uint64_t seed)
-      : world_(world), rank_(rank), random_(seed), most_at_once_(1 + random_() % 12) {}
+      : world_(world), rank_(rank), random_(seed), max_at_once_(1 + random_() % 12) {}
 
   [[nodiscard]] bool done() const { return next_ == world_.program.size() && running_.empty(); }
 
@@ -74,7 +74,7 @@ class Walker {
   };
 
   bool start_next() {
-    if (next_ == world_.program.size() || running_.size() == most_at_once_) return false;
+    if (next_ == world_.program.size() || running_.size() == max_at_once_) return false;
     const std::size_t number = next_++;
     const Step& step = world_.program[number];
     if (!std::ranges::binary_search(step.ranks, rank_)) return true;
@@ -100,7 +100,7 @@ class Walker {
   World& world_;
   int rank_;
   std::mt19937_64 random_;
-  std::size_t most_at_once_;
+  std::size_t max_at_once_;
   std::size_t next_ = 0;
   std::deque<std::pair<std::size_t, std::unique_ptr<Task>>> tasks_{};
   std::vector<Running> running_{};
@@ -135,7 +135,7 @@ void run_to_the_end(World& world, int rank, std::uint64_t seed, bool slow) {
   while (!walker.done()) {
     for (int i = 0; slow && i < 50; ++i) std::this_thread::yield();
     if (walker.move_one()) continue;
-    bell.listen(node::Listener::waiter, node::Concern::data);
+    bell.listen(node::Listener::waiter, node::WakeReason::data);
     if (!walker.move_all()) {
       const auto since = std::chrono::steady_clock::now();
       bell.sleep(node::Listener::waiter, too_long);

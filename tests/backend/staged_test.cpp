@@ -101,7 +101,7 @@ TEST_P(StagedTest, AChunkIsReducedWhileTheNextIsCopied) {
   std::vector<GpuTensors<float>> tensors;
   std::vector<std::unique_ptr<Execution>> running;
   for (int rank = 0; rank < ranks; ++rank) {
-    world.rank(rank).cuda->most_copies_to_host = 1;
+    world.rank(rank).cuda->max_copies_to_host = 1;
     tensors
         .emplace_back(
             world, rank, std::vector{elements},
@@ -127,7 +127,7 @@ TEST_P(StagedTest, AChunkIsReducedWhileTheNextIsCopied) {
     for (int rank = 0; rank < ranks; ++rank) world.rank(rank).cuda->advance();
     ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "it waits for all of the tensor";
   }
-  for (int rank = 0; rank < ranks; ++rank) world.rank(rank).cuda->most_copies_to_host = 10;
+  for (int rank = 0; rank < ranks; ++rank) world.rank(rank).cuda->max_copies_to_host = 10;
   ASSERT_TRUE(world.finish(running));
   for (const auto& own : tensors)
     for (std::int64_t k = 0; k < elements; ++k) ASSERT_EQ(own.output(0)[k], wanted(k));

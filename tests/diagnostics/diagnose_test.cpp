@@ -123,7 +123,7 @@ const Finding* find(const Diagnosis& diagnosis, Finding::Kind kind) {
 
 TEST_F(Diagnose, FindsNothingWhereNothingIsWrong) {
   for (std::uint64_t i = 0; i < 5; ++i) step(i);
-  const Diagnosis diagnosis = analyse(read());
+  const Diagnosis diagnosis = analyze(read());
   EXPECT_THAT(diagnosis.findings, IsEmpty());
   EXPECT_EQ(diagnosis.verdict, "nothing is pending, and the ranks agree");
 }
@@ -133,7 +133,7 @@ TEST_F(Diagnose, NamesTheRankThatDidNotSubmit) {
   for (const std::size_t rank : {0U, 2U}) world_[rank].submit("bias", allreduce(7));
   world_[1].submit("weight", allreduce(100));
   for (const std::size_t rank : {0U, 2U}) world_[rank].submit("weight", allreduce(100));
-  const Diagnosis diagnosis = analyse(read());
+  const Diagnosis diagnosis = analyze(read());
   const Finding* const absent = find(diagnosis, Finding::Kind::not_submitted);
   ASSERT_NE(absent, nullptr);
   EXPECT_THAT(absent->culprits, ElementsAre(1));
@@ -156,7 +156,7 @@ TEST_F(Diagnose, CountsWhatTheRingHasLost) {
   for (std::uint64_t i = 1; i < 50; ++i) step(i);
   world_[0].submit("old", allreduce(3));
   world_[0].submit("", allreduce(3));
-  const Diagnosis diagnosis = analyse(read());
+  const Diagnosis diagnosis = analyze(read());
   const Finding* const absent = find(diagnosis, Finding::Kind::not_submitted);
   ASSERT_NE(absent, nullptr);
   EXPECT_THAT(absent->culprits, ElementsAre(1, 2));
@@ -168,7 +168,7 @@ TEST_F(Diagnose, TellsWhatDiffers) {
   step(0);
   for (std::size_t rank = 0; rank < ranks; ++rank)
     world_[rank].submit("head", allreduce(rank == 2 ? 9 : 10));
-  const Diagnosis diagnosis = analyse(read());
+  const Diagnosis diagnosis = analyze(read());
   const Finding* const mismatch = find(diagnosis, Finding::Kind::mismatch);
   ASSERT_NE(mismatch, nullptr);
   EXPECT_THAT(mismatch->culprits, ElementsAre(2));
@@ -181,7 +181,7 @@ TEST_F(Diagnose, TellsWhoHasNotBegunABatch) {
   for (Rank& rank : world_) rank.submit("head", allreduce(10));
   world_[0].start(1);
   world_[2].finish(1);
-  const Diagnosis diagnosis = analyse(read());
+  const Diagnosis diagnosis = analyze(read());
   const Finding* const unfinished = find(diagnosis, Finding::Kind::unfinished);
   ASSERT_NE(unfinished, nullptr);
   EXPECT_THAT(unfinished->culprits, ElementsAre(1));
@@ -193,7 +193,7 @@ TEST_F(Diagnose, NamesRanksWithoutARecord) {
   step(0);
   world_[0].submit("weight", allreduce(100));
   const std::vector<Record> records = read({0, 2});
-  const Diagnosis diagnosis = analyse(records);
+  const Diagnosis diagnosis = analyze(records);
   EXPECT_THAT(diagnosis.missing, ElementsAre(1));
   EXPECT_THAT(diagnosis.verdict, HasSubstr("rank 1 left no record"));
   const nlohmann::json json = nlohmann::json::parse(to_json(diagnosis, records, {"a: b"}));
@@ -273,7 +273,7 @@ TEST_F(Diagnose, BearsAnyDamage) {
     if (complaint_about(path, text) != "none") {
       ++refused;
     } else {
-      (void)analyse({read_record(path)});
+      (void)analyze({read_record(path)});
     }
   }
   EXPECT_GT(refused, 100);

@@ -87,6 +87,6 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target checkpoint_file_target{
-    .name = "checkpoint_file", .most_bytes = 256, .run = run, .seeds = seeds, .repair = repair};
+    .name = "checkpoint_file", .max_bytes = 256, .run = run, .seeds = seeds, .repair = repair};
 
 }  // namespace kolo::internal::fuzz

@@ -37,6 +37,6 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target checkpoint_payload_target{
-    .name = "checkpoint_payload", .most_bytes = 512, .run = run, .seeds = seeds};
+    .name = "checkpoint_payload", .max_bytes = 512, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

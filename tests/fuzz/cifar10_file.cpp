@@ -53,7 +53,7 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target cifar10_file_target{.name = "cifar10_file",
-                                 .most_bytes = 2 * cifar10::record_bytes + 2,
+                                 .max_bytes = 2 * cifar10::record_bytes + 2,
                                  .run = run,
                                  .seeds = seeds};
 

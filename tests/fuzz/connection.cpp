@@ -55,7 +55,7 @@ std::string said(const std::vector<Message>& messages, bool goodbye) {
   auto [near, far] = make_connection();
   SocketEdge edge(1, std::move(near), number);
   for (const Message& message : messages) edge.send(message);
-  edge.beat();
+  edge.send_keepalive();
   if (goodbye) edge.say_goodbye();
   std::array<char, 2 * most> buffer{};
   const ssize_t bytes = ::read(far.get(), buffer.data(), buffer.size());
@@ -82,6 +82,6 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target connection_target{
-    .name = "connection", .most_bytes = most, .run = run, .seeds = seeds};
+    .name = "connection", .max_bytes = most, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

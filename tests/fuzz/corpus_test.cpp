@@ -32,7 +32,7 @@ TEST_P(Corpus, SeedsAreAccepted) {
   const std::vector<Seed> seeds = GetParam().seeds();
   EXPECT_FALSE(seeds.empty());
   for (const Seed& seed : seeds) {
-    EXPECT_LE(seed.bytes.size(), GetParam().most_bytes) << seed.name;
+    EXPECT_LE(seed.bytes.size(), GetParam().max_bytes) << seed.name;
     EXPECT_TRUE(GetParam().run(as_input(seed.bytes))) << seed.name;
   }
 }

@@ -17,7 +17,7 @@ using diagnose::Record;
 constexpr std::array<const char*, 6> names{"a", "b", "", "(join)", "\"\xFF", "a.long/name"};
 constexpr std::array<const char*, 4> types{"allreduce", "allgather", "broadcast", "join"};
 constexpr std::array<const char*, 4> kinds{"failed", "plan begun", "stall", ""};
-constexpr std::int64_t most_ns = 3'000'000'000'000'000'000;  // a time that a record may contain
+constexpr std::int64_t max_ns = 3'000'000'000'000'000'000;  // a time that a record may contain
 
 template <typename Things>
 auto one_of(const Things& things, std::size_t choice) {
@@ -25,7 +25,7 @@ auto one_of(const Things& things, std::size_t choice) {
 }
 
 std::int64_t time_of(std::size_t choice) {
-  return choice == 255 ? most_ns : static_cast<std::int64_t>(choice) * 100'000'000;
+  return choice == 255 ? max_ns : static_cast<std::int64_t>(choice) * 100'000'000;
 }
 
 Key key_of(Choices& choices) {
@@ -65,8 +65,8 @@ std::vector<Record> records_of(Choices& choices) {
     record.ns = time_of(choices.next());
     record.wall_ns = time_of(choices.next());
   }
-  constexpr int most_commands = 64;
-  for (int commands = 0; !choices.done() && commands < most_commands; ++commands) {
+  constexpr int max_commands = 64;
+  for (int commands = 0; !choices.done() && commands < max_commands; ++commands) {
     const std::size_t command = choices.next();
     Record& record = records[command / 4 % records.size()];
     switch (command % 4) {
@@ -115,7 +115,7 @@ void require_report(const diagnose::Diagnosis& diagnosis, const std::vector<Reco
 bool run(Bytes bytes) {
   Choices choices(bytes);
   const std::vector<Record> records = records_of(choices);
-  const diagnose::Diagnosis diagnosis = diagnose::analyse(records);
+  const diagnose::Diagnosis diagnosis = diagnose::analyze(records);
   require_sense(diagnosis, records);
   // Writing and reading a report takes ten times as long, so only some inputs get one.
   if (bytes.empty() || bytes.back() % 16 == 0) require_report(diagnosis, records);
@@ -137,6 +137,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target diagnosis_target{.name = "diagnosis", .most_bytes = 256, .run = run, .seeds = seeds};
+const Target diagnosis_target{.name = "diagnosis", .max_bytes = 256, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

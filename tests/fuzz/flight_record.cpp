@@ -19,7 +19,7 @@ namespace {
 void require_diagnosis(const diagnose::Record& record) {
   if (record.size > 1000) return;  // the diagnosis lists each missing rank
   const std::vector<diagnose::Record> records{record};
-  const diagnose::Diagnosis diagnosis = diagnose::analyse(records);
+  const diagnose::Diagnosis diagnosis = diagnose::analyze(records);
   require(!diagnose::to_text(diagnosis, records, {}).empty(), "a diagnosis without words");
   const auto json = nlohmann::json::parse(diagnose::to_json(diagnosis, records, {}));
   require(json.at("records").size() == 1, "a record that is not in the diagnosis");
@@ -85,6 +85,6 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target flight_record_target{
-    .name = "flight_record", .most_bytes = 4096, .run = run, .seeds = seeds};
+    .name = "flight_record", .max_bytes = 4096, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size > target->most_bytes) return -1;
+  if (size > target->max_bytes) return -1;
   ++tried;
   if (target->run({data, size})) ++accepted;
   return 0;

@@ -44,6 +44,6 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target gradient_set_target{
-    .name = "gradient_set", .most_bytes = 512, .run = run, .seeds = seeds};
+    .name = "gradient_set", .max_bytes = 512, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

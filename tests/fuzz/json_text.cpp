@@ -40,6 +40,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target json_text_target{.name = "json_text", .most_bytes = 64, .run = run, .seeds = seeds};
+const Target json_text_target{.name = "json_text", .max_bytes = 64, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -42,10 +42,10 @@ class Memory {
 class Host {
  public:
   Host() {
-    const std::vector<node::Neighbour> neighbours{{memory_.of(0), &bells_[0]},
+    const std::vector<node::LocalPeer> neighbors{{memory_.of(0), &bells_[0]},
                                                   {memory_.of(1), &bells_[1]}};
-    sender_.emplace(neighbours, 0, std::vector{0, 1});
-    receiver_.emplace(neighbours, 1, std::vector{0, 1});
+    sender_.emplace(neighbors, 0, std::vector{0, 1});
+    receiver_.emplace(neighbors, 1, std::vector{0, 1});
   }
 
   void send(transport::Message message) { sender_->send(1, std::move(message)); }
@@ -71,12 +71,12 @@ class Host {
   std::optional<transport::ShmTransport> receiver_{};
 };
 
-constexpr std::size_t most_message_bytes = 20000;  // more than fits into a ring
+constexpr std::size_t max_message_bytes = 20000;  // more than fits into a ring
 
 /// Messages are cut from this text, in which neighboring bytes differ.
 const std::vector<std::byte>& pattern() {
   static const std::vector<std::byte> bytes = [] {
-    std::vector<std::byte> all(most_message_bytes + 256);
+    std::vector<std::byte> all(max_message_bytes + 256);
     for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::byte>(i * 31 + i / 256);
     return all;
   }();
@@ -99,7 +99,7 @@ class Conversation {
 
   /// True if all messages arrived, in order.
   bool run() {
-    for (int commands = 0; !choices_.done() && commands < most_commands; ++commands) {
+    for (int commands = 0; !choices_.done() && commands < max_commands; ++commands) {
       try {
         step();
       } catch (const BackendError&) {
@@ -115,13 +115,13 @@ class Conversation {
   }
 
  private:
-  static constexpr int most_commands = 64;
+  static constexpr int max_commands = 64;
 
   void step() {
     switch (choices_.next() % 8) {
       case 0:
       case 1: return send(choices_.next());
-      case 2: return send(choices_.next_two() % most_message_bytes);
+      case 2: return send(choices_.next_two() % max_message_bytes);
       case 3:
       case 4: return host_.flush();
       case 5:
@@ -178,6 +178,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target ring_target{.name = "ring", .most_bytes = 64, .run = run, .seeds = seeds};
+const Target ring_target{.name = "ring", .max_bytes = 64, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

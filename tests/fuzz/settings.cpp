@@ -176,6 +176,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target settings_target{.name = "settings", .most_bytes = 256, .run = run, .seeds = seeds};
+const Target settings_target{.name = "settings", .max_bytes = 256, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

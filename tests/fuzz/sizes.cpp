@@ -27,6 +27,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target sizes_target{.name = "sizes", .most_bytes = 32, .run = run, .seeds = seeds};
+const Target sizes_target{.name = "sizes", .max_bytes = 32, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

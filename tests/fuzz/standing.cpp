@@ -35,6 +35,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target standing_target{.name = "standing", .most_bytes = 9, .run = run, .seeds = seeds};
+const Target standing_target{.name = "standing", .max_bytes = 9, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -11,11 +11,11 @@ namespace {
 
 using session::StartupReport;
 
-constexpr std::size_t most_ranks = 3;
+constexpr std::size_t max_ranks = 3;
 
 /// As many reports as there are, the last one filled up with zeros.
 std::vector<StartupReport> read(Bytes bytes) {
-  bytes = bytes.first(std::min(bytes.size(), most_ranks * sizeof(StartupReport)));
+  bytes = bytes.first(std::min(bytes.size(), max_ranks * sizeof(StartupReport)));
   std::vector<StartupReport> reports((bytes.size() + sizeof(StartupReport) - 1) /
                                      sizeof(StartupReport));
   if (!bytes.empty()) std::memcpy(reports.data(), bytes.data(), bytes.size());
@@ -50,8 +50,8 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target ballots_target{.name = "ballots",
-                            .most_bytes = most_ranks * sizeof(StartupReport),
+const Target startup_reports_target{.name = "startup_reports",
+                            .max_bytes = max_ranks * sizeof(StartupReport),
                             .run = run,
                             .seeds = seeds};
 

@@ -72,6 +72,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target state_text_target{.name = "state_text", .most_bytes = 128, .run = run, .seeds = seeds};
+const Target state_text_target{.name = "state_text", .max_bytes = 128, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -38,6 +38,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target status_target{.name = "status", .most_bytes = 1024, .run = run, .seeds = seeds};
+const Target status_target{.name = "status", .max_bytes = 1024, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -21,7 +21,7 @@ struct Seed {
 /// One decoder.
 struct Target {
   std::string_view name;
-  std::size_t most_bytes;  // longer inputs reach no further code
+  std::size_t max_bytes;  // longer inputs reach no further code
   /// True if the decoder accepts the bytes, false if it throws its own error. Any other exception
   /// is a bug.
   bool (*run)(Bytes);
@@ -75,7 +75,7 @@ class Choices {
 [[nodiscard]] const Target* find_target(std::string_view name);
 
 // Each is defined in a file of its own.
-extern const Target ballots_target;
+extern const Target startup_reports_target;
 extern const Target checkpoint_file_target;
 extern const Target checkpoint_payload_target;
 extern const Target cifar10_file_target;

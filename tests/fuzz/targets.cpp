@@ -6,7 +6,7 @@
 namespace kolo::internal::fuzz {
 
 std::span<const Target> targets() {
-  static const std::array all{ballots_target,
+  static const std::array all{startup_reports_target,
                               checkpoint_file_target,
                               checkpoint_payload_target,
                               cifar10_file_target,

@@ -42,6 +42,6 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target tfrecord_example_target{
-    .name = "tfrecord_example", .most_bytes = 256, .run = run, .seeds = seeds};
+    .name = "tfrecord_example", .max_bytes = 256, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

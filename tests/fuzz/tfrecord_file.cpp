@@ -63,7 +63,7 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target tfrecord_file_target{.name = "tfrecord_file",
-                                  .most_bytes = 256,
+                                  .max_bytes = 256,
                                   .run = run,
                                   .seeds = seeds,
                                   .repair = repair_records};

@@ -45,7 +45,7 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target tfrecord_images_target{.name = "tfrecord_images",
-                                    .most_bytes = 2 * 3200,
+                                    .max_bytes = 2 * 3200,
                                     .run = run,
                                     .seeds = seeds,
                                     .repair = repair_records};

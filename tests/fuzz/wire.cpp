@@ -120,6 +120,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target wire_target{.name = "wire", .most_bytes = 2048, .run = run, .seeds = seeds};
+const Target wire_target{.name = "wire", .max_bytes = 2048, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -35,9 +35,9 @@ using std::chrono::duration_cast;
 using std::chrono::nanoseconds;
 
 // Packets that would wait longer are dropped. A large switch queues as much.
-constexpr nanoseconds longest_queue = std::chrono::milliseconds(50);
+constexpr nanoseconds max_queue = std::chrono::milliseconds(50);
 
-constexpr std::size_t most_packet_bytes = 1 << 16;
+constexpr std::size_t max_packet_bytes = 1 << 16;
 
 int checked(int result, const char* what) {
   if (result < 0) throw std::system_error(errno, std::generic_category(), what);
@@ -74,7 +74,7 @@ class Lane {
       const ssize_t bytes = ::read(from_, buffer_.data(), buffer_.size());
       if (bytes <= 0) return;
       const Clock::time_point now = Clock::now();
-      if (free_at_ - now > longest_queue) continue;
+      if (free_at_ - now > max_queue) continue;
       free_at_ = std::max(free_at_, now) +
                  nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) *
                                                        quality_.nanoseconds_per_byte));
@@ -107,7 +107,7 @@ class Lane {
   Quality quality_;
   Clock::time_point free_at_{};  // when the sender's end of the link is free
   std::deque<Packet> under_way_{};
-  std::vector<char> buffer_ = std::vector<char>(most_packet_bytes);
+  std::vector<char> buffer_ = std::vector<char>(max_packet_bytes);
 };
 
 [[noreturn]] void carry(const std::array<int, 2>& wires, const Quality& quality, unsigned seed) {

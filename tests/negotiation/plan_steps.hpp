@@ -13,9 +13,9 @@
 
 namespace kolo::internal::test {
 
-inline Simulation::Options options_for(std::uint64_t seed, int most_ranks) {
+inline Simulation::Options options_for(std::uint64_t seed, int max_ranks) {
   std::mt19937_64 random(seed);
-  const auto ranks = 1 + random() % static_cast<std::uint64_t>(most_ranks);
+  const auto ranks = 1 + random() % static_cast<std::uint64_t>(max_ranks);
   Simulation::Options options;
   options.node_of.assign(ranks, 0);
   options.seed = seed;
@@ -26,11 +26,11 @@ inline Simulation::Options options_for(std::uint64_t seed, int most_ranks) {
 }
 
 /// `test(simulation)` for each seed, until one fails.
-inline void for_seeds(std::uint64_t seeds, int most_ranks,
+inline void for_seeds(std::uint64_t seeds, int max_ranks,
                       const std::function<void(Simulation&)>& test, bool clocks_run = true) {
   for (std::uint64_t seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation::Options options = options_for(seed, most_ranks);
+    Simulation::Options options = options_for(seed, max_ranks);
     options.clocks_run = clocks_run;
     Simulation simulation(options);
     test(simulation);

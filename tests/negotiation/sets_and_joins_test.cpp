@@ -13,10 +13,10 @@ namespace {
 
 using testing::HasSubstr;
 
-Simulation::Options random_options(std::uint64_t seed, int most_ranks) {
+Simulation::Options random_options(std::uint64_t seed, int max_ranks) {
   std::mt19937_64 random(seed);
   Simulation::Options options;
-  const auto ranks = 1 + random() % static_cast<std::uint64_t>(most_ranks);
+  const auto ranks = 1 + random() % static_cast<std::uint64_t>(max_ranks);
   const auto nodes = 1 + random() % ranks;
   for (std::uint64_t rank = 0; rank < ranks; ++rank)
     options.node_of.push_back(static_cast<int>(random() % nodes));
@@ -27,10 +27,10 @@ Simulation::Options random_options(std::uint64_t seed, int most_ranks) {
   return options;
 }
 
-void for_seeds(int seeds, int most_ranks, const std::function<void(Simulation&)>& test) {
+void for_seeds(int seeds, int max_ranks, const std::function<void(Simulation&)>& test) {
   for (int seed = 0; seed < seeds && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
-    Simulation simulation(random_options(static_cast<std::uint64_t>(seed), most_ranks));
+    Simulation simulation(random_options(static_cast<std::uint64_t>(seed), max_ranks));
     test(simulation);
   }
 }

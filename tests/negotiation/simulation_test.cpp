@@ -17,10 +17,10 @@ std::vector<int> random_nodes(std::mt19937_64& random, int ranks) {
   return node_of;
 }
 
-Simulation::Options random_options(std::uint64_t seed, int most_ranks) {
+Simulation::Options random_options(std::uint64_t seed, int max_ranks) {
   std::mt19937_64 random(seed);
   Simulation::Options options;
-  const int ranks = 1 + static_cast<int>(random() % static_cast<std::uint64_t>(most_ranks));
+  const int ranks = 1 + static_cast<int>(random() % static_cast<std::uint64_t>(max_ranks));
   options.node_of = random_nodes(random, ranks);
   options.seed = seed;
   options.arity = 1 + static_cast<int>(random() % 4);

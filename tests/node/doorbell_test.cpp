@@ -42,20 +42,20 @@ constexpr std::array listeners{Listener::thread, Listener::waiter};
 
 TEST_F(DoorbellTest, IsNotHeardByNobody) {
   bell_.ring();
-  bell_.ring(Concern::data);
+  bell_.ring(WakeReason::data);
   for (const Listener who : listeners) EXPECT_FALSE(woken(who));
 }
 
 TEST_F(DoorbellTest, ARingBeforeListeningIsNotHeard) {
   bell_.ring();
-  bell_.listen(Listener::thread, Concern::data);
+  bell_.listen(Listener::thread, WakeReason::data);
   EXPECT_FALSE(woken(Listener::thread));
 }
 
 TEST_F(DoorbellTest, WakesWhoListensAndNobodyElse) {
   for (const Listener who : listeners) {
     const Listener other = who == Listener::thread ? Listener::waiter : Listener::thread;
-    bell_.listen(who, Concern::messages);
+    bell_.listen(who, WakeReason::messages);
     bell_.ring();
     EXPECT_FALSE(woken(other));
     ASSERT_TRUE(woken(who));
@@ -65,29 +65,29 @@ TEST_F(DoorbellTest, WakesWhoListensAndNobodyElse) {
 }
 
 TEST_F(DoorbellTest, WakesOnce) {
-  bell_.listen(Listener::waiter, Concern::data);
+  bell_.listen(Listener::waiter, WakeReason::data);
   bell_.ring();
   EXPECT_TRUE(sleep(Listener::waiter));
   bell_.ring();
-  bell_.ring(Concern::data);
+  bell_.ring(WakeReason::data);
   EXPECT_FALSE(woken(Listener::waiter));
 }
 
 TEST_F(DoorbellTest, IsSilentOnceNobodyListensAnyMore) {
-  bell_.listen(Listener::thread, Concern::data);
+  bell_.listen(Listener::thread, WakeReason::data);
   bell_.stop_listening();
   bell_.ring();
   EXPECT_FALSE(woken(Listener::thread));
 }
 
 TEST_F(DoorbellTest, OfDataIsHeardOnlyByWhoWantsToHearIt) {
-  bell_.listen(Listener::waiter, Concern::messages);
-  bell_.ring(Concern::data);
+  bell_.listen(Listener::waiter, WakeReason::messages);
+  bell_.ring(WakeReason::data);
   EXPECT_FALSE(woken(Listener::waiter));
-  bell_.ring(Concern::messages);  // still listens
+  bell_.ring(WakeReason::messages);  // still listens
   EXPECT_TRUE(sleep(Listener::waiter));
-  for (const Concern about : {Concern::data, Concern::messages}) {
-    bell_.listen(Listener::waiter, Concern::data);
+  for (const WakeReason about : {WakeReason::data, WakeReason::messages}) {
+    bell_.listen(Listener::waiter, WakeReason::data);
     bell_.ring(about);
     EXPECT_TRUE(sleep(Listener::waiter));
   }
@@ -113,7 +113,7 @@ TEST_F(DoorbellTest, ASleepEndsInTime) {
 /// Passes a number to and fro through a word, sleeping until it changes.
 class Turns {
  public:
-  void wait_for(int turn, const Doorbell& bell, Listener who, Concern about) {
+  void wait_for(int turn, const Doorbell& bell, Listener who, WakeReason about) {
     while (turn_.load(std::memory_order_acquire) != turn) {
       bell.listen(who, about);
       if (turn_.load(std::memory_order_acquire) != turn) {
@@ -142,15 +142,15 @@ TEST(DoorbellOfThreads, LosesNoWake) {
   Turns turns;
   std::thread other([&] {
     for (int round = 0; round < rounds && !turns.lost(); ++round) {
-      turns.wait_for(2 * round + 1, pong, Listener::thread, Concern::data);
+      turns.wait_for(2 * round + 1, pong, Listener::thread, WakeReason::data);
       turns.set(2 * round + 2);
       ping.ring();
     }
   });
   for (int round = 0; round < rounds && !turns.lost(); ++round) {
     turns.set(2 * round + 1);
-    pong.ring(Concern::data);
-    turns.wait_for(2 * round + 2, ping, Listener::waiter, Concern::messages);
+    pong.ring(WakeReason::data);
+    turns.wait_for(2 * round + 2, ping, Listener::waiter, WakeReason::messages);
   }
   other.join();
   EXPECT_FALSE(turns.lost()) << "a lost wake";
@@ -180,12 +180,12 @@ TEST(DoorbellOfThreads, ARingWhileOneBeginsToListenIsSeenOrHeard) {
   for (int round = 1; round <= rounds && !lost; ++round) {
     begun.store(round, std::memory_order_release);
     for (int i = 0; i < round % 300; ++i) std::atomic_signal_fence(std::memory_order_seq_cst);
-    bell.listen(Listener::waiter, Concern::messages);
+    bell.listen(Listener::waiter, WakeReason::messages);
     while (!lost && flag.load(std::memory_order_acquire) < round) {
       const auto since = steady_clock::now();
       bell.sleep(Listener::waiter, too_long);
       lost = steady_clock::now() - since >= too_long;
-      bell.listen(Listener::waiter, Concern::messages);
+      bell.listen(Listener::waiter, WakeReason::messages);
     }
     bell.stop_listening();
     wait_for(ended, round);
@@ -210,7 +210,7 @@ TEST(DoorbellOfThreads, ManyMayRing) {
       }
     });
   for (int seen = 0; seen < ringers * rounds;) {
-    bell.listen(Listener::waiter, Concern::messages);
+    bell.listen(Listener::waiter, WakeReason::messages);
     const int now = rung.load(std::memory_order_acquire);
     if (now == seen) {
       const auto since = steady_clock::now();

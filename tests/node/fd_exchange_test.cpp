@@ -1,4 +1,4 @@
-// Between threads of one process; neighbourhood_test.cpp has processes.
+// Between threads of one process; neighborhood_test.cpp has processes.
 #include "node/fd_exchange.hpp"
 
 #include <gmock/gmock.h>

@@ -21,15 +21,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-class NeighbourhoodTest : public testing::Test {
+class NeighborhoodTest : public testing::Test {
  protected:
-  NeighbourhoodTest() {
+  NeighborhoodTest() {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
 
   static void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
-  static Neighbourhood share(std::size_t bytes) {
+  static LocalGroup share(std::size_t bytes) {
     return share_memory(MPI_COMM_WORLD, bytes, 8192);
   }
 
@@ -37,7 +37,7 @@ class NeighbourhoodTest : public testing::Test {
   int size_ = 1;
 };
 
-TEST_F(NeighbourhoodTest, DescriptorsReachTheOtherProcesses) {
+TEST_F(NeighborhoodTest, DescriptorsReachTheOtherProcesses) {
   const FileDescriptor own(::eventfd(0, EFD_NONBLOCK));
   const FdInbox inbox;
   const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, inbox.number());
@@ -62,7 +62,7 @@ TEST_F(NeighbourhoodTest, DescriptorsReachTheOtherProcesses) {
   EXPECT_EQ(sum, static_cast<std::uint64_t>(size_ - 1));
 }
 
-TEST_F(NeighbourhoodTest, OneThatDoesWithoutIsAnErrorOnAllOthersSoon) {
+TEST_F(NeighborhoodTest, OneThatDoesWithoutIsAnErrorOnAllOthersSoon) {
   // The last rank closes its inbox again, as one that fails does.
   if (size_ == 1) return;
   const auto since = std::chrono::steady_clock::now();
@@ -71,15 +71,15 @@ TEST_F(NeighbourhoodTest, OneThatDoesWithoutIsAnErrorOnAllOthersSoon) {
   if (rank_ == size_ - 1) own.reset();
   barrier();
   if (own) {
-    EXPECT_THAT([&] { (void)Neighbourhood(std::move(*own), group, [] {}); },
+    EXPECT_THAT([&] { (void)LocalGroup(std::move(*own), group, [] {}); },
                 testing::ThrowsMessage<BackendError>(testing::HasSubstr("of this host")));
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - since, Neighbourhood::timeout / 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - since, LocalGroup::timeout / 2);
   barrier();
 }
 
-TEST_F(NeighbourhoodTest, EachSeesTheOthersMemory) {
-  const Neighbourhood host = share(std::size_t{4} * 1000);
+TEST_F(NeighborhoodTest, EachSeesTheOthersMemory) {
+  const LocalGroup host = share(std::size_t{4} * 1000);
   EXPECT_EQ(host.index(), rank_);
   ASSERT_EQ(host.size(), size_);
   const auto words = [&](int index) {
@@ -98,10 +98,10 @@ TEST_F(NeighbourhoodTest, EachSeesTheOthersMemory) {
       EXPECT_EQ(words(index)[writer], 100 * index + writer);
 }
 
-TEST_F(NeighbourhoodTest, BellsRingAcrossProcesses) {
-  // A word goes round: each rank sleeps until its own has come as far as its neighbour's.
+TEST_F(NeighborhoodTest, BellsRingAcrossProcesses) {
+  // A word goes round: each rank sleeps until its own has come as far as its neighbor's.
   constexpr int rounds = 200;
-  const Neighbourhood host = share(4096);
+  const LocalGroup host = share(4096);
   const auto word = [&](int index) -> std::atomic<int>& {
     return *reinterpret_cast<std::atomic<int>*>(host.memory(index));
   };
@@ -112,7 +112,7 @@ TEST_F(NeighbourhoodTest, BellsRingAcrossProcesses) {
       host.bell(next).ring();
     }
     while (word(rank_) != round) {
-      host.own_bell().listen(Listener::waiter, Concern::messages);
+      host.own_bell().listen(Listener::waiter, WakeReason::messages);
       if (word(rank_) != round) {
         const auto since = std::chrono::steady_clock::now();
         host.own_bell().sleep(Listener::waiter, 30s);
@@ -128,8 +128,8 @@ TEST_F(NeighbourhoodTest, BellsRingAcrossProcesses) {
   barrier();
 }
 
-TEST_F(NeighbourhoodTest, NobodyHasEndedWhileAllLive) {
-  const Neighbourhood host = share(4096);
+TEST_F(NeighborhoodTest, NobodyHasEndedWhileAllLive) {
+  const LocalGroup host = share(4096);
   EXPECT_THAT(host.ended(), testing::IsEmpty());
   barrier();
 }

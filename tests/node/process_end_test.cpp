@@ -1,4 +1,4 @@
-// A neighbour whose process is killed.
+// A neighbor whose process is killed.
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -28,12 +28,12 @@ std::uint64_t receive_number(int socket) {
 }
 
 /// Shows a word in its memory, and waits to be killed.
-[[noreturn]] void be_a_neighbour(int socket) {
+[[noreturn]] void be_a_neighbor(int socket) {
   try {
     OwnMemory own(4096, 8192);
     const std::uint64_t inbox = own.inbox();
     send_number(socket, inbox);
-    const Neighbourhood host(std::move(own), {{receive_number(socket), inbox}, 1}, [] {});
+    const LocalGroup host(std::move(own), {{receive_number(socket), inbox}, 1}, [] {});
     std::memcpy(host.memory(1), "hello", 6);
     send_number(socket, 0);
     for (;;) ::pause();
@@ -42,19 +42,19 @@ std::uint64_t receive_number(int socket) {
   }
 }
 
-TEST(NeighbourhoodOfProcesses, KnowsWhoseProcessHasEnded) {
+TEST(NeighborhoodOfProcesses, KnowsWhoseProcessHasEnded) {
   std::array<int, 2> sockets{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
   const FileDescriptor ours(sockets[0]);
   const FileDescriptor its(sockets[1]);
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
-  if (child == 0) be_a_neighbour(its.get());
+  if (child == 0) be_a_neighbor(its.get());
 
   OwnMemory own(4096, 8192);
   const std::uint64_t inbox = own.inbox();
   send_number(ours.get(), inbox);
-  const Neighbourhood host(std::move(own), {{inbox, receive_number(ours.get())}, 0}, [] {});
+  const LocalGroup host(std::move(own), {{inbox, receive_number(ours.get())}, 0}, [] {});
   receive_number(ours.get());  // the word is there
   EXPECT_STREQ(reinterpret_cast<const char*>(host.memory(1)), "hello");
   EXPECT_THAT(host.ended(), IsEmpty());

@@ -78,7 +78,7 @@ void with_mpi_at(int level) {
 /// Sessions of their own among the ranks of each parity, then in reverse order, then of all.
 void on_communicators() {
   check_throws<kolo::InvalidArgument>([] { kolo::init(MPI_COMM_NULL); }, "MPI_COMM_NULL");
-  check_throws<kolo::InvalidArgument>([] { kolo::init(MPI_COMM_WORLD); }, "not initialised");
+  check_throws<kolo::InvalidArgument>([] { kolo::init(MPI_COMM_WORLD); }, "not initialized");
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   const int rank = rank_in(MPI_COMM_WORLD);

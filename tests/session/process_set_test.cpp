@@ -131,7 +131,7 @@ TEST_F(ProcessSets, MayOverlap) {
   if (n_ < 3) GTEST_SKIP() << "needs three ranks";
   std::vector<ProcessSet> sets;  // {0, 1}, {1, 2}, ...
   for (int rank = 0; rank < last_; ++rank) sets.push_back(add_process_set({rank, rank + 1}));
-  // Forwards and backwards, so that neighbours wait for each other in different sets.
+  // Forwards and backwards, so that neighbors wait for each other in different sets.
   std::vector<Future<void>> futures;
   std::vector<std::int64_t> values(sets.size(), me_);
   for (std::size_t k = 0; k < sets.size(); ++k) {

@@ -60,7 +60,7 @@ class ThreadWorld {
   void hold_batches() { held_ = true; }
   void release_batches() {
     held_ = false;
-    for (const node::Doorbell& bell : bells_) bell.ring(node::Concern::data);
+    for (const node::Doorbell& bell : bells_) bell.ring(node::WakeReason::data);
   }
   /// Whether every rank has begun so many batches.
   [[nodiscard]] bool have_begun(std::size_t batches) {
@@ -98,7 +98,7 @@ class ThreadWorld {
       for (std::size_t i = 0; i < elements.size(); ++i) sum.elements[i] += elements[i];
       if (++sum.contributions < ranks_) return;
     }
-    for (const node::Doorbell& bell : bells_) bell.ring(node::Concern::data);
+    for (const node::Doorbell& bell : bells_) bell.ring(node::WakeReason::data);
   }
 
   /// The sum, once every rank has contributed; else null. It stays where it is.

@@ -22,7 +22,7 @@ std::string explain(const Program& program, const Violation& violation) {
 
 }  // namespace
 
-Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs, std::size_t most_broken) {
+Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs, std::size_t max_broken) {
   Campaign campaign;
   std::atomic<std::uint64_t> next{0};
   std::atomic<bool> stop{false};
@@ -39,7 +39,7 @@ Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs, std::si
         const std::string text = explain(program, violation);
         const std::lock_guard lock(mutex);
         campaign.broken.emplace(first + i, text);
-        if (campaign.broken.size() >= most_broken) stop = true;
+        if (campaign.broken.size() >= max_broken) stop = true;
       }
       own.answers += world.judge().answers();
       own.batches += world.judge().batches();

@@ -19,6 +19,6 @@ struct Campaign {
 
 /// The programs of the seeds from `first` on, in `jobs` threads, until so many are broken.
 [[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int jobs,
-                                    std::size_t most_broken = 3);
+                                    std::size_t max_broken = 3);
 
 }  // namespace kolo::internal::simulation

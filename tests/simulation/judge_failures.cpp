@@ -11,7 +11,7 @@ namespace kolo::internal::simulation {
 namespace {
 
 /// The root asks, waits half a second, and speaks; messages take their time.
-constexpr Time longest_inquiry = std::chrono::seconds(1);
+constexpr Time max_inquiry = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -157,7 +157,7 @@ void Judge::check_stall(KeyNumber key, const RankSet& missing, Time now) const {
     const auto ticket = ledger_.pending(rank, key);
     const bool named = missing.contains(rank);
     const std::string what = to_string(ledger_.key(key));
-    if (named && ticket && now - ledger_.find(rank, *ticket)->at > longest_inquiry)
+    if (named && ticket && now - ledger_.find(rank, *ticket)->at > max_inquiry)
       throw Violation("error",
                       fmt::format("rank {} is said to miss {}, but had submitted it", rank, what));
     if (!named && !ticket && !ranks_[static_cast<std::size_t>(rank)].joins)

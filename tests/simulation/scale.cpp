@@ -61,8 +61,8 @@ StepCost cost_of(const Phase& phase, int ranks, const char* step) {
                 .tail = phase.ended - phase.submitted,
                 .hops = phase.hops};
   for (const Traffic& traffic : phase.traffic) {
-    cost.most_messages = std::max(cost.most_messages, traffic.messages());
-    cost.most_bytes = std::max(cost.most_bytes, traffic.bytes());
+    cost.max_messages = std::max(cost.max_messages, traffic.messages());
+    cost.max_bytes = std::max(cost.max_bytes, traffic.bytes());
   }
   return cost;
 }

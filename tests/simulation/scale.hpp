@@ -21,8 +21,8 @@ struct StepCost {
   int ranks = 0;
   std::string step;  // "first": names are new; "steady": they come again; "one": of a single tensor
   Traffic root{};    // of rank 0
-  std::int64_t most_messages = 0;  // of any rank, sent and received
-  std::int64_t most_bytes = 0;
+  std::int64_t max_messages = 0;  // of any rank, sent and received
+  std::int64_t max_bytes = 0;
   std::uint64_t batches = 0;
   Time tail{};   // from the last submission of any rank to the last answer of any
   int hops = 0;  // messages one after another

@@ -31,7 +31,7 @@ void print(const std::string& set, const char* shape, const std::vector<StepCost
     std::printf("%s,%s,%d,%s,%lld,%lld,%lld,%lld,%llu,%.1f,%d,%.1f\n", set.c_str(), shape,
                 cost.ranks, cost.step.c_str(), static_cast<long long>(cost.root.messages()),
                 static_cast<long long>(cost.root.bytes()),
-                static_cast<long long>(cost.most_messages), static_cast<long long>(cost.most_bytes),
+                static_cast<long long>(cost.max_messages), static_cast<long long>(cost.max_bytes),
                 static_cast<unsigned long long>(cost.batches),
                 static_cast<double>(cost.tail.count()) / 1000.0, cost.hops, seconds);
   std::fflush(stdout);
@@ -63,7 +63,7 @@ int main(int argc, char** argv) {
       }
     }
     std::puts(
-        "gradients,shape,ranks,step,root_messages,root_bytes,most_messages,most_bytes,batches,"
+        "gradients,shape,ranks,step,root_messages,root_bytes,max_messages,max_bytes,batches,"
         "tail_us,hops,seconds_to_simulate");
     const ClusterModel model;
     for (const std::string& set : split(sets)) {

@@ -40,7 +40,7 @@ def table(rows):
         lines.append(
             f"| {name}{', star' if star else ''} | {row['step']} | {row['ranks']} "
             f"| {number(row['root_messages'])} | {number(row['root_bytes'])} "
-            f"| {number(row['most_messages'])} | {number(row['most_bytes'])} | {row['batches']} "
+            f"| {number(row['max_messages'])} | {number(row['max_bytes'])} | {row['batches']} "
             f"| {float(row['tail_us']):,.0f} | {chain} |")
     return "\n".join(lines)
 
@@ -68,14 +68,14 @@ def panel(rows, gradients, field, title, left, top, width, height):
                    f'{number(10 ** power)}</text>')
     for rank in ranks:
         out.append(f'<text x="{x(rank):.1f}" y="{top + height + 16}" class="middle">{rank}</text>')
-    for shape, colour in COLOURS.items():
+    for shape, color in COLOURS.items():
         for step, dash in DASHES.items():
             points = sorted((int(row["ranks"]), float(row[field])) for row in own
                             if row["shape"] == shape and row["step"] == step)
             path = " ".join(f"{x(rank):.1f},{y(value):.1f}" for rank, value in points)
-            out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" '
+            out.append(f'<polyline points="{path}" fill="none" stroke="{color}" '
                        f'stroke-width="2" stroke-dasharray="{dash}"/>')
-            out += [f'<circle cx="{x(rank):.1f}" cy="{y(value):.1f}" r="3" fill="{colour}"/>'
+            out += [f'<circle cx="{x(rank):.1f}" cy="{y(value):.1f}" r="3" fill="{color}"/>'
                     for rank, value in points]
     return "\n".join(out)
 
@@ -91,9 +91,9 @@ def picture(rows):
            '.middle{text-anchor:middle}</style>',
            f'<rect width="{total_x}" height="{total_y}" fill="white"/>']
     legend = 80
-    for shape, colour in COLOURS.items():
+    for shape, color in COLOURS.items():
         for step, dash in DASHES.items():
-            out.append(f'<line x1="{legend}" x2="{legend + 30}" y1="20" y2="20" stroke="{colour}" '
+            out.append(f'<line x1="{legend}" x2="{legend + 30}" y1="20" y2="20" stroke="{color}" '
                        f'stroke-width="2" stroke-dasharray="{dash}"/>'
                        f'<text x="{legend + 36}" y="24">{shape}, {step} step</text>')
             legend += 150

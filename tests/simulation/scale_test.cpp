@@ -30,12 +30,12 @@ class Scale : public testing::TestWithParam<int> {};
 TEST_P(Scale, ARankHasOnlyItsNeighboursToTalkTo) {
   const ClusterModel model;
   const std::vector<StepCost> costs = cost_of_tree(gradients(), GetParam(), model);
-  const int neighbours = model.arity + model.ranks_per_host;
+  const int neighbors = model.arity + model.ranks_per_host;
   for (const StepCost& cost : costs) {
     const std::int64_t operations = cost.step == "one" ? 1 : tensors;
     // An operation makes at most one message on each edge upwards, and one downwards.
-    EXPECT_LE(cost.most_messages, 2 * operations * neighbours) << cost.step;
-    EXPECT_LE(cost.root.messages(), 2 * operations * (neighbours - 1)) << cost.step;
+    EXPECT_LE(cost.max_messages, 2 * operations * neighbors) << cost.step;
+    EXPECT_LE(cost.root.messages(), 2 * operations * (neighbors - 1)) << cost.step;
     EXPECT_LE(cost.batches, static_cast<std::uint64_t>(operations)) << cost.step;
   }
 }
@@ -43,12 +43,12 @@ TEST_P(Scale, ARankHasOnlyItsNeighboursToTalkTo) {
 TEST_P(Scale, BytesGrowWithTheDepthOfTheTree) {
   const ClusterModel model;
   const std::vector<StepCost> costs = cost_of_tree(gradients(), GetParam(), model);
-  const int neighbours = model.arity + model.ranks_per_host;
+  const int neighbors = model.arity + model.ranks_per_host;
   for (const StepCost& cost : costs) {
     const std::int64_t operations = cost.step == "one" ? 1 : tensors;
     // A rank's own share, and a range of ranks for each level below where a name is new.
     const std::int64_t each = cost.step == "first" ? 400 + 16 * depth(GetParam(), model) : 160;
-    EXPECT_LE(cost.most_bytes, 2 * operations * neighbours * each) << cost.step;
+    EXPECT_LE(cost.max_bytes, 2 * operations * neighbors * each) << cost.step;
     EXPECT_GE(cost.root.bytes(), 32 * operations) << cost.step;
   }
 }

@@ -64,8 +64,8 @@ class Star {
       if (complete > answered) ++cost.batches;
       answered = complete;
     }
-    cost.most_messages = cost.root.messages();
-    cost.most_bytes = cost.root.bytes();
+    cost.max_messages = cost.root.messages();
+    cost.max_bytes = cost.root.bytes();
     cost.tail = now - last;
     cost.hops = 2;
     return cost;

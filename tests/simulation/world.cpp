@@ -16,7 +16,7 @@ using Kind = Event::Kind;
 /// How often a driver looks after what depends on the time.
 constexpr Time look_interval = std::chrono::milliseconds(100);
 /// Nothing that a rank may wait for takes longer, once nobody computes.
-constexpr Time longest_wait = std::chrono::seconds(60);
+constexpr Time max_wait = std::chrono::seconds(60);
 
 }  // namespace
 
@@ -68,7 +68,7 @@ void World::run() {
   while (!queue_.empty()) {
     const Event event = queue_.pop();
     now_ = event.at;
-    if (now_ - progress_ > longest_wait) break;
+    if (now_ - progress_ > max_wait) break;
     handle(event);
   }
   for (int rank = 0; rank < program_.ranks(); ++rank) {
@@ -226,7 +226,7 @@ void World::meet() {
 
 // ---- the loss of a rank ----
 
-/// Its neighbours on the host look for it every 0.1 s and believe it the second time; the others
+/// Its neighbors on the host look for it every 0.1 s and believe it the second time; the others
 /// are ended with the job, later.
 void World::die(int number) {
   Rank& rank = at(number);

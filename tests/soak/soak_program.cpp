@@ -29,7 +29,7 @@ using kolo::internal::soak::Watch;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 
-constexpr int most_ranks = 4;  // results are exact up to here
+constexpr int max_ranks = 4;  // results are exact up to here
 
 struct Options {
   Seconds seconds{60};
@@ -79,7 +79,7 @@ class Soak {
                                  .stall_warning = std::chrono::seconds(60),
                                  .stall_shutdown = std::chrono::minutes(30),
                                  .cache_capacity = first.cache_capacity});
-    if (kolo::size() > most_ranks) throw std::invalid_argument("at most 4 ranks");
+    if (kolo::size() > max_ranks) throw std::invalid_argument("at most 4 ranks");
     const Seconds end = elapsed() + options_.session;
     ++sessions_;
     enum : int { next_program, next_session, over };

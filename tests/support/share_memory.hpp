@@ -21,7 +21,7 @@ inline FdExchangeGroup exchange_inboxes(MPI_Comm comm, std::uint64_t own) {
   return group;
 }
 
-inline Neighbourhood share_memory(MPI_Comm comm, std::size_t bytes, std::size_t heap_bytes) {
+inline LocalGroup share_memory(MPI_Comm comm, std::size_t bytes, std::size_t heap_bytes) {
   OwnMemory own(bytes, heap_bytes);
   const FdExchangeGroup group = exchange_inboxes(comm, own.inbox());
   return {std::move(own), group, [] {}};

@@ -13,11 +13,11 @@ namespace {
 using testing::HasSubstr;
 
 /// Several ranks, until all are there or the time is over.
-bool meet(std::vector<SocketMeeting*> ranks, std::chrono::nanoseconds time = too_long) {
+bool meet(std::vector<PeerConnector*> ranks, std::chrono::nanoseconds time = too_long) {
   const auto until = steady_clock::now() + time;
   while (steady_clock::now() < until) {
     bool all = true;
-    for (SocketMeeting* rank : ranks) all = rank->step(1ms) && all;
+    for (PeerConnector* rank : ranks) all = rank->step(1ms) && all;
     if (all) return true;
   }
   return false;
@@ -39,19 +39,19 @@ void say(const node::FileDescriptor& socket, const std::string& text) {
 /// An address where nobody listens.
 SocketAddress deserted() { return Listeners({loopback()}).addresses().at(0); }
 
-TEST(SocketMeeting, ATreeOfRanksMeets) {
+TEST(PeerConnector, ATreeOfRanksMeets) {
   const Listeners at_root({loopback()});
   const Listeners at_one({loopback()});
   const Listeners none({});
-  SocketMeeting zero(0, make_secret(1), at_root, {{1, "b"}, {2, "c"}}, {});
-  SocketMeeting one(1, make_secret(1), at_one, {{3, "d"}}, {{0, "a", at_root.addresses()}});
-  SocketMeeting two(2, make_secret(1), none, {}, {{0, "a", at_root.addresses()}});
-  SocketMeeting three(3, make_secret(1), none, {}, {{1, "b", at_one.addresses()}});
+  PeerConnector zero(0, make_secret(1), at_root, {{1, "b"}, {2, "c"}}, {});
+  PeerConnector one(1, make_secret(1), at_one, {{3, "d"}}, {{0, "a", at_root.addresses()}});
+  PeerConnector two(2, make_secret(1), none, {}, {{0, "a", at_root.addresses()}});
+  PeerConnector three(3, make_secret(1), none, {}, {{1, "b", at_one.addresses()}});
   ASSERT_TRUE(meet({&zero, &one, &two, &three}));
-  for (SocketMeeting* rank : {&zero, &one, &two, &three}) EXPECT_EQ(rank->problem(), "");
-  const auto ranks_of = [](SocketMeeting& meeting) {
+  for (PeerConnector* rank : {&zero, &one, &two, &three}) EXPECT_EQ(rank->problem(), "");
+  const auto ranks_of = [](PeerConnector& connector) {
     std::vector<int> ranks;
-    for (const Connection& connection : meeting.take()) ranks.push_back(connection.rank);
+    for (const Connection& connection : connector.take()) ranks.push_back(connection.rank);
     return ranks;
   };
   EXPECT_THAT(ranks_of(zero), testing::UnorderedElementsAre(1, 2));
@@ -60,7 +60,7 @@ TEST(SocketMeeting, ATreeOfRanksMeets) {
   EXPECT_THAT(ranks_of(three), testing::ElementsAre(1));
 }
 
-TEST(SocketMeeting, StrangersHoldUpNobody) {
+TEST(PeerConnector, StrangersHoldUpNobody) {
   const Listeners listeners({loopback()});
   const SocketAddress& door = listeners.addresses().at(0);
   const node::FileDescriptor silent = call(door);
@@ -70,65 +70,65 @@ TEST(SocketMeeting, StrangersHoldUpNobody) {
   say(loud, std::string(1000, 'k'));
   const node::FileDescriptor gone = call(door);
   EXPECT_EQ(::shutdown(gone.get(), SHUT_RDWR), 0);
-  SocketMeeting called(0, make_secret(2), listeners, {{1, "b"}}, {});
-  SocketMeeting caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
+  PeerConnector called(0, make_secret(2), listeners, {{1, "b"}}, {});
+  PeerConnector caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
   EXPECT_TRUE(meet({&called, &caller}));
 }
 
-TEST(SocketMeeting, ManyStrangersHoldUpNobody) {
+TEST(PeerConnector, ManyStrangersHoldUpNobody) {
   const Listeners listeners({loopback()});
   const SocketAddress& door = listeners.addresses().at(0);
-  SocketMeeting called(0, make_secret(2), listeners, {{1, "b"}}, {});
+  PeerConnector called(0, make_secret(2), listeners, {{1, "b"}}, {});
   std::vector<node::FileDescriptor> strangers;
   for (int i = 0; i < 400; ++i) {
     strangers.push_back(call(door));
     EXPECT_FALSE(called.step(0ms));
   }
-  SocketMeeting caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
+  PeerConnector caller(1, make_secret(2), listeners, {}, {{0, "a", {door}}});
   EXPECT_TRUE(meet({&called, &caller}));
 }
 
-TEST(SocketMeeting, WhoDoesNotKnowTheSecretIsDropped) {
+TEST(PeerConnector, WhoDoesNotKnowTheSecretIsDropped) {
   const Listeners listeners({loopback()});
-  SocketMeeting called(0, make_secret(3), listeners, {{1, "b"}}, {});
-  SocketMeeting stranger(1, make_secret(4), listeners, {}, {{0, "a", listeners.addresses()}});
+  PeerConnector called(0, make_secret(3), listeners, {{1, "b"}}, {});
+  PeerConnector stranger(1, make_secret(4), listeners, {}, {{0, "a", listeners.addresses()}});
   EXPECT_FALSE(meet({&called, &stranger}, 300ms));
   EXPECT_EQ(called.problem(), "was not called by rank 1 on host b");
   EXPECT_THAT(stranger.problem(), HasSubstr("cannot reach rank 0 on host a (127.0.0.1:"));
-  SocketMeeting caller(1, make_secret(3), listeners, {}, {{0, "a", listeners.addresses()}});
+  PeerConnector caller(1, make_secret(3), listeners, {}, {{0, "a", listeners.addresses()}});
   EXPECT_TRUE(meet({&called, &caller}));
 }
 
-TEST(SocketMeeting, OnlyTheRankThatWasMeantAnswers) {
+TEST(PeerConnector, OnlyTheRankThatWasMeantAnswers) {
   // Another rank of the session listens there.
   const Listeners listeners({loopback()});
-  SocketMeeting other(5, make_secret(5), listeners, {{1, "b"}}, {});
-  SocketMeeting caller(1, make_secret(5), listeners, {}, {{0, "a", listeners.addresses()}});
+  PeerConnector other(5, make_secret(5), listeners, {{1, "b"}}, {});
+  PeerConnector caller(1, make_secret(5), listeners, {}, {{0, "a", listeners.addresses()}});
   EXPECT_FALSE(meet({&other, &caller}, 300ms));
   EXPECT_EQ(other.problem(), "was not called by rank 1 on host b");
 }
 
-TEST(SocketMeeting, GoesOnToTheNextAddress) {
+TEST(PeerConnector, GoesOnToTheNextAddress) {
   // At the first nobody listens, at the second somebody says nothing.
   const Listeners silent({loopback()});
   const Listeners listeners({loopback()});
-  SocketMeeting called(0, make_secret(6), listeners, {{1, "b"}}, {});
-  SocketMeeting caller(
+  PeerConnector called(0, make_secret(6), listeners, {{1, "b"}}, {});
+  PeerConnector caller(
       1, make_secret(6), listeners, {},
       {{0, "a", {deserted(), silent.addresses().at(0), listeners.addresses().at(0)}}});
   EXPECT_TRUE(meet({&called, &caller}));
 }
 
-TEST(SocketMeeting, SaysWhatWasTried) {
+TEST(PeerConnector, SaysWhatWasTried) {
   const Listeners none({});
   const Listeners silent({loopback()});
-  SocketMeeting caller(1, make_secret(7), none, {}, {{0, "a", {deserted()}}});
+  PeerConnector caller(1, make_secret(7), none, {}, {{0, "a", {deserted()}}});
   EXPECT_FALSE(meet({&caller}, 50ms));
   EXPECT_THAT(caller.problem(), HasSubstr("Connection refused"));
-  SocketMeeting waiting(1, make_secret(7), none, {}, {{0, "a", silent.addresses()}});
+  PeerConnector waiting(1, make_secret(7), none, {}, {{0, "a", silent.addresses()}});
   EXPECT_FALSE(meet({&waiting}, 50ms));
   EXPECT_THAT(waiting.problem(), HasSubstr("no answer"));
-  SocketMeeting lost(1, make_secret(7), none, {}, {{0, "a", {}}});
+  PeerConnector lost(1, make_secret(7), none, {}, {{0, "a", {}}});
   EXPECT_FALSE(meet({&lost}, 50ms));
   EXPECT_THAT(lost.problem(), HasSubstr("it has no address to be called at"));
 }

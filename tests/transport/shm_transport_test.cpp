@@ -40,14 +40,14 @@ class Host {
   explicit Host(std::vector<int> ranks) : ranks_(std::move(ranks)), words_(ranks_.size()) {
     const std::size_t lines =
         ShmTransport::bytes_needed(static_cast<int>(ranks_.size())) / sizeof(Line);
-    std::vector<node::Neighbour> neighbours;
+    std::vector<node::LocalPeer> neighbors;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       memory_.push_back(std::make_unique<Line[]>(lines));
       bells_.push_back(std::make_unique<node::Doorbell>(words_[i], node::Doorbell::open()));
-      neighbours.push_back({memory_[i][0].bytes, bells_[i].get()});
+      neighbors.push_back({memory_[i][0].bytes, bells_[i].get()});
     }
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      ends_.push_back(std::make_unique<ShmTransport>(neighbours, static_cast<int>(i), ranks_));
+      ends_.push_back(std::make_unique<ShmTransport>(neighbors, static_cast<int>(i), ranks_));
   }
 
   [[nodiscard]] ShmTransport& end(int rank) { return *ends_[index_of(rank)]; }
@@ -191,7 +191,7 @@ TEST(ShmTransport, AFullRingDrains) {
 TEST(ShmTransport, RingsForWhatCameAndForRoom) {
   Host host({0, 1});
   const auto woken = [&](int rank) {
-    host.bell(rank).listen(node::Listener::waiter, node::Concern::messages);
+    host.bell(rank).listen(node::Listener::waiter, node::WakeReason::messages);
     return [&host, rank] {
       const auto since = std::chrono::steady_clock::now();
       host.bell(rank).sleep(node::Listener::waiter, std::chrono::seconds(10));
@@ -338,7 +338,7 @@ TEST(ShmTransport, CarriesRandomMessagesBetweenThreadsThatSleep) {
       const node::Doorbell& bell = host.bell(rank);
       while (!talker.done()) {
         if (talker.take_turn(true)) continue;
-        bell.listen(node::Listener::thread, node::Concern::messages);
+        bell.listen(node::Listener::thread, node::WakeReason::messages);
         if (!talker.take_turn(true) && !talker.done()) {
           const auto since = std::chrono::steady_clock::now();
           bell.sleep(node::Listener::thread, too_long);

@@ -40,8 +40,8 @@ inline Secret make_secret(int seed) {
 /// Two connected sockets that do not block: the caller's, and that of who was called.
 inline std::pair<node::FileDescriptor, node::FileDescriptor> make_connection() {
   const Listeners listeners({loopback()});
-  SocketMeeting called(0, make_secret(0), listeners, {{1, "b"}}, {});
-  SocketMeeting caller(1, make_secret(0), listeners, {}, {{0, "a", listeners.addresses()}});
+  PeerConnector called(0, make_secret(0), listeners, {{1, "b"}}, {});
+  PeerConnector caller(1, make_secret(0), listeners, {}, {{0, "a", listeners.addresses()}});
   const auto until = steady_clock::now() + too_long;
   while (steady_clock::now() < until) {
     const bool one = called.step(1ms);

@@ -173,7 +173,7 @@ TEST_F(SocketTransportTest, WakesWhoSleeps) {
   node::Doorbell bell(word, node::Doorbell::open());
   bell.watch(b_.transport->descriptor());
   for (const node::Listener who : {node::Listener::thread, node::Listener::waiter}) {
-    bell.listen(who, node::Concern::messages);
+    bell.listen(who, node::WakeReason::messages);
     std::thread sender([&] { a_.transport->send(7, pattern(3, 0, 10)); });
     const auto since = steady_clock::now();
     bell.sleep(who, too_long);
@@ -196,7 +196,7 @@ TEST_F(SocketTransportTest, AThreadThatDoesNotListenIsLeftAsleep) {
   EXPECT_GE(steady_clock::now() - since, 20ms);
   // It sleeps already when it begins to listen.
   std::thread sleeper([&] { bell.sleep(node::Listener::thread, too_long); });
-  bell.listen(node::Listener::thread, node::Concern::messages);
+  bell.listen(node::Listener::thread, node::WakeReason::messages);
   sleeper.join();
   EXPECT_LT(steady_clock::now() - since, too_long);
 }
@@ -223,10 +223,10 @@ TEST_F(SocketTransportTest, AConnectionThatIsClosedIsALossAfterWhatWasSent) {
 TEST_F(SocketTransportTest, AGoodbyeIsNoLoss) {
   connect(1s);
   a_.transport->send(7, pattern(3, 0, 10));
-  std::thread other([&] { a_.transport->part(too_long); });
+  std::thread other([&] { a_.transport->close(too_long); });
   const auto until = steady_clock::now() + too_long;
   while (b_.arrived.empty() && steady_clock::now() < until) b_.poll();
-  b_.transport->part(too_long);
+  b_.transport->close(too_long);
   other.join();
   EXPECT_LT(steady_clock::now(), until);  // neither has waited in vain
   a_.transport.reset();
@@ -239,7 +239,7 @@ TEST_F(SocketTransportTest, AGoodbyeIsNoLoss) {
 TEST_F(SocketTransportTest, NobodyIsWaitedForLongerThanAllowed) {
   connect();
   const auto since = steady_clock::now();
-  a_.transport->part(20ms);
+  a_.transport->close(20ms);
   EXPECT_LT(steady_clock::now() - since, too_long);
 }
 

@@ -11,7 +11,7 @@ namespace diagnose {
 namespace {
 
 constexpr double silence_seconds = 1.0;
-constexpr std::size_t most_listed = 5;
+constexpr std::size_t max_listed = 5;
 
 using Records = std::vector<Record>;
 
@@ -83,11 +83,11 @@ std::string last_words(const Record& record) {
 
 std::string list(const std::vector<Waiting>& operations) {
   std::string text;
-  for (std::size_t i = 0; i < std::min(operations.size(), most_listed); ++i)
+  for (std::size_t i = 0; i < std::min(operations.size(), max_listed); ++i)
     text += fmt::format("{}{} {}", i == 0 ? "" : ", ", operations[i].details,
                         to_string(operations[i].key));
-  if (operations.size() > most_listed)
-    text += fmt::format(" and {} more", operations.size() - most_listed);
+  if (operations.size() > max_listed)
+    text += fmt::format(" and {} more", operations.size() - max_listed);
   return text;
 }
 
@@ -240,7 +240,7 @@ void find_faults(const Records& records, std::vector<Finding>& findings) {
 
 }  // namespace
 
-Diagnosis analyse(const Records& records) {
+Diagnosis analyze(const Records& records) {
   Diagnosis diagnosis{.session = records.front().session, .size = records.front().size};
   const std::vector<int> present = ranks_of(records);
   for (int rank = 0; rank < diagnosis.size; ++rank)

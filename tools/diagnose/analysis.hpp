@@ -45,7 +45,7 @@ struct Diagnosis {
 };
 
 /// `records` are of one session and of different ranks, ascending; at least one.
-[[nodiscard]] Diagnosis analyse(const std::vector<Record>& records);
+[[nodiscard]] Diagnosis analyze(const std::vector<Record>& records);
 
 [[nodiscard]] const char* to_string(Finding::Kind kind);
 /// "rank 3", "ranks 0-2, 5".

@@ -63,7 +63,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> damaged;
   const std::vector<diagnose::Record> records = read(files, damaged);
   if (!records.empty()) {
-    const diagnose::Diagnosis diagnosis = diagnose::analyse(records);
+    const diagnose::Diagnosis diagnosis = diagnose::analyze(records);
     fmt::print("{}", json ? diagnose::to_json(diagnosis, records, damaged)
                           : diagnose::to_text(diagnosis, records, damaged));
   }

@@ -16,9 +16,9 @@ using Json = nlohmann::json;
 
 constexpr int known_version = 1;
 /// 95 years. Sums and differences of a few fit into a number.
-constexpr std::int64_t most_nanoseconds = 3'000'000'000'000'000'000;
+constexpr std::int64_t max_nanoseconds = 3'000'000'000'000'000'000;
 /// More than any machine has.
-constexpr int most_ranks = 1 << 24;
+constexpr int max_ranks = 1 << 24;
 
 class Reader {
  public:
@@ -61,7 +61,7 @@ class Reader {
 
   [[nodiscard]] std::int64_t nanoseconds(const Json& json, const char* name) const {
     const auto count = number<std::int64_t>(json, name);
-    if (count < 0 || count > most_nanoseconds) refuse(fmt::format("{} is {}", name, count));
+    if (count < 0 || count > max_nanoseconds) refuse(fmt::format("{} is {}", name, count));
     return count;
   }
 
@@ -96,7 +96,7 @@ class Reader {
     record_.events = number<std::uint64_t>(json, "events");
     record_.submitted = number<std::uint64_t>(json, "submitted");
     record_.finished = number<std::uint64_t>(json, "finished");
-    if (record_.rank < 0 || record_.rank >= record_.size || record_.size > most_ranks)
+    if (record_.rank < 0 || record_.rank >= record_.size || record_.size > max_ranks)
       refuse(fmt::format("rank {} of {}", record_.rank, record_.size));
   }
 

@@ -19,7 +19,7 @@ using Buffer = std::unique_ptr<std::byte[], FreeBuffer>;
 /// One thread at a time.
 class BufferPool {
  public:
-  /// At least so many bytes; not initialised.
+  /// At least so many bytes; not initialized.
   [[nodiscard]] Buffer take(std::int64_t bytes);
   /// `bytes` as it was asked for. Large ones, and those beyond a few of a size, are not kept.
   void give_back(Buffer buffer, std::int64_t bytes);

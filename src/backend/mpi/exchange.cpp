@@ -24,7 +24,7 @@ Exchange::Exchange(Endpoint& endpoint, std::uint64_t sequence)
     : endpoint_(endpoint), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
 
 Exchange::~Exchange() {
-  // What MPI still reads or writes must stay where it is, and requests cannot be cancelled safely.
+  // What MPI still reads or writes must stay where it is, and requests cannot be canceled safely.
   for (Kept& kept : kept_) {
     if (requests_.empty()) {
       endpoint_.buffers.give_back(std::move(kept.buffer), kept.bytes);

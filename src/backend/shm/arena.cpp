@@ -21,12 +21,12 @@ std::size_t Arena::bytes_needed(std::int64_t slot_bytes) {
 }
 
 std::byte* Arena::slot(int index, std::size_t lane, std::size_t slot) const {
-  return neighbours_[static_cast<std::size_t>(index)].memory + counters_bytes + deposits_bytes +
+  return neighbors_[static_cast<std::size_t>(index)].memory + counters_bytes + deposits_bytes +
          (lane * slot_count + slot) * stride(slot_bytes_);
 }
 
 Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {
-  std::byte* const memory = neighbours_[static_cast<std::size_t>(index)].memory;
+  std::byte* const memory = neighbors_[static_cast<std::size_t>(index)].memory;
   return reinterpret_cast<Deposit*>(memory + counters_bytes)[lane * slot_count + slot];
 }
 

@@ -47,7 +47,7 @@ struct alignas(64) Deposit {
 };
 
 /// Has `Arena::bytes_needed` of memory.
-using Neighbour = node::Neighbour;
+using LocalPeer = node::LocalPeer;
 
 /// Ranks are known by their index on the host. One thread at a time.
 class Arena {
@@ -56,9 +56,9 @@ class Arena {
 
   /// Batches are cut into pieces of at most `piece_bytes` unless they know better; no piece has
   /// more than `slot_bytes`. Both are the same on all ranks.
-  Arena(std::vector<Neighbour> neighbours, int index, std::int64_t piece_bytes,
+  Arena(std::vector<LocalPeer> neighbors, int index, std::int64_t piece_bytes,
         std::int64_t slot_bytes)
-      : neighbours_(std::move(neighbours)),
+      : neighbors_(std::move(neighbors)),
         index_(index),
         piece_bytes_(piece_bytes),
         slot_bytes_(slot_bytes) {}
@@ -67,16 +67,16 @@ class Arena {
   [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
   [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
-    return reinterpret_cast<Counters*>(neighbours_[static_cast<std::size_t>(index)].memory)[lane];
+    return reinterpret_cast<Counters*>(neighbors_[static_cast<std::size_t>(index)].memory)[lane];
   }
   [[nodiscard]] std::byte* slot(int index, std::size_t lane, std::size_t slot) const;
   /// Read once it was counted as deposited.
   [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t slot) const;
   [[nodiscard]] std::span<std::byte> heap(int index) const {
-    return neighbours_[static_cast<std::size_t>(index)].heap;
+    return neighbors_[static_cast<std::size_t>(index)].heap;
   }
   void ring(int index) const {
-    neighbours_[static_cast<std::size_t>(index)].bell->ring(node::Concern::data);
+    neighbors_[static_cast<std::size_t>(index)].bell->ring(node::WakeReason::data);
   }
 
   /// A lane is used by one batch of this rank after the other, in the order of these calls.
@@ -98,7 +98,7 @@ class Arena {
     std::uint64_t last_value = 0;
   };
 
-  std::vector<Neighbour> neighbours_;
+  std::vector<LocalPeer> neighbors_;
   int index_;
   std::int64_t piece_bytes_;
   std::int64_t slot_bytes_;

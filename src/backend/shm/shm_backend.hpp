@@ -21,10 +21,10 @@ class ShmBackend : public Backend {
     return shm::Arena::bytes_needed(slot_bytes);
   }
 
-  /// `ranks` are the host's ranks by index, `neighbours` are they, and `index` is this one's.
+  /// `ranks` are the host's ranks by index, `neighbors` are they, and `index` is this one's.
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
   /// each rank. Slots may be larger, for those who share the arena.
-  ShmBackend(std::vector<int> ranks, std::vector<shm::Neighbour> neighbours, int index,
+  ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
              std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0);
 
   /// True if all that take part are of this host, and the operation is one of this backend's: all

@@ -17,7 +17,7 @@ using std::chrono::seconds;
 constexpr milliseconds time_to_answer{500};
 
 /// Of one host.
-constexpr std::size_t most_answers = 64;
+constexpr std::size_t max_answers = 64;
 
 /// While ranks of several hosts may wait for each other, the root asks ever more seldom.
 constexpr seconds min_deadlock_probe_backoff{1};
@@ -129,7 +129,7 @@ void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankSt
   // Of many ranks, those that have not submitted what is asked for are of most interest.
   std::stable_partition(statuses.begin(), statuses.end(),
                         [&](const RankStatus& status) { return !lists(status, questions); });
-  if (statuses.size() > most_answers) statuses.resize(most_answers);
+  if (statuses.size() > max_answers) statuses.resize(max_answers);
   for (RankStatus& status : statuses) pass_status(std::move(status));
 }
 

@@ -8,7 +8,7 @@
 
 namespace kolo::internal::negotiation {
 
-/// A neighbour below, with all ranks of its subtree, itself included.
+/// A neighbor below, with all ranks of its subtree, itself included.
 struct Child {
   int rank;
   RankSet ranks;

@@ -7,12 +7,12 @@ namespace kolo::internal::negotiation {
 namespace {
 
 /// What does not repeat must not fill the memory.
-constexpr std::size_t most_operations = 1 << 12;
+constexpr std::size_t max_operations = 1 << 12;
 
 /// A plan that was repeated less often was not worth beginning.
 constexpr std::uint64_t useful_passes = 64;
-constexpr int least_required = 2;
-constexpr int most_required = 1 << 10;
+constexpr int min_required = 2;
+constexpr int max_required = 1 << 10;
 
 bool alike_but_for_step(const Descriptor& a, const Descriptor& b) {
   if (a.step == b.step) return a == b;
@@ -35,7 +35,7 @@ void Planner::see(const BatchEntry& batch, const ResponseCache& cache, TimePoint
     case Relation::begins: end_cycle(); break;
     case Relation::neither: interrupt(); break;
   }
-  if (current_.operations.size() + operations.size() > most_operations) return interrupt();
+  if (current_.operations.size() + operations.size() > max_operations) return interrupt();
   add(std::move(operations), now);
 }
 
@@ -92,8 +92,8 @@ void Planner::interrupt() {
 }
 
 void Planner::ended(std::uint64_t passes) {
-  required_ = passes < useful_passes ? std::min(2 * required_, most_required)
-                                     : std::max(required_ / 2, least_required);
+  required_ = passes < useful_passes ? std::min(2 * required_, max_required)
+                                     : std::max(required_ / 2, min_required);
   interrupt();
 }
 

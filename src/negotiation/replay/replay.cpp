@@ -13,12 +13,12 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
 /// A time slice of a busy machine between two submissions must not end a plan.
-constexpr nanoseconds least_patience = milliseconds(10);
+constexpr nanoseconds min_patience = milliseconds(10);
 /// Even if the first passes take very long.
-constexpr nanoseconds most_patience = std::chrono::seconds(10);
+constexpr nanoseconds max_patience = std::chrono::seconds(10);
 
 nanoseconds patience_for(nanoseconds usual) {
-  return std::clamp(4 * usual, least_patience, most_patience);
+  return std::clamp(4 * usual, min_patience, max_patience);
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ void Replay::begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now
     Descriptor kind = batch.front().descriptor;
     kind.tensors.clear();  // of no meaning for a batch
     batches_.push_back({items_.size(), batch.size(), batch.size(), std::move(kind),
-                        std::min(entry.usual, most_patience)});
+                        std::min(entry.usual, max_patience)});
     for (const PlanItem& item : batch) {
       const std::size_t place = items_.size();
       if (!item.key.named()) {

@@ -14,8 +14,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t most_lines = 8;
-constexpr std::size_t most_names = 3;
+constexpr std::size_t max_lines = 8;
+constexpr std::size_t max_names = 3;
 
 /// How many characters must be changed, added or taken away.
 std::size_t distance(const std::string& a, const std::string& b) {
@@ -50,14 +50,14 @@ class Narrator {
 
   [[nodiscard]] std::string text() const {
     std::string text;
-    for (std::size_t i = 0; i < std::min(lines_.size(), most_lines); ++i)
+    for (std::size_t i = 0; i < std::min(lines_.size(), max_lines); ++i)
       text += fmt::format("\n  {}: {}", ranks_in_words(lines_[i].ranks), lines_[i].text);
     if (full()) text += "\n  ...";
     return text;
   }
 
  private:
-  [[nodiscard]] bool full() const { return lines_.size() > most_lines; }
+  [[nodiscard]] bool full() const { return lines_.size() > max_lines; }
 
   void add(int rank) {
     seen_.insert(RankSet::of(rank));
@@ -112,13 +112,13 @@ class Narrator {
       names.push_back(operation.key.name);
       is_wanted |= wanted_ && operation.key == *wanted_;
     }
-    for (std::size_t i = 0; i < std::min(status.operations.size(), most_names); ++i) {
+    for (std::size_t i = 0; i < std::min(status.operations.size(), max_names); ++i) {
       const WaitingOperation& operation = status.operations[i];
       text += (i == 0 ? "" : ", ") + operation_in_words(operation.type, operation.key);
       if (times) text += fmt::format(" ({})", in_seconds(operation.waited));
     }
     const int more =
-        status.pending - static_cast<int>(std::min(status.operations.size(), most_names));
+        status.pending - static_cast<int>(std::min(status.operations.size(), max_names));
     if (more > 0) text += fmt::format(" and {} more", more);
     if (!wanted_ || !wanted_->named() || is_wanted) return text;
     const std::string near = nearest_name(wanted_->name, names);
@@ -143,10 +143,10 @@ std::string others_in_words(const StalledGroup& late) {
   if (late.lags.size() < 2) return {};
   const std::size_t others = late.lags.size() - 1;
   std::string text = fmt::format("; so {} {} more:", others == 1 ? "does" : "do", others);
-  for (std::size_t i = 1; i <= std::min(others, most_names); ++i)
+  for (std::size_t i = 1; i <= std::min(others, max_names); ++i)
     text += fmt::format("{} {}", i == 1 ? "" : ",",
                         operation_in_words(late.lags[i].type, late.lags[i].key));
-  return text + (others > most_names ? ", ..." : "");
+  return text + (others > max_names ? ", ..." : "");
 }
 
 }  // namespace
@@ -195,13 +195,13 @@ std::string report_deadlock(const Blockade& blockade, const Statuses& statuses) 
   std::string text = fmt::format(
       "likely deadlock: {} wait for each other, and nothing that they wait for can complete",
       ranks_in_words(blockade.ranks));
-  for (std::size_t i = 0; i < std::min(blockade.operations.size(), most_lines); ++i) {
+  for (std::size_t i = 0; i < std::min(blockade.operations.size(), max_lines); ++i) {
     const StalledGroup& late = blockade.operations[i];
     const Lag& lag = late.lags.front();
     text += fmt::format("\n  {} is missing on {}", operation_in_words(lag.type, lag.key),
                         ranks_in_words(late.missing));
   }
-  if (blockade.operations.size() > most_lines) text += "\n  ...";
+  if (blockade.operations.size() > max_lines) text += "\n  ...";
   const std::optional<Key> wanted =
       blockade.operations.empty() ? std::nullopt
                                   : std::optional(blockade.operations.front().lags.front().key);

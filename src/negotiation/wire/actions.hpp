@@ -20,7 +20,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 /// The driver's number for an operation submitted on this rank.
 using Ticket = std::uint64_t;
 
-/// Bytes for a neighbour in the tree.
+/// Bytes for a neighbor in the tree.
 struct Send {
   int peer;
   std::vector<std::byte> message;

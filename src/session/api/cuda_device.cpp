@@ -19,7 +19,7 @@ using backend::gpu::Runtime;
 
 namespace {
 
-constexpr std::size_t most_at_once = 16 << 20;  // of pinned memory
+constexpr std::size_t max_at_once = 16 << 20;  // of pinned memory
 
 thread_local CUstream_st* current_stream = nullptr;
 
@@ -40,10 +40,10 @@ CudaDevice::State::State(std::shared_ptr<Runtime> runtime, int index) : gpu(std:
 void CudaDevice::State::copy(std::byte* host, std::byte* device, std::size_t bytes, CopyKind kind) {
   const std::lock_guard lock(mutex);
   const DeviceGuard guard(*gpu.runtime(), gpu.index());
-  const auto pinned = gpu.pinned_blocks().take(std::min(bytes, most_at_once));
+  const auto pinned = gpu.pinned_blocks().take(std::min(bytes, max_at_once));
   const backend::gpu::Event done = backend::gpu::make_event(gpu.runtime());
-  for (std::size_t place = 0; place < bytes; place += most_at_once) {
-    const std::size_t piece = std::min(bytes - place, most_at_once);
+  for (std::size_t place = 0; place < bytes; place += max_at_once) {
+    const std::size_t piece = std::min(bytes - place, max_at_once);
     const bool leaves = kind == CopyKind::to_device;
     if (leaves) std::memcpy(pinned.data(), host + place, piece);
     void* const to = leaves ? device + place : pinned.data();

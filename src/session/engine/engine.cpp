@@ -26,7 +26,7 @@ using std::chrono::steady_clock;
 constexpr nanoseconds patience = microseconds(100);
 
 // Nobody sleeps longer: what depends on the time is looked after at least so often.
-constexpr nanoseconds longest_sleep = milliseconds(100);
+constexpr nanoseconds max_sleep = milliseconds(100);
 
 // What is submitted within this time of something else gathers: the submitting thread need not wake
 // anybody each time, which costs more than the submission.
@@ -39,7 +39,7 @@ constexpr nanoseconds gathering_burst = microseconds(500);
 
 // Where nobody rings, the driver has to look: MPI cannot be waited for without using a whole core.
 constexpr nanoseconds shortest_pause = microseconds(50);
-constexpr nanoseconds longest_pause = milliseconds(1);  // while an answer is awaited
+constexpr nanoseconds max_pause = milliseconds(1);  // while an answer is awaited
 constexpr nanoseconds idle_pause = milliseconds(5);
 // Right after traffic more of it is likely, including messages that this rank only passes on.
 constexpr nanoseconds lively = milliseconds(50);
@@ -72,9 +72,9 @@ Engine::Engine(const EngineOptions& options, const Topology& topology, std::uniq
       devices_(links_->backend(), topology.rank, options.gpu, std::move(gpu_libraries)),
       process_sets_(options.negotiation.session, topology.rank, topology.size),
       queue_(topology.rank),
-      recording_(complete(options.recording, options.negotiation.session, topology)),
-      coordinator_(complete(options.negotiation, topology, *links_), queue_, *links_,
-                   devices_.backend(), recording_, presence_),
+      recorder_(complete(options.recording, options.negotiation.session, topology)),
+      progress_engine_(complete(options.negotiation, topology, *links_), queue_, *links_,
+                   devices_.backend(), recorder_, presence_),
       thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(Submission&& submission, bool waits) {
@@ -84,7 +84,7 @@ OperationPtr Engine::submit(Submission&& submission, bool waits) {
   // A thread that waits rings, or drives, in `wait_until`. While the session's own thread takes a
   // short sleep it will find the operation by itself; but where a thread waits, that one drives,
   // and it may sleep for long.
-  if (!waits && (!napping_ || waiters_ > 0)) bell().ring();
+  if (!waits && (!coalescing_ || waiters_ > 0)) bell().ring();
   return operation;
 }
 
@@ -123,7 +123,7 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
 }
 
 void Engine::listen(node::Listener who) const {
-  bell().listen(who, coordinator_.awaits_data() ? node::Concern::data : node::Concern::messages);
+  bell().listen(who, progress_engine_.awaits_data() ? node::WakeReason::data : node::WakeReason::messages);
 }
 
 void Engine::drive_until(const Condition& met, TimePoint deadline) {
@@ -131,11 +131,11 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
   TimePoint moved_at = steady_clock::now();
   nanoseconds pause = shortest_pause;
   while (!met()) {
-    const bool moved = turn();
+    const bool moved = progress();
     const TimePoint now = steady_clock::now();
     if (now >= deadline) return;
     const bool polls = must_poll();
-    const bool executing = coordinator_.executing();
+    const bool executing = progress_engine_.executing();
     if (moved) {
       moved_at = now;
       pause = shortest_pause;
@@ -145,13 +145,13 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
       listen(node::Listener::waiter);
       // What came before `listen` did not ring. Not even `met` may be missed: another thread may
       // have changed what it asks for.
-      if (!turn() && !met())
+      if (!progress() && !met())
         bell().sleep(node::Listener::waiter,
-                     std::min({polls ? pause : longest_sleep, until_due(now),
+                     std::min({polls ? pause : max_sleep, until_due(now),
                                std::chrono::duration_cast<nanoseconds>(deadline - now)}));
       bell().stop_listening();
-      recording_.woke();
-      pause = executing ? shortest_pause : std::min(2 * pause, longest_pause);
+      recorder_.woke();
+      pause = executing ? shortest_pause : std::min(2 * pause, max_pause);
     }
   }
 }
@@ -161,20 +161,20 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
 /// to poll: its pause was chosen when nothing was outstanding.
 void Engine::hand_over() {
   listen(node::Listener::thread);
-  if (turn() || (must_poll() && coordinator_.outstanding())) bell().wake(node::Listener::thread);
+  if (progress() || (must_poll() && progress_engine_.outstanding())) bell().wake(node::Listener::thread);
 }
 
-bool Engine::turn() {
-  if (leaving_) coordinator_.leave(left_clean_, reason_of_leaving_);
-  bool moved = coordinator_.turn();
+bool Engine::progress() {
+  if (leaving_) progress_engine_.leave(left_clean_, reason_of_leaving_);
+  bool moved = progress_engine_.progress();
   // Acquires the work as its thread has written it; the release hands back what it has done.
   if (const std::function<void()>* const work = work_.load(std::memory_order_acquire)) {
     (*work)();
     work_.store(nullptr, std::memory_order_release);
     moved = true;
   }
-  departed_ = coordinator_.departed();
-  ended_ = coordinator_.ended();
+  departed_ = progress_engine_.departed();
+  ended_ = progress_engine_.ended();
   // If this thread is the only one that waits, it looks for itself. A waiter that finds the token
   // taken asks once more for what it waits for before it sleeps, both under the lock: so either it
   // sees the change, or it sleeps already and is notified.
@@ -189,11 +189,11 @@ void Engine::run() {
   std::unique_lock lock(mutex_);
   bool gathered = false;
   while (!stopping_) {
-    nanoseconds pause = longest_sleep;
+    nanoseconds pause = max_sleep;
     const bool idle = !driven_ && waiters_ == 0;
     if (idle && in_bursts_ && !gathered && queue_.any()) {
       // The first of a burst: let the rest come, and the thread that waits for them drive.
-      napping_ = true;
+      coalescing_ = true;
       pause_ = gathering_burst;
     } else if (idle) {
       driven_ = true;
@@ -205,9 +205,9 @@ void Engine::run() {
       if (waiters_ > 0) changed_.notify_all();  // they take the token
     }
     lock.unlock();  // a ring between here and the sleep ends the sleep at once
-    gathered = napping_;
-    if (napping_) {
-      nap();
+    gathered = coalescing_;
+    if (coalescing_) {
+      coalescing_sleep();
     } else {
       unattended_ = queue_.unattended();
       bell().sleep(node::Listener::thread, pause);
@@ -219,16 +219,16 @@ void Engine::run() {
 /// Until nothing moves or a thread waits, which then drives. On return the bell wakes this thread,
 /// unless a thread waits.
 void Engine::drive_in_background() {
-  recording_.woke();
+  recorder_.woke();
   bell().stop_listening();
   bool moved = false;
   while (waiters_ == 0) {
-    if (turn()) {
+    if (progress()) {
       moved = true;
       continue;
     }
     listen(node::Listener::thread);
-    if (!turn()) break;
+    if (!progress()) break;
     moved = true;
     bell().stop_listening();
   }
@@ -239,35 +239,35 @@ nanoseconds Engine::next_pause(bool moved) {
   const TimePoint now = steady_clock::now();
   if (must_poll()) {
     if (moved) moved_at_ = now;
-    if (!coordinator_.outstanding() && now - moved_at_ > lively) return idle_pause;
-    return moved ? shortest_pause : std::min(2 * pause_, longest_pause);
+    if (!progress_engine_.outstanding() && now - moved_at_ > lively) return idle_pause;
+    return moved ? shortest_pause : std::min(2 * pause_, max_pause);
   }
   // During a burst this thread looks for submissions every now and then. So they need not wake it
   // one by one.
-  if (std::exchange(submissions_, coordinator_.submissions()) != coordinator_.submissions())
-    napping_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
-  if (napping_) {
+  if (std::exchange(submissions_, progress_engine_.submissions()) != progress_engine_.submissions())
+    coalescing_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
+  if (coalescing_) {
     unattended_ = queue_.unattended();
     return gathering;
   }
-  return std::min(longest_sleep, until_due(now));
+  return std::min(max_sleep, until_due(now));
 }
 
 nanoseconds Engine::until_due(TimePoint now) const {
-  return std::max(nanoseconds(0), nanoseconds(coordinator_.deadline() - now));
+  return std::max(nanoseconds(0), nanoseconds(progress_engine_.deadline() - now));
 }
 
 /// Sleeps for a short time in which submitters do not ring.
-void Engine::nap() {
+void Engine::coalescing_sleep() {
   bell().sleep(node::Listener::thread, pause_);
-  napping_ = false;
+  coalescing_ = false;
   in_bursts_ = queue_.unattended() - unattended_ >= burst;
   // A thread that began to drive meanwhile was not rung for what was submitted before it did.
   const std::lock_guard lock(mutex_);
   if (driven_ || waiters_ > 0) bell().ring();
 }
 
-void Engine::in_turn(const std::function<void()>& work) {
+void Engine::between_passes(const std::function<void()>& work) {
   std::exception_ptr error;
   const std::function<void()> guarded = [&] {
     try {
@@ -285,19 +285,19 @@ void Engine::in_turn(const std::function<void()>& work) {
 }
 
 void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
-  in_turn([&] {
-    if (recording_.timeline() != nullptr)
+  between_passes([&] {
+    if (recorder_.timeline() != nullptr)
       throw InvalidArgument("a timeline is being written already: stop it first", "",
                             {topology_.rank});
-    recording_.set_timeline(std::move(timeline));
+    recorder_.set_timeline(std::move(timeline));
   });
 }
 
 void Engine::stop_timeline() {
   std::shared_ptr<diagnostics::Timeline> timeline;
-  in_turn([&] {
-    timeline = recording_.timeline();
-    recording_.set_timeline(nullptr);
+  between_passes([&] {
+    timeline = recorder_.timeline();
+    recorder_.set_timeline(nullptr);
   });
   if (timeline == nullptr) return;
   if (const std::string error = timeline->close(); !error.empty())
@@ -306,7 +306,7 @@ void Engine::stop_timeline() {
 
 std::string Engine::write_flight_record(const std::string& path) {
   std::string written;
-  in_turn([&] { written = coordinator_.write_flight_record(path); });
+  between_passes([&] { written = progress_engine_.write_flight_record(path); });
   return written;
 }
 
@@ -331,14 +331,14 @@ void Engine::shut_down(bool clean, const std::string& reason) {
   while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
     log(LogLevel::warning,
         "this rank has left the session and still waits for other ranks to leave it:" +
-            coordinator_.describe_others());
+            progress_engine_.describe_others());
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   bell().wake(node::Listener::thread);  // not `ring`: it may not be the one that listens
   thread_.join();
-  recording_.end();
+  recorder_.end();
   write_suppressed();
   queue_.close();
 }

@@ -58,7 +58,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Waits until `operation` is done, at most until `deadline`. False if it is not.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
 
-  [[nodiscard]] Statistics statistics() const { return recording_.statistics(); }
+  [[nodiscard]] Statistics statistics() const { return recorder_.statistics(); }
   /// Throws InvalidArgument if there is one.
   void start_timeline(std::shared_ptr<diagnostics::Timeline> timeline);
   /// Throws BackendError if something could not be written.
@@ -75,7 +75,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void shut_down(bool clean, const std::string& reason);
 
   /// True after an error from which there was no way back. Only after `shut_down`.
-  [[nodiscard]] bool failed() const { return coordinator_.failed(); }
+  [[nodiscard]] bool failed() const { return progress_engine_.failed(); }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -84,16 +84,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool wait_until(const Condition& met, TimePoint deadline);
   /// Has the driver do the work after its next progress, and waits until it is done. Throws what
   /// the work throws. For whatever only the driver may touch.
-  void in_turn(const std::function<void()>& work);
+  void between_passes(const std::function<void()>& work);
   // By who holds the driver's token.
   /// Moves the session forward once. True if anything moved.
-  bool turn();
+  bool progress();
   void drive_until(const Condition& met, TimePoint deadline);
   void hand_over();
   void drive_in_background();
   // By the session's own thread.
   void run();
-  void nap();
+  void coalescing_sleep();
   [[nodiscard]] std::chrono::nanoseconds next_pause(bool moved);
   /// How long at most until something that depends on the time must be looked after.
   [[nodiscard]] std::chrono::nanoseconds until_due(TimePoint now) const;
@@ -110,9 +110,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Devices devices_;
   ProcessSets process_sets_;
   OperationQueue queue_;
-  diagnostics::Recorder recording_;
+  diagnostics::Recorder recorder_;
   Presence presence_;
-  Coordinator coordinator_;
+  ProgressEngine progress_engine_;
 
   // Copies of what the coordinator says, written by the driver: others may not ask it.
   std::atomic<bool> departed_{false};
@@ -136,7 +136,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   TimePoint moved_at_{};
   TimePoint submitted_at_{};
   std::uint64_t submissions_ = 0;
-  std::atomic<bool> napping_{false};  // it will look soon by itself: submitters need not ring
+  std::atomic<bool> coalescing_{false};  // it will look soon by itself: submitters need not ring
   std::uint64_t unattended_ = 0;      // submissions before the last sleep
   bool in_bursts_ = false;            // many came during the last one
   std::thread thread_;

@@ -40,7 +40,7 @@ std::string in_bytes(double bytes) {
 
 }  // namespace
 
-void Coordinator::periodic_checks() {
+void ProgressEngine::periodic_checks() {
   if (checked_at_ != TimePoint{} && now_ - checked_at_ > max_pause)
     reset_timers_after_pause(now_ - checked_at_);
   checked_at_ = now_;
@@ -55,14 +55,14 @@ void Coordinator::periodic_checks() {
 }
 
 /// No rank is to be blamed for the time in which this one was stopped.
-void Coordinator::reset_timers_after_pause(std::chrono::nanoseconds pause) {
+void ProgressEngine::reset_timers_after_pause(std::chrono::nanoseconds pause) {
   for (Running& running : running_) running.moved_at += pause;
   plan_awaited_since_ = others_awaited_since_ = now_;
   heartbeat_.reset_after_pause(now_);
 }
 
 /// True if another rank of this host has said that nothing can go on.
-bool Coordinator::check_peer_failures() {
+bool ProgressEngine::check_peer_failures() {
   for (const int rank : board_.ended()) {
     // Its reason may be unreadable, but not that its session has ended.
     Failure why = board_.read_rank(rank, now_)
@@ -78,7 +78,7 @@ bool Coordinator::check_peer_failures() {
 
 /// True if a process of this host has ended. Ranks that ended without a word are to blame before
 /// those that had left: these may have gone because of the others.
-bool Coordinator::check_ended_processes() {
+bool ProgressEngine::check_ended_processes() {
   RankSet silent;
   RankSet leavers;
   std::string last_words;
@@ -102,7 +102,7 @@ bool Coordinator::check_ended_processes() {
   return failed();
 }
 
-void Coordinator::publish_status() {
+void ProgressEngine::publish_status() {
   const std::uint64_t progress = submissions_ + finished_;
   quiet_checks_ = std::exchange(progress_, progress) == progress ? quiet_checks_ + 1 : 0;
   RankStatus status{.rank = rank_, .waits = presence_.any_waits()};
@@ -130,7 +130,7 @@ void Coordinator::publish_status() {
   board_.publish(std::move(status), now_, submitted_at_);
 }
 
-std::string Coordinator::describe(const Running& running) const {
+std::string ProgressEngine::describe(const Running& running) const {
   const detail::Operation& first = *running.operations.front();
   double bytes = 0.0;
   for (const detail::Operation* operation : running.operations)
@@ -143,7 +143,7 @@ std::string Coordinator::describe(const Running& running) const {
                      bytes > 0.0 ? ", " + in_bytes(bytes) : "");
 }
 
-std::vector<Obstacle> Coordinator::obstacles() {
+std::vector<Obstacle> ProgressEngine::obstacles() {
   std::vector<Obstacle> obstacles;
   if (executing()) {
     const Running& oldest = running_.front();
@@ -166,7 +166,7 @@ std::vector<Obstacle> Coordinator::obstacles() {
 
 /// Once this rank has left it waits for the others, however long they work; but not for ever if
 /// they do nothing.
-std::optional<Obstacle> Coordinator::unresponsive_ranks() {
+std::optional<Obstacle> ProgressEngine::unresponsive_ranks() {
   RankSet silent;
   if (leaving_) {
     for (const RankStatus& status : board_.read_all(now_)) {
@@ -186,7 +186,7 @@ std::optional<Obstacle> Coordinator::unresponsive_ranks() {
   return Obstacle{"the end of the session", "", others_awaited_since_, silent, "to leave it"};
 }
 
-std::optional<Obstacle> Coordinator::oldest_waiting() const {
+std::optional<Obstacle> ProgressEngine::oldest_waiting() const {
   const Pending* oldest = nullptr;
   for (const Pending& pending : negotiating_)
     if (pending.operation != nullptr && (oldest == nullptr || pending.since < oldest->since))
@@ -198,7 +198,7 @@ std::optional<Obstacle> Coordinator::oldest_waiting() const {
 }
 
 /// This rank's, or of any that learns from it what is agreed.
-std::optional<Obstacle> Coordinator::oldest_waiting_on_host() const {
+std::optional<Obstacle> ProgressEngine::oldest_waiting_on_host() const {
   std::optional<Obstacle> oldest = oldest_waiting();
   for (const RankStatus& status : board_.read_all(now_)) {
     if (status.rank == rank_ || status.ended || status.operations.empty()) continue;
@@ -210,7 +210,7 @@ std::optional<Obstacle> Coordinator::oldest_waiting_on_host() const {
 }
 
 /// Where the rank above answers nothing, the root will not report what is late here.
-std::optional<Obstacle> Coordinator::unresponsive_parent() const {
+std::optional<Obstacle> ProgressEngine::unresponsive_parent() const {
   if (parent_ < 0 || !board_.shows(parent_)) return unresponsive_ancestor();
   std::optional<Obstacle> oldest = oldest_waiting();
   if (!oldest || !watch_.is_silent(parent_, now_)) return std::nullopt;
@@ -219,7 +219,7 @@ std::optional<Obstacle> Coordinator::unresponsive_parent() const {
   return oldest;
 }
 
-std::optional<Obstacle> Coordinator::unresponsive_ancestor() const {
+std::optional<Obstacle> ProgressEngine::unresponsive_ancestor() const {
   const std::optional<HeartbeatMonitor::Silence> silence = heartbeat_.silence(now_);
   if (!silence) return std::nullopt;
   std::optional<Obstacle> oldest = oldest_waiting_on_host();
@@ -231,15 +231,15 @@ std::optional<Obstacle> Coordinator::unresponsive_ancestor() const {
   return oldest;
 }
 
-void Coordinator::answer_questions(const std::vector<Key>& questions) {
+void ProgressEngine::answer_questions(const std::vector<Key>& questions) {
   if (board_.speaks()) negotiator_.on_answer(questions, board_.read_all(now_));
 }
 
-void Coordinator::look_for_deadlock() {
+void ProgressEngine::look_for_deadlock() {
   if (board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
 }
 
-std::string Coordinator::describe_others() const {
+std::string ProgressEngine::describe_others() const {
   negotiation::Statuses statuses;
   RankSet others;
   for (RankStatus& status : board_.read_all(std::chrono::steady_clock::now())) {

@@ -29,7 +29,7 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
 
 }  // namespace
 
-Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
+ProgressEngine::ProgressEngine(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
                          Links& links, backend::Backend& backend, diagnostics::Recorder& recording,
                          const Presence& presence)
     : negotiator_(options),
@@ -37,7 +37,7 @@ Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, Operatio
       links_(links),
       backend_(backend),
       transport_(links.transport()),
-      recording_(recording),
+      recorder_(recording),
       session_(options.session),
       presence_(presence),
       rank_(options.place.rank),
@@ -53,11 +53,11 @@ Coordinator::Coordinator(const negotiation::NegotiatorOptions& options, Operatio
   if (parent_ >= 0) edges_.push_back(parent_);
 }
 
-bool Coordinator::turn() {
+bool ProgressEngine::progress() {
   try {
     now_ = std::chrono::steady_clock::now();
     negotiator_.set_time(now_);
-    if (recording_.asked_by_signal()) recording_.write_asked_for(pending());
+    if (recorder_.asked_by_signal()) recorder_.write_asked_for(pending());
     bool moved = submit();
     if (failed()) return moved;
     moved |= receive();
@@ -75,7 +75,7 @@ bool Coordinator::turn() {
   }
 }
 
-bool Coordinator::receive() {
+bool ProgressEngine::receive() {
   std::optional<ReportedFailure> reported;
   const bool moved = transport_.poll(
       [&](int peer, std::span<const std::byte> bytes) { receive(peer, bytes, reported); });
@@ -89,9 +89,9 @@ bool Coordinator::receive() {
   return moved;
 }
 
-void Coordinator::receive(int peer, std::span<const std::byte> bytes,
+void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
                           std::optional<ReportedFailure>& reported) {
-  recording_.received(bytes.size());
+  recorder_.received(bytes.size());
   negotiation::ControlMessage message = negotiation::decode(bytes);
   if (message.session != session_) return;
   if (auto* failure = std::get_if<Failure>(&message.body)) {
@@ -105,17 +105,17 @@ void Coordinator::receive(int peer, std::span<const std::byte> bytes,
 
 /// Down the tree only: a rank learns that one below does nothing by what is missing. Whatever comes
 /// after the end of the log would find nobody, so this is never called then.
-void Coordinator::send_heartbeats() {
+void ProgressEngine::send_heartbeats() {
   const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
   if (!heartbeat) return;
   for (const int child : far_children_)
     transport_.send(child, negotiation::encode(session_, *heartbeat));
 }
 
-bool Coordinator::submit() {
+bool ProgressEngine::submit() {
   queue_.take(taken_);
   for (detail::Operation* operation : taken_) {
-    operation->tag() = recording_.submitted(subject_of(*operation), now_);
+    operation->tag() = recorder_.submitted(subject_of(*operation), now_);
     if (failed()) {
       finish(operation, failure_of(*operation));
       continue;
@@ -128,7 +128,7 @@ bool Coordinator::submit() {
 }
 
 /// Tickets are given again, so that a steady stream of operations allocates nothing.
-negotiation::Ticket Coordinator::keep(detail::Operation* operation) {
+negotiation::Ticket ProgressEngine::keep(detail::Operation* operation) {
   if (free_tickets_.empty()) {
     negotiating_.push_back({operation, now_});
     return negotiating_.size() - 1;
@@ -139,11 +139,11 @@ negotiation::Ticket Coordinator::keep(detail::Operation* operation) {
   return ticket;
 }
 
-bool Coordinator::negotiate() {
+bool ProgressEngine::negotiate() {
   const negotiation::Actions actions = negotiator_.take();
   record_faults(actions);
   for (const negotiation::Send& send : actions.sends) {
-    recording_.sent(send.message.size());
+    recorder_.sent(send.message.size());
     transport_.send(send.peer, send.message);
   }
   for (const negotiation::Execute& execute : actions.executes) start(execute);
@@ -152,10 +152,10 @@ bool Coordinator::negotiate() {
   for (const negotiation::Answer& answer : actions.answers)
     finish(take_operation(answer.ticket), nullptr, answer.value);
   for (const std::string& report : actions.reports) {
-    recording_.note(diagnostics::EventKind::stall, report, now_);
+    recorder_.note(diagnostics::EventKind::stall, report, now_);
     log_limited(LogLevel::warning, "stall reports", report);
   }
-  recording_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
+  recorder_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
   if (!actions.questions.empty()) answer_questions(actions.questions);
   if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
     log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
@@ -163,7 +163,7 @@ bool Coordinator::negotiate() {
   return !actions.empty();
 }
 
-void Coordinator::start(const negotiation::Execute& execute) {
+void ProgressEngine::start(const negotiation::Execute& execute) {
   backend::Batch batch{.kind = execute.kind,
                        .tensors = {},
                        .set = execute.members.to_vector(),
@@ -191,7 +191,7 @@ void Coordinator::start(const negotiation::Execute& execute) {
   }
 }
 
-backend::Progress Coordinator::step(Running& running) const {
+backend::Progress ProgressEngine::step(Running& running) const {
   try {
     return running.execution->step();
   } catch (const std::exception& error) {
@@ -199,7 +199,7 @@ backend::Progress Coordinator::step(Running& running) const {
   }
 }
 
-bool Coordinator::execute() {
+bool ProgressEngine::execute() {
   bool moved = false;
   for (auto running = running_.begin(); running != running_.end();) {
     const backend::Progress progress = step(*running);
@@ -221,10 +221,10 @@ bool Coordinator::execute() {
   return moved;
 }
 
-void Coordinator::record_start(backend::Batch& batch, const Running& running) {
+void ProgressEngine::record_start(backend::Batch& batch, const Running& running) {
   std::int64_t bytes = 0;
   for (const detail::Operation* operation : running.operations) bytes += operation->tag().bytes;
-  recording_.batch_started(
+  recorder_.batch_started(
       {.number = batch.sequence,
        .set = running.set,
        .type = batch.kind.type,
@@ -232,29 +232,29 @@ void Coordinator::record_start(backend::Batch& batch, const Running& running) {
        .operations = running.operations.size(),
        .bytes = bytes},
       now_);
-  if (recording_.wants_phases()) batch.observer = &phase_recorder_;
+  if (recorder_.wants_phases()) batch.observer = &phase_recorder_;
 }
 
 /// Before its operations are told so: afterwards they may be gone.
-void Coordinator::record_end(const Running& running) {
-  const auto times = recording_.times_of(running.sequence, now_);
+void ProgressEngine::record_end(const Running& running) {
+  const auto times = recorder_.times_of(running.sequence, now_);
   for (const detail::Operation* operation : running.operations)
-    recording_.finished(operation->tag(), running.sequence, times);
-  recording_.batch_done(running.sequence, times.done);
+    recorder_.finished(operation->tag(), running.sequence, times);
+  recorder_.batch_done(running.sequence, times.done);
 }
 
 /// Before operations learn of it: they are listed as pending.
-void Coordinator::record_faults(const negotiation::Actions& actions) {
+void ProgressEngine::record_faults(const negotiation::Actions& actions) {
   for (const negotiation::Fail& fail : actions.fails) {
     const bool stalled = fail.failure.kind == FailureKind::stalled;
-    if (!recording_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
+    if (!recorder_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
       continue;
-    recording_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
+    recorder_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
                      fail.failure.message, pending(), now_);
   }
 }
 
-diagnostics::Recorder::Pending Coordinator::pending() const {
+diagnostics::Recorder::Pending ProgressEngine::pending() const {
   diagnostics::Recorder::Pending all;
   for (const Pending& pending : negotiating_)
     if (pending.operation != nullptr)
@@ -265,15 +265,15 @@ diagnostics::Recorder::Pending Coordinator::pending() const {
   return all;
 }
 
-void Coordinator::leave(bool clean, const std::string& reason) {
+void ProgressEngine::leave(bool clean, const std::string& reason) {
   if (std::exchange(leaving_, true) || failed()) return;
   try {
     now_ = std::chrono::steady_clock::now();
     submit();
     if (clean) {
-      recording_.note(diagnostics::EventKind::leaving, reason, now_);
+      recorder_.note(diagnostics::EventKind::leaving, reason, now_);
     } else {
-      recording_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
+      recorder_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
     }
     negotiator_.on_leave(reason);
     board_.publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
@@ -283,33 +283,33 @@ void Coordinator::leave(bool clean, const std::string& reason) {
   }
 }
 
-detail::Operation* Coordinator::take_operation(negotiation::Ticket ticket) {
+detail::Operation* ProgressEngine::take_operation(negotiation::Ticket ticket) {
   free_tickets_.push_back(ticket);
   return std::exchange(negotiating_[ticket].operation, nullptr);
 }
 
-void Coordinator::finish(detail::Operation* operation, std::exception_ptr error,
+void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr error,
                          std::int64_t answer) {
   if (error != nullptr) {
-    recording_.failed(operation->tag(), now_);
+    recorder_.failed(operation->tag(), now_);
   } else {
-    recording_.answered(operation->tag(), now_);
+    recorder_.answered(operation->tag(), now_);
   }
   ++finished_;
   queue_.release({&operation, 1});
   operation->finish(std::move(error), answer);
 }
 
-void Coordinator::fail_session(const std::exception& error) {
+void ProgressEngine::fail_session(const std::exception& error) {
   fail_session({FailureKind::backend, error.what(), "", RankSet::of(rank_)});
 }
 
-void Coordinator::fail_session(Failure failure, int reported_by) {
+void ProgressEngine::fail_session(Failure failure, int reported_by) {
   log(LogLevel::critical, "the session cannot go on: " + failure.message);
   const Failure outside = as_seen_by_others(failure, rank_);
   board_.publish_end(outside, /*alarm=*/true, now_);
   propagate_failure(outside, reported_by);
-  recording_.fault(diagnostics::EventKind::fault, failure.message, pending(), now_);
+  recorder_.fault(diagnostics::EventKind::fault, failure.message, pending(), now_);
   free_tickets_.clear();
   failure_ = std::move(failure);
   for (const Pending& pending : std::exchange(negotiating_, {}))
@@ -325,7 +325,7 @@ void Coordinator::fail_session(Failure failure, int reported_by) {
 
 /// Ranks of this host see it on the board. Each rank tells its neighbors in the tree but for the
 /// one that it has it from: so every edge between hosts carries it, once.
-void Coordinator::propagate_failure(const Failure& failure, int reported_by) {
+void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) {
   for (const int peer : edges_) {
     if (peer == reported_by || board_.shows(peer)) continue;
     try {
@@ -337,7 +337,7 @@ void Coordinator::propagate_failure(const Failure& failure, int reported_by) {
   }
 }
 
-std::exception_ptr Coordinator::failure_of(const detail::Operation& operation) const {
+std::exception_ptr ProgressEngine::failure_of(const detail::Operation& operation) const {
   Failure failure = *failure_;
   const std::string what =
       negotiation::operation_in_words(operation.descriptor().type, operation.key());

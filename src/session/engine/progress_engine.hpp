@@ -25,19 +25,19 @@
 namespace kolo::internal::session {
 
 /// Used by one thread at a time: by who holds the driver's token. Nothing here blocks.
-class Coordinator {
+class ProgressEngine {
  public:
-  Coordinator(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
+  ProgressEngine(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
               backend::Backend& backend, diagnostics::Recorder& recording,
               const Presence& presence);
 
   /// `path` as for kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {
-    return recording_.write(path, "the program asked for it", pending());
+    return recorder_.write(path, "the program asked for it", pending());
   }
 
   /// Does what can be done now. True if anything moved.
-  bool turn();
+  bool progress();
 
   /// This rank leaves, after what it has submitted. Only the first call counts.
   void leave(bool clean, const std::string& reason);
@@ -130,7 +130,7 @@ class Coordinator {
   /// Why the session is over, as this operation's error.
   [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
 
-  // What has to be looked after now and then; coordinator_look.cpp.
+  // What has to be looked after now and then; periodic_checks.cpp.
   void periodic_checks();
   void answer_questions(const std::vector<Key>& questions);
   void reset_timers_after_pause(std::chrono::nanoseconds pause);
@@ -152,14 +152,14 @@ class Coordinator {
   Links& links_;
   backend::Backend& backend_;
   transport::Transport& transport_;
-  diagnostics::Recorder& recording_;
-  PhaseRecorder phase_recorder_{recording_};
+  diagnostics::Recorder& recorder_;
+  PhaseRecorder phase_recorder_{recorder_};
   std::uint64_t session_;
   std::vector<detail::Operation*> taken_;  // from the queue just now
   const Presence& presence_;
   int rank_;
   int parent_;
-  std::vector<int> edges_;  // the neighbours in the tree
+  std::vector<int> edges_;  // the neighbors in the tree
   StatusBoard board_;
   std::vector<int> far_children_;  // of other hosts, or that share no memory
   HeartbeatMonitor heartbeat_;

@@ -113,13 +113,13 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
     callees.push_back({edges.parent, host_of(edges.parent),
                        usable_addresses(record_of(edges.parent), record_of(topology.rank))});
 
-  transport::SocketMeeting meeting(topology.rank, records.front().secret, listeners,
+  transport::PeerConnector connector(topology.rank, records.front().secret, listeners,
                                    std::move(callers), std::move(callees));
   const auto until = std::chrono::steady_clock::now() + connect_timeout;
-  while (!meeting.step(std::chrono::milliseconds(5)) && std::chrono::steady_clock::now() < until)
+  while (!connector.step(std::chrono::milliseconds(5)) && std::chrono::steady_clock::now() < until)
     while_waiting();
-  Connections connections{.problem = meeting.problem()};
-  for (transport::Connection& connection : meeting.take())
+  Connections connections{.problem = connector.problem()};
+  for (transport::Connection& connection : connector.take())
     connections.peers.push_back({connection.rank, host_of(connection.rank),
                                  ranks_of_host(topology, connection.rank),
                                  std::move(connection.socket)});

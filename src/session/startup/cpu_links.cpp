@@ -9,21 +9,21 @@ namespace kolo::internal::session {
 namespace {
 
 // All ranks end their sessions at about the same time.
-constexpr std::chrono::seconds patience_to_part{1};
+constexpr std::chrono::seconds patience_to_close{1};
 constexpr std::chrono::milliseconds patience_after_failure{100};
 
 }  // namespace
 
 CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topology,
-                   std::unique_ptr<node::Neighbourhood> neighbours,
+                   std::unique_ptr<node::LocalGroup> neighbors,
                    std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share)
     : control_(std::move(control)),
       data_(std::move(data)),
-      neighbours_(std::move(neighbours)),
+      neighbors_(std::move(neighbors)),
       sockets_(std::move(sockets)),
-      all_are_neighbours_(neighbours_ != nullptr && topology.local_size == topology.size),
+      all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
       ranks_of_host_(ranks_of_host(topology, topology.rank)) {
-  if (neighbours_ != nullptr) {
+  if (neighbors_ != nullptr) {
     share_memory(topology, all_hosts_share);
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
@@ -32,7 +32,7 @@ CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topo
 }
 
 CpuLinks::~CpuLinks() {
-  if (sockets_ != nullptr) sockets_->part(abandoned_ ? patience_after_failure : patience_to_part);
+  if (sockets_ != nullptr) sockets_->close(abandoned_ ? patience_after_failure : patience_to_close);
 }
 
 void CpuLinks::select_inter_node_algorithm(HostAllreduce choice) {
@@ -40,64 +40,64 @@ void CpuLinks::select_inter_node_algorithm(HostAllreduce choice) {
 }
 
 void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
-  const HostMemory memory = lay_out_memory(topology.local_size, !all_are_neighbours_);
+  const HostMemory memory = lay_out_memory(topology.local_size, !all_are_neighbors_);
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {
-    std::vector<node::Neighbour> parts;
-    for (int index = 0; index < neighbours_->size(); ++index)
-      parts.push_back({neighbours_->memory(index) + offset, &neighbours_->bell(index),
-                       neighbours_->heap(index)});
+    std::vector<node::LocalPeer> parts;
+    for (int index = 0; index < neighbors_->size(); ++index)
+      parts.push_back({neighbors_->memory(index) + offset, &neighbors_->bell(index),
+                       neighbors_->heap(index)});
     return parts;
   };
-  shm_transport_.emplace(parts_at(memory.rings), neighbours_->index(), ranks_of_host_);
-  transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbours_);
-  shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbours_->index(),
+  shm_transport_.emplace(parts_at(memory.rings), neighbors_->index(), ranks_of_host_);
+  transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbors_);
+  shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
                        backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
   backend_.use_memory(*shm_backend_);
-  if (all_hosts_share && !all_are_neighbours_) backend_.use_memory_everywhere(topology.node_of);
-  if (!all_are_neighbours_) return;
+  if (all_hosts_share && !all_are_neighbors_) backend_.use_memory_everywhere(topology.node_of);
+  if (!all_are_neighbors_) return;
   std::vector<SharedBoard::Peer> places;
-  for (int index = 0; index < neighbours_->size(); ++index)
+  for (int index = 0; index < neighbors_->size(); ++index)
     places.push_back(
-        {reinterpret_cast<SharedBoard::Word*>(neighbours_->memory(index) + memory.board),
-         &neighbours_->bell(index)});
-  board_.emplace(std::move(places), neighbours_->index());
+        {reinterpret_cast<SharedBoard::Word*>(neighbors_->memory(index) + memory.board),
+         &neighbors_->bell(index)});
+  board_.emplace(std::move(places), neighbors_->index());
 }
 
 void CpuLinks::watch_sockets() {
-  if (neighbours_ != nullptr) {
-    neighbours_->watch(sockets_->descriptor());
+  if (neighbors_ != nullptr) {
+    neighbors_->watch(sockets_->descriptor());
   } else {
     own_bell_->watch(sockets_->descriptor());
   }
 }
 
 const node::Doorbell& CpuLinks::bell() const {
-  return neighbours_ == nullptr ? *own_bell_ : neighbours_->own_bell();
+  return neighbors_ == nullptr ? *own_bell_ : neighbors_->own_bell();
 }
 
 std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
-  return neighbours_ == nullptr ? nullptr : neighbours_->own_heap();
+  return neighbors_ == nullptr ? nullptr : neighbors_->own_heap();
 }
 
 std::string CpuLinks::data_path() const {
-  if (neighbours_ == nullptr) return "mpi";
-  return all_are_neighbours_ ? "shm" : "shm+mpi";
+  if (neighbors_ == nullptr) return "mpi";
+  return all_are_neighbors_ ? "shm" : "shm+mpi";
 }
 
 std::vector<StatusBoard::Seat> CpuLinks::seats() const {
   std::vector<StatusBoard::Seat> seats;
-  if (neighbours_ == nullptr) return seats;
-  for (int index = 0; index < neighbours_->size(); ++index)
+  if (neighbors_ == nullptr) return seats;
+  for (int index = 0; index < neighbors_->size(); ++index)
     seats.push_back(
-        {ranks_of_host_[static_cast<std::size_t>(index)], neighbours_->process(index),
-         reinterpret_cast<node::StatusPage*>(neighbours_->memory(index) + status_offset_),
-         &neighbours_->bell(index)});
+        {ranks_of_host_[static_cast<std::size_t>(index)], neighbors_->process(index),
+         reinterpret_cast<node::StatusPage*>(neighbors_->memory(index) + status_offset_),
+         &neighbors_->bell(index)});
   return seats;
 }
 
 std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
-  return neighbours_ == nullptr ? std::vector<node::FileDescriptor>{} : neighbours_->others();
+  return neighbors_ == nullptr ? std::vector<node::FileDescriptor>{} : neighbors_->others();
 }
 
 void CpuLinks::abandon() {
@@ -109,8 +109,8 @@ void CpuLinks::abandon() {
 
 std::vector<int> CpuLinks::lost_ranks() const {
   std::vector<int> lost;
-  if (neighbours_ == nullptr) return lost;
-  for (const int index : neighbours_->ended())
+  if (neighbors_ == nullptr) return lost;
+  for (const int index : neighbors_->ended())
     lost.push_back(ranks_of_host_[static_cast<std::size_t>(index)]);
   return lost;
 }

@@ -20,14 +20,14 @@
 
 namespace kolo::internal::session {
 
-/// If all ranks are neighbours MPI is not called any more, but for Adasum. With sockets between
+/// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
 /// hosts it is called only for data. Without, it carries control messages too, and is polled.
 class CpuLinks : public Links {
  public:
-  /// `control` and `data` carry nothing else. `neighbours` may be null, on all ranks of the host
+  /// `control` and `data` carry nothing else. `neighbors` may be null, on all ranks of the host
   /// alike; `sockets`, on all ranks alike. `all_hosts_share`: the ranks of every host share memory.
   CpuLinks(Communicator control, Communicator data, const Topology& topology,
-           std::unique_ptr<node::Neighbourhood> neighbours,
+           std::unique_ptr<node::LocalGroup> neighbors,
            std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
@@ -53,17 +53,17 @@ class CpuLinks : public Links {
 
   Communicator control_;
   Communicator data_;
-  std::unique_ptr<node::Neighbourhood> neighbours_;
+  std::unique_ptr<node::LocalGroup> neighbors_;
   std::unique_ptr<transport::SocketTransport> sockets_;
-  bool all_are_neighbours_;
+  bool all_are_neighbors_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
-  std::size_t status_offset_ = 0;             // in each neighbour's memory
-  node::BellWord own_word_{};                 // without neighbours
-  std::optional<node::Doorbell> own_bell_{};  // without neighbours
+  std::size_t status_offset_ = 0;             // in each neighbor's memory
+  node::BellWord own_word_{};                 // without neighbors
+  std::optional<node::Doorbell> own_bell_{};  // without neighbors
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
-  std::optional<SharedBoard> board_{};  // if all ranks are neighbours
+  std::optional<SharedBoard> board_{};  // if all ranks are neighbors
   transport::CpuTransport transport_{control_.get(), sockets_.get()};
   backend::CpuRouter backend_{data_.get(), transport_.mpi_activity()};
 };

@@ -168,7 +168,7 @@ Topology find_topology(MPI_Comm world, std::span<const HostRecord> records) {
 
 /// What ranks make together, each as far as it comes.
 struct Setup {
-  std::unique_ptr<node::Neighbourhood> neighbours{};
+  std::unique_ptr<node::LocalGroup> neighbors{};
   std::unique_ptr<transport::SocketTransport> sockets{};
   std::shared_ptr<diagnostics::Timeline> timeline{};
   SetupReport report{};
@@ -177,7 +177,7 @@ struct Setup {
 /// The problem, or "".
 std::string setup_shared_memory(MPI_Comm world, std::span<const HostRecord> records,
                                 const Topology& topology, Preparation& own,
-                                std::unique_ptr<node::Neighbourhood>& neighbours) {
+                                std::unique_ptr<node::LocalGroup>& neighbors) {
   if (!own.no_memory.empty()) return own.no_memory;
   std::string problem = why_no_memory(records, topology, topology.rank);
   if (!problem.empty()) return problem;
@@ -185,7 +185,7 @@ std::string setup_shared_memory(MPI_Comm world, std::span<const HostRecord> reco
   for (const int rank : ranks_of_host(topology, topology.rank))
     group.inboxes.push_back(records[static_cast<std::size_t>(rank)].inbox);
   attempt(problem, [&] {
-    neighbours = std::make_unique<node::Neighbourhood>(std::move(*own.memory), group,
+    neighbors = std::make_unique<node::LocalGroup>(std::move(*own.memory), group,
                                                        [=] { let_mpi_progress(world); });
   });
   return problem;
@@ -226,7 +226,7 @@ Setup set_up(MPI_Comm world, std::span<const HostRecord> records, const Topology
       has_network && std::ranges::all_of(records, &HostRecord::wants_sockets);
 
   const std::string no_memory =
-      setup_shared_memory(world, records, topology, own, setup.neighbours);
+      setup_shared_memory(world, records, topology, own, setup.neighbors);
   std::string no_connections;
   if (wants_sockets) no_connections = setup_sockets(world, records, topology, own, setup.sockets);
   // Edges that memory was to carry have no sockets, so those of the others are of no use.
@@ -242,7 +242,7 @@ Setup set_up(MPI_Comm world, std::span<const HostRecord> records, const Topology
 /// Gives up what another rank could not set up.
 void follow(const Verdict& verdict, int rank, Setup& setup) {
   if (!verdict.no_memory.empty()) {
-    setup.neighbours.reset();
+    setup.neighbors.reset();
     log(LogLevel::info, "no shared memory on this host: " + verdict.no_memory);
   }
   if (!verdict.connection_errors.text.empty()) {
@@ -281,7 +281,7 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   std::string problem;
   attempt(problem, [&] {
     links = std::make_unique<CpuLinks>(std::move(control), std::move(data), topology,
-                                       std::move(setup.neighbours), std::move(setup.sockets),
+                                       std::move(setup.neighbors), std::move(setup.sockets),
                                        verdict.all_hosts_share);
   });
 

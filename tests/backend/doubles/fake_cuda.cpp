@@ -256,7 +256,7 @@ void FakeCuda::copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind
   faults.pass("cudaMemcpyAsync");
   const int number = kind == gpu::CopyKind::to_host ? copies_to_host_++ : -1;
   enqueue(stream, [=, this] {
-    if (number >= most_copies_to_host) return false;
+    if (number >= max_copies_to_host) return false;
     check_memory(from, bytes, "a copy's source");
     check_memory(to, bytes, "a copy's target");
     std::memcpy(to, from, bytes);

@@ -63,7 +63,7 @@ class FakeCuda : public gpu::Runtime {
   Faults faults{};
   gpu::Versions reported{13000, 13000};
   /// So many copies to the host are done; later ones wait until there may be more.
-  int most_copies_to_host = std::numeric_limits<int>::max();
+  int max_copies_to_host = std::numeric_limits<int>::max();
   bool has_kernels = true;
 
   gpu::Versions versions() override;

@@ -180,7 +180,7 @@ void Communicator::make(Making& making, Library& library, const char* call,
   try {
     begin(library, begun);
     while (begun.state == State::in_progress && error.empty()) {
-      if (making.cancelled) {
+      if (making.canceled) {
         error = "the making of NCCL's communicator was ended";
       } else if (steady_clock::now() >= deadline) {
         error = fmt::format("{} is not done after {} s", call,
@@ -197,7 +197,7 @@ void Communicator::make(Making& making, Library& library, const char* call,
   }
   const std::lock_guard lock(making.mutex);
   // Nobody is left to use it.
-  if (error.empty() && making.cancelled) error = "the making of NCCL's communicator was ended";
+  if (error.empty() && making.canceled) error = "the making of NCCL's communicator was ended";
   if (!error.empty() && begun.handle != nullptr)
     library.abort(std::exchange(begun.handle, nullptr));
   making.handle = begun.handle;
@@ -222,7 +222,7 @@ void Communicator::abort() noexcept {
   if (std::exchange(aborted_, true)) return;
   if (handle_ == nullptr) {
     const std::lock_guard lock(making_->mutex);
-    making_->cancelled = true;
+    making_->canceled = true;
     handle_ = making_->handle;
     if (handle_ == nullptr) return;
   }

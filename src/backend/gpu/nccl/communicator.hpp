@@ -102,7 +102,7 @@ class Communicator {
 
   /// Shared with the worker.
   struct Making {
-    std::atomic<bool> cancelled{false};
+    std::atomic<bool> canceled{false};
     std::mutex mutex{};
     bool done = false;
     CommHandle handle = nullptr;
