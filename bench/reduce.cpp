@@ -72,7 +72,9 @@ void measure_reductions(std::size_t bytes) {
 template <typename From, typename To>
 void convert_scalar(const std::byte* from, std::int64_t elements, std::byte* to) {
   for (std::int64_t i = 0; i < elements; ++i)
-    kolo::internal::store<To>(to, i, kolo::internal::rounded<To>(kolo::internal::computed(kolo::internal::load<From>(from, i))));
+    kolo::internal::store<To>(
+        to, i,
+        kolo::internal::rounded<To>(kolo::internal::computed(kolo::internal::load<From>(from, i))));
 }
 
 template <typename From, typename To>

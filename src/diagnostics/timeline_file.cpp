@@ -45,7 +45,8 @@ std::string text_of(const Span& span) {
 std::string batch_arguments(const Span& span) {
   return fmt::format(
       R"("args":{{"batch":{},"operation":"{}","operations":{},"bytes":{},"dtype":"{}","set":{}}})",
-      span.batch, to_string(span.type), span.count, span.bytes, internal::to_string(span.dtype), span.set);
+      span.batch, to_string(span.type), span.count, span.bytes, internal::to_string(span.dtype),
+      span.set);
 }
 
 }  // namespace
@@ -184,7 +185,8 @@ void TraceEvents::add_operation(const Span& span) {
   const bool executed = span.batch != no_batch;
   const auto arguments = [&] {
     return fmt::format(R"("args":{{"name":{},"bytes":{},"dtype":"{}","set":{}{}}})",
-                       json_string(text_of(span)), span.bytes, internal::to_string(span.dtype), span.set,
+                       json_string(text_of(span)), span.bytes, internal::to_string(span.dtype),
+                       span.set,
                        executed ? fmt::format(R"(,"batch":{})", span.batch)
                                 : std::string(span.failed ? R"(,"failed":true)" : ""));
   };

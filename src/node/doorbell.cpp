@@ -26,7 +26,8 @@ void Doorbell::ring(WakeReason about) const noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   constexpr auto data = static_cast<std::uint32_t>(WakeReason::data);
   const std::uint32_t heard = word_->listener.load(std::memory_order_relaxed);
-  if (heard == value(Listener::nobody) || (about == WakeReason::data && (heard & data) == 0)) return;
+  if (heard == value(Listener::nobody) || (about == WakeReason::data && (heard & data) == 0))
+    return;
   // Of several that ring at once only the one that takes the word away makes the system call.
   const auto who = static_cast<Listener>(word_->listener.exchange(value(Listener::nobody)) & ~data);
   if (who != Listener::nobody) wake(who);

@@ -31,7 +31,7 @@ OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
       heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes,
-                                         std::size_t heap_bytes) {
+                                   std::size_t heap_bytes) {
   std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(std::move(sent[0]), bytes);
   BellWord& word = word_in(segment);
@@ -41,7 +41,7 @@ LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes,
 }
 
 LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
-                             const std::function<void()>& while_waiting)
+                       const std::function<void()>& while_waiting)
     : index_(group.index), own_heap_(std::move(own.heap_)) {
   const std::array<int, 4> descriptors{own.segment_.fd(), own.bell_[0].get(), own.bell_[1].get(),
                                        own_heap_->fd()};
@@ -55,7 +55,7 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
           {std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}, ::getpid()});
     } else {
       neighbors_.push_back(map(std::move(received[static_cast<std::size_t>(index)]), bytes,
-                                own_heap_->memory().size()));
+                               own_heap_->memory().size()));
     }
   }
 }

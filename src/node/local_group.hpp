@@ -51,7 +51,7 @@ class LocalGroup {
   /// All ranks of the group at once, when each has made its own memory. `while_waiting` as in
   /// `exchange_fds`. Throws BackendError, also after `timeout`.
   LocalGroup(OwnMemory own, const FdExchangeGroup& group,
-                const std::function<void()>& while_waiting);
+             const std::function<void()>& while_waiting);
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(neighbors_.size()); }

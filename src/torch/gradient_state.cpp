@@ -101,8 +101,8 @@ void GradientReducer::State::require_agreement() const {
     items.push_back({parameter.name, description});
   }
   internal::require_agreement("kolo.parameters." + std::to_string(number),
-                            "The options or parameters of the DistributedOptimizer", items,
-                            options.process_set);
+                              "The options or parameters of the DistributedOptimizer", items,
+                              options.process_set);
 }
 
 void GradientReducer::State::count_pass(Parameter& parameter) const {

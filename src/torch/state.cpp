@@ -35,7 +35,8 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
     items.push_back({name, internal::describe(tensor)});
   }
   // Before the first broadcast, so that after a mismatch no tensor has changed.
-  internal::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
+  internal::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items,
+                              set);
 
   const at::NoGradGuard no_grad;
   std::vector<ParameterBroadcast> broadcasts;

@@ -30,8 +30,8 @@ KOLO_EXPORT void require_agreement(const std::string& operation, const std::stri
                                    const std::vector<Item>& items, const ProcessSet& set = {});
 
 /// Collective. Returns the world ranks that passed true, in ascending order.
-[[nodiscard]] KOLO_EXPORT std::vector<int> ranks_that(bool said_so, const std::string& operation,
-                                                      const ProcessSet& set = {});
+[[nodiscard]] std::vector<int> ranks_that(bool said_so, const std::string& operation,
+                                          const ProcessSet& set = {});
 
 /// Throws InvalidArgument, naming `function`, unless `root` is a member.
 KOLO_EXPORT void require_root(const std::string& function, int root, const ProcessSet& set);

@@ -162,7 +162,8 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
 void PeerConnector::connected(Call& call, Handshake& handshake) {
   handshake.connecting = false;
   do_not_delay(handshake.socket.get());
-  if (!say(handshake, call.callee.rank, GreetingKind::hello)) fail(call, handshake, node::error_text(errno));
+  if (!say(handshake, call.callee.rank, GreetingKind::hello))
+    fail(call, handshake, node::error_text(errno));
 }
 
 void PeerConnector::fail(Call& call, Handshake& handshake, const std::string& why) {
@@ -212,8 +213,9 @@ bool PeerConnector::is_right(const Greeting& greeting, GreetingKind kind) const 
 }
 
 bool PeerConnector::hear(Handshake& handshake, Greeting& greeting) {
-  const ssize_t bytes = ::recv(handshake.socket.get(), handshake.heard.data() + handshake.bytes_heard,
-                               handshake.heard.size() - handshake.bytes_heard, 0);
+  const ssize_t bytes =
+      ::recv(handshake.socket.get(), handshake.heard.data() + handshake.bytes_heard,
+             handshake.heard.size() - handshake.bytes_heard, 0);
   if (bytes < 0) {
     handshake.over = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
     return false;

@@ -75,8 +75,8 @@ class SocketEdge {
   node::FileDescriptor socket_;
   std::uint64_t session_;
   std::deque<Outgoing> outbox_{};
-  std::size_t unsent_ = 0;  // bytes in the outbox
-  bool write_closed_ = false;       // the other side takes nothing more; what it has sent is still read
+  std::size_t unsent_ = 0;     // bytes in the outbox
+  bool write_closed_ = false;  // the other side takes nothing more; what it has sent is still read
   bool closed_ = false;
   bool heard_goodbye_ = false;
   std::string error_{};

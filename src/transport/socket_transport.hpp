@@ -33,10 +33,10 @@ struct SocketOptions {
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
 };
 
-/// Whoever has nothing to say sends a keepalive every quarter of the time after which it would count as
-/// lost. A host counts as lost when nothing has come from it for that long, its kernel included: a
-/// process that is stopped is not lost. One whose connection ends without a goodbye is lost at
-/// once.
+/// Whoever has nothing to say sends a keepalive every quarter of the time after which it would
+/// count as lost. A host counts as lost when nothing has come from it for that long, its kernel
+/// included: a process that is stopped is not lost. One whose connection ends without a goodbye is
+/// lost at once.
 class SocketTransport : public Transport {
  public:
   /// Throws BackendError.

@@ -18,8 +18,8 @@
 namespace diagnose {
 namespace {
 
-using kolo::internal::Descriptor;
 using kolo::DType;
+using kolo::internal::Descriptor;
 using kolo::internal::OperationType;
 using kolo::internal::diagnostics::Recorder;
 using kolo::internal::diagnostics::Tag;

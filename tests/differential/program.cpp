@@ -283,11 +283,12 @@ std::string to_string(const Operation& operation) {
   std::string text = fmt::format("{} \"{}\" of ranks {}, present {}", name_of(operation.kind),
                                  operation.name, operation.members, operation.present);
   for (const Tensor& tensor : operation.tensors)
-    text += fmt::format(", {} {}", kolo::internal::to_string(tensor.dtype), kolo::internal::to_string(tensor.shape));
+    text += fmt::format(", {} {}", kolo::internal::to_string(tensor.dtype),
+                        kolo::internal::to_string(tensor.shape));
   if (reduces(operation.kind))
-    text += fmt::format(", {}, scales {} and {}, compression {}", kolo::internal::to_string(operation.op),
-                        operation.prescale, operation.postscale,
-                        kolo::internal::to_string(operation.compression));
+    text += fmt::format(", {}, scales {} and {}, compression {}",
+                        kolo::internal::to_string(operation.op), operation.prescale,
+                        operation.postscale, kolo::internal::to_string(operation.compression));
   if (operation.mistake)
     text +=
         fmt::format(", mistake {} of rank {}", static_cast<int>(*operation.mistake), operation.odd);

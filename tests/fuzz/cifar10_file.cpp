@@ -52,9 +52,7 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target cifar10_file_target{.name = "cifar10_file",
-                                 .max_bytes = 2 * cifar10::record_bytes + 2,
-                                 .run = run,
-                                 .seeds = seeds};
+const Target cifar10_file_target{
+    .name = "cifar10_file", .max_bytes = 2 * cifar10::record_bytes + 2, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

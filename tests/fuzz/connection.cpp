@@ -81,7 +81,6 @@ std::vector<Seed> seeds() {
 
 }  // namespace
 
-const Target connection_target{
-    .name = "connection", .max_bytes = most, .run = run, .seeds = seeds};
+const Target connection_target{.name = "connection", .max_bytes = most, .run = run, .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -43,7 +43,7 @@ class Host {
  public:
   Host() {
     const std::vector<node::LocalPeer> neighbors{{memory_.of(0), &bells_[0]},
-                                                  {memory_.of(1), &bells_[1]}};
+                                                 {memory_.of(1), &bells_[1]}};
     sender_.emplace(neighbors, 0, std::vector{0, 1});
     receiver_.emplace(neighbors, 1, std::vector{0, 1});
   }

@@ -51,8 +51,8 @@ std::vector<Seed> seeds() {
 }  // namespace
 
 const Target startup_reports_target{.name = "startup_reports",
-                            .max_bytes = max_ranks * sizeof(StartupReport),
-                            .run = run,
-                            .seeds = seeds};
+                                    .max_bytes = max_ranks * sizeof(StartupReport),
+                                    .run = run,
+                                    .seeds = seeds};
 
 }  // namespace kolo::internal::fuzz

@@ -29,9 +29,7 @@ class NeighborhoodTest : public testing::Test {
   }
 
   static void barrier() { MPI_Barrier(MPI_COMM_WORLD); }
-  static LocalGroup share(std::size_t bytes) {
-    return share_memory(MPI_COMM_WORLD, bytes, 8192);
-  }
+  static LocalGroup share(std::size_t bytes) { return share_memory(MPI_COMM_WORLD, bytes, 8192); }
 
   int rank_ = 0;
   int size_ = 1;

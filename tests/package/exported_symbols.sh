@@ -11,7 +11,9 @@ shift 2
 public=$(mktemp)
 trap 'rm -f "$public"' EXIT
 {
-  grep -rh --include='*.hpp' KOLO_EXPORT "$include" "$source"
+  # A declaration whose name does not fit on the line has it on the next one.
+  grep -rhA1 --include='*.hpp' KOLO_EXPORT "$include" "$source" |
+    awk '/KOLO_EXPORT/ { print; more = !/[(]/; next } more { print; more = 0 }'
   grep -rhE --include='*.hpp' '^(class|struct) ' "$include"
 } | tr -cs 'A-Za-z0-9_' '\n' | sort -u >"$public"
 

@@ -27,7 +27,8 @@ Judge::Judge(const Program& program, const std::vector<Operation>& operations, L
 std::string Judge::name(int rank, Ticket ticket) const {
   const Ledger::Submission* submission = ledger_.find(rank, ticket);
   if (submission == nullptr) return fmt::format("ticket {} of rank {}", ticket, rank);
-  return fmt::format("{} of rank {}", kolo::internal::to_string(ledger_.key(submission->key)), rank);
+  return fmt::format("{} of rank {}", kolo::internal::to_string(ledger_.key(submission->key)),
+                     rank);
 }
 
 const Ledger::Submission& Judge::pending(int rank, Ticket ticket, const char* answer) const {

@@ -13,8 +13,10 @@ std::string describe(const Operation& operation, int number) {
   text += operation.name.empty() ? " without a name" : " \"" + operation.name + '"';
   if (operation.set != 0) text += fmt::format(" of set {}", operation.set);
   for (const TensorSpec& tensor : descriptor.tensors)
-    text += fmt::format(" {}{}", kolo::internal::to_string(tensor.dtype), kolo::internal::to_string(tensor.shape));
-  if (descriptor.op != ReduceOp::sum) text += fmt::format(" {}", kolo::internal::to_string(descriptor.op));
+    text += fmt::format(" {}{}", kolo::internal::to_string(tensor.dtype),
+                        kolo::internal::to_string(tensor.shape));
+  if (descriptor.op != ReduceOp::sum)
+    text += fmt::format(" {}", kolo::internal::to_string(descriptor.op));
   if (descriptor.root >= 0) text += fmt::format(" root {}", descriptor.root);
   if (descriptor.prescale != 1) text += fmt::format(" prescale {}", descriptor.prescale);
   if (descriptor.step != 0) text += fmt::format(" step {}", descriptor.step);

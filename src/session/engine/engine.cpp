@@ -74,7 +74,7 @@ Engine::Engine(const EngineOptions& options, const Topology& topology, std::uniq
       queue_(topology.rank),
       recorder_(complete(options.recording, options.negotiation.session, topology)),
       progress_engine_(complete(options.negotiation, topology, *links_), queue_, *links_,
-                   devices_.backend(), recorder_, presence_),
+                       devices_.backend(), recorder_, presence_),
       thread_([this] { run(); }) {}
 
 OperationPtr Engine::submit(Submission&& submission, bool waits) {
@@ -123,7 +123,8 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
 }
 
 void Engine::listen(node::Listener who) const {
-  bell().listen(who, progress_engine_.awaits_data() ? node::WakeReason::data : node::WakeReason::messages);
+  bell().listen(
+      who, progress_engine_.awaits_data() ? node::WakeReason::data : node::WakeReason::messages);
 }
 
 void Engine::drive_until(const Condition& met, TimePoint deadline) {
@@ -161,7 +162,8 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
 /// to poll: its pause was chosen when nothing was outstanding.
 void Engine::hand_over() {
   listen(node::Listener::thread);
-  if (progress() || (must_poll() && progress_engine_.outstanding())) bell().wake(node::Listener::thread);
+  if (progress() || (must_poll() && progress_engine_.outstanding()))
+    bell().wake(node::Listener::thread);
 }
 
 bool Engine::progress() {

@@ -137,8 +137,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   TimePoint submitted_at_{};
   std::uint64_t submissions_ = 0;
   std::atomic<bool> coalescing_{false};  // it will look soon by itself: submitters need not ring
-  std::uint64_t unattended_ = 0;      // submissions before the last sleep
-  bool in_bursts_ = false;            // many came during the last one
+  std::uint64_t unattended_ = 0;         // submissions before the last sleep
+  bool in_bursts_ = false;               // many came during the last one
   std::thread thread_;
 };
 

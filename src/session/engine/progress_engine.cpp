@@ -30,8 +30,8 @@ diagnostics::Subject subject_of(const detail::Operation& operation) {
 }  // namespace
 
 ProgressEngine::ProgressEngine(const negotiation::NegotiatorOptions& options, OperationQueue& queue,
-                         Links& links, backend::Backend& backend, diagnostics::Recorder& recording,
-                         const Presence& presence)
+                               Links& links, backend::Backend& backend,
+                               diagnostics::Recorder& recording, const Presence& presence)
     : negotiator_(options),
       queue_(queue),
       links_(links),
@@ -90,7 +90,7 @@ bool ProgressEngine::receive() {
 }
 
 void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
-                          std::optional<ReportedFailure>& reported) {
+                             std::optional<ReportedFailure>& reported) {
   recorder_.received(bytes.size());
   negotiation::ControlMessage message = negotiation::decode(bytes);
   if (message.session != session_) return;
@@ -250,7 +250,7 @@ void ProgressEngine::record_faults(const negotiation::Actions& actions) {
     if (!recorder_.expects_fault() || (!stalled && fail.failure.kind != FailureKind::peer_left))
       continue;
     recorder_.fault(stalled ? diagnostics::EventKind::stall : diagnostics::EventKind::peer_left,
-                     fail.failure.message, pending(), now_);
+                    fail.failure.message, pending(), now_);
   }
 }
 
@@ -289,7 +289,7 @@ detail::Operation* ProgressEngine::take_operation(negotiation::Ticket ticket) {
 }
 
 void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr error,
-                         std::int64_t answer) {
+                            std::int64_t answer) {
   if (error != nullptr) {
     recorder_.failed(operation->tag(), now_);
   } else {

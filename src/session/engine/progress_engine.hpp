@@ -28,8 +28,8 @@ namespace kolo::internal::session {
 class ProgressEngine {
  public:
   ProgressEngine(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
-              backend::Backend& backend, diagnostics::Recorder& recording,
-              const Presence& presence);
+                 backend::Backend& backend, diagnostics::Recorder& recording,
+                 const Presence& presence);
 
   /// `path` as for kolo::write_flight_record.
   std::string write_flight_record(const std::string& path) {

@@ -39,7 +39,8 @@ class SharedBoard : public negotiation::Board {
     // After the store: the bell's fence orders it before the look at who listens, so a rank that
     // falls asleep meanwhile either sees the word in its last look or is woken. Progress concerns
     // only ranks that wait for data; a stop wakes every rank, since each has to stop in turn.
-    const auto concern = urgency == Urgency::stop ? node::WakeReason::messages : node::WakeReason::data;
+    const auto concern =
+        urgency == Urgency::stop ? node::WakeReason::messages : node::WakeReason::data;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank)
       if (rank != rank_) peers_[rank].bell->ring(concern);
   }

@@ -114,7 +114,7 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
                        usable_addresses(record_of(edges.parent), record_of(topology.rank))});
 
   transport::PeerConnector connector(topology.rank, records.front().secret, listeners,
-                                   std::move(callers), std::move(callees));
+                                     std::move(callers), std::move(callees));
   const auto until = std::chrono::steady_clock::now() + connect_timeout;
   while (!connector.step(std::chrono::milliseconds(5)) && std::chrono::steady_clock::now() < until)
     while_waiting();

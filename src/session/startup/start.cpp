@@ -186,7 +186,7 @@ std::string setup_shared_memory(MPI_Comm world, std::span<const HostRecord> reco
     group.inboxes.push_back(records[static_cast<std::size_t>(rank)].inbox);
   attempt(problem, [&] {
     neighbors = std::make_unique<node::LocalGroup>(std::move(*own.memory), group,
-                                                       [=] { let_mpi_progress(world); });
+                                                   [=] { let_mpi_progress(world); });
   });
   return problem;
 }
@@ -225,8 +225,7 @@ Setup set_up(MPI_Comm world, std::span<const HostRecord> records, const Topology
   const bool wants_sockets =
       has_network && std::ranges::all_of(records, &HostRecord::wants_sockets);
 
-  const std::string no_memory =
-      setup_shared_memory(world, records, topology, own, setup.neighbors);
+  const std::string no_memory = setup_shared_memory(world, records, topology, own, setup.neighbors);
   std::string no_connections;
   if (wants_sockets) no_connections = setup_sockets(world, records, topology, own, setup.sockets);
   // Edges that memory was to carry have no sockets, so those of the others are of no use.
