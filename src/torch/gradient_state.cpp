@@ -11,9 +11,7 @@
 #include "kolo/torch/collectives.hpp"
 #include "torch/tensor_view.hpp"
 
-namespace kolo::detail {
-
-using namespace internal;
+namespace kolo::internal {
 namespace {
 
 class Hook : public ::torch::autograd::FunctionPostHook {
@@ -40,6 +38,12 @@ void GradientHook::attach(const ::torch::Tensor& parameter, std::function<void()
   accumulator->add_post_hook(std::make_unique<Hook>(std::move(action)));
   accumulator_ = std::move(accumulator);
 }
+
+}  // namespace kolo::internal
+
+namespace kolo::detail {
+
+using namespace internal;
 
 void GradientReducer::State::adopt(const Groups& optimizer_groups) {
   for_each_parameter(optimizer_groups,

@@ -70,7 +70,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   _check_input_dim(input);
   const double factor = update_factor();
   if (!is_synchronized()) {
-    return nn::functional::internal::batch_norm(input, running_mean, running_var, weight, bias,
+    return nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
                                                 is_training() || !options.track_running_stats(),
                                                 factor, options.eps());
   }

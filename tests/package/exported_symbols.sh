@@ -1,6 +1,7 @@
 #!/bin/bash
-# exported_symbols.sh INCLUDE_DIR SRC_DIR LIBRARY...: the shared libraries show what the headers mark
-# with KOLO_EXPORT, and nothing else of Kolo's or of the libraries that Kolo is made with.
+# exported_symbols.sh INCLUDE_DIR SRC_DIR LIBRARY...: the shared libraries export what the headers mark
+# with KOLO_EXPORT, and nothing else of Kolo or of the libraries that it uses. Marked headers of src/ are
+# what kolo::torch, a library of its own, uses of the inside.
 set -euo pipefail
 
 include=$1
@@ -31,7 +32,7 @@ for library in "$@"; do
         first = substr(rest, RSTART, RLENGTH)
         rest = substr(rest, RSTART + RLENGTH)
         if (first !~ /kolo::$/) { print; next }
-        sub(/^detail::/, "", rest)
+        sub(/^(detail|internal)::/, "", rest)
         match(rest, /^[A-Za-z0-9_]*/)
         if (!(substr(rest, 1, RLENGTH) in exported) || (rest ~ /^[a-z0-9_]+::/)) { print; next }
       }

@@ -1,11 +1,16 @@
-// A library that shows what it must not, for exported_symbols.sh to find: a name of the inside, a
-// name that no public header has, and one of another library.
-namespace kolo::internal {
+// A library that exports what it must not, for exported_symbols.sh to find: internal names, a name
+// that no public header has, and one of another library.
+namespace kolo {
 
 void allreduce();
 void allreduce() {}
 void not_in_any_header();
 void not_in_any_header() {}
+
+namespace internal {
+
+void not_marked();
+void not_marked() {}
 
 namespace session {
 
@@ -14,7 +19,9 @@ void leak() {}
 
 }  // namespace session
 
-}  // namespace kolo::internal
+}  // namespace internal
+
+}  // namespace kolo
 
 namespace fmt {
 
