@@ -61,17 +61,17 @@ TYPED_TEST_SUITE(TransferTest, Numbers);
 TYPED_TEST(TransferTest, ScalesAsTheCpuDoes) {
   const std::vector<TypeParam> input = values<TypeParam>();
   const auto elements = static_cast<std::int64_t>(input.size());
-  const std::byte* const inputs[] = {kolo::bytes_of(input.data())};
+  const std::byte* const inputs[] = {internal::bytes_of(input.data())};
   for (const Scaling scaling :
        {Scaling{1, 0.37}, Scaling{3, 1.0}, Scaling{4, 1.0}, Scaling{7, 2.5}, Scaling{1, 1.0}}) {
     SCOPED_TRACE(testing::Message() << scaling.divisor << ", " << scaling.scale);
     std::vector<TypeParam> expected(input.size());
     reduction::reduce(
         {.dtype = dtype<TypeParam>(), .postscale = scaling.scale, .divisor = scaling.divisor},
-        inputs, elements, kolo::bytes_of(expected.data()));
+        inputs, elements, internal::bytes_of(expected.data()));
     std::vector<TypeParam> found(input.size());
-    run({.from = kolo::bytes_of(input.data()),
-         .to = kolo::bytes_of(found.data()),
+    run({.from = internal::bytes_of(input.data()),
+         .to = internal::bytes_of(found.data()),
          .elements = elements,
          .scaling = scaling,
          .from_type = dtype<TypeParam>(),
@@ -86,11 +86,11 @@ void expect_converts() {
   const std::vector<From> input = values<From>();
   const auto elements = static_cast<std::int64_t>(input.size());
   std::vector<To> expected(input.size());
-  convert_reals(kolo::bytes_of(input.data()), dtype<From>(), elements,
-                kolo::bytes_of(expected.data()), dtype<To>());
+  convert_reals(internal::bytes_of(input.data()), dtype<From>(), elements,
+                internal::bytes_of(expected.data()), dtype<To>());
   std::vector<To> found(input.size());
-  run({.from = kolo::bytes_of(input.data()),
-       .to = kolo::bytes_of(found.data()),
+  run({.from = internal::bytes_of(input.data()),
+       .to = internal::bytes_of(found.data()),
        .elements = elements,
        .from_type = dtype<From>(),
        .to_type = dtype<To>()});
@@ -112,8 +112,8 @@ TEST(Conversions, AreThoseOfTheCpu) {
 TEST(Conversions, ScaleInTheWiderType) {
   const float input = 65504.0F * 4;  // overflows as f16 before it is scaled
   F16 output{};
-  run({.from = kolo::bytes_of(&input),
-       .to = kolo::bytes_of(&output),
+  run({.from = internal::bytes_of(&input),
+       .to = internal::bytes_of(&output),
        .elements = 1,
        .scaling = {1, 0.25},
        .from_type = DType::f32,
@@ -124,8 +124,8 @@ TEST(Conversions, ScaleInTheWiderType) {
 TEST(Booleans, BecomeZeroOrOne) {
   const std::vector<std::uint8_t> input{0, 1, 2, 128, 255};
   std::vector<std::uint8_t> output(input.size(), 9);
-  run({.from = kolo::bytes_of(input.data()),
-       .to = kolo::bytes_of(output.data()),
+  run({.from = internal::bytes_of(input.data()),
+       .to = internal::bytes_of(output.data()),
        .elements = 5,
        .from_type = DType::boolean,
        .to_type = DType::boolean});
