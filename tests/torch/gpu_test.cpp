@@ -41,7 +41,7 @@ Tensor make_tensor(at::IntArrayRef sizes) {
   const auto release = [](void* pointer) { cuda->free_memory(static_cast<std::byte*>(pointer)); };
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
                        c10::DataPtr(memory, memory, release, this_gpu()));
-  Tensor tensor = at::internal::make_tensor<c10::TensorImpl>(
+  Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
       std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA),
       caffe2::TypeMeta::Make<float>());
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);

@@ -14,7 +14,8 @@ struct CudaDevice::State {
   State(std::shared_ptr<internal::backend::gpu::Runtime> runtime, int index);
 
   /// By way of pinned memory, on a stream of its own; returns when it is done.
-  void copy(std::byte* host, std::byte* device, std::size_t bytes, internal::backend::gpu::CopyKind kind);
+  void copy(std::byte* host, std::byte* device, std::size_t bytes,
+            internal::backend::gpu::CopyKind kind);
 
   internal::backend::gpu::Gpu gpu;
   std::mutex mutex{};
