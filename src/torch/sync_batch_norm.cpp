@@ -71,8 +71,8 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
   const double factor = update_factor();
   if (!is_synchronized()) {
     return nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
-                                                is_training() || !options.track_running_stats(),
-                                                factor, options.eps());
+                                              is_training() || !options.track_running_stats(),
+                                              factor, options.eps());
   }
   // Not recorded: `normalize` puts the dependence on the statistics into its own gradient.
   const internal::BatchStatistics statistics = [&] {
