@@ -1,6 +1,5 @@
 #include "diagnostics/names.hpp"
 
-#include <algorithm>
 #include <functional>
 #include <limits>
 

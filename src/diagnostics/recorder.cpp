@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <utility>
 
 #include "base/log.hpp"
 
@@ -54,11 +53,8 @@ void write_statistics(const std::string& path, int rank, const Statistics& stati
 std::uint32_t TrackPool::take() {
   const auto free = std::ranges::find(taken_, false);
   const auto track = static_cast<std::uint32_t>(free - taken_.begin());
-  if (free == taken_.end()) {
-    taken_.push_back(true);
-  } else {
-    *free = true;
-  }
+  if (free == taken_.end()) taken_.push_back(true);
+  taken_[track] = true;
   return track;
 }
 
@@ -165,7 +161,7 @@ Recorder::BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint turn) {
   return {open->started, timed ? Clock::now() : turn};
 }
 
-void Recorder::phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) {
+void Recorder::on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) {
   Open* const open = find(batch);
   if (open == nullptr) return;
   open->spent[static_cast<std::size_t>(phase)] += nanoseconds(end - begin);

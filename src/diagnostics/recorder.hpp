@@ -12,10 +12,7 @@
 #include <vector>
 
 #include "base/activity.hpp"
-#include "base/descriptor.hpp"
-#include "base/enumerators.hpp"
 #include "diagnostics/counters.hpp"
-#include "diagnostics/event.hpp"
 #include "diagnostics/names.hpp"
 #include "diagnostics/record_signal.hpp"
 #include "diagnostics/timeline.hpp"
@@ -76,7 +73,7 @@ class TrackPool {
 /// By who holds the driver's token, but for `statistics`, which anybody may read. Where nothing but
 /// the flight record and the counters are kept, an operation costs some ten nanoseconds, no
 /// allocation once its name is known, and no look at the clock.
-class Recorder {
+class Recorder : public PhaseObserver {
  public:
   using Pending = std::vector<PendingOperation>;
 
@@ -107,7 +104,7 @@ class Recorder {
   };
   void batch_started(const Batch& batch, TimePoint now);
   /// Of a batch that has started.
-  void phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end);
+  void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override;
   /// Of a batch that is done now. `turn` is when the driver's turn began: it stands for the end of
   /// a small batch, which is not worth a look at the clock.
   [[nodiscard]] BatchTimes times_of(std::uint64_t batch, TimePoint turn);

@@ -68,8 +68,7 @@ class Timeline {
   Timeline(const std::string& path, int rank, std::size_t capacity = default_capacity);
   /// Closes it.
   ~Timeline();
-  Timeline(const Timeline&) = delete;
-  Timeline& operator=(const Timeline&) = delete;
+  Timeline& operator=(Timeline&&) = delete;
 
   /// By the driver. Never waits: what there is no room for is dropped, but the end of a batch whose
   /// beginning was taken is always taken. False if it was dropped.
@@ -96,5 +95,8 @@ class Timeline {
 /// `path` with the rank in place of each `%r`. "" if this rank is to write nothing: there is none,
 /// and it is not rank 0.
 [[nodiscard]] std::string path_of_rank(const std::string& path, int rank);
+
+/// Of this rank; null if it is to write nothing. Throws InvalidArgument.
+[[nodiscard]] std::shared_ptr<Timeline> open_timeline(const std::string& path, int rank);
 
 }  // namespace kolo::internal::diagnostics

@@ -23,8 +23,7 @@ class TimelineFile {
   /// Makes the file, or empties it. Throws InvalidArgument.
   explicit TimelineFile(const std::string& path);
   ~TimelineFile();
-  TimelineFile(const TimelineFile&) = delete;
-  TimelineFile& operator=(const TimelineFile&) = delete;
+  TimelineFile& operator=(TimelineFile&&) = delete;
 
   /// `event` is one JSON object.
   void add(std::string_view event);

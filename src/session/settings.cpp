@@ -7,9 +7,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
-#include <optional>
-#include <string>
-#include <type_traits>
 
 #include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"

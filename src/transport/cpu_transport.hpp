@@ -9,7 +9,6 @@
 
 #include "transport/mpi_transport.hpp"
 #include "transport/socket_transport.hpp"
-#include "transport/transport.hpp"
 
 namespace kolo::internal::transport {
 

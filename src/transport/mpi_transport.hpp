@@ -21,8 +21,7 @@ class MpiTransport : public Transport {
   explicit MpiTransport(MPI_Comm comm) : comm_(comm) {}
   /// Messages still on their way are given up: their memory is leaked, since MPI may yet use it.
   ~MpiTransport() override;
-  MpiTransport(const MpiTransport&) = delete;
-  MpiTransport& operator=(const MpiTransport&) = delete;
+  MpiTransport& operator=(MpiTransport&&) = delete;
 
   void send(int peer, Message message) override;
   bool poll(const Receiver& receive) override;

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "node/error_codes.hpp"
 
@@ -98,10 +97,8 @@ void PeerConnector::wait(nanoseconds most) {
       add(handshake.socket.get(), static_cast<short>(handshake.connecting ? POLLOUT : POLLIN));
     if (!call.done) most = std::min(most, nanoseconds(call.next_at - now));
   }
-  const auto clamped = std::max(most, nanoseconds(0));
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(clamped);
-  const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (clamped - seconds).count()};
-  static_cast<void>(::ppoll(waiting.data(), waiting.size(), &timeout, nullptr));
+  const auto timeout = std::chrono::ceil<milliseconds>(std::max(most, nanoseconds(0)));
+  static_cast<void>(::poll(waiting.data(), waiting.size(), static_cast<int>(timeout.count())));
 }
 
 void PeerConnector::accept_all() {

@@ -36,10 +36,6 @@ void SocketEdge::send(Message message) {
   send(FrameKind::message, std::move(message));
 }
 
-void SocketEdge::send_keepalive() { send(FrameKind::keepalive, {}); }
-
-void SocketEdge::say_goodbye() { send(FrameKind::goodbye, {}); }
-
 void SocketEdge::send(FrameKind kind, Message message) {
   if (closed_ || write_closed_) return;
   const auto bytes = static_cast<std::uint32_t>(message.size());

@@ -28,9 +28,9 @@ class SocketEdge {
   /// Throws BackendError for what is too much. Does nothing once the edge is closed.
   void send(Message message);
   /// Says that this rank is still there.
-  void send_keepalive();
+  void send_keepalive() { send(FrameKind::keepalive, {}); }
   /// Says that it needs the edge no more. Nothing is to be sent after.
-  void say_goodbye();
+  void say_goodbye() { send(FrameKind::goodbye, {}); }
 
   /// Nothing is sent or read any more.
   void give_up() { close(""); }

@@ -44,18 +44,14 @@ SocketTransport::SocketTransport(std::vector<SocketPeer> peers, SocketOptions op
   for (Peer& peer : peers_) watch(peer, EPOLL_CTL_ADD);
   if (options_.peer_timeout.count() == 0) return;
   next_keepalive_ = now + options_.peer_timeout / 4;
-  next_look_ = now + options_.peer_timeout;
-}
-
-SocketTransport::Peer* SocketTransport::find(int rank) {
-  const auto found =
-      std::ranges::find_if(peers_, [=](const Peer& peer) { return peer.edge.rank() == rank; });
-  return found == peers_.end() ? nullptr : &*found;
+  next_check_ = now + options_.peer_timeout;
 }
 
 void SocketTransport::send(int peer, Message message) {
-  Peer* const to = find(peer);
-  if (to == nullptr) throw BackendError(fmt::format("there is no connection to rank {}", peer));
+  const auto rank_of = [](const Peer& other) { return other.edge.rank(); };
+  const auto to = std::ranges::find(peers_, peer, rank_of);
+  if (to == peers_.end())
+    throw BackendError(fmt::format("there is no connection to rank {}", peer));
   to->edge.send(std::move(message));
   to->spoken_to = true;
   watch_for_room(*to);
@@ -74,8 +70,9 @@ bool SocketTransport::poll(const Receiver& receive) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     moved |= move(peers_[event.data.u64], event.events, receive);
   }
-  if (const TimePoint now = options_.now(); now >= std::min(next_keepalive_, next_look_))
-    look_after(now);
+  const TimePoint now = options_.now();
+  if (now >= next_keepalive_) send_keepalives(now);
+  if (now >= next_check_) check_silence(now);
   return moved;
 }
 
@@ -113,24 +110,17 @@ void SocketTransport::watch_for_room(Peer& peer) {
   watch(peer, EPOLL_CTL_MOD);
 }
 
-void SocketTransport::look_after(TimePoint now) {
-  if (now >= next_keepalive_) {
-    next_keepalive_ = now + options_.peer_timeout / 4;
-    send_keepalives();
-  }
-  if (now >= next_look_) look_for_silence(now);
-}
-
-void SocketTransport::send_keepalives() {
+void SocketTransport::send_keepalives(TimePoint now) {
+  next_keepalive_ = now + options_.peer_timeout / 4;
   for (Peer& peer : peers_) {
     if (!std::exchange(peer.spoken_to, false) && peer.edge.flushed()) peer.edge.send_keepalive();
     watch_for_room(peer);
   }
 }
 
-void SocketTransport::look_for_silence(TimePoint now) {
+void SocketTransport::check_silence(TimePoint now) {
   const nanoseconds patience = options_.peer_timeout;
-  next_look_ = now + patience;
+  next_check_ = now + patience;
   for (Peer& peer : peers_) {
     SocketEdge& edge = peer.edge;
     if (edge.closed() || edge.heard_goodbye()) continue;
@@ -144,7 +134,7 @@ void SocketTransport::look_for_silence(TimePoint now) {
       edge.give_up();
       continue;
     }
-    next_look_ = std::min(next_look_, now + patience - host_silent);
+    next_check_ = std::min(next_check_, now + patience - host_silent);
     // Beats are acknowledged, which they would not be if the host were gone.
     if (silent >= patience && host_silent < patience / 2 && !std::exchange(peer.reported, true))
       log(LogLevel::warning,
@@ -167,7 +157,7 @@ void SocketTransport::hang_up(Peer& peer) {
 
 void SocketTransport::abandon() {
   for (Peer& peer : peers_) hang_up(peer);
-  next_keepalive_ = next_look_ = TimePoint::max();
+  next_keepalive_ = next_check_ = TimePoint::max();
 }
 
 void SocketTransport::close(nanoseconds patience) {

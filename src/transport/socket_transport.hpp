@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "node/file_descriptor.hpp"
 #include "transport/socket_edge.hpp"
-#include "transport/transport.hpp"
 
 namespace kolo::internal::transport {
 
@@ -71,13 +69,11 @@ class SocketTransport : public Transport {
     bool reported = false;  // it is silent, but its host answers
   };
 
-  [[nodiscard]] Peer* find(int rank);
   bool move(Peer& peer, std::uint32_t events, const Receiver& receive);
   void watch(Peer& peer, int operation);
   void watch_for_room(Peer& peer);
-  void look_after(TimePoint now);
-  void send_keepalives();
-  void look_for_silence(TimePoint now);
+  void send_keepalives(TimePoint now);
+  void check_silence(TimePoint now);
   void lose(const std::vector<int>& ranks, std::string reason);
   void hang_up(Peer& peer);
 
@@ -86,7 +82,7 @@ class SocketTransport : public Transport {
   std::vector<Peer> peers_{};
   std::optional<Failure> loss_{};
   TimePoint next_keepalive_ = TimePoint::max();
-  TimePoint next_look_ = TimePoint::max();
+  TimePoint next_check_ = TimePoint::max();
 };
 
 }  // namespace kolo::internal::transport

@@ -8,7 +8,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/format.hpp"
@@ -129,7 +128,7 @@ void end_session(bool clean, const std::string& reason) {
   if (!found) return;
   found->shut_down(clean, reason);
   if (found->failed()) abort_at_exit();
-  watch_at_exit(found->other_processes());
+  watch_at_exit(found->links().other_processes());
   current.usable = nullptr;  // before `uses` is read: see there
   const bool unused = uses_end();
   const std::lock_guard lock(current.mutex);

@@ -23,9 +23,6 @@ class EngineInUse {
   EngineInUse(OperationType type, const std::string& name);
   ~EngineInUse();
   EngineInUse(EngineInUse&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
-  EngineInUse& operator=(EngineInUse&&) = delete;
-  EngineInUse(const EngineInUse&) = delete;
-  EngineInUse& operator=(const EngineInUse&) = delete;
 
   Engine* operator->() const { return engine_; }
 

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "kolo/error.hpp"
-#include "kolo/session.hpp"
 #include "session/api/current.hpp"
 
 namespace kolo {

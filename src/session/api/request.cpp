@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <functional>
-#include <utility>
 
-#include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 

@@ -10,8 +10,6 @@
 
 #include "kolo/collectives.hpp"
 #include "session/api/current.hpp"
-#include "session/engine/engine.hpp"
-#include "session/engine/process_sets.hpp"
 
 namespace kolo::internal::session {
 
@@ -28,9 +26,6 @@ class Draft {
   Draft();
   ~Draft();
   Draft(Draft&&) noexcept = default;
-  Draft& operator=(Draft&&) = delete;
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
 
   Submission* operator->() const { return submission_.get(); }
   Submission& operator*() const { return *submission_; }

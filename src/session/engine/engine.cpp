@@ -11,7 +11,6 @@
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "negotiation/protocol/tree.hpp"
 
 namespace kolo::internal::session {
 namespace {

@@ -11,11 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "diagnostics/recorder.hpp"
 #include "session/engine/devices.hpp"
-#include "session/engine/links.hpp"
-#include "session/engine/operation_queue.hpp"
-#include "session/engine/presence.hpp"
 #include "session/engine/process_sets.hpp"
 #include "session/engine/progress_engine.hpp"
 #include "session/topology.hpp"
@@ -45,11 +41,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
   [[nodiscard]] Devices& devices() { return devices_; }
 
-  [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const { return links_->heap(); }
-  [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const {
-    return links_->other_processes();
-  }
-  [[nodiscard]] std::string data_path() const { return links_->data_path(); }
+  [[nodiscard]] const Links& links() const { return *links_; }
 
   /// `waits`: the caller is about to wait and will drive; else the driver, or the session's own
   /// thread, is rung. Memory for the next submission is left in it.

@@ -7,7 +7,6 @@
 
 #include "backend/backend.hpp"
 #include "negotiation/replay/board.hpp"
-#include "node/doorbell.hpp"
 #include "node/shared_memory.hpp"
 #include "session/engine/status_board.hpp"
 #include "transport/transport.hpp"
@@ -25,7 +24,7 @@ class Links {
   /// True while something may come for which nobody rings the bell: so one has to look.
   [[nodiscard]] virtual bool must_poll() const = 0;
   /// On which plans are followed; null where ranks do not all see each other's memory.
-  [[nodiscard]] virtual negotiation::Board* board() { return nullptr; }
+  [[nodiscard]] virtual negotiation::PlanBoard* board() { return nullptr; }
   /// What carries data: shm, mpi or shm+mpi.
   [[nodiscard]] virtual std::string data_path() const = 0;
   /// Memory that the other ranks of this host read where it lies; null if there is none.

@@ -12,7 +12,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/key.hpp"
 #include "session/engine/operation.hpp"
 
 namespace kolo::internal::session {
@@ -70,10 +69,9 @@ class OperationQueue {
   void release(const detail::Operation& operation);
   Known& known(const Submission& submission);
   void forget_if_many();
-  OperationPtr next_named(Engine& engine, const Submission& submission, Lock& lock);
-  OperationPtr next_reserved(Engine& engine, const Submission& submission, Lock& lock);
+  void forget_done();
+  OperationPtr next_known(Engine& engine, const Submission& submission, Lock& lock);
   OperationPtr next_unnamed(Engine& engine, const Submission& submission, Lock& lock);
-  void refuse_if_pending(const Known& known, const Submission& submission, Lock& lock) const;
   /// Unlocks before it throws. If nobody catches the exception, no destructor runs, and the
   /// terminate handler, which still announces that this rank leaves, would wait for the lock.
   template <typename E>

@@ -32,12 +32,6 @@ constexpr int quiet_enough_for_all = 50;
 /// A rank that made no checks for so long was stopped, or had no processor.
 constexpr std::chrono::seconds max_pause{2};
 
-std::string in_bytes(double bytes) {
-  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", bytes / 1024);
-  return fmt::format("{:.1f} MiB", bytes / (1024 * 1024));
-}
-
 }  // namespace
 
 void ProgressEngine::periodic_checks() {
@@ -51,7 +45,7 @@ void ProgressEngine::periodic_checks() {
   send_heartbeats();
   if (std::optional<Failure> stall = watch_.check(obstacles(), now_))
     return fail_session(*std::move(stall));
-  if (parent_ < 0) look_for_deadlock();
+  if (parent_ < 0 && board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
 }
 
 /// No rank is to be blamed for the time in which this one was stopped.
@@ -140,7 +134,7 @@ std::string ProgressEngine::describe(const Running& running) const {
   return fmt::format("batch {} ({}{}{})", running.sequence,
                      negotiation::operation_in_words(first.descriptor().type, first.key()),
                      others == 0 ? "" : fmt::format(" and {} more", others),
-                     bytes > 0.0 ? ", " + in_bytes(bytes) : "");
+                     bytes > 0.0 ? ", " + diagnostics::in_bytes(bytes) : "");
 }
 
 std::vector<Obstacle> ProgressEngine::obstacles() {
@@ -229,14 +223,6 @@ std::optional<Obstacle> ProgressEngine::unresponsive_ancestor() const {
   oldest->awaited = RankSet::of(silence->rank);
   oldest->awaits = "to pass on what is agreed; its process says nothing, it may be stopped";
   return oldest;
-}
-
-void ProgressEngine::answer_questions(const std::vector<Key>& questions) {
-  if (board_.speaks()) negotiator_.on_answer(questions, board_.read_all(now_));
-}
-
-void ProgressEngine::look_for_deadlock() {
-  if (board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
 }
 
 std::string ProgressEngine::describe_others() const {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -156,11 +155,21 @@ bool ProgressEngine::negotiate() {
     log_limited(LogLevel::warning, "stall reports", report);
   }
   recorder_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
-  if (!actions.questions.empty()) answer_questions(actions.questions);
+  if (!actions.questions.empty() && board_.is_lowest())
+    negotiator_.on_answer(actions.questions, board_.read_all(now_));
   if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
     log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
                                      negotiator_.replayed()));
   return !actions.empty();
+}
+
+template <typename Work>
+auto ProgressEngine::of_batch(const Running& running, const Work& work) const {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    throw BackendError(describe(running) + ": " + error.what());
+  }
 }
 
 void ProgressEngine::start(const negotiation::Execute& execute) {
@@ -174,7 +183,7 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
     const bool over_all = execute.kind.average_over == AverageOver::all;
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
   }
-  Running running{nullptr, {}, execute.set, execute.sequence, batch.ranks, now_};
+  Running running{nullptr, {}, execute.set, execute.sequence, now_};
   running.operations.reserve(execute.tickets.size());
   batch.tensors.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
@@ -184,25 +193,15 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
   }
   record_start(batch, running);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
-  try {
-    running_.back().execution = backend_.start(std::move(batch));
-  } catch (const std::exception& error) {
-    throw BackendError(describe(running_.back()) + ": " + error.what());
-  }
-}
-
-backend::Progress ProgressEngine::step(Running& running) const {
-  try {
-    return running.execution->step();
-  } catch (const std::exception& error) {
-    throw BackendError(describe(running) + ": " + error.what());
-  }
+  running_.back().execution =
+      of_batch(running_.back(), [&] { return backend_.start(std::move(batch)); });
 }
 
 bool ProgressEngine::execute() {
   bool moved = false;
   for (auto running = running_.begin(); running != running_.end();) {
-    const backend::Progress progress = step(*running);
+    const backend::Progress progress =
+        of_batch(*running, [&] { return running->execution->step(); });
     if (progress != backend::Progress::waiting) {
       moved = true;
       running->moved_at = now_;
@@ -232,7 +231,7 @@ void ProgressEngine::record_start(backend::Batch& batch, const Running& running)
        .operations = running.operations.size(),
        .bytes = bytes},
       now_);
-  if (recorder_.wants_phases()) batch.observer = &phase_recorder_;
+  if (recorder_.wants_phases()) batch.observer = &recorder_;
 }
 
 /// Before its operations are told so: afterwards they may be gone.
@@ -314,11 +313,10 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) {
   failure_ = std::move(failure);
   for (const Pending& pending : std::exchange(negotiating_, {}))
     if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
-  for (Running& running : running_) {
-    // The network may still write its buffers: whoever is told should end the process.
+  // The network may still write the buffers of batches: the program should end its process.
+  for (const Running& running : running_)
     for (detail::Operation* operation : running.operations)
       finish(operation, failure_of(*operation));
-  }
   running_.clear();
   links_.abandon();
 }

@@ -11,15 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.hpp"
-#include "base/failure.hpp"
-#include "diagnostics/recorder.hpp"
 #include "negotiation/protocol/negotiator.hpp"
 #include "session/engine/heartbeat.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/operation_queue.hpp"
 #include "session/engine/presence.hpp"
-#include "session/engine/status_board.hpp"
 #include "session/engine/watch.hpp"
 
 namespace kolo::internal::session {
@@ -79,21 +75,7 @@ class ProgressEngine {
     std::vector<detail::Operation*> operations;
     SetId set;
     std::uint64_t sequence;
-    std::vector<int> ranks;
     TimePoint moved_at;
-  };
-
-  /// Tells the recorder what the backends tell of their phases.
-  class PhaseRecorder : public backend::PhaseObserver {
-   public:
-    explicit PhaseRecorder(diagnostics::Recorder& recorder) : recorder_(recorder) {}
-    void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override {
-      // Both enumerations have the same phases, in the same order.
-      recorder_.phase(batch, phase, begin, end);
-    }
-
-   private:
-    diagnostics::Recorder& recorder_;
   };
 
   /// What is submitted and not done.
@@ -118,7 +100,9 @@ class ProgressEngine {
   negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
   bool execute();
-  [[nodiscard]] backend::Progress step(Running& running) const;
+  /// The result of the work. An error of a backend names the batch.
+  template <typename Work>
+  auto of_batch(const Running& running, const Work& work) const;
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
@@ -132,7 +116,6 @@ class ProgressEngine {
 
   // What has to be looked after now and then; periodic_checks.cpp.
   void periodic_checks();
-  void answer_questions(const std::vector<Key>& questions);
   void reset_timers_after_pause(std::chrono::nanoseconds pause);
   [[nodiscard]] bool check_peer_failures();
   [[nodiscard]] bool check_ended_processes();
@@ -145,7 +128,6 @@ class ProgressEngine {
   [[nodiscard]] std::optional<Obstacle> unresponsive_ancestor() const;
   [[nodiscard]] std::optional<Obstacle> unresponsive_ranks();
   [[nodiscard]] std::string describe(const Running& running) const;
-  void look_for_deadlock();
 
   negotiation::Negotiator negotiator_;
   OperationQueue& queue_;
@@ -153,7 +135,6 @@ class ProgressEngine {
   backend::Backend& backend_;
   transport::Transport& transport_;
   diagnostics::Recorder& recorder_;
-  PhaseRecorder phase_recorder_{recorder_};
   std::uint64_t session_;
   std::vector<detail::Operation*> taken_;  // from the queue just now
   const Presence& presence_;

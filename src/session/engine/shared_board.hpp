@@ -12,7 +12,7 @@
 
 namespace kolo::internal::session {
 
-class SharedBoard : public negotiation::Board {
+class SharedPlanBoard : public negotiation::PlanBoard {
  public:
   /// In the rank's own memory; zero at first. A cache line of its own, since its rank writes it
   /// while the others read theirs.
@@ -29,7 +29,7 @@ class SharedBoard : public negotiation::Board {
   };
 
   /// All ranks; `rank` is this one. What they point to outlives the board.
-  SharedBoard(std::vector<Peer> peers, int rank)
+  SharedPlanBoard(std::vector<Peer> peers, int rank)
       : peers_(std::move(peers)), rank_(static_cast<std::size_t>(rank)) {}
 
   void publish(std::uint64_t word, Urgency urgency) override {

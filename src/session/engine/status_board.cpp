@@ -41,7 +41,11 @@ StatusBoard::StatusBoard(std::vector<Seat> seats, int own) : seats_(std::move(se
     private_page_ = std::make_unique<StatusPage>();
     seats_.push_back({own, ::getpid(), private_page_.get(), nullptr});
   }
-  own_ = static_cast<std::size_t>(std::ranges::find(seats_, own, &Seat::rank) - seats_.begin());
+  own_ = seat_of(own);
+}
+
+std::size_t StatusBoard::seat_of(int rank) const {
+  return static_cast<std::size_t>(std::ranges::find(seats_, rank, &Seat::rank) - seats_.begin());
 }
 
 void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_at) {
@@ -97,22 +101,21 @@ bool StatusBoard::take_alarm() {
   return alarm.exchange(0, std::memory_order_acquire) != 0;
 }
 
-RankStatus StatusBoard::read(std::size_t seat, TimePoint now) const {
-  const Seat& its = seats_[seat];
-  const auto& words = its.page->words();
+RankStatus StatusBoard::read(const Seat& seat, TimePoint now) {
+  const auto& words = seat.page->words();
   RankStatus status;
   // Acquire, before the rest is read: what follows is at least as new as `heard`.
   const std::int64_t heard = words.heard.load(std::memory_order_acquire);
   const std::int64_t submitted = words.submitted.load(std::memory_order_relaxed);
   try {
-    const auto bytes = its.page->read();
+    const auto bytes = seat.page->read();
     if (!bytes.empty()) status = negotiation::decode_status(bytes);
   } catch (const negotiation::ProtocolError&) {
     status = {};  // of a process that writes wherever it likes
   }
-  status.rank = its.rank;
-  status.process = its.process;
-  status.state = node::process_state(its.process);
+  status.rank = seat.rank;
+  status.process = seat.process;
+  status.state = node::process_state(seat.process);
   status.heard = heard == 0 ? milliseconds(0) : since(heard, now);
   for (negotiation::WaitingOperation& operation : status.operations)
     operation.waited += status.heard;
@@ -124,18 +127,12 @@ RankStatus StatusBoard::read(std::size_t seat, TimePoint now) const {
 
 std::vector<RankStatus> StatusBoard::read_all(TimePoint now) const {
   std::vector<RankStatus> all;
-  for (std::size_t seat = 0; seat < seats_.size(); ++seat) all.push_back(read(seat, now));
+  for (const Seat& seat : seats_) all.push_back(read(seat, now));
   return all;
 }
 
-bool StatusBoard::shows(int rank) const {
-  return std::ranges::find(seats_, rank, &Seat::rank) != seats_.end();
-}
-
 RankStatus StatusBoard::read_rank(int rank, TimePoint now) const {
-  const auto found = std::ranges::find(seats_, rank, &Seat::rank);
-  if (found == seats_.end()) return {.rank = rank};
-  return read(static_cast<std::size_t>(found - seats_.begin()), now);
+  return shows(rank) ? read(seats_[seat_of(rank)], now) : RankStatus{.rank = rank};
 }
 
 std::vector<int> StatusBoard::ended() const {

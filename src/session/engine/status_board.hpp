@@ -28,11 +28,10 @@ class StatusBoard {
   /// keeps to itself. `own` is this rank.
   StatusBoard(std::vector<Seat> seats, int own);
 
-  /// This rank speaks for all that are on the board: it is the lowest of them.
-  [[nodiscard]] bool speaks() const { return own_ == 0; }
-  [[nodiscard]] std::size_t size() const { return seats_.size(); }
-  /// What `rank` does.
-  [[nodiscard]] bool shows(int rank) const;
+  /// This rank is the lowest on the board: it reports for all of them.
+  [[nodiscard]] bool is_lowest() const { return own_ == 0; }
+  /// Whether `rank` is on the board.
+  [[nodiscard]] bool shows(int rank) const { return seat_of(rank) < seats_.size(); }
 
   /// Says what this rank does; `submitted_at` is the last time it submitted something.
   void publish(negotiation::RankStatus status, TimePoint now, TimePoint submitted_at);
@@ -42,10 +41,9 @@ class StatusBoard {
   /// True if another rank has raised the alarm since the last call: `ended` tells who.
   [[nodiscard]] bool take_alarm();
 
-  /// What a rank said last, and what its process does now.
-  [[nodiscard]] negotiation::RankStatus read(std::size_t seat, TimePoint now) const;
+  /// The last status that each rank published, and the present state of its process.
   [[nodiscard]] std::vector<negotiation::RankStatus> read_all(TimePoint now) const;
-  /// If the rank is on the board.
+  /// Of one rank, if it is on the board.
   [[nodiscard]] negotiation::RankStatus read_rank(int rank, TimePoint now) const;
 
   /// Without reading all that they say: the other ranks that have said that their session ended.
@@ -55,6 +53,9 @@ class StatusBoard {
 
  private:
   [[nodiscard]] node::StatusPage& own_page() const { return *seats_[own_].page; }
+  /// The number of seats if the rank is not on the board.
+  [[nodiscard]] std::size_t seat_of(int rank) const;
+  [[nodiscard]] static negotiation::RankStatus read(const Seat& seat, TimePoint now);
   void write(negotiation::RankStatus& status);
 
   std::unique_ptr<node::StatusPage> private_page_{};

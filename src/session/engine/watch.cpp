@@ -1,7 +1,5 @@
 #include "session/engine/watch.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 

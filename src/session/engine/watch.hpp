@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "base/rank_set.hpp"
 #include "session/engine/status_board.hpp"
 
 namespace kolo::internal::session {

@@ -56,10 +56,10 @@ void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
   backend_.use_memory(*shm_backend_);
   if (all_hosts_share && !all_are_neighbors_) backend_.use_memory_everywhere(topology.node_of);
   if (!all_are_neighbors_) return;
-  std::vector<SharedBoard::Peer> places;
+  std::vector<SharedPlanBoard::Peer> places;
   for (int index = 0; index < neighbors_->size(); ++index)
     places.push_back(
-        {reinterpret_cast<SharedBoard::Word*>(neighbors_->memory(index) + memory.board),
+        {reinterpret_cast<SharedPlanBoard::Word*>(neighbors_->memory(index) + memory.board),
          &neighbors_->bell(index)});
   board_.emplace(std::move(places), neighbors_->index());
 }

@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 #include "session/settings.hpp"
 #include "session/startup/startup_report.hpp"

@@ -13,16 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/log.hpp"
 #include "kolo/version.hpp"
 #include "node/error_codes.hpp"
-#include "node/local_group.hpp"
-#include "session/mpi_environment.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/host_memory.hpp"
-#include "session/startup/host_record.hpp"
-#include "session/topology.hpp"
 
 namespace kolo::internal::session {
 namespace {
