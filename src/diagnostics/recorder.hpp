@@ -144,7 +144,9 @@ class Recorder : public PhaseObserver {
   // ---- flight records; flight_record.cpp ----
 
   /// True before the first fault, if it is to be written down: `fault` wants what is pending then.
-  [[nodiscard]] bool expects_fault() const { return writes_faults() && !had_fault_; }
+  [[nodiscard]] bool expects_fault() const {
+    return options_.events > 0 && options_.directory != "off" && !had_fault_;
+  }
   /// Something went wrong that is no matter of a single operation. Only the first one is written
   /// down: what follows is its consequence.
   void fault(EventKind kind, const std::string& text, const Pending& pending, TimePoint now);
@@ -187,9 +189,6 @@ class Recorder : public PhaseObserver {
   [[nodiscard]] std::uint32_t show_batch(const Batch& batch, TimePoint now);
   void show_last_phase(const Open& open);
 
-  [[nodiscard]] bool writes_faults() const {
-    return options_.events > 0 && options_.directory != "off";
-  }
   void write_or_warn(const std::string& reason, const Pending& pending) const;
   [[nodiscard]] std::string usual_path() const;
 

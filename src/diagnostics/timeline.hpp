@@ -35,18 +35,16 @@ class SpanQueue {
     return true;
   }
 
-  /// Calls `use(span)` for all that are there. How many there were.
+  /// Calls `use(span)` for each span in the queue.
   template <typename Use>
-  std::size_t take(Use use) {
+  void take(Use use) {
     const std::size_t tail = tail_.load(std::memory_order_acquire);
     std::size_t head = head_.load(std::memory_order_relaxed);
-    const std::size_t count = tail - head;
     for (; head != tail; ++head) {
       use(std::as_const(spans_[head & mask_]));
       spans_[head & mask_].text.reset();
       head_.store(head + 1, std::memory_order_release);
     }
-    return count;
   }
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }

@@ -77,6 +77,7 @@ class Request {
   [[nodiscard]] OperationPtr submit(bool waits) &&;
 
  private:
+  [[nodiscard]] std::string in_words() const;  // `allreduce "x" on rank 1`
   void check(const ConstTensorView& tensor) const;
   void check_reduction() const;
   void add_spec(const ConstTensorView& tensor, const Shape& shape);

@@ -32,7 +32,7 @@ class CpuLinks : public Links {
   ~CpuLinks() override;
 
   /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
-  void select_inter_node_algorithm(HostAllreduce choice);
+  void select_inter_node_algorithm(HostAllreduce choice) { backend_.select_algorithm(choice); }
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
@@ -48,7 +48,6 @@ class CpuLinks : public Links {
 
  private:
   void share_memory(const Topology& topology, bool all_hosts_share);
-  void watch_sockets();
 
   Communicator control_;
   Communicator data_;
