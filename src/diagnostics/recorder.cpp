@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t max_notes = 64;
 constexpr std::uint32_t max_named_tracks = 2000;
 
-/// A batch that is smaller takes so little time that the turn's beginning tells when it ended.
+/// A smaller batch takes so little time that the beginning of the pass stands for its end.
 constexpr std::int64_t min_timed_bytes = 64 << 10;
 
 /// Phases so close to each other are shown as one.
@@ -154,11 +154,11 @@ Recorder::Open* Recorder::find(std::uint64_t batch) {
   return found == open_.end() ? nullptr : &*found;
 }
 
-Recorder::BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint turn) {
+Recorder::BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint pass) {
   const Open* const open = find(batch);
-  if (open == nullptr) return {turn, turn};
+  if (open == nullptr) return {pass, pass};
   const bool timed = wants_phases() || open->batch.bytes >= min_timed_bytes;
-  return {open->started, timed ? Clock::now() : turn};
+  return {open->started, timed ? Clock::now() : pass};
 }
 
 void Recorder::on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) {

@@ -23,9 +23,9 @@ struct RecorderOptions {
   std::uint64_t session = 0;  // the same on all ranks
   int rank = 0;
   int size = 1;
-  std::size_t events = 0;       // that are kept for the flight record
+  std::size_t events = 0;       // kept for the flight record
   std::string directory = ".";  // for flight records of faults; "off": none are written
-  int signal = 0;               // asks for a flight record; 0: none does
+  int signal = 0;               // requests a flight record; 0: none
   std::string statistics{};     // where they go at the end, a path or "stderr"; "": nowhere
 };
 
@@ -70,9 +70,9 @@ class TrackPool {
   std::vector<bool> taken_{};
 };
 
-/// By who holds the driver's token, but for `statistics`, which anybody may read. Where nothing but
-/// the flight record and the counters are kept, an operation costs some ten nanoseconds, no
-/// allocation once its name is known, and no look at the clock.
+/// Called by the driver only; any thread may call `statistics`. If only the flight record and the
+/// counters are kept, an operation costs about ten nanoseconds, no allocation once its name is
+/// known, and no clock read.
 class Recorder : public PhaseObserver {
  public:
   using Pending = std::vector<PendingOperation>;
@@ -105,12 +105,12 @@ class Recorder : public PhaseObserver {
   void batch_started(const Batch& batch, TimePoint now);
   /// Of a batch that has started.
   void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override;
-  /// Of a batch that is done now. `turn` is when the driver's turn began: it stands for the end of
-  /// a small batch, which is not worth a look at the clock.
-  [[nodiscard]] BatchTimes times_of(std::uint64_t batch, TimePoint turn);
+  /// Of a batch that is done now. `pass` is the beginning of the driver's pass: it stands for the
+  /// end of a small batch, which is not worth a clock read.
+  [[nodiscard]] BatchTimes times_of(std::uint64_t batch, TimePoint pass);
   /// After its operations have finished.
   void batch_done(std::uint64_t batch, TimePoint now);
-  /// True if batches that start now should tell of their phases.
+  /// True if batches that start now should report their phases.
   [[nodiscard]] bool wants_phases() const {
     return timeline_ != nullptr || !options_.statistics.empty();
   }
@@ -151,7 +151,7 @@ class Recorder : public PhaseObserver {
   /// down: what follows is its consequence.
   void fault(EventKind kind, const std::string& text, const Pending& pending, TimePoint now);
 
-  /// True if a user asked for a record by signal since this was asked last.
+  /// True if a signal has requested a record since the last call.
   [[nodiscard]] bool asked_by_signal() { return signal_.came(); }
   void write_asked_for(const Pending& pending) const;
   /// Puts the record in place of what is at `path` when it is whole; `""`: the path that records of

@@ -68,14 +68,14 @@ class Timeline {
   ~Timeline();
   Timeline& operator=(Timeline&&) = delete;
 
-  /// By the driver. Never waits: what there is no room for is dropped, but the end of a batch whose
-  /// beginning was taken is always taken. False if it was dropped.
+  /// By the driver. Never waits: without room the span is dropped, except for the end of a batch
+  /// whose beginning was taken. False if it was dropped.
   bool push(Span span);
 
   /// Writes what was pushed, and ends the thread. What went wrong, or "".
   std::string close();
 
-  /// So many spans were dropped.
+  /// The number of dropped spans.
   [[nodiscard]] std::uint64_t dropped() const { return queue_.dropped(); }
 
  private:

@@ -42,7 +42,7 @@ SharedMemory SharedMemory::create_sparse(std::size_t bytes) {
   if (!fd.valid()) throw_system_error("memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     throw_system_error("ftruncate of a shared segment");
-  // Nobody can make it shorter under those that map it.
+  // No process can shrink it while others map it.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     throw_system_error("sealing a shared segment");
   return {std::move(fd), bytes};
@@ -55,7 +55,7 @@ SharedMemory SharedMemory::create(std::size_t bytes) {
 }
 
 bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
-  // The kernel would rather end processes than say no.
+  // The kernel would end processes instead of refusing.
   if (bytes > available_memory()) {
     errno = ENOMEM;
     return false;
@@ -81,7 +81,7 @@ SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes) : fd_(std::move
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
   if (memory == MAP_FAILED) throw_system_error("mmap of a shared segment");
   data_ = {static_cast<std::byte*>(memory), Unmap{bytes}};
-  // Both are wishes. A core dump without these pages is smaller by the memory of the whole host.
+  // Both are hints. A core dump without these pages is smaller by the memory of the whole host.
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   ::madvise(memory, bytes, MADV_DONTDUMP);
 }

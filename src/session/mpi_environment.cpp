@@ -29,10 +29,10 @@ int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/
   return abort_instead ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
 }
 
-/// Never destroyed, since a thread may still look at them when statics are gone.
+/// Never destroyed, since a thread may still read them when statics are gone.
 std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescriptor>;
 
-/// Who has finalized MPI ends too, and then this process does within that time.
+/// If the other process had finalized MPI, this one does so too within that time.
 constexpr std::chrono::seconds time_to_finalize{5};
 
 /// True once a watched process has ended. `timeout_ms`: -1 for ever.

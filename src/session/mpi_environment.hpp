@@ -1,4 +1,4 @@
-// MPI in this process: who started it, who ends it, and what it says of the ranks.
+// MPI in this process: its start, its end, and communicators.
 #pragma once
 
 #include <mpi.h>

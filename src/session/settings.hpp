@@ -187,7 +187,7 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .other_variable = "OMPI_MCA_btl_tcp_if_include",
      .type = InterfaceSetting{&SessionOptions::control_interface, &Settings::control_interface},
      .meaning = "What carries [control messages](#control-messages) between hosts."},
-    // Each rank is heard of every quarter of it, and nobody sleeps longer than 0.1 s.
+    // Each rank sends within every quarter of it, and no thread sleeps longer than 0.1 s.
     {.name = "peer_timeout",
      .type = SecondsSetting{&SessionOptions::peer_timeout, &Settings::peer_timeout, 0.5},
      .meaning = "A host that sends nothing for this long, not even its kernel's acknowledgment, is "

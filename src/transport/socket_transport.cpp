@@ -53,7 +53,7 @@ void SocketTransport::send(int peer, Message message) {
   if (to == peers_.end())
     throw BackendError(fmt::format("there is no connection to rank {}", peer));
   to->edge.send(std::move(message));
-  to->spoken_to = true;
+  to->sent_lately = true;
   watch_for_room(*to);
 }
 
@@ -84,11 +84,11 @@ bool SocketTransport::move(Peer& peer, std::uint32_t events, const Receiver& rec
   }
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return moved;
   moved |= peer.edge.read(receive);
-  peer.heard_at = options_.now();
+  peer.received_at = options_.now();
   peer.reported = false;
   if (!peer.edge.closed()) return moved;
   hang_up(peer);
-  if (peer.edge.heard_goodbye()) return true;
+  if (peer.edge.received_goodbye()) return true;
   const std::string& error = peer.edge.error();
   lose({peer.edge.rank()},
        fmt::format("the connection to rank {} on host {} was closed{}", peer.edge.rank(), peer.host,
@@ -113,7 +113,7 @@ void SocketTransport::watch_for_room(Peer& peer) {
 void SocketTransport::send_keepalives(TimePoint now) {
   next_keepalive_ = now + options_.peer_timeout / 4;
   for (Peer& peer : peers_) {
-    if (!std::exchange(peer.spoken_to, false) && peer.edge.flushed()) peer.edge.send_keepalive();
+    if (!std::exchange(peer.sent_lately, false) && peer.edge.flushed()) peer.edge.send_keepalive();
     watch_for_room(peer);
   }
 }
@@ -123,22 +123,22 @@ void SocketTransport::check_silence(TimePoint now) {
   next_check_ = now + patience;
   for (Peer& peer : peers_) {
     SocketEdge& edge = peer.edge;
-    if (edge.closed() || edge.heard_goodbye()) continue;
-    const nanoseconds silent = now - peer.heard_at;
+    if (edge.closed() || edge.received_goodbye()) continue;
+    const nanoseconds silent = now - peer.received_at;
     const nanoseconds host_silent =
         silent < patience ? silent : std::min(silent, options_.acknowledged_ago(edge.descriptor()));
     if (host_silent >= patience) {
-      lose(peer.ranks_of_host, fmt::format("host {} was not heard of for {:.3g} s", peer.host,
+      lose(peer.ranks_of_host, fmt::format("host {} sent nothing for {:.3g} s", peer.host,
                                            duration<double>(host_silent).count()));
       hang_up(peer);
       edge.give_up();
       continue;
     }
     next_check_ = std::min(next_check_, now + patience - host_silent);
-    // Beats are acknowledged, which they would not be if the host were gone.
+    // Keepalives are acknowledged, so the host is alive.
     if (silent >= patience && host_silent < patience / 2 && !std::exchange(peer.reported, true))
       log(LogLevel::warning,
-          fmt::format("rank {} has said nothing for {:.3g} s, but its host {} answers: its process "
+          fmt::format("rank {} has sent nothing for {:.3g} s, but its host {} answers: its process "
                       "may be stopped",
                       edge.rank(), duration<double>(silent).count(), peer.host));
   }
@@ -170,7 +170,7 @@ void SocketTransport::close(nanoseconds patience) {
       edge.write();
       while (edge.read([](int, std::span<const std::byte>) {})) {
       }
-      if (edge.closed() || (edge.flushed() && edge.heard_goodbye())) continue;
+      if (edge.closed() || (edge.flushed() && edge.received_goodbye())) continue;
       waiting.push_back({.fd = edge.descriptor(),
                          .events = static_cast<short>(edge.flushed() ? POLLIN : POLLIN | POLLOUT),
                          .revents = 0});

@@ -31,10 +31,9 @@ struct SocketOptions {
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
 };
 
-/// Whoever has nothing to say sends a keepalive every quarter of the time after which it would
-/// count as lost. A host counts as lost when nothing has come from it for that long, its kernel
-/// included: a process that is stopped is not lost. One whose connection ends without a goodbye is
-/// lost at once.
+/// A rank without messages sends a keepalive every quarter of `peer_timeout`. A host counts as lost
+/// when it has sent nothing for `peer_timeout`, not even its kernel's acknowledgments, so a stopped
+/// process is not lost. A peer whose connection ends without a goodbye is lost at once.
 class SocketTransport : public Transport {
  public:
   /// Throws BackendError.
@@ -50,10 +49,10 @@ class SocketTransport : public Transport {
 
   [[nodiscard]] std::chrono::nanoseconds peer_timeout() const { return options_.peer_timeout; }
 
-  /// From now on nothing is moved and nobody is looked after: `descriptor` stays silent.
+  /// From now on nothing is moved and no peer is checked: `descriptor` stays silent.
   void abandon();
-  /// Says goodbye and waits, at most for `patience`, until the others have said it too. What comes
-  /// meanwhile is dropped.
+  /// Says goodbye and waits, at most for `patience`, until the others have too. Messages that
+  /// arrive meanwhile are dropped.
   void close(std::chrono::nanoseconds patience);
 
  private:
@@ -63,8 +62,8 @@ class SocketTransport : public Transport {
     SocketEdge edge;
     std::string host;
     std::vector<int> ranks_of_host;
-    TimePoint heard_at;
-    bool spoken_to = false;  // since the last keepalive
+    TimePoint received_at;
+    bool sent_lately = false;  // since the last keepalive
     bool watched_for_room = false;
     bool reported = false;  // it is silent, but its host answers
   };

@@ -15,8 +15,8 @@ namespace kolo::internal::session {
 /// Throws NotInitialized if there is no session, InvalidArgument in a forked process.
 [[nodiscard]] std::shared_ptr<Engine> current_engine();
 
-/// The session, which goes on existing while this does. Cheaper than to share it. For a short time:
-/// whoever ends the session waits for that.
+/// The session, which exists at least as long as this. Cheaper than a shared pointer. For a short
+/// time: the end of the session waits for it.
 class EngineInUse {
  public:
   /// Throws as `current_engine`, and names the operation that it is for.

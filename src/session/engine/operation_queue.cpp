@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t max_kept = 8192;  // names, before those that are not pending are forgotten
 constexpr std::size_t max_unnamed_kept = 1024;
 
-/// Only the queue holds the operation: nobody can get another reference, since that needs the lock.
+/// Only the queue holds the operation: another reference needs the lock, which the caller holds.
 bool can_begin_again(const OperationPtr& operation) {
   if (operation.use_count() != 1 || !operation->done()) return false;
   // `use_count` is a relaxed load. The fence orders what follows after the last reads of a thread
@@ -54,8 +54,8 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
         fmt::format("{} \"{}\": rank {} has joined, and may submit nothing until all ranks have",
                     internal::to_string(type), submission.name, rank_));
   const bool unnamed = submission.name.empty() && !is_reserved(type);
-  OperationPtr operation = unnamed ? next_unnamed(engine, submission, lock)
-                                   : next_known(engine, submission, lock);
+  OperationPtr operation =
+      unnamed ? next_unnamed(engine, submission, lock) : next_known(engine, submission, lock);
   submitted_.push_back(operation.get());
   operation->begin(submission);
   joined_ = type == OperationType::join;
@@ -117,7 +117,7 @@ OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& subm
     refuse<InvalidArgument>(
         lock, submission,
         fmt::format("{} without a name: another thread of rank {} has one pending, and nothing "
-                    "tells them apart on other ranks; give them names",
+                    "distinguishes them on other ranks; give them names",
                     internal::to_string(submission.descriptor.type), rank_));
   unnamed.thread = std::this_thread::get_id();
   ++unnamed.pending;

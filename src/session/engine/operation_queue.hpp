@@ -35,7 +35,7 @@ class OperationQueue {
 
   /// A hint, read without the lock. A driver that misses the latest submission is rung for it.
   [[nodiscard]] bool any() const { return any_submitted_.load(std::memory_order_acquire); }
-  /// How many so far were left to whoever drives. A hint by which bursts are noticed.
+  /// How many so far were left to the driver. A hint that shows bursts.
   [[nodiscard]] std::uint64_t unattended() const {
     return unattended_.load(std::memory_order_relaxed);
   }
@@ -50,7 +50,7 @@ class OperationQueue {
 
  private:
   /// What is known under one name. Training loops submit the same names in the same order, so the
-  /// next submission is most likely that of `follower`: one comparison instead of a look-up.
+  /// next submission is most likely that of `follower`: one comparison instead of a lookup.
   struct Known {
     OperationPtr operation{};   // the last of this name
     Known* follower = nullptr;  // what was submitted after it the last time

@@ -1,5 +1,5 @@
-// What a rank looks after ten times a second: it says what it does, sees who was lost, and explains
-// what does not move.
+// The checks that a rank makes ten times a second: it publishes its status, notices lost ranks, and
+// explains operations that do not move.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,7 +55,7 @@ void ProgressEngine::reset_timers_after_pause(std::chrono::nanoseconds pause) {
   heartbeat_.reset_after_pause(now_);
 }
 
-/// True if another rank of this host has said that nothing can go on.
+/// True if another rank of this host has published that its session failed.
 bool ProgressEngine::check_peer_failures() {
   for (const int rank : board_.ended()) {
     // Its reason may be unreadable, but not that its session has ended.
@@ -63,7 +63,7 @@ bool ProgressEngine::check_peer_failures() {
                       .ended.value_or(Failure{FailureKind::peer_left,
                                               fmt::format("rank {} ended its session", rank), "",
                                               RankSet::of(rank)});
-    if (why.kind == FailureKind::shut_down) continue;  // it left: the log says so
+    if (why.kind == FailureKind::shut_down) continue;  // it left, as the log reports
     fail_session(std::move(why));
     return true;
   }
@@ -165,7 +165,7 @@ std::optional<Obstacle> ProgressEngine::unresponsive_ranks() {
   if (leaving_) {
     for (const RankStatus& status : board_.read_all(now_)) {
       if (status.rank == rank_) continue;
-      if (status.silent()) {  // it may have left, and not told all yet
+      if (status.silent()) {  // it may have left, and some ranks may not know yet
         silent.insert(RankSet::of(status.rank));
       } else if (!status.ended) {  // it works, or will leave
         silent = {};
@@ -221,7 +221,7 @@ std::optional<Obstacle> ProgressEngine::unresponsive_ancestor() const {
   if (!oldest) return std::nullopt;
   oldest->since = std::max(oldest->since, silence->since);
   oldest->awaited = RankSet::of(silence->rank);
-  oldest->awaits = "to pass on what is agreed; its process says nothing, it may be stopped";
+  oldest->awaits = "to pass on what is agreed; its process does not respond, it may be stopped";
   return oldest;
 }
 

@@ -78,7 +78,7 @@ bool ProgressEngine::receive() {
   std::optional<ReportedFailure> reported;
   const bool moved = transport_.poll(
       [&](int peer, std::span<const std::byte> bytes) { receive(peer, bytes, reported); });
-  // A rank that has failed says why before its connection ends: what was said goes first.
+  // A rank that has failed sends the reason before its connection ends, so the reason goes first.
   const Failure* loss = transport_.loss();
   if (reported) {
     fail_session(std::move(reported->failure), reported->reported_by);
@@ -96,14 +96,14 @@ void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
   if (auto* failure = std::get_if<Failure>(&message.body)) {
     if (!reported) reported = {std::move(*failure), peer};
   } else if (const auto* heartbeat = std::get_if<negotiation::Heartbeat>(&message.body)) {
-    heartbeat_.hear(*heartbeat, now_);
+    heartbeat_.receive(*heartbeat, now_);
   } else {
     negotiator_.on_message(peer, std::move(message.body), bytes);
   }
 }
 
-/// Down the tree only: a rank learns that one below does nothing by what is missing. Whatever comes
-/// after the end of the log would find nobody, so this is never called then.
+/// Down the tree only: a stopped rank below shows by its missing messages. Never after the end of
+/// the log: the ranks below may be gone.
 void ProgressEngine::send_heartbeats() {
   const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
   if (!heartbeat) return;
@@ -234,7 +234,7 @@ void ProgressEngine::record_start(backend::Batch& batch, const Running& running)
   if (recorder_.wants_phases()) batch.observer = &recorder_;
 }
 
-/// Before its operations are told so: afterwards they may be gone.
+/// Before its operations are finished: afterwards they may be gone.
 void ProgressEngine::record_end(const Running& running) {
   const auto times = recorder_.times_of(running.sequence, now_);
   for (const detail::Operation* operation : running.operations)
@@ -242,7 +242,7 @@ void ProgressEngine::record_end(const Running& running) {
   recorder_.batch_done(running.sequence, times.done);
 }
 
-/// Before operations learn of it: they are listed as pending.
+/// Before the operations fail: the record lists them as pending.
 void ProgressEngine::record_faults(const negotiation::Actions& actions) {
   for (const negotiation::Fail& fail : actions.fails) {
     const bool stalled = fail.failure.kind == FailureKind::stalled;
@@ -321,8 +321,8 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) {
   links_.abandon();
 }
 
-/// Ranks of this host see it on the board. Each rank tells its neighbors in the tree but for the
-/// one that it has it from: so every edge between hosts carries it, once.
+/// Ranks of this host see the failure on the board. Each rank sends it to its neighbors in the tree
+/// except the one that reported it, so every edge between hosts carries it once.
 void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) {
   for (const int peer : edges_) {
     if (peer == reported_by || board_.shows(peer)) continue;
@@ -330,7 +330,7 @@ void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) 
       transport_.send(peer, negotiation::encode(session_, failure));
     } catch (const std::exception& error) {
       log(LogLevel::warning,
-          fmt::format("rank {} could not be told of it: {}", peer, error.what()));
+          fmt::format("the failure could not be sent to rank {}: {}", peer, error.what()));
     }
   }
 }

@@ -1,4 +1,4 @@
-// One turn of the crank: moves messages, negotiates, executes batches and finishes operations.
+// One pass of the driver: moves messages, negotiates, executes batches and finishes operations.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace kolo::internal::session {
 
-/// Used by one thread at a time: by who holds the driver's token. Nothing here blocks.
+/// Used by the driver only, one thread at a time. Nothing here blocks.
 class ProgressEngine {
  public:
   ProgressEngine(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
@@ -38,13 +38,13 @@ class ProgressEngine {
   /// This rank leaves, after what it has submitted. Only the first call counts.
   void leave(bool clean, const std::string& reason);
 
-  /// True while an answer or a batch is awaited: turns should come soon.
+  /// True while an answer or a batch is awaited: the next pass should come soon.
   [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
-  /// True while batches run: they move only during turns.
+  /// True while batches run: they move only during passes.
   [[nodiscard]] bool executing() const { return !running_.empty(); }
   /// True while other ranks' progress with data, or with a plan, is awaited.
   [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
-  /// A turn is due then, even if nothing has happened.
+  /// A pass is due then, even if nothing has happened.
   [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
     return std::min(negotiator_.deadline(), next_checks_);
   }
@@ -58,7 +58,7 @@ class ProgressEngine {
   [[nodiscard]] bool ended() const {
     return failed() || (negotiator_.ended() && transport_.flushed() && !executing());
   }
-  /// True after an error from which there is no way back: all operations fail with it.
+  /// True after an error that ends the session: all operations fail with it.
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
   /// What the ranks do that have not left, as far as this host sees. Thread-safe.
   [[nodiscard]] std::string describe_others() const;
@@ -114,14 +114,14 @@ class ProgressEngine {
   /// Why the session is over, as this operation's error.
   [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
 
-  // What has to be looked after now and then; periodic_checks.cpp.
+  // Periodic checks; periodic_checks.cpp.
   void periodic_checks();
   void reset_timers_after_pause(std::chrono::nanoseconds pause);
   [[nodiscard]] bool check_peer_failures();
   [[nodiscard]] bool check_ended_processes();
   void publish_status();
   [[nodiscard]] std::vector<Obstacle> obstacles();
-  // The operation that waits longest; for whom is not known yet.
+  // The operation that waits longest; the ranks it waits for are filled in later.
   [[nodiscard]] std::optional<Obstacle> oldest_waiting() const;
   [[nodiscard]] std::optional<Obstacle> oldest_waiting_on_host() const;
   [[nodiscard]] std::optional<Obstacle> unresponsive_parent() const;
@@ -151,7 +151,7 @@ class ProgressEngine {
   std::uint64_t submissions_ = 0;
   std::uint64_t plans_ = 0;     // that were begun
   std::uint64_t finished_ = 0;  // operations
-  TimePoint now_{};             // of this turn
+  TimePoint now_{};             // of this pass
   TimePoint submitted_at_{};
   TimePoint next_checks_{};
   TimePoint checked_at_{};

@@ -1,4 +1,4 @@
-// What the ranks of this host are doing, each by its page in shared memory.
+// The status of the ranks of this host, each on its page in shared memory.
 #pragma once
 
 #include <sys/types.h>
@@ -33,12 +33,12 @@ class StatusBoard {
   /// Whether `rank` is on the board.
   [[nodiscard]] bool shows(int rank) const { return seat_of(rank) < seats_.size(); }
 
-  /// Says what this rank does; `submitted_at` is the last time it submitted something.
+  /// Publishes the status of this rank; `submitted_at` is the last time it submitted something.
   void publish(negotiation::RankStatus status, TimePoint now, TimePoint submitted_at);
-  /// Says why this rank's session has ended, also to those that look after its process is gone.
-  /// `alarm` makes the others look at once.
+  /// Publishes why this rank's session has ended; readable after its process is gone. `alarm` makes
+  /// the other ranks check at once.
   void publish_end(Failure why, bool alarm, TimePoint now);
-  /// True if another rank has raised the alarm since the last call: `ended` tells who.
+  /// True if another rank has raised the alarm since the last call: `ended` lists them.
   [[nodiscard]] bool take_alarm();
 
   /// The last status that each rank published, and the present state of its process.
@@ -46,9 +46,9 @@ class StatusBoard {
   /// Of one rank, if it is on the board.
   [[nodiscard]] negotiation::RankStatus read_rank(int rank, TimePoint now) const;
 
-  /// Without reading all that they say: the other ranks that have said that their session ended.
+  /// The other ranks whose session has ended. Reads their flags only.
   [[nodiscard]] std::vector<int> ended() const;
-  /// How many say that they are blocked, and said so lately.
+  /// The number of ranks that reported lately that they are blocked.
   [[nodiscard]] int blocked(TimePoint now) const;
 
  private:
@@ -61,7 +61,7 @@ class StatusBoard {
   std::unique_ptr<node::StatusPage> private_page_{};
   std::vector<Seat> seats_;
   std::size_t own_ = 0;
-  bool was_idle_ = false;  // and so was what this rank said last
+  bool was_idle_ = false;  // and so was the last status of this rank
   bool ended_ = false;
 };
 

@@ -85,7 +85,7 @@ std::size_t physical_memory() {
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// What a rank makes by itself, before it hears of the others.
+/// What a rank makes by itself, before it knows of the others.
 struct Preparation {
   int rank = 0;
   Settings settings{};
@@ -245,9 +245,9 @@ void follow(const Verdict& verdict, int rank, Setup& setup) {
 
 }  // namespace
 
-// The ranks agree three times: on who they are and what they want, on what came to be of it, and on
-// that all have come to the end. Between two agreements a rank works by itself or with others over
-// sockets that time out, and keeps what fails for the next one.
+// The ranks agree three times: on their records, on the result of the setup, and on the end of the
+// start-up. Between two agreements a rank works by itself or with others over sockets that time
+// out, and keeps an error for the next agreement.
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   start_mpi(arguments.argc, arguments.argv);
   const Communicator world =
