@@ -34,15 +34,6 @@ struct BatchTensor {
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
 };
 
-/// Is told, by the driver during a step, what the time of a batch goes into.
-class PhaseObserver {
- public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
-  virtual ~PhaseObserver() = default;
-  virtual void on_phase(std::uint64_t sequence, Phase phase, TimePoint begin, TimePoint end) = 0;
-};
-
 /// `kind` says what all tensors have in common; its tensors are of no meaning here. Tensors are in
 /// the same order on all ranks, and alike but for `rows` of allgathers, `counts`, and addresses.
 /// They may differ in dtype. BatchTensor and what it points to live until the execution is done.

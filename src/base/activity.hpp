@@ -1,6 +1,7 @@
 // What a process does, as the operating system sees it, and what the time of a batch goes into.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 
 namespace kolo::internal {
@@ -16,6 +17,15 @@ enum class ProcessState : std::uint8_t {
 
 /// A part of a batch's execution whose time is measured.
 enum class Phase : std::uint8_t { pack, reduce, unpack };
+
+/// Receives the phases of batches: by the driver, during a step.
+class PhaseObserver {
+ public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  virtual ~PhaseObserver() = default;
+  virtual void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) = 0;
+};
 
 /// Is told when executions of some kind begin and end.
 class ExecutionObserver {

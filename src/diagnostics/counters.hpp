@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/descriptor.hpp"
 #include "base/enumerators.hpp"
@@ -77,5 +78,7 @@ struct Counters {
 
   [[nodiscard]] Statistics read() const;
 };
+
+[[nodiscard]] std::string in_bytes(double bytes);  // "1.5 KiB"
 
 }  // namespace kolo::internal::diagnostics

@@ -28,7 +28,7 @@ enum class EventKind : std::uint8_t {
   plan_begun,  //
   plan_ended,  //
   leaving,     // this rank leaves the session
-  peer_left,   // another has; no event of `failed` says more than once who
+  peer_left,   // another has left; the note names it
   stall,       // an operation was reported as late, or given up for it
   fault,       // the session cannot go on
 };

@@ -23,14 +23,9 @@ namespace {
 
 constexpr int flight_record_version = 1;
 
-std::int64_t in_nanoseconds(TimePoint time) {
+template <typename Time>
+std::int64_t in_nanoseconds(Time time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
-}
-
-std::int64_t wall_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 std::string host_name() {
@@ -64,9 +59,9 @@ void add_header(Lines& lines, const RecorderOptions& session, const std::string&
       R"("reason":{},"ns":{},"wall_ns":{},"submitted":{},"finished":{},"failed":{},)"
       R"("events":{},"capacity":{},"forgot_names":{}}})",
       flight_record_version, session.session, session.rank, session.size, json_string(host_name()),
-      ::getpid(), json_string(reason), in_nanoseconds(Clock::now()), wall_nanoseconds(),
-      statistics.submitted, statistics.finished, statistics.failed, recorder.events().total(),
-      recorder.events().capacity(), forgot_names);
+      ::getpid(), json_string(reason), in_nanoseconds(Clock::now()),
+      in_nanoseconds(std::chrono::system_clock::now()), statistics.submitted, statistics.finished,
+      statistics.failed, recorder.events().total(), recorder.events().capacity(), forgot_names);
 }
 
 void add_names(Lines& lines, const Names& names) {

@@ -1,5 +1,7 @@
 #include "diagnostics/json_text.hpp"
 
+#include <fmt/format.h>
+
 #include <cstddef>
 #include <iterator>
 
@@ -28,7 +30,8 @@ std::size_t character_at(std::string_view text, std::size_t place) {
 
 }  // namespace
 
-void append_quoted(fmt::memory_buffer& out, std::string_view text) {
+std::string json_string(std::string_view text) {
+  fmt::memory_buffer out;
   const auto append = [&](std::string_view part) {
     out.append(part.data(), part.data() + part.size());
   };
@@ -51,11 +54,6 @@ void append_quoted(fmt::memory_buffer& out, std::string_view text) {
     i += length == 0 ? 1 : length;
   }
   out.push_back('"');
-}
-
-std::string json_string(std::string_view text) {
-  fmt::memory_buffer out;
-  append_quoted(out, text);
   return fmt::to_string(out);
 }
 

@@ -1,6 +1,5 @@
 #include "diagnostics/names.hpp"
 
-#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -40,8 +39,8 @@ std::uint32_t Names::add(std::string_view text, std::uint32_t set, std::size_t h
     id = free_.back();
     free_.pop_back();
   }
-  entries_[id] = {.text = std::make_shared<const std::string>(text), .set = set, .last_use = use};
-  entries_[id].hash = hash;
+  entries_[id] = {
+      .text = std::make_shared<const std::string>(text), .set = set, .last_use = use, .hash = hash};
   insert(id);
   return id;
 }

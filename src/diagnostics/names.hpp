@@ -14,12 +14,12 @@ namespace kolo::internal::diagnostics {
 class Names {
  public:
   struct Entry {
-    std::shared_ptr<const std::string> text{};  // shared with those who write it later
+    std::shared_ptr<const std::string> text{};  // shared with writers that use it later
     std::uint32_t set = 0;
     std::uint32_t pending = 0;    // operations
     std::uint64_t submitted = 0;  // operations in this round
     std::uint32_t round = 0;
-    std::uint64_t last_use = 0;  // as the caller counts
+    std::uint64_t last_use = 0;  // in the count of the caller
     std::uint32_t track = 0;     // of the timeline with this number
     std::uint32_t timeline = 0;
     std::size_t hash = 0;

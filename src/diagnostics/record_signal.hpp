@@ -2,7 +2,6 @@
 #pragma once
 
 #include <csignal>
-#include <cstdint>
 #include <optional>
 #include <string_view>
 
@@ -15,8 +14,7 @@ class RecordSignal {
   /// 0: no signal.
   explicit RecordSignal(int signal);
   ~RecordSignal();
-  RecordSignal(const RecordSignal&) = delete;
-  RecordSignal& operator=(const RecordSignal&) = delete;
+  RecordSignal& operator=(RecordSignal&&) = delete;
 
   /// True if it came since this was asked last. By one thread at a time.
   [[nodiscard]] bool came();

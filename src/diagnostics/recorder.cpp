@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <utility>
 
 #include "base/log.hpp"
 
@@ -15,7 +14,7 @@ namespace {
 constexpr std::size_t max_notes = 64;
 constexpr std::uint32_t max_named_tracks = 2000;
 
-/// A batch that is smaller takes so little time that the turn's beginning tells when it ended.
+/// A smaller batch takes so little time that the beginning of the pass stands for its end.
 constexpr std::int64_t min_timed_bytes = 64 << 10;
 
 /// Phases so close to each other are shown as one.
@@ -54,11 +53,8 @@ void write_statistics(const std::string& path, int rank, const Statistics& stati
 std::uint32_t TrackPool::take() {
   const auto free = std::ranges::find(taken_, false);
   const auto track = static_cast<std::uint32_t>(free - taken_.begin());
-  if (free == taken_.end()) {
-    taken_.push_back(true);
-  } else {
-    *free = true;
-  }
+  if (free == taken_.end()) taken_.push_back(true);
+  taken_[track] = true;
   return track;
 }
 
@@ -158,14 +154,14 @@ Recorder::Open* Recorder::find(std::uint64_t batch) {
   return found == open_.end() ? nullptr : &*found;
 }
 
-Recorder::BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint turn) {
+Recorder::BatchTimes Recorder::times_of(std::uint64_t batch, TimePoint pass) {
   const Open* const open = find(batch);
-  if (open == nullptr) return {turn, turn};
+  if (open == nullptr) return {pass, pass};
   const bool timed = wants_phases() || open->batch.bytes >= min_timed_bytes;
-  return {open->started, timed ? Clock::now() : turn};
+  return {open->started, timed ? Clock::now() : pass};
 }
 
-void Recorder::phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) {
+void Recorder::on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) {
   Open* const open = find(batch);
   if (open == nullptr) return;
   open->spent[static_cast<std::size_t>(phase)] += nanoseconds(end - begin);

@@ -12,10 +12,7 @@
 #include <vector>
 
 #include "base/activity.hpp"
-#include "base/descriptor.hpp"
-#include "base/enumerators.hpp"
 #include "diagnostics/counters.hpp"
-#include "diagnostics/event.hpp"
 #include "diagnostics/names.hpp"
 #include "diagnostics/record_signal.hpp"
 #include "diagnostics/timeline.hpp"
@@ -26,9 +23,9 @@ struct RecorderOptions {
   std::uint64_t session = 0;  // the same on all ranks
   int rank = 0;
   int size = 1;
-  std::size_t events = 0;       // that are kept for the flight record
+  std::size_t events = 0;       // kept for the flight record
   std::string directory = ".";  // for flight records of faults; "off": none are written
-  int signal = 0;               // asks for a flight record; 0: none does
+  int signal = 0;               // requests a flight record; 0: none
   std::string statistics{};     // where they go at the end, a path or "stderr"; "": nowhere
 };
 
@@ -73,10 +70,10 @@ class TrackPool {
   std::vector<bool> taken_{};
 };
 
-/// By who holds the driver's token, but for `statistics`, which anybody may read. Where nothing but
-/// the flight record and the counters are kept, an operation costs some ten nanoseconds, no
-/// allocation once its name is known, and no look at the clock.
-class Recorder {
+/// Called by the driver only; any thread may call `statistics`. If only the flight record and the
+/// counters are kept, an operation costs about ten nanoseconds, no allocation once its name is
+/// known, and no clock read.
+class Recorder : public PhaseObserver {
  public:
   using Pending = std::vector<PendingOperation>;
 
@@ -107,13 +104,13 @@ class Recorder {
   };
   void batch_started(const Batch& batch, TimePoint now);
   /// Of a batch that has started.
-  void phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end);
-  /// Of a batch that is done now. `turn` is when the driver's turn began: it stands for the end of
-  /// a small batch, which is not worth a look at the clock.
-  [[nodiscard]] BatchTimes times_of(std::uint64_t batch, TimePoint turn);
+  void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override;
+  /// Of a batch that is done now. `pass` is the beginning of the driver's pass: it stands for the
+  /// end of a small batch, which is not worth a clock read.
+  [[nodiscard]] BatchTimes times_of(std::uint64_t batch, TimePoint pass);
   /// After its operations have finished.
   void batch_done(std::uint64_t batch, TimePoint now);
-  /// True if batches that start now should tell of their phases.
+  /// True if batches that start now should report their phases.
   [[nodiscard]] bool wants_phases() const {
     return timeline_ != nullptr || !options_.statistics.empty();
   }
@@ -147,12 +144,14 @@ class Recorder {
   // ---- flight records; flight_record.cpp ----
 
   /// True before the first fault, if it is to be written down: `fault` wants what is pending then.
-  [[nodiscard]] bool expects_fault() const { return writes_faults() && !had_fault_; }
+  [[nodiscard]] bool expects_fault() const {
+    return options_.events > 0 && options_.directory != "off" && !had_fault_;
+  }
   /// Something went wrong that is no matter of a single operation. Only the first one is written
   /// down: what follows is its consequence.
   void fault(EventKind kind, const std::string& text, const Pending& pending, TimePoint now);
 
-  /// True if a user asked for a record by signal since this was asked last.
+  /// True if a signal has requested a record since the last call.
   [[nodiscard]] bool asked_by_signal() { return signal_.came(); }
   void write_asked_for(const Pending& pending) const;
   /// Puts the record in place of what is at `path` when it is whole; `""`: the path that records of
@@ -190,9 +189,6 @@ class Recorder {
   [[nodiscard]] std::uint32_t show_batch(const Batch& batch, TimePoint now);
   void show_last_phase(const Open& open);
 
-  [[nodiscard]] bool writes_faults() const {
-    return options_.events > 0 && options_.directory != "off";
-  }
   void write_or_warn(const std::string& reason, const Pending& pending) const;
   [[nodiscard]] std::string usual_path() const;
 

@@ -1,22 +1,15 @@
 #include <fmt/format.h>
 
-#include <cmath>
 #include <iterator>
 #include <ostream>
 
 #include "base/format.hpp"
 #include "diagnostics/counters.hpp"
-#include "kolo/diagnostics.hpp"
 
 namespace kolo {
 namespace {
 
-std::string in_bytes(double bytes) {
-  constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  for (; bytes >= 1024.0 && unit + 1 < units.size(); ++unit) bytes /= 1024.0;
-  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
-}
+using internal::diagnostics::in_bytes;
 
 std::string in_time(double nanoseconds) {
   if (nanoseconds < 1e3) return fmt::format("{:.0f} ns", nanoseconds);
@@ -91,6 +84,13 @@ std::ostream& operator<<(std::ostream& out, const Statistics& statistics) {
 }  // namespace kolo
 
 namespace kolo::internal::diagnostics {
+
+std::string in_bytes(double bytes) {
+  constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  for (; bytes >= 1024.0 && unit + 1 < units.size(); ++unit) bytes /= 1024.0;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, units[unit]);
+}
 
 Statistics Counters::read() const {
   Statistics all;

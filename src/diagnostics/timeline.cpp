@@ -1,7 +1,6 @@
 #include "diagnostics/timeline.hpp"
 
 #include <chrono>
-#include <utility>
 
 namespace kolo::internal::diagnostics {
 namespace {
@@ -62,6 +61,11 @@ std::string path_of_rank(const std::string& path, int rank) {
     for_all = true;
   }
   return for_all || rank == 0 ? own : "";
+}
+
+std::shared_ptr<Timeline> open_timeline(const std::string& path, int rank) {
+  const std::string own = path_of_rank(path, rank);
+  return own.empty() ? nullptr : std::make_shared<Timeline>(own, rank);
 }
 
 }  // namespace kolo::internal::diagnostics

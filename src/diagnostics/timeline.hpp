@@ -35,18 +35,16 @@ class SpanQueue {
     return true;
   }
 
-  /// Calls `use(span)` for all that are there. How many there were.
+  /// Calls `use(span)` for each span in the queue.
   template <typename Use>
-  std::size_t take(Use use) {
+  void take(Use use) {
     const std::size_t tail = tail_.load(std::memory_order_acquire);
     std::size_t head = head_.load(std::memory_order_relaxed);
-    const std::size_t count = tail - head;
     for (; head != tail; ++head) {
       use(std::as_const(spans_[head & mask_]));
       spans_[head & mask_].text.reset();
       head_.store(head + 1, std::memory_order_release);
     }
-    return count;
   }
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
@@ -68,17 +66,16 @@ class Timeline {
   Timeline(const std::string& path, int rank, std::size_t capacity = default_capacity);
   /// Closes it.
   ~Timeline();
-  Timeline(const Timeline&) = delete;
-  Timeline& operator=(const Timeline&) = delete;
+  Timeline& operator=(Timeline&&) = delete;
 
-  /// By the driver. Never waits: what there is no room for is dropped, but the end of a batch whose
-  /// beginning was taken is always taken. False if it was dropped.
+  /// By the driver. Never waits: without room the span is dropped, except for the end of a batch
+  /// whose beginning was taken. False if it was dropped.
   bool push(Span span);
 
   /// Writes what was pushed, and ends the thread. What went wrong, or "".
   std::string close();
 
-  /// So many spans were dropped.
+  /// The number of dropped spans.
   [[nodiscard]] std::uint64_t dropped() const { return queue_.dropped(); }
 
  private:
@@ -96,5 +93,8 @@ class Timeline {
 /// `path` with the rank in place of each `%r`. "" if this rank is to write nothing: there is none,
 /// and it is not rank 0.
 [[nodiscard]] std::string path_of_rank(const std::string& path, int rank);
+
+/// Of this rank; null if it is to write nothing. Throws InvalidArgument.
+[[nodiscard]] std::shared_ptr<Timeline> open_timeline(const std::string& path, int rank);
 
 }  // namespace kolo::internal::diagnostics

@@ -13,18 +13,16 @@
 
 namespace kolo::internal::diagnostics {
 
-/// Whoever opens the file finds a whole array, at any moment once this is made, and however the
-/// process ends. A write that a kill interrupts would leave half of one: so there are two files,
-/// `path` and `path~`; each flush goes into the second, with what it missed, and then the two
-/// exchange their names. Where names cannot be exchanged there is one, written in place. One thread
-/// at a time.
+/// The file holds a whole array at any moment after construction, however the process ends. A kill
+/// during a write would leave half an array, so there are two files, `path` and `path~`: each flush
+/// writes into the second what it lacks, then the two exchange their names. If names cannot be
+/// exchanged, there is one file, written in place. One thread at a time.
 class TimelineFile {
  public:
   /// Makes the file, or empties it. Throws InvalidArgument.
   explicit TimelineFile(const std::string& path);
   ~TimelineFile();
-  TimelineFile(const TimelineFile&) = delete;
-  TimelineFile& operator=(const TimelineFile&) = delete;
+  TimelineFile& operator=(TimelineFile&&) = delete;
 
   /// `event` is one JSON object.
   void add(std::string_view event);

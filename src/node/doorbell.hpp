@@ -10,24 +10,24 @@
 
 namespace kolo::internal::node {
 
-/// Who of a rank's threads listens for the bell. The others need not be told of anything.
+/// The thread of a rank that listens for the bell; the others need no wake-up.
 enum class Listener : std::uint32_t { nobody, thread, waiter };
 
-/// What the listener wants to hear of: messages only, or also that others have come further with
-/// the data of a batch that it takes part in.
+/// What wakes the listener: messages only, or also the progress of other ranks with the data of a
+/// batch.
 enum class WakeReason : std::uint32_t { messages = 0, data = 4 };
 
-/// In memory that all who ring can reach; zeros are a good beginning.
+/// In memory that every ringing rank can reach; initially zeros.
 struct alignas(64) BellWord {
   std::atomic<std::uint32_t> listener;
 };
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// The sleeper writes that it listens, looks once more whether there is something, and sleeps. The
-/// one that rings makes its news visible, then reads whether anybody listens. Each writes one word
-/// and then reads the other's, with a sequentially consistent fence in between: so at least one of
-/// them sees what the other wrote, and no news is missed. A bell that nobody listens for costs a
-/// memory access, no system call.
+/// The sleeper stores that it listens, checks once more for work, and sleeps. The ringing thread
+/// stores its work, then reads whether a thread listens. Each stores one word and then reads the
+/// other's, with a sequentially consistent fence in between: at least one of them sees the other's
+/// store, so no work is missed. Without a listener, a ring costs a memory access and no system
+/// call.
 ///
 /// Thread-safe, but one thread at a time listens.
 class Doorbell {
@@ -40,39 +40,38 @@ class Doorbell {
   /// `word` outlives this.
   Doorbell(BellWord& word, EventFds event_fds) : word_(&word), event_fds_(std::move(event_fds)) {}
 
-  /// From now on, whenever `descriptor` is readable, that is as if somebody rang: it ends the sleep
-  /// of who listens. It stays open as long as this lives. To be called before anybody listens.
-  /// Throws BackendError.
+  /// From now on a readable `descriptor` counts as a ring: it ends the listener's sleep. It must
+  /// stay open as long as this lives. Call this before any thread listens. Throws BackendError.
   void watch(int descriptor);
 
-  /// Wakes who listens, once: then nobody does.
+  /// Wakes the listener once; then nobody listens.
   void ring(WakeReason about = WakeReason::messages) const noexcept;
 
-  /// From now on the bell is heard. Look once more before `sleep`.
-  void listen(Listener who, WakeReason about) const {
-    if (gate_.valid()) open_gate(who == Listener::thread);
-    word_->listener.store(value(who) | static_cast<std::uint32_t>(about),
+  /// From now on a ring wakes the listener. Check for work once more before `sleep`.
+  void listen(Listener listener, WakeReason about) const {
+    if (gate_.valid()) open_gate(listener == Listener::thread);
+    word_->listener.store(value(listener) | static_cast<std::uint32_t>(about),
                           std::memory_order_relaxed);
-    // Orders the store before the caller's last look, which `ring` relies on.
+    // Orders the store before the caller's last check, which `ring` relies on.
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   /// The bell need not be rung any more.
   void stop_listening() const {
     if (gate_.valid()) open_gate(false);
-    // No order is needed: whoever still sees the old value rings once too often.
+    // Relaxed: a thread that still sees the old value rings once too often.
     word_->listener.store(value(Listener::nobody), std::memory_order_relaxed);
   }
-  /// Returns when the bell was rung for `who`, at most after `most`.
-  void sleep(Listener who, std::chrono::nanoseconds most) const noexcept;
-  /// Ends the sleep of `who`, or its next one.
-  void wake(Listener who) const noexcept;
+  /// Returns when the bell was rung for `listener`, at the latest after `max`.
+  void sleep(Listener listener, std::chrono::nanoseconds max) const noexcept;
+  /// Ends the sleep of `listener`, or its next one.
+  void wake(Listener listener) const noexcept;
 
   [[nodiscard]] const EventFds& event_fds() const { return event_fds_; }
 
  private:
-  static std::uint32_t value(Listener who) { return static_cast<std::uint32_t>(who); }
-  [[nodiscard]] int event_fd_of(Listener who) const {
-    return event_fds_[who == Listener::thread ? 0 : 1].get();
+  static std::uint32_t value(Listener listener) { return static_cast<std::uint32_t>(listener); }
+  [[nodiscard]] int event_fd_of(Listener listener) const {
+    return event_fds_[listener == Listener::thread ? 0 : 1].get();
   }
 
   void open_gate(bool open) const;

@@ -43,7 +43,7 @@ Address address_of(std::uint64_t inbox) {
 FileDescriptor open_socket(std::uint64_t inbox) {
   FileDescriptor opened(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!opened.valid()) throw_system_error("socket");
-  // The kernel then says who has sent a message, which no sender can forge.
+  // The kernel then adds the credentials of the sender, which cannot be forged.
   const int yes = 1;
   if (::setsockopt(opened.get(), SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0)
     throw_system_error("SO_PASSCRED");
@@ -114,7 +114,7 @@ std::optional<Arrived> receive_at(int socket) {
       for (std::size_t i = 0; i < bytes / sizeof(int); ++i) arrived.fds.fds.emplace_back(fds[i]);
     }
   }
-  if (sender.uid != ::geteuid()) return std::nullopt;  // a stranger's
+  if (sender.uid != ::geteuid()) return std::nullopt;  // of another user
   arrived.fds.pid = sender.pid;
   return arrived;
 }
@@ -133,8 +133,8 @@ std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup&
   const auto size = static_cast<int>(group.inboxes.size());
   std::vector<ReceivedFds> received(group.inboxes.size());
   int missing = size - 1;
-  std::string problem;  // thrown when the others have what they wait for
-  int next = 1;         // ranks are served from the next one on, so that not all send to the same
+  std::string problem;  // thrown when the others have what they need
+  int next = 1;         // each rank begins with the next one, so that not all send to the same
   while (missing > 0 || next < size) {
     bool moved = false;
     if (next < size) {
@@ -156,7 +156,7 @@ std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup&
     if (moved) continue;
     if (steady_clock::now() > deadline)
       throw BackendError(
-          fmt::format("{} of the {} ranks of this host were not heard of", missing, size));
+          fmt::format("{} of the {} ranks of this host sent nothing", missing, size));
     while_waiting();
     // An inbox that is full does not say when it has room again: it is tried every millisecond.
     pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};

@@ -41,7 +41,7 @@ struct FdExchangeGroup {
   int index = 0;
 };
 
-/// All processes of the group call this at once; none of them is told of another's failure. Each
+/// All processes of the group call this at once; none learns of another's failure. Each
 /// gets the others' descriptors by index, its own place being empty, and accepts them from
 /// processes of the same user only. `while_waiting` is called every few milliseconds. Throws
 /// BackendError, also after `timeout`.

@@ -11,7 +11,6 @@
 
 #include "node/doorbell.hpp"
 #include "node/fd_exchange.hpp"
-#include "node/file_descriptor.hpp"
 #include "node/shared_memory.hpp"
 
 namespace kolo::internal::node {

@@ -37,15 +37,15 @@ std::size_t available_memory() {
 
 }  // namespace
 
-FileDescriptor SharedMemory::open(std::size_t bytes) {
+SharedMemory SharedMemory::create_sparse(std::size_t bytes) {
   FileDescriptor fd(::memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) throw_system_error("memfd_create");
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     throw_system_error("ftruncate of a shared segment");
-  // Nobody can make it shorter under those that map it.
+  // No process can shrink it while others map it.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     throw_system_error("sealing a shared segment");
-  return fd;
+  return {std::move(fd), bytes};
 }
 
 SharedMemory SharedMemory::create(std::size_t bytes) {
@@ -54,10 +54,8 @@ SharedMemory SharedMemory::create(std::size_t bytes) {
   return memory;
 }
 
-SharedMemory SharedMemory::create_sparse(std::size_t bytes) { return {open(bytes), bytes}; }
-
 bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
-  // The kernel would rather end processes than say no.
+  // The kernel would end processes instead of refusing.
   if (bytes > available_memory()) {
     errno = ENOMEM;
     return false;
@@ -78,32 +76,17 @@ SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
   return {std::move(fd), bytes};
 }
 
-SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes)
-    : fd_(std::move(fd)), size_(bytes) {
+SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes) : fd_(std::move(fd)) {
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
   if (memory == MAP_FAILED) throw_system_error("mmap of a shared segment");
-  data_ = static_cast<std::byte*>(memory);
-  // Both are wishes. A core dump without these pages is smaller by the memory of the whole host.
+  data_ = {static_cast<std::byte*>(memory), Unmap{bytes}};
+  // Both are hints. A core dump without these pages is smaller by the memory of the whole host.
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   ::madvise(memory, bytes, MADV_DONTDUMP);
 }
 
-SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : fd_(std::move(other.fd_)),
-      data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
-
-SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-SharedMemory::~SharedMemory() {
-  if (data_ != nullptr) ::munmap(data_, size_);
-}
+void SharedMemory::Unmap::operator()(std::byte* data) const { ::munmap(data, bytes); }
 
 SharedHeap::SharedHeap(std::size_t bytes) : memory_(SharedMemory::create_sparse(pages(bytes))) {
   free_.emplace(0, memory_.size());

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 
@@ -23,26 +24,25 @@ class SharedMemory {
   /// Another's, of which `fd` came here; it must have as many bytes. Throws BackendError.
   [[nodiscard]] static SharedMemory map(FileDescriptor fd, std::size_t bytes);
 
-  SharedMemory(SharedMemory&& other) noexcept;
-  SharedMemory& operator=(SharedMemory&& other) noexcept;
-  ~SharedMemory();
-
   /// Makes sure that these pages can be written. False if there is no memory for them.
   [[nodiscard]] bool reserve(std::size_t offset, std::size_t bytes) const;
   /// Gives the pages back; they are zeros again.
   void give_back(std::size_t offset, std::size_t bytes) const;
 
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] std::size_t size() const { return size_; }
+  [[nodiscard]] std::byte* data() const { return data_.get(); }
+  [[nodiscard]] std::size_t size() const { return data_.get_deleter().bytes; }
   [[nodiscard]] int fd() const { return fd_.get(); }
 
  private:
+  struct Unmap {
+    std::size_t bytes;
+    void operator()(std::byte* data) const;
+  };
+
   SharedMemory(FileDescriptor fd, std::size_t bytes);
-  static FileDescriptor open(std::size_t bytes);
 
   FileDescriptor fd_;
-  std::byte* data_ = nullptr;
-  std::size_t size_ = 0;
+  std::unique_ptr<std::byte, Unmap> data_;
 };
 
 /// Memory of one rank that the others of its host can read, handed out in blocks. These are whole

@@ -10,9 +10,9 @@ bool StatusPage::write(std::span<const std::byte> bytes) {
   // Relaxed: only this rank changes the version.
   const std::uint64_t next = version_.load(std::memory_order_relaxed) + 1;
   Text& text = texts_[next % 2];
-  // This text was the current one two versions ago. A slow reader may still be reading it: if it
-  // sees any word that is written below, its last look sees at least the version stored before this
-  // fence, which is not the one that it began with, and it begins again.
+  // This text was current two versions ago. A slow reader may still be reading it: if it sees a
+  // word that is written below, its last check sees at least the version stored before this fence.
+  // That differs from the version it began with, so it begins again.
   std::atomic_thread_fence(std::memory_order_release);
   text.bytes.store(bytes.size(), std::memory_order_relaxed);
   for (std::size_t place = 0; place < bytes.size(); place += sizeof(std::uint64_t)) {
@@ -20,7 +20,7 @@ bool StatusPage::write(std::span<const std::byte> bytes) {
     std::memcpy(&word, bytes.data() + place, std::min(sizeof word, bytes.size() - place));
     text.content[place / sizeof word].store(word, std::memory_order_relaxed);
   }
-  // Release: whoever sees the new version sees the whole text.
+  // Release: a reader that sees the new version sees the whole text.
   version_.store(next, std::memory_order_release);
   return true;
 }
@@ -39,8 +39,8 @@ std::vector<std::byte> StatusPage::read() const {
           text.content[place / sizeof(std::uint64_t)].load(std::memory_order_relaxed);
       std::memcpy(bytes.data() + place, &word, std::min(sizeof word, bytes.size() - place));
     }
-    // The fence keeps the look at the version behind the words; with the fence in `write`, words of
-    // a later text imply a later version.
+    // The fence orders the check of the version after the words; with the fence in `write`, words
+    // of a later text imply a later version.
     std::atomic_thread_fence(std::memory_order_acquire);
     if (version_.load(std::memory_order_relaxed) == version) return bytes;
   }

@@ -1,4 +1,4 @@
-// Where a rank says, in memory that the others of its host see, what it is doing.
+// A rank's status in memory that the other ranks of its host see.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace kolo::internal::node {
 
-/// In shared memory; zeros are a good beginning. Written by one thread of its rank at a time and
+/// In shared memory; initially zeros. Written by one thread of its rank at a time and
 /// read by any process, also when the writer was stopped in the middle of writing: of two texts one
 /// is whole while the other is written.
 class StatusPage {
@@ -24,10 +24,10 @@ class StatusPage {
 
   /// Single words, each of which can be read without the others.
   struct Words {
-    std::atomic<std::int64_t> heard;      // steady clock, nanoseconds: its session moved
-    std::atomic<std::int64_t> submitted;  // the same: it submitted something; 0: never
+    std::atomic<std::int64_t> progressed;  // steady clock, nanoseconds: the last progress
+    std::atomic<std::int64_t> submitted;   // the same: the last submission; 0: none
     std::atomic<std::uint32_t> flags;
-    std::atomic<std::uint32_t> alarm;  // written by others: there is something to look at
+    std::atomic<std::uint32_t> alarm;  // set by other ranks: check at once
   };
   static constexpr std::uint32_t blocked = 1;  // all its threads wait for other ranks
   static constexpr std::uint32_t busy = 2;     // something is pending

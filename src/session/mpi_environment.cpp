@@ -9,7 +9,6 @@
 #include <string>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
@@ -30,10 +29,10 @@ int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/
   return abort_instead ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
 }
 
-/// Never destroyed, since a thread may still look at them when statics are gone.
+/// Never destroyed, since a thread may still read them when statics are gone.
 std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescriptor>;
 
-/// Who has finalized MPI ends too, and then this process does within that time.
+/// If the other process had finalized MPI, this one does so too within that time.
 constexpr std::chrono::seconds time_to_finalize{5};
 
 /// True once a watched process has ended. `timeout_ms`: -1 for ever.
@@ -70,15 +69,6 @@ void end_mpi() {
   MPI_Finalize();
 }
 
-const char* level_name(int level) {
-  switch (level) {
-    case MPI_THREAD_SINGLE: return "MPI_THREAD_SINGLE";
-    case MPI_THREAD_FUNNELED: return "MPI_THREAD_FUNNELED";
-    case MPI_THREAD_SERIALIZED: return "MPI_THREAD_SERIALIZED";
-    default: return "MPI_THREAD_MULTIPLE";
-  }
-}
-
 }  // namespace
 
 void start_mpi(int argc, char** argv) {
@@ -102,7 +92,8 @@ void start_mpi(int argc, char** argv) {
   }
   if (provided < MPI_THREAD_SERIALIZED)
     throw InvalidArgument(
-        std::string("MPI was initialized with ") + level_name(provided) +
+        std::string("MPI was initialized with MPI_THREAD_") +
+        (provided == MPI_THREAD_SINGLE ? "SINGLE" : "FUNNELED") +
         ", but Kolo has a thread of its own that calls MPI: initialize it by MPI_Init_thread with "
         "MPI_THREAD_SERIALIZED, or MPI_THREAD_MULTIPLE if the program calls MPI itself during the "
         "session; or leave MPI to Kolo");
@@ -129,14 +120,6 @@ Communicator Communicator::duplicate(MPI_Comm comm) {
   MPI_Comm copy = MPI_COMM_NULL;
   node::check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
   return Communicator(copy);
-}
-
-Communicator::Communicator(Communicator&& other) noexcept
-    : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
-
-Communicator& Communicator::operator=(Communicator&& other) noexcept {
-  std::swap(comm_, other.comm_);
-  return *this;
 }
 
 Communicator::~Communicator() {

@@ -1,8 +1,9 @@
-// MPI in this process: who started it, who ends it, and what it says of the ranks.
+// MPI in this process: its start, its end, and communicators.
 #pragma once
 
 #include <mpi.h>
 
+#include <utility>
 #include <vector>
 
 #include "node/file_descriptor.hpp"
@@ -29,12 +30,10 @@ void watch_at_exit(std::vector<node::FileDescriptor> processes);
 /// A communicator that is freed at the end of scope. Its errors are returned, not fatal.
 class Communicator {
  public:
-  Communicator() = default;
   /// Takes over `comm`.
   explicit Communicator(MPI_Comm comm);
   static Communicator duplicate(MPI_Comm comm);
-  Communicator(Communicator&& other) noexcept;
-  Communicator& operator=(Communicator&& other) noexcept;
+  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
   ~Communicator();
 
   [[nodiscard]] MPI_Comm get() const { return comm_; }
@@ -42,7 +41,7 @@ class Communicator {
   void leak() { comm_ = MPI_COMM_NULL; }
 
  private:
-  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Comm comm_;
 };
 
 }  // namespace kolo::internal::session

@@ -7,9 +7,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
-#include <optional>
-#include <string>
-#include <type_traits>
 
 #include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"
@@ -17,12 +14,11 @@
 namespace kolo::internal::session {
 namespace {
 
-/// A value as somebody wrote it, and what to call the setting in a message.
+/// A value as the user wrote it, and the name of the setting in messages.
 struct Source {
-  enum class Origin : std::uint8_t { option, own_variable, other_variable };
-  Origin origin;
   std::string name;
   std::string text;
+  bool meant_for_kolo = true;  // not the variable of another library
 };
 
 [[noreturn]] void refuse(const Source& source, std::string_view wanted) {
@@ -37,22 +33,12 @@ std::string to_text(bool on) { return on ? "on" : "off"; }
 std::string to_text(const std::string& text) { return text; }
 
 std::optional<Source> find_variable(const Setting& setting) {
-  const auto find = [](Source::Origin origin, const std::string& name) -> std::optional<Source> {
+  const std::string own = variable_of(setting);
+  for (const std::string& name : {own, std::string(setting.other_variable)}) {
     const char* text = name.empty() ? nullptr : std::getenv(name.c_str());
-    if (text == nullptr || *text == '\0') return std::nullopt;
-    return Source{origin, name, text};
-  };
-  if (auto own = find(Source::Origin::own_variable, variable_of(setting))) return own;
-  return find(Source::Origin::other_variable, std::string(setting.other_variable));
-}
-
-template <typename Type>
-std::optional<Source> find_source(const Setting& setting, const Type& type,
-                                  const SessionOptions& options) {
-  if (type.option != nullptr && options.*type.option)
-    return Source{Source::Origin::option, std::string(setting.name),
-                  to_text(*(options.*type.option))};
-  return find_variable(setting);
+    if (text != nullptr && *text != '\0') return Source{name, text, name == own};
+  }
+  return std::nullopt;
 }
 
 template <typename Number>
@@ -122,14 +108,17 @@ void set(Settings& settings, const SignalSetting& type, const Source& source) {
 }
 
 void set(Settings& settings, const InterfaceSetting& type, const Source& source) {
-  const bool meant_for_kolo = source.origin != Source::Origin::other_variable;
-  settings.*type.value = {source.text, source.name, meant_for_kolo && !source.text.empty()};
+  settings.*type.value = {source.text, source.name, source.meant_for_kolo && !source.text.empty()};
 }
 
 template <typename Type>
 void read(Settings& settings, const Setting& setting, const Type& type,
           const SessionOptions& options) {
-  if (const auto source = find_source(setting, type, options)) set(settings, type, *source);
+  if (type.option != nullptr && options.*type.option) {
+    set(settings, type, {std::string(setting.name), to_text(*(options.*type.option))});
+  } else if (const auto source = find_variable(setting)) {
+    set(settings, type, *source);
+  }
 }
 
 void read(Settings& /*settings*/, const Setting& setting, const RemovedSetting& type,

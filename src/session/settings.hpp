@@ -2,13 +2,11 @@
 //
 // The table makes the parser, the tables of docs/settings.md (by kolo-settings), and what the
 // fuzzer tries. A new setting is a member of SessionOptions, a member of Settings and a row of the
-// table;
-// `./dev docs` then writes the document.
+// table; `./dev docs` then writes the document.
 #pragma once
 
 #include <array>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -52,60 +50,48 @@ struct Settings {
   std::int64_t test_ranks_per_host = 0;
 };
 
-// The kinds of settings. `option` is where a program sets it, null for none; `value` is where it
-// goes.
+// The kinds of settings.
 
-struct CountSetting {
-  std::optional<std::int64_t> SessionOptions::*option;
-  std::int64_t Settings::*value;
+template <typename Option, typename Value>
+struct SettingOf {
+  std::optional<Option> SessionOptions::*option;  // where a program sets it; null: nowhere
+  Value Settings::*value;                         // where it goes
+};
+
+struct CountSetting : SettingOf<std::int64_t, std::int64_t> {
   std::string_view unit;
   std::int64_t max = std::numeric_limits<std::int64_t>::max();
 };
 
-struct SecondsSetting {
+struct SecondsSetting : SettingOf<std::chrono::duration<double>, std::chrono::nanoseconds> {
   static constexpr double max = 1e9;  // 30 years: nanoseconds cannot count much more
-  std::optional<std::chrono::duration<double>> SessionOptions::*option;
-  std::chrono::nanoseconds Settings::*value;
-  double min = 0.0;  // of values other than 0
+  double min = 0.0;                   // of values other than 0
 };
 
-struct SwitchSetting {
-  std::optional<bool> SessionOptions::*option;
-  bool Settings::*value;
-};
+struct SwitchSetting : SettingOf<bool, bool> {};
 
 /// One word for each enumerator, in their order.
 template <typename Enumeration>
-struct WordSetting {
+struct WordSetting : SettingOf<std::string, Enumeration> {
   template <typename... Words>
   constexpr WordSetting(std::optional<std::string> SessionOptions::*its_option,
                         Enumeration Settings::*its_value, Words... its_words)
-      : option(its_option), value(its_value), words{its_words...} {
+      : SettingOf<std::string, Enumeration>{its_option, its_value}, words{its_words...} {
     static_assert(sizeof...(Words) == enumerator_count<Enumeration>);
   }
 
-  std::optional<std::string> SessionOptions::*option;
-  Enumeration Settings::*value;
   std::array<std::string_view, enumerator_count<Enumeration>> words;
 };
 
-struct TextSetting {
-  std::optional<std::string> SessionOptions::*option;
-  std::string Settings::*value;
+struct TextSetting : SettingOf<std::string, std::string> {
   std::string_view unit;
   std::string_view ignored{};  // a text that leaves the default, as an empty option does
 };
 
 /// 0 stands for no signal.
-struct SignalSetting {
-  std::optional<std::string> SessionOptions::*option;
-  int Settings::*value;
-};
+struct SignalSetting : SettingOf<std::string, int> {};
 
-struct InterfaceSetting {
-  std::optional<std::string> SessionOptions::*option;
-  ControlInterface Settings::*value;
-};
+struct InterfaceSetting : SettingOf<std::string, ControlInterface> {};
 
 /// Its variable is refused, so that nobody relies on what it no longer does.
 struct RemovedSetting {
@@ -201,7 +187,7 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .other_variable = "OMPI_MCA_btl_tcp_if_include",
      .type = InterfaceSetting{&SessionOptions::control_interface, &Settings::control_interface},
      .meaning = "What carries [control messages](#control-messages) between hosts."},
-    // Each rank is heard of every quarter of it, and nobody sleeps longer than 0.1 s.
+    // Each rank sends within every quarter of it, and no thread sleeps longer than 0.1 s.
     {.name = "peer_timeout",
      .type = SecondsSetting{&SessionOptions::peer_timeout, &Settings::peer_timeout, 0.5},
      .meaning = "A host that sends nothing for this long, not even its kernel's acknowledgment, is "

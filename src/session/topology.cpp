@@ -9,25 +9,6 @@
 #include "session/mpi_environment.hpp"
 
 namespace kolo::internal::session {
-namespace {
-
-using node::check_mpi;
-
-/// The rank in `world` of a rank of `comm`. Asks no other process.
-int rank_in(MPI_Comm world, MPI_Comm comm, int rank) {
-  MPI_Group all = MPI_GROUP_NULL;
-  MPI_Group some = MPI_GROUP_NULL;
-  check_mpi(MPI_Comm_group(world, &all), "MPI_Comm_group");
-  check_mpi(MPI_Comm_group(comm, &some), "MPI_Comm_group");
-  int found = 0;
-  const int code = MPI_Group_translate_ranks(some, 1, &rank, all, &found);
-  MPI_Group_free(&some);
-  MPI_Group_free(&all);
-  check_mpi(code, "MPI_Group_translate_ranks");
-  return found;
-}
-
-}  // namespace
 
 Topology make_topology(int rank, std::vector<int> node_of) {
   std::map<int, int> ranks_on;
@@ -64,12 +45,15 @@ LocalPosition find_local_position(MPI_Comm world, std::int64_t max_ranks_per_hos
   int rank = 0;
   MPI_Comm_rank(world, &rank);
   MPI_Comm split = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &split),
-            "MPI_Comm_split_type");
+  node::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &split),
+                  "MPI_Comm_split_type");
   const Communicator host(split);
   LocalPosition position;
   MPI_Comm_rank(host.get(), &position.local_rank);
   MPI_Comm_size(host.get(), &position.local_size);
+  std::vector<int> ranks(static_cast<std::size_t>(position.local_size));
+  node::check_mpi(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, host.get()),
+                  "MPI_Allgather");
   int first = 0;  // of this rank's part of the host
   if (max_ranks_per_host > 0) {
     const int part =
@@ -78,7 +62,7 @@ LocalPosition find_local_position(MPI_Comm world, std::int64_t max_ranks_per_hos
     position.local_rank -= first;
     position.local_size = std::min(part, position.local_size - first);
   }
-  position.lowest_rank = rank_in(world, host.get(), first);
+  position.lowest_rank = ranks[static_cast<std::size_t>(first)];
   return position;
 }
 

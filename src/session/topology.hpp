@@ -25,7 +25,7 @@ struct Topology {
 /// Those of the host of `rank`, ascending.
 [[nodiscard]] std::vector<int> ranks_of_host(const Topology& topology, int rank);
 
-/// What a rank knows of its host before it has heard of any other rank.
+/// The place of a rank on its host, before the topology is known.
 struct LocalPosition {
   int lowest_rank = 0;  // of the host
   int local_rank = 0;
@@ -33,7 +33,7 @@ struct LocalPosition {
 };
 
 /// A host is what MPI says can share memory; `max_ranks_per_host` divides those with more ranks
-/// into several. 0: no limit. Collective, since MPI's own look at the host is.
+/// into several. 0: no limit. Collective.
 [[nodiscard]] LocalPosition find_local_position(MPI_Comm world,
                                                 std::int64_t max_ranks_per_host = 0);
 

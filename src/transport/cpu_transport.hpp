@@ -9,7 +9,6 @@
 
 #include "transport/mpi_transport.hpp"
 #include "transport/socket_transport.hpp"
-#include "transport/transport.hpp"
 
 namespace kolo::internal::transport {
 
@@ -36,8 +35,8 @@ class CpuTransport : public Transport {
   }
 
   bool poll(const Receiver& receive) override {
-    // Sockets say when they have something; nobody else gives MPI the time to send what is left.
-    if (network_ != nullptr && sockets_ != nullptr) activity_.look(control_);
+    // Sockets wake the driver; MPI has to be called to send what is left.
+    if (network_ != nullptr && sockets_ != nullptr) activity_.call_if_due(control_);
     bool moved = memory_ != nullptr && memory_->poll(receive);
     if (network_ != nullptr) moved |= network_->poll(receive);
     return moved;
@@ -51,10 +50,10 @@ class CpuTransport : public Transport {
     return network_ == nullptr ? nullptr : network_->loss();
   }
 
-  /// True while something may come for which nobody rings.
+  /// True while messages may arrive without a ring.
   [[nodiscard]] bool must_poll() const { return network_ == &mpi_ || activity_.lively(); }
 
-  /// To be told of the batches that are executed over MPI.
+  /// Observes the batches that are executed over MPI.
   [[nodiscard]] MpiActivity& mpi_activity() { return activity_; }
 
  private:

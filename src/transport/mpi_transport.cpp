@@ -108,7 +108,7 @@ void MpiActivity::end() {
   ended_at_ = steady_clock::now();
 }
 
-void MpiActivity::look(MPI_Comm comm) {
+void MpiActivity::call_if_due(MPI_Comm comm) {
   if (!owes_ || batches_ > 0) return;
   const TimePoint now = steady_clock::now();
   lively_ = now - ended_at_ < lively_for;

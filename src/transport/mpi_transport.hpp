@@ -1,5 +1,5 @@
-// Control messages over MPI point-to-point, and when MPI has to be called though nobody asks
-// anything of it.
+// Control messages over MPI point-to-point, and the calls that MPI needs to make progress after a
+// batch.
 #pragma once
 
 #include <mpi.h>
@@ -21,8 +21,7 @@ class MpiTransport : public Transport {
   explicit MpiTransport(MPI_Comm comm) : comm_(comm) {}
   /// Messages still on their way are given up: their memory is leaked, since MPI may yet use it.
   ~MpiTransport() override;
-  MpiTransport(const MpiTransport&) = delete;
-  MpiTransport& operator=(const MpiTransport&) = delete;
+  MpiTransport& operator=(MpiTransport&&) = delete;
 
   void send(int peer, Message message) override;
   bool poll(const Receiver& receive) override;
@@ -52,8 +51,8 @@ class MpiTransport : public Transport {
 
 /// What a rank has sent may wait inside MPI for room in a socket even when its own part of a batch
 /// is done, and moves only when MPI is called. So MPI is called for a while after the last batch:
-/// often at first, then now and then, until who does not take it counts as lost. One thread at a
-/// time.
+/// often at first, then at intervals, until a rank that does not receive it counts as lost. One
+/// thread at a time.
 class MpiActivity : public ExecutionObserver {
  public:
   /// `afterwards`: for how long. 0: for ever.
@@ -62,10 +61,10 @@ class MpiActivity : public ExecutionObserver {
   void begin() override { ++batches_; }
   void end() override;
 
-  /// True while batches are under way, and shortly after: who drives should look often.
+  /// True while batches are under way, and shortly after: the driver should poll often.
   [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }
   /// Calls MPI, on any communicator, if it is time to.
-  void look(MPI_Comm comm);
+  void call_if_due(MPI_Comm comm);
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "node/error_codes.hpp"
 
@@ -23,7 +22,7 @@ using std::chrono::steady_clock;
 // After this time without an answer the next address is tried too.
 constexpr milliseconds between_calls{250};
 
-// Strangers that say nothing: more are not kept.
+// Callers that have not introduced themselves: more are not kept.
 constexpr std::size_t max_answered = 256;
 
 node::FileDescriptor open_socket(const SocketAddress& address) {
@@ -98,10 +97,8 @@ void PeerConnector::wait(nanoseconds most) {
       add(handshake.socket.get(), static_cast<short>(handshake.connecting ? POLLOUT : POLLIN));
     if (!call.done) most = std::min(most, nanoseconds(call.next_at - now));
   }
-  const auto clamped = std::max(most, nanoseconds(0));
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(clamped);
-  const timespec timeout{.tv_sec = seconds.count(), .tv_nsec = (clamped - seconds).count()};
-  static_cast<void>(::ppoll(waiting.data(), waiting.size(), &timeout, nullptr));
+  const auto timeout = std::chrono::ceil<milliseconds>(std::max(most, nanoseconds(0)));
+  static_cast<void>(::poll(waiting.data(), waiting.size(), static_cast<int>(timeout.count())));
 }
 
 void PeerConnector::accept_all() {
@@ -119,7 +116,7 @@ void PeerConnector::accept_all() {
 
 void PeerConnector::answer(Handshake& handshake) {
   Greeting greeting{};
-  while (!handshake.over && hear(handshake, greeting)) {
+  while (!handshake.over && receive(handshake, greeting)) {
     const auto caller = std::ranges::find(awaited_, greeting.from, &Caller::rank);
     const GreetingKind wanted = handshake.rank < 0 ? GreetingKind::hello : GreetingKind::chosen;
     if (!is_right(greeting, wanted) || caller == awaited_.end() ||
@@ -127,7 +124,7 @@ void PeerConnector::answer(Handshake& handshake) {
       handshake.over = true;
     } else if (wanted == GreetingKind::hello) {
       handshake.rank = greeting.from;
-      handshake.over = !say(handshake, handshake.rank, GreetingKind::welcome);
+      handshake.over = !send(handshake, handshake.rank, GreetingKind::welcome);
     } else {
       do_not_delay(handshake.socket.get());
       connections_.push_back({handshake.rank, std::move(handshake.socket)});
@@ -141,7 +138,7 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
   call.next_at = now + between_calls;
   const std::vector<SocketAddress>& addresses = call.callee.addresses;
   if (call.next == addresses.size()) {
-    // All were tried; those that have failed at once are tried again.
+    // All were tried; those that failed at once are tried again.
     if (call.handshakes.empty()) call.next = 0;
     return;
   }
@@ -162,7 +159,7 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
 void PeerConnector::connected(Call& call, Handshake& handshake) {
   handshake.connecting = false;
   do_not_delay(handshake.socket.get());
-  if (!say(handshake, call.callee.rank, GreetingKind::hello))
+  if (!send(handshake, call.callee.rank, GreetingKind::hello))
     fail(call, handshake, node::error_text(errno));
 }
 
@@ -184,20 +181,20 @@ void PeerConnector::advance(Call& call, Handshake& handshake) {
     return error == 0 ? connected(call, handshake) : fail(call, handshake, node::error_text(error));
   }
   Greeting greeting{};
-  if (!hear(handshake, greeting)) {
+  if (!receive(handshake, greeting)) {
     if (handshake.over) fail(call, handshake, "it hung up");
     return;
   }
   if (!is_right(greeting, GreetingKind::welcome) || greeting.from != call.callee.rank)
     return fail(call, handshake, "somebody else answers");
-  if (!say(handshake, call.callee.rank, GreetingKind::chosen))
+  if (!send(handshake, call.callee.rank, GreetingKind::chosen))
     return fail(call, handshake, node::error_text(errno));
   connections_.push_back({call.callee.rank, std::move(handshake.socket)});
   handshake.over = true;
   call.done = true;
 }
 
-bool PeerConnector::say(const Handshake& handshake, int to, GreetingKind kind) const {
+bool PeerConnector::send(const Handshake& handshake, int to, GreetingKind kind) const {
   Greeting greeting{.secret = {}, .from = rank_, .to = to, .kind = kind};
   const std::size_t half = kind == GreetingKind::welcome ? greeting.secret.size() : 0;
   std::memcpy(greeting.secret.data(), secret_.data() + half, greeting.secret.size());
@@ -212,19 +209,19 @@ bool PeerConnector::is_right(const Greeting& greeting, GreetingKind kind) const 
          std::memcmp(greeting.secret.data(), secret_.data() + half, greeting.secret.size()) == 0;
 }
 
-bool PeerConnector::hear(Handshake& handshake, Greeting& greeting) {
+bool PeerConnector::receive(Handshake& handshake, Greeting& greeting) {
   const ssize_t bytes =
-      ::recv(handshake.socket.get(), handshake.heard.data() + handshake.bytes_heard,
-             handshake.heard.size() - handshake.bytes_heard, 0);
+      ::recv(handshake.socket.get(), handshake.received.data() + handshake.bytes_received,
+             handshake.received.size() - handshake.bytes_received, 0);
   if (bytes < 0) {
     handshake.over = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
     return false;
   }
   handshake.over = bytes == 0;
-  handshake.bytes_heard += static_cast<std::size_t>(bytes);
-  if (handshake.over || handshake.bytes_heard < handshake.heard.size()) return false;
-  std::memcpy(&greeting, handshake.heard.data(), sizeof greeting);
-  handshake.bytes_heard = 0;
+  handshake.bytes_received += static_cast<std::size_t>(bytes);
+  if (handshake.over || handshake.bytes_received < handshake.received.size()) return false;
+  std::memcpy(&greeting, handshake.received.data(), sizeof greeting);
+  handshake.bytes_received = 0;
   return true;
 }
 

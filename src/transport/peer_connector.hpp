@@ -15,7 +15,7 @@
 
 namespace kolo::internal::transport {
 
-/// What all ranks of a session know and nobody else does.
+/// Known to all ranks of a session and to no other process.
 using Secret = std::array<std::byte, 32>;
 
 /// Sockets at which connections are awaited. Throws BackendError.
@@ -51,10 +51,10 @@ struct Connection {
   node::FileDescriptor socket;
 };
 
-/// All ranks meet at once. A caller tries the addresses in their order, without giving up those
-/// that say nothing; it introduces itself with one half of the secret, is answered with the other,
-/// and confirms the first connection that was. Whoever does not know the secret is dropped, and
-/// holds up nobody.
+/// All ranks connect at once. A caller tries the addresses in their order, without giving up those
+/// that do not answer; it introduces itself with one half of the secret, is answered with the
+/// other, and confirms the first connection that was. A caller without the secret is dropped, and
+/// delays no other.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
@@ -63,7 +63,7 @@ class PeerConnector {
   /// Does what can be done; waits at most `most` for something to do. True once all are there.
   bool step(std::chrono::nanoseconds most);
 
-  /// Whom this rank misses, and why; empty if nobody.
+  /// The missing ranks, and why; empty if there are none.
   [[nodiscard]] std::string problem() const;
 
   /// Non-blocking sockets. Only once.
@@ -86,8 +86,8 @@ class PeerConnector {
     bool connecting = false;
     bool over = false;  // to be dropped, or taken over
     std::int32_t rank = -1;
-    std::array<std::byte, sizeof(Greeting)> heard{};
-    std::size_t bytes_heard = 0;
+    std::array<std::byte, sizeof(Greeting)> received{};
+    std::size_t bytes_received = 0;
   };
   struct Call {
     Callee callee;
@@ -106,17 +106,17 @@ class PeerConnector {
   void connected(Call& call, Handshake& handshake);
   void fail(Call& call, Handshake& handshake, const std::string& why);
   void advance(Call& call, Handshake& handshake);
-  [[nodiscard]] bool say(const Handshake& handshake, int to, GreetingKind kind) const;
+  [[nodiscard]] bool send(const Handshake& handshake, int to, GreetingKind kind) const;
   [[nodiscard]] bool is_right(const Greeting& greeting, GreetingKind kind) const;
-  /// True once a whole greeting was heard. Ends the handshake if the other has.
-  static bool hear(Handshake& handshake, Greeting& greeting);
+  /// True once a whole greeting was received. Ends the handshake if the other side has.
+  static bool receive(Handshake& handshake, Greeting& greeting);
 
   int rank_;
   Secret secret_;
   const Listeners& listeners_;
   std::vector<Caller> awaited_;
   std::vector<Call> calls_{};
-  std::list<Handshake> answered_{};  // who has called
+  std::list<Handshake> answered_{};  // with callers
   std::vector<Connection> connections_{};
 };
 

@@ -90,8 +90,8 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
-  // Release: the bytes are there before the count says so. The bell comes last: whoever it wakes
-  // finds them. Once for all messages that had room.
+  // Release: the bytes are there before the count says so. The bell comes last: the rank that it
+  // wakes finds them. Once for all messages that had room.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;

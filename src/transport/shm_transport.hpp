@@ -13,7 +13,7 @@
 namespace kolo::internal::transport {
 
 /// Each rank has a ring for every other of its host, in its own memory; there it writes, and the
-/// other reads. Who is sent something is woken.
+/// other reads. A send wakes its receiver.
 class ShmTransport : public Transport {
  public:
   /// What each rank's memory must have room for.
@@ -66,7 +66,7 @@ class ShmTransport : public Transport {
   /// come, even if it throws.
   static void hand_over(Peer& peer, std::uint64_t& at, std::uint64_t written,
                         const Receiver& receive);
-  /// The ring is damaged: no message in it can be told from the next. Throws BackendError.
+  /// The ring is damaged: its messages cannot be separated. Throws BackendError.
   [[noreturn]] static void refuse(const Peer& peer);
   static void make_room(Peer& peer, std::uint64_t before, std::uint64_t at);
   static std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }

@@ -8,74 +8,23 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstddef>
 #include <cstring>
 #include <memory>
-#include <optional>
 
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
 
 namespace kolo::internal::transport {
 
-SocketAddress SocketAddress::from(const sockaddr* address) {
-  SocketAddress result;
-  if (address == nullptr) return result;
-  if (address->sa_family == AF_INET) {
-    const auto& v4 = *reinterpret_cast<const sockaddr_in*>(address);
-    result.family = AF_INET;
-    result.port = ntohs(v4.sin_port);
-    std::memcpy(result.bytes.data(), &v4.sin_addr, sizeof v4.sin_addr);
-  } else if (address->sa_family == AF_INET6) {
-    const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(address);
-    result.family = AF_INET6;
-    result.port = ntohs(v6.sin6_port);
-    std::memcpy(result.bytes.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
-  }
-  return result;
-}
-
-SystemAddress SocketAddress::to_system() const {
-  SystemAddress result;
-  if (family == AF_INET) {
-    sockaddr_in v4{};
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-    std::memcpy(&v4.sin_addr, bytes.data(), sizeof v4.sin_addr);
-    std::memcpy(&result.storage, &v4, sizeof v4);
-    result.length = sizeof v4;
-  } else {
-    sockaddr_in6 v6{};
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    std::memcpy(&v6.sin6_addr, bytes.data(), sizeof v6.sin6_addr);
-    std::memcpy(&result.storage, &v6, sizeof v6);
-    result.length = sizeof v6;
-  }
-  return result;
-}
-
-bool SocketAddress::is_loopback() const {
-  if (family == AF_INET) return bytes[0] == 127;
-  std::array<std::uint8_t, 16> loopback{};
-  loopback.back() = 1;
-  return family == AF_INET6 && bytes == loopback;
-}
-
-bool SocketAddress::is_link_local() const {
-  return family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
-}
-
-std::string to_string(const SocketAddress& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (::inet_ntop(address.family, address.bytes.data(), text.data(), text.size()) == nullptr)
-    return "no address";
-  if (address.port == 0) return text.data();
-  if (address.family == AF_INET6) return fmt::format("[{}]:{}", text.data(), address.port);
-  return fmt::format("{}:{}", text.data(), address.port);
-}
-
 namespace {
+
+// Both families have the port at the same place.
+constexpr std::size_t port_offset = offsetof(sockaddr_in, sin_port);
+static_assert(port_offset == offsetof(sockaddr_in6, sin6_port));
+
+std::size_t address_offset(int family) {
+  return family == AF_INET ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
+}
 
 struct Network {
   SocketAddress address;
@@ -114,6 +63,48 @@ std::string describe(const std::vector<Interface>& interfaces) {
 }
 
 }  // namespace
+
+SocketAddress SocketAddress::from(const sockaddr* address) {
+  if (address == nullptr || (address->sa_family != AF_INET && address->sa_family != AF_INET6))
+    return {};
+  SocketAddress result{.family = address->sa_family};
+  const auto* const from = reinterpret_cast<const std::byte*>(address);
+  std::memcpy(&result.port, from + port_offset, sizeof result.port);
+  result.port = ntohs(result.port);
+  std::memcpy(result.bytes.data(), from + address_offset(result.family), result.size());
+  return result;
+}
+
+SystemAddress SocketAddress::to_system() const {
+  SystemAddress result;
+  result.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  result.storage.ss_family = family;
+  auto* const to = reinterpret_cast<std::byte*>(&result.storage);
+  const in_port_t network_port = htons(port);
+  std::memcpy(to + port_offset, &network_port, sizeof network_port);
+  std::memcpy(to + address_offset(family), bytes.data(), size());
+  return result;
+}
+
+bool SocketAddress::is_loopback() const {
+  if (family == AF_INET) return bytes[0] == 127;
+  std::array<std::uint8_t, 16> loopback{};
+  loopback.back() = 1;
+  return family == AF_INET6 && bytes == loopback;
+}
+
+bool SocketAddress::is_link_local() const {
+  return family == AF_INET6 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+}
+
+std::string to_string(const SocketAddress& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (::inet_ntop(address.family, address.bytes.data(), text.data(), text.size()) == nullptr)
+    return "no address";
+  if (address.port == 0) return text.data();
+  if (address.family == AF_INET6) return fmt::format("[{}]:{}", text.data(), address.port);
+  return fmt::format("{}:{}", text.data(), address.port);
+}
 
 std::vector<Interface> list_interfaces() {
   ifaddrs* first = nullptr;

@@ -20,7 +20,7 @@ struct SystemAddress {
   [[nodiscard]] const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-/// IPv4 or IPv6. Plain bytes, so that ranks can tell each other theirs.
+/// IPv4 or IPv6. Plain bytes, so that ranks can exchange theirs.
 struct SocketAddress {
   std::uint16_t family = AF_UNSPEC;
   std::uint16_t port = 0;  // in the host's byte order

@@ -18,7 +18,7 @@ namespace kolo::internal::transport {
 namespace {
 
 constexpr std::size_t buffer_bytes = 64 << 10;
-constexpr int max_reads = 16;  // in one call, so that a turn stays short
+constexpr int max_reads = 16;  // in one call, so that a pass stays short
 
 constexpr std::size_t unit = 16;
 constexpr std::array<std::byte, unit> padding{};
@@ -35,10 +35,6 @@ void SocketEdge::send(Message message) {
     throw BackendError("a control message is larger than 2 GiB");
   send(FrameKind::message, std::move(message));
 }
-
-void SocketEdge::send_keepalive() { send(FrameKind::keepalive, {}); }
-
-void SocketEdge::say_goodbye() { send(FrameKind::goodbye, {}); }
 
 void SocketEdge::send(FrameKind kind, Message message) {
   if (closed_ || write_closed_) return;
@@ -118,7 +114,7 @@ bool SocketEdge::read(const Transport::Receiver& receive) {
     }
     end_ += static_cast<std::size_t>(bytes);
     hand_over(receive);
-    if (static_cast<std::size_t>(bytes) < room) break;  // there is no more, or it will be told
+    if (static_cast<std::size_t>(bytes) < room) break;  // no more, or epoll reports it
   }
   return moved;
 }
@@ -164,7 +160,7 @@ void SocketEdge::take(const Header& header, const std::byte* bytes,
   switch (header.kind) {
     case FrameKind::message: return receive(rank_, {bytes, header.bytes});
     case FrameKind::keepalive: return;
-    case FrameKind::goodbye: heard_goodbye_ = true; return;
+    case FrameKind::goodbye: received_goodbye_ = true; return;
   }
 }
 

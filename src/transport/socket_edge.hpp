@@ -27,10 +27,10 @@ class SocketEdge {
 
   /// Throws BackendError for what is too much. Does nothing once the edge is closed.
   void send(Message message);
-  /// Says that this rank is still there.
-  void send_keepalive();
-  /// Says that it needs the edge no more. Nothing is to be sent after.
-  void say_goodbye();
+  /// Shows that this rank is alive.
+  void send_keepalive() { send(FrameKind::keepalive, {}); }
+  /// This rank needs the edge no more. Nothing may be sent afterwards.
+  void say_goodbye() { send(FrameKind::goodbye, {}); }
 
   /// Nothing is sent or read any more.
   void give_up() { close(""); }
@@ -43,7 +43,7 @@ class SocketEdge {
   /// Given up; or the other side has hung up, or there was an error, and all that came before has
   /// been read.
   [[nodiscard]] bool closed() const { return closed_; }
-  [[nodiscard]] bool heard_goodbye() const { return heard_goodbye_; }
+  [[nodiscard]] bool received_goodbye() const { return received_goodbye_; }
   /// Why it is closed, if there was an error.
   [[nodiscard]] const std::string& error() const { return error_; }
 
@@ -78,7 +78,7 @@ class SocketEdge {
   std::size_t unsent_ = 0;     // bytes in the outbox
   bool write_closed_ = false;  // the other side takes nothing more; what it has sent is still read
   bool closed_ = false;
-  bool heard_goodbye_ = false;
+  bool received_goodbye_ = false;
   std::string error_{};
 
   std::vector<std::byte> buffer_;  // what was received and is in no message yet: [begin_, end_)

@@ -44,20 +44,16 @@ SocketTransport::SocketTransport(std::vector<SocketPeer> peers, SocketOptions op
   for (Peer& peer : peers_) watch(peer, EPOLL_CTL_ADD);
   if (options_.peer_timeout.count() == 0) return;
   next_keepalive_ = now + options_.peer_timeout / 4;
-  next_look_ = now + options_.peer_timeout;
-}
-
-SocketTransport::Peer* SocketTransport::find(int rank) {
-  const auto found =
-      std::ranges::find_if(peers_, [=](const Peer& peer) { return peer.edge.rank() == rank; });
-  return found == peers_.end() ? nullptr : &*found;
+  next_check_ = now + options_.peer_timeout;
 }
 
 void SocketTransport::send(int peer, Message message) {
-  Peer* const to = find(peer);
-  if (to == nullptr) throw BackendError(fmt::format("there is no connection to rank {}", peer));
+  const auto rank_of = [](const Peer& other) { return other.edge.rank(); };
+  const auto to = std::ranges::find(peers_, peer, rank_of);
+  if (to == peers_.end())
+    throw BackendError(fmt::format("there is no connection to rank {}", peer));
   to->edge.send(std::move(message));
-  to->spoken_to = true;
+  to->sent_lately = true;
   watch_for_room(*to);
 }
 
@@ -74,8 +70,9 @@ bool SocketTransport::poll(const Receiver& receive) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     moved |= move(peers_[event.data.u64], event.events, receive);
   }
-  if (const TimePoint now = options_.now(); now >= std::min(next_keepalive_, next_look_))
-    look_after(now);
+  const TimePoint now = options_.now();
+  if (now >= next_keepalive_) send_keepalives(now);
+  if (now >= next_check_) check_silence(now);
   return moved;
 }
 
@@ -87,11 +84,11 @@ bool SocketTransport::move(Peer& peer, std::uint32_t events, const Receiver& rec
   }
   if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) == 0) return moved;
   moved |= peer.edge.read(receive);
-  peer.heard_at = options_.now();
+  peer.received_at = options_.now();
   peer.reported = false;
   if (!peer.edge.closed()) return moved;
   hang_up(peer);
-  if (peer.edge.heard_goodbye()) return true;
+  if (peer.edge.received_goodbye()) return true;
   const std::string& error = peer.edge.error();
   lose({peer.edge.rank()},
        fmt::format("the connection to rank {} on host {} was closed{}", peer.edge.rank(), peer.host,
@@ -113,42 +110,35 @@ void SocketTransport::watch_for_room(Peer& peer) {
   watch(peer, EPOLL_CTL_MOD);
 }
 
-void SocketTransport::look_after(TimePoint now) {
-  if (now >= next_keepalive_) {
-    next_keepalive_ = now + options_.peer_timeout / 4;
-    send_keepalives();
-  }
-  if (now >= next_look_) look_for_silence(now);
-}
-
-void SocketTransport::send_keepalives() {
+void SocketTransport::send_keepalives(TimePoint now) {
+  next_keepalive_ = now + options_.peer_timeout / 4;
   for (Peer& peer : peers_) {
-    if (!std::exchange(peer.spoken_to, false) && peer.edge.flushed()) peer.edge.send_keepalive();
+    if (!std::exchange(peer.sent_lately, false) && peer.edge.flushed()) peer.edge.send_keepalive();
     watch_for_room(peer);
   }
 }
 
-void SocketTransport::look_for_silence(TimePoint now) {
+void SocketTransport::check_silence(TimePoint now) {
   const nanoseconds patience = options_.peer_timeout;
-  next_look_ = now + patience;
+  next_check_ = now + patience;
   for (Peer& peer : peers_) {
     SocketEdge& edge = peer.edge;
-    if (edge.closed() || edge.heard_goodbye()) continue;
-    const nanoseconds silent = now - peer.heard_at;
+    if (edge.closed() || edge.received_goodbye()) continue;
+    const nanoseconds silent = now - peer.received_at;
     const nanoseconds host_silent =
         silent < patience ? silent : std::min(silent, options_.acknowledged_ago(edge.descriptor()));
     if (host_silent >= patience) {
-      lose(peer.ranks_of_host, fmt::format("host {} was not heard of for {:.3g} s", peer.host,
+      lose(peer.ranks_of_host, fmt::format("host {} sent nothing for {:.3g} s", peer.host,
                                            duration<double>(host_silent).count()));
       hang_up(peer);
       edge.give_up();
       continue;
     }
-    next_look_ = std::min(next_look_, now + patience - host_silent);
-    // Beats are acknowledged, which they would not be if the host were gone.
+    next_check_ = std::min(next_check_, now + patience - host_silent);
+    // Keepalives are acknowledged, so the host is alive.
     if (silent >= patience && host_silent < patience / 2 && !std::exchange(peer.reported, true))
       log(LogLevel::warning,
-          fmt::format("rank {} has said nothing for {:.3g} s, but its host {} answers: its process "
+          fmt::format("rank {} has sent nothing for {:.3g} s, but its host {} answers: its process "
                       "may be stopped",
                       edge.rank(), duration<double>(silent).count(), peer.host));
   }
@@ -167,7 +157,7 @@ void SocketTransport::hang_up(Peer& peer) {
 
 void SocketTransport::abandon() {
   for (Peer& peer : peers_) hang_up(peer);
-  next_keepalive_ = next_look_ = TimePoint::max();
+  next_keepalive_ = next_check_ = TimePoint::max();
 }
 
 void SocketTransport::close(nanoseconds patience) {
@@ -180,7 +170,7 @@ void SocketTransport::close(nanoseconds patience) {
       edge.write();
       while (edge.read([](int, std::span<const std::byte>) {})) {
       }
-      if (edge.closed() || (edge.flushed() && edge.heard_goodbye())) continue;
+      if (edge.closed() || (edge.flushed() && edge.received_goodbye())) continue;
       waiting.push_back({.fd = edge.descriptor(),
                          .events = static_cast<short>(edge.flushed() ? POLLIN : POLLIN | POLLOUT),
                          .revents = 0});

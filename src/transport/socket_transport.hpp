@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "node/file_descriptor.hpp"
 #include "transport/socket_edge.hpp"
-#include "transport/transport.hpp"
 
 namespace kolo::internal::transport {
 
@@ -33,10 +31,9 @@ struct SocketOptions {
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
 };
 
-/// Whoever has nothing to say sends a keepalive every quarter of the time after which it would
-/// count as lost. A host counts as lost when nothing has come from it for that long, its kernel
-/// included: a process that is stopped is not lost. One whose connection ends without a goodbye is
-/// lost at once.
+/// A rank without messages sends a keepalive every quarter of `peer_timeout`. A host counts as lost
+/// when it has sent nothing for `peer_timeout`, not even its kernel's acknowledgments, so a stopped
+/// process is not lost. A peer whose connection ends without a goodbye is lost at once.
 class SocketTransport : public Transport {
  public:
   /// Throws BackendError.
@@ -52,10 +49,10 @@ class SocketTransport : public Transport {
 
   [[nodiscard]] std::chrono::nanoseconds peer_timeout() const { return options_.peer_timeout; }
 
-  /// From now on nothing is moved and nobody is looked after: `descriptor` stays silent.
+  /// From now on nothing is moved and no peer is checked: `descriptor` stays silent.
   void abandon();
-  /// Says goodbye and waits, at most for `patience`, until the others have said it too. What comes
-  /// meanwhile is dropped.
+  /// Says goodbye and waits, at most for `patience`, until the others have too. Messages that
+  /// arrive meanwhile are dropped.
   void close(std::chrono::nanoseconds patience);
 
  private:
@@ -65,19 +62,17 @@ class SocketTransport : public Transport {
     SocketEdge edge;
     std::string host;
     std::vector<int> ranks_of_host;
-    TimePoint heard_at;
-    bool spoken_to = false;  // since the last keepalive
+    TimePoint received_at;
+    bool sent_lately = false;  // since the last keepalive
     bool watched_for_room = false;
     bool reported = false;  // it is silent, but its host answers
   };
 
-  [[nodiscard]] Peer* find(int rank);
   bool move(Peer& peer, std::uint32_t events, const Receiver& receive);
   void watch(Peer& peer, int operation);
   void watch_for_room(Peer& peer);
-  void look_after(TimePoint now);
-  void send_keepalives();
-  void look_for_silence(TimePoint now);
+  void send_keepalives(TimePoint now);
+  void check_silence(TimePoint now);
   void lose(const std::vector<int>& ranks, std::string reason);
   void hang_up(Peer& peer);
 
@@ -86,7 +81,7 @@ class SocketTransport : public Transport {
   std::vector<Peer> peers_{};
   std::optional<Failure> loss_{};
   TimePoint next_keepalive_ = TimePoint::max();
-  TimePoint next_look_ = TimePoint::max();
+  TimePoint next_check_ = TimePoint::max();
 };
 
 }  // namespace kolo::internal::transport

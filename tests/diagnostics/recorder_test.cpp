@@ -118,10 +118,10 @@ TEST(Recorder, CountsAnewWhenAllHaveJoined) {
 TEST(Recorder, AddsUpTheTimesOfABatch) {
   Recorder recorder({.events = 100, .statistics = "stderr"});
   recorder.batch_started({.number = 5, .operations = 2, .bytes = 64}, at(1000));
-  recorder.phase(5, Phase::pack, at(1100), at(1300));
-  recorder.phase(5, Phase::reduce, at(1400), at(1500));
-  recorder.phase(5, Phase::pack, at(1500), at(1600));
-  recorder.phase(4, Phase::pack, at(1500), at(1600));  // a batch that is not known
+  recorder.on_phase(5, Phase::pack, at(1100), at(1300));
+  recorder.on_phase(5, Phase::reduce, at(1400), at(1500));
+  recorder.on_phase(5, Phase::pack, at(1500), at(1600));
+  recorder.on_phase(4, Phase::pack, at(1500), at(1600));  // a batch that is not known
   recorder.batch_done(5, at(2000));
   const Statistics statistics = recorder.statistics();
   EXPECT_EQ(statistics.execution.sum, 1000U);

@@ -56,9 +56,9 @@ TimePoint record_batch(Recorder& recorder, std::uint64_t number, TimePoint begin
   const TimePoint agreed = begin + 10us;
   recorder.batch_started({.number = number, .type = OperationType::allreduce, .operations = 2},
                          agreed);
-  recorder.phase(number, Phase::pack, agreed + 5us, agreed + 6us);
-  recorder.phase(number, Phase::reduce, agreed + 6us, agreed + 7us);
-  recorder.phase(number, Phase::unpack, agreed + 7us, agreed + 8us);
+  recorder.on_phase(number, Phase::pack, agreed + 5us, agreed + 6us);
+  recorder.on_phase(number, Phase::reduce, agreed + 6us, agreed + 7us);
+  recorder.on_phase(number, Phase::unpack, agreed + 7us, agreed + 8us);
   for (const Tag& tag : tags) recorder.finished(tag, number, {agreed, agreed + 9us});
   recorder.batch_done(number, agreed + 9us);
   return agreed + 9us;
@@ -142,7 +142,7 @@ TEST_F(TimelineTest, WhatWasPendingWhenItBeganIsLeftOut) {
   recorder.batch_started({.number = 1}, Clock::now());
   const auto timeline = std::make_shared<Timeline>(path_, 0);
   recorder.set_timeline(timeline);
-  recorder.phase(1, Phase::pack, Clock::now(), Clock::now());
+  recorder.on_phase(1, Phase::pack, Clock::now(), Clock::now());
   recorder.finished(tag, 1, {Clock::now(), Clock::now()});
   recorder.batch_done(1, Clock::now());
   timeline->close();

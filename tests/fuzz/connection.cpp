@@ -45,7 +45,7 @@ Heard hear(Bytes bytes) {
       require(rank == 1, "a message of nobody");
       heard.messages.emplace_back(message.begin(), message.end());
     });
-  heard.goodbye = edge.heard_goodbye();
+  heard.goodbye = edge.received_goodbye();
   heard.error = !edge.error().empty();
   return heard;
 }

@@ -111,7 +111,7 @@ class World {
   }
 
  private:
-  class Board : public negotiation::Board {
+  class Board : public negotiation::PlanBoard {
    public:
     Board(World& world, std::size_t place) : world_(world), place_(place) {}
     void publish(std::uint64_t word, Urgency) override {
@@ -249,7 +249,7 @@ TEST(Replay, GoesOnAsLongAsNobodyStops) {
 }
 
 /// One rank whose only peer is what the test says.
-class Alone : public testing::Test, public Board {
+class Alone : public testing::Test, public PlanBoard {
  protected:
   void publish(std::uint64_t word, Urgency) override { own_ = to_plan_progress(word); }
   [[nodiscard]] std::uint64_t read(int /*rank*/) const override { return to_word(peer_); }

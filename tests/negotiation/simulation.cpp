@@ -8,7 +8,7 @@
 
 namespace kolo::internal::test {
 
-class Simulation::Board : public negotiation::Board {
+class Simulation::Board : public negotiation::PlanBoard {
  public:
   Board(std::vector<std::uint64_t>& words, std::size_t rank) : words_(words), rank_(rank) {}
   void publish(std::uint64_t word, Urgency) override { words_[rank_] = word; }

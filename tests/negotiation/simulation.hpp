@@ -97,7 +97,7 @@ class Simulation {
   };
   class Board;
   struct Node {
-    std::unique_ptr<negotiation::Board> board;
+    std::unique_ptr<negotiation::PlanBoard> board;
     std::unique_ptr<negotiation::Negotiator> negotiator;
     std::deque<Wish> wishes;
     std::vector<Outcome> outcomes;  // by ticket

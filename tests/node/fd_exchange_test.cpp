@@ -99,8 +99,7 @@ TEST(FdExchange, OneThatHasGoneIsAnErrorSoon) {
 TEST(FdExchange, OneThatIsSilentIsGivenUp) {
   // The third is there and sends nothing.
   const Ends ends = exchange_among(std::vector<FdInbox>(3), 2, 50ms);
-  EXPECT_THAT(ends.errors,
-              testing::Each(HasSubstr("1 of the 3 ranks of this host were not heard of")));
+  EXPECT_THAT(ends.errors, testing::Each(HasSubstr("1 of the 3 ranks of this host sent nothing")));
 }
 
 TEST(FdExchange, CallsBackWhileItWaits) {

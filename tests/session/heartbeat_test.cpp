@@ -38,13 +38,13 @@ TEST(Heartbeat, ComesOftenEnoughForTheShortestLimit) {
 
 TEST(Heartbeat, ARankThatMissesThreeBeatsIsSilentSinceItsLast) {
   HeartbeatMonitor heartbeat = below();
-  heartbeat.hear({-1, 100ms}, start + 5s);
+  heartbeat.receive({-1, 100ms}, start + 5s);
   EXPECT_FALSE(heartbeat.silence(start + 5300ms));
   const auto silence = heartbeat.silence(start + 5301ms);
   ASSERT_TRUE(silence);
   EXPECT_EQ(silence->rank, 3);
   EXPECT_EQ(silence->since, start + 5s);
-  heartbeat.hear({-1, 100ms}, start + 6s);
+  heartbeat.receive({-1, 100ms}, start + 6s);
   EXPECT_FALSE(heartbeat.silence(start + 6s));
 }
 
@@ -59,7 +59,7 @@ TEST(Heartbeat, ARankThatNeverSaidAnythingIsSilentSinceTheBeginning) {
 
 TEST(Heartbeat, OnesOwnAbsenceIsNobodysSilence) {
   HeartbeatMonitor heartbeat = below();
-  heartbeat.hear({-1, 100ms}, start);
+  heartbeat.receive({-1, 100ms}, start);
   EXPECT_TRUE(heartbeat.silence(start + 10s));
   heartbeat.reset_after_pause(start + 10s);
   EXPECT_FALSE(heartbeat.silence(start + 10300ms));
@@ -68,20 +68,20 @@ TEST(Heartbeat, OnesOwnAbsenceIsNobodysSilence) {
 
 TEST(Heartbeat, WhoIsSilentFurtherUpIsPassedOn) {
   HeartbeatMonitor heartbeat = below();
-  heartbeat.hear({-1, 1s}, start);
+  heartbeat.receive({-1, 1s}, start);
   EXPECT_EQ(heartbeat.next(start)->unresponsive_ancestor, -1);
-  heartbeat.hear({0, 1s}, start + 1s);
-  heartbeat.hear({0, 1s}, start + 2s);
+  heartbeat.receive({0, 1s}, start + 1s);
+  heartbeat.receive({0, 1s}, start + 2s);
   const auto silence = heartbeat.silence(start + 2s);
   ASSERT_TRUE(silence);
   EXPECT_EQ(silence->rank, 0);
   EXPECT_EQ(silence->since, start + 1s);
   EXPECT_EQ(heartbeat.next(start + 2s)->unresponsive_ancestor, 0);
-  heartbeat.hear({-1, 1s}, start + 3s);
+  heartbeat.receive({-1, 1s}, start + 3s);
   EXPECT_FALSE(heartbeat.silence(start + 3s));
   EXPECT_EQ(heartbeat.next(start + 3s)->unresponsive_ancestor, -1);
   // The rank above itself is nearer than whom it spoke of.
-  heartbeat.hear({0, 1s}, start + 4s);
+  heartbeat.receive({0, 1s}, start + 4s);
   EXPECT_EQ(heartbeat.next(start + 8s)->unresponsive_ancestor, 3);
 }
 

@@ -37,8 +37,8 @@ class ThreadWorld {
   }
 
   /// A board for this rank.
-  [[nodiscard]] session::SharedBoard make_board(int rank) {
-    std::vector<session::SharedBoard::Peer> places;
+  [[nodiscard]] session::SharedPlanBoard make_board(int rank) {
+    std::vector<session::SharedPlanBoard::Peer> places;
     for (std::size_t i = 0; i < standings_.size(); ++i)
       places.push_back({&standings_[i], &bells_[i]});
     return {std::move(places), rank};
@@ -121,7 +121,7 @@ class ThreadWorld {
   int messages_ = 0;
   std::vector<std::deque<std::pair<int, transport::Message>>> inboxes_;
   std::vector<node::BellWord> words_;
-  std::vector<session::SharedBoard::Word> standings_;
+  std::vector<session::SharedPlanBoard::Word> standings_;
   std::vector<node::StatusPage> pages_;
   std::vector<node::Doorbell> bells_{};
   std::map<std::size_t, Sum> sums_;  // by the batch's number: all ranks start the same batches
@@ -137,7 +137,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
   [[nodiscard]] backend::Backend& backend() override { return *this; }
   [[nodiscard]] const node::Doorbell& bell() const override { return world_->bell(rank_); }
   [[nodiscard]] bool must_poll() const override { return false; }
-  [[nodiscard]] negotiation::Board* board() override { return &board_; }
+  [[nodiscard]] negotiation::PlanBoard* board() override { return &board_; }
   [[nodiscard]] std::string data_path() const override { return "threads"; }
   [[nodiscard]] std::vector<session::StatusBoard::Seat> seats() const override {
     return world_->seats();
@@ -192,7 +192,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
 
   std::shared_ptr<ThreadWorld> world_;
   int rank_;
-  session::SharedBoard board_;
+  session::SharedPlanBoard board_;
   std::size_t started_ = 0;
 };
 

@@ -10,7 +10,7 @@
 
 namespace kolo::internal::simulation {
 
-class World::Board : public negotiation::Board {
+class World::Board : public negotiation::PlanBoard {
  public:
   Board(std::vector<std::uint64_t>& words, std::size_t rank, std::function<void(bool)> wake)
       : words_(words), rank_(rank), wake_(std::move(wake)) {}

@@ -281,7 +281,7 @@ TEST_F(SocketTransportTest, AHostThatIsSilentIsLostInTime) {
   b_.now += 1ns;
   b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
-  EXPECT_EQ(b_.transport->loss()->message, "host host-a was not heard of for 30 s");
+  EXPECT_EQ(b_.transport->loss()->message, "host host-a sent nothing for 30 s");
   EXPECT_THAT(b_.transport->loss()->ranks.to_vector(), ElementsAre(3, 4));
   EXPECT_FALSE(b_.readable());
 }
@@ -331,7 +331,7 @@ TEST_F(SocketTransportTest, SilenceOfAHostBeginsWithItsLastAcknowledgement) {
   b_.now += 1ns;
   b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
-  EXPECT_EQ(b_.transport->loss()->message, "host host-a was not heard of for 30 s");
+  EXPECT_EQ(b_.transport->loss()->message, "host host-a sent nothing for 30 s");
 }
 
 TEST_F(SocketTransportTest, TheKernelTellsThatAHostAnswers) {

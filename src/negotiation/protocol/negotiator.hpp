@@ -36,9 +36,9 @@ struct NegotiatorOptions {
   std::chrono::nanoseconds stall_warning{};   // 0: never
   std::chrono::nanoseconds stall_shutdown{};  // 0: never
   TimePoint now{};                            // the time until it is told another
-  Board* board = nullptr;   // to follow plans on; all ranks have one, or none. The root has all
-                            // others below it then
-  bool plan_replay = true;  // the root may begin plans
+  PlanBoard* board = nullptr;  // to follow plans on; all ranks have one, or none. The root has all
+                               // others below it then
+  bool plan_replay = true;     // the root may begin plans
 };
 
 /// Not thread-safe. Throws ProtocolError for a message that breaks the rules; it is of no use then.

@@ -29,14 +29,14 @@ inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_
 
 /// One word for each rank, zero at first. Who reads a word also sees whatever its rank had seen or
 /// done before it wrote the word.
-class Board {
+class PlanBoard {
  public:
   enum class Urgency : std::uint8_t {
     progress,  // of interest to those that wait for it
     stop,      // everybody must act
   };
 
-  virtual ~Board() = default;
+  virtual ~PlanBoard() = default;
   /// This rank's word from now on. Wakes the ranks that it concerns.
   virtual void publish(std::uint64_t word, Urgency urgency) = 0;
   [[nodiscard]] virtual std::uint64_t read(int rank) const = 0;

@@ -100,7 +100,7 @@ void Replay::hold(Ticket ticket, const Key& key, const Descriptor& descriptor) {
 
 void Replay::publish() {
   options_.board->publish(to_word({epoch_, published_, stopping_}),
-                          stopping_ ? Board::Urgency::stop : Board::Urgency::progress);
+                          stopping_ ? PlanBoard::Urgency::stop : PlanBoard::Urgency::progress);
 }
 
 /// True if this rank is ready for more than it has published.

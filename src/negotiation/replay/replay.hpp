@@ -33,7 +33,7 @@ struct Withdrawn {
 class Replay {
  public:
   struct Options {
-    Board* board = nullptr;
+    PlanBoard* board = nullptr;
     int rank = 0;
     int ranks = 1;
     std::chrono::nanoseconds unmet_patience = std::chrono::seconds(1);

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include "base/format.hpp"
-#include "kolo/collectives.hpp"
 #include "session/api/request.hpp"
 
 namespace kolo::detail {
@@ -25,12 +24,17 @@ void describe_allreduce(Request& request, const Options& options, std::int64_t s
   request.descriptor().step = step;
 }
 
+/// Rows of the result of a reducescatter on this rank.
+std::int64_t own_rows(const Request& request, std::int64_t rows) {
+  return reducescatter_rows(rows, request.set().own_place,
+                            static_cast<int>(request.set().ranks.size()));
+}
+
 void add_reducescatter(Request& request, const ConstTensorView& input, const TensorView& output) {
   if (input.shape().dimensions() == 0) request.refuse("a scalar has no rows to be shared");
   request.add_rows(input, /*any_rows=*/false, output.data(), nullptr);
   const session::Rows rows = session::rows_of(input.shape());
-  const std::int64_t own = reducescatter_rows(rows.rows, request.set().own_place,
-                                              static_cast<int>(request.set().ranks.size()));
+  const std::int64_t own = own_rows(request, rows.rows);
   if (output.dtype() != input.dtype() || output.device() != input.device() ||
       output.elements() != own * rows.row_elements ||
       (output.elements() > 0 && output.data() == nullptr))
@@ -141,9 +145,7 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
 }
 
 std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set) {
-  const Request request(OperationType::reducescatter, "", set);
-  return reducescatter_rows(rows, request.set().own_place,
-                            static_cast<int>(request.set().ranks.size()));
+  return own_rows(Request(OperationType::reducescatter, "", set), rows);
 }
 
 }  // namespace kolo::detail

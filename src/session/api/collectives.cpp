@@ -3,8 +3,6 @@
 
 namespace kolo {
 
-using namespace internal;
-
 using detail::AllgatherCall;
 using detail::AllreduceCall;
 using detail::BroadcastCall;

@@ -8,7 +8,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/format.hpp"
@@ -24,17 +23,18 @@ namespace {
 struct Current {
   std::mutex mutex;  // of `engine` and `stuck`
   std::shared_ptr<Engine> engine;
-  // The same engine, for those who only count themselves in `uses`. Each of them counts first and
-  // reads this afterwards; who ends the session clears it first and reads `uses` afterwards. Both
-  // are sequentially consistent, so either the one sees null or the other sees the use.
+  // The same engine, for threads that only count themselves in `uses`. Such a thread counts first
+  // and reads this afterwards; the thread that ends the session clears this first and reads `uses`
+  // afterwards. Both are sequentially consistent, so either the one sees null or the other sees the
+  // use.
   std::atomic<Engine*> usable{nullptr};
   std::atomic<int> uses{0};
-  std::vector<std::shared_ptr<Engine>> stuck;  // that are in use for good
+  std::vector<std::shared_ptr<Engine>> stuck;  // still in use, so never destroyed
   std::mutex ending;                           // held while a session ends
 };
 Current& current = *new Current;
 
-/// False if it takes long: then a thread was stopped amid a call.
+/// False after a second: then a thread was stopped in the middle of a call.
 bool uses_end() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (current.uses > 0) {
@@ -47,7 +47,7 @@ bool uses_end() {
 constexpr const char* no_session =
     "there is no session: make a kolo::Session or call kolo::init first";
 
-// Ends of the process that run no destructor still tell the other ranks.
+// The other ranks also learn of ends of the process that run no destructor.
 
 std::terminate_handler next_handler = nullptr;
 
@@ -63,7 +63,7 @@ std::string describe_current_exception() {
 }
 
 [[noreturn]] void on_terminate() {
-  // The job ends within seconds of this process: tell the others while it lasts, but not for long.
+  // The job ends within seconds of this process: the other ranks must learn of it before.
   if (const std::shared_ptr<Engine> engine = find_engine())
     engine->leave_now(describe_current_exception(), std::chrono::seconds(1));
   if (next_handler != nullptr) next_handler();
@@ -129,7 +129,7 @@ void end_session(bool clean, const std::string& reason) {
   if (!found) return;
   found->shut_down(clean, reason);
   if (found->failed()) abort_at_exit();
-  watch_at_exit(found->other_processes());
+  watch_at_exit(found->links().other_processes());
   current.usable = nullptr;  // before `uses` is read: see there
   const bool unused = uses_end();
   const std::lock_guard lock(current.mutex);

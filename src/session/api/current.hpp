@@ -15,17 +15,14 @@ namespace kolo::internal::session {
 /// Throws NotInitialized if there is no session, InvalidArgument in a forked process.
 [[nodiscard]] std::shared_ptr<Engine> current_engine();
 
-/// The session, which goes on existing while this does. Cheaper than to share it. For a short time:
-/// whoever ends the session waits for that.
+/// The session, which exists at least as long as this. Cheaper than a shared pointer. For a short
+/// time: the end of the session waits for it.
 class EngineInUse {
  public:
   /// Throws as `current_engine`, and names the operation that it is for.
   EngineInUse(OperationType type, const std::string& name);
   ~EngineInUse();
   EngineInUse(EngineInUse&& other) noexcept : engine_(std::exchange(other.engine_, nullptr)) {}
-  EngineInUse& operator=(EngineInUse&&) = delete;
-  EngineInUse(const EngineInUse&) = delete;
-  EngineInUse& operator=(const EngineInUse&) = delete;
 
   Engine* operator->() const { return engine_; }
 

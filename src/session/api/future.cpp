@@ -23,8 +23,13 @@ const Operation& checked(const std::shared_ptr<Operation>& operation) {
   return *operation;
 }
 
-void throw_error_of(const Operation& operation) {
+/// False if the operation is not done by then. Throws its error.
+bool wait_until(const std::shared_ptr<Operation>& waited, TimePoint deadline) {
+  session::require_not_forked();
+  const Operation& operation = checked(waited);
+  if (!operation.engine()->wait(operation, deadline)) return false;
   if (operation.error()) std::rethrow_exception(operation.error());
+  return true;
 }
 
 }  // namespace
@@ -44,23 +49,13 @@ FutureBase& FutureBase::operator=(FutureBase&& other) noexcept {
 
 FutureBase::~FutureBase() { abandon(); }
 
-void FutureBase::wait() {
-  session::require_not_forked();
-  const Operation& operation = checked(operation_);
-  operation.engine()->wait(operation, TimePoint::max());
-  throw_error_of(operation);
-}
+void FutureBase::wait() { wait_until(operation_, TimePoint::max()); }
 
 bool FutureBase::wait_for(std::chrono::duration<double> timeout) {
-  session::require_not_forked();
-  const Operation& operation = checked(operation_);
-  constexpr std::chrono::duration<double> most = std::chrono::hours(24 * 365);
-  const auto deadline =
-      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                             std::clamp(timeout, decltype(most)::zero(), most));
-  if (!operation.engine()->wait(operation, deadline)) return false;
-  throw_error_of(operation);
-  return true;
+  constexpr std::chrono::duration<double> max = std::chrono::hours(24 * 365);
+  return wait_until(operation_, std::chrono::steady_clock::now() +
+                                    std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                        std::clamp(timeout, decltype(max)::zero(), max)));
 }
 
 bool FutureBase::ready() const { return checked(operation_).done(); }

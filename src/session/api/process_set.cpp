@@ -4,10 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "kolo/error.hpp"
-#include "kolo/session.hpp"
 #include "session/api/current.hpp"
 
 namespace kolo {
@@ -48,10 +46,7 @@ SetId change(session::Engine& engine, Descriptor descriptor) {
 std::int64_t ProcessSet::id() const noexcept { return data_ ? data_->id : world_set; }
 
 std::vector<int> ProcessSet::ranks() const {
-  if (data_) return data_->ranks;
-  std::vector<int> all(static_cast<std::size_t>(kolo::size()));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
+  return data_ ? data_->ranks : session::current_engine()->process_sets().world_ranks();
 }
 
 int ProcessSet::size() const {

@@ -3,19 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <functional>
-#include <utility>
 
-#include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::session {
 namespace {
-
-std::string in_words(OperationType type, const std::string& name) {
-  return fmt::format("{} \"{}\"", to_string(type), name);
-}
 
 bool has_meaning(ReduceOp op, DType dtype) {
   if (op == ReduceOp::adasum) return is_floating(dtype);
@@ -58,11 +51,14 @@ Request::Request(OperationType type, const std::string& name, const ProcessSet& 
   draft_->descriptor.type = type;
 }
 
+std::string Request::in_words() const {
+  return fmt::format("{} \"{}\" on rank {}", to_string(draft_->descriptor.type), draft_->name,
+                     engine_->topology().rank);
+}
+
 void Request::refuse(std::string_view why) const {
-  const int rank = engine_->topology().rank;
-  throw InvalidArgument(
-      fmt::format("{} on rank {}: {}", in_words(draft_->descriptor.type, draft_->name), rank, why),
-      draft_->name, {rank});
+  throw InvalidArgument(fmt::format("{}: {}", in_words(), why), draft_->name,
+                        {engine_->topology().rank});
 }
 
 void Request::check(const ConstTensorView& tensor) const {
@@ -93,11 +89,8 @@ void Request::mark(Device device) {
   } catch (const InvalidArgument& error) {
     refuse(fmt::format("the tensor is on {}: {}", to_string(device), error.what()));
   } catch (const BackendError& error) {
-    const int rank = engine_->topology().rank;
-    throw BackendError(
-        fmt::format("{} on rank {}, {}: {}", in_words(draft_->descriptor.type, draft_->name), rank,
-                    to_string(device), error.what()),
-        draft_->name, {rank});
+    throw BackendError(fmt::format("{}, {}: {}", in_words(), to_string(device), error.what()),
+                       draft_->name, {engine_->topology().rank});
   }
 }
 

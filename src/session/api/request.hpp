@@ -10,8 +10,6 @@
 
 #include "kolo/collectives.hpp"
 #include "session/api/current.hpp"
-#include "session/engine/engine.hpp"
-#include "session/engine/process_sets.hpp"
 
 namespace kolo::internal::session {
 
@@ -28,9 +26,6 @@ class Draft {
   Draft();
   ~Draft();
   Draft(Draft&&) noexcept = default;
-  Draft& operator=(Draft&&) = delete;
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
 
   Submission* operator->() const { return submission_.get(); }
   Submission& operator*() const { return *submission_; }
@@ -82,6 +77,7 @@ class Request {
   [[nodiscard]] OperationPtr submit(bool waits) &&;
 
  private:
+  [[nodiscard]] std::string in_words() const;  // `allreduce "x" on rank 1`
   void check(const ConstTensorView& tensor) const;
   void check_reduction() const;
   void add_spec(const ConstTensorView& tensor, const Shape& shape);

@@ -9,16 +9,12 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
-#include "backend/gpu/nccl/library.hpp"
-#include "backend/gpu/runtime/runtime.hpp"
-#include "diagnostics/timeline.hpp"
-#include "kolo/diagnostics.hpp"
 #include "kolo/error.hpp"
 #include "kolo/mpi.hpp"
 #include "kolo/shared_memory.hpp"
 #include "kolo/version.hpp"
-#include "node/shared_memory.hpp"
 #include "session/api/current.hpp"
 
 namespace kolo {
@@ -66,7 +62,7 @@ int cross_rank() { return session::current_engine()->topology().cross_rank; }
 int cross_size() { return session::current_engine()->topology().cross_size; }
 bool homogeneous() { return session::current_engine()->topology().homogeneous; }
 
-std::string cpu_operations() { return session::current_engine()->data_path(); }
+std::string cpu_operations() { return session::current_engine()->links().data_path(); }
 
 BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
@@ -80,9 +76,8 @@ Statistics statistics() { return session::current_engine()->statistics(); }
 
 void start_timeline(const std::string& path) {
   const std::shared_ptr<session::Engine> engine = session::current_engine();
-  const std::string own = diagnostics::path_of_rank(path, engine->topology().rank);
-  if (!own.empty())
-    engine->start_timeline(std::make_shared<diagnostics::Timeline>(own, engine->topology().rank));
+  if (auto timeline = diagnostics::open_timeline(path, engine->topology().rank))
+    engine->start_timeline(std::move(timeline));
 }
 
 void stop_timeline() { session::current_engine()->stop_timeline(); }
@@ -93,7 +88,9 @@ std::string write_flight_record(const std::string& path) {
 
 namespace detail {
 
-std::shared_ptr<node::SharedHeap> shared_heap() { return session::current_engine()->heap(); }
+std::shared_ptr<node::SharedHeap> shared_heap() {
+  return session::current_engine()->links().heap();
+}
 
 void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap, std::size_t bytes) {
   return heap ? heap->allocate(std::max<std::size_t>(bytes, 1)) : nullptr;

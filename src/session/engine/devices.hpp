@@ -1,7 +1,6 @@
 // Which memory a session's tensors may lie in.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 

@@ -1,9 +1,9 @@
-// Who drives the session, who sleeps, and who wakes whom.
+// The choice of the driver, its sleep, and its wake-up.
 //
-// No wake-up may be missed. A thread that has something for the driver makes it visible, then
-// rings. The driver says that it listens, makes progress once more, and sleeps only if nothing
-// moved. Both sides have a sequentially consistent fence between their two steps
-// (node/doorbell.hpp), so either the driver sees what there is or the other sees that it listens.
+// No wake-up may be missed. A thread that has work for the driver stores it, then rings. The driver
+// stores that it listens, makes progress once more, and sleeps only if nothing moved. Both sides
+// have a sequentially consistent fence between their two steps (node/doorbell.hpp), so either the
+// driver sees the work or the other thread sees the listener.
 #include "session/engine/engine.hpp"
 
 #include <algorithm>
@@ -11,7 +11,6 @@
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "negotiation/protocol/tree.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -21,27 +20,27 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// A waiting thread that drives yields for this long after something moved, then it sleeps: the next
-// message of a running operation mostly comes sooner than a sleeper would wake.
+// A waiting thread that drives yields for this long after progress, then it sleeps: the next
+// message of a running operation usually comes sooner than a sleeper would wake.
 constexpr nanoseconds patience = microseconds(100);
 
-// Nobody sleeps longer: what depends on the time is looked after at least so often.
+// No thread sleeps longer, so that periodic checks are on time.
 constexpr nanoseconds max_sleep = milliseconds(100);
 
-// What is submitted within this time of something else gathers: the submitting thread need not wake
-// anybody each time, which costs more than the submission.
+// Submissions within this time of another gather without a ring each, which would cost more than
+// the submission.
 constexpr nanoseconds gathering = microseconds(50);
 
-// Where so many come at once they most likely will again, and after them a thread waits, which then
-// drives and finds all of them. The session's own thread would only take the processor from it.
+// After a burst of so many submissions another is likely, and a thread will wait for it, drive, and
+// find all of it. The session's own thread would only take the processor from that thread.
 constexpr std::uint64_t burst = 16;
 constexpr nanoseconds gathering_burst = microseconds(500);
 
-// Where nobody rings, the driver has to look: MPI cannot be waited for without using a whole core.
+// Without rings the driver polls: waiting for MPI would use a whole core.
 constexpr nanoseconds shortest_pause = microseconds(50);
 constexpr nanoseconds max_pause = milliseconds(1);  // while an answer is awaited
 constexpr nanoseconds idle_pause = milliseconds(5);
-// Right after traffic more of it is likely, including messages that this rank only passes on.
+// Shortly after traffic more is likely, including messages that this rank only forwards.
 constexpr nanoseconds lively = milliseconds(50);
 constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
 
@@ -81,9 +80,9 @@ OperationPtr Engine::submit(Submission&& submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
   presence_.submits();
   OperationPtr operation = queue_.push(*this, submission, waits);
-  // A thread that waits rings, or drives, in `wait_until`. While the session's own thread takes a
-  // short sleep it will find the operation by itself; but where a thread waits, that one drives,
-  // and it may sleep for long.
+  // A thread that waits rings, or drives, in `wait_until`. During a short sleep of the session's
+  // own thread no ring is needed: it finds the operation afterwards. But if a thread waits, that
+  // one drives, and it may sleep for long.
   if (!waits && (!coalescing_ || waiters_ > 0)) bell().ring();
   return operation;
 }
@@ -109,8 +108,8 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
       changed_.notify_all();  // one of the others takes the token
       continue;
     }
-    // The driver may sleep and does not know what this thread submitted. If it is the session's own
-    // thread, this makes it see that somebody waits.
+    // The driver may sleep without knowing of this thread's submissions. If it is the session's own
+    // thread, the ring makes it see that a thread waits.
     bell().ring();
     if (deadline == TimePoint::max()) {
       changed_.wait(lock);
@@ -122,9 +121,9 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   return met();
 }
 
-void Engine::listen(node::Listener who) const {
-  bell().listen(
-      who, progress_engine_.awaits_data() ? node::WakeReason::data : node::WakeReason::messages);
+void Engine::listen(node::Listener listener) const {
+  bell().listen(listener, progress_engine_.awaits_data() ? node::WakeReason::data
+                                                         : node::WakeReason::messages);
 }
 
 void Engine::drive_until(const Condition& met, TimePoint deadline) {
@@ -144,8 +143,8 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
       std::this_thread::yield();
     } else {
       listen(node::Listener::waiter);
-      // What came before `listen` did not ring. Not even `met` may be missed: another thread may
-      // have changed what it asks for.
+      // Work from before `listen` did not ring, so it is checked once more; `met` too, since
+      // another thread may have changed its condition.
       if (!progress() && !met())
         bell().sleep(node::Listener::waiter,
                      std::min({polls ? pause : max_sleep, until_due(now),
@@ -157,8 +156,8 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
   }
 }
 
-/// Nobody waits any more: from now on the bell wakes the session's own thread. It sleeps already
-/// and need not be woken for that, unless something moved after the bell was moved to it, or it has
+/// No thread waits any more: from now on the bell wakes the session's own thread. That thread
+/// sleeps already and is woken only if something moved after it became the listener, or if it has
 /// to poll: its pause was chosen when nothing was outstanding.
 void Engine::hand_over() {
   listen(node::Listener::thread);
@@ -169,7 +168,7 @@ void Engine::hand_over() {
 bool Engine::progress() {
   if (leaving_) progress_engine_.leave(left_clean_, reason_of_leaving_);
   bool moved = progress_engine_.progress();
-  // Acquires the work as its thread has written it; the release hands back what it has done.
+  // Acquire: the work as its thread has written it. Release: the thread sees its effects.
   if (const std::function<void()>* const work = work_.load(std::memory_order_acquire)) {
     (*work)();
     work_.store(nullptr, std::memory_order_release);
@@ -177,8 +176,8 @@ bool Engine::progress() {
   }
   departed_ = progress_engine_.departed();
   ended_ = progress_engine_.ended();
-  // If this thread is the only one that waits, it looks for itself. A waiter that finds the token
-  // taken asks once more for what it waits for before it sleeps, both under the lock: so either it
+  // If this thread is the only one that waits, it checks its own condition. A waiter that finds the
+  // token taken checks its condition once more before it sleeps, both under the lock: so either it
   // sees the change, or it sleeps already and is notified.
   if (moved && waiters_ > 1) {
     const std::lock_guard lock(mutex_);
@@ -244,8 +243,8 @@ nanoseconds Engine::next_pause(bool moved) {
     if (!progress_engine_.outstanding() && now - moved_at_ > lively) return idle_pause;
     return moved ? shortest_pause : std::min(2 * pause_, max_pause);
   }
-  // During a burst this thread looks for submissions every now and then. So they need not wake it
-  // one by one.
+  // During a burst this thread checks for submissions at intervals, so they need not wake it one by
+  // one.
   if (std::exchange(submissions_, progress_engine_.submissions()) != progress_engine_.submissions())
     coalescing_ = now - std::exchange(submitted_at_, now) < 2 * gathering;
   if (coalescing_) {
@@ -264,7 +263,7 @@ void Engine::coalescing_sleep() {
   bell().sleep(node::Listener::thread, pause_);
   coalescing_ = false;
   in_bursts_ = queue_.unattended() - unattended_ >= burst;
-  // A thread that began to drive meanwhile was not rung for what was submitted before it did.
+  // A thread that began to drive meanwhile got no ring for earlier submissions.
   const std::lock_guard lock(mutex_);
   if (driven_ || waiters_ > 0) bell().ring();
 }
@@ -279,8 +278,8 @@ void Engine::between_passes(const std::function<void()>& work) {
     }
   };
   const std::lock_guard one_at_a_time(asking_);
-  // `wait_until` drives, or rings for the driver, after this. It returns only when the driver is
-  // done with the work, which lives on this stack.
+  // Release: the driver sees the whole work. `wait_until` then drives, or rings for the driver, and
+  // returns only when the driver is done with the work, which lives on this stack.
   work_.store(&guarded, std::memory_order_release);
   wait_until([&] { return work_.load(std::memory_order_acquire) == nullptr; }, TimePoint::max());
   if (error) std::rethrow_exception(error);
@@ -317,7 +316,7 @@ void Engine::leave(bool clean, const std::string& reason) {
   if (leaving_) return;
   left_clean_ = clean;
   reason_of_leaving_ = reason;
-  leaving_ = true;  // publishes both to the driver, which reads it first and without the lock
+  leaving_ = true;  // publishes both to the driver, which reads this first and without the lock
   bell().ring();
 }
 
@@ -338,7 +337,7 @@ void Engine::shut_down(bool clean, const std::string& reason) {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  bell().wake(node::Listener::thread);  // not `ring`: it may not be the one that listens
+  bell().wake(node::Listener::thread);  // not `ring`: it may not be the listener
   thread_.join();
   recorder_.end();
   write_suppressed();

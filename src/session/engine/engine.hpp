@@ -1,4 +1,4 @@
-// A running session: everything it owns, and who drives it.
+// A running session: everything it owns, and the choice of its driver.
 #pragma once
 
 #include <atomic>
@@ -11,11 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "diagnostics/recorder.hpp"
 #include "session/engine/devices.hpp"
-#include "session/engine/links.hpp"
-#include "session/engine/operation_queue.hpp"
-#include "session/engine/presence.hpp"
 #include "session/engine/process_sets.hpp"
 #include "session/engine/progress_engine.hpp"
 #include "session/topology.hpp"
@@ -45,11 +41,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
   [[nodiscard]] Devices& devices() { return devices_; }
 
-  [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const { return links_->heap(); }
-  [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const {
-    return links_->other_processes();
-  }
-  [[nodiscard]] std::string data_path() const { return links_->data_path(); }
+  [[nodiscard]] const Links& links() const { return *links_; }
 
   /// `waits`: the caller is about to wait and will drive; else the driver, or the session's own
   /// thread, is rung. Memory for the next submission is left in it.
@@ -68,13 +60,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// This rank leaves the session: every other rank learns of it. Does not wait.
   void leave(bool clean, const std::string& reason);
 
-  /// Leaves, and waits until the others were told, at most for `timeout`.
+  /// Leaves, and waits until the other ranks were sent word of it, at most for `timeout`.
   void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
 
   /// Leaves, waits until all ranks have left, and stops.
   void shut_down(bool clean, const std::string& reason);
 
-  /// True after an error from which there was no way back. Only after `shut_down`.
+  /// True if the session has failed. Only after `shut_down`.
   [[nodiscard]] bool failed() const { return progress_engine_.failed(); }
 
  private:
@@ -82,10 +74,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using Condition = std::function<bool()>;
 
   bool wait_until(const Condition& met, TimePoint deadline);
-  /// Has the driver do the work after its next progress, and waits until it is done. Throws what
-  /// the work throws. For whatever only the driver may touch.
+  /// The driver does the work after its next pass; waits until it is done. Throws what the work
+  /// throws. For state that only the driver may touch.
   void between_passes(const std::function<void()>& work);
-  // By who holds the driver's token.
+  // By the driver.
   /// Moves the session forward once. True if anything moved.
   bool progress();
   void drive_until(const Condition& met, TimePoint deadline);
@@ -95,14 +87,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void run();
   void coalescing_sleep();
   [[nodiscard]] std::chrono::nanoseconds next_pause(bool moved);
-  /// How long at most until something that depends on the time must be looked after.
+  /// The time until the next deadline: periodic checks, or one of the negotiator.
   [[nodiscard]] std::chrono::nanoseconds until_due(TimePoint now) const;
 
   [[nodiscard]] const node::Doorbell& bell() const { return links_->bell(); }
   [[nodiscard]] bool must_poll() const { return links_->must_poll() || devices_.must_poll(); }
-  /// From now on whatever may come rings. One more progress must follow before the thread sleeps:
-  /// what came before this call did not ring.
-  void listen(node::Listener who) const;
+  /// From now on new work rings. One more pass must follow before the thread sleeps: earlier work
+  /// did not ring.
+  void listen(node::Listener listener) const;
 
   Topology topology_;
   std::chrono::nanoseconds stall_warning_;
@@ -114,7 +106,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Presence presence_;
   ProgressEngine progress_engine_;
 
-  // Copies of what the coordinator says, written by the driver: others may not ask it.
+  // Copies of the progress engine's state for other threads, written by the driver.
   std::atomic<bool> departed_{false};
   std::atomic<bool> ended_{false};
 
@@ -131,12 +123,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::mutex asking_;  // held by the thread that waits for `work_`: there is one at a time
   std::atomic<const std::function<void()>*> work_{nullptr};  // null when it is done
 
-  // Of the session's own thread. Where nobody rings, its pauses become longer and longer.
+  // Of the session's own thread. While it polls, its pauses grow.
   std::chrono::nanoseconds pause_{};
   TimePoint moved_at_{};
   TimePoint submitted_at_{};
   std::uint64_t submissions_ = 0;
-  std::atomic<bool> coalescing_{false};  // it will look soon by itself: submitters need not ring
+  std::atomic<bool> coalescing_{false};  // it checks soon by itself: submitters need not ring
   std::uint64_t unattended_ = 0;         // submissions before the last sleep
   bool in_bursts_ = false;               // many came during the last one
   std::thread thread_;

@@ -26,7 +26,7 @@ HeartbeatMonitor::HeartbeatMonitor(int parent, nanoseconds warning, nanoseconds 
     : parent_(parent),
       interval_(interval_for(warning, shutdown)),
       next_(now),
-      heard_at_(now),
+      received_at_(now),
       reported_at_(now) {}
 
 std::optional<Heartbeat> HeartbeatMonitor::next(TimePoint now) {
@@ -36,17 +36,18 @@ std::optional<Heartbeat> HeartbeatMonitor::next(TimePoint now) {
   return Heartbeat{above ? above->rank : -1, interval_};
 }
 
-void HeartbeatMonitor::hear(const Heartbeat& heartbeat, TimePoint now) {
-  if (heartbeat.unresponsive_ancestor != heard_.unresponsive_ancestor) reported_at_ = now;
-  heard_ = heartbeat;
-  heard_at_ = now;
+void HeartbeatMonitor::receive(const Heartbeat& heartbeat, TimePoint now) {
+  if (heartbeat.unresponsive_ancestor != received_.unresponsive_ancestor) reported_at_ = now;
+  received_ = heartbeat;
+  received_at_ = now;
 }
 
 std::optional<HeartbeatMonitor::Silence> HeartbeatMonitor::silence(TimePoint now) const {
   if (parent_ < 0) return std::nullopt;
-  if (now - heard_at_ > missed_until_silent * heard_.interval) return Silence{parent_, heard_at_};
-  if (heard_.unresponsive_ancestor < 0) return std::nullopt;
-  return Silence{heard_.unresponsive_ancestor, reported_at_};
+  if (now - received_at_ > missed_until_silent * received_.interval)
+    return Silence{parent_, received_at_};
+  if (received_.unresponsive_ancestor < 0) return std::nullopt;
+  return Silence{received_.unresponsive_ancestor, reported_at_};
 }
 
 }  // namespace kolo::internal::session

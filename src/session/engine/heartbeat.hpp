@@ -1,4 +1,4 @@
-// Whether the ranks above go on, where no shared memory shows it.
+// Detects ranks above that do not respond, where no shared memory shows it.
 #pragma once
 
 #include <chrono>
@@ -8,9 +8,9 @@
 
 namespace kolo::internal::session {
 
-/// What is sent to the ranks below and heard of the rank above. Heartbeats travel down the tree,
-/// from host to host: a rank that is stopped is noticed by those that wait for what it would pass
-/// on.
+/// Sends heartbeats to the ranks below and receives those of the rank above. Heartbeats travel down
+/// the tree, from host to host: the ranks below a stopped rank, which wait for its messages,
+/// notice.
 class HeartbeatMonitor {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -24,10 +24,10 @@ class HeartbeatMonitor {
   [[nodiscard]] std::optional<negotiation::Heartbeat> next(TimePoint now);
 
   /// From the rank above.
-  void hear(const negotiation::Heartbeat& heartbeat, TimePoint now);
+  void receive(const negotiation::Heartbeat& heartbeat, TimePoint now);
 
-  /// This rank could not listen: silence begins anew.
-  void reset_after_pause(TimePoint now) { heard_at_ = now; }
+  /// This rank could not receive: silence begins anew.
+  void reset_after_pause(TimePoint now) { received_at_ = now; }
 
   struct Silence {
     int rank;
@@ -41,9 +41,9 @@ class HeartbeatMonitor {
   int parent_;
   std::chrono::nanoseconds interval_;
   TimePoint next_;
-  negotiation::Heartbeat heard_{};
-  TimePoint heard_at_;
-  TimePoint reported_at_;  // when `heard_.unresponsive_ancestor` was new
+  negotiation::Heartbeat received_{};
+  TimePoint received_at_;
+  TimePoint reported_at_;  // when `received_.unresponsive_ancestor` was new
 };
 
 }  // namespace kolo::internal::session

@@ -7,7 +7,6 @@
 
 #include "backend/backend.hpp"
 #include "negotiation/replay/board.hpp"
-#include "node/doorbell.hpp"
 #include "node/shared_memory.hpp"
 #include "session/engine/status_board.hpp"
 #include "transport/transport.hpp"
@@ -22,20 +21,20 @@ class Links {
   [[nodiscard]] virtual backend::Backend& backend() = 0;
   /// This rank's. Thread-safe.
   [[nodiscard]] virtual const node::Doorbell& bell() const = 0;
-  /// True while something may come for which nobody rings the bell: so one has to look.
+  /// True while messages or data may arrive without a ring, so that the driver has to poll.
   [[nodiscard]] virtual bool must_poll() const = 0;
-  /// On which plans are followed; null where ranks do not all see each other's memory.
-  [[nodiscard]] virtual negotiation::Board* board() { return nullptr; }
+  /// For the replay of plans; null unless all ranks see each other's memory.
+  [[nodiscard]] virtual negotiation::PlanBoard* board() { return nullptr; }
   /// What carries data: shm, mpi or shm+mpi.
   [[nodiscard]] virtual std::string data_path() const = 0;
   /// Memory that the other ranks of this host read where it lies; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
-  /// Where the ranks of this host say what they do; none if they share no memory.
+  /// The status pages of the ranks of this host; none if they share no memory.
   [[nodiscard]] virtual std::vector<StatusBoard::Seat> seats() const { return {}; }
   /// By which the end of their processes can be awaited, after the session too.
   [[nodiscard]] virtual std::vector<node::FileDescriptor> other_processes() const { return {}; }
-  /// The session cannot go on. Nothing is awaited any more, and what MPI has under way is left to
-  /// it.
+  /// The session has failed. Nothing is awaited any more, and requests of MPI in progress are
+  /// leaked.
   virtual void abandon() {}
   /// Ranks of this host whose process has ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }

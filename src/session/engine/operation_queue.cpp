@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t max_kept = 8192;  // names, before those that are not pending are forgotten
 constexpr std::size_t max_unnamed_kept = 1024;
 
-/// Only the queue holds the operation: nobody can get another reference, since that needs the lock.
+/// Only the queue holds the operation: another reference needs the lock, which the caller holds.
 bool can_begin_again(const OperationPtr& operation) {
   if (operation.use_count() != 1 || !operation->done()) return false;
   // `use_count` is a relaxed load. The fence orders what follows after the last reads of a thread
@@ -30,6 +30,14 @@ bool can_begin_again(const OperationPtr& operation) {
 bool is_reserved(OperationType type) {
   return type == OperationType::join || type == OperationType::add_process_set ||
          type == OperationType::remove_process_set;
+}
+
+/// Of an operation that has a name or a reserved number.
+Key key_of(const Submission& submission) {
+  const OperationType type = submission.descriptor.type;
+  if (!is_reserved(type)) return {.name = submission.name, .set = submission.set};
+  const bool join = type == OperationType::join;
+  return {.number = join ? join_number : set_change_number, .set = submission.set};
 }
 
 }  // namespace
@@ -45,9 +53,9 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
         lock, submission,
         fmt::format("{} \"{}\": rank {} has joined, and may submit nothing until all ranks have",
                     internal::to_string(type), submission.name, rank_));
-  OperationPtr operation = is_reserved(type)          ? next_reserved(engine, submission, lock)
-                           : !submission.name.empty() ? next_named(engine, submission, lock)
-                                                      : next_unnamed(engine, submission, lock);
+  const bool unnamed = submission.name.empty() && !is_reserved(type);
+  OperationPtr operation =
+      unnamed ? next_unnamed(engine, submission, lock) : next_known(engine, submission, lock);
   submitted_.push_back(operation.get());
   operation->begin(submission);
   joined_ = type == OperationType::join;
@@ -58,59 +66,48 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
   return operation;
 }
 
-OperationPtr OperationQueue::next_named(Engine& engine, const Submission& submission, Lock& lock) {
-  Known& found = known(submission);
-  if (found.operation != nullptr) {
-    if (can_begin_again(found.operation)) return found.operation;
-    refuse_if_pending(found, submission, lock);
+OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submission, Lock& lock) {
+  OperationPtr& operation = known(submission).operation;
+  if (operation != nullptr) {
+    if (can_begin_again(operation)) return operation;
+    if (!operation->done())
+      refuse<DuplicateName>(
+          lock, submission,
+          fmt::format("{} {}: an operation of this name is still pending on rank {}",
+                      internal::to_string(submission.descriptor.type),
+                      internal::to_string(operation->key()), rank_));
   }
-  auto made = std::make_shared<Operation>(engine.shared_from_this());
-  made->set_key({.name = submission.name, .set = submission.set});
-  return found.operation = std::move(made);
+  operation = std::make_shared<Operation>(engine.shared_from_this());
+  operation->set_key(key_of(submission));
+  return operation;
 }
 
 /// The entry of the name: what followed the last name before is tried first.
 OperationQueue::Known& OperationQueue::known(const Submission& submission) {
   Known* const expected = last_ != nullptr ? last_->follower : nullptr;
-  if (expected != nullptr && expected->operation != nullptr) {
+  if (expected != nullptr && expected->operation != nullptr && !submission.name.empty()) {
     const Key& key = expected->operation->key();
     if (key.set == submission.set && key.name == submission.name) return *(last_ = expected);
   }
   forget_if_many();
-  Known& found = known_[{.name = submission.name, .set = submission.set}];
+  Known& found = known_[key_of(submission)];
   if (last_ != nullptr) last_->follower = &found;
   return *(last_ = &found);
 }
 
 void OperationQueue::forget_if_many() {
   if (known_.size() < max_known_) return;
+  forget_done();
+  // If this many are pending, the next check of all of them comes after as many more.
+  max_known_ = std::max(max_kept, 2 * known_.size());
+}
+
+void OperationQueue::forget_done() {
   std::erase_if(known_, [](const auto& known) {
     return known.second.operation == nullptr || known.second.operation->done();
   });
   for (auto& [key, known] : known_) known.follower = nullptr;
   last_ = nullptr;
-  // Where so many are pending, the next look at all of them comes after as many more.
-  max_known_ = std::max(max_kept, 2 * known_.size());
-}
-
-OperationPtr OperationQueue::next_reserved(Engine& engine, const Submission& submission,
-                                           Lock& lock) {
-  const bool join = submission.descriptor.type == OperationType::join;
-  const Key key{.number = join ? join_number : set_change_number, .set = submission.set};
-  Known& found = known_[key];
-  if (found.operation != nullptr) refuse_if_pending(found, submission, lock);
-  auto made = std::make_shared<Operation>(engine.shared_from_this());
-  made->set_key(key);
-  return found.operation = std::move(made);
-}
-
-void OperationQueue::refuse_if_pending(const Known& known, const Submission& submission,
-                                       Lock& lock) const {
-  if (known.operation->done()) return;
-  const std::string what = internal::to_string(known.operation->key());
-  refuse<DuplicateName>(lock, submission,
-                        fmt::format("{} {}: an operation of this name is still pending on rank {}",
-                                    internal::to_string(submission.descriptor.type), what, rank_));
 }
 
 OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& submission,
@@ -120,7 +117,7 @@ OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& subm
     refuse<InvalidArgument>(
         lock, submission,
         fmt::format("{} without a name: another thread of rank {} has one pending, and nothing "
-                    "tells them apart on other ranks; give them names",
+                    "distinguishes them on other ranks; give them names",
                     internal::to_string(submission.descriptor.type), rank_));
   unnamed.thread = std::this_thread::get_id();
   ++unnamed.pending;
@@ -174,11 +171,7 @@ void OperationQueue::release(const Operation& operation) {
 void OperationQueue::close() {
   // Operations hold the engine, and the engine owns this queue: a cycle that must be cut.
   const std::lock_guard lock(mutex_);
-  last_ = nullptr;
-  std::erase_if(known_, [](const auto& known) {
-    return known.second.operation == nullptr || known.second.operation->done();
-  });
-  for (auto& [key, known] : known_) known.follower = nullptr;
+  forget_done();
   for (auto& [set, unnamed] : unnamed_)
     std::erase_if(unnamed.operations, [](const auto& operation) { return operation->done(); });
 }

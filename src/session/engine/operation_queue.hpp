@@ -12,7 +12,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/key.hpp"
 #include "session/engine/operation.hpp"
 
 namespace kolo::internal::session {
@@ -36,7 +35,7 @@ class OperationQueue {
 
   /// A hint, read without the lock. A driver that misses the latest submission is rung for it.
   [[nodiscard]] bool any() const { return any_submitted_.load(std::memory_order_acquire); }
-  /// How many so far were left to whoever drives. A hint by which bursts are noticed.
+  /// How many so far were left to the driver. A hint that shows bursts.
   [[nodiscard]] std::uint64_t unattended() const {
     return unattended_.load(std::memory_order_relaxed);
   }
@@ -51,7 +50,7 @@ class OperationQueue {
 
  private:
   /// What is known under one name. Training loops submit the same names in the same order, so the
-  /// next submission is most likely that of `follower`: one comparison instead of a look-up.
+  /// next submission is most likely that of `follower`: one comparison instead of a lookup.
   struct Known {
     OperationPtr operation{};   // the last of this name
     Known* follower = nullptr;  // what was submitted after it the last time
@@ -70,10 +69,9 @@ class OperationQueue {
   void release(const detail::Operation& operation);
   Known& known(const Submission& submission);
   void forget_if_many();
-  OperationPtr next_named(Engine& engine, const Submission& submission, Lock& lock);
-  OperationPtr next_reserved(Engine& engine, const Submission& submission, Lock& lock);
+  void forget_done();
+  OperationPtr next_known(Engine& engine, const Submission& submission, Lock& lock);
   OperationPtr next_unnamed(Engine& engine, const Submission& submission, Lock& lock);
-  void refuse_if_pending(const Known& known, const Submission& submission, Lock& lock) const;
   /// Unlocks before it throws. If nobody catches the exception, no destructor runs, and the
   /// terminate handler, which still announces that this rank leaves, would wait for the lock.
   template <typename E>

@@ -1,5 +1,5 @@
-// What a rank looks after ten times a second: it says what it does, sees who was lost, and explains
-// what does not move.
+// The checks that a rank makes ten times a second: it publishes its status, notices lost ranks, and
+// explains operations that do not move.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,12 +32,6 @@ constexpr int quiet_enough_for_all = 50;
 /// A rank that made no checks for so long was stopped, or had no processor.
 constexpr std::chrono::seconds max_pause{2};
 
-std::string in_bytes(double bytes) {
-  if (bytes < 1024) return fmt::format("{:.0f} B", bytes);
-  if (bytes < 1024 * 1024) return fmt::format("{:.1f} KiB", bytes / 1024);
-  return fmt::format("{:.1f} MiB", bytes / (1024 * 1024));
-}
-
 }  // namespace
 
 void ProgressEngine::periodic_checks() {
@@ -51,7 +45,7 @@ void ProgressEngine::periodic_checks() {
   send_heartbeats();
   if (std::optional<Failure> stall = watch_.check(obstacles(), now_))
     return fail_session(*std::move(stall));
-  if (parent_ < 0) look_for_deadlock();
+  if (parent_ < 0 && board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
 }
 
 /// No rank is to be blamed for the time in which this one was stopped.
@@ -61,7 +55,7 @@ void ProgressEngine::reset_timers_after_pause(std::chrono::nanoseconds pause) {
   heartbeat_.reset_after_pause(now_);
 }
 
-/// True if another rank of this host has said that nothing can go on.
+/// True if another rank of this host has published that its session failed.
 bool ProgressEngine::check_peer_failures() {
   for (const int rank : board_.ended()) {
     // Its reason may be unreadable, but not that its session has ended.
@@ -69,7 +63,7 @@ bool ProgressEngine::check_peer_failures() {
                       .ended.value_or(Failure{FailureKind::peer_left,
                                               fmt::format("rank {} ended its session", rank), "",
                                               RankSet::of(rank)});
-    if (why.kind == FailureKind::shut_down) continue;  // it left: the log says so
+    if (why.kind == FailureKind::shut_down) continue;  // it left, as the log reports
     fail_session(std::move(why));
     return true;
   }
@@ -140,7 +134,7 @@ std::string ProgressEngine::describe(const Running& running) const {
   return fmt::format("batch {} ({}{}{})", running.sequence,
                      negotiation::operation_in_words(first.descriptor().type, first.key()),
                      others == 0 ? "" : fmt::format(" and {} more", others),
-                     bytes > 0.0 ? ", " + in_bytes(bytes) : "");
+                     bytes > 0.0 ? ", " + diagnostics::in_bytes(bytes) : "");
 }
 
 std::vector<Obstacle> ProgressEngine::obstacles() {
@@ -171,7 +165,7 @@ std::optional<Obstacle> ProgressEngine::unresponsive_ranks() {
   if (leaving_) {
     for (const RankStatus& status : board_.read_all(now_)) {
       if (status.rank == rank_) continue;
-      if (status.silent()) {  // it may have left, and not told all yet
+      if (status.silent()) {  // it may have left, and some ranks may not know yet
         silent.insert(RankSet::of(status.rank));
       } else if (!status.ended) {  // it works, or will leave
         silent = {};
@@ -227,16 +221,8 @@ std::optional<Obstacle> ProgressEngine::unresponsive_ancestor() const {
   if (!oldest) return std::nullopt;
   oldest->since = std::max(oldest->since, silence->since);
   oldest->awaited = RankSet::of(silence->rank);
-  oldest->awaits = "to pass on what is agreed; its process says nothing, it may be stopped";
+  oldest->awaits = "to pass on what is agreed; its process does not respond, it may be stopped";
   return oldest;
-}
-
-void ProgressEngine::answer_questions(const std::vector<Key>& questions) {
-  if (board_.speaks()) negotiator_.on_answer(questions, board_.read_all(now_));
-}
-
-void ProgressEngine::look_for_deadlock() {
-  if (board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
 }
 
 std::string ProgressEngine::describe_others() const {

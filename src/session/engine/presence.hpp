@@ -28,8 +28,7 @@ class Presence {
       presence_.waiting_.fetch_sub(1, std::memory_order_relaxed);
       presence_.for_good_.fetch_sub(for_good_, std::memory_order_relaxed);
     }
-    Waiting(const Waiting&) = delete;
-    Waiting& operator=(const Waiting&) = delete;
+    Waiting& operator=(Waiting&&) = delete;
 
    private:
     Presence& presence_;
@@ -49,10 +48,8 @@ class Presence {
   struct Mark {
     std::shared_ptr<Count> counted{};
 
-    Mark() = default;
     ~Mark() { count(nullptr); }
-    Mark(const Mark&) = delete;
-    Mark& operator=(const Mark&) = delete;
+    Mark& operator=(Mark&&) = delete;
     void count(const std::shared_ptr<Count>& at) {
       if (counted) counted->fetch_sub(1, std::memory_order_relaxed);
       counted = at;

@@ -6,7 +6,6 @@
 #include <numeric>
 
 #include "base/format.hpp"
-#include "base/rank_set.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::session {

@@ -49,6 +49,8 @@ class ProcessSets {
   void require_usable(const ProcessSet& set, const std::string& what,
                       const std::string& name) const;
 
+  [[nodiscard]] const std::vector<int>& world_ranks() const { return world_.ranks; }
+
   /// The handle of a set that all ranks have agreed on: the same for the same number.
   [[nodiscard]] ProcessSet add(SetId id, const std::vector<int>& ranks);
   void remove(SetId id);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <optional>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -79,7 +78,7 @@ bool ProgressEngine::receive() {
   std::optional<ReportedFailure> reported;
   const bool moved = transport_.poll(
       [&](int peer, std::span<const std::byte> bytes) { receive(peer, bytes, reported); });
-  // A rank that has failed says why before its connection ends: what was said goes first.
+  // A rank that has failed sends the reason before its connection ends, so the reason goes first.
   const Failure* loss = transport_.loss();
   if (reported) {
     fail_session(std::move(reported->failure), reported->reported_by);
@@ -97,14 +96,14 @@ void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
   if (auto* failure = std::get_if<Failure>(&message.body)) {
     if (!reported) reported = {std::move(*failure), peer};
   } else if (const auto* heartbeat = std::get_if<negotiation::Heartbeat>(&message.body)) {
-    heartbeat_.hear(*heartbeat, now_);
+    heartbeat_.receive(*heartbeat, now_);
   } else {
     negotiator_.on_message(peer, std::move(message.body), bytes);
   }
 }
 
-/// Down the tree only: a rank learns that one below does nothing by what is missing. Whatever comes
-/// after the end of the log would find nobody, so this is never called then.
+/// Down the tree only: a stopped rank below shows by its missing messages. Never after the end of
+/// the log: the ranks below may be gone.
 void ProgressEngine::send_heartbeats() {
   const std::optional<negotiation::Heartbeat> heartbeat = heartbeat_.next(now_);
   if (!heartbeat) return;
@@ -156,11 +155,21 @@ bool ProgressEngine::negotiate() {
     log_limited(LogLevel::warning, "stall reports", report);
   }
   recorder_.plans(negotiator_.plans(), negotiator_.replayed(), negotiator_.in_plan(), now_);
-  if (!actions.questions.empty()) answer_questions(actions.questions);
+  if (!actions.questions.empty() && board_.is_lowest())
+    negotiator_.on_answer(actions.questions, board_.read_all(now_));
   if (std::exchange(plans_, negotiator_.plans()) != negotiator_.plans())
     log(LogLevel::debug, fmt::format("plan {} begins; {} batches came from plans before", plans_,
                                      negotiator_.replayed()));
   return !actions.empty();
+}
+
+template <typename Work>
+auto ProgressEngine::of_batch(const Running& running, const Work& work) const {
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    throw BackendError(describe(running) + ": " + error.what());
+  }
 }
 
 void ProgressEngine::start(const negotiation::Execute& execute) {
@@ -174,7 +183,7 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
     const bool over_all = execute.kind.average_over == AverageOver::all;
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
   }
-  Running running{nullptr, {}, execute.set, execute.sequence, batch.ranks, now_};
+  Running running{nullptr, {}, execute.set, execute.sequence, now_};
   running.operations.reserve(execute.tickets.size());
   batch.tensors.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
@@ -184,25 +193,15 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
   }
   record_start(batch, running);
   running_.push_back(std::move(running));  // first, so that an error below fails its operations too
-  try {
-    running_.back().execution = backend_.start(std::move(batch));
-  } catch (const std::exception& error) {
-    throw BackendError(describe(running_.back()) + ": " + error.what());
-  }
-}
-
-backend::Progress ProgressEngine::step(Running& running) const {
-  try {
-    return running.execution->step();
-  } catch (const std::exception& error) {
-    throw BackendError(describe(running) + ": " + error.what());
-  }
+  running_.back().execution =
+      of_batch(running_.back(), [&] { return backend_.start(std::move(batch)); });
 }
 
 bool ProgressEngine::execute() {
   bool moved = false;
   for (auto running = running_.begin(); running != running_.end();) {
-    const backend::Progress progress = step(*running);
+    const backend::Progress progress =
+        of_batch(*running, [&] { return running->execution->step(); });
     if (progress != backend::Progress::waiting) {
       moved = true;
       running->moved_at = now_;
@@ -232,10 +231,10 @@ void ProgressEngine::record_start(backend::Batch& batch, const Running& running)
        .operations = running.operations.size(),
        .bytes = bytes},
       now_);
-  if (recorder_.wants_phases()) batch.observer = &phase_recorder_;
+  if (recorder_.wants_phases()) batch.observer = &recorder_;
 }
 
-/// Before its operations are told so: afterwards they may be gone.
+/// Before its operations are finished: afterwards they may be gone.
 void ProgressEngine::record_end(const Running& running) {
   const auto times = recorder_.times_of(running.sequence, now_);
   for (const detail::Operation* operation : running.operations)
@@ -243,7 +242,7 @@ void ProgressEngine::record_end(const Running& running) {
   recorder_.batch_done(running.sequence, times.done);
 }
 
-/// Before operations learn of it: they are listed as pending.
+/// Before the operations fail: the record lists them as pending.
 void ProgressEngine::record_faults(const negotiation::Actions& actions) {
   for (const negotiation::Fail& fail : actions.fails) {
     const bool stalled = fail.failure.kind == FailureKind::stalled;
@@ -314,17 +313,16 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) {
   failure_ = std::move(failure);
   for (const Pending& pending : std::exchange(negotiating_, {}))
     if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
-  for (Running& running : running_) {
-    // The network may still write its buffers: whoever is told should end the process.
+  // The network may still write the buffers of batches: the program should end its process.
+  for (const Running& running : running_)
     for (detail::Operation* operation : running.operations)
       finish(operation, failure_of(*operation));
-  }
   running_.clear();
   links_.abandon();
 }
 
-/// Ranks of this host see it on the board. Each rank tells its neighbors in the tree but for the
-/// one that it has it from: so every edge between hosts carries it, once.
+/// Ranks of this host see the failure on the board. Each rank sends it to its neighbors in the tree
+/// except the one that reported it, so every edge between hosts carries it once.
 void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) {
   for (const int peer : edges_) {
     if (peer == reported_by || board_.shows(peer)) continue;
@@ -332,7 +330,7 @@ void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) 
       transport_.send(peer, negotiation::encode(session_, failure));
     } catch (const std::exception& error) {
       log(LogLevel::warning,
-          fmt::format("rank {} could not be told of it: {}", peer, error.what()));
+          fmt::format("the failure could not be sent to rank {}: {}", peer, error.what()));
     }
   }
 }

@@ -1,4 +1,4 @@
-// One turn of the crank: moves messages, negotiates, executes batches and finishes operations.
+// One pass of the driver: moves messages, negotiates, executes batches and finishes operations.
 #pragma once
 
 #include <algorithm>
@@ -11,20 +11,16 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.hpp"
-#include "base/failure.hpp"
-#include "diagnostics/recorder.hpp"
 #include "negotiation/protocol/negotiator.hpp"
 #include "session/engine/heartbeat.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/operation_queue.hpp"
 #include "session/engine/presence.hpp"
-#include "session/engine/status_board.hpp"
 #include "session/engine/watch.hpp"
 
 namespace kolo::internal::session {
 
-/// Used by one thread at a time: by who holds the driver's token. Nothing here blocks.
+/// Used by the driver only, one thread at a time. Nothing here blocks.
 class ProgressEngine {
  public:
   ProgressEngine(const negotiation::NegotiatorOptions& options, OperationQueue& queue, Links& links,
@@ -42,13 +38,13 @@ class ProgressEngine {
   /// This rank leaves, after what it has submitted. Only the first call counts.
   void leave(bool clean, const std::string& reason);
 
-  /// True while an answer or a batch is awaited: turns should come soon.
+  /// True while an answer or a batch is awaited: the next pass should come soon.
   [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
-  /// True while batches run: they move only during turns.
+  /// True while batches run: they move only during passes.
   [[nodiscard]] bool executing() const { return !running_.empty(); }
   /// True while other ranks' progress with data, or with a plan, is awaited.
   [[nodiscard]] bool awaits_data() const { return executing() || negotiator_.awaits_board(); }
-  /// A turn is due then, even if nothing has happened.
+  /// A pass is due then, even if nothing has happened.
   [[nodiscard]] std::chrono::steady_clock::time_point deadline() const {
     return std::min(negotiator_.deadline(), next_checks_);
   }
@@ -62,7 +58,7 @@ class ProgressEngine {
   [[nodiscard]] bool ended() const {
     return failed() || (negotiator_.ended() && transport_.flushed() && !executing());
   }
-  /// True after an error from which there is no way back: all operations fail with it.
+  /// True after an error that ends the session: all operations fail with it.
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
   /// What the ranks do that have not left, as far as this host sees. Thread-safe.
   [[nodiscard]] std::string describe_others() const;
@@ -79,21 +75,7 @@ class ProgressEngine {
     std::vector<detail::Operation*> operations;
     SetId set;
     std::uint64_t sequence;
-    std::vector<int> ranks;
     TimePoint moved_at;
-  };
-
-  /// Tells the recorder what the backends tell of their phases.
-  class PhaseRecorder : public backend::PhaseObserver {
-   public:
-    explicit PhaseRecorder(diagnostics::Recorder& recorder) : recorder_(recorder) {}
-    void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) override {
-      // Both enumerations have the same phases, in the same order.
-      recorder_.phase(batch, phase, begin, end);
-    }
-
-   private:
-    diagnostics::Recorder& recorder_;
   };
 
   /// What is submitted and not done.
@@ -118,7 +100,9 @@ class ProgressEngine {
   negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
   bool execute();
-  [[nodiscard]] backend::Progress step(Running& running) const;
+  /// The result of the work. An error of a backend names the batch.
+  template <typename Work>
+  auto of_batch(const Running& running, const Work& work) const;
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
@@ -130,22 +114,20 @@ class ProgressEngine {
   /// Why the session is over, as this operation's error.
   [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
 
-  // What has to be looked after now and then; periodic_checks.cpp.
+  // Periodic checks; periodic_checks.cpp.
   void periodic_checks();
-  void answer_questions(const std::vector<Key>& questions);
   void reset_timers_after_pause(std::chrono::nanoseconds pause);
   [[nodiscard]] bool check_peer_failures();
   [[nodiscard]] bool check_ended_processes();
   void publish_status();
   [[nodiscard]] std::vector<Obstacle> obstacles();
-  // The operation that waits longest; for whom is not known yet.
+  // The operation that waits longest; the ranks it waits for are filled in later.
   [[nodiscard]] std::optional<Obstacle> oldest_waiting() const;
   [[nodiscard]] std::optional<Obstacle> oldest_waiting_on_host() const;
   [[nodiscard]] std::optional<Obstacle> unresponsive_parent() const;
   [[nodiscard]] std::optional<Obstacle> unresponsive_ancestor() const;
   [[nodiscard]] std::optional<Obstacle> unresponsive_ranks();
   [[nodiscard]] std::string describe(const Running& running) const;
-  void look_for_deadlock();
 
   negotiation::Negotiator negotiator_;
   OperationQueue& queue_;
@@ -153,7 +135,6 @@ class ProgressEngine {
   backend::Backend& backend_;
   transport::Transport& transport_;
   diagnostics::Recorder& recorder_;
-  PhaseRecorder phase_recorder_{recorder_};
   std::uint64_t session_;
   std::vector<detail::Operation*> taken_;  // from the queue just now
   const Presence& presence_;
@@ -170,7 +151,7 @@ class ProgressEngine {
   std::uint64_t submissions_ = 0;
   std::uint64_t plans_ = 0;     // that were begun
   std::uint64_t finished_ = 0;  // operations
-  TimePoint now_{};             // of this turn
+  TimePoint now_{};             // of this pass
   TimePoint submitted_at_{};
   TimePoint next_checks_{};
   TimePoint checked_at_{};

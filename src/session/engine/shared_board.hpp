@@ -1,4 +1,4 @@
-// The board on which plans are followed, in memory that all ranks see.
+// The plan board in memory that all ranks see.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace kolo::internal::session {
 
-class SharedBoard : public negotiation::Board {
+class SharedPlanBoard : public negotiation::PlanBoard {
  public:
   /// In the rank's own memory; zero at first. A cache line of its own, since its rank writes it
   /// while the others read theirs.
@@ -29,20 +29,20 @@ class SharedBoard : public negotiation::Board {
   };
 
   /// All ranks; `rank` is this one. What they point to outlives the board.
-  SharedBoard(std::vector<Peer> peers, int rank)
+  SharedPlanBoard(std::vector<Peer> peers, int rank)
       : peers_(std::move(peers)), rank_(static_cast<std::size_t>(rank)) {}
 
   void publish(std::uint64_t word, Urgency urgency) override {
-    // Release, with the acquire below: whoever reads the word sees what this rank had done before.
-    // That is passed on: a rank that has read a word and then publishes its own carries both.
+    // Release, with the acquire below: a reader of the word sees what this rank had done before.
+    // This is transitive: a rank that has read a word and then publishes its own carries both.
     peers_[rank_].word->value.store(word, std::memory_order_release);
-    // After the store: the bell's fence orders it before the look at who listens, so a rank that
-    // falls asleep meanwhile either sees the word in its last look or is woken. Progress concerns
-    // only ranks that wait for data; a stop wakes every rank, since each has to stop in turn.
-    const auto concern =
+    // After the store: the bell's fence orders it before the read of the listener, so a rank that
+    // falls asleep meanwhile either sees the word in its last check or is woken. Progress wakes
+    // only ranks that wait for data; a stop wakes every rank, since each has to stop too.
+    const auto reason =
         urgency == Urgency::stop ? node::WakeReason::messages : node::WakeReason::data;
     for (std::size_t rank = 0; rank < peers_.size(); ++rank)
-      if (rank != rank_) peers_[rank].bell->ring(concern);
+      if (rank != rank_) peers_[rank].bell->ring(reason);
   }
 
   [[nodiscard]] std::uint64_t read(int rank) const override {

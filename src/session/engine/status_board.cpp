@@ -20,7 +20,7 @@ using TimePoint = StatusBoard::TimePoint;
 constexpr std::size_t max_name = 160;
 constexpr std::size_t max_reason = 1000;
 
-/// What is older says nothing of now.
+/// An older status may be out of date.
 constexpr milliseconds fresh{500};
 
 milliseconds since(std::int64_t then, TimePoint now) {
@@ -41,36 +41,40 @@ StatusBoard::StatusBoard(std::vector<Seat> seats, int own) : seats_(std::move(se
     private_page_ = std::make_unique<StatusPage>();
     seats_.push_back({own, ::getpid(), private_page_.get(), nullptr});
   }
-  own_ = static_cast<std::size_t>(std::ranges::find(seats_, own, &Seat::rank) - seats_.begin());
+  own_ = seat_of(own);
+}
+
+std::size_t StatusBoard::seat_of(int rank) const {
+  return static_cast<std::size_t>(std::ranges::find(seats_, rank, &Seat::rank) - seats_.begin());
 }
 
 void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_at) {
   auto& words = own_page().words();
-  if (ended_) {  // what was said last stays
-    words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
+  if (ended_) {  // the last status stays
+    words.progressed.store(now.time_since_epoch().count(), std::memory_order_release);
     return;
   }
-  // Relaxed: each word means something by itself. `heard`, written last and with release, is what a
-  // reader loads first: whoever sees it sees what was said with it, or later words.
+  // Relaxed: each word has a meaning by itself. `progressed` is stored last, with release, and a
+  // reader loads it first: it sees the words stored before, or later ones.
   words.submitted.store(submitted_at.time_since_epoch().count(), std::memory_order_relaxed);
   const bool idle = status.pending == 0 && status.batch.empty();
   words.flags.store((idle ? 0 : StatusPage::busy) | (status.blocked ? StatusPage::blocked : 0),
                     std::memory_order_relaxed);
   if (!std::exchange(was_idle_, idle) || !idle) write(status);
-  words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
+  words.progressed.store(now.time_since_epoch().count(), std::memory_order_release);
 }
 
 void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
-  if (std::exchange(ended_, true)) return;  // the first reason is the one to tell
+  if (std::exchange(ended_, true)) return;  // the first reason counts
   shorten(why.message, max_reason);
   shorten(why.tensor, max_name);
   RankStatus status;
   status.ended = std::move(why);
   write(status);
   auto& words = own_page().words();
-  // Release: whoever sees the flag finds the reason on the page.
+  // Release: a rank that sees the flag finds the reason on the page.
   words.flags.store(StatusPage::ended, std::memory_order_release);
-  words.heard.store(now.time_since_epoch().count(), std::memory_order_release);
+  words.progressed.store(now.time_since_epoch().count(), std::memory_order_release);
   if (!alarm) return;
   for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
     if (seat == own_) continue;
@@ -90,30 +94,29 @@ void StatusBoard::write(RankStatus& status) {
 
 bool StatusBoard::take_alarm() {
   auto& alarm = own_page().words().alarm;
-  // Asked in every turn: a load that shares the cache line, and the exchange only when it is set.
+  // Checked in every pass: a load that shares the cache line, and the exchange only if it is set.
   // An alarm that comes between the two is taken by the exchange, so none is lost. Acquire, for
   // what was published before it was raised.
   if (alarm.load(std::memory_order_relaxed) == 0) return false;
   return alarm.exchange(0, std::memory_order_acquire) != 0;
 }
 
-RankStatus StatusBoard::read(std::size_t seat, TimePoint now) const {
-  const Seat& its = seats_[seat];
-  const auto& words = its.page->words();
+RankStatus StatusBoard::read(const Seat& seat, TimePoint now) {
+  const auto& words = seat.page->words();
   RankStatus status;
-  // Acquire, before the rest is read: what follows is at least as new as `heard`.
-  const std::int64_t heard = words.heard.load(std::memory_order_acquire);
+  // Acquire, before the rest is read: what follows is at least as new as `progressed`.
+  const std::int64_t progressed = words.progressed.load(std::memory_order_acquire);
   const std::int64_t submitted = words.submitted.load(std::memory_order_relaxed);
   try {
-    const auto bytes = its.page->read();
+    const auto bytes = seat.page->read();
     if (!bytes.empty()) status = negotiation::decode_status(bytes);
   } catch (const negotiation::ProtocolError&) {
     status = {};  // of a process that writes wherever it likes
   }
-  status.rank = its.rank;
-  status.process = its.process;
-  status.state = node::process_state(its.process);
-  status.heard = heard == 0 ? milliseconds(0) : since(heard, now);
+  status.rank = seat.rank;
+  status.process = seat.process;
+  status.state = node::process_state(seat.process);
+  status.heard = progressed == 0 ? milliseconds(0) : since(progressed, now);
   for (negotiation::WaitingOperation& operation : status.operations)
     operation.waited += status.heard;
   status.submitted = submitted != 0;
@@ -124,18 +127,12 @@ RankStatus StatusBoard::read(std::size_t seat, TimePoint now) const {
 
 std::vector<RankStatus> StatusBoard::read_all(TimePoint now) const {
   std::vector<RankStatus> all;
-  for (std::size_t seat = 0; seat < seats_.size(); ++seat) all.push_back(read(seat, now));
+  for (const Seat& seat : seats_) all.push_back(read(seat, now));
   return all;
 }
 
-bool StatusBoard::shows(int rank) const {
-  return std::ranges::find(seats_, rank, &Seat::rank) != seats_.end();
-}
-
 RankStatus StatusBoard::read_rank(int rank, TimePoint now) const {
-  const auto found = std::ranges::find(seats_, rank, &Seat::rank);
-  if (found == seats_.end()) return {.rank = rank};
-  return read(static_cast<std::size_t>(found - seats_.begin()), now);
+  return shows(rank) ? read(seats_[seat_of(rank)], now) : RankStatus{.rank = rank};
 }
 
 std::vector<int> StatusBoard::ended() const {
@@ -152,10 +149,10 @@ std::vector<int> StatusBoard::ended() const {
 int StatusBoard::blocked(TimePoint now) const {
   int count = 0;
   for (const Seat& seat : seats_) {
-    // Relaxed: a hint only. Whether ranks are blocked is read from what they say, with `read`.
+    // Relaxed: a hint only. Their whole status, with `read`, decides.
     const auto& words = seat.page->words();
     if ((words.flags.load(std::memory_order_relaxed) & StatusPage::blocked) != 0 &&
-        since(words.heard.load(std::memory_order_relaxed), now) <= fresh)
+        since(words.progressed.load(std::memory_order_relaxed), now) <= fresh)
       ++count;
   }
   return count;

@@ -1,4 +1,4 @@
-// What the ranks of this host are doing, each by its page in shared memory.
+// The status of the ranks of this host, each on its page in shared memory.
 #pragma once
 
 #include <sys/types.h>
@@ -28,39 +28,40 @@ class StatusBoard {
   /// keeps to itself. `own` is this rank.
   StatusBoard(std::vector<Seat> seats, int own);
 
-  /// This rank speaks for all that are on the board: it is the lowest of them.
-  [[nodiscard]] bool speaks() const { return own_ == 0; }
-  [[nodiscard]] std::size_t size() const { return seats_.size(); }
-  /// What `rank` does.
-  [[nodiscard]] bool shows(int rank) const;
+  /// This rank is the lowest on the board: it reports for all of them.
+  [[nodiscard]] bool is_lowest() const { return own_ == 0; }
+  /// Whether `rank` is on the board.
+  [[nodiscard]] bool shows(int rank) const { return seat_of(rank) < seats_.size(); }
 
-  /// Says what this rank does; `submitted_at` is the last time it submitted something.
+  /// Publishes the status of this rank; `submitted_at` is the last time it submitted something.
   void publish(negotiation::RankStatus status, TimePoint now, TimePoint submitted_at);
-  /// Says why this rank's session has ended, also to those that look after its process is gone.
-  /// `alarm` makes the others look at once.
+  /// Publishes why this rank's session has ended; readable after its process is gone. `alarm` makes
+  /// the other ranks check at once.
   void publish_end(Failure why, bool alarm, TimePoint now);
-  /// True if another rank has raised the alarm since the last call: `ended` tells who.
+  /// True if another rank has raised the alarm since the last call: `ended` lists them.
   [[nodiscard]] bool take_alarm();
 
-  /// What a rank said last, and what its process does now.
-  [[nodiscard]] negotiation::RankStatus read(std::size_t seat, TimePoint now) const;
+  /// The last status that each rank published, and the present state of its process.
   [[nodiscard]] std::vector<negotiation::RankStatus> read_all(TimePoint now) const;
-  /// If the rank is on the board.
+  /// Of one rank, if it is on the board.
   [[nodiscard]] negotiation::RankStatus read_rank(int rank, TimePoint now) const;
 
-  /// Without reading all that they say: the other ranks that have said that their session ended.
+  /// The other ranks whose session has ended. Reads their flags only.
   [[nodiscard]] std::vector<int> ended() const;
-  /// How many say that they are blocked, and said so lately.
+  /// The number of ranks that reported lately that they are blocked.
   [[nodiscard]] int blocked(TimePoint now) const;
 
  private:
   [[nodiscard]] node::StatusPage& own_page() const { return *seats_[own_].page; }
+  /// The number of seats if the rank is not on the board.
+  [[nodiscard]] std::size_t seat_of(int rank) const;
+  [[nodiscard]] static negotiation::RankStatus read(const Seat& seat, TimePoint now);
   void write(negotiation::RankStatus& status);
 
   std::unique_ptr<node::StatusPage> private_page_{};
   std::vector<Seat> seats_;
   std::size_t own_ = 0;
-  bool was_idle_ = false;  // and so was what this rank said last
+  bool was_idle_ = false;  // and so was the last status of this rank
   bool ended_ = false;
 };
 

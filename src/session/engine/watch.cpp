@@ -1,7 +1,5 @@
 #include "session/engine/watch.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -50,7 +48,7 @@ std::string Watch::describe(const Obstacle& obstacle, TimePoint now, bool times)
   text += ": it waits for ";
   if (!obstacle.awaited.empty()) text += negotiation::ranks_in_words(obstacle.awaited) + ' ';
   text += obstacle.awaits.empty() ? "to go on" : obstacle.awaits;
-  // Of ranks of other hosts nothing more is known here; their own hosts tell.
+  // Ranks of other hosts are not visible here; their own hosts report them.
   return text + negotiation::describe(obstacle.awaited.common(seen), statuses, {}, times);
 }
 

@@ -1,5 +1,5 @@
-// Looks after what keeps this rank from going on and is no matter of negotiation: a batch under
-// way, a plan that does not end, a rank above that does nothing.
+// Watches obstacles outside negotiation: a batch in progress, a plan that does not end, a rank
+// above that does not respond.
 #pragma once
 
 #include <chrono>
@@ -8,13 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/failure.hpp"
-#include "base/rank_set.hpp"
 #include "session/engine/status_board.hpp"
 
 namespace kolo::internal::session {
 
-/// What keeps this rank from going on. It becomes a failure if it lasts.
+/// What this rank waits for. It becomes a failure if it lasts.
 struct Obstacle {
   std::string what;    // that waits: `batch 7 (allreduce "x", 4.0 MB)`
   std::string tensor;  // "": none
@@ -23,7 +21,7 @@ struct Obstacle {
   std::string awaits{};  // "to deposit piece 3"
 };
 
-/// Of the ranks of a host that meet the same obstacle the lowest that can speaks.
+/// If several ranks of a host meet the same obstacle, the lowest responsive one reports it.
 class Watch {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -35,8 +33,8 @@ class Watch {
   Watch(const StatusBoard& board, int rank, const Limits& limits)
       : board_(board), rank_(rank), limits_(limits) {}
 
-  /// To be called ten times a second with all there is. Warns once of each that has lasted, and
-  /// again if what is known of it has changed. Returns the stall if one has lasted too long.
+  /// Call this ten times a second with all obstacles. Warns once of each that lasts, and again if
+  /// its description has changed. Returns the stall if one has lasted too long.
   [[nodiscard]] std::optional<Failure> check(const std::vector<Obstacle>& obstacles, TimePoint now);
 
   /// Whether a rank on the board neither does nor answers anything.

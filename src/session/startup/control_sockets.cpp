@@ -9,13 +9,11 @@
 #include <cstddef>
 #include <exception>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <utility>
 
 #include "kolo/error.hpp"
 #include "negotiation/protocol/tree.hpp"
-#include "transport/socket_address.hpp"
 
 namespace kolo::internal::session {
 namespace {

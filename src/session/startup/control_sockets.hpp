@@ -6,10 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "session/settings.hpp"
 #include "session/startup/host_record.hpp"
-#include "session/topology.hpp"
-#include "transport/peer_connector.hpp"
 #include "transport/socket_transport.hpp"
 
 namespace kolo::internal::session {

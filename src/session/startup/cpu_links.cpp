@@ -25,18 +25,15 @@ CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topo
       ranks_of_host_(ranks_of_host(topology, topology.rank)) {
   if (neighbors_ != nullptr) {
     share_memory(topology, all_hosts_share);
+    if (sockets_ != nullptr) neighbors_->watch(sockets_->descriptor());
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
+    if (sockets_ != nullptr) own_bell_->watch(sockets_->descriptor());
   }
-  if (sockets_ != nullptr) watch_sockets();
 }
 
 CpuLinks::~CpuLinks() {
   if (sockets_ != nullptr) sockets_->close(abandoned_ ? patience_after_failure : patience_to_close);
-}
-
-void CpuLinks::select_inter_node_algorithm(HostAllreduce choice) {
-  backend_.select_algorithm(choice);
 }
 
 void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
@@ -56,20 +53,12 @@ void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
   backend_.use_memory(*shm_backend_);
   if (all_hosts_share && !all_are_neighbors_) backend_.use_memory_everywhere(topology.node_of);
   if (!all_are_neighbors_) return;
-  std::vector<SharedBoard::Peer> places;
+  std::vector<SharedPlanBoard::Peer> places;
   for (int index = 0; index < neighbors_->size(); ++index)
     places.push_back(
-        {reinterpret_cast<SharedBoard::Word*>(neighbors_->memory(index) + memory.board),
+        {reinterpret_cast<SharedPlanBoard::Word*>(neighbors_->memory(index) + memory.board),
          &neighbors_->bell(index)});
   board_.emplace(std::move(places), neighbors_->index());
-}
-
-void CpuLinks::watch_sockets() {
-  if (neighbors_ != nullptr) {
-    neighbors_->watch(sockets_->descriptor());
-  } else {
-    own_bell_->watch(sockets_->descriptor());
-  }
 }
 
 const node::Doorbell& CpuLinks::bell() const {

@@ -1,7 +1,6 @@
 // Control and data between CPUs: through shared memory where there is some, else over the network.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,13 +32,13 @@ class CpuLinks : public Links {
   ~CpuLinks() override;
 
   /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
-  void select_inter_node_algorithm(HostAllreduce choice);
+  void select_inter_node_algorithm(HostAllreduce choice) { backend_.select_algorithm(choice); }
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
   [[nodiscard]] const node::Doorbell& bell() const override;
   [[nodiscard]] bool must_poll() const override { return transport_.must_poll(); }
-  [[nodiscard]] negotiation::Board* board() override { return board_ ? &*board_ : nullptr; }
+  [[nodiscard]] negotiation::PlanBoard* board() override { return board_ ? &*board_ : nullptr; }
   [[nodiscard]] std::string data_path() const override;
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
@@ -49,7 +48,6 @@ class CpuLinks : public Links {
 
  private:
   void share_memory(const Topology& topology, bool all_hosts_share);
-  void watch_sockets();
 
   Communicator control_;
   Communicator data_;
@@ -63,7 +61,7 @@ class CpuLinks : public Links {
   std::optional<node::Doorbell> own_bell_{};  // without neighbors
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
-  std::optional<SharedBoard> board_{};  // if all ranks are neighbors
+  std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
   transport::CpuTransport transport_{control_.get(), sockets_.get()};
   backend::CpuRouter backend_{data_.get(), transport_.mpi_activity()};
 };

@@ -26,7 +26,7 @@ HostMemory lay_out_memory(int local_size, bool several_hosts) {
   memory.backend = rounded_up(transport::ShmTransport::bytes_needed(local_size), page);
   memory.board =
       rounded_up(memory.backend + backend::ShmBackend::bytes_needed(memory.slot_bytes), line);
-  memory.status = memory.board + sizeof(SharedBoard::Word);
+  memory.status = memory.board + sizeof(SharedPlanBoard::Word);
   memory.bytes = memory.status + sizeof(node::StatusPage);
   return memory;
 }

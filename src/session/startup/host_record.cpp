@@ -10,10 +10,6 @@
 namespace kolo::internal::session {
 namespace {
 
-StartupReport with_problem(const StartupReport& report, const std::string& problem) {
-  return StartupReport::make(read_string(report.version), problem);
-}
-
 /// For each rank why it shares no memory with its host; the same for no two hosts.
 std::vector<std::string> memory_problems(std::span<const SetupReport> reports,
                                          const Topology& topology) {
@@ -38,24 +34,21 @@ StartupErrors find_errors(std::span<const HostRecord> records) {
     reports.push_back(record.report);
     const std::int64_t first = records.front().test_ranks_per_host;
     if (record.test_ranks_per_host != first && !record.report.has_problem())
-      reports.back() = with_problem(
-          record.report, fmt::format("KOLO_TEST_RANKS_PER_HOST is {}, on rank 0 it is {}",
-                                     record.test_ranks_per_host, first));
+      write_string(fmt::format("KOLO_TEST_RANKS_PER_HOST is {}, on rank 0 it is {}",
+                               record.test_ranks_per_host, first),
+                   reports.back().problem);
   }
   return collect_errors(reports);
 }
 
 std::string why_no_memory(std::span<const HostRecord> records, const Topology& topology, int rank) {
-  const std::vector<int> ranks = ranks_of_host(topology, rank);
-  const auto record_of = [&](int of) -> const HostRecord& {
-    return records[static_cast<std::size_t>(of)];
-  };
-  if (std::ranges::any_of(
-          ranks, [&](int other) { return record_of(other).cpu_operations == CpuOperations::mpi; }))
-    return "a rank of this host does without";
-  if (std::ranges::any_of(ranks, [&](int other) { return record_of(other).inbox == 0; }))
-    return "another rank of this host cannot";
-  return "";
+  std::string why;
+  for (const int other : ranks_of_host(topology, rank)) {
+    const HostRecord& record = records[static_cast<std::size_t>(other)];
+    if (record.cpu_operations == CpuOperations::mpi) return "a rank of this host does without";
+    if (record.inbox == 0) why = "another rank of this host cannot";
+  }
+  return why;
 }
 
 Verdict reach_verdict(std::span<const HostRecord> records, std::span<const SetupReport> reports,
@@ -67,9 +60,9 @@ Verdict reach_verdict(std::span<const HostRecord> records, std::span<const Setup
     starts.push_back(reports[rank].start);
     connections.push_back(reports[rank].connections);
     if (records[rank].cpu_operations == CpuOperations::shm && !no_memory[rank].empty())
-      starts.back() = with_problem(
-          starts.back(), "cpu_operations is shm, but the ranks of this host cannot share memory: " +
-                             no_memory[rank]);
+      write_string("cpu_operations is shm, but the ranks of this host cannot share memory: " +
+                       no_memory[rank],
+                   starts.back().problem);
   }
   return {.errors = collect_errors(starts),
           .connection_errors = collect_errors(connections),

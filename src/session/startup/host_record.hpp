@@ -1,4 +1,4 @@
-// What a rank tells all others when a session starts, and what all of them conclude from it.
+// What each rank reports to all others when a session starts, and the verdict of all.
 #pragma once
 
 #include <array>
@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 #include "session/settings.hpp"
 #include "session/startup/startup_report.hpp"
@@ -15,20 +14,20 @@
 
 namespace kolo::internal::session {
 
-/// Of the same size in every version, and the report comes first: so a rank of another version can
-/// be told of instead of being misread.
+/// Of the same size in every version, and the report comes first, so that a rank of another version
+/// is reported instead of misread.
 struct alignas(1024) HostRecord {
   static constexpr std::size_t max_addresses = 8;
 
   StartupReport report{};
 
-  // What rank 0 says holds for all.
+  // Rank 0's values hold for all.
   std::uint64_t session = 0;  // no earlier session had this number
   transport::Secret secret{};
   std::int64_t peer_timeout_ns = 0;
   HostAllreduce host_allreduce{};
 
-  // All must say the same.
+  // The same on all ranks, or the session does not start.
   std::int64_t test_ranks_per_host = 0;
 
   std::array<char, 64> host{};

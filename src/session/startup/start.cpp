@@ -13,16 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/log.hpp"
 #include "kolo/version.hpp"
 #include "node/error_codes.hpp"
-#include "node/local_group.hpp"
-#include "session/mpi_environment.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/host_memory.hpp"
-#include "session/startup/host_record.hpp"
-#include "session/topology.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -90,8 +85,9 @@ std::size_t physical_memory() {
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// What a rank makes by itself, before it hears of the others.
+/// What a rank makes by itself, before it knows of the others.
 struct Preparation {
+  int rank = 0;
   Settings settings{};
   HostRecord record{};
   std::optional<node::OwnMemory> memory{};
@@ -136,9 +132,8 @@ void fill_terms(const Settings& settings, HostRecord& record) {
 Preparation prepare(MPI_Comm world, const SessionOptions& options) {
   Preparation own;
   HostRecord& record = own.record;
-  int rank = 0;
   int size = 1;
-  MPI_Comm_rank(world, &rank);
+  MPI_Comm_rank(world, &own.rank);
   MPI_Comm_size(world, &size);
   std::string problem;
   attempt(problem, [&] { own.settings = read_settings(options); });
@@ -151,16 +146,14 @@ Preparation prepare(MPI_Comm world, const SessionOptions& options) {
     open_listeners(own, position, size, problem);
     attempt(problem, [&] {
       describe_host(own.listeners, record);
-      if (rank == 0) fill_terms(own.settings, record);
+      if (own.rank == 0) fill_terms(own.settings, record);
     });
   }
   record.report = StartupReport::make(version, problem);
   return own;
 }
 
-Topology find_topology(MPI_Comm world, std::span<const HostRecord> records) {
-  int rank = 0;
-  MPI_Comm_rank(world, &rank);
+Topology find_topology(int rank, std::span<const HostRecord> records) {
   std::vector<int> node_of;
   for (const HostRecord& record : records) node_of.push_back(record.lowest_rank_of_host);
   return make_topology(rank, std::move(node_of));
@@ -178,12 +171,10 @@ struct Setup {
 std::string setup_shared_memory(MPI_Comm world, std::span<const HostRecord> records,
                                 const Topology& topology, Preparation& own,
                                 std::unique_ptr<node::LocalGroup>& neighbors) {
-  if (!own.no_memory.empty()) return own.no_memory;
-  std::string problem = why_no_memory(records, topology, topology.rank);
-  if (!problem.empty()) return problem;
   node::FdExchangeGroup group{.index = topology.local_rank};
   for (const int rank : ranks_of_host(topology, topology.rank))
     group.inboxes.push_back(records[static_cast<std::size_t>(rank)].inbox);
+  std::string problem;
   attempt(problem, [&] {
     neighbors = std::make_unique<node::LocalGroup>(std::move(*own.memory), group,
                                                    [=] { let_mpi_progress(world); });
@@ -193,9 +184,8 @@ std::string setup_shared_memory(MPI_Comm world, std::span<const HostRecord> reco
 
 /// The problem, or "". Whether there are to be sockets is the same on all ranks.
 std::string setup_sockets(MPI_Comm world, std::span<const HostRecord> records,
-                          const Topology& topology, const Preparation& own,
+                          const Topology& topology, const Preparation& own, bool shares_memory,
                           std::unique_ptr<transport::SocketTransport>& sockets) {
-  const bool shares_memory = why_no_memory(records, topology, topology.rank).empty();
   std::string problem;
   attempt(problem, [&] {
     Connections connections = connect_hosts(topology, records, shares_memory, own.listeners,
@@ -210,29 +200,29 @@ std::string setup_sockets(MPI_Comm world, std::span<const HostRecord> records,
   return problem;
 }
 
-/// Empty if none is wanted.
-std::shared_ptr<diagnostics::Timeline> open_timeline(const Settings& settings, int rank) {
-  const std::string path = diagnostics::path_of_rank(settings.timeline, rank);
-  return path.empty() ? nullptr : std::make_shared<diagnostics::Timeline>(path, rank);
-}
-
 Setup set_up(MPI_Comm world, std::span<const HostRecord> records, const Topology& topology,
              Preparation& own) {
   Setup setup;
-  const bool expects_memory = why_no_memory(records, topology, topology.rank).empty();
+  std::string no_memory = why_no_memory(records, topology, topology.rank);
+  const bool expects_memory = no_memory.empty();
   const bool has_network =
       topology.size > 1 && !(expects_memory && topology.local_size == topology.size);
   const bool wants_sockets =
       has_network && std::ranges::all_of(records, &HostRecord::wants_sockets);
 
-  const std::string no_memory = setup_shared_memory(world, records, topology, own, setup.neighbors);
+  if (!own.no_memory.empty()) no_memory = own.no_memory;
+  if (no_memory.empty())
+    no_memory = setup_shared_memory(world, records, topology, own, setup.neighbors);
   std::string no_connections;
-  if (wants_sockets) no_connections = setup_sockets(world, records, topology, own, setup.sockets);
+  if (wants_sockets)
+    no_connections = setup_sockets(world, records, topology, own, expects_memory, setup.sockets);
   // Edges that memory was to carry have no sockets, so those of the others are of no use.
   if (wants_sockets && expects_memory && no_connections.empty()) no_connections = no_memory;
 
   std::string problem = has_network ? own.no_addresses : "";
-  attempt(problem, [&] { setup.timeline = open_timeline(own.settings, topology.rank); });
+  attempt(problem, [&] {
+    setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
+  });
   setup.report = {StartupReport::make(version, problem), StartupReport::make(version, no_memory),
                   StartupReport::make(version, no_connections)};
   return setup;
@@ -255,9 +245,9 @@ void follow(const Verdict& verdict, int rank, Setup& setup) {
 
 }  // namespace
 
-// The ranks agree three times: on who they are and what they want, on what came to be of it, and on
-// that all have come to the end. Between two agreements a rank works by itself or with others over
-// sockets that time out, and keeps what fails for the next one.
+// The ranks agree three times: on their records, on the result of the setup, and on the end of the
+// start-up. Between two agreements a rank works by itself or with others over sockets that time
+// out, and keeps an error for the next agreement.
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   start_mpi(arguments.argc, arguments.argv);
   const Communicator world =
@@ -268,7 +258,7 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
 
   const std::vector<HostRecord> records = gather(world.get(), own.record);
   throw_if_any(find_errors(records));
-  const Topology topology = find_topology(world.get(), records);
+  const Topology topology = find_topology(own.rank, records);
   Setup setup = set_up(world.get(), records, topology, own);
 
   const Verdict verdict = reach_verdict(records, gather(world.get(), setup.report), topology);

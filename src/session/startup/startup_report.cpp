@@ -15,7 +15,7 @@ struct SharedProblem {
   std::string text;
 };
 
-std::string said_by(const RankSet& ranks) {
+std::string prefix_of(const RankSet& ranks) {
   return (ranks.count() == 1 ? "rank " : "ranks ") + to_string(ranks) + ": ";
 }
 
@@ -63,7 +63,7 @@ StartupErrors collect_errors(std::span<const StartupReport> reports) {
   }
   StartupErrors errors{.ranks = concerned.to_vector()};
   for (const SharedProblem& problem : problems)
-    errors.text += (errors.text.empty() ? "" : "; ") + said_by(problem.ranks) + problem.text;
+    errors.text += (errors.text.empty() ? "" : "; ") + prefix_of(problem.ranks) + problem.text;
   return errors;
 }
 

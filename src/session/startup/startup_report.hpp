@@ -1,4 +1,4 @@
-// What a rank says of its own start-up, and what all ranks conclude from it together.
+// The report of a rank on its own start-up, and the errors that all ranks derive from the reports.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace kolo::internal::session {
 void write_string(std::string_view text, std::span<char> into);
 [[nodiscard]] std::string read_string(std::span<const char> from);
 
-/// The same bytes in every version, so that versions can tell each other apart.
+/// The same bytes in every version, so that versions recognize each other.
 struct StartupReport {
   std::array<char, 32> version{};
   std::array<char, 480> problem{};  // empty: none
