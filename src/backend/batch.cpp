@@ -17,6 +17,12 @@ namespace {
 // So that slices are aligned.
 constexpr std::int64_t granularity = 16;
 
+int index_of(int rank, const Batch& batch, fmt::format_string<int&> otherwise) {
+  const auto found = std::ranges::find(batch.ranks, rank);
+  if (found == batch.ranks.end()) throw InvalidArgument(fmt::format(otherwise, rank));
+  return static_cast<int>(found - batch.ranks.begin());
+}
+
 std::int64_t rows_of(const BatchTensor& tensor, int index, int size) {
   return reducescatter_rows(tensor.rows, index, size);
 }
@@ -24,18 +30,11 @@ std::int64_t rows_of(const BatchTensor& tensor, int index, int size) {
 }  // namespace
 
 int index_of(int rank, const Batch& batch) {
-  const auto found = std::ranges::find(batch.ranks, rank);
-  if (found == batch.ranks.end())
-    throw InvalidArgument(fmt::format("rank {} is given a batch of others", rank));
-  return static_cast<int>(found - batch.ranks.begin());
+  return index_of(rank, batch, "rank {} is given a batch of others");
 }
 
 int root_index(const Batch& batch) {
-  const auto found = std::ranges::find(batch.ranks, batch.kind.root);
-  if (found == batch.ranks.end())
-    throw InvalidArgument(
-        fmt::format("the root of a broadcast, rank {}, takes no part in it", batch.kind.root));
-  return static_cast<int>(found - batch.ranks.begin());
+  return index_of(batch.kind.root, batch, "the root of a broadcast, rank {}, takes no part in it");
 }
 
 std::string& text_of(const Batch& batch) {
@@ -76,6 +75,18 @@ reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire) {
           .prescale = batch.kind.prescale,
           .postscale = batch.kind.postscale,
           .divisor = batch.kind.op == ReduceOp::average ? batch.divisor : 1};
+}
+
+std::vector<std::int64_t> sent_rows(const Batch& batch) {
+  std::vector<std::int64_t> rows;
+  for (const BatchTensor* tensor : batch.tensors) {
+    if (batch.kind.type == OperationType::alltoall) {
+      rows.insert(rows.end(), tensor->counts.begin(), tensor->counts.end());
+    } else {
+      rows.push_back(tensor->rows);
+    }
+  }
+  return rows;
 }
 
 std::byte* allocate(const Batch& batch, const BatchTensor& tensor,

@@ -27,6 +27,10 @@ void check(const Batch& batch);
 /// Of elements of `wire`.
 [[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire);
 
+/// What this rank sends, tensor by tensor: of an alltoall the rows for each of the batch's `ranks`,
+/// of an allgather the rows for all of them.
+[[nodiscard]] std::vector<std::int64_t> sent_rows(const Batch& batch);
+
 /// Memory for all rows that arrive for a tensor of an allgather or alltoall: `rows` from each of
 /// the batch's `ranks`. Null if there are none and the allocator gives none. Throws BackendError.
 [[nodiscard]] std::byte* allocate(const Batch& batch, const BatchTensor& tensor,

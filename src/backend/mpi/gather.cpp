@@ -90,7 +90,7 @@ class Gather : public Collective {
 
   void exchange_data(std::size_t m) {
     const BatchTensor& tensor = *tensors()[m];
-    const std::int64_t row_bytes = tensor.row_elements * signed_size_of(tensor.dtype);
+    const std::int64_t row_bytes = tensor.row_bytes();
     std::byte* const output = allocate(batch(), tensor, rows_from_each(m));
     const auto* const input = static_cast<const std::byte*>(tensor.input);
     // Where the rows for and from each rank begin.
