@@ -69,12 +69,13 @@ void check(const Batch& batch) {
   }
 }
 
-reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire) {
+reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire, std::optional<DType> result) {
   return {.op = batch.kind.op,
           .dtype = wire,
           .prescale = batch.kind.prescale,
           .postscale = batch.kind.postscale,
-          .divisor = batch.kind.op == ReduceOp::average ? batch.divisor : 1};
+          .divisor = batch.kind.op == ReduceOp::average ? batch.divisor : 1,
+          .result = result};
 }
 
 std::vector<std::int64_t> sent_rows(const Batch& batch) {
@@ -120,12 +121,12 @@ Slice slice_of(std::int64_t elements, int index, int size) {
   return {begin, std::min(each, elements - begin)};
 }
 
-std::int64_t Window::elements_of(int index, int size) const {
+std::int64_t Window::elements_of(int index) const {
   const std::int64_t all = rows_of(*tensor, index, size) * tensor->row_elements;
   return std::clamp<std::int64_t>(all - offset, 0, max_elements);
 }
 
-const std::byte* Window::input_of(int index, int size) const {
+const std::byte* Window::input_of(int index) const {
   const std::int64_t rows_before =
       index * (tensor->rows / size) + std::min<std::int64_t>(index, tensor->rows % size);
   return static_cast<const std::byte*>(tensor->input) +
@@ -152,7 +153,8 @@ bool Windows::next(Window& window) {
   if (tensor_ == tensors_.size()) return false;
   const BatchTensor& tensor = *tensors_[tensor_];
   const DType wire = fusion::wire_type(tensor.dtype, compression_);
-  window = {&tensor, offset_, std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
+  window = {&tensor, wire, size_, offset_,
+            std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
   offset_ += window.max_elements;
   return true;
 }

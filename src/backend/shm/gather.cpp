@@ -16,12 +16,12 @@ namespace {
 /// what a rank has for another follows from tensor to tensor; of an allgather all read the same.
 class Gather : public Pipeline {
  public:
-  Gather(Arena& arena, Batch given, int index, LocalRanks local_ranks)
-      : Pipeline(arena, std::move(given), index, std::move(local_ranks)),
+  Gather(Arena& arena, Batch given, LocalRanks local_ranks)
+      : Pipeline(arena, std::move(given), std::move(local_ranks)),
         targets_(batch().kind.type == OperationType::alltoall ? size() : 1) {
     const std::vector<std::int64_t> own = sent_rows(batch());
     tables_.assign(static_cast<std::size_t>(size()), std::vector<std::int64_t>(own.size()));
-    tables_[static_cast<std::size_t>(this->index())] = own;
+    tables_[static_cast<std::size_t>(index())] = own;
     const std::int64_t bytes = table_bytes();
     table_pieces_ = (bytes + piece_bytes() - 1) / piece_bytes();
   }
@@ -148,9 +148,8 @@ class Gather : public Pipeline {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, int index,
-                                       LocalRanks local_ranks) {
-  return std::make_unique<Gather>(arena, std::move(batch), index, std::move(local_ranks));
+std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, LocalRanks local_ranks) {
+  return std::make_unique<Gather>(arena, std::move(batch), std::move(local_ranks));
 }
 
 }  // namespace kolo::internal::backend::shm
