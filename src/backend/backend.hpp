@@ -9,6 +9,7 @@
 
 #include "base/activity.hpp"
 #include "base/descriptor.hpp"
+#include "base/dtype.hpp"
 #include "kolo/types.hpp"
 
 namespace kolo::internal::backend::gpu {
@@ -32,6 +33,8 @@ struct BatchTensor {
   std::shared_ptr<const gpu::ReadyMark> ready{};  // of a tensor on a GPU: when it may be touched
 
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
+  [[nodiscard]] std::int64_t row_bytes() const { return row_elements * signed_size_of(dtype); }
+  [[nodiscard]] std::int64_t bytes() const { return rows * row_bytes(); }
 };
 
 /// `kind` says what all tensors have in common; its tensors are of no meaning here. Tensors are in

@@ -17,6 +17,12 @@ namespace {
 // So that slices are aligned.
 constexpr std::int64_t granularity = 16;
 
+int index_of(int rank, const Batch& batch, fmt::format_string<int&> otherwise) {
+  const auto found = std::ranges::find(batch.ranks, rank);
+  if (found == batch.ranks.end()) throw InvalidArgument(fmt::format(otherwise, rank));
+  return static_cast<int>(found - batch.ranks.begin());
+}
+
 std::int64_t rows_of(const BatchTensor& tensor, int index, int size) {
   return reducescatter_rows(tensor.rows, index, size);
 }
@@ -24,18 +30,11 @@ std::int64_t rows_of(const BatchTensor& tensor, int index, int size) {
 }  // namespace
 
 int index_of(int rank, const Batch& batch) {
-  const auto found = std::ranges::find(batch.ranks, rank);
-  if (found == batch.ranks.end())
-    throw InvalidArgument(fmt::format("rank {} is given a batch of others", rank));
-  return static_cast<int>(found - batch.ranks.begin());
+  return index_of(rank, batch, "rank {} is given a batch of others");
 }
 
 int root_index(const Batch& batch) {
-  const auto found = std::ranges::find(batch.ranks, batch.kind.root);
-  if (found == batch.ranks.end())
-    throw InvalidArgument(
-        fmt::format("the root of a broadcast, rank {}, takes no part in it", batch.kind.root));
-  return static_cast<int>(found - batch.ranks.begin());
+  return index_of(batch.kind.root, batch, "the root of a broadcast, rank {}, takes no part in it");
 }
 
 std::string& text_of(const Batch& batch) {
@@ -70,12 +69,25 @@ void check(const Batch& batch) {
   }
 }
 
-reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire) {
+reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire, std::optional<DType> result) {
   return {.op = batch.kind.op,
           .dtype = wire,
           .prescale = batch.kind.prescale,
           .postscale = batch.kind.postscale,
-          .divisor = batch.kind.op == ReduceOp::average ? batch.divisor : 1};
+          .divisor = batch.kind.op == ReduceOp::average ? batch.divisor : 1,
+          .result = result};
+}
+
+std::vector<std::int64_t> sent_rows(const Batch& batch) {
+  std::vector<std::int64_t> rows;
+  for (const BatchTensor* tensor : batch.tensors) {
+    if (batch.kind.type == OperationType::alltoall) {
+      rows.insert(rows.end(), tensor->counts.begin(), tensor->counts.end());
+    } else {
+      rows.push_back(tensor->rows);
+    }
+  }
+  return rows;
 }
 
 std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
@@ -109,12 +121,12 @@ Slice slice_of(std::int64_t elements, int index, int size) {
   return {begin, std::min(each, elements - begin)};
 }
 
-std::int64_t Window::elements_of(int index, int size) const {
+std::int64_t Window::elements_of(int index) const {
   const std::int64_t all = rows_of(*tensor, index, size) * tensor->row_elements;
   return std::clamp<std::int64_t>(all - offset, 0, max_elements);
 }
 
-const std::byte* Window::input_of(int index, int size) const {
+const std::byte* Window::input_of(int index) const {
   const std::int64_t rows_before =
       index * (tensor->rows / size) + std::min<std::int64_t>(index, tensor->rows % size);
   return static_cast<const std::byte*>(tensor->input) +
@@ -141,7 +153,8 @@ bool Windows::next(Window& window) {
   if (tensor_ == tensors_.size()) return false;
   const BatchTensor& tensor = *tensors_[tensor_];
   const DType wire = fusion::wire_type(tensor.dtype, compression_);
-  window = {&tensor, offset_, std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
+  window = {&tensor, wire, size_, offset_,
+            std::max<std::int64_t>(bytes_ / signed_size_of(wire) / size_, 1)};
   offset_ += window.max_elements;
   return true;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,8 +25,13 @@ namespace kolo::internal::backend {
 /// tensor's type, or an allgather or alltoall lacks an allocator or counts.
 void check(const Batch& batch);
 
-/// Of elements of `wire`.
-[[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire);
+/// Of elements of `wire`, to elements of `result` if given.
+[[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire,
+                                                  std::optional<DType> result = {});
+
+/// What this rank sends, tensor by tensor: of an alltoall the rows for each of the batch's `ranks`,
+/// of an allgather the rows for all of them.
+[[nodiscard]] std::vector<std::int64_t> sent_rows(const Batch& batch);
 
 /// Memory for all rows that arrive for a tensor of an allgather or alltoall: `rows` from each of
 /// the batch's `ranks`. Null if there are none and the allocator gives none. Throws BackendError.
@@ -46,12 +52,17 @@ struct Slice {
 /// rank's rows.
 struct Window {
   const BatchTensor* tensor = nullptr;
+  DType wire = DType::u8;         // the type in which the elements travel
+  int size = 1;                   // ranks
   std::int64_t offset = 0;        // of the first element in each rank's rows
   std::int64_t max_elements = 0;  // of each rank
 
-  [[nodiscard]] std::int64_t elements_of(int index, int size) const;
+  [[nodiscard]] bool converts() const { return wire != tensor->dtype; }
+  /// On the wire, for each rank.
+  [[nodiscard]] std::int64_t max_bytes() const { return max_elements * signed_size_of(wire); }
+  [[nodiscard]] std::int64_t elements_of(int index) const;
   /// In the tensor's input.
-  [[nodiscard]] const std::byte* input_of(int index, int size) const;
+  [[nodiscard]] const std::byte* input_of(int index) const;
   /// In the tensor's output.
   [[nodiscard]] std::byte* output() const;
 };

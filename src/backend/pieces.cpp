@@ -37,8 +37,7 @@ std::vector<Run> byte_runs(const Batch& batch) {
   std::vector<Run> runs;
   runs.reserve(batch.tensors.size());
   for (const BatchTensor* tensor : batch.tensors)
-    runs.push_back({part_of(*tensor, tensor->elements() * signed_size_of(tensor->dtype)), DType::u8,
-                    DType::u8});
+    runs.push_back({part_of(*tensor, tensor->bytes()), DType::u8, DType::u8});
   return runs;
 }
 

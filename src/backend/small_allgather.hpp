@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/elements.hpp"
 
 namespace kolo::internal::backend {
 
@@ -14,14 +15,19 @@ namespace kolo::internal::backend {
 class SmallAllgather {
  public:
   /// Takes part `part` of the batch's sequence.
-  SmallAllgather(Backend& cpu, const Batch& batch, std::uint32_t part, std::vector<std::byte> own);
+  SmallAllgather(Backend& cpu, const Batch& batch, std::uint32_t part,
+                 std::span<const std::byte> own);
   SmallAllgather(const SmallAllgather&) = delete;
   SmallAllgather& operator=(const SmallAllgather&) = delete;
 
-  [[nodiscard]] Progress step();
+  [[nodiscard]] Progress step() { return execution_->step(); }
   [[nodiscard]] Awaited waits_for() const { return execution_->waits_for(); }
-  /// Of the rank at this place among the batch's `ranks`, once done.
-  [[nodiscard]] std::span<const std::byte> of(std::size_t place) const;
+  /// Once done: a value out of those that came from the rank at this place among the batch's
+  /// `ranks`.
+  template <typename T>
+  [[nodiscard]] T get(std::size_t place, std::size_t number = 0) const {
+    return load<T>(all_.data() + place * own_.size(), static_cast<std::int64_t>(number));
+  }
 
  private:
   std::vector<std::byte> own_;

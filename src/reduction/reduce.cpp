@@ -35,10 +35,8 @@ void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, 
                   static_cast<std::size_t>(elements) * size_of(arithmetic.dtype));
     return;
   }
-  const bool reduced = is_floating(arithmetic.dtype)
-                           ? reduce_reals(arithmetic, inputs, elements, output)
-                           : reduce_integers(arithmetic, inputs, elements, output);
-  if (!reduced) reduce_scalar(arithmetic, inputs, elements, output);
+  if (!reduce_vectors(arithmetic, inputs, elements, output))
+    reduce_scalar(arithmetic, inputs, elements, output);
 }
 
 }  // namespace kolo::internal::reduction

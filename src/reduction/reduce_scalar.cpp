@@ -12,54 +12,42 @@
 namespace kolo::internal::reduction {
 namespace {
 
-/// Unsigned, so that overflow wraps, and wide enough not to be promoted to int.
-template <std::integral T>
-using Wrapping = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+/// For sums and products. Of integers unsigned, so that overflow wraps, and wide enough not to be
+/// promoted to int.
+template <typename T>
+using Wrapping =
+    std::conditional_t<!std::integral<T>, T,
+                       std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>>;
 
 struct Sum {
   template <typename T>
   T operator()(T a, T b) const {
-    if constexpr (std::integral<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
-    } else {
-      return a + b;
-    }
+    return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
   }
 };
 
 struct Product {
   template <typename T>
   T operator()(T a, T b) const {
-    if constexpr (std::integral<T>) {
-      return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
-    } else {
-      return a * b;
-    }
+    return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
   }
 };
 
-// A comparison with NaN is false: then `b` is taken, unless it is `a` that is NaN.
-struct Min {
+/// The one of two that comes before the other: their minimum or maximum. A comparison with NaN is
+/// false: then `b` is taken, unless `a` is NaN.
+template <class Before>
+struct Extreme {
   template <typename T>
   T operator()(T a, T b) const {
     if constexpr (std::integral<T>) {
-      return a < b ? a : b;
+      return Before()(a, b) ? a : b;
     } else {
-      return ((a < b) | (a != a)) ? a : b;
+      return (Before()(a, b) | (a != a)) ? a : b;
     }
   }
 };
-
-struct Max {
-  template <typename T>
-  T operator()(T a, T b) const {
-    if constexpr (std::integral<T>) {
-      return a > b ? a : b;
-    } else {
-      return ((a > b) | (a != a)) ? a : b;
-    }
-  }
-};
+using Min = Extreme<std::less<>>;
+using Max = Extreme<std::greater<>>;
 
 // Combined here before they are written, so that the output may be one of the inputs. Small enough
 // for the nearest cache.

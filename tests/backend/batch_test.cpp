@@ -211,11 +211,11 @@ void expect_windows_cover(const std::vector<std::pair<std::int64_t, std::int64_t
     std::int64_t rows_before = 0;
     for (int rank = 0; rank < size; ++rank) {
       std::int64_t& end = ends[m][static_cast<std::size_t>(rank)];
-      const std::int64_t elements = window.elements_of(rank, size);
+      const std::int64_t elements = window.elements_of(rank);
       ASSERT_LE(elements, window.max_elements);
       if (elements > 0) {
         ASSERT_EQ(window.offset, end);
-        ASSERT_EQ(window.input_of(rank, size),
+        ASSERT_EQ(window.input_of(rank),
                   bytes_of(input + rows_before * members[m].row_elements + end));
       }
       end += elements;

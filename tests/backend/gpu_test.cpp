@@ -155,15 +155,5 @@ TEST_F(PathTest, IsNotNcclIfVersionsDiffer) {
   EXPECT_EQ(path().why_not, "rank 2 has NCCL 2.28.9, rank 5 has NCCL 2.30.7");
 }
 
-TEST_F(PathTest, CardsTravelAsBytes) {
-  cards_[1].pci_bus_id = {"0000:01:00.0"};
-  cards_[1].unique_id.back() = 'x';
-  const gpu::GpuInfo card = gpu::to_gpu_info(gpu::to_bytes(cards_[1]));
-  EXPECT_EQ(card.uuid, cards_[1].uuid);
-  EXPECT_EQ(card.pci_bus_id, cards_[1].pci_bus_id);
-  EXPECT_EQ(card.unique_id, cards_[1].unique_id);
-  EXPECT_EQ(card.device, 1);
-}
-
 }  // namespace
 }  // namespace kolo::internal::backend

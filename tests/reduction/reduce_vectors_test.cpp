@@ -238,7 +238,7 @@ TYPED_TEST(ReduceRealVectors, KnowEveryOperationWhereTheMachineHasVectors) {
     const std::vector<TypeParam> input(1);
     std::vector<double> output(1);
     const std::byte* const inputs[] = {bytes_of(input.data()), bytes_of(input.data())};
-    return reduce_reals({.op = op, .dtype = dtype<TypeParam>(), .result = result}, inputs, 1,
+    return reduce_vectors({.op = op, .dtype = dtype<TypeParam>(), .result = result}, inputs, 1,
                         bytes_of(output.data()));
   };
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());

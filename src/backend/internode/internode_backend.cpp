@@ -17,7 +17,6 @@
 #include "base/dtype.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
-#include "node/error_codes.hpp"
 
 namespace kolo::internal::backend {
 
@@ -31,8 +30,8 @@ static_assert(InterNodeReduction::lanes * shm::slot_count <= mpi::Exchange::lane
 class Allreduce : public shm::SlicedAllreduce {
  public:
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
-            const AlgorithmTable& algorithms, int index, shm::LocalRanks given_ranks)
-      : SlicedAllreduce(arena, std::move(given), index, std::move(given_ranks),
+            const AlgorithmTable& algorithms, shm::LocalRanks given_ranks)
+      : SlicedAllreduce(arena, std::move(given), std::move(given_ranks),
                         {placement.owners(), arena.slot_bytes(), false}),
         exchange_(endpoint, batch().order()),
         owners_(owners_with(endpoint.rank, placement)),
@@ -95,11 +94,7 @@ class Allreduce : public shm::SlicedAllreduce {
 
 InterNodeBackend::InterNodeBackend(MPI_Comm comm, std::vector<int> node_of, shm::Arena& arena,
                                    std::int64_t message_bytes)
-    : node_of_(std::move(node_of)), arena_(arena) {
-  endpoint_.comm = comm;
-  node::check_mpi(MPI_Comm_rank(comm, &endpoint_.rank), "MPI_Comm_rank");
-  node::check_mpi(MPI_Comm_size(comm, &endpoint_.size), "MPI_Comm_size");
-  endpoint_.piece_bytes = message_bytes - message_bytes % 8;  // whole elements of every type
+    : endpoint_(comm, message_bytes), node_of_(std::move(node_of)), arena_(arena) {
   for (int rank = 0; rank < endpoint_.size; ++rank)
     if (node_of_[static_cast<std::size_t>(rank)] ==
         node_of_[static_cast<std::size_t>(endpoint_.rank)])
@@ -125,15 +120,13 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
   static_cast<void>(index_of(endpoint_.rank, batch));  // it must be one of them
   const auto placement = internode::Placement::of(batch.ranks, node_of_);
   const auto own_host = static_cast<std::size_t>(placement.host_of(endpoint_.rank));
-  int index = 0;
   shm::LocalRanks local_ranks;
   for (const int rank : placement.hosts[own_host]) {
-    if (rank < endpoint_.rank) ++index;
     const auto found = std::ranges::find(ranks_of_host_, rank);
     local_ranks.push_back(static_cast<int>(found - ranks_of_host_.begin()));
   }
   return std::make_unique<internode::Allreduce>(arena_, endpoint_, std::move(batch), placement,
-                                                algorithms_, index, std::move(local_ranks));
+                                                algorithms_, std::move(local_ranks));
 }
 
 }  // namespace kolo::internal::backend

@@ -15,12 +15,15 @@ InterNodeReduction::InterNodeReduction(const SliceTask& task)
       lane_(task.lane),
       elements_(task.elements),
       last_(task.last),
-      combined_(exchange_.take(combined_bytes(elements_))),
-      result_(exchange_.take(result_bytes(elements_))) {}
+      combined_(take(combined_bytes(elements_))),
+      result_(take(result_bytes(elements_))) {}
 
 InterNodeReduction::~InterNodeReduction() {
-  exchange_.give_back(combined_);
-  exchange_.give_back(result_);
+  for (const std::byte* memory : taken_) exchange_.give_back(memory);
+}
+
+std::byte* InterNodeReduction::take(std::int64_t bytes) {
+  return taken_.emplace_back(exchange_.take(bytes));
 }
 
 std::int64_t InterNodeReduction::combined_bytes(std::int64_t elements) const {
@@ -50,12 +53,9 @@ void InterNodeReduction::finish(reduction::Inputs inputs, std::int64_t elements,
   if (elements == 0) return;
   reduction::Arithmetic arithmetic = last_;
   arithmetic.dtype = combined_type(last_.dtype);
-  if (arithmetic.dtype == last_.dtype) {
-    reduction::reduce(arithmetic, inputs, elements, output);
-    return;
-  }
-  reduction::reduce(arithmetic, inputs, elements, scratch);
-  fusion::convert(scratch, arithmetic.dtype, elements, output, last_.dtype);
+  std::byte* const reduced = arithmetic.dtype == last_.dtype ? output : scratch;
+  reduction::reduce(arithmetic, inputs, elements, reduced);
+  fusion::convert(reduced, arithmetic.dtype, elements, output, last_.dtype);
 }
 
 std::unique_ptr<InterNodeReduction> make_inter_node_reduction(InterNodeAlgorithm algorithm,

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "backend/batch.hpp"
 #include "backend/internode/algorithms.hpp"
@@ -50,6 +51,8 @@ class InterNodeReduction {
  protected:
   [[nodiscard]] std::int64_t combined_bytes(std::int64_t elements) const;
   [[nodiscard]] std::int64_t result_bytes(std::int64_t elements) const;
+  /// Memory of the exchange, for as long as this lives.
+  [[nodiscard]] std::byte* take(std::int64_t bytes);
   /// Of the slice, one of as many parts as there are owners; places go round.
   [[nodiscard]] Slice section(int owner) const;
 
@@ -65,6 +68,7 @@ class InterNodeReduction {
   const int lane_;
   const std::int64_t elements_;
   const reduction::Arithmetic last_;
+  std::vector<std::byte*> taken_{};
   std::byte* const combined_;
   std::byte* const result_;
 };

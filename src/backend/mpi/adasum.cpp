@@ -52,8 +52,8 @@ std::vector<Round> rounds_of(int index, int size) {
 
 class Adasum : public Collective {
  public:
-  Adasum(Endpoint& endpoint, Batch given, int index)
-      : Collective(endpoint, std::move(given), index), rounds_(rounds_of(index, size())) {
+  Adasum(Endpoint& endpoint, Batch given)
+      : Collective(endpoint, std::move(given)), rounds_(rounds_of(index(), size())) {
     for (const BatchTensor* tensor : tensors()) {
       const DType wire = fusion::wire_type(tensor->dtype, batch().kind.compression);
       Vector vector{tensor, wire, static_cast<std::byte*>(tensor->output), nullptr};
@@ -75,18 +75,14 @@ class Adasum : public Collective {
           enter(Stage::finish);
         } else {
           post(rounds_[round_]);
-          enter(rounds_[round_].combine ? Stage::dots : Stage::next);
+          enter(rounds_[round_++].combine ? Stage::dots : Stage::post);
         }
         break;
       case Stage::dots:
         if (!next_block()) enter(Stage::combine);
         break;
       case Stage::combine:
-        if (!next_block()) enter(Stage::next);
-        break;
-      case Stage::next:
-        ++round_;
-        enter(Stage::post);
+        if (!next_block()) enter(Stage::post);
         break;
       case Stage::finish:
         if (!next_block()) return Progress::done;
@@ -95,7 +91,7 @@ class Adasum : public Collective {
   }
 
  private:
-  enum class Stage : std::uint8_t { prepare, post, dots, combine, next, finish };
+  enum class Stage : std::uint8_t { prepare, post, dots, combine, finish };
 
   void enter(Stage stage) {
     stage_ = stage;
@@ -151,7 +147,7 @@ class Adasum : public Collective {
 
   /// The lower rank's vector comes first, so that both ranks of a pair compute the same bits.
   void combine(Vector& vector, std::byte* own, const std::byte* other, std::int64_t elements) {
-    const bool own_first = index() < rounds_[round_].receive_from;
+    const bool own_first = index() < rounds_[round_ - 1].receive_from;
     const std::byte* const a = own_first ? own : other;
     const std::byte* const b = own_first ? other : own;
     if (stage_ == Stage::dots) {
@@ -171,7 +167,7 @@ class Adasum : public Collective {
   std::vector<Round> rounds_;
   std::vector<Vector> vectors_{};
   Stage stage_ = Stage::prepare;
-  std::size_t round_ = 0;
+  std::size_t round_ = 0;  // the next
   // Where the next block begins.
   std::size_t vector_ = 0;
   std::int64_t offset_ = 0;
@@ -180,8 +176,8 @@ class Adasum : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_adasum(Endpoint& endpoint, Batch batch, int index) {
-  return std::make_unique<Adasum>(endpoint, std::move(batch), index);
+std::unique_ptr<Execution> make_adasum(Endpoint& endpoint, Batch batch) {
+  return std::make_unique<Adasum>(endpoint, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::mpi

@@ -19,10 +19,10 @@ constexpr int max_ranks_alone = 8;
 
 /// Each piece is shared out among the ranks. Every rank sends each slice to the rank that owns it,
 /// reduces its own, and sends the result to all.
-class Allreduce : public PiecewiseCollective {
+class Allreduce : public PiecewiseReduction {
  public:
-  Allreduce(Endpoint& endpoint, Batch given, int index)
-      : PiecewiseCollective(endpoint, std::move(given), index, pieces_under_way),
+  Allreduce(Endpoint& endpoint, Batch given)
+      : PiecewiseReduction(endpoint, std::move(given), pieces_under_way),
         cutter_(element_runs(batch()), piece_bytes()) {}
 
  private:
@@ -34,13 +34,12 @@ class Allreduce : public PiecewiseCollective {
 
   struct PieceState {
     Piece piece{};
-    bool alone = false;             // every rank owns the whole piece
-    std::byte* packed = nullptr;    // null if the piece moves in place
-    std::byte* versions = nullptr;  // the others' of the slice that this rank owns
+    bool alone = false;           // every rank owns the whole piece
+    std::byte* packed = nullptr;  // null if the piece moves in place
+    Versions versions{};
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
     int sending = 0;    // of slices to their owners
-    int receiving = 0;  // of the others' versions
     int spreading = 0;  // of results
     bool reduced = false;
     bool collecting = false;  // the others' results
@@ -54,18 +53,12 @@ class Allreduce : public PiecewiseCollective {
         bytes <= std::min(max_bytes_alone, piece_bytes() / 4) && size() <= max_ranks_alone;
     state.reduced = state.collecting = false;
     choose_memory(state);
-    const std::int64_t own_bytes = section(state, index()).bytes;
-    state.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
     const int lane = 2 * static_cast<int>(number);
-    for (int distance = 1; distance < size(); ++distance) {
-      const int from = (index() + size() - distance) % size();
-      exchange().receive(rank_of(from), lane, version(state, from), own_bytes, state.receiving);
-    }
-    for (int distance = 1; distance < size(); ++distance) {
-      const int to = (index() + distance) % size();
-      const Section its = section(state, to);
-      exchange().send(rank_of(to), lane, state.source + its.offset, its.bytes, state.sending);
-    }
+    receive_versions(state.versions, section(state, index()).bytes, lane);
+    for_each_other([&](int to, int) {
+      const Section theirs = section(state, to);
+      exchange().send(rank_of(to), lane, state.source + theirs.offset, theirs.bytes, state.sending);
+    });
     return NextPiece::piece;
   }
 
@@ -75,7 +68,7 @@ class Allreduce : public PiecewiseCollective {
     bool moved = false;
     // What others are still sent must not be overwritten.
     const bool target_is_free = state.sending == 0 || state.source != state.target;
-    if (!state.reduced && state.receiving == 0 && (!state.alone || target_is_free)) {
+    if (!state.reduced && state.versions.receiving == 0 && (!state.alone || target_is_free)) {
       reduce(state);
       if (!state.alone) spread(state, lane);
       state.reduced = moved = true;
@@ -113,38 +106,28 @@ class Allreduce : public PiecewiseCollective {
     return {slice.begin * element_bytes, slice.elements, slice.elements * element_bytes};
   }
 
-  /// Where the version of the rank `from` is put.
-  [[nodiscard]] std::byte* version(const PieceState& state, int from) const {
-    const int before = from < index() ? from : from - 1;
-    return state.versions + before * section(state, index()).bytes;
-  }
-
   void reduce(const PieceState& state) {
     const PhaseTimer timer(batch(), Phase::reduce);
     const Section own = section(state, index());
-    inputs_.clear();
-    for (int from = 0; from < size(); ++from)
-      inputs_.push_back(from == index() ? state.source + own.offset : version(state, from));
-    reduction::reduce(arithmetic_of(batch(), state.piece.wire), inputs_, own.elements,
+    reduction::reduce(arithmetic_of(batch(), state.piece.wire),
+                      in_rank_order(state.versions, state.source + own.offset), own.elements,
                       state.target + own.offset);
     worked(size() * own.bytes, state.piece.wire);
   }
 
   void spread(PieceState& state, int lane) {
     const Section own = section(state, index());
-    for (int distance = 1; distance < size(); ++distance) {
-      const int to = rank_of((index() + distance) % size());
-      exchange().send(to, lane, state.target + own.offset, own.bytes, state.spreading);
-    }
+    for_each_other([&](int to, int) {
+      exchange().send(rank_of(to), lane, state.target + own.offset, own.bytes, state.spreading);
+    });
   }
 
   void collect(PieceState& state, int lane) {
-    for (int distance = 1; distance < size(); ++distance) {
-      const int from = (index() + size() - distance) % size();
-      const Section its = section(state, from);
-      exchange().receive(rank_of(from), lane, state.target + its.offset, its.bytes,
+    for_each_other([&](int, int from) {
+      const Section theirs = section(state, from);
+      exchange().receive(rank_of(from), lane, state.target + theirs.offset, theirs.bytes,
                          state.spreading);
-    }
+    });
   }
 
   void finish(PieceState& state) {
@@ -154,18 +137,17 @@ class Allreduce : public PiecewiseCollective {
       worked(state.piece.wire_bytes(), state.piece.wire);
     }
     exchange().give_back(state.packed);
-    exchange().give_back(state.versions);
+    exchange().give_back(state.versions.memory);
   }
 
   Cutter cutter_;
   std::array<PieceState, pieces_under_way> pieces_{};
-  std::vector<const std::byte*> inputs_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_allreduce(Endpoint& endpoint, Batch batch, int index) {
-  return std::make_unique<Allreduce>(endpoint, std::move(batch), index);
+std::unique_ptr<Execution> make_allreduce(Endpoint& endpoint, Batch batch) {
+  return std::make_unique<Allreduce>(endpoint, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::mpi

@@ -13,12 +13,12 @@ namespace {
 /// lie elsewhere.
 class Broadcast : public PiecewiseCollective {
  public:
-  Broadcast(Endpoint& endpoint, Batch given, int index)
-      : PiecewiseCollective(endpoint, std::move(given), index, max_pieces),
+  Broadcast(Endpoint& endpoint, Batch given)
+      : PiecewiseCollective(endpoint, std::move(given), max_pieces),
         root_(root_index(batch())),
-        source_(batch(), index == root_, piece_bytes()) {
+        source_(batch(), index() == root_, piece_bytes()) {
     // Counted from the root, the parent of a rank is that rank without its lowest bit.
-    const int place = (index - root_ + size()) % size();
+    const int place = (index() - root_ + size()) % size();
     int bit = 1;
     while (bit < size() && (place & bit) == 0) bit *= 2;
     if (place != 0) parent_ = (place - bit + root_) % size();
@@ -104,8 +104,8 @@ class Broadcast : public PiecewiseCollective {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch, int index) {
-  return std::make_unique<Broadcast>(endpoint, std::move(batch), index);
+std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch) {
+  return std::make_unique<Broadcast>(endpoint, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::mpi

@@ -45,4 +45,24 @@ bool PiecewiseCollective::begin_more() {
   return moved;
 }
 
+void PiecewiseReduction::receive_versions(Versions& versions, std::int64_t bytes, int lane) {
+  versions.bytes = bytes;
+  versions.memory = size() > 1 ? exchange().take((size() - 1) * bytes) : nullptr;
+  for_each_other([&](int, int from) {
+    exchange().receive(rank_of(from), lane, version(versions, from), bytes, versions.receiving);
+  });
+}
+
+reduction::Inputs PiecewiseReduction::in_rank_order(const Versions& versions,
+                                                    const std::byte* own) {
+  inputs_.clear();
+  for (int from = 0; from < size(); ++from)
+    inputs_.push_back(from == index() ? own : version(versions, from));
+  return inputs_;
+}
+
+std::byte* PiecewiseReduction::version(const Versions& versions, int from) const {
+  return versions.memory + (from < index() ? from : from - 1) * versions.bytes;
+}
+
 }  // namespace kolo::internal::backend::mpi

@@ -7,8 +7,9 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
-#include "backend/backend.hpp"
+#include "backend/batch.hpp"
 #include "backend/mpi/exchange.hpp"
 #include "backend/pieces.hpp"
 #include "base/dtype.hpp"
@@ -18,11 +19,10 @@ namespace kolo::internal::backend::mpi {
 /// The ranks that take part are known by their index in the batch's `ranks`.
 class Collective : public Execution {
  public:
-  /// `index` is this rank's.
-  Collective(Endpoint& endpoint, Batch batch, int index)
+  Collective(Endpoint& endpoint, Batch batch)
       : endpoint_(endpoint),
         batch_(std::move(batch)),
-        index_(index),
+        index_(index_of(endpoint.rank, batch_)),
         exchange_(endpoint, batch_.order()) {}
 
   [[nodiscard]] Awaited waits_for() const final {
@@ -40,6 +40,13 @@ class Collective : public Execution {
     return batch_.ranks[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] Exchange& exchange() { return exchange_; }
+  /// Calls `use(to, from)` with every other rank once as `to` and once as `from`. Each rank begins
+  /// with its neighbors, so that not all send to the same one first.
+  template <typename Use>
+  void for_each_other(Use use) const {
+    for (int distance = 1; distance < size(); ++distance)
+      use((index_ + distance) % size(), (index_ + size() - distance) % size());
+  }
 
  private:
   Endpoint& endpoint_;
@@ -56,8 +63,8 @@ class PiecewiseCollective : public Collective {
   static constexpr std::size_t max_pieces = 8;
 
   /// At most `under_way` pieces are, of at most `max_pieces`.
-  PiecewiseCollective(Endpoint& endpoint, Batch batch, int index, std::size_t under_way)
-      : Collective(endpoint, std::move(batch), index), under_way_(under_way) {}
+  PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way)
+      : Collective(endpoint, std::move(batch)), under_way_(under_way) {}
 
   [[nodiscard]] Progress step() final;
 
@@ -84,15 +91,35 @@ class PiecewiseCollective : public Collective {
   bool all_begun_ = false;
 };
 
-// `index` is this rank's in the batch's `ranks`. All of these throw InvalidArgument for a batch
-// that cannot be executed.
-[[nodiscard]] std::unique_ptr<Execution> make_allreduce(Endpoint& endpoint, Batch batch, int index);
-[[nodiscard]] std::unique_ptr<Execution> make_adasum(Endpoint& endpoint, Batch batch, int index);
-[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Endpoint& endpoint, Batch batch,
-                                                            int index);
+/// What reductions have in common: a rank receives the others' versions of its slice of a piece,
+/// and reduces all versions in rank order.
+class PiecewiseReduction : public PiecewiseCollective {
+ protected:
+  using PiecewiseCollective::PiecewiseCollective;
+
+  struct Versions {
+    std::byte* memory = nullptr;
+    std::int64_t bytes = 0;  // of each
+    int receiving = 0;
+  };
+
+  void receive_versions(Versions& versions, std::int64_t bytes, int lane);
+  /// All versions, `own` at this rank's place. Until the next call.
+  [[nodiscard]] reduction::Inputs in_rank_order(const Versions& versions, const std::byte* own);
+
+ private:
+  [[nodiscard]] std::byte* version(const Versions& versions, int from) const;
+
+  std::vector<const std::byte*> inputs_{};
+};
+
+// All of these throw InvalidArgument for a batch that cannot be executed.
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(Endpoint& endpoint, Batch batch);
+[[nodiscard]] std::unique_ptr<Execution> make_adasum(Endpoint& endpoint, Batch batch);
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Endpoint& endpoint, Batch batch);
 /// Allgather and alltoall.
-[[nodiscard]] std::unique_ptr<Execution> make_gather(Endpoint& endpoint, Batch batch, int index);
+[[nodiscard]] std::unique_ptr<Execution> make_gather(Endpoint& endpoint, Batch batch);
 /// Of tensors or of a text.
-[[nodiscard]] std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch, int index);
+[[nodiscard]] std::unique_ptr<Execution> make_broadcast(Endpoint& endpoint, Batch batch);
 
 }  // namespace kolo::internal::backend::mpi

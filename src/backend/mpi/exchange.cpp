@@ -20,6 +20,12 @@ static_assert(sequences * Exchange::lanes - 1 <= max_tag);
 
 }  // namespace
 
+Endpoint::Endpoint(MPI_Comm communicator, std::int64_t bytes)
+    : comm(communicator), piece_bytes(bytes - bytes % 8) {
+  node::check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
+  node::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+}
+
 Exchange::Exchange(Endpoint& endpoint, std::uint64_t sequence)
     : endpoint_(endpoint), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
 

@@ -15,10 +15,13 @@ namespace kolo::internal::backend::mpi {
 
 /// This rank's end of a communicator, and what the executions over it share.
 struct Endpoint {
-  MPI_Comm comm = MPI_COMM_NULL;
+  /// `bytes` are rounded down to whole elements of every type.
+  Endpoint(MPI_Comm communicator, std::int64_t bytes);
+
+  MPI_Comm comm;
   int rank = 0;
   int size = 1;
-  std::int64_t piece_bytes = 0;  // a multiple of 8
+  std::int64_t piece_bytes;  // a multiple of 8
   BufferPool buffers{};
 };
 

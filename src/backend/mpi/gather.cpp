@@ -18,8 +18,8 @@ constexpr std::int64_t max_copied = 512 << 10;  // bytes in a step
 /// tell each other how many rows they send of each tensor, make room, and send them.
 class Gather : public Collective {
  public:
-  Gather(Endpoint& endpoint, Batch given, int index)
-      : Collective(endpoint, std::move(given), index),
+  Gather(Endpoint& endpoint, Batch given)
+      : Collective(endpoint, std::move(given)),
         sent_rows_(take_rows()),
         received_rows_(take_rows()) {}
 
@@ -71,15 +71,13 @@ class Gather : public Collective {
     const auto bytes = static_cast<std::int64_t>(tensors().size() * sizeof(std::int64_t));
     std::memcpy(rows_of(received_rows_, index()), rows_of(sent_rows_, index()),
                 static_cast<std::size_t>(bytes));
-    for (int distance = 1; distance < size(); ++distance) {
-      const int to = (index() + distance) % size();
-      const int from = (index() + size() - distance) % size();
+    for_each_other([&](int to, int from) {
       exchange().receive(rank_of(from), rows_lane,
                          reinterpret_cast<std::byte*>(rows_of(received_rows_, from)), bytes,
                          pending_);
       exchange().send(rank_of(to), rows_lane,
                       reinterpret_cast<const std::byte*>(rows_of(sent_rows_, to)), bytes, pending_);
-    }
+    });
   }
 
   [[nodiscard]] std::int64_t rows_for(const BatchTensor& tensor, int to) const {
@@ -90,7 +88,7 @@ class Gather : public Collective {
 
   void exchange_data(std::size_t m) {
     const BatchTensor& tensor = *tensors()[m];
-    const std::int64_t row_bytes = tensor.row_elements * signed_size_of(tensor.dtype);
+    const std::int64_t row_bytes = tensor.row_bytes();
     std::byte* const output = allocate(batch(), tensor, rows_from_each(m));
     const auto* const input = static_cast<const std::byte*>(tensor.input);
     // Where the rows for and from each rank begin.
@@ -112,14 +110,12 @@ class Gather : public Collective {
     };
     copies_.push_back(
         {source(index()), target(index()), rows_of(sent_rows_, index())[m] * row_bytes});
-    for (int distance = 1; distance < size(); ++distance) {
-      const int to = (index() + distance) % size();
-      const int from = (index() + size() - distance) % size();
+    for_each_other([&](int to, int from) {
       exchange().receive(rank_of(from), data_lane, target(from),
                          rows_of(received_rows_, from)[m] * row_bytes, pending_);
       exchange().send(rank_of(to), data_lane, source(to), rows_of(sent_rows_, to)[m] * row_bytes,
                       pending_);
-    }
+    });
   }
 
   [[nodiscard]] std::vector<std::int64_t> rows_from_each(std::size_t m) const {
@@ -163,8 +159,8 @@ class Gather : public Collective {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_gather(Endpoint& endpoint, Batch batch, int index) {
-  return std::make_unique<Gather>(endpoint, std::move(batch), index);
+std::unique_ptr<Execution> make_gather(Endpoint& endpoint, Batch batch) {
+  return std::make_unique<Gather>(endpoint, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::mpi

@@ -9,7 +9,6 @@
 #include "backend/mpi/collective.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
-#include "node/error_codes.hpp"
 
 namespace kolo::internal::backend {
 namespace {
@@ -22,34 +21,25 @@ void check_ranks(const Batch& batch, int size) {
 
 }  // namespace
 
-MpiBackend::MpiBackend(MPI_Comm comm, std::int64_t piece_bytes) {
+MpiBackend::MpiBackend(MPI_Comm comm, std::int64_t piece_bytes) : endpoint_(comm, piece_bytes) {
   if (piece_bytes < 8 || piece_bytes > std::numeric_limits<int>::max())
     throw InvalidArgument(
         fmt::format("piece_bytes is {}; it must be at least 8 and below 2^31", piece_bytes));
-  endpoint_.comm = comm;
-  node::check_mpi(MPI_Comm_rank(comm, &endpoint_.rank), "MPI_Comm_rank");
-  node::check_mpi(MPI_Comm_size(comm, &endpoint_.size), "MPI_Comm_size");
-  endpoint_.piece_bytes = piece_bytes - piece_bytes % 8;  // whole elements of every type
 }
 
 std::unique_ptr<Execution> MpiBackend::start(Batch batch) {
   check_ranks(batch, endpoint_.size);
   check(batch);
-  const int index = index_of(endpoint_.rank, batch);
   switch (batch.kind.type) {
+    case OperationType::barrier:  // all ranks have called it: an allreduce of no tensors
     case OperationType::allreduce:
-      return batch.kind.op == ReduceOp::adasum
-                 ? mpi::make_adasum(endpoint_, std::move(batch), index)
-                 : mpi::make_allreduce(endpoint_, std::move(batch), index);
-    case OperationType::reducescatter:
-      return mpi::make_reducescatter(endpoint_, std::move(batch), index);
+      return batch.kind.op == ReduceOp::adasum ? mpi::make_adasum(endpoint_, std::move(batch))
+                                               : mpi::make_allreduce(endpoint_, std::move(batch));
+    case OperationType::reducescatter: return mpi::make_reducescatter(endpoint_, std::move(batch));
     case OperationType::allgather:
-    case OperationType::alltoall: return mpi::make_gather(endpoint_, std::move(batch), index);
+    case OperationType::alltoall: return mpi::make_gather(endpoint_, std::move(batch));
     case OperationType::broadcast:
-    case OperationType::broadcast_text:
-      return mpi::make_broadcast(endpoint_, std::move(batch), index);
-    // All ranks have called it, else there would be no batch: an allreduce of no tensors.
-    case OperationType::barrier: return mpi::make_allreduce(endpoint_, std::move(batch), index);
+    case OperationType::broadcast_text: return mpi::make_broadcast(endpoint_, std::move(batch));
     case OperationType::join:
     case OperationType::add_process_set:
     case OperationType::remove_process_set: break;

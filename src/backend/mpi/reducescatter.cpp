@@ -13,28 +13,24 @@ namespace {
 
 /// A piece is, of one tensor, the elements at the same place in every rank's rows: every rank sends
 /// each slice to the rank that gets it, and reduces its own.
-class Reducescatter : public PiecewiseCollective {
+class Reducescatter : public PiecewiseReduction {
  public:
-  Reducescatter(Endpoint& endpoint, Batch given, int index)
-      : PiecewiseCollective(endpoint, std::move(given), index, max_pieces),
+  Reducescatter(Endpoint& endpoint, Batch given)
+      : PiecewiseReduction(endpoint, std::move(given), max_pieces),
         windows_(batch(), piece_bytes()) {}
 
  private:
   struct PieceState {
     Window window{};
-    DType wire = DType::u8;
-    std::byte* packed =
-        nullptr;  // slices, as far apart as windows are long; null without conversion
-    std::byte* versions = nullptr;  // the others' of this rank's slice
+    std::byte* packed = nullptr;  // slices, `max_bytes` apart; null without conversion
+    Versions versions{};
     int sending = 0;
-    int receiving = 0;
     bool reduced = false;
   };
 
   NextPiece begin(std::size_t number) override {
     PieceState& state = pieces_[number];
     if (!windows_.next(state.window)) return NextPiece::none;
-    state.wire = fusion::wire_type(state.window.tensor->dtype, batch().kind.compression);
     state.reduced = false;
     pack(state);
     post(state, static_cast<int>(number));
@@ -44,80 +40,65 @@ class Reducescatter : public PiecewiseCollective {
   Progress advance(std::size_t number) override {
     PieceState& state = pieces_[number];
     bool moved = false;
-    if (!state.reduced && state.receiving == 0) {
+    if (!state.reduced && state.versions.receiving == 0) {
       reduce(state);
       state.reduced = moved = true;
     }
     if (state.reduced && state.sending == 0) {
       exchange().give_back(state.packed);
-      exchange().give_back(state.versions);
+      exchange().give_back(state.versions.memory);
       return Progress::done;
     }
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  [[nodiscard]] std::int64_t slice_elements(const PieceState& state, int owner) const {
-    return state.window.elements_of(owner, size());
-  }
-
   /// As it travels.
   [[nodiscard]] const std::byte* slice(const PieceState& state, int owner) const {
-    return state.packed == nullptr
-               ? state.window.input_of(owner, size())
-               : state.packed + owner * state.window.max_elements * signed_size_of(state.wire);
+    return state.packed == nullptr ? state.window.input_of(owner)
+                                   : state.packed + owner * state.window.max_bytes();
   }
 
-  [[nodiscard]] std::byte* version(const PieceState& state, int from) const {
-    const int before = from < index() ? from : from - 1;
-    return state.versions + before * slice_elements(state, index()) * signed_size_of(state.wire);
+  [[nodiscard]] static std::int64_t slice_bytes(const Window& window, int owner) {
+    return window.elements_of(owner) * signed_size_of(window.wire);
   }
 
   void pack(PieceState& state) {
+    const Window& window = state.window;
     state.packed = nullptr;
-    if (state.wire == state.window.tensor->dtype) return;
-    const std::int64_t stride = state.window.max_elements * signed_size_of(state.wire);
-    state.packed = exchange().take(size() * stride);
+    if (!window.converts()) return;
+    state.packed = exchange().take(size() * window.max_bytes());
     for (int owner = 0; owner < size(); ++owner)
-      fusion::convert(state.window.input_of(owner, size()), state.window.tensor->dtype,
-                      slice_elements(state, owner), state.packed + owner * stride, state.wire);
-    worked(size() * stride, state.wire);
+      fusion::convert(window.input_of(owner), window.tensor->dtype, window.elements_of(owner),
+                      state.packed + owner * window.max_bytes(), window.wire);
+    worked(size() * window.max_bytes(), window.wire);
   }
 
   void post(PieceState& state, int lane) {
-    const std::int64_t own_bytes = slice_elements(state, index()) * signed_size_of(state.wire);
-    state.versions = size() > 1 ? exchange().take((size() - 1) * own_bytes) : nullptr;
-    for (int distance = 1; distance < size(); ++distance) {
-      const int from = (index() + size() - distance) % size();
-      exchange().receive(rank_of(from), lane, version(state, from), own_bytes, state.receiving);
-    }
-    for (int distance = 1; distance < size(); ++distance) {
-      const int to = (index() + distance) % size();
-      exchange().send(rank_of(to), lane, slice(state, to),
-                      slice_elements(state, to) * signed_size_of(state.wire), state.sending);
-    }
+    receive_versions(state.versions, slice_bytes(state.window, index()), lane);
+    for_each_other([&](int to, int) {
+      exchange().send(rank_of(to), lane, slice(state, to), slice_bytes(state.window, to),
+                      state.sending);
+    });
   }
 
   void reduce(const PieceState& state) {
-    const std::int64_t elements = slice_elements(state, index());
+    const Window& window = state.window;
+    const std::int64_t elements = window.elements_of(index());
     if (elements == 0) return;
-    inputs_.clear();
-    for (int from = 0; from < size(); ++from)
-      inputs_.push_back(from == index() ? slice(state, from) : version(state, from));
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), state.wire);
-    arithmetic.result = state.window.tensor->dtype;
-    reduction::reduce(arithmetic, inputs_, elements, state.window.output());
-    worked(size() * elements * signed_size_of(state.wire), state.wire);
+    reduction::reduce(arithmetic_of(batch(), window.wire, window.tensor->dtype),
+                      in_rank_order(state.versions, slice(state, index())), elements,
+                      window.output());
+    worked(size() * slice_bytes(window, index()), window.wire);
   }
 
   Windows windows_;
   std::array<PieceState, max_pieces> pieces_{};
-  std::vector<const std::byte*> inputs_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_reducescatter(Endpoint& endpoint, Batch batch, int index) {
-  return std::make_unique<Reducescatter>(endpoint, std::move(batch), index);
+std::unique_ptr<Execution> make_reducescatter(Endpoint& endpoint, Batch batch) {
+  return std::make_unique<Reducescatter>(endpoint, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::mpi

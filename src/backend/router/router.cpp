@@ -176,7 +176,7 @@ bool Router::needs_agreement(const Batch& batch) const {
 void Router::begin_agreement(const Batch& batch) {
   const gpu::DeviceGuard guard(*gpu_.runtime(), gpu_.index());
   find_nccl();
-  agreement_.emplace(cpu_, batch, to_bytes(own_info(batch)));
+  agreement_.emplace(cpu_, batch, own_info(batch));
 }
 
 void Router::end_agreement() {
@@ -184,7 +184,7 @@ void Router::end_agreement() {
   const std::vector<int> ranks = agreement_->ranks;
   std::vector<gpu::GpuInfo> infos;
   for (std::size_t i = 0; i < ranks.size(); ++i)
-    infos.push_back(gpu::to_gpu_info(agreement_->infos.of(i)));
+    infos.push_back(agreement_->infos.get<gpu::GpuInfo>(i));
   agreement_.reset();
   const gpu::GpuPath path = gpu::select_path(ranks, infos);
   const std::string who = to_string(RankSet::of(ranks));

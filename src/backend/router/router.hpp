@@ -116,8 +116,8 @@ class Router : public Backend {
   class Deferred;
   /// Of the ranks of a batch.
   struct Agreement {
-    Agreement(Backend& cpu, const Batch& batch, std::vector<std::byte> info)
-        : ranks(batch.ranks), infos(cpu, batch, 0, std::move(info)) {}
+    Agreement(Backend& cpu, const Batch& batch, const gpu::GpuInfo& info)
+        : ranks(batch.ranks), infos(cpu, batch, 0, std::as_bytes(std::span(&info, 1))) {}
 
     std::vector<int> ranks;
     SmallAllgather infos;

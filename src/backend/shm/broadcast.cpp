@@ -11,10 +11,10 @@ namespace {
 /// Out of the root's slots.
 class Broadcast : public Pipeline {
  public:
-  Broadcast(Arena& arena, Batch given, int index, LocalRanks local_ranks)
-      : Pipeline(arena, std::move(given), index, std::move(local_ranks)),
+  Broadcast(Arena& arena, Batch given, LocalRanks local_ranks)
+      : Pipeline(arena, std::move(given), std::move(local_ranks)),
         root_(root_index(batch())),
-        source_(batch(), index == root_, piece_bytes()) {
+        source_(batch(), index() == root_, piece_bytes()) {
     collect_from(root_);
   }
 
@@ -47,9 +47,8 @@ class Broadcast : public Pipeline {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_broadcast(Arena& arena, Batch batch, int index,
-                                          LocalRanks local_ranks) {
-  return std::make_unique<Broadcast>(arena, std::move(batch), index, std::move(local_ranks));
+std::unique_ptr<Execution> make_broadcast(Arena& arena, Batch batch, LocalRanks local_ranks) {
+  return std::make_unique<Broadcast>(arena, std::move(batch), std::move(local_ranks));
 }
 
 }  // namespace kolo::internal::backend::shm

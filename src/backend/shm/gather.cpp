@@ -16,16 +16,12 @@ namespace {
 /// what a rank has for another follows from tensor to tensor; of an allgather all read the same.
 class Gather : public Pipeline {
  public:
-  Gather(Arena& arena, Batch given, int index, LocalRanks local_ranks)
-      : Pipeline(arena, std::move(given), index, std::move(local_ranks)),
-        targets_(batch().kind.type == OperationType::alltoall ? size() : 1),
-        tables_(static_cast<std::size_t>(size())) {
-    auto& own = tables_[static_cast<std::size_t>(this->index())];
-    for (const BatchTensor* tensor : batch().tensors)
-      for (int target = 0; target < targets_; ++target)
-        own.push_back(targets_ == 1 ? tensor->rows
-                                    : tensor->counts[static_cast<std::size_t>(target)]);
-    for (auto& table : tables_) table.resize(own.size());
+  Gather(Arena& arena, Batch given, LocalRanks local_ranks)
+      : Pipeline(arena, std::move(given), std::move(local_ranks)),
+        targets_(batch().kind.type == OperationType::alltoall ? size() : 1) {
+    const std::vector<std::int64_t> own = sent_rows(batch());
+    tables_.assign(static_cast<std::size_t>(size()), std::vector<std::int64_t>(own.size()));
+    tables_[static_cast<std::size_t>(index())] = own;
     const std::int64_t bytes = table_bytes();
     table_pieces_ = (bytes + piece_bytes() - 1) / piece_bytes();
   }
@@ -107,7 +103,7 @@ class Gather : public Pipeline {
     const int own_target = targets_ == 1 ? 0 : index();
     for (std::size_t m = 0; m < batch().tensors.size(); ++m) {
       const BatchTensor& tensor = *batch().tensors[m];
-      const std::int64_t row_bytes = bytes_of_row(tensor);
+      const std::int64_t row_bytes = tensor.row_bytes();
       const auto* input = static_cast<const std::byte*>(tensor.input);
       for (int target = 0; target < targets_; ++target) {
         const std::int64_t bytes = rows(m, index(), target) * row_bytes;
@@ -133,18 +129,14 @@ class Gather : public Pipeline {
       for (int target = 0; target < targets_; ++target) {
         std::int64_t bytes = 0;
         for (std::size_t m = 0; m < batch().tensors.size(); ++m)
-          bytes += rows(m, from, target) * bytes_of_row(*batch().tensors[m]);
+          bytes += rows(m, from, target) * batch().tensors[m]->row_bytes();
         max = std::max(max, bytes);
       }
     return max;
   }
 
-  static std::int64_t bytes_of_row(const BatchTensor& tensor) {
-    return tensor.row_elements * signed_size_of(tensor.dtype);
-  }
-
   int targets_;
-  std::vector<std::vector<std::int64_t>> tables_;  // of each rank: rows by tensor and target
+  std::vector<std::vector<std::int64_t>> tables_{};  // of each rank: rows by tensor and target
   std::int64_t table_pieces_ = 0;
   std::int64_t data_pieces_ = 0;
   std::int64_t begun_ = 0;                                // pieces of both kinds
@@ -156,9 +148,8 @@ class Gather : public Pipeline {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, int index,
-                                       LocalRanks local_ranks) {
-  return std::make_unique<Gather>(arena, std::move(batch), index, std::move(local_ranks));
+std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, LocalRanks local_ranks) {
+  return std::make_unique<Gather>(arena, std::move(batch), std::move(local_ranks));
 }
 
 }  // namespace kolo::internal::backend::shm

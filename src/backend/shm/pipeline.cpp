@@ -17,11 +17,12 @@ constexpr int piece_bits = 26;
 
 }  // namespace
 
-Pipeline::Pipeline(Arena& arena, Batch batch, int index, LocalRanks local_ranks)
+Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks)
     : arena_(arena),
       batch_(std::move(batch)),
-      index_(index),
       local_ranks_(std::move(local_ranks)),
+      index_(
+          static_cast<int>(std::ranges::find(local_ranks_, arena.index()) - local_ranks_.begin())),
       ranks_(batch_.ranks),
       all_(local_ranks_.size()),
       lane_(batch_.order() % lane_count),

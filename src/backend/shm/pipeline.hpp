@@ -27,8 +27,7 @@ using LocalRanks = std::vector<int>;
 /// The ranks that take part are known by their index in the batch's `ranks`.
 class Pipeline : public Execution {
  public:
-  /// `index` is this rank's in the batch's `ranks`.
-  Pipeline(Arena& arena, Batch batch, int index, LocalRanks local_ranks);
+  Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks);
 
   [[nodiscard]] Progress step() final;
   [[nodiscard]] Awaited waits_for() const final;
@@ -92,8 +91,8 @@ class Pipeline : public Execution {
 
   Arena& arena_;
   Batch batch_;
-  int index_;
   LocalRanks local_ranks_;
+  int index_;                 // this rank's in `local_ranks_`
   std::vector<int> ranks_;    // of the world, as they are known by their index
   std::vector<int> sources_;  // whose deposits are awaited
   std::vector<int> all_;
@@ -110,16 +109,15 @@ class Pipeline : public Execution {
   bool awaits_readers_ = false;
 };
 
-// `index` is this rank's in the batch's `ranks`.
-[[nodiscard]] std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, int index,
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch,
                                                         LocalRanks local_ranks);
-[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch, int index,
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch,
                                                             LocalRanks local_ranks);
 /// Allgather and alltoall.
-[[nodiscard]] std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch, int index,
+[[nodiscard]] std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch,
                                                      LocalRanks local_ranks);
 /// Of tensors or of a text.
-[[nodiscard]] std::unique_ptr<Execution> make_broadcast(Arena& arena, Batch batch, int index,
+[[nodiscard]] std::unique_ptr<Execution> make_broadcast(Arena& arena, Batch batch,
                                                         LocalRanks local_ranks);
 
 }  // namespace kolo::internal::backend::shm

@@ -13,70 +13,60 @@ namespace {
 /// reduces what they have for it straight into its output.
 class Reducescatter : public Pipeline {
  public:
-  Reducescatter(Arena& arena, Batch given, int index, LocalRanks local_ranks)
-      : Pipeline(arena, std::move(given), index, std::move(local_ranks)),
+  Reducescatter(Arena& arena, Batch given, LocalRanks local_ranks)
+      : Pipeline(arena, std::move(given), std::move(local_ranks)),
         windows_(batch(), piece_bytes()) {}
 
  private:
-  struct PieceState {
-    Window window{};
-    DType wire = DType::u8;
-  };
-
   NextPiece begin(std::size_t number) override {
-    PieceState& state = pieces_[number];
-    if (!windows_.next(state.window)) return NextPiece::none;
-    state.wire = fusion::wire_type(state.window.tensor->dtype, batch().kind.compression);
-    return NextPiece::piece;
+    return windows_.next(pieces_[number]) ? NextPiece::piece : NextPiece::none;
   }
 
   void deposit(std::size_t number) override {
-    const PieceState& state = pieces_[number];
+    const Window& window = pieces_[number];
     for (int owner = 0; owner < size(); ++owner) {
-      if (reads_input(state, owner)) continue;
-      const std::int64_t elements = state.window.elements_of(owner, size());
-      fusion::convert(state.window.input_of(owner, size()), state.window.tensor->dtype, elements,
-                      part_for(state, number, index(), owner), state.wire);
-      worked(2 * elements * signed_size_of(state.wire));
+      if (reads_input(window, owner)) continue;
+      const std::int64_t elements = window.elements_of(owner);
+      fusion::convert(window.input_of(owner), window.tensor->dtype, elements,
+                      part_for(window, number, index(), owner), window.wire);
+      worked(2 * elements * signed_size_of(window.wire));
     }
   }
 
   void collect(std::size_t number) override {
-    const PieceState& state = pieces_[number];
-    const std::int64_t elements = state.window.elements_of(index(), size());
+    const Window& window = pieces_[number];
+    const std::int64_t elements = window.elements_of(index());
     if (elements == 0) return;
     inputs_.clear();
     for (int rank = 0; rank < size(); ++rank)
-      inputs_.push_back(rank == index() && reads_input(state, rank)
-                            ? state.window.input_of(rank, size())
-                            : part_for(state, number, rank, index()));
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), state.wire);
-    arithmetic.result = state.window.tensor->dtype;
-    reduction::reduce(arithmetic, inputs_, elements, state.window.output());
-    worked((size() + 1) * elements * signed_size_of(state.wire));
+      inputs_.push_back(rank == index() && reads_input(window, rank)
+                            ? window.input_of(rank)
+                            : part_for(window, number, rank, index()));
+    reduction::reduce(arithmetic_of(batch(), window.wire, window.tensor->dtype), inputs_, elements,
+                      window.output());
+    worked((size() + 1) * elements * signed_size_of(window.wire));
   }
 
-  /// What a rank has for itself need not be deposited unless it is converted.
-  [[nodiscard]] bool reads_input(const PieceState& state, int owner) const {
-    return owner == index() && state.wire == state.window.tensor->dtype;
+  /// A rank's own part need not be deposited unless it is converted.
+  [[nodiscard]] bool reads_input(const Window& window, int owner) const {
+    return owner == index() && !window.converts();
   }
 
-  /// In the slot of `rank`, what it has for `owner`.
-  [[nodiscard]] std::byte* part_for(const PieceState& state, std::size_t number, int rank,
+  /// In the slot of `rank`, its part for `owner`.
+  [[nodiscard]] std::byte* part_for(const Window& window, std::size_t number, int rank,
                                     int owner) const {
-    return memory(rank, number) + owner * state.window.max_elements * signed_size_of(state.wire);
+    return memory(rank, number) + owner * window.max_bytes();
   }
 
   Windows windows_;
-  std::array<PieceState, slot_count> pieces_{};
+  std::array<Window, slot_count> pieces_{};
   std::vector<const std::byte*> inputs_{};
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch, int index,
-                                              LocalRanks local_ranks) {
-  return std::make_unique<Reducescatter>(arena, std::move(batch), index, std::move(local_ranks));
+std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch, LocalRanks local_ranks) {
+  return std::make_unique<Reducescatter>(arena, std::move(batch), std::move(local_ranks));
 }
 
 }  // namespace kolo::internal::backend::shm

@@ -39,23 +39,22 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
     throw InvalidArgument(
         fmt::format("\"{}\" cannot be executed in shared memory", to_string(batch.kind)));
   check(batch);
-  const int index = index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch);
+  // Throws if this rank does not take part.
+  static_cast<void>(index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch));
   shm::LocalRanks local_ranks;
   for (const int rank : batch.ranks) local_ranks.push_back(host_index(rank));
   switch (batch.kind.type) {
+    case OperationType::barrier:  // all ranks have called it: an allreduce of no tensors
     case OperationType::allreduce:
-      return shm::make_allreduce(arena_, std::move(batch), index, std::move(local_ranks));
+      return shm::make_allreduce(arena_, std::move(batch), std::move(local_ranks));
     case OperationType::reducescatter:
-      return shm::make_reducescatter(arena_, std::move(batch), index, std::move(local_ranks));
+      return shm::make_reducescatter(arena_, std::move(batch), std::move(local_ranks));
     case OperationType::allgather:
     case OperationType::alltoall:
-      return shm::make_gather(arena_, std::move(batch), index, std::move(local_ranks));
+      return shm::make_gather(arena_, std::move(batch), std::move(local_ranks));
     case OperationType::broadcast:
     case OperationType::broadcast_text:
-      return shm::make_broadcast(arena_, std::move(batch), index, std::move(local_ranks));
-    // All ranks have called it, else there would be no batch: an allreduce of no tensors.
-    case OperationType::barrier:
-      return shm::make_allreduce(arena_, std::move(batch), index, std::move(local_ranks));
+      return shm::make_broadcast(arena_, std::move(batch), std::move(local_ranks));
     case OperationType::join:
     case OperationType::add_process_set:
     case OperationType::remove_process_set: break;

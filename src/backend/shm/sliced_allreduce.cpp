@@ -45,9 +45,8 @@ void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
 
 }  // namespace
 
-SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, int index, LocalRanks local_ranks,
-                                 Shares shares)
-    : Pipeline(arena, std::move(given), index, std::move(local_ranks)),
+SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares)
+    : Pipeline(arena, std::move(given), std::move(local_ranks)),
       shares_(shares),
       cutter_(element_runs(batch()), shares.piece_bytes) {}
 
@@ -209,8 +208,8 @@ namespace {
 /// Every rank is an owner.
 class Allreduce : public SlicedAllreduce {
  public:
-  Allreduce(Arena& arena, Batch given, int index, LocalRanks given_ranks)
-      : SlicedAllreduce(arena, std::move(given), index, given_ranks,
+  Allreduce(Arena& arena, Batch given, LocalRanks given_ranks)
+      : SlicedAllreduce(arena, std::move(given), given_ranks,
                         {static_cast<int>(given_ranks.size()), arena.piece_bytes(), true}) {}
 
  private:
@@ -224,9 +223,8 @@ class Allreduce : public SlicedAllreduce {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, int index,
-                                          LocalRanks local_ranks) {
-  return std::make_unique<Allreduce>(arena, std::move(batch), index, std::move(local_ranks));
+std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, LocalRanks local_ranks) {
+  return std::make_unique<Allreduce>(arena, std::move(batch), std::move(local_ranks));
 }
 
 }  // namespace kolo::internal::backend::shm

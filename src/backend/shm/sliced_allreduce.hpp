@@ -24,7 +24,7 @@ class SlicedAllreduce : public Pipeline {
     bool one_host = false;  // no ranks but those that share memory
   };
 
-  SlicedAllreduce(Arena& arena, Batch given, int index, LocalRanks local_ranks, Shares shares);
+  SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares);
 
   [[nodiscard]] DType wire(std::size_t number) const { return pieces_[number].piece.wire; }
 

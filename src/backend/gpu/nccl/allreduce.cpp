@@ -30,18 +30,10 @@ class Allreduce : public PackedReduction {
     Part part{to, to, room(dtype, tensors) / signed_size_of(wire), wire,
               split_reduction(batch(), wire, true)};
     for (const BatchTensor* tensor : tensors) {
-      before().add({.from = static_cast<const std::byte*>(tensor->input),
-                    .to = to,
-                    .elements = tensor->elements(),
-                    .scaling = part.split.before,
-                    .from_type = dtype,
-                    .to_type = wire});
-      after().add({.from = to,
-                   .to = static_cast<std::byte*>(tensor->output),
-                   .elements = tensor->elements(),
-                   .scaling = part.split.after,
-                   .from_type = wire,
-                   .to_type = dtype});
+      before().add({static_cast<const std::byte*>(tensor->input), to, tensor->elements(),
+                    part.split.before, dtype, wire});
+      after().add({to, static_cast<std::byte*>(tensor->output), tensor->elements(),
+                   part.split.after, wire, dtype});
       to += aligned_bytes(tensor->elements(), wire);
     }
     return part;
@@ -51,19 +43,16 @@ class Allreduce : public PackedReduction {
     Part part{tensor.input, tensor.output, tensor.elements(), tensor.dtype,
               split_reduction(batch(), tensor.dtype, false)};
     auto* const output = static_cast<std::byte*>(tensor.output);
-    const auto segment = [&](const void* from, const gpu::Scaling& scaling) {
-      return gpu::Segment{.from = static_cast<const std::byte*>(from),
-                          .to = output,
-                          .elements = part.elements,
-                          .scaling = scaling,
-                          .from_type = tensor.dtype,
-                          .to_type = tensor.dtype};
+    const auto scale = [&](gpu::TransferLaunch& launch, const void* from,
+                           const gpu::Scaling& scaling) {
+      launch.add({static_cast<const std::byte*>(from), output, part.elements, scaling, tensor.dtype,
+                  tensor.dtype});
     };
     if (!part.split.before.none() || tensor.dtype == DType::boolean) {
-      before().add(segment(tensor.input, part.split.before));
+      scale(before(), tensor.input, part.split.before);
       part.from = output;
     }
-    if (!part.split.after.none()) after().add(segment(output, part.split.after));
+    if (!part.split.after.none()) scale(after(), output, part.split.after);
     return part;
   }
 

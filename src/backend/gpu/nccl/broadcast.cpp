@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "backend/batch.hpp"
@@ -13,17 +14,15 @@ class Broadcast : public GpuExecution {
 
  private:
   bool begin() override {
-    for (const BatchTensor* tensor : batch().tensors)
-      if (tensor->elements() > 0) return true;
-    return false;
+    return std::ranges::any_of(batch().tensors,
+                               [](const BatchTensor* tensor) { return tensor->elements() > 0; });
   }
 
   void call() override {
     const int root = root_index(batch());
     for (const BatchTensor* tensor : batch().tensors) {
-      const std::int64_t bytes = tensor->elements() * signed_size_of(tensor->dtype);
-      if (bytes > 0)
-        library().broadcast(tensor->input, tensor->output, bytes, root, comm(), stream());
+      if (tensor->bytes() > 0)
+        library().broadcast(tensor->input, tensor->output, tensor->bytes(), root, comm(), stream());
     }
   }
 };

@@ -75,35 +75,16 @@ void Worker::post(std::function<void()> work) {
   shared_->changed.notify_all();
 }
 
-RegisteredMemory::RegisteredMemory(Communicator& communicator, std::size_t bytes)
-    : communicator_(&communicator), memory_(communicator.library().allocate(bytes)) {
-  try {
-    registration_ = communicator.library().register_buffer(communicator.handle(), memory_, bytes);
-  } catch (...) {
-    communicator.library().release(memory_);
-    throw;
-  }
+void Deregister::operator()(std::byte* memory) const noexcept {
+  if (registration != nullptr && !communicator->aborted())
+    communicator->library().deregister_buffer(communicator->handle(), registration);
+  communicator->library().release(memory);
 }
 
-RegisteredMemory::RegisteredMemory(RegisteredMemory&& other) noexcept
-    : communicator_(other.communicator_),
-      memory_(std::exchange(other.memory_, nullptr)),
-      registration_(other.registration_) {}
-
-RegisteredMemory& RegisteredMemory::operator=(RegisteredMemory&& other) noexcept {
-  if (this == &other) return *this;
-  reset();
-  communicator_ = other.communicator_;
-  memory_ = std::exchange(other.memory_, nullptr);
-  registration_ = other.registration_;
-  return *this;
-}
-
-void RegisteredMemory::reset() noexcept {
-  if (memory_ == nullptr) return;
-  if (!communicator_->aborted_)
-    communicator_->library().deregister_buffer(communicator_->handle(), registration_);
-  communicator_->library().release(std::exchange(memory_, nullptr));
+RegisteredMemory Communicator::make_buffer(std::size_t bytes) {
+  RegisteredMemory memory(library_->allocate(bytes), {this});
+  memory.get_deleter().registration = library_->register_buffer(handle_, memory.get(), bytes);
+  return memory;
 }
 
 Communicator::Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
@@ -128,10 +109,8 @@ Communicator::Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Work
       worker_(worker),
       ranks_(std::move(ranks)),
       timeout_(timeout),
-      buffers_(gpu_.runtime(),
-               [this](const std::shared_ptr<gpu::Runtime>& /*runtime*/, std::size_t bytes) {
-                 return RegisteredMemory(*this, bytes);
-               }) {}
+      buffers_(gpu_.runtime(), [this](const std::shared_ptr<gpu::Runtime>& /*runtime*/,
+                                      std::size_t bytes) { return make_buffer(bytes); }) {}
 
 void Communicator::post(const char* call, Begin begin) {
   worker_.post([making = making_, library = library_, runtime = gpu_.runtime(),

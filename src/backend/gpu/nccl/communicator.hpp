@@ -39,26 +39,16 @@ class Worker {
 
 class Communicator;
 
-/// Memory that all ranks of a communicator have registered alike.
-class RegisteredMemory {
- public:
-  RegisteredMemory() = default;
-  RegisteredMemory(Communicator& communicator, std::size_t bytes);
-  ~RegisteredMemory() { reset(); }
-  RegisteredMemory(RegisteredMemory&& other) noexcept;
-  RegisteredMemory& operator=(RegisteredMemory&& other) noexcept;
-  RegisteredMemory(const RegisteredMemory&) = delete;
-  RegisteredMemory& operator=(const RegisteredMemory&) = delete;
+/// Deregisters and releases memory, unless the communicator was aborted: then releases it only.
+struct Deregister {
+  Communicator* communicator = nullptr;
+  void* registration = nullptr;
 
-  [[nodiscard]] std::byte* get() const { return memory_; }
-
- private:
-  void reset() noexcept;
-
-  Communicator* communicator_ = nullptr;
-  std::byte* memory_ = nullptr;
-  void* registration_ = nullptr;
+  void operator()(std::byte* memory) const noexcept;
 };
+
+/// Memory that all ranks of a communicator have registered alike.
+using RegisteredMemory = std::unique_ptr<std::byte, Deregister>;
 
 /// Made and ended by the worker; used by the driver in between. Every call ends by a deadline or by
 /// `abort`.
@@ -98,8 +88,6 @@ class Communicator {
   [[nodiscard]] Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
 
  private:
-  friend class RegisteredMemory;
-
   /// Shared with the worker.
   struct Making {
     std::atomic<bool> canceled{false};
@@ -123,6 +111,7 @@ class Communicator {
   static void make(Making& making, Library& library, const char* call,
                    std::chrono::nanoseconds timeout, const Begin& begin);
   void shrink_parent();
+  [[nodiscard]] RegisteredMemory make_buffer(std::size_t bytes);
 
   std::shared_ptr<Library> library_;
   gpu::Gpu& gpu_;

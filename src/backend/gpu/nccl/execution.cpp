@@ -77,7 +77,8 @@ Progress GpuExecution::step() {
 }
 
 Progress GpuExecution::prepare_and_call() {
-  if (!prepare() || !context_.order.is_next(place_) || !communicator().ready())
+  if (lacks_numbers()) is_gathered_ = gathered_->step() == Progress::done;
+  if (lacks_numbers() || !context_.order.is_next(place_) || !communicator().ready())
     return Progress::waiting;
   called_at_ = std::chrono::steady_clock::now();
   gpu().await(batch_.tensors, stream());
@@ -101,15 +102,8 @@ Progress GpuExecution::finish_calling() {
   return Progress::moved;
 }
 
-bool GpuExecution::gather(SmallAllgather& numbers) {
-  numbers_ = &numbers;
-  if (numbers.step() != Progress::done) return false;
-  numbers_ = nullptr;
-  return true;
-}
-
 Awaited GpuExecution::waits_for() const {
-  if (numbers_ != nullptr) return numbers_->waits_for();
+  if (lacks_numbers()) return gathered_->waits_for();
   std::vector<int> others;
   for (const int rank : batch_.ranks)
     if (rank != context_.rank) others.push_back(rank);

@@ -4,7 +4,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <optional>
+#include <span>
 
 #include "backend/backend.hpp"
 #include "backend/gpu/nccl/communicator.hpp"
@@ -51,8 +52,6 @@ class GpuExecution : public Execution {
   [[nodiscard]] Awaited waits_for() const final;
 
  protected:
-  /// False while something is missing that `begin` needs.
-  virtual bool prepare() { return true; }
   /// What the stream does before; buffers are taken here. False if there is nothing for NCCL to do.
   virtual bool begin() = 0;
   /// The calls of one group.
@@ -62,12 +61,14 @@ class GpuExecution : public Execution {
   /// The GPU may still use what the execution owns.
   virtual void abandon() {}
 
-  /// Has every rank tell every other; `prepare` calls it until it says true.
-  [[nodiscard]] bool gather(SmallAllgather& numbers);
+  /// For the constructor: before `begin`, every rank gives every other its `own`.
+  void exchange_numbers(std::span<const std::byte> own) {
+    gathered_.emplace(context_.cpu, batch_, 1, own);
+  }
+  [[nodiscard]] const SmallAllgather& gathered() const { return *gathered_; }
 
   [[nodiscard]] const Batch& batch() const { return batch_; }
   [[nodiscard]] gpu::Gpu& gpu() const { return context_.gpu; }
-  [[nodiscard]] Backend& cpu() const { return context_.cpu; }
   [[nodiscard]] Communicator& communicator() const { return context_.communicator; }
   [[nodiscard]] Library& library() const { return communicator().library(); }
   [[nodiscard]] CommHandle comm() const { return communicator().handle(); }
@@ -78,6 +79,7 @@ class GpuExecution : public Execution {
  private:
   enum class Stage : std::uint8_t { preparing, calling, running, done };
 
+  [[nodiscard]] bool lacks_numbers() const { return gathered_ && !is_gathered_; }
   Progress prepare_and_call();
   Progress finish_calling();
 
@@ -86,7 +88,8 @@ class GpuExecution : public Execution {
   int index_;
   std::uint64_t place_;
   Stage stage_ = Stage::preparing;
-  const SmallAllgather* numbers_ = nullptr;  // while it is under way
+  std::optional<SmallAllgather> gathered_{};
+  bool is_gathered_ = false;
   gpu::Event done_{};
   std::chrono::steady_clock::time_point called_at_{};
 };
@@ -94,8 +97,8 @@ class GpuExecution : public Execution {
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(const LaunchContext& context, Batch batch);
 [[nodiscard]] std::unique_ptr<Execution> make_reducescatter(const LaunchContext& context,
                                                             Batch batch);
-[[nodiscard]] std::unique_ptr<Execution> make_allgather(const LaunchContext& context, Batch batch);
-[[nodiscard]] std::unique_ptr<Execution> make_alltoall(const LaunchContext& context, Batch batch);
+/// Allgather and alltoall.
+[[nodiscard]] std::unique_ptr<Execution> make_gather(const LaunchContext& context, Batch batch);
 [[nodiscard]] std::unique_ptr<Execution> make_broadcast(const LaunchContext& context, Batch batch);
 
 }  // namespace kolo::internal::backend::nccl

@@ -2,9 +2,8 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include <algorithm>
+#include <bit>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backend/gpu/nccl/library.hpp"
@@ -22,62 +21,52 @@ static_assert(static_cast<int>(RedOp::min) == ncclMin);
 static_assert(static_cast<int>(RedOp::average) == ncclAvg);
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
 
-/// Loaded when it is first wanted: the program starts without it, and what another library has
-/// loaded is the same one.
-class Loaded {
- public:
-  /// Else the one that this was built with.
-  Loaded() : handle_(::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL)) {
-    if (handle_ == nullptr) handle_ = ::dlopen(KOLO_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    if (handle_ == nullptr) throw BackendError(fmt::format("NCCL is not found: {}", ::dlerror()));
+/// NCCL's library, loaded when it is first wanted: the program starts without it, and what another
+/// library has loaded is the same one.
+void* load_nccl() {
+  void* library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) library = ::dlopen(KOLO_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw BackendError(fmt::format("NCCL is not found: {}", ::dlerror()));
+  return library;
+}
+
+/// A function of NCCL, by its name.
+template <typename Signature>
+struct Function {
+  Function(void* library, const char* symbol)
+      : name(symbol), pointer(reinterpret_cast<Signature*>(::dlsym(library, symbol))) {
+    if (pointer == nullptr) throw BackendError(fmt::format("NCCL has no {}", name));
   }
 
-  template <typename Function>
-  Function* find(const char* name) const {
-    void* const function = ::dlsym(handle_, name);
-    if (function == nullptr) throw BackendError(fmt::format("NCCL has no {}", name));
-    return reinterpret_cast<Function*>(function);
-  }
-
- private:
-  void* handle_;  // for good: its threads may outlive us
+  const char* name;
+  Signature* pointer;
 };
 
 struct Functions {
-  Loaded loaded{};
-  decltype(&ncclGetVersion) get_version = loaded.find<decltype(ncclGetVersion)>("ncclGetVersion");
-  decltype(&ncclGetErrorString) get_error_string =
-      loaded.find<decltype(ncclGetErrorString)>("ncclGetErrorString");
-  decltype(&ncclGetLastError) get_last_error =
-      loaded.find<decltype(ncclGetLastError)>("ncclGetLastError");
-  decltype(&ncclGetUniqueId) get_unique_id =
-      loaded.find<decltype(ncclGetUniqueId)>("ncclGetUniqueId");
-  decltype(&ncclCommInitRankConfig) init =
-      loaded.find<decltype(ncclCommInitRankConfig)>("ncclCommInitRankConfig");
-  decltype(&ncclCommShrink) shrink = loaded.find<decltype(ncclCommShrink)>("ncclCommShrink");
-  decltype(&ncclCommGetAsyncError) get_async_error =
-      loaded.find<decltype(ncclCommGetAsyncError)>("ncclCommGetAsyncError");
-  decltype(&ncclCommDestroy) destroy = loaded.find<decltype(ncclCommDestroy)>("ncclCommDestroy");
-  decltype(&ncclCommAbort) abort = loaded.find<decltype(ncclCommAbort)>("ncclCommAbort");
-  decltype(&ncclMemAlloc) allocate = loaded.find<decltype(ncclMemAlloc)>("ncclMemAlloc");
-  decltype(&ncclMemFree) release = loaded.find<decltype(ncclMemFree)>("ncclMemFree");
-  decltype(&ncclCommRegister) register_buffer =
-      loaded.find<decltype(ncclCommRegister)>("ncclCommRegister");
-  decltype(&ncclCommDeregister) deregister_buffer =
-      loaded.find<decltype(ncclCommDeregister)>("ncclCommDeregister");
-  decltype(&ncclRedOpCreatePreMulSum) make_op =
-      loaded.find<decltype(ncclRedOpCreatePreMulSum)>("ncclRedOpCreatePreMulSum");
-  decltype(&ncclRedOpDestroy) destroy_op =
-      loaded.find<decltype(ncclRedOpDestroy)>("ncclRedOpDestroy");
-  decltype(&ncclGroupStart) group_start = loaded.find<decltype(ncclGroupStart)>("ncclGroupStart");
-  decltype(&ncclGroupEnd) group_end = loaded.find<decltype(ncclGroupEnd)>("ncclGroupEnd");
-  decltype(&ncclAllReduce) all_reduce = loaded.find<decltype(ncclAllReduce)>("ncclAllReduce");
-  decltype(&ncclReduceScatter) reduce_scatter =
-      loaded.find<decltype(ncclReduceScatter)>("ncclReduceScatter");
-  decltype(&ncclAllGather) all_gather = loaded.find<decltype(ncclAllGather)>("ncclAllGather");
-  decltype(&ncclBroadcast) broadcast = loaded.find<decltype(ncclBroadcast)>("ncclBroadcast");
-  decltype(&ncclSend) send = loaded.find<decltype(ncclSend)>("ncclSend");
-  decltype(&ncclRecv) receive = loaded.find<decltype(ncclRecv)>("ncclRecv");
+  void* library = load_nccl();  // for good: its threads may outlive us
+  Function<decltype(ncclGetVersion)> get_version{library, "ncclGetVersion"};
+  Function<decltype(ncclGetErrorString)> get_error_string{library, "ncclGetErrorString"};
+  Function<decltype(ncclGetLastError)> get_last_error{library, "ncclGetLastError"};
+  Function<decltype(ncclGetUniqueId)> get_unique_id{library, "ncclGetUniqueId"};
+  Function<decltype(ncclCommInitRankConfig)> init{library, "ncclCommInitRankConfig"};
+  Function<decltype(ncclCommShrink)> shrink{library, "ncclCommShrink"};
+  Function<decltype(ncclCommGetAsyncError)> get_async_error{library, "ncclCommGetAsyncError"};
+  Function<decltype(ncclCommDestroy)> destroy{library, "ncclCommDestroy"};
+  Function<decltype(ncclCommAbort)> abort{library, "ncclCommAbort"};
+  Function<decltype(ncclMemAlloc)> allocate{library, "ncclMemAlloc"};
+  Function<decltype(ncclMemFree)> release{library, "ncclMemFree"};
+  Function<decltype(ncclCommRegister)> register_buffer{library, "ncclCommRegister"};
+  Function<decltype(ncclCommDeregister)> deregister_buffer{library, "ncclCommDeregister"};
+  Function<decltype(ncclRedOpCreatePreMulSum)> make_op{library, "ncclRedOpCreatePreMulSum"};
+  Function<decltype(ncclRedOpDestroy)> destroy_op{library, "ncclRedOpDestroy"};
+  Function<decltype(ncclGroupStart)> group_start{library, "ncclGroupStart"};
+  Function<decltype(ncclGroupEnd)> group_end{library, "ncclGroupEnd"};
+  Function<decltype(ncclAllReduce)> all_reduce{library, "ncclAllReduce"};
+  Function<decltype(ncclReduceScatter)> reduce_scatter{library, "ncclReduceScatter"};
+  Function<decltype(ncclAllGather)> all_gather{library, "ncclAllGather"};
+  Function<decltype(ncclBroadcast)> broadcast{library, "ncclBroadcast"};
+  Function<decltype(ncclSend)> send{library, "ncclSend"};
+  Function<decltype(ncclRecv)> receive{library, "ncclRecv"};
 };
 
 ncclDataType_t type_of(DType dtype) {
@@ -99,8 +88,6 @@ ncclDataType_t type_of(DType dtype) {
   throw BackendError(fmt::format("NCCL cannot reduce {}", to_string(dtype)));
 }
 
-ncclRedOp_t op_of(RedOp op) { return static_cast<ncclRedOp_t>(op); }
-
 class RealLibrary : public Library {
  public:
   RealLibrary() {
@@ -113,123 +100,122 @@ class RealLibrary : public Library {
 
   int version() override {
     int version = 0;
-    check(nccl_.get_version(&version), "ncclGetVersion");
+    call(nccl_.get_version, &version);
     return version;
   }
 
   UniqueId make_unique_id() override {
     ncclUniqueId id;
-    check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
-    UniqueId copy;
-    std::copy_n(static_cast<const char*>(id.internal), copy.size(), copy.begin());
-    return copy;
+    call(nccl_.get_unique_id, &id);
+    return std::bit_cast<UniqueId>(id);
   }
 
   State init(CommHandle& comm, int size, const UniqueId& id, int rank) override {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    ncclUniqueId copy;
-    std::copy_n(id.begin(), id.size(), static_cast<char*>(copy.internal));
-    return check(nccl_.init(&comm, size, copy, rank, &config), "ncclCommInitRankConfig", comm);
+    ncclConfig_t config = make_config();
+    return call(nccl_.init, &comm, size, std::bit_cast<ncclUniqueId>(id), rank, &config);
   }
 
   State shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) override {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
+    ncclConfig_t config = make_config();
     std::vector<int> list(excluded.begin(), excluded.end());
-    return check(nccl_.shrink(parent, list.data(), static_cast<int>(list.size()), &comm, &config,
-                              NCCL_SHRINK_DEFAULT),
-                 "ncclCommShrink", parent);
+    return call(nccl_.shrink, parent, list.data(), list.size(), &comm, &config,
+                NCCL_SHRINK_DEFAULT);
   }
 
   State state(CommHandle comm) override {
     ncclResult_t state = ncclSuccess;
-    check(nccl_.get_async_error(comm, &state), "ncclCommGetAsyncError", comm);
-    return check(state, "a call of NCCL under way", comm);
+    call(nccl_.get_async_error, comm, &state);
+    return check(state, "a call of NCCL under way");
   }
 
-  void destroy(CommHandle comm) noexcept override { static_cast<void>(nccl_.destroy(comm)); }
-  void abort(CommHandle comm) noexcept override { static_cast<void>(nccl_.abort(comm)); }
+  void destroy(CommHandle comm) noexcept override {
+    static_cast<void>(nccl_.destroy.pointer(comm));
+  }
+  void abort(CommHandle comm) noexcept override { static_cast<void>(nccl_.abort.pointer(comm)); }
 
   std::byte* allocate(std::size_t bytes) override {
     void* memory = nullptr;
-    check(nccl_.allocate(&memory, bytes), "ncclMemAlloc");
+    call(nccl_.allocate, &memory, bytes);
     return static_cast<std::byte*>(memory);
   }
-  void release(std::byte* memory) noexcept override { static_cast<void>(nccl_.release(memory)); }
+  void release(std::byte* memory) noexcept override {
+    static_cast<void>(nccl_.release.pointer(memory));
+  }
 
   void* register_buffer(CommHandle comm, std::byte* memory, std::size_t bytes) override {
     void* registration = nullptr;
-    check(nccl_.register_buffer(comm, memory, bytes, &registration), "ncclCommRegister", comm);
+    call(nccl_.register_buffer, comm, memory, bytes, &registration);
     return registration;
   }
   void deregister_buffer(CommHandle comm, void* registration) noexcept override {
-    if (registration != nullptr) static_cast<void>(nccl_.deregister_buffer(comm, registration));
+    static_cast<void>(nccl_.deregister_buffer.pointer(comm, registration));
   }
 
   RedOp make_scaled_sum(CommHandle comm, double factor, DType dtype) override {
     ncclRedOp_t op = ncclSum;
     visit_real(dtype, [&](auto type) {
       auto scalar = rounded<decltype(type)>(factor);
-      check(nccl_.make_op(&op, &scalar, type_of(dtype), ncclScalarHostImmediate, comm),
-            "ncclRedOpCreatePreMulSum", comm);
+      call(nccl_.make_op, &op, &scalar, type_of(dtype), ncclScalarHostImmediate, comm);
     });
     return static_cast<RedOp>(op);
   }
   void destroy_op(CommHandle comm, RedOp op) noexcept override {
-    static_cast<void>(nccl_.destroy_op(op_of(op), comm));
+    static_cast<void>(nccl_.destroy_op.pointer(static_cast<ncclRedOp_t>(op), comm));
   }
 
-  void group_start() override { check(nccl_.group_start(), "ncclGroupStart"); }
-  State group_end(CommHandle comm) override {
-    return check(nccl_.group_end(), "ncclGroupEnd", comm);
-  }
+  void group_start() override { call(nccl_.group_start); }
+  State group_end(CommHandle /*comm*/) override { return call(nccl_.group_end); }
 
   void all_reduce(const void* from, void* to, std::int64_t count, DType dtype, RedOp op,
                   CommHandle comm, StreamHandle stream) override {
-    check(nccl_.all_reduce(from, to, static_cast<std::size_t>(count), type_of(dtype), op_of(op),
-                           comm, stream),
-          "ncclAllReduce", comm);
+    call(nccl_.all_reduce, from, to, count, type_of(dtype), op, comm, stream);
   }
 
   void reduce_scatter(const void* from, void* to, std::int64_t count, DType dtype, RedOp op,
                       CommHandle comm, StreamHandle stream) override {
-    check(nccl_.reduce_scatter(from, to, static_cast<std::size_t>(count), type_of(dtype), op_of(op),
-                               comm, stream),
-          "ncclReduceScatter", comm);
+    call(nccl_.reduce_scatter, from, to, count, type_of(dtype), op, comm, stream);
   }
 
   void all_gather(const void* from, void* to, std::int64_t bytes, CommHandle comm,
                   StreamHandle stream) override {
-    check(nccl_.all_gather(from, to, static_cast<std::size_t>(bytes), ncclUint8, comm, stream),
-          "ncclAllGather", comm);
+    call(nccl_.all_gather, from, to, bytes, ncclUint8, comm, stream);
   }
 
   void broadcast(const void* from, void* to, std::int64_t bytes, int root, CommHandle comm,
                  StreamHandle stream) override {
-    check(nccl_.broadcast(from, to, static_cast<std::size_t>(bytes), ncclUint8, root, comm, stream),
-          "ncclBroadcast", comm);
+    call(nccl_.broadcast, from, to, bytes, ncclUint8, root, comm, stream);
   }
 
   void send(const void* from, std::int64_t bytes, int peer, CommHandle comm,
             StreamHandle stream) override {
-    check(nccl_.send(from, static_cast<std::size_t>(bytes), ncclUint8, peer, comm, stream),
-          "ncclSend", comm);
+    call(nccl_.send, from, bytes, ncclUint8, peer, comm, stream);
   }
 
   void receive(void* to, std::int64_t bytes, int peer, CommHandle comm,
                StreamHandle stream) override {
-    check(nccl_.receive(to, static_cast<std::size_t>(bytes), ncclUint8, peer, comm, stream),
-          "ncclRecv", comm);
+    call(nccl_.receive, to, bytes, ncclUint8, peer, comm, stream);
   }
 
  private:
-  State check(ncclResult_t result, const char* call, CommHandle comm = nullptr) const {
+  static ncclConfig_t make_config() {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return config;
+  }
+
+  /// The casts are of counts, which NCCL has without a sign, and of RedOp.
+  template <typename... Parameters, typename... Arguments>
+  State call(const Function<ncclResult_t(Parameters...)>& function, Arguments... arguments) const {
+    return check(function.pointer(static_cast<Parameters>(arguments)...), function.name);
+  }
+
+  State check(ncclResult_t result, const char* call) const {
     if (result == ncclSuccess) return State::ready;
     if (result == ncclInProgress) return State::in_progress;
-    const char* const detail = nccl_.get_last_error(comm);
-    std::string message = fmt::format("{} failed: {} ({})", call, nccl_.get_error_string(result),
-                                      static_cast<int>(result));
+    const char* const detail = nccl_.get_last_error.pointer(nullptr);  // does not use its argument
+    std::string message =
+        fmt::format("{} failed: {} ({})", call, nccl_.get_error_string.pointer(result),
+                    static_cast<int>(result));
     if (detail != nullptr && *detail != '\0') message += fmt::format(": {}", detail);
     throw BackendError(message);
   }

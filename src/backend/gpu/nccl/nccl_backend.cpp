@@ -51,8 +51,8 @@ std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
   switch (batch.kind.type) {
     case OperationType::allreduce: return make_allreduce(context, std::move(batch));
     case OperationType::reducescatter: return make_reducescatter(context, std::move(batch));
-    case OperationType::allgather: return make_allgather(context, std::move(batch));
-    case OperationType::alltoall: return make_alltoall(context, std::move(batch));
+    case OperationType::allgather:
+    case OperationType::alltoall: return make_gather(context, std::move(batch));
     case OperationType::broadcast: return make_broadcast(context, std::move(batch));
     default: break;
   }

@@ -39,20 +39,11 @@ class Reducescatter : public PackedReduction {
       const auto* from = static_cast<const std::byte*>(tensor->input);
       for (int rank = 0; rank < size(); ++rank) {
         const std::int64_t elements = elements_of(*tensor, rank);
-        before().add({.from = from,
-                      .to = to + each * rank + offset,
-                      .elements = elements,
-                      .scaling = split.before,
-                      .from_type = dtype,
-                      .to_type = wire});
+        before().add({from, to + each * rank + offset, elements, split.before, dtype, wire});
         from += elements * signed_size_of(dtype);
       }
-      after().add({.from = result + offset,
-                   .to = static_cast<std::byte*>(tensor->output),
-                   .elements = elements_of(*tensor, index()),
-                   .scaling = split.after,
-                   .from_type = wire,
-                   .to_type = dtype});
+      after().add({result + offset, static_cast<std::byte*>(tensor->output),
+                   elements_of(*tensor, index()), split.after, wire, dtype});
       offset += aligned_bytes(elements_of(*tensor, 0), wire);
     }
     return {to, result, each / signed_size_of(wire), wire, split};

@@ -61,20 +61,15 @@ ReductionSplit split_reduction(const Batch& batch, DType wire, bool packed) {
 }
 
 OwnedOp::OwnedOp(Communicator& communicator, const ReductionSplit& split, DType wire)
-    : communicator_(&communicator),
+    : communicator_(communicator),
       op_(split.factor
               ? communicator.library().make_scaled_sum(communicator.handle(), *split.factor, wire)
               : split.op),
       made_(split.factor.has_value()) {}
 
-OwnedOp::OwnedOp(OwnedOp&& other) noexcept
-    : communicator_(other.communicator_),
-      op_(other.op_),
-      made_(std::exchange(other.made_, false)) {}
-
 OwnedOp::~OwnedOp() {
-  if (made_ && !communicator_->aborted())
-    communicator_->library().destroy_op(communicator_->handle(), op_);
+  if (made_ && !communicator_.aborted())
+    communicator_.library().destroy_op(communicator_.handle(), op_);
 }
 
 PackedReduction::PackedReduction(const LaunchContext& context, Batch given)

@@ -39,15 +39,13 @@ class OwnedOp {
  public:
   OwnedOp(Communicator& communicator, const ReductionSplit& split, DType wire);
   ~OwnedOp();
-  OwnedOp(OwnedOp&& other) noexcept;
-  OwnedOp& operator=(OwnedOp&&) = delete;
   OwnedOp(const OwnedOp&) = delete;
   OwnedOp& operator=(const OwnedOp&) = delete;
 
   [[nodiscard]] RedOp get() const { return op_; }
 
  private:
-  Communicator* communicator_;
+  Communicator& communicator_;
   RedOp op_;
   bool made_;
 };

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
-
 #include "base/format.hpp"
 
 namespace kolo::internal::backend::gpu {
@@ -14,18 +12,6 @@ std::string nccl_text(int version) {
 }
 
 }  // namespace
-
-std::vector<std::byte> to_bytes(const GpuInfo& info) {
-  std::vector<std::byte> bytes(sizeof(GpuInfo));
-  std::memcpy(bytes.data(), &info, sizeof(GpuInfo));
-  return bytes;
-}
-
-GpuInfo to_gpu_info(std::span<const std::byte> bytes) {
-  GpuInfo info;
-  std::memcpy(&info, bytes.data(), sizeof(GpuInfo));
-  return info;
-}
 
 GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) {
   for (std::size_t i = 0; i < infos.size(); ++i)

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
+#include <type_traits>
 
 namespace kolo::internal::backend::gpu {
 
@@ -22,9 +22,7 @@ struct GpuInfo {
   std::int32_t device = 0;
   UniqueId unique_id{};  // the first rank's counts
 };
-
-[[nodiscard]] std::vector<std::byte> to_bytes(const GpuInfo& info);
-[[nodiscard]] GpuInfo to_gpu_info(std::span<const std::byte> bytes);
+static_assert(std::is_trivially_copyable_v<GpuInfo>);  // travels as bytes
 
 /// How a set's GPU tensors travel, the same on all its ranks.
 struct GpuPath {

@@ -39,55 +39,35 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
-/// Owns a handle that `destroy` takes back.
-template <typename Handle, void (Runtime::*destroy)(Handle) noexcept>
-class Owned {
- public:
-  Owned() = default;
-  Owned(std::shared_ptr<Runtime> runtime, Handle handle)
-      : runtime_(std::move(runtime)), handle_(handle) {}
-  ~Owned() { reset(); }
-  Owned(Owned&& other) noexcept
-      : runtime_(std::move(other.runtime_)), handle_(std::exchange(other.handle_, nullptr)) {}
-  Owned& operator=(Owned&& other) noexcept {
-    if (this == &other) return *this;
-    reset();
-    runtime_ = std::move(other.runtime_);
-    handle_ = std::exchange(other.handle_, nullptr);
-    return *this;
+/// Gives a handle back to the runtime that made it.
+template <auto destroy>
+struct Destroy {
+  std::shared_ptr<Runtime> runtime{};
+
+  template <typename Handle>
+  void operator()(Handle handle) const noexcept {
+    ((*runtime).*destroy)(handle);
   }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-
-  [[nodiscard]] Handle get() const { return handle_; }
-
- private:
-  void reset() noexcept {
-    if (handle_ != nullptr) ((*runtime_).*destroy)(std::exchange(handle_, nullptr));
-  }
-
-  std::shared_ptr<Runtime> runtime_{};
-  Handle handle_ = nullptr;
 };
 
-using Stream = Owned<StreamHandle, &Runtime::destroy_stream>;
-using Event = Owned<EventHandle, &Runtime::destroy_event>;
-using DeviceMemory = Owned<std::byte*, &Runtime::release>;
-using PinnedMemory = Owned<std::byte*, &Runtime::release_pinned>;
+using Stream = std::unique_ptr<CUstream_st, Destroy<&Runtime::destroy_stream>>;
+using Event = std::unique_ptr<CUevent_st, Destroy<&Runtime::destroy_event>>;
+using DeviceMemory = std::unique_ptr<std::byte, Destroy<&Runtime::release>>;
+using PinnedMemory = std::unique_ptr<std::byte, Destroy<&Runtime::release_pinned>>;
 
 [[nodiscard]] inline Stream make_stream(const std::shared_ptr<Runtime>& runtime) {
-  return {runtime, runtime->create_stream()};
+  return {runtime->create_stream(), {runtime}};
 }
 [[nodiscard]] inline Event make_event(const std::shared_ptr<Runtime>& runtime) {
-  return {runtime, runtime->create_event()};
+  return {runtime->create_event(), {runtime}};
 }
 [[nodiscard]] inline DeviceMemory make_device_memory(const std::shared_ptr<Runtime>& runtime,
                                                      std::size_t bytes) {
-  return {runtime, runtime->allocate(bytes)};
+  return {runtime->allocate(bytes), {runtime}};
 }
 [[nodiscard]] inline PinnedMemory make_pinned_memory(const std::shared_ptr<Runtime>& runtime,
                                                      std::size_t bytes) {
-  return {runtime, runtime->allocate_pinned(bytes)};
+  return {runtime->allocate_pinned(bytes), {runtime}};
 }
 
 /// Memory that is expensive to get, kept for the next batch. Blocks go back by themselves, unless
@@ -95,46 +75,32 @@ using PinnedMemory = Owned<std::byte*, &Runtime::release_pinned>;
 /// thread at a time.
 template <typename Memory>
 class BlockPool {
+  struct Item {
+    Memory memory;
+    std::size_t bytes;
+  };
+  struct GiveBack {
+    BlockPool* pool = nullptr;
+
+    void operator()(Item* item) const noexcept { pool->free_.emplace_back(item); }
+  };
+
  public:
   using Make = std::function<Memory(const std::shared_ptr<Runtime>&, std::size_t bytes)>;
 
   class Block {
    public:
     Block() = default;
-    Block(BlockPool& pool, Memory memory, std::size_t bytes)
-        : pool_(&pool), memory_(std::move(memory)), bytes_(bytes) {}
-    ~Block() { give_back(); }
-    Block(Block&& other) noexcept
-        : pool_(std::exchange(other.pool_, nullptr)),
-          memory_(std::move(other.memory_)),
-          bytes_(other.bytes_) {}
-    Block& operator=(Block&& other) noexcept {
-      if (this == &other) return *this;
-      give_back();
-      pool_ = std::exchange(other.pool_, nullptr);
-      memory_ = std::move(other.memory_);
-      bytes_ = other.bytes_;
-      return *this;
-    }
-    Block(const Block&) = delete;
-    Block& operator=(const Block&) = delete;
+    Block(BlockPool& pool, std::unique_ptr<Item> item) : item_(item.release(), {&pool}) {}
 
-    [[nodiscard]] std::byte* data() const { return memory_.get(); }
-    [[nodiscard]] const Memory& memory() const { return memory_; }
+    [[nodiscard]] std::byte* data() const { return item_ ? item_->memory.get() : nullptr; }
     /// The GPU may still use it.
     void abandon() {
-      if (pool_ != nullptr) std::exchange(pool_, nullptr)->abandoned_.push_back(std::move(memory_));
+      if (item_) item_.get_deleter().pool->abandoned_.emplace_back(item_.release());
     }
 
    private:
-    void give_back() noexcept {
-      if (pool_ != nullptr)
-        std::exchange(pool_, nullptr)->free_.push_back({std::move(memory_), bytes_});
-    }
-
-    BlockPool* pool_ = nullptr;
-    Memory memory_{};
-    std::size_t bytes_ = 0;
+    std::unique_ptr<Item, GiveBack> item_{};
   };
 
   BlockPool(std::shared_ptr<Runtime> runtime, Make make)
@@ -143,14 +109,14 @@ class BlockPool {
   /// At least so many bytes, at least one; sizes are powers of two, so that few are made.
   [[nodiscard]] Block take(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
-    const auto found = std::ranges::find(free_, size, &Free::bytes);
-    if (found == free_.end()) return {*this, make_(runtime_, size), size};
-    Block block(*this, std::move(found->memory), size);
+    const auto found = std::ranges::find(free_, size, [](const auto& item) { return item->bytes; });
+    if (found == free_.end()) return {*this, std::make_unique<Item>(make_(runtime_, size), size)};
+    Block block(*this, std::move(*found));
     free_.erase(found);
     return block;
   }
 
-  /// Of what is in it.
+  /// Releases all memory that is in the pool.
   void clear() {
     free_.clear();
     abandoned_.clear();
@@ -159,15 +125,10 @@ class BlockPool {
  private:
   static constexpr std::size_t min_bytes = 4096;
 
-  struct Free {
-    Memory memory;
-    std::size_t bytes;
-  };
-
   std::shared_ptr<Runtime> runtime_;
   Make make_;
-  std::vector<Free> free_{};
-  std::vector<Memory> abandoned_{};
+  std::vector<std::unique_ptr<Item>> free_{};
+  std::vector<std::unique_ptr<Item>> abandoned_{};
 };
 
 }  // namespace kolo::internal::backend::gpu

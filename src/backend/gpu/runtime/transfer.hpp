@@ -28,10 +28,10 @@ struct Segment {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
   std::int64_t elements = 0;
-  std::int64_t first_tile = 0;
   Scaling scaling{};
   DType from_type = DType::u8;
   DType to_type = DType::u8;
+  std::int64_t first_tile = 0;
 };
 
 /// So many of the wider of the two types are the work of one block of threads at a time.

@@ -27,10 +27,6 @@ bool can_go_apart(const Descriptor& kind) {
          (kind.type == OperationType::allreduce && kind.op != ReduceOp::adasum);
 }
 
-std::int64_t bytes_of_row(const BatchTensor& tensor) {
-  return tensor.row_elements * signed_size_of(tensor.dtype);
-}
-
 /// One chunk's path: device to pinned memory, the CPU's backend, and back.
 class StagedChunk {
  public:
@@ -92,8 +88,7 @@ class StagedChunk {
 std::vector<std::vector<ElementRange>> cut_into_chunks(const Batch& batch, std::int64_t min_bytes) {
   std::vector<std::vector<ElementRange>> chunks(1);
   std::int64_t bytes = 0;
-  for (const BatchTensor* tensor : batch.tensors)
-    bytes += tensor->elements() * signed_size_of(tensor->dtype);
+  for (const BatchTensor* tensor : batch.tensors) bytes += tensor->bytes();
   const std::int64_t each = can_go_apart(batch.kind)
                                 ? std::max(min_bytes, (bytes + max_chunks - 1) / max_chunks)
                                 : std::numeric_limits<std::int64_t>::max();
@@ -194,7 +189,7 @@ void StagedChunk::stage(const ElementRange& range) {
       const auto size = static_cast<int>(batch_.ranks.size());
       item.target = tensor.output;
       item.arriving =
-          reducescatter_rows(tensor.rows, index_of(rank_, batch_), size) * bytes_of_row(tensor);
+          reducescatter_rows(tensor.rows, index_of(rank_, batch_), size) * tensor.row_bytes();
       item.output = take(item.arriving);
       item.staged.output = item.output.data();
       return;
@@ -223,7 +218,7 @@ void* StagedChunk::allocate(StagedRange& item, std::span<const std::int64_t> row
   const CudaStreamScope scope(gpu_.return_stream());
   item.target = item.tensor->allocate(rows);
   if (item.target == nullptr && all > 0 && item.tensor->row_elements > 0) return nullptr;
-  item.arriving = all * bytes_of_row(*item.tensor);
+  item.arriving = all * item.tensor->row_bytes();
   item.output = take(item.arriving);
   return item.output.data();
 }
