@@ -2,8 +2,6 @@
 #include "negotiation/protocol/negotiator.hpp"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "negotiation/stall/explain.hpp"
 #include "negotiation/wire/codec.hpp"

@@ -1,7 +1,6 @@
 // The log: how the root writes it, and how every rank reads it.
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/stall/explain.hpp"

@@ -4,7 +4,6 @@
 // before the plan is over on it. Who sees that the plan is over has seen that all ranks have
 // stopped; so whoever reads its messages sees that too, and finds the plan over as well.
 #include <algorithm>
-#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/wire/codec.hpp"

@@ -1,6 +1,5 @@
 // Process sets: how entries of the log make them, remove them and break them, and what becomes of
 // what this rank has pending in them.
-#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/stall/explain.hpp"

@@ -1,11 +1,8 @@
 // What is late, and why: the root asks, hosts answer for their ranks, the root speaks.
 #include <algorithm>
-#include <functional>
-#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/stall/explain.hpp"
-#include "negotiation/stall/explain_stall.hpp"
 
 namespace kolo::internal::negotiation {
 namespace {
