@@ -16,6 +16,8 @@
 
 namespace kolo::detail {
 
+using namespace internal;
+
 void GradientReducer::State::on_gradient(std::size_t index) {
   // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
   // order may differ between ranks; operations are matched by name.

@@ -46,8 +46,8 @@ std::string difference(const Readiness& conflict, const std::string& name,
   return text;
 }
 
-/// The first tensor in which any two variants differ; those that not all have are told apart by the
-/// number of tensors.
+/// The first tensor in which any two variants differ. Tensors that not all variants have count in
+/// the number of tensors instead.
 std::size_t first_different_tensor(const Readiness& conflict) {
   const std::vector<TensorSpec>& first = conflict.variants.front().descriptor.tensors;
   for (std::size_t i = 0; i < first.size(); ++i)
@@ -106,12 +106,12 @@ std::vector<std::pair<std::string, Property>> properties(const Readiness& confli
 
 std::string differences(const Readiness& conflict) {
   std::string text = difference(conflict, "operation", field(&Descriptor::type));
-  if (!text.empty()) return text;  // what else differs follows from it
+  if (!text.empty()) return text;  // all other differences follow from it
   for (const auto& [name, property] : properties(conflict)) {
     const std::string line = difference(conflict, name, property);
     if (line.empty()) continue;
     text += (text.empty() ? "" : "; ") + line;
-    if (name == number_of_tensors) break;  // what follows compares other tensors
+    if (name == number_of_tensors) break;  // the tensors cannot be compared by position
   }
   return text;
 }
@@ -125,7 +125,7 @@ Failure explain_mismatch(const Readiness& conflict) {
   const std::string lines = differences(conflict);
   if (!lines.empty()) text += ": " + lines;
   if (!conflict.others.empty())
-    text += fmt::format("; something else again on {}", ranks_in_words(conflict.others));
+    text += fmt::format("; further variants on {}", ranks_in_words(conflict.others));
   return {FailureKind::mismatch, text, conflict.key.name, conflict.submitters()};
 }
 
@@ -133,10 +133,11 @@ Failure explain_absence(const Readiness& agreed, const RankSet& absent) {
   const Descriptor& descriptor = agreed.variants.front().descriptor;
   std::string text = operation_in_words(descriptor.type, agreed.key);
   if (absent.contains(descriptor.root)) {
-    text += fmt::format(": its root, rank {}, has joined and takes part in nothing until all have",
-                        descriptor.root);
+    text +=
+        fmt::format(": its root, rank {}, has joined and takes no part until all ranks have joined",
+                    descriptor.root);
   } else {
-    text += fmt::format(": it has no meaning without {}, which {} joined", ranks_in_words(absent),
+    text += fmt::format(": it is undefined without {}, which {} joined", ranks_in_words(absent),
                         absent.count() == 1 ? "has" : "have");
   }
   return {FailureKind::mismatch, text, agreed.key.name, absent};

@@ -1,5 +1,5 @@
 // The half of the codec that reads bytes. FlatBuffers' verifier has checked offsets and required
-// fields, not values: each value is checked where it is read, so that what follows may rely on it.
+// fields, not values. Each value is checked where it is read, so that later code can rely on it.
 #include <flatbuffers/flatbuffers.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ void require(bool holds, const char* otherwise) {
   if (!holds) throw ProtocolError(otherwise);
 }
 
-// ---- what the schema allows but no sender means ----
+// ---- values that the schema allows but no sender means ----
 
 template <typename Item>
 void check(const Item& item) {
@@ -90,7 +90,7 @@ struct MessageReader {
   static void read(std::int64_t in, std::chrono::duration<std::int64_t, Period>& out) {
     out = std::chrono::duration<std::int64_t, Period>(in);
     constexpr std::chrono::years max{30};  // so that sums of some fit
-    require(in >= 0 && out <= max, "a time that nobody waits");
+    require(in >= 0 && out <= max, "a time that no rank waits");
   }
 
   static void read(std::int64_t in, std::optional<CacheSlot>& out) {
@@ -202,8 +202,8 @@ Item read_verified(std::span<const std::byte> bytes, const char* what) {
     aligned.assign(bytes.begin(), bytes.end());
     bytes = aligned;
   }
-  // Each table has four bytes of its own, as ours do, which share none: what is read stays in
-  // proportion to what came.
+  // Our encoder shares no tables, so each has at least four bytes of its own. This bound keeps the
+  // work for a message in proportion to its length.
   constexpr flatbuffers::uoffset_t max_depth = 64;
   constexpr std::size_t min_table = 4;
   const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());

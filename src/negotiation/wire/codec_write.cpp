@@ -14,7 +14,7 @@ using flatbuffers::Offset;
 template <typename Element>
 using VectorOffset = Offset<flatbuffers::Vector<Element>>;
 
-/// One overload of `write` for each kind of field. What is empty takes no space in a message.
+/// One overload of `write` for each kind of field. Empty fields take no space in a message.
 class MessageWriter {
   // First, since its type is deduced from its body.
   /// Passes on the table of the alternative that `content` holds, with its number in the schema.
