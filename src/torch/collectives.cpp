@@ -6,9 +6,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
-#include <memory>
-#include <utility>
-
 #include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "torch/gpu_stream.hpp"
@@ -24,14 +21,14 @@ using Tensors = std::vector<Tensor>;
 
 // The tensor itself where its elements lie in row-major order, else a copy.
 Tensor image_of(const Tensor& tensor, const std::string& name) {
-  internal::require_supported(tensor, name);
+  require_supported(tensor, name);
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
 // Puts what an operation has done to the image into the tensor.
 void put_back(const Tensor& image, const Tensor& tensor) {
   if (image.is_same(tensor)) {
-    internal::mark_changed(tensor);
+    mark_changed(tensor);
   } else {
     const at::NoGradGuard no_grad;
     tensor.copy_(image);
@@ -40,21 +37,21 @@ void put_back(const Tensor& image, const Tensor& tensor) {
 
 // What an operation can work on after the call has returned.
 TensorView view_without_gaps(const Tensor& tensor, const std::string& name) {
-  internal::require_supported(tensor, name);
+  require_supported(tensor, name);
   if (!tensor.is_non_overlapping_and_dense()) {
-    throw InvalidArgument("'" + name + "': " + internal::describe(tensor) +
+    throw InvalidArgument("'" + name + "': " + describe(tensor) +
                               " does not lie in memory without gaps, as an asynchronous operation "
                               "in place needs it",
                           name);
   }
-  const TensorView view = internal::view_of(tensor);
-  internal::mark_changed(tensor);
+  const TensorView view = view_of(tensor);
+  mark_changed(tensor);
   return view;
 }
 
 // A copy in row-major order, for an operation to work on in place.
 Tensor copy_of(const Tensor& tensor, const std::string& name) {
-  internal::require_supported(tensor, name);
+  require_supported(tensor, name);
   return tensor.detach().clone(at::MemoryFormat::Contiguous);
 }
 
@@ -77,12 +74,11 @@ Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
 // `splits` as for AlltoallCall.
 Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>* splits,
                           const AlltoallOptions& options) {
-  const Tensor source = internal::source_of(tensor, options.name);
+  const Tensor source = source_of(tensor, options.name);
   auto received = std::make_unique<Received>();
-  const Allocator allocate =
-      detail::noting(received->splits, internal::rows_like(source, received->output));
-  const internal::StreamOf stream(source);
-  return call_async(detail::AlltoallCall{internal::view_of(source), splits, allocate, options},
+  const Allocator allocate = detail::noting(received->splits, rows_like(source, received->output));
+  const StreamOf stream(source);
+  return call_async(detail::AlltoallCall{view_of(source), splits, allocate, options},
                     std::move(received));
 }
 
@@ -90,14 +86,14 @@ Future<Received> exchange(const Tensor& tensor, const std::vector<std::int64_t>*
 
 void allreduce_(Tensor& tensor, const AllreduceOptions& options) {
   const Tensor image = image_of(tensor, options.name);
-  const internal::StreamOf stream(image);
-  allreduce(internal::view_of(image), options);
+  const StreamOf stream(image);
+  allreduce(view_of(image), options);
   put_back(image, tensor);
 }
 
 Future<Tensor> allreduce_async_(const Tensor& tensor, const AllreduceOptions& options) {
   const TensorView view = view_without_gaps(tensor, options.name);
-  const internal::StreamOf stream(tensor);
+  const StreamOf stream(tensor);
   return call_async(detail::AllreduceCall{view, view, options}, std::make_unique<Tensor>(tensor));
 }
 
@@ -110,9 +106,9 @@ void grouped_allreduce_(const Tensors& tensors, const GroupedAllreduceOptions& o
   std::vector<TensorView> views;
   for (const Tensor& tensor : tensors) {
     images.push_back(image_of(tensor, options.name));
-    views.push_back(internal::view_of(images.back()));
+    views.push_back(view_of(images.back()));
   }
-  const internal::StreamOf stream(images);
+  const StreamOf stream(images);
   call(detail::GroupedAllreduceCall{views, options});
   for (std::size_t i = 0; i < tensors.size(); ++i) put_back(images[i], tensors[i]);
 }
@@ -121,7 +117,7 @@ Future<Tensors> grouped_allreduce_async_(const Tensors& tensors,
                                          const GroupedAllreduceOptions& options) {
   std::vector<TensorView> views;
   for (const Tensor& tensor : tensors) views.push_back(view_without_gaps(tensor, options.name));
-  const internal::StreamOf stream(tensors);
+  const StreamOf stream(tensors);
   return call_async(detail::GroupedAllreduceCall{views, options},
                     std::make_unique<Tensors>(tensors));
 }
@@ -134,32 +130,32 @@ Future<Tensors> grouped_allreduce_async(const Tensors& tensors,
 }
 
 Future<Tensor> allgather_async(const Tensor& tensor, const AllgatherOptions& options) {
-  const Tensor source = internal::source_of(tensor, options.name);
+  const Tensor source = source_of(tensor, options.name);
   auto result = std::make_unique<Tensor>();
-  const ConstTensorView view = internal::view_of(source);
-  const Allocator allocate = internal::rows_like(source, *result);
-  const internal::StreamOf stream(source);
+  const ConstTensorView view = view_of(source);
+  const Allocator allocate = rows_like(source, *result);
+  const StreamOf stream(source);
   return call_async(detail::AllgatherCall{{&view, 1}, {&allocate, 1}, options}, std::move(result));
 }
 
 Future<Tensors> grouped_allgather_async(const Tensors& tensors, const AllgatherOptions& options) {
   auto results = std::make_unique<Tensors>(tensors.size());
-  const auto group = internal::gather_group(tensors, *results, options.name);
-  const internal::StreamOf stream(tensors);
+  const auto group = gather_group(tensors, *results, options.name);
+  const StreamOf stream(tensors);
   return call_async(detail::AllgatherCall{group.sources, group.allocators, options},
                     std::move(results));
 }
 
 void broadcast_(Tensor& tensor, int root, const BroadcastOptions& options) {
   const Tensor image = image_of(tensor, options.name);
-  const internal::StreamOf stream(image);
-  broadcast(internal::view_of(image), root, options);
+  const StreamOf stream(image);
+  broadcast(view_of(image), root, options);
   put_back(image, tensor);
 }
 
 Future<Tensor> broadcast_async_(const Tensor& tensor, int root, const BroadcastOptions& options) {
   const TensorView view = view_without_gaps(tensor, options.name);
-  const internal::StreamOf stream(tensor);
+  const StreamOf stream(tensor);
   return call_async(detail::BroadcastCall{view, view, root, options},
                     std::make_unique<Tensor>(tensor));
 }
@@ -178,11 +174,11 @@ Future<Received> alltoall_async(const Tensor& tensor, const AlltoallOptions& opt
 }
 
 Future<Tensor> reducescatter_async(const Tensor& tensor, const ReducescatterOptions& options) {
-  const Tensor source = internal::source_of(tensor, options.name);
+  const Tensor source = source_of(tensor, options.name);
   auto result = std::make_unique<Tensor>(own_rows(source, options));
-  const ConstTensorView input = internal::view_of(source);
-  const TensorView output = internal::view_of(*result);
-  const internal::StreamOf stream(source);
+  const ConstTensorView input = view_of(source);
+  const TensorView output = view_of(*result);
+  const StreamOf stream(source);
   return call_async(detail::ReducescatterCall{{&input, 1}, {&output, 1}, options},
                     std::move(result));
 }
@@ -193,12 +189,12 @@ Future<Tensors> grouped_reducescatter_async(const Tensors& tensors,
   std::vector<ConstTensorView> inputs;
   std::vector<TensorView> outputs;
   for (const Tensor& tensor : tensors) {
-    const Tensor source = internal::source_of(tensor, options.name);
-    inputs.emplace_back(internal::view_of(source));
+    const Tensor source = source_of(tensor, options.name);
+    inputs.emplace_back(view_of(source));
     results->push_back(own_rows(source, options));
-    outputs.push_back(internal::view_of(results->back()));
+    outputs.push_back(view_of(results->back()));
   }
-  const internal::StreamOf stream(tensors);
+  const StreamOf stream(tensors);
   return call_async(detail::ReducescatterCall{inputs, outputs, options}, std::move(results));
 }
 

@@ -71,14 +71,11 @@ Tensor recorded_member(const Tensor& tensor, const Tensor& result, const TensorF
       tensor, [&result](const Tensor&) { return result; }, backward);
 }
 
-// Of the operation in backward; "" stays "".
-std::string backward_name(const std::string& name) {
-  return name.empty() ? name : name + ".backward";
-}
-
-// The same for one tensor of a group.
-std::string backward_name(const std::string& name, std::size_t member) {
-  return name.empty() ? name : backward_name(name) + "." + std::to_string(member);
+// The options of the operation in backward: of its own for each member of a group.
+template <typename Options, typename... Member>
+Options backward_options(Options options, Member... member) {
+  if (!options.name.empty()) options.name += (".backward" + ... + ('.' + std::to_string(member)));
+  return options;
 }
 
 // What an operation does in backward. `back` holds the forward operation's options, with the name
@@ -121,15 +118,21 @@ TensorFunction reducescatter_gradient(const ReducescatterOptions& back) {
   };
 }
 
-// A new tensor of the input's shape, which `operation` writes.
-template <typename Operation>
-Tensor out_of_place(const Tensor& input, const std::string& name, const Operation& operation) {
-  const Tensor source = internal::source_of(input, name);
-  const Tensor result =
-      at::empty_like(source, source.options().memory_format(at::MemoryFormat::Contiguous));
-  const internal::StreamOf stream(source);
-  operation(ConstTensorView(internal::view_of(source)), internal::view_of(result));
-  return result;
+// `make_call(source, result)` describes the operation. The result is a new tensor of the source's
+// shape.
+template <typename MakeCall>
+Tensor recorded_out_of_place(const Tensor& tensor, const std::string& name,
+                             const MakeCall& make_call, const TensorFunction& backward) {
+  const auto forward = [&](const Tensor& input) {
+    const Tensor source = source_of(input, name);
+    const Tensor result =
+        at::empty_like(source, source.options().memory_format(at::MemoryFormat::Contiguous));
+    const StreamOf stream(source);
+    const ConstTensorView source_view = view_of(source);
+    call(make_call(source_view, view_of(result)));
+    return result;
+  };
+  return recorded(tensor, forward, backward);
 }
 
 // `start` begins the exchange of an input.
@@ -142,8 +145,7 @@ Received recorded_exchange(const Tensor& tensor, const AlltoallOptions& options,
     *received_splits = std::move(received.splits);
     return received.output;
   };
-  AlltoallOptions back = options;
-  back.name = backward_name(options.name);
+  const AlltoallOptions back = backward_options(options);
   const Tensor output = recorded(tensor, forward, [=](const Tensor& gradient) {
     return alltoall(gradient, *received_splits, back).output;
   });
@@ -153,27 +155,21 @@ Received recorded_exchange(const Tensor& tensor, const AlltoallOptions& options,
 }  // namespace
 
 Tensor allreduce(const Tensor& tensor, const AllreduceOptions& options) {
-  const auto forward = [&](const Tensor& input) {
-    return out_of_place(input, options.name, [&](const auto& source, const auto& result) {
-      call(detail::AllreduceCall{source, result, options});
-    });
+  const auto make_call = [&](const ConstTensorView& source, const TensorView& result) {
+    return detail::AllreduceCall{source, result, options};
   };
-  AllreduceOptions back = options;
-  back.name = backward_name(options.name);
-  return recorded(tensor, forward, allreduce_gradient(back));
+  return recorded_out_of_place(tensor, options.name, make_call,
+                               allreduce_gradient(backward_options(options)));
 }
 
 Tensors grouped_allreduce(const Tensors& tensors, const GroupedAllreduceOptions& options) {
   Tensors results = grouped_allreduce_async(tensors, options).get();
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const AllreduceOptions back{backward_name(options.name, i),
-                                options.op,
-                                options.prescale,
-                                options.postscale,
-                                options.compression,
-                                options.average_over,
-                                options.process_set};
-    results[i] = recorded_member(tensors[i], results[i], allreduce_gradient(back));
+    const GroupedAllreduceOptions back = backward_options(options, i);
+    const AllreduceOptions member{back.name,       back.op,          back.prescale,
+                                  back.postscale,  back.compression, back.average_over,
+                                  back.process_set};
+    results[i] = recorded_member(tensors[i], results[i], allreduce_gradient(member));
   }
   return results;
 }
@@ -181,40 +177,36 @@ Tensors grouped_allreduce(const Tensors& tensors, const GroupedAllreduceOptions&
 Tensor allgather(const Tensor& tensor, const AllgatherOptions& options) {
   const auto rows = std::make_shared<RowCounts>();
   const auto forward = [&](const Tensor& input) {
-    const Tensor source = internal::source_of(input, options.name);
+    const Tensor source = source_of(input, options.name);
     Tensor result;
-    const internal::StreamOf stream(source);
-    *rows = allgather(internal::view_of(source), internal::rows_like(source, result), options);
+    const StreamOf stream(source);
+    *rows = allgather(view_of(source), rows_like(source, result), options);
     return result;
   };
-  const AllgatherOptions back{backward_name(options.name), options.process_set};
-  return recorded(tensor, forward, allgather_gradient(back, tensor.sizes().vec(), rows));
+  return recorded(tensor, forward,
+                  allgather_gradient(backward_options(options), tensor.sizes().vec(), rows));
 }
 
 Tensors grouped_allgather(const Tensors& tensors, const AllgatherOptions& options) {
   Tensors results(tensors.size());
-  const auto group = internal::gather_group(tensors, results, options.name);
-  const internal::StreamOf stream(tensors);
+  const auto group = gather_group(tensors, results, options.name);
+  const StreamOf stream(tensors);
   auto rows = grouped_allgather(group.sources, group.allocators, options);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    const AllgatherOptions back{backward_name(options.name, i), options.process_set};
-    const auto rows_of_members = std::make_shared<RowCounts>(std::move(rows[i]));
-    results[i] =
-        recorded_member(tensors[i], results[i],
-                        allgather_gradient(back, tensors[i].sizes().vec(), rows_of_members));
+    const auto backward = allgather_gradient(backward_options(options, i), tensors[i].sizes().vec(),
+                                             std::make_shared<RowCounts>(std::move(rows[i])));
+    results[i] = recorded_member(tensors[i], results[i], backward);
   }
   return results;
 }
 
 Tensor broadcast(const Tensor& tensor, int root, const BroadcastOptions& options) {
-  const auto forward = [&](const Tensor& input) {
-    return out_of_place(input, options.name, [&](const auto& source, const auto& result) {
-      call(detail::BroadcastCall{source, result, root, options});
-    });
+  const auto make_call = [&](const ConstTensorView& source, const TensorView& result) {
+    return detail::BroadcastCall{source, result, root, options};
   };
-  const AllreduceOptions back{
-      .name = backward_name(options.name), .op = ReduceOp::sum, .process_set = options.process_set};
-  return recorded(tensor, forward, [=](const Tensor& gradient) {
+  const AllreduceOptions back = backward_options(AllreduceOptions{
+      .name = options.name, .op = ReduceOp::sum, .process_set = options.process_set});
+  return recorded_out_of_place(tensor, options.name, make_call, [=](const Tensor& gradient) {
     const Tensor sum_of_all = allreduce(gradient, back);
     return rank() == root ? sum_of_all : at::zeros_like(sum_of_all);
   });
@@ -234,17 +226,14 @@ Tensor reducescatter(const Tensor& tensor, const ReducescatterOptions& options) 
   const auto forward = [&](const Tensor& input) {
     return reducescatter_async(input, options).get();
   };
-  ReducescatterOptions back = options;
-  back.name = backward_name(options.name);
-  return recorded(tensor, forward, reducescatter_gradient(back));
+  return recorded(tensor, forward, reducescatter_gradient(backward_options(options)));
 }
 
 Tensors grouped_reducescatter(const Tensors& tensors, const ReducescatterOptions& options) {
   Tensors results = grouped_reducescatter_async(tensors, options).get();
   for (std::size_t i = 0; i < results.size(); ++i) {
-    ReducescatterOptions back = options;
-    back.name = backward_name(options.name, i);
-    results[i] = recorded_member(tensors[i], results[i], reducescatter_gradient(back));
+    const TensorFunction backward = reducescatter_gradient(backward_options(options, i));
+    results[i] = recorded_member(tensors[i], results[i], backward);
   }
   return results;
 }

@@ -16,6 +16,8 @@
 
 namespace kolo::detail {
 
+using namespace internal;
+
 void GradientReducer::State::on_gradient(std::size_t index) {
   // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
   // order may differ between ranks; operations are matched by name.
@@ -26,13 +28,8 @@ void GradientReducer::State::on_gradient(std::size_t index) {
   // `submit_missing` creates gradients that stay undefined.
   if (!is_member || !is_last || !parameter.tensor.grad().defined()) return;
   require_reducible(parameter);
-  if (!parameter.group) {
-    submit(index, 1.0);
-    return;
-  }
   parameter.ready = true;
-  const GradientGroup& group = groups[*parameter.group];
-  if (is_ready(group)) submit_group(group, 1.0);
+  if (!parameter.group || is_ready(groups[*parameter.group])) submit(index, 1.0);
 }
 
 void GradientReducer::State::submit_missing() {
@@ -47,12 +44,7 @@ void GradientReducer::State::submit_missing() {
   // Hooks submit only in the last pass, where no correction is needed.
   const double correction = mean_correction();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (!is_missing(parameters[i])) continue;
-    if (parameters[i].group) {
-      submit_group(groups[*parameters[i].group], correction);
-    } else {
-      submit(i, correction);
-    }
+    if (is_missing(parameters[i])) submit(i, correction);
   }
 }
 
@@ -110,28 +102,14 @@ void GradientReducer::State::prepare(Parameter& parameter, double correction) co
 }
 
 void GradientReducer::State::submit(std::size_t index, double correction) {
-  const at::NoGradGuard no_grad;
-  Parameter& parameter = parameters[index];
-  if (travels_sparse(parameter)) {
+  const Parameter& parameter = parameters[index];
+  if (parameter.group) {
+    submit_group(groups[*parameter.group], correction);
+  } else if (travels_sparse(parameter)) {
     submit_sparse(index, correction);
-    return;
+  } else {
+    submit_group({parameter.name, {index}}, correction);
   }
-  prepare(parameter, correction);
-  const TensorView view = view_of(parameter.buffer);
-  const AllreduceOptions allreduce{.name = operation_name(parameter.name),
-                                   .op = options.op,
-                                   .prescale = prescale(options),
-                                   .postscale = postscale(options),
-                                   .compression = options.compression,
-                                   .process_set = options.process_set};
-  // Backward may still be computing the gradient on the GPU: the operation waits on its stream.
-  const StreamOf stream(parameter.buffer);
-  PendingReduction reduction{.indices = {index}};
-  // The step is part of the operation, so a rank at another step gets Mismatch instead of a sum of
-  // gradients of different steps.
-  reduction.future = call_async(AllreduceCall{view, view, allreduce, step});
-  pending.push_back(std::move(reduction));
-  parameter.submitted = true;
 }
 
 void GradientReducer::State::submit_group(const GradientGroup& group, double correction) {
@@ -150,13 +128,17 @@ void GradientReducer::State::submit_group(const GradientGroup& group, double cor
                                           .postscale = postscale(options),
                                           .compression = options.compression,
                                           .process_set = options.process_set};
+  // Backward may still be computing the gradients on the GPU: the operation waits on its stream.
   const StreamOf stream(parameters[group.indices.front()].tensor);
+  // The step is part of the operation, so a rank at another step gets Mismatch instead of a sum of
+  // gradients of different steps.
   reduction.future = call_async(GroupedAllreduceCall{views, allreduce, step});
   for (const std::size_t i : reduction.indices) parameters[i].submitted = true;
   pending.push_back(std::move(reduction));
 }
 
 void GradientReducer::State::submit_sparse(std::size_t index, double correction) {
+  const at::NoGradGuard no_grad;
   Parameter& parameter = parameters[index];
   ::torch::Tensor gradient = parameter.tensor.grad();
   if (!gradient.defined()) {

@@ -6,7 +6,6 @@
 #include <sstream>
 #include <typeinfo>
 #include <unordered_set>
-#include <vector>
 
 #include "kolo/session.hpp"
 #include "kolo/torch/checkpoint.hpp"
@@ -28,15 +27,14 @@ struct ParameterBroadcast {
 };
 
 void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& set) {
-  internal::require_root("broadcast_parameters", root, set);
-  std::vector<internal::Item> items;
+  require_root("broadcast_parameters", root, set);
+  std::vector<Item> items;
   for (const auto& [name, tensor] : tensors) {
-    internal::require_supported(tensor, name);
-    items.push_back({name, internal::describe(tensor)});
+    require_supported(tensor, name);
+    items.push_back({name, describe(tensor)});
   }
   // Before the first broadcast, so that after a mismatch no tensor has changed.
-  internal::require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items,
-                              set);
+  require_agreement("kolo.broadcast_parameters", "The parameters and buffers", items, set);
 
   const at::NoGradGuard no_grad;
   std::vector<ParameterBroadcast> broadcasts;
@@ -46,9 +44,9 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
     if (!seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
     ParameterBroadcast& broadcast =
         broadcasts.emplace_back(ParameterBroadcast{tensor, tensor.contiguous()});
-    const internal::StreamOf stream(broadcast.contiguous);
+    const StreamOf stream(broadcast.contiguous);
     broadcast.future =
-        broadcast_async(internal::view_of(broadcast.contiguous), root,
+        broadcast_async(view_of(broadcast.contiguous), root,
                         {.name = "kolo.broadcast_parameters." + name, .process_set = set});
   }
   for (ParameterBroadcast& broadcast : broadcasts) {
@@ -59,16 +57,16 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
 }
 
 void require_same_structure(const Optimizer& optimizer, const ProcessSet& set) {
-  std::vector<internal::Item> items{{"class", c10::demangle(typeid(optimizer).name())}};
+  std::vector<Item> items{{"class", c10::demangle(typeid(optimizer).name())}};
   const auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto& tensors = groups[i].params();
     for (std::size_t j = 0; j < tensors.size(); ++j) {
       items.push_back(
-          {"group" + std::to_string(i) + "." + std::to_string(j), internal::describe(tensors[j])});
+          {"group" + std::to_string(i) + "." + std::to_string(j), describe(tensors[j])});
     }
   }
-  internal::require_agreement("kolo.optimizer_state", "The optimizers", items, set);
+  require_agreement("kolo.optimizer_state", "The optimizers", items, set);
 }
 
 // `save` runs on the root, `load` on the other ranks. A failure on any rank is shared at once: the
@@ -81,12 +79,12 @@ void broadcast_bytes(const std::string& function, const std::function<std::strin
   const auto save_here = [&] {
     if (rank() == root) bytes = save();
   };
-  internal::require_success(function, "save", internal::failure_of(save_here), set);
+  require_success(function, "save", failure_of(save_here), set);
   broadcast(bytes, root, options);
   const auto load_here = [&] {
     if (rank() != root) load(bytes);
   };
-  internal::require_success(function, "load", internal::failure_of(load_here), set);
+  require_success(function, "load", failure_of(load_here), set);
 }
 
 }  // namespace
@@ -103,7 +101,7 @@ void broadcast_parameters(const ModuleTensors& tensors, int root, const ProcessS
 
 void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {
   const std::string function = "broadcast_optimizer_state";
-  internal::require_root(function, root, set);
+  require_root(function, root, set);
   require_same_structure(optimizer, set);
   broadcast_bytes(
       function, [&] { return to_bytes(optimizer); },

@@ -4,9 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <memory>
-#include <ostream>
 #include <string>
-#include <utility>
 
 #include "kolo/error.hpp"
 #include "torch/batch_statistics.hpp"
@@ -24,27 +22,26 @@ void replace(Tensor& target, const Tensor& source) {
   if (target.defined() && source.defined()) target.set_data(source.detach().clone());
 }
 
+template <typename... Norms>
+std::shared_ptr<SyncBatchNormImpl> synchronized_form_of_any(const nn::Module& module,
+                                                            const ProcessSet& set) {
+  std::shared_ptr<SyncBatchNormImpl> form;
+  const auto convert = [&](const auto* norm) {
+    if (norm != nullptr) form = std::make_shared<SyncBatchNormImpl>(*norm, set);
+  };
+  (convert(module.as<Norms>()), ...);
+  return form;
+}
+
 // Null if the module is not a batch normalization.
 std::shared_ptr<SyncBatchNormImpl> synchronized_form_of(const nn::Module& module,
                                                         const ProcessSet& set) {
-  if (const auto* norm = module.as<nn::BatchNorm1d>()) {
-    return std::make_shared<SyncBatchNormImpl>(*norm, set);
-  }
-  if (const auto* norm = module.as<nn::BatchNorm2d>()) {
-    return std::make_shared<SyncBatchNormImpl>(*norm, set);
-  }
-  if (const auto* norm = module.as<nn::BatchNorm3d>()) {
-    return std::make_shared<SyncBatchNormImpl>(*norm, set);
-  }
-  return nullptr;
+  return synchronized_form_of_any<nn::BatchNorm1d, nn::BatchNorm2d, nn::BatchNorm3d>(module, set);
 }
 
-void require_none_inside(const std::string& name, const nn::Module& module) {
+void require_none_inside(const std::string& name, const nn::Module& module, const ProcessSet& set) {
   for (const auto& inner : module.named_modules(name, /*include_self=*/false)) {
-    const bool is_norm = inner.value()->as<nn::BatchNorm1d>() != nullptr ||
-                         inner.value()->as<nn::BatchNorm2d>() != nullptr ||
-                         inner.value()->as<nn::BatchNorm3d>() != nullptr;
-    if (!is_norm) continue;
+    if (!synchronized_form_of(*inner.value(), set)) continue;
     throw InvalidArgument("convert_sync_batchnorm: '" + inner.key() +
                           "' is inside a module that is not a Sequential. Declare it as "
                           "kolo::SyncBatchNorm there");
@@ -75,16 +72,16 @@ Tensor SyncBatchNormImpl::forward(const Tensor& input) {
                                               factor, options.eps());
   }
   // Not recorded: `normalize` puts the dependence on the statistics into its own gradient.
-  const internal::BatchStatistics statistics = [&] {
+  const BatchStatistics statistics = [&] {
     const at::NoGradGuard no_grad;
-    return internal::batch_statistics(input, set_);
+    return batch_statistics(input, set_);
   }();
   update_statistics(statistics.mean, statistics.variance, statistics.count, factor);
   const auto like =
       input.options().dtype(input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const Tensor scale = weight.defined() ? weight : at::ones({options.num_features()}, like);
   const Tensor shift = bias.defined() ? bias : at::zeros({options.num_features()}, like);
-  return internal::normalize(input, scale, shift, statistics, options.eps(), set_);
+  return normalize(input, scale, shift, statistics, options.eps(), set_);
 }
 
 // The weight of a new batch in the running statistics. Without a momentum all batches count
@@ -135,7 +132,7 @@ nn::Sequential convert_sync_batchnorm(const nn::Sequential& model, const Process
     if (const auto norm = synchronized_form_of(*names[i].value(), set)) {
       converted->push_back(name, norm);
     } else {
-      require_none_inside(name, *names[i].value());
+      require_none_inside(name, *names[i].value(), set);
       converted->push_back(name, *module);
     }
   }

@@ -10,7 +10,6 @@
 #include <numeric>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/format.hpp"
 #include "kolo/error.hpp"

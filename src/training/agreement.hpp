@@ -41,16 +41,20 @@ KOLO_EXPORT void require_root(const std::string& function, int root, const Proce
 KOLO_EXPORT void require_success(const std::string& function, const std::string& action,
                                  const std::string& error, const ProcessSet& set);
 
+/// Never empty.
+[[nodiscard]] inline std::string message_of(const std::exception& error) {
+  return *error.what() == '\0' ? "unknown" : error.what();
+}
+
 /// The message of the exception that `action` throws; "" if it succeeds.
 template <typename Action>
 [[nodiscard]] std::string failure_of(const Action& action) {
   try {
     action();
-  } catch (const std::exception& exception) {
-    const std::string text = exception.what();
-    return text.empty() ? "unknown" : text;
+    return {};
+  } catch (const std::exception& error) {
+    return message_of(error);
   }
-  return {};
 }
 
 }  // namespace kolo::internal

@@ -22,8 +22,6 @@ using namespace internal;
 namespace {
 
 namespace fs = std::filesystem;
-using internal::CheckpointContents;
-using internal::CheckpointDirectory;
 
 // Rank 0's error as it is sent: fault, path and message, separated by zero bytes.
 std::string to_text(const CheckpointError& error) {
@@ -57,11 +55,10 @@ void on_rank_0(const fs::path& path, const std::function<void()>& work) {
 }
 
 void require_same_bytes(const std::string& payload, const fs::path& path) {
-  const std::uint32_t mine = internal::crc32(payload);
+  const std::uint32_t mine = crc32(payload);
   std::uint32_t reference = mine;
   broadcast(reference, 0, {.name = "kolo.checkpoint.checksum"});
-  const std::vector<int> differing =
-      internal::ranks_that(mine != reference, "kolo.checkpoint.differs");
+  const std::vector<int> differing = ranks_that(mine != reference, "kolo.checkpoint.differs");
   if (differing.empty()) return;
   throw CheckpointError(
       CheckpointFault::corrupt, path,
@@ -83,7 +80,7 @@ Checkpoint shared(CheckpointContents contents, fs::path path) {
   broadcast(contents.payload, 0, {.name = "kolo.checkpoint.payload"});
   require_same_bytes(contents.payload, path);
 
-  internal::CheckpointPayload payload = internal::decode(contents.payload);
+  CheckpointPayload payload = decode(contents.payload);
   Checkpoint checkpoint{.step = contents.header.step,
                         .ranks = static_cast<int>(payload.own.size()),
                         .parts = std::move(payload.parts),
@@ -105,7 +102,7 @@ struct Found {
 Found first_whole(const std::vector<CheckpointDirectory::Entry>& entries) {
   for (const CheckpointDirectory::Entry& entry : entries) {
     try {
-      return {.path = entry.path, .contents = internal::read_checkpoint(entry.path)};
+      return {.path = entry.path, .contents = read_checkpoint(entry.path)};
     } catch (const CheckpointError& error) {
       warn(fmt::format("{}: skipped", error.what()));
     }
@@ -164,11 +161,11 @@ fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const Checkpo
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
   const std::vector<std::string> own =
-      allgather(internal::encode(extras.own), {.name = "kolo.checkpoint.own"});
+      allgather(encode(extras.own), {.name = "kolo.checkpoint.own"});
   on_rank_0(path, [&] {
     // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();
-    internal::write_checkpoint(path, step, extras.metric, internal::encode(parts, own));
+    write_checkpoint(path, step, extras.metric, encode(parts, own));
     directory.prune(path);
   });
   return path;
@@ -195,7 +192,7 @@ std::optional<fs::path> Checkpointer::latest() const {
 
 Checkpoint Checkpointer::load(const fs::path& path) {
   CheckpointContents contents;
-  on_rank_0(path, [&] { contents = internal::read_checkpoint(path); });
+  on_rank_0(path, [&] { contents = read_checkpoint(path); });
   return shared(std::move(contents), path);
 }
 

@@ -81,7 +81,7 @@ void DistributedSampler::begin_epoch(std::int64_t epoch) {
 }
 
 std::string DistributedSampler::state() const {
-  return internal::StateWriter(sampler_state_kind)
+  return StateWriter(sampler_state_kind)
       .add(options_.seed)
       .add(epoch_)
       .add(consumed_)
@@ -91,7 +91,7 @@ std::string DistributedSampler::state() const {
 }
 
 void DistributedSampler::load(const std::string& state) {
-  internal::StateReader reader(sampler_state_kind, state);
+  StateReader reader(sampler_state_kind, state);
   const std::uint64_t seed = reader.natural();
   const std::int64_t epoch = reader.integer();
   const std::int64_t consumed = reader.integer();

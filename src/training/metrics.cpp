@@ -32,7 +32,7 @@ double mean(double sum, double count) {
 // Numbers whose sums over the ranks show whether all ranks have the same names: the two halves of a
 // 32-bit checksum and their squares. f64 adds these exactly, so no extra collective is needed.
 std::vector<double> fingerprint(const std::vector<std::string>& names) {
-  const std::uint32_t checksum = internal::crc32(joined(names));
+  const std::uint32_t checksum = crc32(joined(names));
   const double high = checksum >> 16;
   const double low = checksum & 0xFFFFU;
   return {high, high * high, low, low * low};
@@ -120,16 +120,16 @@ void MetricAverage::reset() {
 }
 
 std::string MetricAverage::state() const {
-  internal::StateWriter writer(metrics_state_kind);
+  StateWriter writer(metrics_state_kind);
   // The checksum detects a state of other names, whose sums would be assigned to the wrong metrics.
-  writer.add(std::uint64_t{internal::crc32(joined(names_))});
+  writer.add(std::uint64_t{crc32(joined(names_))});
   for (std::size_t i = 0; i < names_.size(); ++i) writer.add(sums_[i]).add(counts_[i]);
   return writer.text();
 }
 
 void MetricAverage::load(const std::string& state) {
-  internal::StateReader reader(metrics_state_kind, state);
-  if (reader.natural() != internal::crc32(joined(names_))) {
+  StateReader reader(metrics_state_kind, state);
+  if (reader.natural() != crc32(joined(names_))) {
     throw InvalidArgument("kolo::MetricAverage: the state is for metrics of other names");
   }
   // Read into new vectors: a refused state leaves the metrics unchanged.

@@ -35,11 +35,11 @@ double average_over(double metric, double weight, const ProcessSet& set, const c
   return sums[0] / sums[1];
 }
 
-void write(internal::StateWriter& writer, const std::optional<double>& best) {
+void write(StateWriter& writer, const std::optional<double>& best) {
   writer.add(std::int64_t{best ? 1 : 0}).add(best.value_or(0.0));
 }
 
-std::optional<double> read_best(internal::StateReader& reader) {
+std::optional<double> read_best(StateReader& reader) {
   const bool any = reader.integer() != 0;
   const double best = reader.real();
   return any ? std::optional(best) : std::nullopt;
@@ -93,13 +93,13 @@ bool ReduceOnPlateau::update(double metric, double weight) {
 }
 
 std::string ReduceOnPlateau::state() const {
-  internal::StateWriter writer(plateau_kind);
+  StateWriter writer(plateau_kind);
   write(writer, best_.best());
   return writer.add(learning_rate_).add(bad_).add(cooling_).text();
 }
 
 void ReduceOnPlateau::load(const std::string& state) {
-  internal::StateReader reader(plateau_kind, state);
+  StateReader reader(plateau_kind, state);
   const std::optional<double> best = read_best(reader);
   const double learning_rate = reader.real();
   const std::int64_t bad = reader.integer();
@@ -128,13 +128,13 @@ bool EarlyStopping::update(double metric, double weight) {
 }
 
 std::string EarlyStopping::state() const {
-  internal::StateWriter writer(stopping_kind);
+  StateWriter writer(stopping_kind);
   write(writer, best_.best());
   return writer.add(bad_).add(std::int64_t{improved_ ? 1 : 0}).text();
 }
 
 void EarlyStopping::load(const std::string& state) {
-  internal::StateReader reader(stopping_kind, state);
+  StateReader reader(stopping_kind, state);
   const std::optional<double> best = read_best(reader);
   const std::int64_t bad = reader.integer();
   const bool improved = reader.integer() != 0;

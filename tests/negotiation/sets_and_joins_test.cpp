@@ -139,7 +139,7 @@ TEST(Joins, WhatHasNoMeaningWithoutARankFailsOnAllWhoAskForIt) {
     ASSERT_TRUE(outcomes.at(0).failure);
     EXPECT_EQ(outcomes.at(0).failure->kind, FailureKind::mismatch);
     EXPECT_EQ(outcomes.at(0).failure->message,
-              "alltoall \"alltoall\": it has no meaning without rank 1, which has joined");
+              "alltoall \"alltoall\": it is undefined without rank 1, which has joined");
     ASSERT_TRUE(outcomes.at(1).failure);
     EXPECT_THAT(outcomes.at(1).failure->message, HasSubstr("its root, rank 1, has joined"));
     EXPECT_TRUE(outcomes.at(2).batch);

@@ -108,7 +108,7 @@ TEST(StallReport, TellsTogetherWhatWaitsForTheSameRanks) {
   simulation.pass_time(11s);
   simulation.pass_time(1s);
   ASSERT_EQ(simulation.reports(0).size(), 1U);
-  EXPECT_THAT(simulation.reports(0)[0], HasSubstr("; so do 4 more: allreduce "));
+  EXPECT_THAT(simulation.reports(0)[0], HasSubstr("; 4 more wait for the same ranks: allreduce "));
   EXPECT_THAT(simulation.reports(0)[0], HasSubstr(", ...\n"));
 }
 
@@ -157,7 +157,7 @@ TEST(StallReport, ComesFromEveryHost) {
   ASSERT_EQ(simulation.reports(0).size(), 1U);
   EXPECT_THAT(simulation.reports(0)[0], HasSubstr("missing ranks 3-5"));
   EXPECT_THAT(simulation.reports(0)[0], HasSubstr("\n  rank 3: stopped (state T); process 103"));
-  EXPECT_THAT(simulation.reports(0)[0], HasSubstr("\n  ranks 4-5: no answer"));
+  EXPECT_THAT(simulation.reports(0)[0], HasSubstr("\n  ranks 4-5: no response"));
 }
 
 TEST(StallReport, AJoinIsLateWhenTheOthersDoNothing) {

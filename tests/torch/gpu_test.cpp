@@ -77,8 +77,6 @@ Tensor filled(at::IntArrayRef sizes, Value value) {
 
 }  // namespace
 
-namespace detail {
-
 CUstream_st* gpu_stream(const ::torch::Device& gpu) {
   EXPECT_EQ(gpu, this_gpu());
   return user_stream;
@@ -92,8 +90,6 @@ Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
   ++allocated_between_streams;
   return make_tensor(sizes);
 }
-
-}  // namespace detail
 
 namespace {
 

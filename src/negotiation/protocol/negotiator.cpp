@@ -2,8 +2,6 @@
 #include "negotiation/protocol/negotiator.hpp"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "negotiation/stall/explain.hpp"
 #include "negotiation/wire/codec.hpp"
@@ -11,7 +9,8 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// How long a plan waits for ranks that do not come: then it is a matter for the stall report.
+/// How long a plan waits for late ranks. Afterwards it stops, so that negotiation can report them
+/// before the stall limits.
 std::chrono::nanoseconds board_patience(const NegotiatorOptions& options) {
   std::chrono::nanoseconds patience = std::chrono::seconds(1);
   for (const auto age : {options.stall_warning, options.stall_shutdown})
@@ -64,8 +63,8 @@ void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
 }
 
 void Negotiator::on_message(int peer, MessageBody message, std::span<const std::byte> bytes) {
-  // Whoever sends has seen the end of the plan on the board. This rank sees it too, if it looks
-  // before it reads the message.
+  // The sender has read the end of the plan on the board. This rank reads the same if it looks at
+  // the board before the message: no message is handled within a plan by mistake.
   follow_plan();
   if (const auto* update = std::get_if<LogUpdate>(&message)) {
     if (peer != place_.parent)
@@ -73,26 +72,28 @@ void Negotiator::on_message(int peer, MessageBody message, std::span<const std::
     return on_log_update(*update, bytes);
   }
   auto* report = std::get_if<ReadinessReport>(&message);
-  if (report == nullptr) throw ProtocolError("a message that is no matter of negotiation");
+  if (report == nullptr) throw ProtocolError("a message that does not belong to negotiation");
   const auto child = std::ranges::find(place_.children, peer, &Child::rank);
   if (child == place_.children.end())
     throw ProtocolError("rank " + std::to_string(peer) + " is not below this one");
   report->slots.for_each([&](CacheSlot slot) {
     if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
   });
-  // The root begins plans, and its word reaches a child only through its parent.
+  // The root begins plans, and a child learns of them only through its parent.
   if (report->epoch > replay_.epoch()) throw ProtocolError("a message of a plan to come");
+  // The sender withdrew these operations when it read of the plan, and submits them again.
   if (report->epoch < replay_.epoch()) withdraw_from(*report);
   if (!replay_.live()) return on_report(*child, *report);
   if (report->empty()) return;
+  // Something that is not in the plan: it is handled when all ranks have stopped.
   postponed_.emplace_back(peer, std::move(*report));
   replay_.stop();
 }
 
 void Negotiator::on_log_update(const LogUpdate& update, std::span<const std::byte> bytes) {
-  // Its sender had seen that all ranks had stopped; so does this one.
+  // The parent sends the log only outside plans, and this rank has just read the board.
   if (replay_.live()) throw ProtocolError("a part of the log came within a plan");
-  // Passed on as it came: all ranks apply the same bytes, and nothing is encoded again.
+  // The same bytes are passed on: all ranks apply the same log, and nothing is encoded again.
   for (const Child& child : place_.children)
     actions_.sends.push_back({child.rank, {bytes.begin(), bytes.end()}});
   for (const Entry& entry : update.entries) apply(entry);
@@ -101,7 +102,7 @@ void Negotiator::on_log_update(const LogUpdate& update, std::span<const std::byt
 void Negotiator::on_time(TimePoint now) {
   now_ = now;
   if (is_root()) conclude_inquiries();
-  look_for_late_ones();
+  report_late_operations();
 }
 
 void Negotiator::on_done(SetId set) {
@@ -159,7 +160,7 @@ Negotiator::Set* Negotiator::find(SetId set) {
   return nullptr;
 }
 
-/// Null also if nothing of the set can complete: a rank below had not learned of it when it sent.
+/// Null also if the set is broken: a rank below may have sent its report before it learned of that.
 Negotiator::Set* Negotiator::find_whole(SetId set) {
   Set* found = find(set);
   return found != nullptr && !found->broken ? found : nullptr;
@@ -201,12 +202,13 @@ void Negotiator::on_joined(int rank) {
     for (Readiness& one : set.tally.join(rank)) complete.push_back(std::move(one));
   if (is_root()) {
     for (Readiness& one : complete)
-      if (Set* set = find(one.key.set)) agree(*set, std::move(one));  // none if that was removed
+      if (Set* set = find(one.key.set)) agree(*set, std::move(one));  // null: just removed
     return;
   }
-  // The parent must learn of all that was submitted before, by whoever has joined by now, before it
-  // leaves this rank out. A slot's bit, though, stands for those that have not joined: it follows,
-  // and one of them is always missing above until it comes.
+  // Order of reports: the parent must count all earlier submissions of a rank before it counts the
+  // rank as joined, so readiness goes into an earlier report. A slot's bit stands only for ranks
+  // that have not joined, so it goes with or after the join; the key cannot complete above without
+  // it.
   std::vector<CacheSlot> slots;
   for (Readiness& one : complete) {
     if (const auto slot = slot_of(*find(one.key.set), one)) {
@@ -232,7 +234,7 @@ void Negotiator::count(Set& set, std::optional<Readiness> complete) {
   }
 }
 
-/// The slot whose bit says the same, if there is one.
+/// The slot whose bit means the same: all expected ranks submitted the cached descriptor.
 std::optional<CacheSlot> Negotiator::slot_of(const Set& set, const Readiness& complete) const {
   const auto& variants = complete.variants;
   if (complete.disagrees() || variants.front().ranks != set.tally.expected()) return std::nullopt;

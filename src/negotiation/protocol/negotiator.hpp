@@ -1,7 +1,7 @@
 // The protocol of one rank: events in, actions out. No threads, no clock, no input or output.
 //
-// Feed it what has happened, then `take` what is to be done. What gathers between two calls of
-// `take` travels together, and, at the root, may become one batch.
+// Report events to it, then `take` the actions. Readiness that gathers between two calls of `take`
+// travels in one message, and, at the root, may become one batch.
 #pragma once
 
 #include <chrono>
@@ -35,41 +35,43 @@ struct NegotiatorOptions {
   std::int64_t cache_capacity = 8192;
   std::chrono::nanoseconds stall_warning{};   // 0: never
   std::chrono::nanoseconds stall_shutdown{};  // 0: never
-  TimePoint now{};                            // the time until it is told another
-  PlanBoard* board = nullptr;  // to follow plans on; all ranks have one, or none. The root has all
-                               // others below it then
-  bool plan_replay = true;     // the root may begin plans
+  TimePoint now{};                            // the time until the first `set_time` or `on_time`
+  PlanBoard* board = nullptr;  // for plans: on all ranks or on none. With a board, all other ranks
+                               // are children of the root
+  bool plan_replay = true;  // the root may begin plans
 };
 
-/// Not thread-safe. Throws ProtocolError for a message that breaks the rules; it is of no use then.
+/// Not thread-safe. Throws ProtocolError for a message that breaks the protocol, and cannot be used
+/// afterwards.
 class Negotiator {
  public:
   explicit Negotiator(const NegotiatorOptions& options);
 
-  /// This rank submits an operation. It has no other one pending under `key`, and has not joined. A
-  /// join has a key of its own that no other operation has.
+  /// This rank submits an operation. Precondition: none is pending here under `key`, and this rank
+  /// has not joined. A join has its own key.
   void on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor);
   void on_message(int peer, std::span<const std::byte> bytes);
-  /// The same once it is decoded, and found to be of this session.
+  /// The same for a decoded message of this session. `bytes` are passed on to the children.
   void on_message(int peer, MessageBody message, std::span<const std::byte> bytes);
   void on_time(TimePoint now);
-  /// Only what the time is; cheaper than `on_time`.
+  /// Sets the time without checking for late operations; cheaper than `on_time`.
   void set_time(TimePoint now) { now_ = now; }
   /// This rank has executed one more batch of the set.
   void on_done(SetId set);
-  /// This rank leaves: it submits nothing more, but goes on passing messages.
+  /// This rank leaves: it submits nothing more, but continues to pass on messages.
   void on_leave(const std::string& reason);
 
-  /// What the ranks of this host do, in answer to questions; from the rank that speaks for them.
+  /// The statuses of the ranks of this host, in answer to questions. Called on the rank that
+  /// reports for its host.
   void on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses);
-  /// At the root: some ranks of its host have been blocked for a while; `host` are all of them.
+  /// At the root: some ranks of its host have been blocked for a while. `host` lists all its ranks.
   void on_blocked(const std::vector<RankStatus>& host);
 
   [[nodiscard]] Actions take();
 
-  /// True once all ranks have left and this one need not pass on anything more.
+  /// True once all ranks have left: there is nothing more to pass on.
   [[nodiscard]] bool ended() const { return ended_; }
-  /// True once this rank's own departure stands in the log: everyone learns of it.
+  /// True once this rank's departure is in the log, which every rank reads.
   [[nodiscard]] bool left() const { return left_; }
   /// True if an operation submitted here, or one this rank knows of, waits for an answer.
   [[nodiscard]] bool outstanding() const;
@@ -94,7 +96,7 @@ class Negotiator {
     Descriptor descriptor;
   };
 
-  /// Why nothing of a set can complete any more: the first departure or stall in the log.
+  /// Why no operation of a set can complete any more: its first departure or stall in the log.
   using Cause = std::variant<Departure, StallEntry>;
 
   struct Set {
@@ -104,11 +106,11 @@ class Negotiator {
     int unfinished = 0;  // batches that this rank takes part in and has not executed yet
   };
 
-  /// What follows the answers to a question of the root.
+  /// Why the root asked.
   enum class Purpose : std::uint8_t {
     warn,
-    end,      // a stall breaks the set
-    compare,  // of what ranks wait for
+    end,      // the session gives up: a stall breaks the set
+    compare,  // ranks may wait for each other
   };
 
   /// The root's question about a key that is late.
@@ -140,8 +142,8 @@ class Negotiator {
   void agree(Set& set, Readiness complete);
   ReadinessReport& outgoing_report();
 
-  // What is late.
-  void look_for_late_ones();
+  // Late operations.
+  void report_late_operations();
   void inquire(const Key& key, Purpose purpose);
   void pass_status(RankStatus status);
   void conclude_inquiries();
@@ -149,7 +151,7 @@ class Negotiator {
   void report_group(StalledGroup& late);
   void report_deadlocks();
   void give_up_overdue();
-  void look_for_late_joins();
+  void inquire_about_late_joins();
   [[nodiscard]] std::optional<Lag> lag_of(const Key& key);
   [[nodiscard]] std::optional<Lag> join_lag() const;
 
@@ -190,10 +192,9 @@ class Negotiator {
   std::map<SetId, Set> sets_;
   std::map<SetId, RankSet> removed_;
   SetId next_set_ = world_set + 1;
-  std::vector<int> joined_;  // at or below this rank, in the order in which it learned of them
+  std::vector<int> joined_;  // at or below this rank, in the order of their reports
   std::optional<Key> own_join_;
-  bool excluded_after_join_ =
-      false;  // the world broke meanwhile: all others go on without this rank
+  bool excluded_after_join_ = false;  // the world broke while this rank had joined
   ResponseCache cache_;
   Sequencer sequencer_;                            // used by the root only
   std::vector<ReadinessReport> outgoing_reports_;  // for the parent, at the next take
@@ -204,7 +205,7 @@ class Negotiator {
   Replay replay_;
   std::uint64_t replayed_ = 0;  // batches that all plans so far have run
   Planner planner_;             // used by the root only
-  // What came while a plan was live, and waits for its end.
+  // Received while a plan was live; handled at its end.
   std::optional<Departure> own_departure_;
   std::vector<std::pair<int, ReadinessReport>> postponed_;  // by the child that sent it
   int departures_ = 0;                                      // counted by the root

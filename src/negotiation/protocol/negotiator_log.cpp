@@ -1,7 +1,6 @@
 // The log: how the root writes it, and how every rank reads it.
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/stall/explain.hpp"
@@ -10,12 +9,12 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// While this many batches of a set are under way at the root, agreed operations gather for the
-/// next.
+/// While this many batches of a set are in progress at the root, agreed operations gather for the
+/// next batch.
 constexpr int batches_under_way = 2;
 
-/// Reductions, allgathers and barriers are defined among those that are there.
-bool has_meaning_without(const Descriptor& descriptor, const RankSet& absent) {
+/// Reductions, allgathers and barriers are defined among the ranks that are present.
+bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
   switch (descriptor.type) {
     case OperationType::alltoall:
     case OperationType::reducescatter: return absent.empty();
@@ -33,10 +32,10 @@ void Negotiator::agree(Set& set, Readiness complete) {
   RankSet absent;
   if (!joined_.empty()) absent = set.members.without(complete.submitters());
   const Descriptor& descriptor = complete.variants.front().descriptor;
-  if (complete.disagrees() || !has_meaning_without(descriptor, absent)) {
+  if (complete.disagrees() || !is_defined_without(descriptor, absent)) {
     sequencer_.append(MismatchEntry{std::move(complete), std::move(absent)});
   } else if (descriptor.type == OperationType::add_process_set) {
-    // The world is no set that anybody made, or could remove.
+    // Not the world, which comes first: an equal set must be removable.
     const auto same = std::find_if(std::next(sets_.begin()), sets_.end(), [&](const auto& known) {
       return known.second.members == descriptor.ranks;
     });
@@ -51,13 +50,14 @@ void Negotiator::agree(Set& set, Readiness complete) {
   }
 }
 
-/// Nothing that is in the sequencer stays behind it.
+/// Applies all entries up to and including this one.
 void Negotiator::append(EntryBody body) {
   sequencer_.append(std::move(body));
   apply_log();
 }
 
-/// What was agreed before goes first; whoever leaves or joins executes it too.
+/// Called before a departure, join or removal is appended: ranks that leave or join still execute
+/// all operations that were agreed earlier.
 void Negotiator::append_all_batches() {
   for (const SetId set : sequencer_.gathering())
     while (sequencer_.append_batch(set, cache_)) apply_log();
@@ -106,7 +106,8 @@ void Negotiator::apply_log() {
 // ---- as every rank reads it ----
 
 void Negotiator::apply(const Entry& entry) {
-  // Every rank applies the same entries in the same order: all that it does follows from them.
+  // Invariant: every rank applies the same entries in the same order, and its caches, sets and
+  // batches are a function of them.
   if (entry.sequence != next_sequence_++)
     throw ProtocolError("log entry " + std::to_string(entry.sequence) + " came out of turn");
   std::visit(

@@ -1,10 +1,11 @@
-// Plans: how the root begins one, and what that means for what every rank had under way.
+// Plans: how the root begins one, and how every rank moves its pending operations into and out of
+// it.
 //
-// While a plan is live nothing of the world is negotiated, and no rank sends or appends anything
-// before the plan is over on it. Who sees that the plan is over has seen that all ranks have
-// stopped; so whoever reads its messages sees that too, and finds the plan over as well.
+// Invariant: while a plan is live on a rank, that rank negotiates nothing of the world, and sends
+// and appends nothing. A rank for which the plan is over has read on the board that all ranks have
+// stopped. A later reader of the board reads the same, so a rank that receives a message from after
+// the plan finds the plan over before it reads the message.
 #include <algorithm>
-#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/wire/codec.hpp"
@@ -12,13 +13,14 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// Batches of a plan are started while so many are under way. All of them run in any case.
+/// Batches of a plan are started while fewer than this many are in progress.
 constexpr int batches_started = 4;
 
 }  // namespace
 
-/// By the root, when a batch was appended. Nothing else may be under way that would end in an entry
-/// of the log; what was agreed but is in no batch yet is withdrawn like all that is pending.
+/// Called by the root when it has appended a batch. Nothing may be in progress that would append an
+/// entry to the log within the plan. Agreed operations that are in no batch yet are withdrawn, like
+/// all pending ones.
 void Negotiator::begin_plan_if_due() {
   if (!may_plan() || !joined_.empty() || !inquiries_.empty() || sets_.at(world_set).broken ||
       replay_.epoch() == last_epoch)
@@ -32,11 +34,12 @@ void Negotiator::begin_plan_if_due() {
   append(std::move(*plan));
 }
 
-/// Every rank withdraws what it has pending in the world, and submits it to the plan, as it submits
-/// all that follows. What of it is on its way up counts no more: it bears the epoch before this.
+/// Every rank withdraws its pending operations of the world and submits them to the plan, like all
+/// later ones. Reports of them that are still on their way up do not count: they carry an earlier
+/// epoch.
 void Negotiator::apply(const PlanEntry& entry, std::uint64_t sequence) {
-  // All ranks count the log's entries and the batches of all plans so far alike: those of a plan
-  // are before its end everywhere, and no entry is read within a plan. So the numbers agree, and
+  // A batch's number is the number of log entries and plan batches before it. All ranks run the
+  // same batches of a plan, and read no entry within a plan: so the numbers agree on all ranks, and
   // ascend through the log and the plans.
   replay_.begin(entry, sequence + 1, now_);
   std::vector<Withdrawn> pending;
@@ -59,7 +62,7 @@ void Negotiator::apply(const PlanEntry& entry, std::uint64_t sequence) {
   for (const Withdrawn& one : pending) replay_.submit(one.ticket, one.key, one.descriptor, now_);
 }
 
-/// Takes out what it says of the world, and of joins.
+/// Removes everything about operations of the world, and joins.
 void Negotiator::withdraw_from(ReadinessReport& message) const {
   const auto of_world = [](const auto& one) { return one.key.set == world_set; };
   message.joins.clear();

@@ -1,6 +1,5 @@
-// Process sets: how entries of the log make them, remove them and break them, and what becomes of
-// what this rank has pending in them.
-#include <utility>
+// Process sets: how entries of the log add, remove and break them, and how that fails pending
+// operations of this rank.
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/stall/explain.hpp"
@@ -14,7 +13,7 @@ void Negotiator::apply(const AddSetEntry& entry) {
     ++next_set_;
     add_set(entry.set, entry.ranks);
   }
-  // A rank that has joined did not ask for it.
+  // A rank that has joined did not submit the operation.
   if (own_.contains(entry.key)) answer(entry.key, entry.set);
 }
 
@@ -28,7 +27,7 @@ void Negotiator::add_set(SetId id, const RankSet& members) {
 
 void Negotiator::apply(const RemoveSetEntry& entry) {
   if (const auto set = sets_.find(entry.set); set != sets_.end()) {
-    // Kept for the words of errors: numbers of sets are never given again.
+    // Kept for error messages: set numbers are never reused.
     removed_.emplace(entry.set, set->second.members);
     sets_.erase(set);
     fail_own(entry.set, [&](const Key& key, OperationType type) {
@@ -39,7 +38,7 @@ void Negotiator::apply(const RemoveSetEntry& entry) {
 }
 
 void Negotiator::apply(const Departure& departure) {
-  // This rank knows now that the root has its departure: all others read the same log.
+  // Every rank reads the same log, so every rank learns of the departure.
   if (departure.rank == place_.rank) left_ = true;
   for (auto& [id, set] : sets_)
     if (set.members.contains(departure.rank)) break_off(id, set, departure);
@@ -50,7 +49,7 @@ void Negotiator::apply(const StallEntry& entry) {
 }
 
 void Negotiator::break_off(SetId id, Set& set, const Cause& cause) {
-  if (set.broken) return;  // the first cause is the one to tell
+  if (set.broken) return;  // errors report the first cause
   set.broken = cause;
   set.tally.clear();
   if (id == world_set && std::exchange(own_join_, std::nullopt)) excluded_after_join_ = true;

@@ -1,11 +1,8 @@
-// What is late, and why: the root asks, hosts answer for their ranks, the root speaks.
+// Late operations: the root asks, one rank per host answers for its ranks, and the root reports.
 #include <algorithm>
-#include <functional>
-#include <utility>
 
 #include "negotiation/protocol/negotiator.hpp"
 #include "negotiation/stall/explain.hpp"
-#include "negotiation/stall/explain_stall.hpp"
 
 namespace kolo::internal::negotiation {
 namespace {
@@ -13,13 +10,13 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-/// How long the root gathers answers about a key that is late before it speaks.
+/// How long the root gathers answers about a late key before it reports the key.
 constexpr milliseconds time_to_answer{500};
 
-/// Of one host.
+/// Statuses that one host sends.
 constexpr std::size_t max_answers = 64;
 
-/// While ranks of several hosts may wait for each other, the root asks ever more seldom.
+/// While ranks of several hosts may wait for each other, the root asks at doubling intervals.
 constexpr seconds min_deadlock_probe_backoff{1};
 constexpr seconds max_deadlock_probe_backoff{64};
 
@@ -31,7 +28,7 @@ bool lists(const RankStatus& status, const std::vector<Key>& keys) {
 
 const Key& key_of(const StalledGroup& late) { return late.lags.front().key; }
 
-/// Whether ranks no longer wait for one of its operations.
+/// True if no rank waits any more for one of the blockade's operations.
 bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
   return std::ranges::any_of(blockade.operations, [&](const StalledGroup& late) {
     return std::ranges::none_of(
@@ -39,7 +36,8 @@ bool has_gone_on(const Blockade& blockade, const Statuses& statuses) {
   });
 }
 
-/// A rank of a blockade may seem to go on for a moment, as a thread of it wakes.
+/// True if `part` is `whole` or less: a blocked rank may seem to run for a moment, while one of its
+/// threads wakes.
 bool is_part(const Blockade& part, const Blockade& whole) {
   return part.ranks.without(whole.ranks).empty() &&
          std::ranges::all_of(part.operations, [&](const StalledGroup& late) {
@@ -50,7 +48,7 @@ bool is_part(const Blockade& part, const Blockade& whole) {
 
 }  // namespace
 
-void Negotiator::look_for_late_ones() {
+void Negotiator::report_late_operations() {
   const std::chrono::nanoseconds warning = options_.stall_warning;
   const std::chrono::nanoseconds shutdown = options_.stall_shutdown;
   if (is_root()) {
@@ -61,10 +59,10 @@ void Negotiator::look_for_late_ones() {
         for (const Lag& lag : set.tally.late(warning, now_)) inquire(lag.key, Purpose::warn);
     if (giving_up) return;
     if (shutdown.count() != 0) give_up_overdue();
-    look_for_late_joins();
+    inquire_about_late_joins();
     return;
   }
-  // The root is to hear of it in time for whichever comes first.
+  // The root needs the report before the earlier of its two limits.
   const auto age = warning.count() == 0    ? shutdown
                    : shutdown.count() == 0 ? warning
                                            : std::min(warning, shutdown);
@@ -73,7 +71,7 @@ void Negotiator::look_for_late_ones() {
     for (Lag& lag : set.tally.late(age, now_)) outgoing_report().lags.push_back(std::move(lag));
 }
 
-/// One of each process set, the oldest first.
+/// One key of each process set, the oldest first.
 void Negotiator::give_up_overdue() {
   std::vector<Tally::Overdue> overdue;
   for (const auto& [id, set] : sets_)
@@ -83,8 +81,9 @@ void Negotiator::give_up_overdue() {
   for (const Tally::Overdue& one : overdue) inquire(one.lag.key, Purpose::end);
 }
 
-/// Who has joined may wait for long while the others work. It is late when they do not.
-void Negotiator::look_for_late_joins() {
+/// A join may wait for long while the other ranks work. It is late when no batch has run for a
+/// while.
+void Negotiator::inquire_about_late_joins() {
   const std::optional<Lag> lag = join_lag();
   if (!lag) return;
   const std::chrono::nanoseconds warning = options_.stall_warning;
@@ -126,7 +125,7 @@ void Negotiator::apply(const InquiryEntry& entry) {
 }
 
 void Negotiator::on_answer(const std::vector<Key>& questions, std::vector<RankStatus> statuses) {
-  // Of many ranks, those that have not submitted what is asked for are of most interest.
+  // If there are too many statuses, those of ranks that have not submitted the keys come first.
   std::stable_partition(statuses.begin(), statuses.end(),
                         [&](const RankStatus& status) { return !lists(status, questions); });
   if (statuses.size() > max_answers) statuses.resize(max_answers);
@@ -184,7 +183,7 @@ void Negotiator::conclude_inquiries() {
     const std::optional<Lag> lag = lag_of(inquiry.key);
     const bool ends = inquiry.purpose == Purpose::end;
     const auto age = ends ? options_.stall_shutdown : options_.stall_warning;
-    // It may have been answered meanwhile, and perhaps submitted again.
+    // The key may have completed meanwhile, and may have been submitted again.
     if (!lag || lag->waited < age || inquiry.purpose == Purpose::compare) continue;
     RankSet missing = sets_.at(lag->key.set).tally.expected().without(lag->submitted);
     if (ends) {
@@ -194,7 +193,7 @@ void Negotiator::conclude_inquiries() {
       gather_late(late, *lag, std::move(missing));
     }
   }
-  // What most ranks wait for is most likely right.
+  // An operation that most ranks wait for is most likely the right one.
   std::ranges::stable_sort(late, std::greater<>(), [](const StalledGroup& ones) {
     return ones.lags.front().submitted.count();
   });
@@ -204,7 +203,7 @@ void Negotiator::conclude_inquiries() {
   statuses_.clear();
 }
 
-/// What waits for the same ranks is told together.
+/// Operations that wait for the same ranks are reported together.
 void Negotiator::gather_late(std::vector<StalledGroup>& late, const Lag& lag, RankSet missing) {
   for (StalledGroup& ones : late) {
     if (ones.missing != missing || ones.lags.front().key.set != lag.key.set) continue;
@@ -214,7 +213,7 @@ void Negotiator::gather_late(std::vector<StalledGroup>& late, const Lag& lag, Ra
   late.push_back({{lag}, std::move(missing)});
 }
 
-/// Unless all of it was told already.
+/// Reports the group unless each of its operations was reported before with the same text.
 void Negotiator::report_group(StalledGroup& late) {
   Set& set = sets_.at(late.lags.front().key.set);
   std::ranges::stable_sort(late.lags, std::greater<>(), &Lag::waited);
@@ -225,7 +224,7 @@ void Negotiator::report_group(StalledGroup& late) {
     if (&lag == &late.lags.front()) late.conflict = one.conflict;
     std::string text = report_late(one, statuses_, /*times=*/false);
     is_new |= lag.type == OperationType::join ? std::exchange(reported_join_, text) != text
-                                              : set.tally.tell(lag.key, std::move(text));
+                                              : set.tally.record_report(lag.key, std::move(text));
   }
   if (is_new) actions_.reports.push_back(report_late(late, statuses_));
 }

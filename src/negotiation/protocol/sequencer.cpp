@@ -30,7 +30,7 @@ std::vector<std::size_t> Sequencer::choose(const std::deque<Agreed>& agreed) con
   descriptors.reserve(agreed.size());
   for (const Agreed& one : agreed) descriptors.push_back(&one.descriptor);
   std::vector<std::size_t> chosen = fusion::select_batch(descriptors, fusion_threshold_);
-  // One batch, one list of those that take part.
+  // All operations of a batch have the same participants.
   std::erase_if(chosen, [&](std::size_t i) { return agreed[i].absent != agreed.front().absent; });
   return chosen;
 }

@@ -1,4 +1,4 @@
-// The root's part: turns complete keys into the log.
+// Used by the root: turns complete keys into entries of the log.
 #pragma once
 
 #include <cstdint>
@@ -17,21 +17,21 @@ class Sequencer {
   Sequencer(std::int64_t fusion_threshold, std::int64_t cache_capacity)
       : fusion_threshold_(fusion_threshold), cache_capacity_(cache_capacity) {}
 
-  /// All members of the key's set have submitted it alike, but for the absent. It gathers.
+  /// All members of the key's set but the absent have submitted it alike. It waits for a batch.
   void agree(Key key, Descriptor descriptor, RankSet absent);
 
-  /// What has gathered in a set was withdrawn.
+  /// The operations that wait in a set were withdrawn.
   void forget(SetId set) { agreed_.erase(set); }
 
-  /// Puts what has gathered in a set into one more batch. False if nothing has gathered.
+  /// Appends one batch of operations that wait in a set. False if none waits.
   bool append_batch(SetId set, const ResponseCache& cache);
 
-  /// The sets in which something has gathered.
+  /// The sets in which operations wait.
   [[nodiscard]] std::vector<SetId> gathering() const;
 
   void append(EntryBody body);
 
-  /// The next entry that was not taken yet, in the order of the log.
+  /// Entries are taken in the order of the log.
   [[nodiscard]] bool has_entry() const { return !log_.empty(); }
   Entry take_entry();
 
@@ -51,7 +51,8 @@ class Sequencer {
   std::map<SetId, std::deque<Agreed>> agreed_;  // no queue is empty
   std::deque<Entry> log_;
   std::uint64_t next_sequence_ = 0;
-  std::unordered_set<Key, KeyHash> agreed_once_;  // named keys that get a slot when they come again
+  std::unordered_set<Key, KeyHash>
+      agreed_once_;  // named keys that get a slot at their second agreement
 };
 
 }  // namespace kolo::internal::negotiation

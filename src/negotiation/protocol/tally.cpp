@@ -8,7 +8,7 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// Ranks that do the same are seldom further apart.
+/// Ranks that run the same code rarely submit an operation further apart than this.
 constexpr std::chrono::milliseconds same_time{100};
 
 void merge(Readiness& into, const Variant& variant) {
@@ -47,8 +47,8 @@ bool Tally::is_complete(const Pending& pending) const {
 }
 
 std::optional<Readiness> Tally::complete(const Key& key, Pending& pending) {
-  // Every rank submits a key once until it is answered: more submissions than ranks would make a
-  // key complete that a rank lacks.
+  // Invariant: a rank submits a key at most once until it is answered. Counting relies on it: a
+  // second submission would complete a key that another rank has not submitted.
   if (pending.count > below_count_)
     throw ProtocolError(to_string(key) + " was submitted by more ranks than there are");
   if (!is_complete(pending)) return std::nullopt;
@@ -63,7 +63,7 @@ std::vector<Readiness> Tally::join(int rank) {
   expected_ = below_.without(joined_);
   std::vector<Readiness> complete;
   for (auto pending = pending_.begin(); pending != pending_.end();) {
-    // A key of which only the lateness is known has no submission here yet.
+    // A key that is known only from a Lag has no submissions to return yet.
     if (pending->second.count > 0 && is_complete(pending->second)) {
       complete.push_back(std::move(pending->second.so_far));
       pending = pending_.erase(pending);
@@ -143,9 +143,9 @@ const Readiness* Tally::known(const Key& key) const {
                                                                           : &found->second.so_far;
 }
 
-bool Tally::tell(const Key& key, std::string what) {
+bool Tally::record_report(const Key& key, std::string text) {
   const auto found = pending_.find(key);
-  return found != pending_.end() && std::exchange(found->second.told, what) != what;
+  return found != pending_.end() && std::exchange(found->second.last_report, text) != text;
 }
 
 Lag Tally::lag_of(const Key& key, const Pending& pending, TimePoint now) {

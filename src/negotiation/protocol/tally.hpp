@@ -1,4 +1,4 @@
-// Counts, for each key of one process set, which members below a place have submitted it and with
+// Counts, for each key of one process set, which members in a subtree have submitted it and with
 // which descriptors.
 #pragma once
 
@@ -15,27 +15,29 @@ namespace kolo::internal::negotiation {
 
 class Tally {
  public:
-  /// `below`: the members that must submit a key, or have joined, until it is complete.
+  /// `below`: a key is complete when each of these members has submitted it or has joined.
   explicit Tally(RankSet below);
 
-  /// Adds what some ranks submitted. Returns the whole, and forgets it, once it is complete.
+  /// Adds submissions of some ranks. Returns all submissions of the key, and forgets it, once it is
+  /// complete.
   /// Throws ProtocolError if a key gets more submissions than there are ranks.
   std::optional<Readiness> add(const Readiness& readiness, TimePoint now);
   std::optional<Readiness> add(const Key& key, const Descriptor& descriptor, const RankSet& ranks,
                                TimePoint now);
 
-  /// From now on the rank counts as having submitted every key. Returns what is complete by that.
+  /// From now on the rank counts as having submitted every key. Returns the keys that this
+  /// completes.
   [[nodiscard]] std::vector<Readiness> join(int rank);
-  /// Nobody counts as joined any more.
+  /// No rank counts as joined any more.
   void release_joined();
   /// The members below that have not joined.
   [[nodiscard]] const RankSet& expected() const { return expected_; }
 
-  /// Ranks that have submitted although their own subtree is not complete yet: known only for keys
-  /// that are late.
+  /// Adds ranks that have submitted although their own subtree is not complete. Only late keys are
+  /// reported that way; these ranks do not count toward completion.
   void add(const Lag& lag, TimePoint now);
 
-  /// What is known of `key`, if it is pending.
+  /// The ranks known to have submitted `key`; nothing unless it is pending.
   [[nodiscard]] std::optional<Lag> lag(const Key& key, TimePoint now) const;
 
   /// Keys that have been pending for `age` and were not returned before within `age`.
@@ -45,15 +47,16 @@ class Tally {
     Lag lag;
     TimePoint since;
   };
-  /// The oldest of the keys that have been pending for `age`. Of several that are about as old, the
-  /// one that most ranks wait for, then the oldest.
+  /// The oldest of the keys that have been pending for `age`. Of several about as old, the one that
+  /// most ranks wait for, then the oldest.
   [[nodiscard]] std::optional<Overdue> overdue(std::chrono::nanoseconds age, TimePoint now) const;
 
-  /// What those have submitted of which it is known how; null if `key` is not pending.
+  /// The submissions whose descriptors are known; null if there are none.
   [[nodiscard]] const Readiness* known(const Key& key) const;
 
-  /// `what` is told about the key. False if that was told last, too, or the key is not pending.
-  bool tell(const Key& key, std::string what);
+  /// Records the text of a report about the key. False if the last report had the same text, or if
+  /// the key is not pending.
+  bool record_report(const Key& key, std::string text);
 
   [[nodiscard]] bool empty() const { return pending_.empty(); }
   void clear() { pending_.clear(); }
@@ -66,7 +69,7 @@ class Tally {
     RankSet lagging;  // beyond so_far, from Lag messages
     TimePoint since;
     std::optional<TimePoint> reported;
-    std::string told{};
+    std::string last_report{};
   };
 
   Pending& find(const Key& key, OperationType type, TimePoint now);

@@ -1,4 +1,5 @@
-// Along which edges ranks negotiate: the ranks of a node under their leader, leaders in a tree.
+// The tree along which ranks negotiate: the ranks of a node below their leader, the leaders in a
+// tree.
 #pragma once
 
 #include <span>
@@ -8,7 +9,7 @@
 
 namespace kolo::internal::negotiation {
 
-/// A neighbor below, with all ranks of its subtree, itself included.
+/// A child in the tree, with all ranks of its subtree, itself included.
 struct Child {
   int rank;
   RankSet ranks;
@@ -29,8 +30,8 @@ struct TreePosition {
   }
 };
 
-/// `node_of[r]` is the node of rank r, any number. The lowest rank of a node leads it; leaders form
-/// a tree in which each has at most `arity` leaders below.
+/// `node_of[r]` is the node of rank r, any number. The lowest rank of a node is its leader. A
+/// leader has at most `arity` leaders as children.
 [[nodiscard]] std::vector<TreePosition> build_tree(std::span<const int> node_of, int arity = 8);
 
 }  // namespace kolo::internal::negotiation

@@ -1,25 +1,25 @@
-// How far each rank has come with a plan, where all ranks can see it.
+// Each rank's progress with a plan, in memory that all ranks can read.
 #pragma once
 
 #include <cstdint>
 
 namespace kolo::internal::negotiation {
 
-/// How far one rank has come with a plan. It fits one word, which is written and read at once: a
-/// rank never sees a position of one plan with the number of another.
+/// One rank's progress with a plan. It fits one word, which is written and read atomically: a rank
+/// never reads the position of one plan with the number of another.
 struct PlanProgress {
   std::uint64_t epoch = 0;     // of the plan; 0: none yet
-  std::uint64_t position = 0;  // it is ready for all batches before this one
-  bool stopped = false;        // and will never be for this one
+  std::uint64_t position = 0;  // ready for all batches before this one
+  bool stopped = false;        // will never be ready for this one
   friend bool operator==(const PlanProgress&, const PlanProgress&) = default;
 };
 
 inline constexpr int position_bits = 40;
 inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_bits)) - 1;
 
-[[nodiscard]] constexpr std::uint64_t to_word(const PlanProgress& standing) {
-  return standing.epoch << (position_bits + 1) | standing.position << 1 |
-         static_cast<std::uint64_t>(standing.stopped);
+[[nodiscard]] constexpr std::uint64_t to_word(const PlanProgress& progress) {
+  return progress.epoch << (position_bits + 1) | progress.position << 1 |
+         static_cast<std::uint64_t>(progress.stopped);
 }
 
 [[nodiscard]] constexpr PlanProgress to_plan_progress(std::uint64_t word) {
@@ -27,17 +27,17 @@ inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_
   return {word >> (position_bits + 1), word >> 1 & positions, (word & 1) != 0};
 }
 
-/// One word for each rank, zero at first. Who reads a word also sees whatever its rank had seen or
-/// done before it wrote the word.
+/// One word for each rank, zero at first. In release and acquire order: the reader of a word also
+/// sees everything that its rank had read or written before it.
 class PlanBoard {
  public:
   enum class Urgency : std::uint8_t {
-    progress,  // of interest to those that wait for it
-    stop,      // everybody must act
+    progress,  // concerns ranks that wait for it
+    stop,      // concerns all ranks
   };
 
   virtual ~PlanBoard() = default;
-  /// This rank's word from now on. Wakes the ranks that it concerns.
+  /// Writes this rank's word and wakes the ranks that it concerns.
   virtual void publish(std::uint64_t word, Urgency urgency) = 0;
   [[nodiscard]] virtual std::uint64_t read(int rank) const = 0;
 };

@@ -6,10 +6,10 @@
 namespace kolo::internal::negotiation {
 namespace {
 
-/// What does not repeat must not fill the memory.
+/// Bounds the memory for operations that never repeat.
 constexpr std::size_t max_operations = 1 << 12;
 
-/// A plan that was repeated less often was not worth beginning.
+/// A plan with fewer passes was not worth its start and end.
 constexpr std::uint64_t useful_passes = 64;
 constexpr int min_required = 2;
 constexpr int max_required = 1 << 10;
@@ -39,8 +39,8 @@ void Planner::see(const BatchEntry& batch, const ResponseCache& cache, TimePoint
   add(std::move(operations), now);
 }
 
-/// A batch with names of the cycle only begins the next one. Where there are no names, a batch does
-/// that begins with the cycle's first operation.
+/// A batch whose names are all in the cycle begins the next cycle. In a cycle without names, a
+/// batch that begins with the cycle's first operation does.
 Planner::Relation Planner::relation(const std::vector<Operation>& batch) const {
   if (current_.operations.empty()) return Relation::continues;
   if (next_) return Relation::begins;
@@ -97,7 +97,8 @@ void Planner::ended(std::uint64_t passes) {
   interrupt();
 }
 
-/// The current cycle's operations as they come next, if it is like the previous.
+/// The current cycle's operations as they come in the next pass; nothing unless it equals the
+/// previous cycle.
 std::optional<std::vector<PlanItem>> Planner::compare() const {
   const std::size_t count = current_.operations.size();
   const std::uint64_t numbered = current_.numbered.size();

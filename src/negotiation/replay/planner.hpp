@@ -1,4 +1,4 @@
-// The root's look at the log: which batches come again and again.
+// Used by the root: finds cycles of batches in the log.
 #pragma once
 
 #include <chrono>
@@ -15,23 +15,22 @@
 
 namespace kolo::internal::negotiation {
 
-/// A cycle ends where it is like the one before, else before the first batch that repeats something
-/// of it. Two cycles are alike if they
-/// have the same names with the same descriptors, and as many operations without a name, which are
-/// compared in their order; an optimizer's step may grow. How the operations are shared out among
-/// batches may differ.
+/// A cycle ends where it equals the previous one, else before the first batch that repeats one of
+/// its operations. Two cycles are equal if they have the same names with the same descriptors, and
+/// the same operations without names in the same order; an optimizer's step may grow. The grouping
+/// of operations into batches may differ.
 class Planner {
  public:
   /// The next entry of the log is a batch of the world with all its ranks.
   void see(const BatchEntry& batch, const ResponseCache& cache, TimePoint now);
-  /// It is something else.
+  /// The next entry of the log is anything else.
   void interrupt();
 
-  /// The plan of what is to come, if the log has just shown a cycle for the second time in a row,
-  /// or for as many more times as earlier plans were of little use.
+  /// The plan of the next passes, if the log has just shown a cycle for the second time in a row.
+  /// Each plan that ended early doubles the required repetitions.
   [[nodiscard]] std::optional<PlanEntry> plan(std::uint64_t epoch) const;
 
-  /// The last plan was repeated so often.
+  /// The last plan ended after this many passes.
   void ended(std::uint64_t passes);
 
  private:

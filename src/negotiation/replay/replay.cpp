@@ -12,9 +12,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-/// A time slice of a busy machine between two submissions must not end a plan.
+/// A scheduling delay between two submissions on a busy machine must not end a plan.
 constexpr nanoseconds min_patience = milliseconds(10);
-/// Even if the first passes take very long.
+/// An upper bound, however long the first passes take.
 constexpr nanoseconds max_patience = std::chrono::seconds(10);
 
 nanoseconds patience_for(nanoseconds usual) {
@@ -35,7 +35,7 @@ void Replay::begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now
   for (const std::vector<PlanItem>& batch : entry.batches) {
     if (batch.empty()) throw ProtocolError("a plan with an empty batch");
     Descriptor kind = batch.front().descriptor;
-    kind.tensors.clear();  // of no meaning for a batch
+    kind.tensors.clear();  // each operation of the batch has its own
     batches_.push_back({items_.size(), batch.size(), batch.size(), std::move(kind),
                         std::min(entry.usual, max_patience)});
     for (const PlanItem& item : batch) {
@@ -109,7 +109,7 @@ bool Replay::advance(TimePoint now) {
   // The batch of the next pass is the same as one that has not run yet.
   while (published_ - ran_ < batches_.size() && batch_at(published_).missing == 0) {
     Batch& batch = batch_at(published_);
-    // Forgotten slowly: the one slow pass of many must not end the plan.
+    // Decays slowly: an occasional slow pass must not end the plan.
     batch.usual = std::max(now - progress_at_, batch.usual - batch.usual / 8);
     if (published_ == ran_) met_at_ = now;
     published_items_ += batch.items;
@@ -123,34 +123,33 @@ void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
   if (!live_ || over_) return;
   if (!stopping_ && advance(now)) publish();
   if (now >= deadline()) stop();
-  // What this rank is ready for was published above, before it looks at the others: each of two
-  // ranks that are ready for a batch sees the other's word, or wakes the other with its own.
-  std::uint64_t least = published_;
+  // Order: this rank publishes above before it reads below. If it misses the word of a rank that
+  // becomes ready at the same time, that rank publishes later, and so wakes this one.
+  std::uint64_t min_position = published_;
   bool all_stopped = true;
   for (int rank = 0; rank < options_.ranks; ++rank) {
     if (rank == options_.rank) continue;
     const PlanProgress other = to_plan_progress(options_.board->read(rank));
     if (other.epoch > epoch_) throw ProtocolError("a rank is ahead with plans");
-    if (other.epoch < epoch_) {  // it has not read of the plan yet
-      least = 0;
+    if (other.epoch < epoch_) {  // the rank has not read of the plan yet
+      min_position = 0;
       all_stopped = false;
       continue;
     }
-    least = std::min(least, other.position);
+    min_position = std::min(min_position, other.position);
     all_stopped = all_stopped && other.stopped;
     if (other.stopped) stop();
   }
-  // From here on `published_` never changes: no rank can be ready for a batch that this one has
-  // ruled out. So the least position of words that have all stopped is the same wherever it is
-  // read.
+  // Invariant: `published_` never changes once this rank has stopped. So the minimum of words that
+  // have all stopped is the same on every rank, and the plan ends at the same batch everywhere.
   if (stop_wanted_ && !stopping_) {
     stopping_ = true;
     publish();
   }
-  if (ran_ < least) met_at_ = now;
-  // Other ranks may have begun all batches before `least` already: even a rank that stops runs
-  // them.
-  for (; ran_ < least && (stopping_ || room > 0); --room) run_one(executes);
+  if (ran_ < min_position) met_at_ = now;
+  // Other ranks may already run any batch before `min_position`: a rank that stops must run them
+  // too.
+  for (; ran_ < min_position && (stopping_ || room > 0); --room) run_one(executes);
   over_ = stopping_ && all_stopped;
 }
 

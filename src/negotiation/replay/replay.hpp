@@ -1,4 +1,5 @@
-// Repeats an agreed cycle of batches without a message: a word per rank says how far it is.
+// Repeats an agreed cycle of batches without messages: each rank publishes its progress in one
+// word.
 #pragma once
 
 #include <chrono>
@@ -25,11 +26,11 @@ struct Withdrawn {
 
 /// One rank's part of a plan. Position p is batch p % n of the n batches, in pass p / n.
 ///
-/// A rank publishes p + 1 when all its operations of the batches up to p are there, as the plan has
-/// them. A batch runs when all ranks are past it. Any rank may stop at its own position: nobody can
-/// run that batch then, so everybody stops in turn. When all have, the least position is where the
-/// plan ended: all before it run on every rank, nothing from it on runs anywhere, and what is
-/// pending goes back to negotiation.
+/// A rank publishes p + 1 when it has submitted all operations of the batches up to p, as the plan
+/// lists them. A batch runs when all ranks have published a position beyond it. Any rank may stop
+/// at its own position: that batch cannot run on any rank then, so all ranks stop in turn. When all
+/// have stopped, the plan ended at the minimum of their positions: every rank runs all batches
+/// before it and none from it on, and pending operations return to negotiation.
 class Replay {
  public:
   struct Options {
@@ -41,39 +42,40 @@ class Replay {
 
   explicit Replay(const Options& options) : options_(options) {}
 
-  /// A plan was begun and its end is not known yet.
+  /// True from `begin` until `end`.
   [[nodiscard]] bool live() const { return live_; }
   [[nodiscard]] bool stopping() const { return stopping_; }
   /// The last plan that was begun.
   [[nodiscard]] std::uint64_t epoch() const { return epoch_; }
 
-  /// Begins the plan; no other is live. Its batches are numbered from `sequence` on. Throws
-  /// ProtocolError.
+  /// Begins a plan. Precondition: none is live. Its batches are numbered from `sequence` on. Throws
+  /// ProtocolError for a plan that cannot be followed.
   void begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now);
 
-  /// This rank submits an operation while the plan is live. What is not the plan's stops it.
+  /// This rank submits an operation while the plan is live. An operation that the plan does not
+  /// have next stops the plan.
   void submit(Ticket ticket, const Key& key, const Descriptor& descriptor, TimePoint now);
   void stop() { stop_wanted_ = true; }
 
-  /// Says how far this rank is, sees how far the others are, and adds the batches that can run:
-  /// all if the plan ends, else at most `room`. Throws ProtocolError.
+  /// Publishes this rank's progress, reads the others', and adds the batches that can run: all of
+  /// them if the plan ends, else at most `room`. Throws ProtocolError.
   void poll(TimePoint now, int room, std::vector<Execute>& executes);
 
-  /// True once all ranks have stopped and what was to run has run: `end` is due.
+  /// True once all ranks have stopped and all batches before the end have run: call `end`.
   [[nodiscard]] bool over() const { return over_; }
   /// How many batches the plan has run.
   [[nodiscard]] std::uint64_t ran() const { return ran_; }
   [[nodiscard]] std::uint64_t passes() const { return ran_ / batches_.size(); }
-  /// Ends the plan. What it did not execute, in the order of submission.
+  /// Ends the plan. Returns the submissions that it did not execute, in their order.
   [[nodiscard]] std::vector<Withdrawn> end();
 
-  /// Submitted here and not executed yet.
+  /// True if an operation submitted here was not executed yet.
   [[nodiscard]] bool pending() const { return pending_ > 0 || !held_.empty(); }
   /// True if a batch waits for other ranks only.
   [[nodiscard]] bool awaits_others() const { return live_ && (published_ > ran_ || stopping_); }
-  /// The ranks that have not stopped, while this one has: the plan cannot end without them.
+  /// While this rank has stopped: the ranks that have not, without which the plan cannot end.
   [[nodiscard]] RankSet awaited() const;
-  /// When the plan is given up if nothing happens until then; `poll` at that time.
+  /// The time at which the plan is given up if nothing happens before; call `poll` then.
   [[nodiscard]] TimePoint deadline() const;
 
  private:
@@ -110,7 +112,7 @@ class Replay {
   std::uint64_t epoch_ = 0;
   bool live_ = false;
   bool stop_wanted_ = false;
-  bool stopping_ = false;  // this rank's word says so
+  bool stopping_ = false;  // published
   bool over_ = false;
   std::vector<Batch> batches_{};
   std::vector<Item> items_{};
@@ -125,8 +127,8 @@ class Replay {
   std::uint64_t ran_ = 0;
   std::size_t pending_ = 0;          // items
   std::size_t published_items_ = 0;  // those of them in published batches
-  TimePoint progress_at_{};          // something was published, or became pending behind nothing
-  TimePoint met_at_{};               // a batch could run, or was published behind nothing
+  TimePoint progress_at_{};          // of the last publication, or of the first submission after it
+  TimePoint met_at_{};  // a batch could run, or this rank became ready for the next one
 };
 
 }  // namespace kolo::internal::negotiation

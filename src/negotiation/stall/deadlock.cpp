@@ -1,4 +1,5 @@
-// Ranks that wait for each other: those are left over that nothing releases.
+// Finds deadlocks: removes ranks that may continue until none can be removed. The rest wait for
+// each other.
 #include <algorithm>
 #include <tuple>
 #include <unordered_map>
@@ -68,7 +69,7 @@ class Finder {
     return needed.without(partly_known_).empty();
   }
 
-  /// Takes out a rank that may go on.
+  /// Removes one rank that may continue. False if there is none.
   bool release_one() {
     for (const int rank : waiting_.to_vector()) {
       const RankStatus& status = statuses_.at(rank);
@@ -87,7 +88,7 @@ class Finder {
   const MembersOf& members_of_;
   RankSet waiting_{};
   RankSet joined_{};
-  RankSet partly_known_{};  // they have more pending than is listed
+  RankSet partly_known_{};  // not all their pending operations are listed
   std::unordered_map<Key, Asked, KeyHash> asked_{};
 };
 

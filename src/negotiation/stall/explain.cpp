@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,24 +24,19 @@ std::string operation_in_words(OperationType type, const Key& key) {
 
 namespace {
 
+constexpr const char* number_of_tensors = "number of tensors";
+
 using Property = std::function<std::string(const Descriptor&)>;
 
 /// "shape [7] on rank 0, [8] on ranks 1-3", or "" if all have the same.
 std::string difference(const Readiness& conflict, const std::string& name,
                        const Property& property) {
-  std::vector<std::pair<std::string, RankSet>> values;
-  for (const Variant& variant : conflict.variants) {
-    const std::string value = property(variant.descriptor);
-    bool known = false;
-    for (auto& [other, ranks] : values) {
-      if (other != value) continue;
-      ranks.insert(variant.ranks);
-      known = true;
-    }
-    if (!known) values.emplace_back(value, variant.ranks);
-  }
-  if (values.size() < 2) return {};
-  // By rank, not by who came first: the same mistake reads the same every time.
+  std::map<std::string, RankSet> ranks_of;
+  for (const Variant& variant : conflict.variants)
+    ranks_of[property(variant.descriptor)].insert(variant.ranks);
+  if (ranks_of.size() < 2) return {};
+  std::vector<std::pair<std::string, RankSet>> values(ranks_of.begin(), ranks_of.end());
+  // By rank, not by the order of arrival: the same mistake reads the same every time.
   std::ranges::sort(values, {},
                     [](const auto& value) { return value.second.ranges().front().first; });
   std::string text = name;
@@ -49,8 +46,8 @@ std::string difference(const Readiness& conflict, const std::string& name,
   return text;
 }
 
-/// The first tensor in which any two variants differ; those that not all have are told apart by the
-/// number of tensors.
+/// The first tensor in which any two variants differ. Tensors that not all variants have count in
+/// the number of tensors instead.
 std::size_t first_different_tensor(const Readiness& conflict) {
   const std::vector<TensorSpec>& first = conflict.variants.front().descriptor.tensors;
   for (std::size_t i = 0; i < first.size(); ++i)
@@ -62,69 +59,65 @@ std::size_t first_different_tensor(const Readiness& conflict) {
 
 using Named = std::pair<std::string, Property>;
 
-/// What tensor `i` of a group, or the only one, may differ in.
-std::vector<Named> properties_of_tensor(std::size_t i, bool grouped) {
+template <typename Value>
+std::string spelled(const Value& value) {
+  if constexpr (std::is_arithmetic_v<Value>) {
+    return fmt::format("{}", value);
+  } else {
+    return std::string(internal::to_string(value));
+  }
+}
+
+template <typename Value>
+Property field(Value Descriptor::*member) {
+  return [member](const Descriptor& d) { return spelled(d.*member); };
+}
+
+/// A field of tensor `i` of a group, or of the only one.
+template <typename Value>
+Property field(std::size_t i, Value TensorSpec::*member) {
+  return [i, member](const Descriptor& d) {
+    return i < d.tensors.size() ? spelled(d.tensors[i].*member) : "none";
+  };
+}
+
+/// All that variants of one type of operation may differ in.
+std::vector<std::pair<std::string, Property>> properties(const Readiness& conflict) {
+  const std::size_t i = first_different_tensor(conflict);
+  const bool grouped = conflict.variants.front().descriptor.tensors.size() > 1;
   const std::string which = grouped ? fmt::format(" of tensor {}", i) : "";
-  const auto of = [i](auto spell) {
-    return [i, spell](const Descriptor& d) {
-      return i < d.tensors.size() ? std::string(spell(d.tensors[i])) : std::string("none");
-    };
-  };
-  return {{"dtype" + which, of([](const TensorSpec& t) { return internal::to_string(t.dtype); })},
-          {"shape" + which, of([](const TensorSpec& t) { return internal::to_string(t.shape); })}};
-}
-
-/// Everything but the type of the operation and its tensors.
-std::vector<Named> other_properties() {
-  const auto number = [](auto field) {
-    return [field](const Descriptor& d) { return fmt::format("{}", d.*field); };
-  };
-  return {
-      {"reduce op", [](const Descriptor& d) { return std::string(internal::to_string(d.op)); }},
-      {"root", number(&Descriptor::root)},
-      {"prescale", number(&Descriptor::prescale)},
-      {"postscale", number(&Descriptor::postscale)},
-      {"compression",
-       [](const Descriptor& d) { return std::string(internal::to_string(d.compression)); }},
-      {"average over",
-       [](const Descriptor& d) { return std::string(internal::to_string(d.average_over)); }},
-      {"fuse exactly", number(&Descriptor::alone)},
-      {"device", [](const Descriptor& d) { return internal::to_string(d.device); }},
-      {"optimizer step", number(&Descriptor::step)},
-      {"ranks", [](const Descriptor& d) { return internal::to_string(d.ranks); }},
-      {"process set", number(&Descriptor::removed)},
-  };
-}
-
-std::string type_of(const Descriptor& descriptor) {
-  return std::string(internal::to_string(descriptor.type));
-}
-
-std::string number_of_tensors(const Descriptor& descriptor) {
-  return std::to_string(descriptor.tensors.size());
+  return {{number_of_tensors, [](const Descriptor& d) { return spelled(d.tensors.size()); }},
+          {"dtype" + which, field(i, &TensorSpec::dtype)},
+          {"shape" + which, field(i, &TensorSpec::shape)},
+          {"reduce op", field(&Descriptor::op)},
+          {"root", field(&Descriptor::root)},
+          {"prescale", field(&Descriptor::prescale)},
+          {"postscale", field(&Descriptor::postscale)},
+          {"compression", field(&Descriptor::compression)},
+          {"average over", field(&Descriptor::average_over)},
+          {"fuse exactly", field(&Descriptor::alone)},
+          {"device", field(&Descriptor::device)},
+          {"optimizer step", field(&Descriptor::step)},
+          {"ranks", field(&Descriptor::ranks)},
+          {"process set", field(&Descriptor::removed)}};
 }
 
 }  // namespace
 
 std::string differences(const Readiness& conflict) {
-  std::string text = difference(conflict, "operation", type_of);
-  if (!text.empty()) return text;  // what else differs follows from it
-  std::vector<Named> properties{{"number of tensors", number_of_tensors}};
-  const bool grouped = conflict.variants.front().descriptor.tensors.size() > 1;
-  for (Named& property : properties_of_tensor(first_different_tensor(conflict), grouped))
-    properties.push_back(std::move(property));
-  for (Named& property : other_properties()) properties.push_back(std::move(property));
-  for (const auto& [name, property] : properties) {
+  std::string text = difference(conflict, "operation", field(&Descriptor::type));
+  if (!text.empty()) return text;  // all other differences follow from it
+  for (const auto& [name, property] : properties(conflict)) {
     const std::string line = difference(conflict, name, property);
     if (line.empty()) continue;
     text += (text.empty() ? "" : "; ") + line;
-    if (&property == &properties.front().second) break;  // what follows compares other tensors
+    if (name == number_of_tensors) break;  // the tensors cannot be compared by position
   }
   return text;
 }
 
 Failure explain_mismatch(const Readiness& conflict) {
-  const bool one_type = difference(conflict, "", type_of).empty();
+  const bool one_type = difference(conflict, "", field(&Descriptor::type)).empty();
   std::string text =
       one_type ? operation_in_words(conflict.variants.front().descriptor.type, conflict.key)
                : "operation " + to_string(conflict.key);
@@ -132,7 +125,7 @@ Failure explain_mismatch(const Readiness& conflict) {
   const std::string lines = differences(conflict);
   if (!lines.empty()) text += ": " + lines;
   if (!conflict.others.empty())
-    text += fmt::format("; something else again on {}", ranks_in_words(conflict.others));
+    text += fmt::format("; further variants on {}", ranks_in_words(conflict.others));
   return {FailureKind::mismatch, text, conflict.key.name, conflict.submitters()};
 }
 
@@ -140,10 +133,11 @@ Failure explain_absence(const Readiness& agreed, const RankSet& absent) {
   const Descriptor& descriptor = agreed.variants.front().descriptor;
   std::string text = operation_in_words(descriptor.type, agreed.key);
   if (absent.contains(descriptor.root)) {
-    text += fmt::format(": its root, rank {}, has joined and takes part in nothing until all have",
-                        descriptor.root);
+    text +=
+        fmt::format(": its root, rank {}, has joined and takes no part until all ranks have joined",
+                    descriptor.root);
   } else {
-    text += fmt::format(": it has no meaning without {}, which {} joined", ranks_in_words(absent),
+    text += fmt::format(": it is undefined without {}, which {} joined", ranks_in_words(absent),
                         absent.count() == 1 ? "has" : "have");
   }
   return {FailureKind::mismatch, text, agreed.key.name, absent};

@@ -1,4 +1,4 @@
-// Turns what went wrong into words that name the tensor, the ranks and what differed.
+// Makes failures whose messages name the tensor, the ranks and the differences.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ namespace kolo::internal::negotiation {
 /// `allreduce "weight"`.
 [[nodiscard]] std::string operation_in_words(OperationType type, const Key& key);
 
-/// What the variants of a key differ in; "" if in nothing.
+/// The differences between the variants of a key; "" if there are none.
 [[nodiscard]] std::string differences(const Readiness& conflict);
 
 [[nodiscard]] Failure explain_mismatch(const Readiness& conflict);
@@ -30,7 +30,7 @@ namespace kolo::internal::negotiation {
 /// For one pending operation of a set in which `stalled` waited too long.
 [[nodiscard]] Failure explain_stall(const StallEntry& stalled, OperationType type, const Key& key);
 
-/// The ranks agree, but on what has no meaning without those that have joined.
+/// The ranks agree, but the operation is undefined without the ranks that have joined.
 [[nodiscard]] Failure explain_absence(const Readiness& agreed, const RankSet& absent);
 
 /// For one operation of a process set of `members` that was removed.

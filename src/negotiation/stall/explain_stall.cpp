@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t max_lines = 8;
 constexpr std::size_t max_names = 3;
 
-/// How many characters must be changed, added or taken away.
+/// The Levenshtein distance: characters to change, add or remove.
 std::size_t distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -36,9 +36,9 @@ std::string lasting(bool times, milliseconds time) {
   return times ? " for " + in_seconds(time) : "";
 }
 
-class Narrator {
+class StatusLines {
  public:
-  Narrator(const Statuses& statuses, const std::optional<Key>& wanted, bool times)
+  StatusLines(const Statuses& statuses, const std::optional<Key>& wanted, bool times)
       : statuses_(statuses), wanted_(wanted), times_(times) {}
 
   void add(const RankSet& ranks) {
@@ -62,7 +62,8 @@ class Narrator {
   void add(int rank) {
     seen_.insert(RankSet::of(rank));
     const auto status = statuses_.find(rank);
-    if (status == statuses_.end()) return add_line(rank, "no answer, nor one from the host", "");
+    if (status == statuses_.end())
+      return add_line(rank, "no response from the rank or its host", "");
     const std::string text = doing(status->second, times_);
     add_line(rank, text, status->second.silent() ? text : doing(status->second, false));
     if (!status->second.batch.empty() && !status->second.silent()) add(status->second.awaited);
@@ -79,7 +80,7 @@ class Narrator {
     const std::string process = times ? fmt::format("; process {}", status.process) : "";
     switch (status.state) {
       case ProcessState::stopped:
-        return "stopped (state T)" + process + (times ? " goes on after SIGCONT" : "");
+        return "stopped (state T)" + process + (times ? " continues after SIGCONT" : "");
       case ProcessState::traced: return "held by a debugger (state t)" + process;
       case ProcessState::ended: return "ended: its process is gone";
       default: break;
@@ -142,7 +143,8 @@ class Narrator {
 std::string others_in_words(const StalledGroup& late) {
   if (late.lags.size() < 2) return {};
   const std::size_t others = late.lags.size() - 1;
-  std::string text = fmt::format("; so {} {} more:", others == 1 ? "does" : "do", others);
+  std::string text =
+      fmt::format("; {} more {} for the same ranks:", others, others == 1 ? "waits" : "wait");
   for (std::size_t i = 1; i <= std::min(others, max_names); ++i)
     text += fmt::format("{} {}", i == 1 ? "" : ",",
                         operation_in_words(late.lags[i].type, late.lags[i].key));
@@ -156,14 +158,15 @@ std::string in_seconds(milliseconds time) {
 }
 
 std::string nearest_name(const std::string& wanted, std::span<const std::string> names) {
-  constexpr std::size_t longest = 256;  // of names that are compared
+  constexpr std::size_t max_length = 256;  // of names that are compared
   std::string nearest;
-  std::size_t least = std::max<std::size_t>(wanted.size() / 3, 1) + 1;
+  std::size_t min_distance = std::max<std::size_t>(wanted.size() / 3, 1) + 1;
   for (const std::string& name : names) {
-    if (name.empty() || name == wanted || std::max(name.size(), wanted.size()) > longest) continue;
+    if (name.empty() || name == wanted || std::max(name.size(), wanted.size()) > max_length)
+      continue;
     const std::size_t apart = distance(wanted, name);
-    if (apart >= least || apart >= std::min(wanted.size(), name.size())) continue;
-    least = apart;
+    if (apart >= min_distance || apart >= std::min(wanted.size(), name.size())) continue;
+    min_distance = apart;
     nearest = name;
   }
   return nearest;
@@ -171,9 +174,9 @@ std::string nearest_name(const std::string& wanted, std::span<const std::string>
 
 std::string describe(const RankSet& ranks, const Statuses& statuses,
                      const std::optional<Key>& wanted, bool times) {
-  Narrator narrator(statuses, wanted, times);
-  narrator.add(ranks);
-  return narrator.text();
+  StatusLines lines(statuses, wanted, times);
+  lines.add(ranks);
+  return lines.text();
 }
 
 std::string report_late(const StalledGroup& late, const Statuses& statuses, bool times) {
@@ -185,7 +188,7 @@ std::string report_late(const StalledGroup& late, const Statuses& statuses, bool
   if (times) text += others_in_words(late);
   if (!late.conflict.empty())
     text += "\n  the ranks that have submitted it disagree already: " + late.conflict;
-  // Where most have not submitted it, it may be its own name that is wrong.
+  // If most ranks have not submitted it, the misspelled name may be that of the operation itself.
   const bool expected = lag.submitted.count() >= late.missing.count();
   return text +
          describe(late.missing, statuses, expected ? std::optional(lag.key) : std::nullopt, times);

@@ -1,5 +1,4 @@
-// Finds ranks that wait for each other, and says in words what is known of ranks that are waited
-// for.
+// Finds ranks that wait for each other, and writes the reports about ranks that others wait for.
 #pragma once
 
 #include <functional>
@@ -14,19 +13,19 @@
 
 namespace kolo::internal::negotiation {
 
-/// Of ranks, the last that was heard.
+/// The last status of each rank that was received.
 using Statuses = std::map<int, RankStatus>;
 
 /// Operations of one process set that wait for the same ranks.
 struct StalledGroup {
   std::vector<Lag> lags;  // the first is the one that has waited longest
   RankSet missing;
-  std::string conflict{};  // what those that have submitted the first disagree about
+  std::string conflict{};  // differences between submissions of the first
 };
 
-/// What each of `ranks` does, and whoever they wait for in turn, a line for those that do the same.
-/// With `wanted`, a name that is like it is pointed out. Without `times` two texts are equal if
-/// nothing has changed but the time.
+/// Describes what each of `ranks`, and each rank that they wait for in turn, is doing. Ranks that
+/// do the same share a line. With `wanted`, similar names of other operations are pointed out.
+/// Without `times`, the text changes only when the situation does.
 [[nodiscard]] std::string describe(const RankSet& ranks, const Statuses& statuses,
                                    const std::optional<Key>& wanted, bool times = true);
 
@@ -44,16 +43,16 @@ struct Blockade {
 /// The members of a process set; none if there is no such set.
 using MembersOf = std::function<RankSet(SetId)>;
 
-/// Ranks all of whose threads wait, each for operations that cannot complete unless another of
-/// these ranks goes on. Ranks of which too little is known are taken to go on; but if all ranks of
-/// the world wait, nothing can.
+/// The ranks all of whose threads wait for operations that cannot complete unless another of these
+/// ranks continues. Ranks with too little information are assumed to continue, unless all ranks of
+/// the world wait.
 [[nodiscard]] std::optional<Blockade> find_deadlock(const Statuses& statuses,
                                                     const MembersOf& members_of);
 
-/// The warning about them.
+/// The warning about a deadlock.
 [[nodiscard]] std::string report_deadlock(const Blockade& blockade, const Statuses& statuses);
 
-/// The name among `names` that `wanted` may have been meant to be, or "".
+/// The name among `names` that is probably a misspelling of `wanted`, or "".
 [[nodiscard]] std::string nearest_name(const std::string& wanted,
                                        std::span<const std::string> names);
 

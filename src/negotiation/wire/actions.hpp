@@ -1,4 +1,4 @@
-// What the state machine asks of its driver. Each action is asked for once.
+// The actions that the state machine requests of its driver, each of them once.
 #pragma once
 
 #include <chrono>
@@ -14,36 +14,37 @@
 
 namespace kolo::internal::negotiation {
 
-/// The state machine has no clock: its driver tells it the time.
+/// The state machine has no clock: its driver passes the time.
 using TimePoint = std::chrono::steady_clock::time_point;
 
 /// The driver's number for an operation submitted on this rank.
 using Ticket = std::uint64_t;
 
-/// Bytes for a neighbor in the tree.
+/// A message for the parent or a child.
 struct Send {
   int peer;
   std::vector<std::byte> message;
 };
 
 /// Execute these operations as one batch, after all earlier batches have been started. `kind` is
-/// the first's descriptor; the others differ from it in their tensors only.
+/// the first operation's descriptor; the others differ from it only in their tensors.
 struct Execute {
   std::uint64_t sequence;
   SetId set;
   RankSet members;  // of the set
-  RankSet absent;   // those of them that take no part; this rank is none
+  RankSet absent;   // members that take no part; never this rank
   Descriptor kind;
   std::vector<Ticket> tickets;
 };
 
-/// The operation of this ticket is answered: it will not be executed.
+/// The operation of this ticket fails without being executed.
 struct Fail {
   Ticket ticket;
   Failure failure;
 };
 
-/// The operation of this ticket is answered by a number: the last rank to join, or a process set.
+/// The operation of this ticket is done. Its result is a number: the last rank to join, or a
+/// process set.
 struct Answer {
   Ticket ticket;
   OperationType type;
@@ -56,7 +57,7 @@ struct Actions {
   std::vector<Fail> fails;
   std::vector<Answer> answers;
   std::vector<std::string> reports;  // warnings for the log
-  std::vector<Key> questions{};      // who speaks for its host is to say what its ranks do
+  std::vector<Key> questions{};      // the rank that reports for its host answers with statuses
 
   [[nodiscard]] bool empty() const {
     return sends.empty() && executes.empty() && fails.empty() && answers.empty() &&

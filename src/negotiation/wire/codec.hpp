@@ -12,7 +12,7 @@
 
 namespace kolo::internal::negotiation {
 
-/// Bytes that cannot be a message of ours: damaged, or against the rules of the protocol.
+/// A message that is damaged or breaks the rules of the protocol.
 class ProtocolError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -20,13 +20,13 @@ class ProtocolError : public std::runtime_error {
 
 [[nodiscard]] std::vector<std::byte> encode(std::uint64_t session, const MessageBody& body);
 
-/// Verifies before it reads. Throws ProtocolError.
+/// Verifies the bytes before reading them. Throws ProtocolError.
 [[nodiscard]] ControlMessage decode(std::span<const std::byte> bytes);
 
-/// A status as it stands on the page of its rank in shared memory.
+/// The form of a status on its rank's page in shared memory.
 [[nodiscard]] std::vector<std::byte> encode_status(const RankStatus& status);
 
-/// Throws ProtocolError: a page may hold anything, if its process writes wherever it likes.
+/// Throws ProtocolError. A page may hold anything if its process writes to random addresses.
 [[nodiscard]] RankStatus decode_status(std::span<const std::byte> bytes);
 
 }  // namespace kolo::internal::negotiation

@@ -1,5 +1,5 @@
-// All that ranks tell each other between hosts or through memory: readiness travels up the tree,
-// the agreed log and heartbeats travel down, failures travel along every edge.
+// The control messages: readiness travels up the tree, the agreed log and heartbeats travel down,
+// failures travel along every edge.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-/// How many variants of a key are told apart; the ranks of any further ones are only listed.
+/// Maximum number of variants of a key; of any further ones only the ranks are listed.
 inline constexpr std::size_t max_variants = 8;
 
 /// Every member of the set below the sender has submitted `key` or has joined. More than one
@@ -44,15 +44,15 @@ struct Readiness {
   friend bool operator==(const Readiness&, const Readiness&) = default;
 };
 
-/// A rank ends its session. As an entry of the log: whatever is pending in a set that holds the
-/// rank can never complete.
+/// A rank ends its session. As an entry of the log: no pending operation of a set that contains the
+/// rank can complete.
 struct Departure {
   int rank = -1;
   std::string reason{};
   friend bool operator==(const Departure&, const Departure&) = default;
 };
 
-/// A key has been pending for long below the sender: who has submitted it so far.
+/// A key has been pending for long below the sender: the ranks that have submitted it so far.
 struct Lag {
   Key key;
   OperationType type = OperationType::barrier;
@@ -61,10 +61,10 @@ struct Lag {
   friend bool operator==(const Lag&, const Lag&) = default;
 };
 
-/// From a rank to its parent. What it says of the world is void once a later plan than `epoch` has
-/// begun: who had submitted it has withdrawn it.
+/// From a rank to its parent. Once a later plan than `epoch` has begun, the receiver ignores what
+/// it reports about the world, because the submitters have withdrawn those operations.
 struct ReadinessReport {
-  std::uint64_t epoch = 0;  // the last plan of which the sender knew
+  std::uint64_t epoch = 0;  // the last plan that the sender knew
   std::vector<int> joins;   // ranks that have joined; they count as joined for all that follows
   CacheSlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every
                        // member of its set below that has not joined
@@ -80,7 +80,7 @@ struct ReadinessReport {
   friend bool operator==(const ReadinessReport&, const ReadinessReport&) = default;
 };
 
-/// An operation of a batch that is sent in full. With a slot, all ranks enter it into their cache.
+/// An operation of a batch that is sent in full. With a slot, every rank enters it into its cache.
 struct UncachedOperation {
   Key key;
   Descriptor descriptor;
@@ -88,8 +88,8 @@ struct UncachedOperation {
   friend bool operator==(const UncachedOperation&, const UncachedOperation&) = default;
 };
 
-/// Operations of one process set to be executed together by its members but for those that are
-/// absent, having joined: first those of the slots, ascending, then the uncached.
+/// Operations of one process set that its members, except the absent (joined) ones, execute as one
+/// batch: first those of the slots, ascending, then the uncached.
 struct BatchEntry {
   SetId set = world_set;
   RankSet absent{};
@@ -98,23 +98,23 @@ struct BatchEntry {
   friend bool operator==(const BatchEntry&, const BatchEntry&) = default;
 };
 
-/// The ranks disagree about a key, or agree on what has no meaning without the absent: it fails on
-/// all that submitted it.
+/// The ranks disagree about a key, or its operation is undefined without the absent ranks. It fails
+/// on all ranks that submitted it.
 struct MismatchEntry {
   Readiness conflict;
   RankSet absent{};
   friend bool operator==(const MismatchEntry&, const MismatchEntry&) = default;
 };
 
-/// All ranks have joined, `last` as the last: nobody counts as joined any more.
+/// All ranks have joined, `last` as the last one. No rank counts as joined any more.
 struct JoinEntry {
   int last = -1;
   friend bool operator==(const JoinEntry&, const JoinEntry&) = default;
 };
 
-/// There is a process set `set` of `ranks` from here on, unless there was one before.
+/// The process set `set` of `ranks` exists from here on. It may have existed before.
 struct AddSetEntry {
-  Key key;  // of the operation that asked for it
+  Key key;  // of the operation that added it
   SetId set = world_set;
   RankSet ranks{};
   friend bool operator==(const AddSetEntry&, const AddSetEntry&) = default;
@@ -130,37 +130,37 @@ struct RemoveSetEntry {
 struct StallEntry {
   Lag lag;
   RankSet missing{};
-  std::string details{};  // what the missing ranks do
+  std::string details{};  // statuses of the missing ranks, as text
   friend bool operator==(const StallEntry&, const StallEntry&) = default;
 };
 
-/// The root asks who has submitted a key that is late. Whoever has it pending answers with a Lag,
-/// and who speaks for the ranks of its host says what they do.
+/// The root asks about a late key. A rank on which it is pending answers with a Lag, and the rank
+/// that reports for its host with the statuses of the host's ranks.
 struct InquiryEntry {
   Key key;
   friend bool operator==(const InquiryEntry&, const InquiryEntry&) = default;
 };
 
-/// All ranks have left: nobody needs this rank any more.
+/// All ranks have left: no rank needs another any more.
 struct EndEntry {
   friend bool operator==(const EndEntry&, const EndEntry&) = default;
 };
 
-/// An operation of a plan, as it comes in the first pass.
+/// An operation of a plan, as in the first pass.
 struct PlanItem {
   Key key;
   Descriptor descriptor;
-  std::uint64_t number_stride = 0;  // what the key's number grows by in each pass
-  std::int64_t step_stride = 0;     // what the descriptor's step grows by in each pass
+  std::uint64_t number_stride = 0;  // added to the key's number in each pass
+  std::int64_t step_stride = 0;     // added to the descriptor's step in each pass
   friend bool operator==(const PlanItem&, const PlanItem&) = default;
 };
 
-/// From here on the world repeats these batches, which are not in the log, until the ranks have
-/// stopped: nothing is appended before. No rank has joined or left.
+/// From here on the world repeats these batches until all ranks have stopped. They are not in the
+/// log, and nothing is appended to it before that. No rank has joined or left.
 struct PlanEntry {
   std::uint64_t epoch = 0;  // ascending from 1
   std::vector<std::vector<PlanItem>> batches{};
-  std::chrono::nanoseconds usual{};  // how long a pass took lately
+  std::chrono::nanoseconds usual{};  // duration of a recent pass
   friend bool operator==(const PlanEntry&, const PlanEntry&) = default;
 };
 
@@ -168,7 +168,7 @@ using EntryBody = std::variant<BatchEntry, MismatchEntry, JoinEntry, AddSetEntry
                                Departure, StallEntry, InquiryEntry, EndEntry, PlanEntry>;
 
 struct Entry {
-  std::uint64_t sequence = 0;  // without gaps: an entry that is lost or comes twice is noticed
+  std::uint64_t sequence = 0;  // without gaps, so that a lost or repeated entry is detected
   EntryBody body;
   friend bool operator==(const Entry&, const Entry&) = default;
 };
@@ -179,18 +179,18 @@ struct LogUpdate {
   friend bool operator==(const LogUpdate&, const LogUpdate&) = default;
 };
 
-/// Sent down the tree between ranks that share no memory. The kernel of a host answers for a
-/// process that is stopped; a heartbeat comes only from a session that moves.
+/// Sent down the tree between ranks that share no memory. The kernel acknowledges data even for a
+/// stopped process; a heartbeat shows that the session makes progress.
 struct Heartbeat {
   static constexpr std::chrono::nanoseconds max_interval = std::chrono::seconds(1);
 
-  int unresponsive_ancestor = -1;  // a rank further up that says nothing; -1: none is known of
-  std::chrono::nanoseconds interval = max_interval;  // until the next
+  int unresponsive_ancestor = -1;                    // a silent rank further up; -1: none is known
+  std::chrono::nanoseconds interval = max_interval;  // until the next heartbeat
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 
-/// Everything that one rank sends another. A Failure says why the whole session is over; it travels
-/// along every edge between hosts, once.
+/// The content of a control message. A Failure is the reason why the whole session ends; it travels
+/// along every edge between hosts once.
 using MessageBody = std::variant<ReadinessReport, LogUpdate, Heartbeat, Failure>;
 
 struct ControlMessage {

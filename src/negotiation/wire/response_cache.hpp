@@ -1,4 +1,4 @@
-// Which number each repeated operation has, so that a steady training step sends only bits.
+// Numbers for repeated operations, so that a steady training step sends one bit per operation.
 #pragma once
 
 #include <bit>
@@ -48,8 +48,8 @@ class CacheSlotSet {
   std::vector<std::uint64_t> words_;
 };
 
-/// Every rank's cache is the same function of the log: only entries of the log change it. So a slot
-/// stands for the same operation wherever its bit is read.
+/// Invariant: only entries of the log change a cache, so all ranks that have applied the same
+/// entries have the same cache, and a slot means the same operation on each.
 class ResponseCache {
  public:
   struct Item {

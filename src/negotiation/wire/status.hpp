@@ -1,4 +1,4 @@
-// What a rank is doing, as others know it.
+// What a rank is doing, as it reports to the other ranks.
 #pragma once
 
 #include <chrono>
@@ -23,26 +23,26 @@ struct WaitingOperation {
   friend bool operator==(const WaitingOperation&, const WaitingOperation&) = default;
 };
 
-/// How many operations of a rank are listed.
+/// Maximum number of operations that a status lists.
 inline constexpr std::size_t max_listed = 8;
 
 struct RankStatus {
   int rank = -1;
-  std::int64_t process = 0;  // its number
+  std::int64_t process = 0;  // its process number
   ProcessState state = ProcessState::unknown;
-  std::chrono::milliseconds heard{};  // since its session last moved
-  std::chrono::milliseconds idle{};   // since it last submitted something
-  bool submitted = false;             // anything so far
-  bool waits = false;                 // a thread of it waits in Kolo
-  bool blocked = false;  // all its threads that ever submitted something do, and nothing moves
-  int pending = 0;       // operations
+  std::chrono::milliseconds heard{};  // since its session last made progress
+  std::chrono::milliseconds idle{};   // since it last submitted an operation
+  bool submitted = false;             // an operation, since the session began
+  bool waits = false;                 // one of its threads waits in Kolo
+  bool blocked = false;               // all its threads that ever submitted wait, and nothing moves
+  int pending = 0;                    // operations
   std::vector<WaitingOperation> operations{};  // the oldest of them
-  std::string batch{};                         // that is under way: "batch 7 (allreduce "x", 4 MB)"
+  std::string batch{};                         // in progress: "batch 7 (allreduce "x", 4 MB)"
   std::string awaits{};                        // what the batch waits for: "to deposit piece 3"
-  RankSet awaited{};                           // and for whom
+  RankSet awaited{};                           // the ranks that it waits for
   std::optional<Failure> ended{};              // why its session has ended, if it has
 
-  /// It neither does nor answers anything.
+  /// True if the rank makes no progress and answers nothing.
   [[nodiscard]] bool silent() const {
     using namespace std::chrono_literals;
     return state == ProcessState::stopped || state == ProcessState::traced ||
