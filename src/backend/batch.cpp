@@ -30,7 +30,7 @@ std::int64_t rows_of(const BatchTensor& tensor, int index, int size) {
 }  // namespace
 
 int index_of(int rank, const Batch& batch) {
-  return index_of(rank, batch, "rank {} is given a batch of others");
+  return index_of(rank, batch, "rank {} is not in this batch");
 }
 
 int root_index(const Batch& batch) {

@@ -8,8 +8,6 @@
 #include "kolo/training/learning_rate.hpp"
 
 namespace kolo {
-
-using namespace internal;
 namespace {
 
 void require_not_negative(const char* what, double value) {

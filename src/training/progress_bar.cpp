@@ -8,8 +8,6 @@
 #include "kolo/training/progress_bar.hpp"
 
 namespace kolo {
-
-using namespace internal;
 namespace {
 
 constexpr std::int64_t bar_width = 30;
