@@ -11,12 +11,13 @@ namespace kolo {
 
 struct CudaDevice::State {
   /// `runtime` is null in a build without CUDA. Throws InvalidArgument.
-  State(std::shared_ptr<backend::gpu::Runtime> runtime, int index);
+  State(std::shared_ptr<internal::backend::gpu::Runtime> runtime, int index);
 
   /// By way of pinned memory, on a stream of its own; returns when it is done.
-  void copy(std::byte* host, std::byte* device, std::size_t bytes, backend::gpu::CopyKind kind);
+  void copy(std::byte* host, std::byte* device, std::size_t bytes,
+            internal::backend::gpu::CopyKind kind);
 
-  backend::gpu::Gpu gpu;
+  internal::backend::gpu::Gpu gpu;
   std::mutex mutex{};
 };
 
