@@ -1,8 +1,8 @@
-// Prints what docs/settings.md says about each setting, out of the table of settings:
+// Prints the tables of docs/settings.md from the table of settings:
 //
 //     kolo-settings                 prints it
 //     kolo-settings --write FILE    puts it between the markers in FILE
-//     kolo-settings --check FILE    fails if FILE says anything else
+//     kolo-settings --check FILE    fails if FILE differs
 //     kolo-settings --dictionary    prints names and words for the fuzzer
 #include "session/settings.hpp"
 

@@ -37,7 +37,7 @@ RecordSignal::RecordSignal(int signal) : signal_(signal) {
   ::sigaction(signal_, &mine, nullptr);
 }
 
-/// Unless somebody else has taken the signal since.
+/// Unless another handler was installed since.
 RecordSignal::~RecordSignal() {
   if (signal_ == 0) return;
   struct sigaction now {};

@@ -73,7 +73,7 @@ struct Span {
   std::uint64_t count = 0;  // operations of a batch
   std::int64_t bytes = 0;
   std::shared_ptr<const std::string> text{};  // the operation's name; null: none
-  const char* what = nullptr;                 // lives for ever
+  const char* what = nullptr;                 // static
   std::uint32_t track = 0;
   std::uint32_t set = 0;
   Kind kind = Kind::instant;

@@ -10,10 +10,10 @@ namespace kolo::internal::node {
 /// process before this is reached.
 void check_mpi(int code, const char* doing);
 
-/// What the operating system says of an error number.
+/// The text of the operating system for an error number.
 [[nodiscard]] std::string error_text(int error);
 
-/// Throws BackendError, which says what failed and what errno says of it.
+/// Throws BackendError, with the failed call and the text of errno.
 [[noreturn]] void throw_system_error(const char* doing);
 
 }  // namespace kolo::internal::node

@@ -158,7 +158,7 @@ std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup&
       throw BackendError(
           fmt::format("{} of the {} ranks of this host sent nothing", missing, size));
     while_waiting();
-    // An inbox that is full does not say when it has room again: it is tried every millisecond.
+    // A full inbox does not signal when it has room again, so it is tried every millisecond.
     pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};
     ::poll(&waiting, 1, next < size ? 1 : 5);
   }

@@ -20,7 +20,7 @@ struct ReceivedFds {
 };
 
 /// The socket at which a process receives descriptors. It has no place in the file system, and its
-/// number is random. It is open before anybody sends, so that nobody has to wait for it.
+/// number is random. It is open before any process sends, so that none has to wait for it.
 class FdInbox {
  public:
   /// Throws BackendError.

@@ -22,8 +22,8 @@ struct LocalPeer {
   std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
 };
 
-/// What a rank shares with the others of its host. It is made before they meet, so that a rank that
-/// cannot make it can say so, and nobody waits for it.
+/// What a rank shares with the others of its host. It is made before they connect, so that a rank
+/// that cannot make it reports the error and no other waits for it.
 class OwnMemory {
  public:
   /// `bytes` of memory for the others to see, and a heap of at most `heap_bytes`, of which only

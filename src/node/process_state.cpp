@@ -18,7 +18,7 @@ namespace kolo::internal::node {
 
 namespace {
 
-/// Of a process or thread whose file is at `path`. If there is none, errno says why.
+/// Of a process or thread whose file is at `path`. If there is none, errno has the reason.
 std::optional<char> read_state(const char* path) noexcept {
   const FileDescriptor file(::open(path, O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return std::nullopt;

@@ -1,4 +1,4 @@
-// What the operating system says a process is doing.
+// The state of a process according to the operating system.
 #pragma once
 
 #include <sys/types.h>

@@ -23,7 +23,7 @@ constexpr std::size_t page = 4096;
 
 std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
-/// What the host can give without swapping, in bytes; unlimited where it does not say.
+/// What the host can give without swapping, in bytes; unlimited if not known.
 std::size_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::string name;

@@ -37,7 +37,7 @@ class StatusPage {
 
  private:
   using Word = std::atomic<std::uint64_t>;
-  // A lock would not be seen by other processes, and a stopped writer would hold it for ever.
+  // A lock would not be seen by other processes, and a stopped writer would hold it forever.
   static_assert(Word::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
   struct Text {
     Word bytes;

@@ -35,7 +35,7 @@ std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescript
 /// If the other process had finalized MPI, this one does so too within that time.
 constexpr std::chrono::seconds time_to_finalize{5};
 
-/// True once a watched process has ended. `timeout_ms`: -1 for ever.
+/// True once a watched process has ended. `timeout_ms`: -1: forever.
 bool any_ends(int timeout_ms) {
   std::vector<pollfd> processes;
   for (const node::FileDescriptor& process : watched)
@@ -43,7 +43,7 @@ bool any_ends(int timeout_ms) {
   return ::poll(processes.data(), processes.size(), timeout_ms) > 0;
 }
 
-/// MPI waits for all processes to finalize it; for one that has ended it would wait for ever.
+/// MPI waits for all processes to finalize it; for one that has ended it would wait forever.
 void watch_while_finalizing() {
   if (watched.empty()) return;
   try {
@@ -54,7 +54,7 @@ void watch_while_finalizing() {
       std::_Exit(EXIT_FAILURE);
     }).detach();
   } catch (const std::system_error&) {
-    log(LogLevel::debug, "nobody watches whether other ranks finalize MPI: no thread");
+    log(LogLevel::debug, "no thread to watch whether other ranks finalize MPI");
   }
 }
 

@@ -1,4 +1,4 @@
-// The settings of a session, and the one table that says everything about each of them.
+// The settings of a session, and the table that describes each of them.
 //
 // The table makes the parser, the tables of docs/settings.md (by kolo-settings), and what the
 // fuzzer tries. A new setting is a member of SessionOptions, a member of Settings and a row of the
@@ -28,7 +28,7 @@ struct ControlInterface {
   bool explicit_choice = false;  // else it was meant for MPI in the first place
 };
 
-/// The values in use, each with its default. `settings_table` says what they mean.
+/// The values in use, each with its default. `settings_table` has their meanings.
 struct Settings {
   std::int64_t fusion_threshold = 64 << 20;
   std::chrono::nanoseconds stall_warning = std::chrono::seconds(60);
@@ -93,7 +93,7 @@ struct SignalSetting : SettingOf<std::string, int> {};
 
 struct InterfaceSetting : SettingOf<std::string, ControlInterface> {};
 
-/// Its variable is refused, so that nobody relies on what it no longer does.
+/// Its variable is refused, so that no program relies on it.
 struct RemovedSetting {
   std::string_view replacement;
 };

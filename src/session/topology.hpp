@@ -32,8 +32,8 @@ struct LocalPosition {
   int local_size = 1;
 };
 
-/// A host is what MPI says can share memory; `max_ranks_per_host` divides those with more ranks
-/// into several. 0: no limit. Collective.
+/// A host is the ranks that can share memory, according to MPI; `max_ranks_per_host` divides those
+/// with more ranks into several. 0: no limit. Collective.
 [[nodiscard]] LocalPosition find_local_position(MPI_Comm world,
                                                 std::int64_t max_ranks_per_host = 0);
 

@@ -21,6 +21,7 @@ class InProcessNetwork {
     for (int rank = 0; rank < ranks; ++rank)
       endpoints_.push_back(std::make_unique<Endpoint>(*this, rank));
   }
+  InProcessNetwork& operator=(InProcessNetwork&&) = delete;
 
   [[nodiscard]] Transport& endpoint(int rank) {
     return *endpoints_.at(static_cast<std::size_t>(rank));

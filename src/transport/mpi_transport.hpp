@@ -55,7 +55,7 @@ class MpiTransport : public Transport {
 /// thread at a time.
 class MpiActivity : public ExecutionObserver {
  public:
-  /// `afterwards`: for how long. 0: for ever.
+  /// `afterwards`: for how long. 0: forever.
   explicit MpiActivity(std::chrono::nanoseconds afterwards) : afterwards_(afterwards) {}
 
   void begin() override { ++batches_; }

@@ -17,10 +17,6 @@ constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 31;
 
 }  // namespace
 
-std::size_t ShmTransport::bytes_needed(int ranks_of_host) {
-  return static_cast<std::size_t>(ranks_of_host) * sizeof(Ring);
-}
-
 ShmTransport::ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
                            const std::vector<int>& ranks)
     : peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1) {
@@ -90,8 +86,8 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
-  // Release: the bytes are there before the count says so. The bell comes last: the rank that it
-  // wakes finds them. Once for all messages that had room.
+  // Release: the bytes are there before the count covers them. The bell comes last: the rank that
+  // it wakes finds them. Once for all messages that had room.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;

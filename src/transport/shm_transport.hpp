@@ -17,7 +17,9 @@ namespace kolo::internal::transport {
 class ShmTransport : public Transport {
  public:
   /// What each rank's memory must have room for.
-  [[nodiscard]] static std::size_t bytes_needed(int ranks_of_host);
+  [[nodiscard]] static std::size_t bytes_needed(int ranks_of_host) {
+    return static_cast<std::size_t>(ranks_of_host) * sizeof(Ring);
+  }
 
   /// `neighbors` have `bytes_needed` of memory each, `index` is this one's place among them, and
   /// `ranks` are theirs.

@@ -51,8 +51,8 @@ struct Interface {
 [[nodiscard]] std::vector<Interface> list_interfaces();
 
 /// Those that `wanted` names, in its order: interfaces and networks such as eth0,10.1.0.0/16. All
-/// but loopback if it is empty. Throws InvalidArgument, which says what there is, if none is among
-/// them, or if it cannot be understood.
+/// but loopback if it is empty. Throws InvalidArgument, which lists the interfaces, if none is
+/// among them, or if it cannot be parsed.
 [[nodiscard]] std::vector<SocketAddress> choose_addresses(const std::vector<Interface>& interfaces,
                                                           std::string_view wanted);
 

@@ -150,7 +150,7 @@ void SocketTransport::lose(const std::vector<int>& ranks, std::string reason) {
       .kind = FailureKind::peer_left, .message = std::move(reason), .ranks = RankSet::of(ranks)};
 }
 
-/// Its descriptor would be readable for ever.
+/// Its descriptor would stay readable forever.
 void SocketTransport::hang_up(Peer& peer) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, peer.edge.descriptor(), nullptr);
 }

@@ -19,7 +19,7 @@ void require_group(const Request& request, std::size_t tensors) {
 template <typename Options>
 void describe_allreduce(Request& request, const Options& options, std::int64_t step) {
   request.set_reduction(options);
-  // What does not divide must not differ between ranks that only say so differently.
+  // For sums `average_over` has no meaning, so it must not cause a mismatch.
   if (options.op == ReduceOp::average) request.descriptor().average_over = options.average_over;
   request.descriptor().step = step;
 }

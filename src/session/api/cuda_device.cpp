@@ -60,7 +60,7 @@ int CudaDevice::count() noexcept {
     const std::shared_ptr<Runtime> runtime = backend::gpu::find_runtime();
     if (runtime == nullptr || runtime->versions().driver == 0) return 0;
     return runtime->device_count();
-  } catch (const std::exception&) {  // how CUDA says that there is none
+  } catch (const std::exception&) {  // CUDA throws if there is none
     return 0;
   }
 }

@@ -27,14 +27,14 @@ thread_local std::unique_ptr<Submission> spare;
 
 }  // namespace
 
-Draft::Draft() : submission_(std::move(spare)) {
-  if (submission_ == nullptr) submission_ = std::make_unique<Submission>();
+void KeepForNext::operator()(Submission* submission) const {
+  submission->clear();
+  spare.reset(submission);
 }
 
-Draft::~Draft() {
-  if (submission_ == nullptr) return;
-  submission_->clear();
-  spare = std::move(submission_);
+Draft make_draft() {
+  if (spare == nullptr) spare = std::make_unique<Submission>();
+  return Draft(spare.release());
 }
 
 Rows rows_of(const Shape& shape) {

@@ -20,19 +20,12 @@ struct Rows {
 };
 [[nodiscard]] Rows rows_of(const Shape& shape);
 
-/// A submission in the making, in memory that this thread used for the last one.
-class Draft {
- public:
-  Draft();
-  ~Draft();
-  Draft(Draft&&) noexcept = default;
-
-  Submission* operator->() const { return submission_.get(); }
-  Submission& operator*() const { return *submission_; }
-
- private:
-  std::unique_ptr<Submission> submission_;
+/// A submission in the making. Its memory is kept for the next one of this thread.
+struct KeepForNext {
+  void operator()(Submission* submission) const;
 };
+using Draft = std::unique_ptr<Submission, KeepForNext>;
+[[nodiscard]] Draft make_draft();
 
 /// One operation in the making. Everything here throws InvalidArgument, which names the operation
 /// and this rank; nothing is submitted then.
@@ -85,7 +78,7 @@ class Request {
   void mark(Device device);
 
   EngineInUse engine_;
-  Draft draft_{};
+  Draft draft_ = make_draft();
   ProcessSets::View set_;
   Device device_{};                                         // of the first tensor
   std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU

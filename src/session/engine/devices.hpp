@@ -32,7 +32,7 @@ class Devices {
 
   /// Executes batches wherever their tensors are.
   [[nodiscard]] backend::Backend& backend() { return gpu_ ? *on_devices_ : cpu_; }
-  /// True while a GPU works for which nobody rings.
+  /// True while a GPU works, whose progress rings no bell.
   [[nodiscard]] bool must_poll() const { return on_devices_ && on_devices_->must_poll(); }
 
  private:

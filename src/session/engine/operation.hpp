@@ -51,15 +51,15 @@ struct Submission {
 namespace kolo::detail {
 
 /// Shared by its future and the session. It becomes done once each time it is begun. A submission
-/// under the same key reuses the object once nobody else holds it, so a step that repeats allocates
-/// nothing.
+/// under the same key reuses the object once it has no other owner, so a step that repeats
+/// allocates nothing.
 class Operation {
  public:
   explicit Operation(std::shared_ptr<internal::session::Engine> engine)
       : engine_(std::move(engine)) {}
 
   /// Takes all of the submission but its name, and leaves its own memory there in exchange. Only
-  /// while it is done, or new, and nobody else holds it.
+  /// while it is done, or new, and has no other owner.
   void begin(internal::session::Submission& submission) {
     std::vector<internal::TensorSpec> spare = std::move(descriptor_.tensors);
     descriptor_ = std::move(submission.descriptor);

@@ -72,7 +72,7 @@ class OperationQueue {
   void forget_done();
   OperationPtr next_known(Engine& engine, const Submission& submission, Lock& lock);
   OperationPtr next_unnamed(Engine& engine, const Submission& submission, Lock& lock);
-  /// Unlocks before it throws. If nobody catches the exception, no destructor runs, and the
+  /// Unlocks before it throws. If the exception is not caught, no destructor runs, and the
   /// terminate handler, which still announces that this rank leaves, would wait for the lock.
   template <typename E>
   [[noreturn]] void refuse(Lock& lock, const Submission& submission,

@@ -158,8 +158,8 @@ std::vector<Obstacle> ProgressEngine::obstacles() {
   return obstacles;
 }
 
-/// Once this rank has left it waits for the others, however long they work; but not for ever if
-/// they do nothing.
+/// After leaving, this rank waits for the others as long as they work, but not forever if they do
+/// not respond.
 std::optional<Obstacle> ProgressEngine::unresponsive_ranks() {
   RankSet silent;
   if (leaving_) {

@@ -36,8 +36,8 @@ class Presence {
   };
 
   [[nodiscard]] bool any_waits() const { return waiting_.load(std::memory_order_relaxed) > 0; }
-  /// All threads that ever submitted something wait for good, as far as can be seen. One that waits
-  /// without having submitted anything may stand for one that has.
+  /// All threads that ever submitted wait without a deadline, as far as can be seen. A thread that
+  /// waits without having submitted may stand for one that has.
   [[nodiscard]] bool all_wait() const {
     const int submitters = submitters_->load(std::memory_order_relaxed);
     return submitters > 0 && for_good_.load(std::memory_order_relaxed) >= submitters;

@@ -106,7 +106,7 @@ class ProgressEngine {
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
-  /// `reported_by`: the rank of another host that has said so, if one has.
+  /// `reported_by`: the rank of another host that reported the failure; -1: none.
   void fail_session(Failure failure, int reported_by = -1);
   /// For an error of this rank's own.
   void fail_session(const std::exception& error);

@@ -44,7 +44,7 @@ static_assert(sizeof(HostRecord) == 1024 && std::is_trivially_copyable_v<HostRec
 /// `records` by rank, here and below: what keeps the session from starting.
 [[nodiscard]] StartupErrors find_errors(std::span<const HostRecord> records);
 
-/// Why the ranks of `rank`'s host cannot share memory, as far as their records say; empty if they
+/// Why the ranks of `rank`'s host cannot share memory, according to their records; empty if they
 /// can.
 [[nodiscard]] std::string why_no_memory(std::span<const HostRecord> records,
                                         const Topology& topology, int rank);

@@ -24,8 +24,8 @@ namespace {
 
 using node::check_mpi;
 
-/// Runs `work`; if it throws, `problem` says why, unless there is one already. A rank must not
-/// leave start-up by itself: the others would wait for it in their next call of MPI.
+/// Runs `work`; an exception becomes the `problem`, unless there is one already. A rank must not
+/// leave start-up alone: the others would wait for it in their next call of MPI.
 template <typename Work>
 void attempt(std::string& problem, Work work) {
   try {

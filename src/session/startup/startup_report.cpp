@@ -19,8 +19,8 @@ std::string prefix_of(const RankSet& ranks) {
   return (ranks.count() == 1 ? "rank " : "ranks ") + to_string(ranks) + ": ";
 }
 
-/// Of one rank; empty if it has none. Another version's problem cannot be trusted to mean what it
-/// says here, so the version is reported instead.
+/// Of one rank; empty if it has none. Another version's problem may have another
+/// meaning, so the version is reported instead.
 std::string problem_of(const StartupReport& report, const StartupReport& first) {
   if (report.version != first.version)
     return "runs Kolo " + read_string(report.version) + ", rank 0 runs " +
