@@ -17,12 +17,4 @@ enum class ProcessState : std::uint8_t {
 /// A part of a batch's execution whose time is measured.
 enum class Phase : std::uint8_t { pack, reduce, unpack };
 
-/// Is told when executions of some kind begin and end.
-class ExecutionObserver {
- public:
-  virtual ~ExecutionObserver() = default;
-  virtual void begin() = 0;
-  virtual void end() = 0;
-};
-
 }  // namespace kolo::internal

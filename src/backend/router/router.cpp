@@ -157,8 +157,9 @@ bool Router::advance() {
       const Progress progress = agreement_->infos.step();
       if (progress != Progress::done) return moved || progress == Progress::moved;
       end_agreement();
-    } else if (needs_agreement(held_back_.front()->batch())) {
-      begin_agreement(held_back_.front()->batch());
+    } else if (const Batch& batch = held_back_.front()->batch();
+               on_gpu(batch) && !paths_.contains(batch.ranks)) {
+      begin_agreement(batch);
     } else {
       Deferred* const next = held_back_.front();
       held_back_.pop_front();
@@ -167,10 +168,6 @@ bool Router::advance() {
     moved = true;
   }
   return moved;
-}
-
-bool Router::needs_agreement(const Batch& batch) const {
-  return on_gpu(batch) && !paths_.contains(batch.ranks);
 }
 
 void Router::begin_agreement(const Batch& batch) {
@@ -234,14 +231,10 @@ gpu::GpuInfo Router::own_info(const Batch& batch) {
   return info;
 }
 
-Route Router::gpu_route_of(const Batch& batch) const {
-  const bool over_nccl = paths_.at(batch.ranks).nccl && nccl::NcclBackend::can_execute(batch);
-  return over_nccl ? Route::nccl : Route::staged;
-}
-
 std::unique_ptr<Execution> Router::start_now(Batch batch) {
   if (!on_gpu(batch)) return cpu_.start(std::move(batch));
-  if (gpu_route_of(batch) == Route::nccl) return nccl_->start(std::move(batch));
+  if (paths_.at(batch.ranks).nccl && nccl::NcclBackend::can_execute(batch))
+    return nccl_->start(std::move(batch));
   return gpu::make_staged(gpu_, cpu_, std::move(batch), rank_, options_.chunk_bytes);
 }
 

@@ -26,13 +26,11 @@
 
 namespace kolo::internal::backend {
 
-/// What carries a batch.
+/// What carries a batch of CPU tensors.
 enum class Route : std::uint8_t {
   shared_memory,  ///< The memory of this host.
   inter_node,     ///< The memory of each host, and MPI between the owners of slices.
   mpi,            ///< MPI's messages, from rank to rank.
-  nccl,           ///< NCCL, from GPU to GPU.
-  staged,         ///< Pinned memory, and the CPU's route for what lies there.
 };
 
 /// Routes batches of CPU tensors. A batch takes the first route that can execute it:
@@ -123,10 +121,7 @@ class Router : public Backend {
     SmallAllgather infos;
   };
 
-  /// Of a batch of GPU tensors whose ranks have agreed.
-  [[nodiscard]] Route gpu_route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);
-  [[nodiscard]] bool needs_agreement(const Batch& batch) const;
   void begin_agreement(const Batch& batch);
   /// Goes on with the agreement that is under way, and then with what was held back. True if
   /// anything moved.

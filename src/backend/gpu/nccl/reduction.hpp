@@ -50,7 +50,7 @@ class OwnedOp {
   bool made_;
 };
 
-/// What reductions over NCCL have in common. The tensors of one type are one call. They lie in a
+/// What reductions over NCCL have in common. The tensors of one type are one packed. They lie in a
 /// buffer of all types, are packed into it by one launch, and unpacked by one.
 class PackedReduction : public GpuExecution {
  public:
@@ -60,8 +60,8 @@ class PackedReduction : public GpuExecution {
   /// Of one type.
   using Tensors = std::vector<const BatchTensor*>;
 
-  /// One call.
-  struct Part {
+  /// The tensors of one type, which are reduced by one call.
+  struct PackedTensors {
     const void* from = nullptr;
     void* to = nullptr;
     std::int64_t elements = 0;
@@ -72,8 +72,8 @@ class PackedReduction : public GpuExecution {
   /// Bytes that the tensors take in the buffer; a multiple of 16.
   [[nodiscard]] virtual std::int64_t room(DType dtype, const Tensors& tensors) const = 0;
   /// Says what is copied before the call and after it; `to` is their place in the buffer.
-  [[nodiscard]] virtual Part pack(DType dtype, const Tensors& tensors, std::byte* to) = 0;
-  virtual void call(const Part& part, RedOp op) = 0;
+  [[nodiscard]] virtual PackedTensors pack(DType dtype, const Tensors& tensors, std::byte* to) = 0;
+  virtual void call(const PackedTensors& packed, RedOp op) = 0;
 
   [[nodiscard]] DType wire_of(DType dtype) const;
   /// Of so many elements in the buffer, where tensors begin at multiples of 16 bytes.
@@ -89,7 +89,7 @@ class PackedReduction : public GpuExecution {
   void abandon() final;
 
   std::map<DType, Tensors> by_type_{};
-  std::vector<Part> parts_{};
+  std::vector<PackedTensors> packed_{};
   std::deque<OwnedOp> ops_{};
   Communicator::Buffer buffer_{};
   gpu::TransferLaunch before_;
