@@ -1,4 +1,4 @@
-// What a process does, as the operating system sees it, and what the time of a batch goes into.
+// The state of a process, as the operating system reports it, and the phases of a batch.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 namespace kolo::internal {
 
 enum class ProcessState : std::uint8_t {
-  unknown,          // it cannot be seen
-  alive,            // runs, or sleeps until there is something to do
+  unknown,          // cannot be determined
+  alive,            // runs or sleeps
   stopped,          // by a signal (state T)
   traced,           // held by a debugger (state t)
   uninterruptible,  // in a system call that does not end (state D)

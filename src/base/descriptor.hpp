@@ -1,4 +1,4 @@
-// What one rank asks for: everything about an operation that all ranks must agree on.
+// An operation as one rank submits it: all properties on which the ranks must agree.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// By what the ranks' submissions are matched.
+// The key by which the ranks' submissions are matched.
 #pragma once
 
 #include <cstddef>

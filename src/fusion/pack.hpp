@@ -1,4 +1,4 @@
-// Copies the tensors of a batch into one buffer and back, converting on the way.
+// Copies the tensors of a batch into one buffer and back, with conversion.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace kolo::internal::fusion {
 
-/// Elements that follow each other in one tensor; where they come from and where the results go.
+/// Consecutive elements of one tensor, and the place of their results.
 struct Part {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -28,7 +28,7 @@ void convert(const std::byte* from, DType from_type, std::int64_t elements, std:
 /// Writes the inputs of the parts to `buffer`, one after the other, as `wire`.
 void pack(std::span<const Part> parts, DType dtype, DType wire, std::byte* buffer);
 
-/// The way back, into the outputs.
+/// The reverse: writes the elements of `buffer`, which are of type `wire`, to the outputs.
 void unpack(const std::byte* buffer, DType wire, DType dtype, std::span<const Part> parts);
 
 }  // namespace kolo::internal::fusion

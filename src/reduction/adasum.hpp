@@ -1,4 +1,4 @@
-// Adasum of two vectors: what is orthogonal is added, what is parallel is averaged (Maleki et al.,
+// Adasum of two vectors: orthogonal parts are added, parallel parts are averaged (Maleki et al.,
 // 2020, https://arxiv.org/abs/2006.02924).
 #pragma once
 

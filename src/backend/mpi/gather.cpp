@@ -15,7 +15,7 @@ constexpr int data_lane = 1;
 constexpr std::int64_t max_copied = 512 << 10;  // bytes in a step
 
 /// Allgather and alltoall: the first is the second with the same rows for every rank. The ranks
-/// tell each other how many rows they send of each tensor, make room, and send them.
+/// exchange how many rows of each tensor they send, allocate memory, and send them.
 class Gather : public Collective {
  public:
   Gather(Endpoint& endpoint, Batch given)
@@ -91,8 +91,8 @@ class Gather : public Collective {
     const std::int64_t row_bytes = tensor.row_bytes();
     std::byte* output = allocate(batch(), tensor, rows_from_each(m));
     const auto* input = static_cast<const std::byte*>(tensor.input);
-    // Of the rows for each rank, and of those from each. Null stays null: nothing is read or written
-    // there.
+    // Of the rows for each rank, and of those from each. Null stays null: nothing is read or
+    // written there.
     std::vector<const std::byte*> sources;
     std::vector<std::byte*> targets;
     for (int i = 0; i < size(); ++i) {
@@ -107,8 +107,8 @@ class Gather : public Collective {
     for_each_other([&](int to, int from) {
       exchange().receive(rank_of(from), data_lane, targets[place(from)],
                          rows_of(received_rows_, from)[m] * row_bytes, pending_);
-      exchange().send(rank_of(to), data_lane, sources[place(to)], rows_of(sent_rows_, to)[m] * row_bytes,
-                      pending_);
+      exchange().send(rank_of(to), data_lane, sources[place(to)],
+                      rows_of(sent_rows_, to)[m] * row_bytes, pending_);
     });
   }
 

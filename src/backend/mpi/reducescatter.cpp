@@ -52,7 +52,7 @@ class Reducescatter : public PiecewiseReduction {
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  /// As it travels.
+  /// As it is sent.
   [[nodiscard]] const std::byte* slice(const PieceState& state, int owner) const {
     return state.packed == nullptr ? state.window.input_of(owner)
                                    : state.packed + owner * state.window.max_bytes();

@@ -24,7 +24,7 @@ void put(std::string_view text, std::array<char, size>& into) {
 
 }  // namespace
 
-/// MPI is active while it lives.
+/// Keeps MPI active for its lifetime.
 class CpuRouter::MpiExecution : public Execution {
  public:
   MpiExecution(std::unique_ptr<Execution> execution, transport::MpiActivity& activity)
@@ -74,8 +74,8 @@ std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
   return std::make_unique<MpiExecution>(std::move(execution), activity_);
 }
 
-/// A batch of GPU tensors, or one that is held back. What is done for the former has the GPU as the
-/// thread's current device, and says on which rank it fails.
+/// A batch of GPU tensors, or one that is held back. Its steps on GPU tensors have the GPU as the
+/// thread's current device, and errors name the rank.
 class Router::Deferred : public Execution {
  public:
   Deferred(Router& owner, Batch batch)
@@ -92,7 +92,7 @@ class Router::Deferred : public Execution {
 
   [[nodiscard]] const Batch& batch() const { return batch_; }
 
-  /// What it throws is kept for its next step.
+  /// An exception is kept for the next step.
   void start() {
     try {
       run([this] { execution_ = owner_.start_now(std::move(batch_)); });

@@ -1,4 +1,4 @@
-// Which backend executes a batch: all such decisions, with their reasons.
+// The choice of the backend for each batch.
 #pragma once
 
 #include <mpi.h>
@@ -42,7 +42,7 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-  /// `data` carries nothing else. `activity` is told of the executions that call MPI. Both outlive
+  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
   /// this.
   CpuRouter(MPI_Comm data, transport::MpiActivity& activity)
       : data_(data), activity_(activity), mpi_(data) {}
@@ -78,9 +78,9 @@ class CpuRouter : public Backend {
 ///    operation for the batch's types.
 /// 2. Staged: ranks that share a GPU, builds without NCCL, and what NCCL cannot do.
 ///
-/// Before the ranks of a batch of GPU tensors use their GPUs together for the first time, they tell
-/// each other about them, and all agree on the route. Batches that are started meanwhile are held
-/// back, so that the order of all of them stays the same on all ranks.
+/// Before ranks use their GPUs together for the first time, they exchange a `GpuInfo` each, and so
+/// all select the same route. Batches that are started meanwhile are held back, so that the order
+/// of all of them stays the same on all ranks.
 class Router : public Backend {
  public:
   struct Options {
@@ -88,7 +88,7 @@ class Router : public Backend {
     nccl::NcclBackend::Options nccl{};
     std::int64_t chunk_bytes = gpu::min_chunk_bytes;  // of staged batches
   };
-  /// Looks for NCCL, when there are GPU tensors. May throw BackendError, or give null.
+  /// Looks for NCCL, at the first GPU tensor. May throw BackendError, or return null.
   using FindLibrary = std::function<std::shared_ptr<nccl::Library>()>;
 
   /// `cpu` and `gpu` outlive this.
@@ -104,7 +104,7 @@ class Router : public Backend {
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
-  /// True while batches of GPU tensors run: nobody rings when a GPU is done.
+  /// True while batches of GPU tensors run: a GPU that is done rings no doorbell.
   [[nodiscard]] bool must_poll() const { return gpu_executions_ > 0; }
 
   /// In words; "" before the first agreement.
@@ -123,8 +123,8 @@ class Router : public Backend {
 
   [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);
   void begin_agreement(const Batch& batch);
-  /// Goes on with the agreement that is under way, and then with what was held back. True if
-  /// anything moved.
+  /// Advances the current agreement, then starts the batches that were held back. True if there was
+  /// progress.
   bool advance();
   void end_agreement();
   void find_nccl();

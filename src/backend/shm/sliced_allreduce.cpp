@@ -26,7 +26,7 @@ bool has_long_parts(const Piece& piece) {
          piece.wire_bytes() >= static_cast<std::int64_t>(piece.parts.size()) * min_bytes_direct;
 }
 
-/// Of the elements of a slice, the parts of the piece in which they lie.
+/// Calls `consumer(part, first)` for the parts of the piece in which the elements of a slice lie.
 template <typename Consumer>
 void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
   const auto bytes = signed_size_of(piece.dtype);

@@ -5,8 +5,8 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Tensors lie in the buffer one after the other. One that is alone of its type and travels as it
-/// is stays where it is.
+/// Tensors lie in the buffer one after the other. The only tensor of its type is reduced in place
+/// unless it is compressed.
 class Allreduce : public PackedReduction {
  public:
   using PackedReduction::PackedReduction;

@@ -19,8 +19,8 @@ bool NcclBackend::can_execute(const Batch& batch) {
   });
 }
 
-/// The smallest, and of those the first. Ranks have met in the same order wherever they met
-/// together, so all of `ranks` know the same ones.
+/// The smallest, and of those the first. Ranks that share communicators have created them in the
+/// same order, so all of `ranks` find the same parent.
 NcclBackend::Communicators::const_iterator NcclBackend::parent_of(
     const std::vector<int>& ranks) const {
   auto best = communicators_.end();

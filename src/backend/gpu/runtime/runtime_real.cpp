@@ -12,7 +12,7 @@ namespace {
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  // An error that is not sticky must not be found again by the program's next look.
+  // Clears an error that is not sticky, so that the program's next query does not find it again.
   static_cast<void>(cudaGetLastError());
   throw BackendError(
       fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));

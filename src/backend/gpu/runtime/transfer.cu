@@ -13,8 +13,8 @@ namespace {
 constexpr int threads = 256;
 constexpr int blocks_per_multiprocessor = 8;
 
-/// Whole accesses of several elements. Memory at an address that is no multiple of the alignment
-/// takes another one.
+/// Whole accesses of several elements. Memory at an unaligned address is accessed element by
+/// element.
 template <typename T, int count>
 struct alignas(sizeof(T) * count < 16 ? sizeof(T) * count : 16) Several {
   T elements[count];

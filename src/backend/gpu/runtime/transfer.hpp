@@ -1,5 +1,5 @@
-// Work for the one kernel there is: elements that go from many places to many others, scaled and
-// converted on the way.
+// Work for the only kernel: elements that are copied from many places to many others, scaled and
+// converted.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,7 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// What happens to each element: divided, multiplied, in this order; as
-/// `reduction::with_scaling` does it.
+/// Each element is divided, then multiplied, as by `reduction::with_scaling`.
 struct Scaling {
   std::int64_t divisor = 1;
   double scale = 1.0;

@@ -1,4 +1,4 @@
-// What happens to one element on its way: the same for the GPU's kernel and for the reference on
+// The arithmetic on one element: the same code for the kernel on the GPU and for the reference on
 // the CPU, so that both give the same bits.
 #pragma once
 

@@ -19,9 +19,9 @@ namespace {
 /// engine.
 constexpr std::int64_t min_bytes_copied = 256 << 10;
 
-constexpr std::int64_t max_chunks = Batch::parts - 1;  // the first part is for meetings
+constexpr std::int64_t max_chunks = Batch::parts - 1;  // the first part is for agreements
 
-/// Adasum looks at whole tensors, and the others have rows.
+/// Adasum needs whole tensors, and the other operations whole rows.
 bool can_go_apart(const Descriptor& kind) {
   return kind.type == OperationType::broadcast ||
          (kind.type == OperationType::allreduce && kind.op != ReduceOp::adasum);
@@ -30,7 +30,7 @@ bool can_go_apart(const Descriptor& kind) {
 /// One chunk's path: device to pinned memory, the CPU's backend, and back.
 class StagedChunk {
  public:
-  /// Takes part `part` of the batch's sequence. All that is given outlives it.
+  /// It is part `part` of the batch's sequence. All arguments outlive it.
   StagedChunk(Gpu& gpu, Backend& cpu, const Batch& batch, int rank, std::uint32_t part)
       : gpu_(gpu), cpu_(cpu), batch_(batch), rank_(rank), part_(part) {}
   ~StagedChunk() {
@@ -45,7 +45,7 @@ class StagedChunk {
   StagedChunk(const StagedChunk&) = delete;
   StagedChunk& operator=(const StagedChunk&) = delete;
 
-  /// Gives its copies to the GPU's stream and queues up with the CPU's backend. Once.
+  /// Launches its copies on the GPU's stream and starts its batch on the CPU's backend. Once.
   void begin(std::span<const ElementRange> ranges) {
     for (const ElementRange& range : ranges) stage(range);
     if (reads_input())
@@ -85,7 +85,7 @@ class StagedChunk {
     return Progress::waiting;
   }
   [[nodiscard]] bool is_done() const { return stage_ == Stage::done; }
-  /// True once only the way back is left.
+  /// True once only the copies back are left.
   [[nodiscard]] bool is_returning() const { return stage_ >= Stage::returning; }
 
   [[nodiscard]] Awaited waits_for() const {
@@ -100,7 +100,7 @@ class StagedChunk {
   using Block = BlockPool<PinnedMemory>::Block;
   enum class Stage : std::uint8_t { leaving, host, returning, done };
 
-  /// An element range on its way through the host.
+  /// An element range that is copied through the host.
   struct StagedRange {
     const BatchTensor* tensor = nullptr;
     const void* source = nullptr;  // on the device
@@ -182,7 +182,7 @@ class StagedChunk {
               .elements = bytes});
   }
 
-  /// The root's tensor is where it belongs, unless it goes to another item.
+  /// The root's tensor is in place, unless its output is another tensor.
   void bring_back() {
     for (const StagedRange& item : staged_) {
       if (batch_.kind.type == OperationType::broadcast && item.source == item.target &&
@@ -211,8 +211,8 @@ class StagedChunk {
   std::unique_ptr<Execution> execution_{};
 };
 
-/// All chunks' copies to the host are given to the GPU at once, and all queue up with the CPU's
-/// backend, so that the order of its batches is the same on all ranks. There they take turns.
+/// All chunks launch their copies to the host and start on the CPU's backend at once, so that the
+/// order of its batches is the same on all ranks. That backend executes them one after another.
 class Staged : public Execution {
  public:
   Staged(Gpu& gpu, Backend& cpu, Batch given, int rank, std::int64_t chunk_bytes)
