@@ -1,4 +1,4 @@
-// What the backends share: checks, arithmetic, rows and slices of a batch.
+// Shared by the backends: checks, arithmetic, rows and slices of a batch.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ void check(const Batch& batch);
 [[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire,
                                                   std::optional<DType> result = {});
 
-/// What this rank sends, tensor by tensor: of an alltoall the rows for each of the batch's `ranks`,
-/// of an allgather the rows for all of them.
+/// The numbers of rows that this rank sends, tensor by tensor: in an alltoall for each of the
+/// batch's `ranks`, in an allgather one number for all.
 [[nodiscard]] std::vector<std::int64_t> sent_rows(const Batch& batch);
 
 /// Memory for all rows that arrive for a tensor of an allgather or alltoall: `rows` from each of

@@ -39,7 +39,8 @@ std::vector<Run> element_runs(const Batch& batch) {
 }
 
 std::vector<Run> byte_runs(const Batch& batch) {
-  return runs_of(batch, [](const BatchTensor& tensor) { return Run{{.elements = tensor.bytes()}}; });
+  return runs_of(batch,
+                 [](const BatchTensor& tensor) { return Run{{.elements = tensor.bytes()}}; });
 }
 
 std::int64_t Piece::wire_bytes() const { return elements * signed_size_of(wire); }
@@ -55,14 +56,15 @@ bool Cutter::next(Piece& piece) {
   if (first_ == runs_.size()) return false;
   piece.dtype = runs_[first_].dtype;
   piece.wire = runs_[first_].wire;
-  const std::int64_t most = piece_bytes_ / (is_half(piece.wire) ? 4 : signed_size_of(piece.wire));
+  const std::int64_t max_elements =
+      piece_bytes_ / (is_half(piece.wire) ? 4 : signed_size_of(piece.wire));
   const bool alone = travels_alone(runs_[first_]);
   do {
     Run& run = runs_[first_];
-    take(run, most - piece.elements, piece);
+    take(run, max_elements - piece.elements, piece);
     if (run.part.elements > 0) break;
     ++first_;
-  } while (!alone && first_ < runs_.size() && piece.elements < most &&
+  } while (!alone && first_ < runs_.size() && piece.elements < max_elements &&
            runs_[first_].dtype == piece.dtype && !travels_alone(runs_[first_]));
   return true;
 }

@@ -52,7 +52,7 @@ class Cutter {
   [[nodiscard]] bool travels_alone(const Run& run) const;
   void take(Run& run, std::int64_t room, Piece& piece);
 
-  std::vector<Run> runs_;  // what is left of them
+  std::vector<Run> runs_;  // the rest of them
   std::size_t first_ = 0;
   std::int64_t piece_bytes_;
 };

@@ -9,7 +9,7 @@
 
 namespace kolo::internal {
 
-/// The number of a process set; never given again in a session.
+/// The number of a process set. It is never reused in a session.
 using SetId = std::int64_t;
 inline constexpr SetId world_set = 0;
 

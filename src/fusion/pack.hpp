@@ -19,9 +19,9 @@ struct Part {
 /// The type in which elements of `dtype` travel: their own, unless f32 and f64 are compressed.
 [[nodiscard]] DType wire_type(DType dtype, Compression compression);
 
-/// Copies elements from one place to another. The types are alike, or the one is f32 or f64 and the
+/// Copies elements from one place to another. The types are the same, or one is f32 or f64 and the
 /// other f16 or bf16: then each is rounded to nearest. Memory may lie at any address, and the
-/// places must not overlap unless they are the same and so are the types.
+/// places must not overlap, unless the places and the types are the same.
 void convert(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
              DType to_type);
 

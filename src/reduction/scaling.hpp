@@ -12,10 +12,10 @@ namespace kolo::internal::reduction {
 /// Truncated toward zero; a value outside of the range becomes the nearest in it, NaN becomes 0.
 template <std::integral T>
 [[nodiscard]] constexpr T truncate(double value) {
-  constexpr auto least = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr auto lowest = static_cast<double>(std::numeric_limits<T>::min());
   // The first value above the range: a power of two, so that it is exact.
   constexpr double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
-  if (value <= least) return std::numeric_limits<T>::min();
+  if (value <= lowest) return std::numeric_limits<T>::min();
   if (value >= above) return std::numeric_limits<T>::max();
   return value == value ? static_cast<T>(value) : T{0};
 }

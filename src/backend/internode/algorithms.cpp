@@ -28,7 +28,7 @@ constexpr int at_once =
     mpi::Exchange::lanes / InterNodeReduction::lanes;  // slices, as in an allreduce
 constexpr int rounds = 4;
 
-/// Reduces as many slices at once as an allreduce has under way; the time in seconds.
+/// The time in seconds to reduce as many slices at once as an allreduce does.
 double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm algorithm,
              std::int64_t bytes) {
   const auto begin = std::chrono::steady_clock::now();

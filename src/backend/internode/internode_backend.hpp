@@ -24,7 +24,7 @@ class InterNodeBackend : public Backend {
   /// The size of a slot in the arena. With pieces of this size in progress, a fast link of high
   /// latency is not idle.
   static constexpr std::int64_t default_slot_bytes = std::int64_t{1} << 20;
-  /// Over TCP, Open MPI sends what is below 64 KiB at once, and more only after a handshake.
+  /// Over TCP, Open MPI sends messages below 64 KiB at once, and larger ones after a handshake.
   static constexpr std::int64_t default_message_bytes = 60 << 10;
 
   /// `comm` as for MpiBackend, which may use it too: no batch is executed by both. `node_of` has

@@ -76,7 +76,7 @@ class PiecewiseCollective : public Collective {
  private:
   /// Begins the next piece, whose number is below `under_way`, and posts its first messages.
   virtual NextPiece begin(std::size_t number) = 0;
-  /// Does what the piece's completed messages allow.
+  /// Advances the piece as far as its completed messages allow.
   virtual Progress advance(std::size_t number) = 0;
 
   bool advance_all();
@@ -91,8 +91,8 @@ class PiecewiseCollective : public Collective {
   bool all_begun_ = false;
 };
 
-/// What reductions have in common: a rank receives the others' versions of its slice of a piece,
-/// and reduces all versions in rank order.
+/// The base class of reductions: a rank receives the others' versions of its slice of a piece, and
+/// reduces all versions in rank order.
 class PiecewiseReduction : public PiecewiseCollective {
  protected:
   using PiecewiseCollective::PiecewiseCollective;

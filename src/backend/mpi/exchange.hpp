@@ -13,7 +13,7 @@
 
 namespace kolo::internal::backend::mpi {
 
-/// This rank's end of a communicator, and what the executions over it share.
+/// This rank's end of a communicator, with the state that the executions over it share.
 struct Endpoint {
   /// `bytes` are rounded down to whole elements of every type.
   Endpoint(MPI_Comm communicator, std::int64_t bytes);
@@ -26,7 +26,7 @@ struct Endpoint {
 };
 
 /// Sends and receives memory of any size, in chunks of the endpoint's `piece_bytes`, a few at a
-/// time per peer, lane and direction. What one rank sends another on a lane is received in the
+/// time per peer, lane and direction. Messages of one rank to another on a lane are received in the
 /// order of the calls, and both name the same number of bytes. Transfers of no bytes are ignored.
 ///
 /// The memory belongs to the network until the transfer's counter is back at 0. If an exchange is

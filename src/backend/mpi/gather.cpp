@@ -5,7 +5,6 @@
 
 #include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"
-#include "base/dtype.hpp"
 
 namespace kolo::internal::backend::mpi {
 namespace {
@@ -46,7 +45,7 @@ class Gather : public Collective {
  private:
   enum class Stage : std::uint8_t { begin, rows, data };
 
-  /// What this rank sends to itself.
+  /// A copy of rows from this rank to itself.
   struct Copy {
     const std::byte* from;
     std::byte* to;

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"

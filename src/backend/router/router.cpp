@@ -184,20 +184,20 @@ void Router::end_agreement() {
     infos.push_back(agreement_->infos.get<gpu::GpuInfo>(i));
   agreement_.reset();
   const gpu::GpuPath path = gpu::select_path(ranks, infos);
-  const std::string who = to_string(RankSet::of(ranks));
+  const std::string names = to_string(RankSet::of(ranks));
   last_path_ = path.nccl ? "nccl" : "staged: " + path.why_not;
   if (path.nccl) {
-    log(LogLevel::info, fmt::format("GPU tensors of the ranks {} travel over NCCL", who));
+    log(LogLevel::info, fmt::format("GPU tensors of the ranks {} travel over NCCL", names));
     nccl_->connect(ranks, infos.front().unique_id);
   } else if (options_.operations == GpuOperations::nccl) {
     throw BackendError(
         fmt::format("gpu_operations is nccl, but NCCL cannot be used by the ranks "
                     "{}: {}",
-                    who, path.why_not));
+                    names, path.why_not));
   } else {
     log(LogLevel::info,
-        fmt::format("GPU tensors of the ranks {} travel through the memory of their hosts: {}", who,
-                    path.why_not));
+        fmt::format("GPU tensors of the ranks {} travel through the memory of their hosts: {}",
+                    names, path.why_not));
   }
   paths_.emplace(ranks, path);
 }

@@ -26,7 +26,7 @@
 
 namespace kolo::internal::backend {
 
-/// What carries a batch of CPU tensors.
+/// The backends for batches of CPU tensors.
 enum class Route : std::uint8_t {
   shared_memory,  ///< The memory of this host.
   inter_node,     ///< The memory of each host, and MPI between the owners of slices.
@@ -35,7 +35,7 @@ enum class Route : std::uint8_t {
 
 /// Routes batches of CPU tensors. A batch takes the first route that can execute it:
 ///
-/// 1. Shared memory, if all its ranks are of this host: nothing is quicker, and nobody has to poll.
+/// 1. Shared memory, if all its ranks are on this host: it is the fastest, and no rank has to poll.
 /// 2. Inter-node, for an allreduce whose ranks lie on several hosts, on some of them more than one:
 ///    the network carries the data of a host once and not once for each of its ranks. Only where
 ///    every host shares memory, since all ranks must route alike.
@@ -76,7 +76,7 @@ class CpuRouter : public Backend {
 ///
 /// 1. NCCL, if every rank of the batch has a GPU of its own and the same NCCL, and NCCL has the
 ///    operation for the batch's types.
-/// 2. Staged: ranks that share a GPU, builds without NCCL, and what NCCL cannot do.
+/// 2. Staged: ranks that share a GPU, builds without NCCL, and batches that NCCL does not support.
 ///
 /// Before ranks use their GPUs together for the first time, they exchange a `GpuInfo` each, and so
 /// all select the same route. Batches that are started meanwhile are held back, so that the order

@@ -103,7 +103,7 @@ bool Pipeline::try_deposit() {
     if (next != NextPiece::piece) return all_begun_;
     begun_ = true;
   }
-  // What lay in the slot before must have been read: by the readers of this batch, or, for the
+  // The previous content of the slot must have been read: by the ranks of this batch, or, for the
   // first pieces, by those of the batch before it in the lane, which may be other ranks.
   if (deposited_ < slot_count ? !arena_.is_free(lane_)
                               : !have(all_, &Counters::collected, deposited_ - slot_count + 1))

@@ -12,7 +12,6 @@
 #include "backend/backend.hpp"
 #include "backend/pieces.hpp"
 #include "backend/shm/arena.hpp"
-#include "base/dtype.hpp"
 
 namespace kolo::internal::backend::shm {
 
@@ -20,9 +19,9 @@ namespace kolo::internal::backend::shm {
 using LocalRanks = std::vector<int>;
 
 /// Every rank deposits its part of a piece in its slot; where a piece is reduced in slices, it
-/// combines its slice of all ranks' slots; then it collects what it needs out of the slots. A few
-/// pieces are in progress at once, and a rank waits for another only for data that it reads. All
-/// ranks have the same pieces.
+/// combines its slice of all ranks' slots; then it collects the data that it needs from the slots.
+/// A few pieces are in progress at once, and a rank waits for another only for data that it reads.
+/// All ranks have the same pieces.
 ///
 /// The ranks that take part are known by their index in the batch's `ranks`.
 class Pipeline : public Execution {
@@ -94,7 +93,7 @@ class Pipeline : public Execution {
   LocalRanks local_ranks_;
   int index_;                 // this rank's in `local_ranks_`
   std::vector<int> ranks_;    // of the world, as they are known by their index
-  std::vector<int> sources_;  // whose deposits are awaited
+  std::vector<int> sources_;  // ranks whose deposits are awaited
   std::vector<int> all_;
   std::size_t lane_;
   std::uint64_t place_;  // in the lane's queue

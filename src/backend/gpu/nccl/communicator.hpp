@@ -47,7 +47,7 @@ struct Deregister {
   void operator()(std::byte* memory) const noexcept;
 };
 
-/// Memory that all ranks of a communicator have registered alike.
+/// Memory that all ranks of a communicator have registered with the same size.
 using RegisteredMemory = std::unique_ptr<std::byte, Deregister>;
 
 /// Created and destroyed by the worker; used by the driver in between. Every call ends by a

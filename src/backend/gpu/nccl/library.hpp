@@ -53,7 +53,8 @@ class Library {
 
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
-  /// By all ranks alike, so that the network and other GPUs reach the memory directly.
+  /// All ranks call it with the same size. The network and other GPUs then access the memory
+  /// directly.
   [[nodiscard]] virtual void* register_buffer(CommHandle comm, std::byte* memory,
                                               std::size_t bytes) = 0;
   virtual void deregister_buffer(CommHandle comm, void* registration) noexcept = 0;

@@ -24,10 +24,10 @@ bool NcclBackend::can_execute(const Batch& batch) {
 NcclBackend::Communicators::const_iterator NcclBackend::parent_of(
     const std::vector<int>& ranks) const {
   auto best = communicators_.end();
-  for (auto one = communicators_.begin(); one != communicators_.end(); ++one)
-    if (std::ranges::includes(one->first, ranks) &&
-        (best == communicators_.end() || one->first.size() < best->first.size()))
-      best = one;
+  for (auto candidate = communicators_.begin(); candidate != communicators_.end(); ++candidate)
+    if (std::ranges::includes(candidate->first, ranks) &&
+        (best == communicators_.end() || candidate->first.size() < best->first.size()))
+      best = candidate;
   return best;
 }
 

@@ -12,7 +12,6 @@
 #include "backend/gpu/nccl/execution.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/transfer.hpp"
-#include "base/dtype.hpp"
 
 namespace kolo::internal::backend::nccl {
 

@@ -1,12 +1,10 @@
 // The GPU that a rank uses.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -63,7 +61,7 @@ class Gpu {
   void open(int index);
 
   std::shared_ptr<Runtime> runtime_;
-  std::mutex mutex_;  // of what marks change
+  std::mutex mutex_;  // guards the members that `mark` changes
   int index_ = -1;
   std::uint64_t marks_ = 0;
   Versions versions_{};

@@ -75,11 +75,11 @@ class RealRuntime : public Runtime {
   }
 
   StreamHandle create_stream() override {
-    int least = 0;
-    int greatest = 0;
-    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    int lowest = 0;
+    int highest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
     StreamHandle stream = nullptr;
-    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
           "cudaStreamCreateWithPriority");
     return stream;
   }

@@ -51,8 +51,8 @@ __device__ void copy_bytes(const std::byte* from, std::byte* to, std::int64_t by
   }
 }
 
-/// The elements of a tile, of which each thread takes every so many. For the host too only because
-/// what selects the types is.
+/// The elements of a tile, of which each thread takes every so many. Compiled for the host too,
+/// because `visit_types` is.
 struct TransferTile {
   const Scaling& scaling;
   const std::byte* from;
@@ -126,8 +126,8 @@ cudaError_t launch_transfer(const TransferTable& table, cudaStream_t stream) {
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  const std::int64_t most = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
-  const auto blocks = static_cast<unsigned>(table.tiles < most ? table.tiles : most);
+  const std::int64_t max_blocks = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
+  const auto blocks = static_cast<unsigned>(table.tiles < max_blocks ? table.tiles : max_blocks);
   transfer<<<blocks, threads, 0, stream>>>(table);
   return cudaGetLastError();
 }

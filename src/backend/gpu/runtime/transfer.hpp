@@ -20,9 +20,9 @@ struct Scaling {
   [[nodiscard]] constexpr bool none() const { return divisor == 1 && scale == 1.0; }
 };
 
-/// Elements that follow each other. The types are alike, or the one is f32 or f64 and the other f16
-/// or bf16. Memory may lie at any address; the places do not overlap unless they are the same and
-/// so are the types. Booleans become 0 or 1.
+/// Consecutive elements. The types are the same, or one is f32 or f64 and the other f16 or bf16.
+/// Memory may lie at any address; the places do not overlap, unless the places and the types are
+/// the same. Booleans become 0 or 1.
 struct Segment {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
