@@ -1,12 +1,12 @@
-// What a training step costs more on several ranks than on one: the CIFAR-10 example's network and
-// optimizer on made-up images, in one run.
+// The additional cost of a training step on several ranks: the CIFAR-10 example's network and
+// optimizer on generated images, in one run.
 //
 //   mpirun -np 2 bench-cifar10-step [--batch-size 64] [--steps 10] [--rounds 10] [--timeline PATH]
 //
-// Takes turns with blocks of steps that reduce the gradients, of steps on the same data that tell
-// nobody anything, and of such that only end with a barrier: what that costs is lost to ranks that
-// are not equally fast. With a path also of such that reduce and write a timeline there (%r stands
-// for the rank). A block takes as long as on its slowest rank.
+// Alternates blocks of steps that reduce the gradients, of steps on the same data without
+// communication, and of steps that only end with a barrier, which costs the difference in speed
+// between the ranks. With a path it also runs steps that reduce and write a timeline there (%r
+// stands for the rank). The time of a block is that of its slowest rank.
 #include <ATen/core/ivalue.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
@@ -69,7 +69,7 @@ void step(cifar10::Network& network, Optimizer& optimizer, const Images& images)
   optimizer.step();
 }
 
-/// Of the slowest rank, in milliseconds.
+/// The time of the slowest rank, in milliseconds.
 double time_of(int steps, const std::function<void()>& step) {
   kolo::barrier();
   const auto begin = std::chrono::steady_clock::now();
@@ -86,7 +86,7 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// One way to make a step, and how long blocks of it took.
+/// One kind of step, and the times of its blocks.
 struct Kind {
   const char* name;
   std::function<void()> step;
@@ -96,7 +96,7 @@ struct Kind {
   std::vector<double> ratios{};
 };
 
-/// Of a block, in milliseconds. The timeline is begun and ended outside of it.
+/// The time of a block, in milliseconds. The timeline starts before it and stops after it.
 double time_of(const Kind& kind, int steps) {
   if (!kind.timeline.empty()) kolo::start_timeline(kind.timeline);
   const double milliseconds = time_of(steps, kind.step);
@@ -104,7 +104,7 @@ double time_of(const Kind& kind, int steps) {
   return milliseconds;
 }
 
-void take_turns(std::vector<Kind>& kinds, const Options& options) {
+void run_alternating(std::vector<Kind>& kinds, const Options& options) {
   std::vector<double> now(kinds.size());
   for (int round = -1; round < options.rounds; ++round) {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -144,7 +144,7 @@ void measure(const Options& options) {
                            }}};
   if (!options.timeline.empty())
     kinds.push_back({"with Kolo and a timeline", reduce, 1, options.timeline});
-  take_turns(kinds, options);
+  run_alternating(kinds, options);
   if (kolo::rank() == 0) print(kinds, options);
 }
 

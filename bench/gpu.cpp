@@ -1,6 +1,5 @@
-// What the kernel and an allreduce over NCCL cost on one GPU. Times of the GPU are taken by events
-// over many repetitions on tensors that do not fit into its cache.
-// Usage: bench-gpu [DEVICE]
+// The times of the kernel and of an allreduce over NCCL on one GPU, measured by events over many
+// repetitions on tensors that do not fit into its cache. Usage: bench-gpu [DEVICE]
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -41,7 +40,7 @@ std::byte* allocate(std::int64_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-/// Microseconds of the GPU for one of many.
+/// Microseconds on the GPU for one repetition.
 template <typename Work>
 double time_on_gpu(cudaStream_t stream, Work work) {
   cudaEvent_t begin = nullptr;
@@ -62,7 +61,7 @@ double time_on_gpu(cudaStream_t stream, Work work) {
 void compare_packing(Gpu& gpu, const std::string& name, const std::vector<std::int64_t>& elements) {
   std::int64_t bytes = 0;
   for (const std::int64_t count : elements) bytes += (count * 4 + 15) / 16 * 16;
-  // In turn, so that together they do not fit into the cache.
+  // Used one after another, so that together they do not fit into the cache.
   const auto sets = static_cast<std::size_t>(std::max<std::int64_t>(2, (512 << 20) / bytes));
   struct Set {
     std::byte* tensors;

@@ -1,4 +1,4 @@
-"""What the measurements of Kolo's peers have in common."""
+"""Shared by the measurements of Kolo's peers."""
 
 import statistics
 import time

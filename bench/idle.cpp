@@ -1,6 +1,6 @@
-// How much processor time a rank uses while it has nothing outstanding: traffic first, then SECONDS
-// of silence (default 10), then the share of one core that each rank used, over all its threads.
-// Usage: mpirun -np N bench-idle [SECONDS]
+// The processor time of an idle rank: traffic first, then SECONDS without operations (default 10),
+// then the share of one core that each rank used, over all its threads. Usage: mpirun -np N
+// bench-idle [SECONDS]
 #include <kolo/kolo.hpp>
 
 #include <unistd.h>

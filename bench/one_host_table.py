@@ -32,8 +32,8 @@ def rows(path):
                 what = row["gradients"] or "allreduce, " + size(int(row["bytes"]))
                 if row["mode"] == "from-sleep":
                     what += ", from sleep"
-                way = row["path"].removeprefix("shm-")
-                yield (row["ranks"], what, way, "tuned" if tuned else "default"), row
+                path = row["path"].removeprefix("shm-")
+                yield (row["ranks"], what, path, "tuned" if tuned else "default"), row
 
 
 def main():

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kolo, Horovod and PyTorch's DistributedDataParallel on the same set of gradients, in turns:
-# microseconds, and how often Kolo's they are.
+# Kolo, Horovod and PyTorch's DistributedDataParallel on the same set of gradients, in
+# alternating runs: microseconds, and each peer's time relative to Kolo's.
 # Usage: peers.sh KOLO_PERF PYTHON SET [RANKS [ROUNDS]]
 #   PYTHON has horovod.torch; SET is one of kolo-perf --gradients. PEERS="horovod horovod_tuned ddp"
 #   in the environment says which.

@@ -1,6 +1,6 @@
-// How fast reductions run: GB/s of bytes touched, which are those of the inputs and of the output,
-// per element type and number of inputs, beside the scalar code in the same run. Then conversions.
-// Usage: bench-reduce [KIB]   the size of one input; default: 256, which stays in the cache.
+// The speed of reductions in GB/s, counting the bytes of the inputs and of the output, per element
+// type and number of inputs, beside the scalar code in the same run. Then conversions. Usage:
+// bench-reduce [KIB]   the size of one input; default: 256, which stays in the cache.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -28,7 +28,7 @@ constexpr Type types[] = {{"f32", kolo::DType::f32}, {"f64", kolo::DType::f64},
                           {"i8", kolo::DType::i8},   {"i32", kolo::DType::i32},
                           {"i64", kolo::DType::i64}};
 
-/// The best of several rounds: of a machine that others use too, that is the one undisturbed.
+/// The best of several rounds: the least disturbed one on a machine that others use too.
 template <typename Work>
 double gigabytes_per_second(std::size_t bytes, Work work) {
   using Nanoseconds = std::chrono::duration<double, std::nano>;

@@ -1,4 +1,5 @@
-// What executes an agreed batch. Nothing here blocks: the driver calls `step` until it says done.
+// The interface of everything that executes an agreed batch. Nothing here blocks: the driver calls
+// `step` until it returns `done`.
 #pragma once
 
 #include <chrono>
@@ -18,8 +19,8 @@ class ReadyMark;
 
 namespace kolo::internal::backend {
 
-/// One tensor of a batch on this rank. Rows are slices of the first dimension; what has no rows of
-/// its own is one row per element. Elements are `rows * row_elements`.
+/// One tensor of a batch on this rank. Rows are slices of the first dimension. A tensor without
+/// rows of its own has one row per element. Elements are `rows * row_elements`.
 struct BatchTensor {
   const void* input = nullptr;  // read by all but text broadcasts and barriers
   void* output = nullptr;       // of allreduce, reducescatter and broadcast; may be the input
@@ -28,18 +29,19 @@ struct BatchTensor {
   std::int64_t rows = 0;  // of the input
   std::int64_t row_elements = 1;
   std::vector<std::int64_t> counts{};  // alltoall: rows for each rank of the batch's `ranks`
-  Allocator allocate{};  // allgather, alltoall: is told the rows from each rank of the batch's
-                         // `set`, 0 for those that take no part, and gives the memory for them
-  std::shared_ptr<const gpu::ReadyMark> ready{};  // of a tensor on a GPU: when it may be touched
+  Allocator allocate{};  // allgather, alltoall: gets the rows from each rank of the batch's `set`,
+                         // 0 for ranks that take no part, and returns the memory for them
+  std::shared_ptr<const gpu::ReadyMark> ready{};  // of a tensor on a GPU: when it may be accessed
 
   [[nodiscard]] std::int64_t elements() const { return rows * row_elements; }
   [[nodiscard]] std::int64_t row_bytes() const { return row_elements * signed_size_of(dtype); }
   [[nodiscard]] std::int64_t bytes() const { return rows * row_bytes(); }
 };
 
-/// `kind` says what all tensors have in common; its tensors are of no meaning here. Tensors are in
-/// the same order on all ranks, and alike but for `rows` of allgathers, `counts`, and addresses.
-/// They may differ in dtype. BatchTensor and what it points to live until the execution is done.
+/// `kind` has the properties that all tensors share; its own tensors are not used. Tensors have the
+/// same order on all ranks, and differ between ranks only in addresses, in the `rows` of allgathers
+/// and in `counts`. The tensors of a batch may differ in dtype. A BatchTensor and the memory that
+/// it points to live until the execution is done.
 struct Batch {
   Descriptor kind;
   std::vector<const BatchTensor*> tensors;
@@ -48,17 +50,17 @@ struct Batch {
                            // is one of them, and so is a broadcast's root
   std::int64_t divisor = 1;           // of averages
   std::uint64_t sequence = 0;         // the same on all its ranks, ascending
-  std::uint32_t part = 0;             // below `parts`: of batches that serve one entry of the log
-  PhaseObserver* observer = nullptr;  // outlives the execution; null if nobody wants to know
+  std::uint32_t part = 0;             // below `parts`: numbers the batches for one log entry
+  PhaseObserver* observer = nullptr;  // outlives the execution; may be null
 
-  /// Odd, so that entries that follow each other have orders that are odd and even in turn.
+  /// Odd, so that the orders of consecutive entries alternate between odd and even.
   static constexpr std::uint64_t parts = 9;
 
-  /// The same on all its ranks, strictly ascending.
+  /// Strictly ascending, and the same on all ranks of the batch.
   [[nodiscard]] std::uint64_t order() const { return sequence * parts + part; }
 };
 
-/// The time from its making to its end is a phase of the batch, if anybody wants to know.
+/// Reports the time from its construction to its destruction as a phase of the batch.
 class PhaseTimer {
  public:
   PhaseTimer(const Batch& batch, Phase phase)
@@ -72,7 +74,7 @@ class PhaseTimer {
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 
-  /// Nothing was done.
+  /// Reports nothing.
   void discard() { observer_ = nullptr; }
 
  private:
@@ -82,32 +84,32 @@ class PhaseTimer {
   PhaseObserver::TimePoint begin_{};
 };
 
-/// What one step achieved: nothing, since others are awaited; something; or all there was to do.
+/// The result of one step: no progress, since this rank waits for others; some progress; or the
+/// end.
 enum class Progress : std::uint8_t { waiting, moved, done };
 
-/// Whom a batch under way waits for, and what they are to do: "to deposit piece 3". No ranks: it
-/// cannot be said.
+/// The ranks that a running batch waits for, and for what: "to deposit piece 3". No ranks: unknown.
 struct Awaited {
   std::vector<int> ranks{};
   std::string what{};
 };
 
-/// A batch under way. Destroying one that is not done abandons it; the memory of its tensors may
-/// still be written by the network, so only do that when the process is about to end.
+/// A running batch. Destroying one that is not done abandons it; the network may still write to its
+/// tensors, so do that only when the process is about to end.
 class Execution {
  public:
   virtual ~Execution() = default;
 
-  /// Does at most about 200 us of work. Once it says `done`, the tensors hold the result, and it
-  /// must not be called again. Throws BackendError.
+  /// Does at most about 200 us of work. After `done` the tensors hold the result, and `step` must
+  /// not be called again. Throws BackendError.
   [[nodiscard]] virtual Progress step() = 0;
 
   /// For reports; between two steps.
   [[nodiscard]] virtual Awaited waits_for() const { return {}; }
 };
 
-/// Two ranks start the batches that both take part in in the same order, so that batches of
-/// different sets may run side by side. One thread at a time.
+/// Two ranks start the batches that they share in the same order, so that batches of different sets
+/// may run side by side. One thread at a time.
 class Backend {
  public:
   virtual ~Backend() = default;

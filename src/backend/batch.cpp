@@ -14,7 +14,7 @@
 namespace kolo::internal::backend {
 namespace {
 
-// So that slices are aligned.
+// Elements: slices begin at multiples of it, so that they are aligned.
 constexpr std::int64_t granularity = 16;
 
 int index_of(int rank, const Batch& batch, fmt::format_string<int&> otherwise) {

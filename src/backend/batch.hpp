@@ -1,4 +1,4 @@
-// What every backend asks of a batch.
+// Shared by the backends: checks, arithmetic, rows and slices of a batch.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace kolo::internal::backend {
 
-/// The place of `rank` among those that take part. Throws InvalidArgument if it is none of them.
+/// The index of `rank` in the batch's `ranks`. Throws InvalidArgument if it is not there.
 [[nodiscard]] int index_of(int rank, const Batch& batch);
 
-/// The broadcast's root as a place among those that take part; else InvalidArgument.
+/// The index of the broadcast's root in the batch's `ranks`; else InvalidArgument.
 [[nodiscard]] int root_index(const Batch& batch);
 
 /// The one text of a text broadcast; else InvalidArgument.
@@ -29,8 +29,8 @@ void check(const Batch& batch);
 [[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire,
                                                   std::optional<DType> result = {});
 
-/// What this rank sends, tensor by tensor: of an alltoall the rows for each of the batch's `ranks`,
-/// of an allgather the rows for all of them.
+/// The numbers of rows that this rank sends, tensor by tensor: in an alltoall for each of the
+/// batch's `ranks`, in an allgather one number for all.
 [[nodiscard]] std::vector<std::int64_t> sent_rows(const Batch& batch);
 
 /// Memory for all rows that arrive for a tensor of an allgather or alltoall: `rows` from each of
@@ -38,7 +38,7 @@ void check(const Batch& batch);
 [[nodiscard]] std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
                                   std::span<const std::int64_t> rows);
 
-/// A part of something that is shared out among the ranks.
+/// The part of one rank in elements that are divided among the ranks.
 struct Slice {
   std::int64_t begin = 0;  // in elements
   std::int64_t elements = 0;
@@ -67,10 +67,10 @@ struct Window {
   [[nodiscard]] std::byte* output() const;
 };
 
-/// Goes through the tensors of a reducescatter, window by window, alike on all ranks.
+/// Divides the tensors of a reducescatter into windows, which are the same on all ranks.
 class Windows {
  public:
-  /// `bytes` are what a window has room for, over all ranks, on the wire.
+  /// A window has at most `bytes` on the wire, over all ranks.
   Windows(const Batch& batch, std::int64_t bytes);
 
   /// False if nothing is left.

@@ -11,9 +11,16 @@ namespace {
 
 constexpr std::int64_t min_alone = 32 << 10;
 
-fusion::Part part_of(const BatchTensor& tensor, std::int64_t elements) {
-  return {static_cast<const std::byte*>(tensor.input), static_cast<std::byte*>(tensor.output),
-          elements};
+/// A run of each tensor. `make` gives its types and length.
+template <typename Make>
+std::vector<Run> runs_of(const Batch& batch, Make make) {
+  std::vector<Run> runs;
+  for (const BatchTensor* tensor : batch.tensors) {
+    runs.push_back(make(*tensor));
+    runs.back().part.input = static_cast<const std::byte*>(tensor->input);
+    runs.back().part.output = static_cast<std::byte*>(tensor->output);
+  }
+  return runs;
 }
 
 /// Bytes that are read and written in one place.
@@ -25,20 +32,15 @@ Run run_of(void* data, std::int64_t bytes) {
 }  // namespace
 
 std::vector<Run> element_runs(const Batch& batch) {
-  std::vector<Run> runs;
-  runs.reserve(batch.tensors.size());
-  for (const BatchTensor* tensor : batch.tensors)
-    runs.push_back({part_of(*tensor, tensor->elements()), tensor->dtype,
-                    fusion::wire_type(tensor->dtype, batch.kind.compression)});
-  return runs;
+  return runs_of(batch, [&](const BatchTensor& tensor) {
+    const DType wire = fusion::wire_type(tensor.dtype, batch.kind.compression);
+    return Run{{.elements = tensor.elements()}, tensor.dtype, wire};
+  });
 }
 
 std::vector<Run> byte_runs(const Batch& batch) {
-  std::vector<Run> runs;
-  runs.reserve(batch.tensors.size());
-  for (const BatchTensor* tensor : batch.tensors)
-    runs.push_back({part_of(*tensor, tensor->bytes()), DType::u8, DType::u8});
-  return runs;
+  return runs_of(batch,
+                 [](const BatchTensor& tensor) { return Run{{.elements = tensor.bytes()}}; });
 }
 
 std::int64_t Piece::wire_bytes() const { return elements * signed_size_of(wire); }
@@ -54,14 +56,15 @@ bool Cutter::next(Piece& piece) {
   if (first_ == runs_.size()) return false;
   piece.dtype = runs_[first_].dtype;
   piece.wire = runs_[first_].wire;
-  const std::int64_t most = piece_bytes_ / (is_half(piece.wire) ? 4 : signed_size_of(piece.wire));
+  const std::int64_t max_elements =
+      piece_bytes_ / (is_half(piece.wire) ? 4 : signed_size_of(piece.wire));
   const bool alone = travels_alone(runs_[first_]);
   do {
     Run& run = runs_[first_];
-    take(run, most - piece.elements, piece);
+    take(run, max_elements - piece.elements, piece);
     if (run.part.elements > 0) break;
     ++first_;
-  } while (!alone && first_ < runs_.size() && piece.elements < most &&
+  } while (!alone && first_ < runs_.size() && piece.elements < max_elements &&
            runs_[first_].dtype == piece.dtype && !travels_alone(runs_[first_]));
   return true;
 }

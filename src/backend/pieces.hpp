@@ -32,12 +32,12 @@ struct Piece {
   DType wire = DType::u8;
   std::int64_t elements = 0;
 
-  /// Needs no buffer to be sent from and received into.
+  /// True if the tensor itself can be sent from and received into.
   [[nodiscard]] bool in_place() const { return parts.size() == 1 && dtype == wire; }
   [[nodiscard]] std::int64_t wire_bytes() const;
 };
 
-/// Depends on nothing but the runs' types and lengths, so that all ranks cut alike.
+/// Cuts by the types and lengths of the runs only, so that all ranks get the same pieces.
 class Cutter {
  public:
   /// Pieces have at most `piece_bytes` on the wire; of the half types half of that, since their
@@ -52,27 +52,27 @@ class Cutter {
   [[nodiscard]] bool travels_alone(const Run& run) const;
   void take(Run& run, std::int64_t room, Piece& piece);
 
-  std::vector<Run> runs_;  // what is left of them
+  std::vector<Run> runs_;  // the rest of them
   std::size_t first_ = 0;
   std::int64_t piece_bytes_;
 };
 
-/// What comes after the pieces so far: a piece, a piece that is not known yet, or nothing.
+/// The result of asking for the next piece: a piece, a piece that is not known yet, or the end.
 enum class NextPiece : std::uint8_t { piece, later, none };
 
-/// The pieces of a broadcast, of tensors or of a text, as bytes. Only the root knows how long a
-/// text is: so the first piece of it is its length, and the others learn from that what follows.
+/// The pieces of a broadcast, of tensors or of a text, as bytes. Only the root knows the length of
+/// a text, so the first piece carries the length, and the other ranks derive the rest from it.
 class BroadcastPieces {
  public:
   /// Throws InvalidArgument for a text broadcast of anything but one text.
   BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes);
-  /// Until the length has arrived the network may yet read or write it: that memory is leaked then.
+  /// Leaks the memory of the length if it has not arrived: the network may still read or write it.
   ~BroadcastPieces();
   BroadcastPieces(const BroadcastPieces&) = delete;
   BroadcastPieces& operator=(const BroadcastPieces&) = delete;
 
   [[nodiscard]] NextPiece next(Piece& piece);
-  /// To be called when a piece is where it belongs.
+  /// Call it when a piece has arrived in its tensors.
   void arrived(const Piece& piece);
 
  private:

@@ -1,4 +1,4 @@
-// A few bytes of each rank, for all of them, over what the session has for CPU tensors.
+// An allgather of a few bytes of each rank, over the backend for CPU tensors.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,11 @@
 
 namespace kolo::internal::backend {
 
-/// Every rank of the batch makes one, at the same place among its batches, and gives as many bytes.
+/// Every rank of the batch makes one, at the same place among its batches, with the same number of
+/// bytes.
 class SmallAllgather {
  public:
-  /// Takes part `part` of the batch's sequence.
+  /// It is the batch `part` of the sequence of `batch`.
   SmallAllgather(Backend& cpu, const Batch& batch, std::uint32_t part,
                  std::span<const std::byte> own);
   SmallAllgather(const SmallAllgather&) = delete;

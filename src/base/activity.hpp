@@ -1,4 +1,4 @@
-// What a process does, as the operating system sees it, and what the time of a batch goes into.
+// The state of a process, as the operating system reports it, and the phases of a batch.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 namespace kolo::internal {
 
 enum class ProcessState : std::uint8_t {
-  unknown,          // it cannot be seen
-  alive,            // runs, or sleeps until there is something to do
+  unknown,          // cannot be determined
+  alive,            // runs or sleeps
   stopped,          // by a signal (state T)
   traced,           // held by a debugger (state t)
   uninterruptible,  // in a system call that does not end (state D)
@@ -25,14 +25,6 @@ class PhaseObserver {
 
   virtual ~PhaseObserver() = default;
   virtual void on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimePoint end) = 0;
-};
-
-/// Is told when executions of some kind begin and end.
-class ExecutionObserver {
- public:
-  virtual ~ExecutionObserver() = default;
-  virtual void begin() = 0;
-  virtual void end() = 0;
 };
 
 }  // namespace kolo::internal

@@ -1,17 +1,17 @@
-// What carries data: the choices that a user makes by settings, and that backends follow.
+// The transports for data that a user chooses by settings.
 #pragma once
 
 #include <cstdint>
 
 namespace kolo::internal {
 
-/// What carries data between CPUs of one host.
+/// The transport of data between CPUs of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
 
-/// How allreduces go from host to host.
+/// The algorithm of allreduces between hosts.
 enum class HostAllreduce : std::uint8_t { automatic, direct, ring, doubling };
 
-/// What carries tensors on GPUs.
+/// The transport of tensors on GPUs.
 enum class GpuOperations : std::uint8_t { automatic, nccl, staged };
 
 }  // namespace kolo::internal

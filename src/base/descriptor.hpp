@@ -1,4 +1,4 @@
-// What one rank asks for: everything about an operation that all ranks must agree on.
+// An operation as one rank submits it: all properties on which the ranks must agree.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,8 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-/// Fields that mean nothing to an operation keep their defaults, so that `==` is what must match.
+/// Fields that an operation does not use keep their defaults, so that `==` compares all that must
+/// match.
 struct Descriptor {
   OperationType type = OperationType::barrier;
   std::vector<TensorSpec> tensors{};  // more than one: a group

@@ -1,4 +1,4 @@
-// Elements in memory whose type is known at run time only.
+// Access to elements whose type is known at run time only.
 #pragma once
 
 #include <cstddef>

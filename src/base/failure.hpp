@@ -1,5 +1,5 @@
-// Why an operation fails, or a whole session: one type from where it is noticed to the exception
-// that the user gets.
+// The reason why an operation or a session fails: one type from the detection to the exception that
+// the user gets.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ enum class FailureKind : std::uint8_t {
 struct Failure {
   FailureKind kind = FailureKind::peer_left;
   std::string message{};
-  std::string tensor{};  // "": each operation's own, or none is concerned
+  std::string tensor{};  // "": that of each operation, or none
   RankSet ranks{};       // to blame
 
   friend bool operator==(const Failure&, const Failure&) = default;
 };
 
-/// What `failure` of `rank` is to the other ranks: they cannot tell an error of that rank from its
-/// departure.
+/// The `failure` of `rank` for the other ranks, which cannot distinguish an error of that rank from
+/// its departure.
 [[nodiscard]] Failure as_seen_by_others(const Failure& failure, int rank);
 
 /// The exception of include/kolo/error.hpp that has the kind's name.

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/descriptor.hpp"
-#include "kolo/export.hpp"  // kolo::torch, another library, uses what is marked
+#include "kolo/export.hpp"  // kolo::torch, another library, uses the marked functions
 
 namespace kolo::internal {
 

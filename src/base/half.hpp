@@ -1,5 +1,5 @@
 // The two-byte floating-point types, as bits, to and from f32. Conversions to them round to
-// nearest, ties to even; NaN stays NaN. Without branches in effect, so that loops over them
+// nearest, ties to even; NaN stays NaN. They compile without branches, so that loops over them
 // vectorize.
 #pragma once
 

@@ -1,4 +1,4 @@
-// By what the ranks' submissions are matched.
+// The key by which the ranks' submissions are matched.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace kolo::internal {
 
-/// The number of a process set; never given again in a session.
+/// The number of a process set. It is never reused in a session.
 using SetId = std::int64_t;
 inline constexpr SetId world_set = 0;
 

@@ -17,7 +17,7 @@
 namespace kolo::internal {
 namespace {
 
-/// Kolo's own logger, not in spdlog's registry: the program may have its own there.
+/// Kolo's own logger, not in spdlog's registry: the program may have tally own there.
 spdlog::logger& logger() {
   // Never destroyed, since threads and exit handlers may still write when statics are gone.
   static spdlog::logger* const instance = [] {
@@ -61,16 +61,16 @@ void log(LogLevel level, std::string_view message) {
 bool LogLimit::admits(std::string_view kind, TimePoint now) {
   auto found = kinds_.find(kind);
   if (found == kinds_.end()) found = kinds_.emplace(kind, Tally{now}).first;
-  Tally& its = found->second;
-  if (now - its.begin >= window) {
-    its.begin = now;
-    its.written = 0;
+  Tally& tally = found->second;
+  if (now - tally.begin >= window) {
+    tally.begin = now;
+    tally.written = 0;
   }
-  if (its.written < max_in_window) {
-    ++its.written;
+  if (tally.written < max_in_window) {
+    ++tally.written;
     return true;
   }
-  ++its.suppressed;
+  ++tally.suppressed;
   return false;
 }
 

@@ -17,20 +17,20 @@ enum class LogLevel : std::uint8_t { trace, debug, info, warning, error, critica
 /// Writes one line if `level` is at least the one set.
 void log(LogLevel level, std::string_view message);
 
-/// The same for messages that may come in floods: LogLimit decides for each kind which are written.
-/// How many were not is said with the next one that is.
+/// The same for messages that may be frequent: LogLimit decides for each kind which are written.
+/// The next one that is written reports how many were not.
 void log_limited(LogLevel level, std::string_view kind, std::string_view message);
 
-/// Says what was not written so far, if that was not said yet.
+/// Reports the messages that were not written, unless they were reported before.
 void write_suppressed();
 
 inline void info(std::string_view message) { log(LogLevel::info, message); }
 inline void warn(std::string_view message) { log(LogLevel::warning, message); }
 
-/// What is less urgent than `level` is not written. `warning` at first.
+/// Messages below `level` are not written. The default is `warning`.
 void set_log_level(LogLevel level);
 
-/// The rank that every further line names. None is named at first.
+/// Adds the rank to every further line.
 void set_log_rank(int rank);
 
 /// "trace", "debug", "info", "warning", "error", "critical" or "off" in any case, and Horovod's
@@ -46,7 +46,7 @@ class LogLimit {
 
   /// True if a message of this kind may be written at `now`.
   [[nodiscard]] bool admits(std::string_view kind, TimePoint now);
-  /// How many of the kind were not since this was asked last.
+  /// The number of messages of the kind that were not written since the last call.
   [[nodiscard]] std::uint64_t take_suppressed(std::string_view kind);
   [[nodiscard]] std::vector<std::string> kinds() const;
 

@@ -14,39 +14,33 @@ RankSet RankSet::range(int first, int last) {
   return ranks;
 }
 
+void RankSet::append(const Range& next) {
+  if (!ranges_.empty() && next.first <= ranges_.back().last + 1) {
+    ranges_.back().last = std::max(ranges_.back().last, next.last);
+  } else {
+    ranges_.push_back(next);
+  }
+}
+
 RankSet RankSet::of(const std::vector<int>& ranks) {
   std::vector<int> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   RankSet set;
-  for (const int rank : sorted) {
-    if (set.ranges_.empty() || rank > set.ranges_.back().last + 1) {
-      set.ranges_.push_back({rank, rank});
-    } else {
-      set.ranges_.back().last = rank;
-    }
-  }
+  for (const int rank : sorted) set.append({rank, rank});
   return set;
 }
 
 void RankSet::insert(const RankSet& other) {
   std::vector<Range> sorted;
   sorted.reserve(ranges_.size() + other.ranges_.size());
-  std::merge(ranges_.begin(), ranges_.end(), other.ranges_.begin(), other.ranges_.end(),
-             std::back_inserter(sorted),
-             [](const Range& a, const Range& b) { return a.first < b.first; });
+  std::ranges::merge(ranges_, other.ranges_, std::back_inserter(sorted), {}, &Range::first,
+                     &Range::first);
   ranges_.clear();
-  for (const Range& next : sorted) {
-    if (!ranges_.empty() && next.first <= ranges_.back().last + 1) {
-      ranges_.back().last = std::max(ranges_.back().last, next.last);
-    } else {
-      ranges_.push_back(next);
-    }
-  }
+  for (const Range& next : sorted) append(next);
 }
 
 bool RankSet::contains(int rank) const {
-  const auto after = std::upper_bound(ranges_.begin(), ranges_.end(), rank,
-                                      [](int r, const Range& range) { return r < range.first; });
+  const auto after = std::ranges::upper_bound(ranges_, rank, {}, &Range::first);
   return after != ranges_.begin() && rank <= std::prev(after)->last;
 }
 
@@ -76,11 +70,7 @@ RankSet RankSet::common(const RankSet& others) const {
     const int first = std::max(a->first, b->first);
     const int last = std::min(a->last, b->last);
     if (first <= last) both.ranges_.push_back({first, last});
-    if (a->last < b->last) {
-      ++a;
-    } else {
-      ++b;
-    }
+    ++(a->last < b->last ? a : b);
   }
   return both;
 }

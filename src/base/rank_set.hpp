@@ -36,6 +36,9 @@ class RankSet {
   friend bool operator==(const RankSet&, const RankSet&) = default;
 
  private:
+  /// Ranges are appended in the order of their first ranks.
+  void append(const Range& next);
+
   std::vector<Range> ranges_;
 };
 

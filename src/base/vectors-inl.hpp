@@ -1,8 +1,8 @@
 // Elements in memory to and from vectors of the type in which they are computed. Compiled once for
 // each instruction set, hence the guard; for sources that include hwy/foreach_target.h.
 //
-// A format reads and writes pairs of vectors: 2 * Lanes(d) elements at any address. What it gives
-// and takes is bit for bit what `computed` and `rounded` make of each element.
+// A format reads and writes pairs of vectors: 2 * Lanes(d) elements at any address. Its conversions
+// give the same bits as `computed` and `rounded` for each element.
 #if defined(KOLO_BASE_VECTORS_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef KOLO_BASE_VECTORS_INL
 #undef KOLO_BASE_VECTORS_INL
@@ -130,7 +130,8 @@ struct SoftF16 {
   }
 };
 
-/// f16 by the processor's instructions, which differ from ours in what becomes of NaN.
+/// f16 by the processor's instructions, which convert NaNs differently from `to_float` and
+/// `to_f16`.
 struct HardF16 {
   template <class D>
   static HWY_INLINE hn::Vec<D> load_quiet(D d, const std::byte* from) {
@@ -165,7 +166,8 @@ struct HardF16 {
   }
 };
 
-/// `quiet`: a signalling NaN may become a quiet one, which is as good where the results are f16.
+/// `quiet`: a signaling NaN may become a quiet one, which makes no difference if the results are
+/// f16.
 template <bool quiet>
 struct F16Format {
   using Element = F16;
@@ -253,7 +255,7 @@ struct SplitBF16Format {
   }
 };
 
-/// f64 that is computed in f32, on the way from and to the half types.
+/// f64 that is computed in f32, for conversions from and to the half types.
 struct NarrowF64Format {
   using Element = double;
   using Lane = float;

@@ -1,4 +1,4 @@
-// Copies the tensors of a batch into one buffer and back, converting on the way.
+// Copies the tensors of a batch into one buffer and back, with conversion.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace kolo::internal::fusion {
 
-/// Elements that follow each other in one tensor; where they come from and where the results go.
+/// Consecutive elements of one tensor, and the place of their results.
 struct Part {
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -19,16 +19,16 @@ struct Part {
 /// The type in which elements of `dtype` travel: their own, unless f32 and f64 are compressed.
 [[nodiscard]] DType wire_type(DType dtype, Compression compression);
 
-/// Copies elements from one place to another. The types are alike, or the one is f32 or f64 and the
+/// Copies elements from one place to another. The types are the same, or one is f32 or f64 and the
 /// other f16 or bf16: then each is rounded to nearest. Memory may lie at any address, and the
-/// places must not overlap unless they are the same and so are the types.
+/// places must not overlap, unless the places and the types are the same.
 void convert(const std::byte* from, DType from_type, std::int64_t elements, std::byte* to,
              DType to_type);
 
 /// Writes the inputs of the parts to `buffer`, one after the other, as `wire`.
 void pack(std::span<const Part> parts, DType dtype, DType wire, std::byte* buffer);
 
-/// The way back, into the outputs.
+/// The reverse: writes the elements of `buffer`, which are of type `wire`, to the outputs.
 void unpack(const std::byte* buffer, DType wire, DType dtype, std::span<const Part> parts);
 
 }  // namespace kolo::internal::fusion

@@ -5,7 +5,7 @@
 namespace kolo::internal::fusion {
 namespace {
 
-/// Where ranks may differ in the first length nothing is packed, and nothing counts.
+/// 0 if ranks may differ in the first length: then nothing is packed.
 std::int64_t bytes_of(const Descriptor& descriptor) {
   std::int64_t bytes = 0;
   for (const TensorSpec& tensor : descriptor.tensors) {

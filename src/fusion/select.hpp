@@ -1,4 +1,4 @@
-// Which agreed operations travel together.
+// The choice of the agreed operations that are executed as one batch.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace kolo::internal::fusion {
 
 /// True if the two can travel as one batch: the same type, dtype (of a group's first tensor),
 /// reduction, root, scales, compression, divisor and device. Alltoalls, text broadcasts, barriers
-/// and what asks for it travel alone.
+/// and operations that ask for it are executed alone.
 [[nodiscard]] bool fusible(const Descriptor& a, const Descriptor& b);
 
 /// The next batch out of `ready`, as ascending indices: the first operation and every later one

@@ -1,4 +1,4 @@
-// Adasum of two vectors: what is orthogonal is added, what is parallel is averaged (Maleki et al.,
+// Adasum of two vectors: orthogonal parts are added, parallel parts are averaged (Maleki et al.,
 // 2020, https://arxiv.org/abs/2006.02924).
 #pragma once
 
@@ -22,7 +22,7 @@ struct Shares {
 };
 
 /// Adds the dot products of `elements` of a floating-point type, computed in double. For the same
-/// bits, cut the vectors alike.
+/// bits, cut the vectors in the same way on all ranks.
 void add_dots(DType dtype, const std::byte* a, const std::byte* b, std::int64_t elements,
               Dots& dots);
 

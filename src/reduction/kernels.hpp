@@ -1,5 +1,5 @@
-// The loops behind `reduce`. Those with vector instructions make one pass over the memory. Those
-// that go element by element do what the vectors leave, and are the reference for the vectors.
+// The loops behind `reduce`. Those with vector instructions make one pass over the memory. The
+// scalar ones reduce everything else, and are the reference for the vectors.
 #pragma once
 
 #include "reduction/reduce.hpp"

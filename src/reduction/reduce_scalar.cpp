@@ -56,8 +56,8 @@ constexpr std::int64_t block = 1024;
 template <typename T>
 using Block = std::array<Computed<T>, block>;
 
-// The two halves of the work on a block, chosen once: the calls cost little beside the loops, and
-// not every half is compiled with every other.
+// The two halves of the work on a block, chosen once. The calls cost little beside the loops, and
+// the combinations of halves need not be compiled.
 template <typename T>
 using Combine = std::function<void(std::int64_t first, std::int64_t count, Block<T>& acc)>;
 template <typename T>

@@ -9,13 +9,13 @@
 
 namespace kolo::internal::reduction {
 
-/// Truncated toward zero; what the type cannot hold becomes its nearest value, NaN becomes 0.
+/// Truncated toward zero; a value outside of the range becomes the nearest in it, NaN becomes 0.
 template <std::integral T>
 [[nodiscard]] constexpr T truncate(double value) {
-  constexpr auto least = static_cast<double>(std::numeric_limits<T>::min());
+  constexpr auto lowest = static_cast<double>(std::numeric_limits<T>::min());
   // The first value above the range: a power of two, so that it is exact.
   constexpr double above = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
-  if (value <= least) return std::numeric_limits<T>::min();
+  if (value <= lowest) return std::numeric_limits<T>::min();
   if (value >= above) return std::numeric_limits<T>::max();
   return value == value ? static_cast<T>(value) : T{0};
 }
@@ -27,7 +27,7 @@ struct Unchanged {
   }
 };
 
-/// Hands `consumer` what multiplies by `factor`.
+/// Calls `consumer` with a function that multiplies by `factor`.
 template <typename T, typename Consumer>
 void with_factor(double factor, Consumer consumer) {
   if (factor == 1.0) {
@@ -39,8 +39,8 @@ void with_factor(double factor, Consumer consumer) {
   }
 }
 
-/// What turns a combination of real numbers into the result. Without a scale it divides, so that
-/// the average of equal values is that value; by a power of two a multiplication does the same.
+/// The last step of a reduction of real numbers. Without a scale it divides, so that the average of
+/// equal values is that value; for a power of two a multiplication gives the same.
 template <std::floating_point Real>
 struct RealScaling {
   enum class Kind : std::uint8_t { none, multiply, divide };
@@ -60,7 +60,7 @@ struct RealScaling {
   Real by = 1;
 };
 
-/// Hands `consumer` what turns a combination into the result.
+/// Calls `consumer` with the function for the last step of a reduction.
 template <std::floating_point Real, typename Consumer>
 void with_scaling(std::int64_t divisor, double scale, Consumer consumer) {
   using Kind = typename RealScaling<Real>::Kind;

@@ -10,7 +10,6 @@
 #include <deque>
 #include <vector>
 
-#include "base/activity.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::internal::transport {
@@ -53,13 +52,13 @@ class MpiTransport : public Transport {
 /// is done, and moves only when MPI is called. So MPI is called for a while after the last batch:
 /// often at first, then at intervals, until a rank that does not receive it counts as lost. One
 /// thread at a time.
-class MpiActivity : public ExecutionObserver {
+class MpiActivity {
  public:
   /// `afterwards`: for how long. 0: forever.
   explicit MpiActivity(std::chrono::nanoseconds afterwards) : afterwards_(afterwards) {}
 
-  void begin() override { ++batches_; }
-  void end() override;
+  void begin() { ++batches_; }
+  void end();
 
   /// True while batches are under way, and shortly after: the driver should poll often.
   [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }

@@ -20,14 +20,15 @@ namespace {
 // Among more owners, sending a slice whole to all takes longer than sending it twice in sections.
 constexpr int max_owners_whole = 8;
 
-// Which algorithm is selected decides about last bits, so a little noise should not.
+// The selection affects the last bits of results, so a small difference in time should not change
+// it.
 constexpr double worth_it = 0.85;
 
 constexpr int at_once =
     mpi::Exchange::lanes / InterNodeReduction::lanes;  // slices, as in an allreduce
 constexpr int rounds = 4;
 
-/// Reduces as many slices at once as an allreduce has under way; the time in seconds.
+/// The time in seconds to reduce as many slices at once as an allreduce does.
 double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm algorithm,
              std::int64_t bytes) {
   const auto begin = std::chrono::steady_clock::now();
@@ -48,7 +49,7 @@ double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm a
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-/// The quickest round, of which the slowest rank counts.
+/// The time of the quickest round; the time of a round is that of its slowest rank.
 double measure(mpi::Endpoint& endpoint, const std::optional<Owners>& owners,
                InterNodeAlgorithm algorithm, std::int64_t bytes) {
   double quickest = 0.0;

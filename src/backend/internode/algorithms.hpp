@@ -1,4 +1,4 @@
-// Which algorithm reduces a slice between hosts.
+// The choice of the algorithm that reduces a slice between hosts.
 #pragma once
 
 #include <array>
@@ -15,16 +15,16 @@ namespace kolo::internal::backend::internode {
 /// Hosts are combined in an order that depends on the algorithm, so floating-point results may
 /// differ between algorithms in their last bits.
 enum class InterNodeAlgorithm : std::uint8_t {
-  whole,     ///< Each owner sends all to each other one: one message's time. Few owners only.
-  direct,    ///< Each reduces a section for all: two messages' times, sent to all at once.
-  ring,      ///< Sections go round twice: each sends to one and receives from one.
-  doubling,  ///< All is exchanged with one after the other, log2 of the owners times.
+  whole,   ///< Each owner sends its input to each other: the time of one message. Few owners only.
+  direct,  ///< Each reduces a section for all: the time of two messages, sent to all at once.
+  ring,    ///< Sections go round twice: each sends to one and receives from one.
+  doubling,  ///< Each exchanges all with one owner after another, log2 of the owners times.
 };
 
 /// An algorithm for each size, the same on all ranks.
 class AlgorithmTable {
  public:
-  /// What is measured at the start of a session: bytes of a slice.
+  /// The sizes of slices, in bytes, that are measured at the start of a session.
   static constexpr std::array<std::int64_t, 3> measured_bytes{4 << 10, 64 << 10, 512 << 10};
 
   /// Without measurements: whole if it is short, else direct.
@@ -34,10 +34,10 @@ class AlgorithmTable {
   /// `seconds[k][w]`: of measured_bytes[k], by `candidates(owners)[w]`.
   AlgorithmTable(int owners, std::span<const std::vector<double>> seconds);
 
-  /// What is worth measuring among so many owners, at least two; nothing if there is no choice.
+  /// The algorithms to measure among so many owners, at least two; empty if there is no choice.
   [[nodiscard]] static std::vector<InterNodeAlgorithm> candidates(int owners);
 
-  /// For so many elements of what will be `wire` in the result.
+  /// For so many elements, whose results are of type `wire`.
   [[nodiscard]] InterNodeAlgorithm select(int owners, std::int64_t elements, DType wire) const;
 
  private:
@@ -49,8 +49,8 @@ class AlgorithmTable {
   bool forced_ = false;
 };
 
-/// Collective over the communicator, all of whose ranks `placement` has. A few megabytes cross the
-/// network some times; nothing does where there is no choice.
+/// Collective over the communicator, all of whose ranks `placement` has. Sends a few megabytes
+/// several times; nothing where there is no choice.
 [[nodiscard]] AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint,
                                                 const Placement& placement);
 

@@ -25,8 +25,8 @@ namespace {
 
 static_assert(InterNodeReduction::lanes * shm::slot_count <= mpi::Exchange::lanes);
 
-/// Each owner combines its slice of what its host has and takes it across to the owners of the same
-/// slice on the other hosts. A few pieces cross at once.
+/// Each owner reduces its slice within its host, then with the owners of the same slice on the
+/// other hosts. A few pieces are in progress at once.
 class Allreduce : public shm::SlicedAllreduce {
  public:
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
@@ -40,7 +40,7 @@ class Allreduce : public shm::SlicedAllreduce {
   }
 
  private:
-  bool look() override { return exchange_.step(); }
+  bool step_transfers() override { return exchange_.step(); }
   [[nodiscard]] Awaited combining_waits_for() const override {
     return {exchange_.peers(), "to exchange data over MPI"};
   }

@@ -15,16 +15,16 @@
 
 namespace kolo::internal::backend {
 
-/// The ranks of a host share the work of a batch in slices, and each takes its slice across. So the
-/// network carries the data of a host once and not once for each of its ranks, and all of them send
-/// and receive at once. All ranks get the same bits: those of each host are combined in the order
-/// of the ranks, then the hosts in an order that depends on the algorithm.
+/// The ranks of a host divide a batch into slices, and each reduces its slice between the hosts. So
+/// the network carries the data of a host once, not once for each rank, and all ranks send and
+/// receive at once. All ranks get the same bits: those of each host are combined in the order of
+/// the ranks, then the hosts in an order that depends on the algorithm.
 class InterNodeBackend : public Backend {
  public:
-  /// Of a slot in the arena. So many pieces of this size are under way that a fast and distant link
-  /// is not idle.
+  /// The size of a slot in the arena. With pieces of this size in progress, a fast link of high
+  /// latency is not idle.
   static constexpr std::int64_t default_slot_bytes = std::int64_t{1} << 20;
-  /// Over TCP, Open MPI sends what is below 64 KiB at once, and more only after a handshake.
+  /// Over TCP, Open MPI sends messages below 64 KiB at once, and larger ones after a handshake.
   static constexpr std::int64_t default_message_bytes = 60 << 10;
 
   /// `comm` as for MpiBackend, which may use it too: no batch is executed by both. `node_of` has
@@ -36,7 +36,7 @@ class InterNodeBackend : public Backend {
 
   /// How slices are reduced between hosts, for the batches from now on; the same on all ranks.
   void use(const internode::AlgorithmTable& algorithms) { algorithms_ = algorithms; }
-  /// Uses what measurements find best. Collective, while no batch is executed.
+  /// Measures, and uses the quickest algorithms. Collective, while no batch is executed.
   void measure_algorithms();
 
   /// True for every allreduce but Adasum whose ranks lie on several hosts, on some more than one.

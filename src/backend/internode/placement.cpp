@@ -11,7 +11,7 @@ Placement Placement::of(std::span<const int> ranks, std::span<const int> node_of
   std::map<int, std::vector<int>> by_node;
   for (const int rank : ranks) by_node[node_of[static_cast<std::size_t>(rank)]].push_back(rank);
   Placement placement;
-  for (auto& [node, its] : by_node) placement.hosts.push_back(std::move(its));
+  for (auto& [node, on_node] : by_node) placement.hosts.push_back(std::move(on_node));
   return placement;
 }
 

@@ -1,4 +1,5 @@
-// How the ranks of a batch lie on hosts, and which of them reduce a slice between hosts.
+// The distribution of the ranks of a batch over hosts, and the ranks that reduce a slice between
+// hosts.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +13,18 @@ namespace kolo::internal::backend::internode {
 struct Placement {
   std::vector<std::vector<int>> hosts{};  // the ranks of each, ascending
 
-  /// Hosts are ordered by the lowest rank that they have in the world, which `node_of` tells.
+  /// Hosts are ordered by their lowest rank in the world, which `node_of` has for each rank.
   [[nodiscard]] static Placement of(std::span<const int> ranks, std::span<const int> node_of);
 
   /// The place of the host of `rank`; -1 if no host has it.
   [[nodiscard]] int host_of(int rank) const;
-  /// So many ranks of every host own a slice: as many as the host with the fewest has.
+  /// The number of ranks of every host that own a slice: the size of the smallest host.
   [[nodiscard]] int owners() const;
   /// More than one host, and more than one rank on some.
   [[nodiscard]] bool has_levels() const;
 };
 
-/// Those who own the same slice, one rank of each host, in the order of the hosts. At least two.
+/// The owners of one slice: one rank of each host, in the order of the hosts. At least two.
 struct Owners {
   std::vector<int> ranks{};
   int own = 0;  // this rank's place
@@ -35,7 +36,7 @@ struct Owners {
   }
 };
 
-/// Those of the slice that `rank` owns; none if it owns none.
+/// The owners of the slice that `rank` owns, if it owns one.
 [[nodiscard]] std::optional<Owners> owners_with(int rank, const Placement& placement);
 
 }  // namespace kolo::internal::backend::internode

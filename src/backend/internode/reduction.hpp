@@ -23,13 +23,13 @@ struct SliceTask {
   reduction::Arithmetic last;  // between hosts; its dtype is the one in which the result is wanted
 };
 
-/// Reduces what the hosts have of one slice; all owners get the same bits. Half types are f32 until
-/// the last reduction, which rounds once.
+/// Reduces the inputs of all hosts for one slice. All owners get the same bits. Half types are f32
+/// until the last reduction, which rounds once.
 ///
-/// All that the network reads and writes is memory of the exchange.
+/// The network reads and writes only memory of the exchange.
 class InterNodeReduction {
  public:
-  static constexpr int lanes = 2;  // one for what is combined, one for results
+  static constexpr int lanes = 2;  // one for inputs and combinations, one for results
 
   /// Exchange and owners outlive this.
   explicit InterNodeReduction(const SliceTask& task);
@@ -40,11 +40,11 @@ class InterNodeReduction {
   /// The type in which elements of `wire` are combined.
   [[nodiscard]] static DType combined_type(DType wire);
 
-  /// Memory for what this host has, as `combined_type`.
+  /// Memory for the input of this host, as `combined_type`.
   [[nodiscard]] std::byte* input() const { return combined_; }
-  /// It is there.
+  /// Begins to send; the input is there.
   virtual void send() = 0;
-  /// Once it says true the result is there, and this may end.
+  /// True once the result is there and nothing is being sent.
   [[nodiscard]] virtual bool advance() = 0;
   [[nodiscard]] const std::byte* result() const { return result_; }
 
@@ -56,10 +56,11 @@ class InterNodeReduction {
   /// Of the slice, one of as many parts as there are owners; places go round.
   [[nodiscard]] Slice section(int owner) const;
 
-  /// In this order, but not yet the last of it. The output may be one of the inputs.
+  /// Reduces the inputs in this order, without the postscale and the divisor. The output may be one
+  /// of the inputs.
   void combine(reduction::Inputs inputs, std::int64_t elements, std::byte* output) const;
-  /// The same, and what the last reduction does. `output` is part of the result; `scratch` has
-  /// room for what is combined, and may be one of the inputs.
+  /// The same, with the postscale and the divisor. `output` is part of the result; `scratch` has
+  /// room for the elements as `combined_type`, and may be one of the inputs.
   void finish(reduction::Inputs inputs, std::int64_t elements, std::byte* scratch,
               std::byte* output) const;
 
@@ -73,8 +74,7 @@ class InterNodeReduction {
   std::byte* const result_;
 };
 
-/// All that owners of a slice send each other is as long on both sides because they select the same
-/// algorithm.
+/// All owners of a slice must select the same algorithm.
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_inter_node_reduction(
     InterNodeAlgorithm algorithm, const SliceTask& task);
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -30,12 +29,12 @@ struct Vector {
 struct Round {
   int send_to = -1;
   int receive_from = -1;
-  bool combine = false;  // else what is received replaces the own
+  bool combine = false;  // else the received vector replaces the own
 };
 
-/// Recursive doubling over the largest power of two of ranks: in every round pairs exchange what
-/// they have and combine it in the same order. Ranks beyond it give theirs to one of those first,
-/// and get the result in the end.
+/// Recursive doubling over the largest power of two of ranks: in every round pairs exchange their
+/// vectors and combine them in the same order. A rank beyond it first sends its vector to one of
+/// those, and gets the result at the end.
 std::vector<Round> rounds_of(int index, int size) {
   const int paired = static_cast<int>(std::bit_floor(static_cast<unsigned>(size)));
   if (index >= paired) return {{.send_to = index - paired}, {.receive_from = index - paired}};

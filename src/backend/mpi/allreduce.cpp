@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"
@@ -35,7 +34,7 @@ class Allreduce : public PiecewiseReduction {
   struct PieceState {
     Piece piece{};
     bool alone = false;           // every rank owns the whole piece
-    std::byte* packed = nullptr;  // null if the piece moves in place
+    std::byte* packed = nullptr;  // null if the piece is sent and received in place
     Versions versions{};
     const std::byte* source = nullptr;
     std::byte* target = nullptr;
@@ -66,7 +65,7 @@ class Allreduce : public PiecewiseReduction {
     PieceState& state = pieces_[number];
     const int lane = 2 * static_cast<int>(number) + 1;
     bool moved = false;
-    // What others are still sent must not be overwritten.
+    // Memory that is still being sent must not be overwritten.
     const bool target_is_free = state.sending == 0 || state.source != state.target;
     if (!state.reduced && state.versions.receiving == 0 && (!state.alone || target_is_free)) {
       reduce(state);

@@ -29,7 +29,7 @@ class Broadcast : public PiecewiseCollective {
  private:
   struct PieceState {
     Piece piece{};
-    std::byte* packed = nullptr;  // null if the piece moves in place
+    std::byte* packed = nullptr;  // null if the piece is sent and received in place
     int receiving = 0;
     int sending = 0;
     bool sent_on = false;

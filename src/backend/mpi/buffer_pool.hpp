@@ -1,4 +1,4 @@
-// Memory for what is under way, kept for the next batch.
+// Buffers for transfers, kept for the next batch.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// What the collectives over MPI have in common.
+// Base classes of the collectives over MPI.
 #pragma once
 
 #include <array>
@@ -35,7 +35,7 @@ class Collective : public Execution {
   [[nodiscard]] std::int64_t piece_bytes() const { return endpoint_.piece_bytes; }
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(batch_.ranks.size()); }
-  /// The rank in the communicator.
+  /// The rank in the communicator, which is the rank of the world.
   [[nodiscard]] int rank_of(int index) const {
     return batch_.ranks[static_cast<std::size_t>(index)];
   }
@@ -62,7 +62,7 @@ class PiecewiseCollective : public Collective {
  public:
   static constexpr std::size_t max_pieces = 8;
 
-  /// At most `under_way` pieces are, of at most `max_pieces`.
+  /// At most `under_way` pieces are in progress; `under_way` is at most `max_pieces`.
   PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way)
       : Collective(endpoint, std::move(batch)), under_way_(under_way) {}
 
@@ -76,7 +76,7 @@ class PiecewiseCollective : public Collective {
  private:
   /// Begins the next piece, whose number is below `under_way`, and posts its first messages.
   virtual NextPiece begin(std::size_t number) = 0;
-  /// Does what the piece's completed messages allow.
+  /// Advances the piece as far as its completed messages allow.
   virtual Progress advance(std::size_t number) = 0;
 
   bool advance_all();
@@ -91,8 +91,8 @@ class PiecewiseCollective : public Collective {
   bool all_begun_ = false;
 };
 
-/// What reductions have in common: a rank receives the others' versions of its slice of a piece,
-/// and reduces all versions in rank order.
+/// The base class of reductions: a rank receives the others' versions of its slice of a piece, and
+/// reduces all versions in rank order.
 class PiecewiseReduction : public PiecewiseCollective {
  protected:
   using PiecewiseCollective::PiecewiseCollective;

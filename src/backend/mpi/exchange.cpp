@@ -11,8 +11,8 @@ namespace {
 
 constexpr int max_under_way = 4;  // chunks of a flow
 
-// A tag is the exchange's sequence and a lane. MPI promises no tags above 32767, so sequences come
-// round again: two exchanges so far apart are never alive at once. Within a tag MPI keeps the
+// A tag is the exchange's sequence and a lane. MPI guarantees no tags above 32767, so sequences
+// wrap around: two exchanges that far apart are never alive at once. Within a tag MPI keeps the
 // messages of two ranks in their order, so chunks need no numbers.
 constexpr std::uint64_t sequences = 4096;
 constexpr std::uint64_t max_tag = 32767;
@@ -30,7 +30,8 @@ Exchange::Exchange(Endpoint& endpoint, std::uint64_t sequence)
     : endpoint_(endpoint), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
 
 Exchange::~Exchange() {
-  // What MPI still reads or writes must stay where it is, and requests cannot be canceled safely.
+  // Memory that MPI may still read or write must stay valid, and requests cannot be canceled
+  // safely.
   for (Kept& kept : kept_) {
     if (requests_.empty()) {
       endpoint_.buffers.give_back(std::move(kept.buffer), kept.bytes);
@@ -97,7 +98,8 @@ bool Exchange::step() {
                                finished_.data(), MPI_STATUSES_IGNORE),
                   "MPI_Testsome");
   if (count <= 0) return false;
-  // From the last to the first, so that what takes a finished one's place is not finished itself.
+  // From the last to the first, so that the request that takes the place of a finished one is not
+  // finished itself.
   finished_.resize(static_cast<std::size_t>(count));
   std::ranges::sort(finished_, std::greater<>());
   for (const int index : finished_) {

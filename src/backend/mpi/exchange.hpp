@@ -13,7 +13,7 @@
 
 namespace kolo::internal::backend::mpi {
 
-/// This rank's end of a communicator, and what the executions over it share.
+/// This rank's end of a communicator, with the state that the executions over it share.
 struct Endpoint {
   /// `bytes` are rounded down to whole elements of every type.
   Endpoint(MPI_Comm communicator, std::int64_t bytes);
@@ -26,8 +26,8 @@ struct Endpoint {
 };
 
 /// Sends and receives memory of any size, in chunks of the endpoint's `piece_bytes`, a few at a
-/// time per peer, lane and direction. What one rank sends another on a lane is received in the
-/// order of the calls, and both name the same number of bytes. Transfers of no bytes are none.
+/// time per peer, lane and direction. Messages of one rank to another on a lane are received in the
+/// order of the calls, and both name the same number of bytes. Transfers of no bytes are ignored.
 ///
 /// The memory belongs to the network until the transfer's counter is back at 0. If an exchange is
 /// destroyed before that, buffers that came from `take` are leaked on purpose.
@@ -41,15 +41,15 @@ class Exchange {
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
-  /// Adds the transfer's chunks to `pending`, and takes each away when it is complete. `peer` is a
-  /// rank of the communicator.
+  /// Adds the number of the transfer's chunks to `pending`, and subtracts each when it is complete.
+  /// `peer` is a rank of the communicator.
   void send(int peer, int lane, const std::byte* data, std::int64_t bytes, int& pending);
   void receive(int peer, int lane, std::byte* data, std::int64_t bytes, int& pending);
 
   /// True if a chunk was completed. Does not block. Throws BackendError.
   bool step();
 
-  /// Those with whom transfers are under way, ascending.
+  /// The ranks with which transfers are in progress, ascending.
   [[nodiscard]] std::vector<int> peers() const;
 
   /// Memory that lives until it is given back or the exchange ends.
@@ -87,7 +87,7 @@ class Exchange {
   Endpoint& endpoint_;
   int first_tag_;
   std::map<Key, Flow> flows_{};
-  // Side by side: what MPI works on, and what it is.
+  // Parallel arrays: the requests of MPI, and their chunks.
   std::vector<MPI_Request> requests_{};
   std::vector<Chunk> chunks_{};
   std::vector<int> finished_{};

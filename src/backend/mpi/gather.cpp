@@ -5,7 +5,6 @@
 
 #include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"
-#include "base/dtype.hpp"
 
 namespace kolo::internal::backend::mpi {
 namespace {
@@ -15,7 +14,7 @@ constexpr int data_lane = 1;
 constexpr std::int64_t max_copied = 512 << 10;  // bytes in a step
 
 /// Allgather and alltoall: the first is the second with the same rows for every rank. The ranks
-/// tell each other how many rows they send of each tensor, make room, and send them.
+/// exchange how many rows of each tensor they send, allocate memory, and send them.
 class Gather : public Collective {
  public:
   Gather(Endpoint& endpoint, Batch given)
@@ -46,7 +45,7 @@ class Gather : public Collective {
  private:
   enum class Stage : std::uint8_t { begin, rows, data };
 
-  /// What this rank sends to itself.
+  /// A copy of rows from this rank to itself.
   struct Copy {
     const std::byte* from;
     std::byte* to;
@@ -89,32 +88,26 @@ class Gather : public Collective {
   void exchange_data(std::size_t m) {
     const BatchTensor& tensor = *tensors()[m];
     const std::int64_t row_bytes = tensor.row_bytes();
-    std::byte* const output = allocate(batch(), tensor, rows_from_each(m));
-    const auto* const input = static_cast<const std::byte*>(tensor.input);
-    // Where the rows for and from each rank begin.
-    std::vector<std::int64_t> sent_before;
-    std::vector<std::int64_t> received_before;
-    std::int64_t sent = 0;
-    std::int64_t received = 0;
+    std::byte* output = allocate(batch(), tensor, rows_from_each(m));
+    const auto* input = static_cast<const std::byte*>(tensor.input);
+    // Of the rows for each rank, and of those from each. Null stays null: nothing is read or
+    // written there.
+    std::vector<const std::byte*> sources;
+    std::vector<std::byte*> targets;
     for (int i = 0; i < size(); ++i) {
-      sent_before.push_back(is_alltoall() ? sent : 0);
-      received_before.push_back(received);
-      sent += rows_of(sent_rows_, i)[m];
-      received += rows_of(received_rows_, i)[m];
+      sources.push_back(input);
+      targets.push_back(output);
+      if (is_alltoall() && input != nullptr) input += rows_of(sent_rows_, i)[m] * row_bytes;
+      if (output != nullptr) output += rows_of(received_rows_, i)[m] * row_bytes;
     }
-    const auto source = [&](int to) {
-      return at(input, sent_before[static_cast<std::size_t>(to)] * row_bytes);
-    };
-    const auto target = [&](int from) {
-      return at(output, received_before[static_cast<std::size_t>(from)] * row_bytes);
-    };
-    copies_.push_back(
-        {source(index()), target(index()), rows_of(sent_rows_, index())[m] * row_bytes});
+    const auto place = [](int rank_index) { return static_cast<std::size_t>(rank_index); };
+    copies_.push_back({sources[place(index())], targets[place(index())],
+                       rows_of(sent_rows_, index())[m] * row_bytes});
     for_each_other([&](int to, int from) {
-      exchange().receive(rank_of(from), data_lane, target(from),
+      exchange().receive(rank_of(from), data_lane, targets[place(from)],
                          rows_of(received_rows_, from)[m] * row_bytes, pending_);
-      exchange().send(rank_of(to), data_lane, source(to), rows_of(sent_rows_, to)[m] * row_bytes,
-                      pending_);
+      exchange().send(rank_of(to), data_lane, sources[place(to)],
+                      rows_of(sent_rows_, to)[m] * row_bytes, pending_);
     });
   }
 
@@ -122,12 +115,6 @@ class Gather : public Collective {
     std::vector<std::int64_t> rows;
     for (int from = 0; from < size(); ++from) rows.push_back(rows_of(received_rows_, from)[m]);
     return rows;
-  }
-
-  /// Null stays null: nothing is read or written there.
-  template <typename Byte>
-  [[nodiscard]] static Byte* at(Byte* data, std::int64_t offset) {
-    return data == nullptr ? nullptr : data + offset;
   }
 
   /// False if all was copied before.

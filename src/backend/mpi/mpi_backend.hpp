@@ -10,10 +10,10 @@
 
 namespace kolo::internal::backend {
 
-/// The collectives are made of messages between the ranks that a batch lists, so that any of them
-/// may take part and batches of different ranks run side by side. Batches are cut into pieces, a
-/// few of which are under way at once: so a step stays short, arithmetic overlaps the network, and
-/// counts beyond 2^31 are nothing special. All ranks get the same bits.
+/// The collectives consist of messages between the ranks that a batch lists, so that any subset may
+/// take part and batches of different ranks run side by side. Batches are cut into pieces, a few of
+/// which are under way at once: so a step stays short, arithmetic overlaps the network, and counts
+/// beyond 2^31 need no special case. All ranks get the same bits.
 class MpiBackend : public Backend {
  public:
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
@@ -23,8 +23,8 @@ class MpiBackend : public Backend {
   explicit MpiBackend(MPI_Comm comm, std::int64_t piece_bytes = default_piece_bytes);
 
   /// The executions must be gone before the backend, and at most 4096 batches may be begun while an
-  /// older one is under way. Throws InvalidArgument for what cannot be done, such as a sum of
-  /// booleans or memory that is not on the CPU.
+  /// older one is under way. Throws InvalidArgument for a batch that it cannot execute, such as a
+  /// sum of booleans or memory that is not on the CPU.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
  private:

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "backend/batch.hpp"
 #include "backend/mpi/collective.hpp"
@@ -52,7 +51,7 @@ class Reducescatter : public PiecewiseReduction {
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  /// As it travels.
+  /// As it is sent.
   [[nodiscard]] const std::byte* slice(const PieceState& state, int owner) const {
     return state.packed == nullptr ? state.window.input_of(owner)
                                    : state.packed + owner * state.window.max_bytes();

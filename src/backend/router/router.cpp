@@ -24,7 +24,7 @@ void put(std::string_view text, std::array<char, size>& into) {
 
 }  // namespace
 
-/// MPI is active while it lives.
+/// Keeps MPI active for its lifetime.
 class CpuRouter::MpiExecution : public Execution {
  public:
   MpiExecution(std::unique_ptr<Execution> execution, transport::MpiActivity& activity)
@@ -74,8 +74,8 @@ std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
   return std::make_unique<MpiExecution>(std::move(execution), activity_);
 }
 
-/// A batch of GPU tensors, or one that is held back. What is done for the former has the GPU as the
-/// thread's current device, and says on which rank it fails.
+/// A batch of GPU tensors, or one that is held back. Its steps on GPU tensors have the GPU as the
+/// thread's current device, and errors name the rank.
 class Router::Deferred : public Execution {
  public:
   Deferred(Router& owner, Batch batch)
@@ -92,7 +92,7 @@ class Router::Deferred : public Execution {
 
   [[nodiscard]] const Batch& batch() const { return batch_; }
 
-  /// What it throws is kept for its next step.
+  /// An exception is kept for the next step.
   void start() {
     try {
       run([this] { execution_ = owner_.start_now(std::move(batch_)); });
@@ -157,8 +157,9 @@ bool Router::advance() {
       const Progress progress = agreement_->infos.step();
       if (progress != Progress::done) return moved || progress == Progress::moved;
       end_agreement();
-    } else if (needs_agreement(held_back_.front()->batch())) {
-      begin_agreement(held_back_.front()->batch());
+    } else if (const Batch& batch = held_back_.front()->batch();
+               on_gpu(batch) && !paths_.contains(batch.ranks)) {
+      begin_agreement(batch);
     } else {
       Deferred* const next = held_back_.front();
       held_back_.pop_front();
@@ -167,10 +168,6 @@ bool Router::advance() {
     moved = true;
   }
   return moved;
-}
-
-bool Router::needs_agreement(const Batch& batch) const {
-  return on_gpu(batch) && !paths_.contains(batch.ranks);
 }
 
 void Router::begin_agreement(const Batch& batch) {
@@ -187,20 +184,20 @@ void Router::end_agreement() {
     infos.push_back(agreement_->infos.get<gpu::GpuInfo>(i));
   agreement_.reset();
   const gpu::GpuPath path = gpu::select_path(ranks, infos);
-  const std::string who = to_string(RankSet::of(ranks));
+  const std::string names = to_string(RankSet::of(ranks));
   last_path_ = path.nccl ? "nccl" : "staged: " + path.why_not;
   if (path.nccl) {
-    log(LogLevel::info, fmt::format("GPU tensors of the ranks {} travel over NCCL", who));
+    log(LogLevel::info, fmt::format("GPU tensors of the ranks {} travel over NCCL", names));
     nccl_->connect(ranks, infos.front().unique_id);
   } else if (options_.operations == GpuOperations::nccl) {
     throw BackendError(
         fmt::format("gpu_operations is nccl, but NCCL cannot be used by the ranks "
                     "{}: {}",
-                    who, path.why_not));
+                    names, path.why_not));
   } else {
     log(LogLevel::info,
-        fmt::format("GPU tensors of the ranks {} travel through the memory of their hosts: {}", who,
-                    path.why_not));
+        fmt::format("GPU tensors of the ranks {} travel through the memory of their hosts: {}",
+                    names, path.why_not));
   }
   paths_.emplace(ranks, path);
 }
@@ -234,14 +231,10 @@ gpu::GpuInfo Router::own_info(const Batch& batch) {
   return info;
 }
 
-Route Router::gpu_route_of(const Batch& batch) const {
-  const bool over_nccl = paths_.at(batch.ranks).nccl && nccl::NcclBackend::can_execute(batch);
-  return over_nccl ? Route::nccl : Route::staged;
-}
-
 std::unique_ptr<Execution> Router::start_now(Batch batch) {
   if (!on_gpu(batch)) return cpu_.start(std::move(batch));
-  if (gpu_route_of(batch) == Route::nccl) return nccl_->start(std::move(batch));
+  if (paths_.at(batch.ranks).nccl && nccl::NcclBackend::can_execute(batch))
+    return nccl_->start(std::move(batch));
   return gpu::make_staged(gpu_, cpu_, std::move(batch), rank_, options_.chunk_bytes);
 }
 

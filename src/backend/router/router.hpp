@@ -1,4 +1,4 @@
-// Which backend executes a batch: all such decisions, with their reasons.
+// The choice of the backend for each batch.
 #pragma once
 
 #include <mpi.h>
@@ -26,25 +26,23 @@
 
 namespace kolo::internal::backend {
 
-/// What carries a batch.
+/// The backends for batches of CPU tensors.
 enum class Route : std::uint8_t {
   shared_memory,  ///< The memory of this host.
   inter_node,     ///< The memory of each host, and MPI between the owners of slices.
   mpi,            ///< MPI's messages, from rank to rank.
-  nccl,           ///< NCCL, from GPU to GPU.
-  staged,         ///< Pinned memory, and the CPU's route for what lies there.
 };
 
 /// Routes batches of CPU tensors. A batch takes the first route that can execute it:
 ///
-/// 1. Shared memory, if all its ranks are of this host: nothing is quicker, and nobody has to poll.
+/// 1. Shared memory, if all its ranks are on this host: it is the fastest, and no rank has to poll.
 /// 2. Inter-node, for an allreduce whose ranks lie on several hosts, on some of them more than one:
 ///    the network carries the data of a host once and not once for each of its ranks. Only where
 ///    every host shares memory, since all ranks must route alike.
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-  /// `data` carries nothing else. `activity` is told of the executions that call MPI. Both outlive
+  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
   /// this.
   CpuRouter(MPI_Comm data, transport::MpiActivity& activity)
       : data_(data), activity_(activity), mpi_(data) {}
@@ -78,11 +76,11 @@ class CpuRouter : public Backend {
 ///
 /// 1. NCCL, if every rank of the batch has a GPU of its own and the same NCCL, and NCCL has the
 ///    operation for the batch's types.
-/// 2. Staged: ranks that share a GPU, builds without NCCL, and what NCCL cannot do.
+/// 2. Staged: ranks that share a GPU, builds without NCCL, and batches that NCCL does not support.
 ///
-/// Before the ranks of a batch of GPU tensors use their GPUs together for the first time, they tell
-/// each other about them, and all agree on the route. Batches that are started meanwhile are held
-/// back, so that the order of all of them stays the same on all ranks.
+/// Before ranks use their GPUs together for the first time, they exchange a `GpuInfo` each, and so
+/// all select the same route. Batches that are started meanwhile are held back, so that the order
+/// of all of them stays the same on all ranks.
 class Router : public Backend {
  public:
   struct Options {
@@ -90,7 +88,7 @@ class Router : public Backend {
     nccl::NcclBackend::Options nccl{};
     std::int64_t chunk_bytes = gpu::min_chunk_bytes;  // of staged batches
   };
-  /// Looks for NCCL, when there are GPU tensors. May throw BackendError, or give null.
+  /// Looks for NCCL, at the first GPU tensor. May throw BackendError, or return null.
   using FindLibrary = std::function<std::shared_ptr<nccl::Library>()>;
 
   /// `cpu` and `gpu` outlive this.
@@ -106,7 +104,7 @@ class Router : public Backend {
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
-  /// True while batches of GPU tensors run: nobody rings when a GPU is done.
+  /// True while batches of GPU tensors run: a GPU that is done rings no doorbell.
   [[nodiscard]] bool must_poll() const { return gpu_executions_ > 0; }
 
   /// In words; "" before the first agreement.
@@ -123,13 +121,10 @@ class Router : public Backend {
     SmallAllgather infos;
   };
 
-  /// Of a batch of GPU tensors whose ranks have agreed.
-  [[nodiscard]] Route gpu_route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);
-  [[nodiscard]] bool needs_agreement(const Batch& batch) const;
   void begin_agreement(const Batch& batch);
-  /// Goes on with the agreement that is under way, and then with what was held back. True if
-  /// anything moved.
+  /// Advances the current agreement, then starts the batches that were held back. True if there was
+  /// progress.
   bool advance();
   void end_agreement();
   void find_nccl();

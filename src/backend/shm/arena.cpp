@@ -32,13 +32,13 @@ Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {
 
 void Arena::leave(std::size_t lane, std::vector<int> others, std::uint64_t value) {
   ++lanes_[lane].served;
-  // A batch without pieces publishes nothing: whoever may still read is whoever might before it.
+  // A batch without pieces publishes nothing, so the readers of the batch before it still count.
   if (others.empty()) return;
   lanes_[lane].last_ranks = std::move(others);
   lanes_[lane].last_value = value;
 }
 
-/// With acquire: what those ranks have read comes before what is written to the slots next.
+/// With acquire: the reads of those ranks come before this rank's next writes to the slots.
 bool Arena::is_free(std::size_t lane) const {
   return std::ranges::all_of(lanes_[lane].last_ranks, [&](int other) {
     return counters(other, lane).collected.value.load(std::memory_order_acquire) >=

@@ -12,8 +12,9 @@ namespace kolo::internal::backend::shm {
 namespace {
 
 /// Allgather and alltoall: the first is the second with the same rows for every rank. The first
-/// pieces carry the numbers of rows, by which every rank knows how many pieces follow. In those,
-/// what a rank has for another follows from tensor to tensor; of an allgather all read the same.
+/// pieces carry the numbers of rows, from which every rank computes how many pieces follow. Those
+/// carry the data of a rank for another, tensor after tensor; in an allgather all ranks read the
+/// same data.
 class Gather : public Pipeline {
  public:
   Gather(Arena& arena, Batch given, LocalRanks local_ranks)

@@ -12,7 +12,7 @@ namespace {
 // Bytes in a step: about 100 us.
 constexpr std::int64_t max_work = 1 << 20;
 
-// A batch has fewer pieces: they would be terabytes.
+// Bits for the number of pieces: so many pieces would be terabytes.
 constexpr int piece_bits = 26;
 
 }  // namespace
@@ -34,15 +34,14 @@ Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks)
 Progress Pipeline::step() {
   if (!arena_.is_next(lane_, place_)) return Progress::waiting;
   work_ = 0;
-  bool moved = look();
-  // Others wait for what is combined; what was collected makes room.
+  bool moved = step_transfers();
+  // Combine first, since others wait for the results; then collect, which frees slots.
   while (work_ < max_work && (try_combine() || try_collect() || try_deposit())) moved = true;
-  // The tensors that others read where they lie go back to their owner with the end of the batch,
-  // so the readers must be done with them. Slots are the lane's: whoever uses it next waits for
-  // them.
+  // Tensors that others read in place go back to their owner when the batch ends, so their readers
+  // must be done. Slots belong to the lane: the next batch in it waits for their readers.
   if (all_begun_ && collected_ == deposited_ &&
       (!awaits_readers_ || have(all_, &Counters::collected, collected_))) {
-    std::vector<int> others;  // of a batch without pieces nobody tells anything
+    std::vector<int> others;  // none for a batch without pieces, which publishes nothing
     for (const int rank : all_)
       if (rank != index_ && collected_ > 0)
         others.push_back(local_ranks_[static_cast<std::size_t>(rank)]);
@@ -71,7 +70,7 @@ bool Pipeline::try_combine() {
   return false;
 }
 
-/// Pieces may be combined out of order, but a counter says "all up to here".
+/// Pieces may be combined out of order, but a counter includes all pieces before it.
 void Pipeline::publish_combined() {
   for (; combined_ < deposited_; ++combined_) {
     const std::size_t slot = combined_ % slot_count;
@@ -104,7 +103,7 @@ bool Pipeline::try_deposit() {
     if (next != NextPiece::piece) return all_begun_;
     begun_ = true;
   }
-  // What lay in the slot before must have been read: by the readers of this batch, or, for the
+  // The previous content of the slot must have been read: by the ranks of this batch, or, for the
   // first pieces, by those of the batch before it in the lane, which may be other ranks.
   if (deposited_ < slot_count ? !arena_.is_free(lane_)
                               : !have(all_, &Counters::collected, deposited_ - slot_count + 1))
@@ -119,8 +118,8 @@ bool Pipeline::try_deposit() {
   return true;
 }
 
-/// With acquire, as the other half of `publish`: what is read or overwritten next was written, or
-/// read, by those ranks before they counted.
+/// With acquire, the counterpart of `publish`: those ranks wrote, or read, the data before they
+/// counted; this rank reads, or overwrites, it after.
 bool Pipeline::have(const std::vector<int>& ranks, Counter counter, std::uint64_t pieces) const {
   const std::uint64_t enough = value(pieces);
   return std::ranges::all_of(ranks, [&](int rank) {
@@ -140,7 +139,7 @@ Awaited Pipeline::lacking(const std::vector<int>& ranks, Counter counter, std::u
   return awaited;
 }
 
-/// The first that keeps this rank from going on.
+/// The first obstacle to the progress of this rank.
 Awaited Pipeline::waits_for() const {
   if (!arena_.is_next(lane_, place_)) return {{}, "the batch before it"};
   if (combined_ < deposited_ && !is_combined_[combined_ % slot_count]) {
@@ -156,8 +155,9 @@ Awaited Pipeline::waits_for() const {
   return lacking(all_, &Counters::collected, deposited_ - slot_count + 1, "collect");
 }
 
-/// With release: what this rank has done with the piece comes before the count. Whoever waits for
-/// it may sleep, so all are rung; a bell whose owner does not listen costs one access to memory.
+/// With release: this rank's reads and writes of the piece come before the count. A rank that waits
+/// for it may sleep, so all are rung; a bell whose owner does not listen costs one access to
+/// memory.
 void Pipeline::publish(Counter counter, std::uint64_t pieces) {
   (arena_.counters(arena_.index(), lane_).*counter)
       .value.store(value(pieces), std::memory_order_release);

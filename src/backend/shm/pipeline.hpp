@@ -12,7 +12,6 @@
 #include "backend/backend.hpp"
 #include "backend/pieces.hpp"
 #include "backend/shm/arena.hpp"
-#include "base/dtype.hpp"
 
 namespace kolo::internal::backend::shm {
 
@@ -20,9 +19,9 @@ namespace kolo::internal::backend::shm {
 using LocalRanks = std::vector<int>;
 
 /// Every rank deposits its part of a piece in its slot; where a piece is reduced in slices, it
-/// combines its slice of all ranks' slots; then it collects what it needs out of the slots. A few
-/// pieces are under way at once, and no rank waits for another but for what it reads. All ranks
-/// have the same pieces.
+/// combines its slice of all ranks' slots; then it collects the data that it needs from the slots.
+/// A few pieces are in progress at once, and a rank waits for another only for data that it reads.
+/// All ranks have the same pieces.
 ///
 /// The ranks that take part are known by their index in the batch's `ranks`.
 class Pipeline : public Execution {
@@ -47,43 +46,43 @@ class Pipeline : public Execution {
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return arena_.heap(local_ranks_[static_cast<std::size_t>(index)]);
   }
-  /// Others read this rank's tensors: the batch is not done before they have.
+  /// Other ranks read this rank's tensors: the batch is done only after they have.
   void await_readers() { awaits_readers_ = true; }
   /// Counts bytes that were computed or copied, so that a step ends in time.
   void worked(std::int64_t bytes) { work_ += bytes; }
-  /// Who takes part, by their number in the world, if that is not all of the batch's ranks.
+  /// The ranks of the world that take part, if they are not all of the batch's ranks. For reports.
   void name_ranks(std::vector<int> ranks) { ranks_ = std::move(ranks); }
-  /// Nobody but this rank need have deposited before a piece is collected.
+  /// Only the rank `index` must have deposited before a piece is collected.
   void collect_from(int index) { sources_ = {index}; }
 
  private:
   using Counter = Counters::Counter Counters::*;
 
-  /// Plans the next piece, which has this slot until it is collected. `later`: not before another
-  /// piece was collected.
+  /// Plans the next piece, which keeps this slot until it is collected. `later`: unknown until
+  /// another piece was collected.
   virtual NextPiece begin(std::size_t slot) = 0;
   virtual void deposit(std::size_t slot) = 0;
   /// True if the slot's piece is combined before it is collected.
   [[nodiscard]] virtual bool combines(std::size_t /*slot*/) const { return false; }
-  /// Once all have deposited, it is called until it says `done`. The pieces begin in their order,
-  /// and one that waits does not keep the next from beginning.
+  /// Called once all have deposited, until it returns `done`. Pieces begin in their order; a piece
+  /// that waits does not keep the next from beginning.
   [[nodiscard]] virtual Progress combine(std::size_t /*slot*/) { return Progress::done; }
   virtual void collect(std::size_t slot) = 0;
-  /// What collecting the slot's piece is, for those who look at times.
+  /// The phase that collecting the slot's piece is reported as.
   [[nodiscard]] virtual Phase collecting(std::size_t /*slot*/) const { return Phase::unpack; }
-  /// What combining waits for when all have deposited.
+  /// For reports: what combining waits for when all have deposited.
   [[nodiscard]] virtual Awaited combining_waits_for() const { return {}; }
-  /// Looks after what combining waits for besides the slots. True if something moved.
-  virtual bool look() { return false; }
+  /// Advances other transfers that combining waits for. True if there was progress.
+  virtual bool step_transfers() { return false; }
 
   bool try_combine();
   void publish_combined();
   bool try_collect();
   bool try_deposit();
-  /// All `ranks` but this one have come as far as `pieces`.
+  /// True if the counters of all `ranks` but this one have reached `pieces`.
   [[nodiscard]] bool have(const std::vector<int>& ranks, Counter counter,
                           std::uint64_t pieces) const;
-  /// Those that have not, by their number in the world.
+  /// The ranks of the world whose counters have not.
   [[nodiscard]] Awaited lacking(const std::vector<int>& ranks, Counter counter,
                                 std::uint64_t pieces, const char* verb) const;
   void publish(Counter counter, std::uint64_t pieces);
@@ -94,12 +93,12 @@ class Pipeline : public Execution {
   LocalRanks local_ranks_;
   int index_;                 // this rank's in `local_ranks_`
   std::vector<int> ranks_;    // of the world, as they are known by their index
-  std::vector<int> sources_;  // whose deposits are awaited
+  std::vector<int> sources_;  // ranks whose deposits are awaited
   std::vector<int> all_;
   std::size_t lane_;
   std::uint64_t place_;  // in the lane's queue
   std::int64_t work_ = 0;
-  // Pieces that this rank has done so much with.
+  // Numbers of pieces with which this rank has come so far.
   std::uint64_t deposited_ = 0;
   std::uint64_t combined_ = 0;
   std::uint64_t collected_ = 0;

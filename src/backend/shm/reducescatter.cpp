@@ -9,8 +9,8 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-/// A piece is a window on all ranks' rows. Every rank deposits what it has for the others, and
-/// reduces what they have for it straight into its output.
+/// A piece is a window on all ranks' rows. Every rank deposits its parts for the others, and
+/// reduces their parts for it directly into its output.
 class Reducescatter : public Pipeline {
  public:
   Reducescatter(Arena& arena, Batch given, LocalRanks local_ranks)

@@ -1,10 +1,9 @@
-// Memory in several places, read or written as if it were in one.
+// Several ranges of memory, read or written as if they were one.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 namespace kolo::internal::backend::shm {
@@ -21,7 +20,8 @@ class ScatterList {
 
   [[nodiscard]] std::int64_t left() const { return left_; }
 
-  /// Calls `copy(data, offset, bytes)` for what lies in the next `bytes`, as far as there are any.
+  /// Calls `copy(data, offset, bytes)` for each range in the next `bytes`, or fewer if the list
+  /// ends.
   template <typename Copy>
   std::int64_t advance(std::int64_t bytes, Copy copy) {
     std::int64_t offset = 0;

@@ -10,20 +10,19 @@
 namespace kolo::internal::backend {
 
 /// The fusion buffer is the transport: every rank packs into its own segment, and the others read
-/// it there. All ranks get the same bits. Nothing here asks the operating system for anything but
-/// to wake a rank that sleeps.
+/// it there. All ranks get the same bits. The only system calls wake ranks that sleep.
 class ShmBackend : public Backend {
  public:
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
-  /// What each rank's memory must have room for.
+  /// The size of each rank's memory.
   [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes = default_piece_bytes) {
     return shm::Arena::bytes_needed(slot_bytes);
   }
 
-  /// `ranks` are the host's ranks by index, `neighbors` are they, and `index` is this one's.
+  /// `ranks` are the host's ranks by index, `neighbors` their memory, and `index` is this rank's.
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
-  /// each rank. Slots may be larger, for those who share the arena.
+  /// each rank. Slots may be larger, for other backends that share the arena.
   ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
              std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0);
 
@@ -31,8 +30,8 @@ class ShmBackend : public Backend {
   /// but Adasum.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
-  /// The executions must be gone before the backend. Throws InvalidArgument for what cannot be
-  /// done.
+  /// Executions must end before the backend. Throws InvalidArgument for a batch that it cannot
+  /// execute.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
   /// For batches that these ranks execute together with others.

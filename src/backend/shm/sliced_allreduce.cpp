@@ -26,7 +26,7 @@ bool has_long_parts(const Piece& piece) {
          piece.wire_bytes() >= static_cast<std::int64_t>(piece.parts.size()) * min_bytes_direct;
 }
 
-/// Of the elements of a slice, the parts of the piece in which they lie.
+/// Calls `consumer(part, first)` for the parts of the piece in which the elements of a slice lie.
 template <typename Consumer>
 void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
   const auto bytes = signed_size_of(piece.dtype);
@@ -79,7 +79,7 @@ void SlicedAllreduce::deposit(std::size_t number) {
   const PieceState& state = pieces_[number];
   deposit_of(index(), number) = state.deposit;
   if (state.deposit.in_heap) return;
-  if (state.alone && size() == 1 && !converts(state.piece)) return;  // nobody reads it
+  if (state.alone && size() == 1 && !converts(state.piece)) return;  // no rank reads it
   const std::int64_t all = state.piece.elements;
   if (state.alone || !state.direct) {
     pack(number, {0, all});
@@ -130,14 +130,14 @@ void SlicedAllreduce::collect(std::size_t number) {
   }
   for (int owner = 0; owner < shares_.owners; ++owner) {
     if (state.direct && owner == index()) continue;
-    const Slice its = slice_of(state.piece.elements, owner, shares_.owners);
+    const Slice theirs = slice_of(state.piece.elements, owner, shares_.owners);
     const std::byte* const results = deposited(number, owner, &Deposit::output);
     const std::int64_t bytes = signed_size_of(state.piece.wire);
-    for_each_part(state.piece, its, [&](const fusion::Part& part, std::int64_t first) {
+    for_each_part(state.piece, theirs, [&](const fusion::Part& part, std::int64_t first) {
       fusion::convert(results + first * bytes, state.piece.wire, part.elements, part.output,
                       state.piece.dtype);
     });
-    worked(2 * wire_bytes(state, its));
+    worked(2 * wire_bytes(state, theirs));
   }
 }
 

@@ -1,4 +1,4 @@
-// What allreduces through slots have in common, be it that the ranks are all of one host or not.
+// The part of an allreduce through slots that is the same on one host and on several.
 #pragma once
 
 #include <array>
@@ -21,22 +21,22 @@ class SlicedAllreduce : public Pipeline {
   struct Shares {
     int owners = 1;
     std::int64_t piece_bytes = 0;
-    bool one_host = false;  // no ranks but those that share memory
+    bool one_host = false;  // all ranks share memory
   };
 
   SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares);
 
   [[nodiscard]] DType wire(std::size_t number) const { return pieces_[number].piece.wire; }
 
-  /// Of the slot's piece what this rank owns: nothing, if it is no owner.
+  /// This rank's slice of the slot's piece; empty if this rank is no owner.
   [[nodiscard]] Slice own_slice(std::size_t number) const;
 
   /// Reduces this rank's slice of all ranks' parts to `output`, which may be `own_result`.
   void reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
 
-  /// Where the others look for the result of this rank's slice.
+  /// Where the others read the result of this rank's slice.
   [[nodiscard]] std::byte* own_result(std::size_t number) const;
-  /// To be called when it is there.
+  /// Call it when the result is there.
   void take_own_result(std::size_t number);
 
  private:
@@ -56,19 +56,19 @@ class SlicedAllreduce : public Pipeline {
   }
 
   [[nodiscard]] std::int64_t wire_bytes(const PieceState& state, Slice slice) const;
-  /// An element of the piece in a rank's state.
+  /// An element of the piece in a rank's slot.
   [[nodiscard]] std::byte* at(std::size_t number, int rank, std::int64_t element) const;
   /// Where the others are to read the piece.
   [[nodiscard]] Deposit choose_deposit(const PieceState& state);
-  /// Where in this rank's heap something lies, if it does.
+  /// The offset of `data` in this rank's heap, if it lies there.
   [[nodiscard]] std::optional<std::uint64_t> offset_in_heap(const std::byte* data) const;
-  /// What the rank has deposited.
+  /// The deposit of the rank.
   [[nodiscard]] const std::byte* deposited(std::size_t number, int rank,
                                            std::uint64_t Deposit::*side) const;
   void pack(std::size_t number, Slice slice);
-  /// Where all others have deposited the slice, for `reduce`.
+  /// Finds the deposits of all ranks for the slice, for `reduce`.
   void find_inputs(std::size_t number, Slice slice);
-  /// Of this rank's elements `own` is read, of the others' what was found.
+  /// Reads this rank's elements from `own`, those of the others from the deposits that were found.
   void reduce(std::size_t number, const reduction::Arithmetic& arithmetic, Slice slice,
               const std::byte* own, std::byte* output);
   void collect_alone(std::size_t number);

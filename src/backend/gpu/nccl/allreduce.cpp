@@ -5,8 +5,8 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Tensors lie in the buffer one after the other. One that is alone of its type and travels as it
-/// is stays where it is.
+/// Tensors lie in the buffer one after the other. The only tensor of its type is reduced in place
+/// unless it is compressed.
 class Allreduce : public PackedReduction {
  public:
   using PackedReduction::PackedReduction;
@@ -24,40 +24,41 @@ class Allreduce : public PackedReduction {
     return bytes;
   }
 
-  [[nodiscard]] Part pack(DType dtype, const Tensors& tensors, std::byte* to) override {
+  [[nodiscard]] PackedTensors pack(DType dtype, const Tensors& tensors, std::byte* to) override {
     if (stays(dtype, tensors)) return leave_in_place(*tensors.front());
     const DType wire = wire_of(dtype);
-    Part part{to, to, room(dtype, tensors) / signed_size_of(wire), wire,
-              split_reduction(batch(), wire, true)};
+    PackedTensors packed{to, to, room(dtype, tensors) / signed_size_of(wire), wire,
+                         split_reduction(batch(), wire, true)};
     for (const BatchTensor* tensor : tensors) {
       before().add({static_cast<const std::byte*>(tensor->input), to, tensor->elements(),
-                    part.split.before, dtype, wire});
+                    packed.split.before, dtype, wire});
       after().add({to, static_cast<std::byte*>(tensor->output), tensor->elements(),
-                   part.split.after, wire, dtype});
+                   packed.split.after, wire, dtype});
       to += aligned_bytes(tensor->elements(), wire);
     }
-    return part;
+    return packed;
   }
 
-  [[nodiscard]] Part leave_in_place(const BatchTensor& tensor) {
-    Part part{tensor.input, tensor.output, tensor.elements(), tensor.dtype,
-              split_reduction(batch(), tensor.dtype, false)};
+  [[nodiscard]] PackedTensors leave_in_place(const BatchTensor& tensor) {
+    PackedTensors packed{tensor.input, tensor.output, tensor.elements(), tensor.dtype,
+                         split_reduction(batch(), tensor.dtype, false)};
     auto* const output = static_cast<std::byte*>(tensor.output);
     const auto scale = [&](gpu::TransferLaunch& launch, const void* from,
                            const gpu::Scaling& scaling) {
-      launch.add({static_cast<const std::byte*>(from), output, part.elements, scaling, tensor.dtype,
-                  tensor.dtype});
+      launch.add({static_cast<const std::byte*>(from), output, packed.elements, scaling,
+                  tensor.dtype, tensor.dtype});
     };
-    if (!part.split.before.none() || tensor.dtype == DType::boolean) {
-      scale(before(), tensor.input, part.split.before);
-      part.from = output;
+    if (!packed.split.before.none() || tensor.dtype == DType::boolean) {
+      scale(before(), tensor.input, packed.split.before);
+      packed.from = output;
     }
-    if (!part.split.after.none()) scale(after(), output, part.split.after);
-    return part;
+    if (!packed.split.after.none()) scale(after(), output, packed.split.after);
+    return packed;
   }
 
-  void call(const Part& part, RedOp op) override {
-    library().all_reduce(part.from, part.to, part.elements, part.wire, op, comm(), stream());
+  void call(const PackedTensors& packed, RedOp op) override {
+    library().all_reduce(packed.from, packed.to, packed.elements, packed.wire, op, comm(),
+                         stream());
   }
 };
 

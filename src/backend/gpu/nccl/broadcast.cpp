@@ -7,7 +7,7 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Each tensor from its place to its place; NCCL does those of a group together.
+/// Each tensor in place; NCCL runs the broadcasts of a group together.
 class Broadcast : public GpuExecution {
  public:
   using GpuExecution::GpuExecution;

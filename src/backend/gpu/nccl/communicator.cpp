@@ -20,7 +20,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds pause{1};  // between two looks at what is under way
+constexpr std::chrono::milliseconds pause{1};  // between two queries of the state
 
 }  // namespace
 
@@ -141,7 +141,7 @@ Communicator::~Communicator() {
     abort();
     return;
   }
-  // Its memory is deregistered before it ends.
+  // Memory is deregistered before the communicator is destroyed.
   buffers_.clear();
   if (aborted_) return;
   worker_.post(
@@ -175,7 +175,7 @@ void Communicator::make(Making& making, Library& library, const char* call,
     error = failure.what();
   }
   const std::lock_guard lock(making.mutex);
-  // Nobody is left to use it.
+  // After a cancellation nobody is left to use the handle.
   if (error.empty() && making.canceled) error = "the making of NCCL's communicator was ended";
   if (!error.empty() && begun.handle != nullptr)
     library.abort(std::exchange(begun.handle, nullptr));

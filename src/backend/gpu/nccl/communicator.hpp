@@ -1,4 +1,4 @@
-// A communicator of NCCL, from its making to its end.
+// A communicator of NCCL, from its creation to its end.
 #pragma once
 
 #include <atomic>
@@ -16,18 +16,18 @@
 
 namespace kolo::internal::backend::nccl {
 
-/// A thread for calls that may block. Does one thing after the other. Started when there is a
-/// first. Thread-safe.
+/// A thread for calls that may block, which it makes one after another. Started by the first
+/// `post`. Thread-safe.
 class Worker {
  public:
-  /// How long the destructor waits for what is still to be done; then the thread is left behind
-  /// with it, lest a call that never returns keeps the process.
+  /// The destructor waits so long for posted calls; then it leaves the thread behind, so that a
+  /// call that never returns does not keep the process from ending.
   explicit Worker(std::chrono::nanoseconds patience = std::chrono::seconds(10));
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  /// `work` throws nothing, and owns what it uses.
+  /// `work` throws nothing, and owns all that it uses.
   void post(std::function<void()> work);
 
  private:
@@ -47,37 +47,38 @@ struct Deregister {
   void operator()(std::byte* memory) const noexcept;
 };
 
-/// Memory that all ranks of a communicator have registered alike.
+/// Memory that all ranks of a communicator have registered with the same size.
 using RegisteredMemory = std::unique_ptr<std::byte, Deregister>;
 
-/// Made and ended by the worker; used by the driver in between. Every call ends by a deadline or by
-/// `abort`.
+/// Created and destroyed by the worker; used by the driver in between. Every call ends by a
+/// deadline or by `abort`.
 class Communicator {
  public:
   using Buffer = gpu::BlockPool<RegisteredMemory>::Block;
 
-  /// Begins to make it, at most until `timeout` has passed. `ranks` are of the world, of which this
-  /// one has the place `own`.
+  /// Begins to create it; `timeout` limits that. `ranks` are of the world; `own` is the index of
+  /// this rank.
   Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
                std::vector<int> ranks, int own, const UniqueId& id,
                std::chrono::nanoseconds timeout);
-  /// Of some of the parent's ranks, of which this is one: made, from the first `ready` on, when
-  /// nothing runs on the parent. The parent outlives this, and is left alone until this is ready.
+  /// Of some of the parent's ranks, this rank included. It is created after the first call of
+  /// `ready`, as soon as nothing runs on the parent. The parent outlives it, and must not be used
+  /// until it is ready.
   Communicator(Communicator& parent, std::vector<int> ranks, std::chrono::nanoseconds timeout);
-  /// Ends it in good order, by the worker, unless it was aborted.
+  /// Destroys it by the worker, unless it was aborted.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// False while it is being made, or its last call is under way. Throws BackendError when that has
-  /// failed, here or elsewhere, or it was aborted.
+  /// False while it is being created, or its last call is in progress. Throws BackendError if that
+  /// failed, on this or another rank, or if it was aborted.
   [[nodiscard]] bool ready();
 
-  /// Counts the executions that have given something to NCCL and are not done.
+  /// Counts the executions that have launched work and are not done.
   void begin_use() { ++in_use_; }
   void end_use() { --in_use_; }
 
-  /// Ends what is under way, by the worker. `ready` throws from then on.
+  /// Ends all work in progress, by the worker. `ready` throws from then on.
   void abort() noexcept;
 
   [[nodiscard]] bool aborted() const { return aborted_; }
@@ -97,7 +98,8 @@ class Communicator {
     std::string error{};
   };
 
-  /// Begins to make it; the handle and what must be ready before it can be used. For the worker.
+  /// The handle, and the parent that must be ready too before the handle can be used. For the
+  /// worker.
   struct Begun {
     CommHandle handle = nullptr;
     CommHandle parent = nullptr;
@@ -118,10 +120,10 @@ class Communicator {
   Worker& worker_;
   std::vector<int> ranks_;
   std::shared_ptr<Making> making_ = std::make_shared<Making>();
-  CommHandle handle_ = nullptr;  // once it is made
+  CommHandle handle_ = nullptr;  // once it is created
   bool aborted_ = false;
   int in_use_ = 0;
-  Communicator* parent_ = nullptr;  // until it is asked
+  Communicator* parent_ = nullptr;  // until it is asked to shrink
   std::chrono::nanoseconds timeout_;
   gpu::BlockPool<RegisteredMemory> buffers_;
 };

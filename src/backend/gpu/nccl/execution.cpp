@@ -7,8 +7,7 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// A group that is left by an exception is closed all the same: else the thread's next calls would
-/// belong to it.
+/// Closes the group after an exception too: else the thread's next calls would belong to it.
 class Group {
  public:
   Group(Library& library, CommHandle comm) : library_(library), comm_(comm) {
@@ -18,7 +17,7 @@ class Group {
     if (!open_) return;
     try {
       static_cast<void>(library_.group_end(comm_));
-    } catch (...) {  // the first error is on its way
+    } catch (...) {  // the first error is being thrown
       open_ = false;
     }
   }

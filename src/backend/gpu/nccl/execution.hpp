@@ -1,4 +1,4 @@
-// What the collectives over NCCL have in common.
+// The base class of the collectives over NCCL.
 #pragma once
 
 #include <chrono>
@@ -14,11 +14,10 @@
 
 namespace kolo::internal::backend::nccl {
 
-/// Batches are given to NCCL one at a time, in the order in which they were started, which is the
-/// same on all ranks. NCCL needs that: what a GPU runs waits for the other ranks and keeps what
-/// comes after it on the stream from running, so two ranks that gave it two batches in different
-/// orders would wait for each other for ever. One order serves all communicators, since all share
-/// the GPU's stream.
+/// Batches are launched one at a time, in the order in which they were started, which is the same
+/// on all ranks. NCCL requires that: a kernel of NCCL waits for the other ranks and blocks the rest
+/// of the stream, so two ranks that launch two batches in different orders would wait for each
+/// other forever. One order serves all communicators, since all share the GPU's stream.
 class LaunchOrder {
  public:
   [[nodiscard]] std::uint64_t queue_up() { return queued_++; }
@@ -30,7 +29,7 @@ class LaunchOrder {
   std::uint64_t served_ = 0;
 };
 
-/// What an execution works with; all of it outlives it.
+/// The objects that an execution uses; all outlive it.
 struct LaunchContext {
   gpu::Gpu& gpu;
   Backend& cpu;
@@ -39,8 +38,9 @@ struct LaunchContext {
   int rank;
 };
 
-/// Waits for its turn and for the communicator, gives everything to the stream, and looks now and
-/// then whether it is done there. An execution that is abandoned aborts the communicator.
+/// Waits until it is the next in the launch order and the communicator is ready, launches
+/// everything on the stream, and polls an event for the end. An execution that is abandoned aborts
+/// the communicator.
 class GpuExecution : public Execution {
  public:
   GpuExecution(const LaunchContext& context, Batch batch);
@@ -52,13 +52,13 @@ class GpuExecution : public Execution {
   [[nodiscard]] Awaited waits_for() const final;
 
  protected:
-  /// What the stream does before; buffers are taken here. False if there is nothing for NCCL to do.
+  /// Launches the work before NCCL, and takes buffers. False if there is nothing for NCCL to do.
   virtual bool begin() = 0;
   /// The calls of one group.
   virtual void call() = 0;
-  /// What the stream does afterwards.
+  /// Launches the work after NCCL.
   virtual void end() {}
-  /// The GPU may still use what the execution owns.
+  /// Keeps the buffers from being used again: the GPU may still use them.
   virtual void abandon() {}
 
   /// For the constructor: before `begin`, every rank gives every other its `own`.

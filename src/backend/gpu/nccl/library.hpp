@@ -1,4 +1,4 @@
-// What Kolo asks of NCCL, so that tests can put a double in its place.
+// The interface to NCCL, so that tests can replace it.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,11 @@ using CommHandle = ncclComm*;  // ncclComm_t
 using gpu::StreamHandle;
 using gpu::UniqueId;
 
-/// What was asked for is under way until `state` says that it is ready. Meanwhile nothing else may
-/// be asked of the communicator, but to abort it.
+/// A call that returns `in_progress` is in progress until `state` returns `ready`. Until then the
+/// communicator may only be aborted.
 enum class State : std::uint8_t { ready, in_progress };
 
-/// As ncclRedOp_t. Those that are made have other values.
+/// As ncclRedOp_t. Operations that are created have other values.
 enum class RedOp : std::int32_t { sum = 0, product = 1, max = 2, min = 3, average = 4 };
 
 /// Memory is the current device's. Every function throws BackendError, with the name of the call
@@ -37,23 +37,24 @@ class Library {
   [[nodiscard]] virtual int version() = 0;
   [[nodiscard]] virtual UniqueId make_unique_id() = 0;
 
-  /// Non-blocking, but may take its time. `comm` is set even if it throws, unless to null: then
-  /// there is something to abort.
+  /// Non-blocking, but may be slow. It may set `comm` even if it throws: then `comm` must be
+  /// aborted.
   [[nodiscard]] virtual State init(CommHandle& comm, int size, const UniqueId& id, int rank) = 0;
-  /// Likewise, of the parent's ranks but for the excluded ones, which do not call. Nothing is under
-  /// way on the parent, nor may be until both are ready.
+  /// Likewise, of the parent's ranks but for the excluded ones, which do not call. Nothing may be
+  /// in progress on the parent until both are ready.
   [[nodiscard]] virtual State shrink(CommHandle& comm, CommHandle parent,
                                      std::span<const int> excluded) = 0;
-  /// Of the last call; throws what has failed since, here or on another rank.
+  /// Of the last call. Throws if something failed since, on this or another rank.
   [[nodiscard]] virtual State state(CommHandle comm) = 0;
-  /// When all is done. May take its time.
+  /// When all work is done. May be slow.
   virtual void destroy(CommHandle comm) noexcept = 0;
-  /// Ends what is under way. May take its time.
+  /// Ends all work in progress. May be slow.
   virtual void abort(CommHandle comm) noexcept = 0;
 
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
-  /// By all ranks alike, so that the network and other GPUs reach the memory directly.
+  /// All ranks call it with the same size. The network and other GPUs then access the memory
+  /// directly.
   [[nodiscard]] virtual void* register_buffer(CommHandle comm, std::byte* memory,
                                               std::size_t bytes) = 0;
   virtual void deregister_buffer(CommHandle comm, void* registration) noexcept = 0;
@@ -62,7 +63,7 @@ class Library {
   [[nodiscard]] virtual RedOp make_scaled_sum(CommHandle comm, double factor, DType dtype) = 0;
   virtual void destroy_op(CommHandle comm, RedOp op) noexcept = 0;
 
-  /// What is between the two is one operation on the stream.
+  /// The calls between the two are one operation on the stream.
   virtual void group_start() = 0;
   [[nodiscard]] virtual State group_end(CommHandle comm) = 0;
 
@@ -86,8 +87,8 @@ class Library {
 /// Of the NCCL that this is built with, "2.28.9"; "" without.
 [[nodiscard]] std::string built_version();
 
-/// NCCL's, which is looked for now; null in a build without it. Throws BackendError, with the
-/// reason, if it is not there or does not fit.
+/// Loads NCCL; null in a build without it. Throws BackendError, with the reason, if it is missing
+/// or its version does not fit.
 [[nodiscard]] std::shared_ptr<Library> find_library();
 
 }  // namespace kolo::internal::backend::nccl

@@ -21,8 +21,8 @@ static_assert(static_cast<int>(RedOp::min) == ncclMin);
 static_assert(static_cast<int>(RedOp::average) == ncclAvg);
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
 
-/// NCCL's library, loaded when it is first wanted: the program starts without it, and what another
-/// library has loaded is the same one.
+/// Loads NCCL at its first use, so that the program starts without it. If another library has
+/// loaded NCCL, the same one is used.
 void* load_nccl() {
   void* library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) library = ::dlopen(KOLO_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);

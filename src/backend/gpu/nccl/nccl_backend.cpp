@@ -19,15 +19,15 @@ bool NcclBackend::can_execute(const Batch& batch) {
   });
 }
 
-/// The smallest, and of those the first. Ranks have met in the same order wherever they met
-/// together, so all of `ranks` know the same ones.
+/// The smallest, and of those the first. Ranks that share communicators have created them in the
+/// same order, so all of `ranks` find the same parent.
 NcclBackend::Communicators::const_iterator NcclBackend::parent_of(
     const std::vector<int>& ranks) const {
   auto best = communicators_.end();
-  for (auto one = communicators_.begin(); one != communicators_.end(); ++one)
-    if (std::ranges::includes(one->first, ranks) &&
-        (best == communicators_.end() || one->first.size() < best->first.size()))
-      best = one;
+  for (auto candidate = communicators_.begin(); candidate != communicators_.end(); ++candidate)
+    if (std::ranges::includes(candidate->first, ranks) &&
+        (best == communicators_.end() || candidate->first.size() < best->first.size()))
+      best = candidate;
   return best;
 }
 

@@ -21,31 +21,31 @@ class NcclBackend : public Backend {
     std::chrono::nanoseconds init_timeout = std::chrono::minutes(5);
   };
 
-  /// `cpu` carries what ranks tell each other beforehand; it takes parts 0 and 1 of a batch's
+  /// `cpu` carries the numbers that ranks exchange beforehand, as parts 0 and 1 of a batch's
   /// sequence.
   NcclBackend(std::shared_ptr<Library> library, gpu::Gpu& gpu, Backend& cpu, int rank,
               Options options)
       : library_(std::move(library)), gpu_(gpu), cpu_(cpu), rank_(rank), options_(options) {}
-  /// Ends the communicators in good order.
+  /// Destroys the communicators.
   ~NcclBackend() override = default;
 
   [[nodiscard]] Library& library() { return *library_; }
 
-  /// False for what NCCL cannot do: the same on all ranks.
+  /// False if NCCL does not support the batch. The same on all ranks.
   [[nodiscard]] static bool can_execute(const Batch& batch);
 
-  /// True if the communicator of these ranks can be made of another, which has them all: the same
-  /// on all of them. Else they need an id.
+  /// True if the communicator of these ranks can be created from another that has them all. The
+  /// same on all of them. Else they need an id.
   [[nodiscard]] bool has_parent(const std::vector<int>& ranks) const;
 
-  /// Begins to make the communicator of these ranks; all of them do, at the same place among their
-  /// batches, with the same id. Where it has a parent the id is of no meaning.
+  /// Begins to create the communicator of these ranks. All of them call it, at the same place among
+  /// their batches, with the same id. With a parent the id is not used.
   void connect(const std::vector<int>& ranks, const UniqueId& id);
 
   /// After `connect` for the batch's ranks.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
-  /// Of all communicators: one that is waited for may hold up the others.
+  /// Aborts all communicators: one that waits may block the others.
   void abort() noexcept;
 
  private:

@@ -29,7 +29,7 @@ class Reducescatter : public PackedReduction {
     return share(dtype, tensors) * (size() + 1);
   }
 
-  [[nodiscard]] Part pack(DType dtype, const Tensors& tensors, std::byte* to) override {
+  [[nodiscard]] PackedTensors pack(DType dtype, const Tensors& tensors, std::byte* to) override {
     const DType wire = wire_of(dtype);
     const std::int64_t each = share(dtype, tensors);
     std::byte* const result = to + each * size();
@@ -49,8 +49,9 @@ class Reducescatter : public PackedReduction {
     return {to, result, each / signed_size_of(wire), wire, split};
   }
 
-  void call(const Part& part, RedOp op) override {
-    library().reduce_scatter(part.from, part.to, part.elements, part.wire, op, comm(), stream());
+  void call(const PackedTensors& packed, RedOp op) override {
+    library().reduce_scatter(packed.from, packed.to, packed.elements, packed.wire, op, comm(),
+                             stream());
   }
 };
 

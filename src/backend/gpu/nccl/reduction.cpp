@@ -84,16 +84,17 @@ bool PackedReduction::begin() {
   if (bytes > 0) buffer_ = communicator().take_buffer(static_cast<std::size_t>(bytes));
   std::byte* next = buffer_.data();
   for (const auto& [dtype, tensors] : by_type_) {
-    parts_.push_back(pack(dtype, tensors, next));
+    packed_.push_back(pack(dtype, tensors, next));
     next += room(dtype, tensors);
   }
   before_.launch(stream());
-  for (const Part& part : parts_) ops_.emplace_back(communicator(), part.split, part.wire);
-  return !parts_.empty();
+  for (const PackedTensors& packed : packed_)
+    ops_.emplace_back(communicator(), packed.split, packed.wire);
+  return !packed_.empty();
 }
 
 void PackedReduction::call() {
-  for (std::size_t i = 0; i < parts_.size(); ++i) call(parts_[i], ops_[i].get());
+  for (std::size_t i = 0; i < packed_.size(); ++i) call(packed_[i], ops_[i].get());
 }
 
 void PackedReduction::end() {

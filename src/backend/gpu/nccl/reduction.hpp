@@ -1,4 +1,4 @@
-// Which part of a reduction's arithmetic NCCL does, and which the kernel before and after it.
+// The division of the arithmetic of a reduction between NCCL and the kernels before and after it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,6 @@
 #include "backend/gpu/nccl/execution.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "backend/gpu/runtime/transfer.hpp"
-#include "base/dtype.hpp"
 
 namespace kolo::internal::backend::nccl {
 
@@ -29,7 +28,7 @@ struct ReductionSplit {
 /// `wire` is the type in which NCCL reduces; `packed` says that the kernel runs before and after
 /// anyway, so that scaling there costs nothing.
 ///
-/// Reals are averaged by NCCL where the sum could overflow (half types) or the kernel would run for
+/// NCCL averages reals if the sum could overflow (half types) or if the kernel would run for
 /// nothing else; else they are divided after the sum. Integers are scaled and divided as on the
 /// CPU.
 [[nodiscard]] ReductionSplit split_reduction(const Batch& batch, DType wire, bool packed);
@@ -50,8 +49,8 @@ class OwnedOp {
   bool made_;
 };
 
-/// What reductions over NCCL have in common. The tensors of one type are one call. They lie in a
-/// buffer of all types, are packed into it by one launch, and unpacked by one.
+/// The base class of reductions over NCCL. One call reduces the tensors of one type. One launch
+/// packs the tensors of all types into one buffer, and one launch unpacks them.
 class PackedReduction : public GpuExecution {
  public:
   PackedReduction(const LaunchContext& context, Batch given);
@@ -60,8 +59,8 @@ class PackedReduction : public GpuExecution {
   /// Of one type.
   using Tensors = std::vector<const BatchTensor*>;
 
-  /// One call.
-  struct Part {
+  /// The tensors of one type, which are reduced by one call.
+  struct PackedTensors {
     const void* from = nullptr;
     void* to = nullptr;
     std::int64_t elements = 0;
@@ -71,9 +70,9 @@ class PackedReduction : public GpuExecution {
 
   /// Bytes that the tensors take in the buffer; a multiple of 16.
   [[nodiscard]] virtual std::int64_t room(DType dtype, const Tensors& tensors) const = 0;
-  /// Says what is copied before the call and after it; `to` is their place in the buffer.
-  [[nodiscard]] virtual Part pack(DType dtype, const Tensors& tensors, std::byte* to) = 0;
-  virtual void call(const Part& part, RedOp op) = 0;
+  /// Adds the copies before and after the call. `to` is the place of the tensors in the buffer.
+  [[nodiscard]] virtual PackedTensors pack(DType dtype, const Tensors& tensors, std::byte* to) = 0;
+  virtual void call(const PackedTensors& packed, RedOp op) = 0;
 
   [[nodiscard]] DType wire_of(DType dtype) const;
   /// Of so many elements in the buffer, where tensors begin at multiples of 16 bytes.
@@ -89,7 +88,7 @@ class PackedReduction : public GpuExecution {
   void abandon() final;
 
   std::map<DType, Tensors> by_type_{};
-  std::vector<Part> parts_{};
+  std::vector<PackedTensors> packed_{};
   std::deque<OwnedOp> ops_{};
   Communicator::Buffer buffer_{};
   gpu::TransferLaunch before_;

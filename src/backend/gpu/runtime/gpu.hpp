@@ -1,12 +1,10 @@
 // The GPU that a rank uses.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -16,7 +14,7 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// What a tensor's memory may be touched after: what its submitter's stream had been given by then.
+/// The work on the submitter's stream after which a tensor's memory may be accessed.
 class ReadyMark {
  public:
   ReadyMark(Event event, StreamHandle stream, std::uint64_t number)
@@ -33,13 +31,13 @@ class ReadyMark {
   std::uint64_t number_;
 };
 
-/// It is the one of the first tensor that it is shown. Nothing of CUDA is called before.
+/// The device of the first tensor decides which. Nothing of CUDA is called before.
 class Gpu {
  public:
   explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
-  /// `stream` is the one that the tensor's content is made on. Throws InvalidArgument if this
-  /// device cannot be used, or not beside another; BackendError if CUDA fails. Thread-safe.
+  /// `stream` is the one on which the tensor is computed. Throws InvalidArgument if this device
+  /// cannot be used, or not beside another; BackendError if CUDA fails. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream);
 
   // The rest is for the driver, after the first mark, with the device as the current one.
@@ -48,12 +46,12 @@ class Gpu {
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] const DeviceProperties& properties() const { return properties_; }
   [[nodiscard]] Versions versions() const { return versions_; }
-  /// For what leaves tensors, and for NCCL.
+  /// For copies out of tensors, and for NCCL.
   [[nodiscard]] StreamHandle stream() const { return stream_.get(); }
-  /// For what comes back from the host, so that it need not wait until other tensors are ready.
+  /// For copies back from the host, so that they need not wait for other tensors.
   [[nodiscard]] StreamHandle return_stream() const { return return_stream_.get(); }
 
-  /// What is given to `stream` from now on waits until all tensors may be touched.
+  /// Later work on `stream` waits until all tensors may be accessed.
   void await(std::span<const BatchTensor* const> tensors, StreamHandle stream);
 
   [[nodiscard]] BlockPool<DeviceMemory>& device_blocks() { return device_blocks_; }
@@ -63,7 +61,7 @@ class Gpu {
   void open(int index);
 
   std::shared_ptr<Runtime> runtime_;
-  std::mutex mutex_;  // of what marks change
+  std::mutex mutex_;  // guards the members that `mark` changes
   int index_ = -1;
   std::uint64_t marks_ = 0;
   Versions versions_{};
@@ -74,8 +72,8 @@ class Gpu {
   Stream return_stream_{};
 };
 
-/// Gathers segments and launches the kernel once for all of them. Lives until the stream has got
-/// there, or is abandoned.
+/// Collects segments and launches the kernel once for all of them. Must live until the stream has
+/// done the launch, or be abandoned.
 class TransferLaunch {
  public:
   explicit TransferLaunch(Gpu& gpu) : gpu_(gpu) {}

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/format.hpp"
-
 namespace kolo::internal::backend::gpu {
 namespace {
 

@@ -1,9 +1,8 @@
-// What the ranks of a set tell each other about their GPUs before they use them together, and what
-// follows from it.
+// The information about GPUs that ranks exchange before they use them together, and the path
+// selected from it.
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -24,7 +23,7 @@ struct GpuInfo {
 };
 static_assert(std::is_trivially_copyable_v<GpuInfo>);  // travels as bytes
 
-/// How a set's GPU tensors travel, the same on all its ranks.
+/// How the GPU tensors of a set of ranks are sent. The same on all of them.
 struct GpuPath {
   bool nccl = false;
   std::string why_not{};  // in words, with the ranks concerned

@@ -1,4 +1,4 @@
-// Owners of what the CUDA runtime gives out, and pools of memory.
+// Owners of handles of the CUDA runtime, and pools of memory.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Makes `device` the thread's current one while it lives. Does not go back to a device that nobody
-/// has used: that would take memory there.
+/// Makes `device` the thread's current one while it lives. Does not go back to a device that is not
+/// in use: that would allocate memory there.
 class DeviceGuard {
  public:
   DeviceGuard(Runtime& runtime, int device) : runtime_(runtime), before_(runtime.current_device()) {
@@ -70,9 +70,9 @@ using PinnedMemory = std::unique_ptr<std::byte, Destroy<&Runtime::release_pinned
   return {runtime->allocate_pinned(bytes), {runtime}};
 }
 
-/// Memory that is expensive to get, kept for the next batch. Blocks go back by themselves, unless
-/// they are abandoned: then they stay unused until the pool is gone. It outlives its blocks. One
-/// thread at a time.
+/// Memory that is expensive to get, kept for the next batch. A block returns to the pool when it is
+/// destroyed. An abandoned block stays unused until the pool is destroyed. The pool outlives its
+/// blocks. One thread at a time.
 template <typename Memory>
 class BlockPool {
   struct Item {

@@ -1,4 +1,4 @@
-// What Kolo asks of CUDA, so that tests can put a double in its place.
+// The interface to CUDA, so that tests can replace it.
 #pragma once
 
 #include <array>
@@ -55,9 +55,9 @@ class Runtime {
 
   [[nodiscard]] virtual EventHandle create_event() = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;
-  /// After all that the stream was given so far. Null is the default stream.
+  /// After all work on the stream so far. Null is the default stream.
   virtual void record(EventHandle event, StreamHandle stream) = 0;
-  /// What the stream is given from now on comes after the last record.
+  /// Later work on the stream waits for the last record of the event.
   virtual void wait(StreamHandle stream, EventHandle event) = 0;
   [[nodiscard]] virtual bool is_done(EventHandle event) = 0;
 
@@ -68,11 +68,11 @@ class Runtime {
   [[nodiscard]] virtual std::byte* allocate_pinned(std::size_t bytes) = 0;
   virtual void release_pinned(std::byte* memory) noexcept = 0;
 
-  /// Pinned memory is alive until the stream has got there.
+  /// Pinned memory must stay valid until the stream has done the copy.
   virtual void copy(void* to, const void* from, std::size_t bytes, CopyKind kind,
                     StreamHandle stream) = 0;
-  /// One launch. The segments lie where the device can read them, alive until the stream has got
-  /// there.
+  /// One launch. The segments lie in memory of the device, valid until the stream has done the
+  /// launch.
   virtual void launch(const TransferTable& table, StreamHandle stream) = 0;
 };
 

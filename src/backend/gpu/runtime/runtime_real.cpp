@@ -12,7 +12,7 @@ namespace {
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  // An error that is not sticky must not be found again by the program's next look.
+  // Clears an error that is not sticky, so that the program's next query does not find it again.
   static_cast<void>(cudaGetLastError());
   throw BackendError(
       fmt::format("{} failed: {} ({})", call, cudaGetErrorString(error), cudaGetErrorName(error)));
@@ -75,11 +75,11 @@ class RealRuntime : public Runtime {
   }
 
   StreamHandle create_stream() override {
-    int least = 0;
-    int greatest = 0;
-    check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+    int lowest = 0;
+    int highest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
     StreamHandle stream = nullptr;
-    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, highest),
           "cudaStreamCreateWithPriority");
     return stream;
   }

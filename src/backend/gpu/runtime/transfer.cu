@@ -13,8 +13,8 @@ namespace {
 constexpr int threads = 256;
 constexpr int blocks_per_multiprocessor = 8;
 
-/// Whole accesses of several elements. Memory at an address that is no multiple of the alignment
-/// takes another one.
+/// Whole accesses of several elements. Memory at an unaligned address is accessed element by
+/// element.
 template <typename T, int count>
 struct alignas(sizeof(T) * count < 16 ? sizeof(T) * count : 16) Several {
   T elements[count];
@@ -51,8 +51,8 @@ __device__ void copy_bytes(const std::byte* from, std::byte* to, std::int64_t by
   }
 }
 
-/// The elements of a tile, of which each thread takes every so many. For the host too only because
-/// what selects the types is.
+/// The elements of a tile, of which each thread takes every so many. Compiled for the host too,
+/// because `visit_types` is.
 struct TransferTile {
   const Scaling& scaling;
   const std::byte* from;
@@ -126,8 +126,8 @@ cudaError_t launch_transfer(const TransferTable& table, cudaStream_t stream) {
   if (error == cudaSuccess)
     error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
-  const std::int64_t most = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
-  const auto blocks = static_cast<unsigned>(table.tiles < most ? table.tiles : most);
+  const std::int64_t max_blocks = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
+  const auto blocks = static_cast<unsigned>(table.tiles < max_blocks ? table.tiles : max_blocks);
   transfer<<<blocks, threads, 0, stream>>>(table);
   return cudaGetLastError();
 }

@@ -1,5 +1,5 @@
-// Work for the one kernel there is: elements that go from many places to many others, scaled and
-// converted on the way.
+// Work for the only kernel: elements that are copied from many places to many others, scaled and
+// converted.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,7 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// What happens to each element: divided, multiplied, in this order; as
-/// `reduction::with_scaling` does it.
+/// Each element is divided, then multiplied, as by `reduction::with_scaling`.
 struct Scaling {
   std::int64_t divisor = 1;
   double scale = 1.0;
@@ -21,9 +20,9 @@ struct Scaling {
   [[nodiscard]] constexpr bool none() const { return divisor == 1 && scale == 1.0; }
 };
 
-/// Elements that follow each other. The types are alike, or the one is f32 or f64 and the other f16
-/// or bf16. Memory may lie at any address; the places do not overlap unless they are the same and
-/// so are the types. Booleans become 0 or 1.
+/// Consecutive elements. The types are the same, or one is f32 or f64 and the other f16 or bf16.
+/// Memory may lie at any address; the places do not overlap, unless the places and the types are
+/// the same. Booleans become 0 or 1.
 struct Segment {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;

@@ -1,4 +1,4 @@
-// What happens to one element on its way: the same for the GPU's kernel and for the reference on
+// The arithmetic on one element: the same code for the kernel on the GPU and for the reference on
 // the CPU, so that both give the same bits.
 #pragma once
 
@@ -92,6 +92,14 @@ class TransferElement<Truth, Truth> {
          segment.from_type != DType::boolean;
 }
 
+/// For a real type that stays itself or becomes `a` or `b`, which are the types A and B.
+template <typename From, typename A, typename B, typename Function>
+constexpr void visit_targets(DType to, DType a, DType b, Function& function) {
+  if (to == a) return function.template operator()<From, A>();
+  if (to == b) return function.template operator()<From, B>();
+  return function.template operator()<From, From>();
+}
+
 /// Calls `function.template operator()<From, To>()` for two types of a segment that is more than a
 /// copy.
 template <typename Function>
@@ -106,22 +114,11 @@ constexpr void visit_types(DType from, DType to, Function& function) {
     case DType::u64: return function.template operator()<std::uint64_t, std::uint64_t>();
     case DType::i64: return function.template operator()<std::int64_t, std::int64_t>();
     case DType::boolean: return function.template operator()<Truth, Truth>();
-    case DType::f16:
-      if (to == DType::f32) return function.template operator()<F16, float>();
-      if (to == DType::f64) return function.template operator()<F16, double>();
-      return function.template operator()<F16, F16>();
+    case DType::f16: return visit_targets<F16, float, double>(to, DType::f32, DType::f64, function);
     case DType::bf16:
-      if (to == DType::f32) return function.template operator()<BF16, float>();
-      if (to == DType::f64) return function.template operator()<BF16, double>();
-      return function.template operator()<BF16, BF16>();
-    case DType::f32:
-      if (to == DType::f16) return function.template operator()<float, F16>();
-      if (to == DType::bf16) return function.template operator()<float, BF16>();
-      return function.template operator()<float, float>();
-    case DType::f64:
-      if (to == DType::f16) return function.template operator()<double, F16>();
-      if (to == DType::bf16) return function.template operator()<double, BF16>();
-      return function.template operator()<double, double>();
+      return visit_targets<BF16, float, double>(to, DType::f32, DType::f64, function);
+    case DType::f32: return visit_targets<float, F16, BF16>(to, DType::f16, DType::bf16, function);
+    case DType::f64: return visit_targets<double, F16, BF16>(to, DType::f16, DType::bf16, function);
   }
 }
 

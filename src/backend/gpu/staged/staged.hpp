@@ -1,5 +1,5 @@
 // Executes a batch of GPU tensors through the memory of the host: for ranks that share a GPU, for
-// builds without NCCL, and for what NCCL cannot do.
+// builds without NCCL, and for batches that NCCL does not support.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Chunks have at least so many bytes: then what each costs on its own is little beside its copies.
+/// Chunks have at least so many bytes, so that their fixed cost is small beside their copies.
 inline constexpr std::int64_t min_chunk_bytes = 2 << 20;
 
 /// Device to pinned memory, the CPU's backend, and back, chunk by chunk: a chunk is copied while
@@ -27,9 +27,9 @@ struct ElementRange {
   std::int64_t elements = 0;
 };
 
-/// Cuts a batch whose elements can go apart, alike on all ranks: into chunks of about as many
-/// bytes, `min_bytes` or more, and into no more than a batch has numbers for. Any other is one
-/// chunk.
+/// Cuts a batch whose elements are independent into chunks of about the same size, at least
+/// `min_bytes`, and at most as many as a batch has parts. The same on all ranks. Any other batch is
+/// one chunk.
 [[nodiscard]] std::vector<std::vector<ElementRange>> cut_into_chunks(const Batch& batch,
                                                                      std::int64_t min_bytes);
 
