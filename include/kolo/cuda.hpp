@@ -1,5 +1,5 @@
-// Tensors on GPUs: what a program tells about its streams, and memory for programs that have nobody
-// else to ask for it. Needs no header of CUDA's.
+// Tensors on GPUs: the streams that produce them, and memory for programs without a framework.
+// Needs no CUDA header.
 #pragma once
 
 #include <cstddef>
@@ -12,15 +12,16 @@ struct CUstream_st;
 
 namespace kolo {
 
-/// A tensor on a GPU that is given to Kolo may still be in the making there: Kolo waits, on the
-/// GPU, for what the calling thread's current stream was given before the call. That is the legacy
-/// default stream unless such an object says otherwise: while it lives, it is `stream` (a
-/// `cudaStream_t`, which must outlive the call). Scopes on a thread nest.
+/// Sets the calling thread's current stream during its lifetime. `stream` is a `cudaStream_t` and
+/// must outlive the calls made in the scope. Scopes nest; outside all of them the current stream is
+/// the legacy default stream.
 ///
-/// Results are there when the operation is done: no stream needs to wait for them. While Kolo asks
-/// an allocator for a GPU tensor's memory, on whatever thread, the current stream is the one of
-/// Kolo's that the memory will be written on: what was given to another stream must be done with
-/// it.
+/// A collective may be called before the GPU has computed its tensors: on the GPU, Kolo waits for
+/// all work queued on the current stream before the call. Results are complete when the operation
+/// is done, so no stream needs to wait for them.
+///
+/// While Kolo calls an allocator for GPU memory, on any thread, the current stream is Kolo's stream
+/// that will write the memory. No other stream may still use that memory.
 class [[nodiscard]] CudaStreamScope {
  public:
   KOLO_EXPORT explicit CudaStreamScope(CUstream_st* stream) noexcept;
@@ -35,20 +36,21 @@ class [[nodiscard]] CudaStreamScope {
   CUstream_st* before_;
 };
 
-/// A GPU that a program without a framework of its own allocates on. Cheap to copy. Thread-safe.
+/// A GPU, for programs that allocate memory without a framework. Cheap to copy; thread-safe.
 class CudaDevice {
  public:
-  /// How many this process sees: 0 without a driver, and in a build without CUDA.
+  /// The number of GPUs that this process sees: 0 without a driver or in a build without CUDA.
   [[nodiscard]] KOLO_EXPORT static int count() noexcept;
 
-  /// Throws InvalidArgument if there is no such GPU, or it cannot be used by this build.
+  /// Throws InvalidArgument if there is no such GPU, or this build cannot use it.
   KOLO_EXPORT explicit CudaDevice(int index);
 
   [[nodiscard]] KOLO_EXPORT int index() const;
-  /// Memory on it, at least one byte, not set to anything. Throws BackendError.
+  /// Allocates at least one byte of uninitialized memory on this GPU. Throws BackendError.
   [[nodiscard]] KOLO_EXPORT std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
 
-  // These return when it is done. They do not wait for any stream of the program's.
+  // Both return when the copy is done, and do not wait for streams of the program. Throw
+  // BackendError.
   KOLO_EXPORT void copy_to_device(void* to, const void* from, std::size_t bytes) const;
   KOLO_EXPORT void copy_to_host(void* to, const void* from, std::size_t bytes) const;
 

@@ -1,4 +1,4 @@
-// What can go wrong, as exceptions. Every one derives from kolo::Error.
+// Exceptions. All derive from kolo::Error.
 #pragma once
 
 #include <stdexcept>
@@ -10,9 +10,9 @@
 
 namespace kolo {
 
-/// The base of every exception that Kolo throws. Copying one does not throw more than a string's
-/// copy may. `tensor()` is the operation's name as its user gave it, or "" where none is concerned;
-/// `ranks()` are ranks of the world, ascending, empty where none can be singled out.
+/// The base class of all exceptions that Kolo throws. `tensor()` is the name of the operation or
+/// tensor that failed, as the program named it, or "". `ranks()` lists the world ranks to blame, in
+/// ascending order; it is empty if there are none.
 class KOLO_EXPORT Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, std::string tensor = {}, std::vector<int> ranks = {})
@@ -26,8 +26,9 @@ class KOLO_EXPORT Error : public std::runtime_error {
   std::vector<int> ranks_;
 };
 
-/// The call itself was wrong. Local to this rank: nothing was submitted, other ranks do not learn
-/// of it, and the call may be repeated correctly under the same name.
+/// An argument or the moment of a call is wrong. Local to this rank, unless a function says
+/// otherwise: nothing was submitted, other ranks do not learn of it, and a corrected call may use
+/// the same name.
 class KOLO_EXPORT InvalidArgument : public Error {
  public:
   using Error::Error;
@@ -40,35 +41,34 @@ class KOLO_EXPORT DuplicateName : public InvalidArgument {
 };
 
 /// The ranks submitted the same name with different shapes, dtypes, operations, roots, scales or
-/// other options, or the operation is undefined once ranks have joined. Every rank that
-/// submitted it gets this error, no tensor was changed, and the session goes on.
+/// other options, or the operation is undefined once ranks have joined. Every rank that submitted
+/// it gets this error, no tensor was changed, and the session stays usable.
 class KOLO_EXPORT Mismatch : public Error {
  public:
   using Error::Error;
 };
 
-/// A rank left the session while others still count on it. `ranks()` names it. No further
-/// collective of the world or of a process set that holds it can succeed.
+/// A rank left the session, or was lost, while operations needed it. `ranks()` lists it. No further
+/// collective in the world or in a process set that contains the rank can succeed.
 class KOLO_EXPORT PeerLeft : public Error {
  public:
   using Error::Error;
 };
 
-/// Some ranks did not submit an operation within the time set by `stall_shutdown`, or an operation
-/// under way made no progress for so long. `ranks()` lists the late ranks. The process set is
-/// unusable from now on.
+/// Some ranks did not submit an operation within `stall_shutdown`, or a running operation made no
+/// progress for that time. `ranks()` lists the late ranks. The process set is unusable from now on.
 class KOLO_EXPORT Stalled : public Error {
  public:
   using Error::Error;
 };
 
-/// The operation was pending when this rank's session was shut down or its process set removed.
+/// The operation was pending when this rank's session ended or its process set was removed.
 class KOLO_EXPORT ShutDown : public Error {
  public:
   using Error::Error;
 };
 
-/// MPI, or another library that carries data, failed. The session cannot go on.
+/// MPI, CUDA or NCCL failed on this rank. The session cannot continue.
 class KOLO_EXPORT BackendError : public Error {
  public:
   using Error::Error;

@@ -13,7 +13,8 @@ namespace detail {
 
 class Operation;  // one submitted operation, shared by the session and the future
 
-/// The part of every future that does not depend on its value. Move-only.
+/// The part of every future that does not depend on its value. Move-only. Use a future from one
+/// thread at a time.
 class FutureBase {
  public:
   FutureBase() noexcept = default;
@@ -26,12 +27,11 @@ class FutureBase {
   /// False for a default-constructed future, a moved-from one, and one whose value was taken.
   [[nodiscard]] bool valid() const noexcept { return operation_ != nullptr; }
 
-  /// Blocks until the operation is done and throws its error if it failed, every time it is called.
-  /// The waiting thread does the session's work meanwhile. One thread at a time may use a future.
-  /// Throws InvalidArgument if the future is not valid.
+  /// Blocks until the operation is done. Each call throws the operation's error if it failed. While
+  /// it waits, the thread runs the session. Throws InvalidArgument if the future is not valid.
   KOLO_EXPORT void wait();
 
-  /// As `wait`, but gives up after `timeout` and returns false. True means done (or throws).
+  /// As `wait`, but returns false if the operation is not done within `timeout`.
   KOLO_EXPORT bool wait_for(std::chrono::duration<double> timeout);
 
   /// True once `wait` would not block. Never throws the operation's error.
@@ -40,7 +40,7 @@ class FutureBase {
  protected:
   KOLO_EXPORT ~FutureBase();
 
-  /// Waits until the buffer is no longer touched, swallowing the operation's error.
+  /// Waits until the operation no longer uses its memory. Ignores the operation's error.
   KOLO_EXPORT void abandon() noexcept;
 
   std::shared_ptr<Operation> operation_;
@@ -49,12 +49,12 @@ class FutureBase {
 
 }  // namespace detail
 
-/// The result of an asynchronous operation that hands back a `T`.
+/// The result, of type `T`, of an asynchronous operation.
 ///
-/// Destroying a future whose operation is pending waits until its buffer is no longer touched. If
-/// that happens while an exception unwinds the stack, this rank FIRST LEAVES THE SESSION, since the
-/// ranks it would wait for may be waiting for it: every other rank gets PeerLeft. So catch what you
-/// mean to survive inside the scope that holds the futures.
+/// The destructor waits until a pending operation no longer uses its memory. If an exception
+/// unwinds the stack, the destructor FIRST MAKES THIS RANK LEAVE THE SESSION, because the ranks it
+/// would wait for may be waiting for this rank: all other ranks get PeerLeft. To survive an
+/// exception, catch it inside the scope that holds the futures.
 template <typename T>
 class [[nodiscard]] Future : public detail::FutureBase {
  public:
@@ -63,15 +63,14 @@ class [[nodiscard]] Future : public detail::FutureBase {
       : FutureBase(std::move(operation)), value_(std::move(value)) {}
   Future(Future&&) noexcept = default;
   Future& operator=(Future&& other) noexcept {
-    FutureBase::operator=(
-        std::move(other));  // waits for what is pending here before its buffer goes
+    FutureBase::operator=(std::move(other));  // first: waits for an operation that uses value_
     value_ = std::move(other.value_);
     return *this;
   }
   ~Future() { abandon(); }
 
-  /// Waits, throws the operation's error if it failed, else returns the value. Once: afterwards the
-  /// future is not valid.
+  /// Waits, then returns the value, or throws the operation's error. A returned value makes the
+  /// future invalid.
   [[nodiscard]] T get() {
     wait();
     operation_.reset();
@@ -83,13 +82,13 @@ class [[nodiscard]] Future : public detail::FutureBase {
   std::unique_ptr<T> value_;
 };
 
-/// The result of an asynchronous operation that works in place. See the primary template.
+/// The completion of an asynchronous operation without a value. See the primary template.
 template <>
 class [[nodiscard]] Future<void> : public detail::FutureBase {
  public:
   using FutureBase::FutureBase;
 
-  /// Waits, and throws the operation's error if it failed. Afterwards the future is not valid.
+  /// Waits, and throws the operation's error if it failed. Success makes the future invalid.
   void get() {
     wait();
     operation_.reset();

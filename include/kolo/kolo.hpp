@@ -1,4 +1,4 @@
-// Everything but LibTorch (`kolo/torch.hpp`).
+// All of Kolo except the headers for LibTorch (`kolo/torch.hpp`) and MPI (`kolo/mpi.hpp`).
 #pragma once
 
 #include "kolo/collectives.hpp"

@@ -1,4 +1,4 @@
-// A session among the ranks of a communicator. The one header of Kolo that includes mpi.h.
+// Sessions among the ranks of an MPI communicator. The only header of Kolo that includes mpi.h.
 #pragma once
 
 #include <mpi.h>
@@ -8,12 +8,12 @@
 
 namespace kolo {
 
-/// As `init`, among the ranks of `comm`, which every one of them calls: `kolo::rank()` is the rank
-/// in `comm`. The program has initialized MPI, with MPI_THREAD_SERIALIZED at least, and finalizes
-/// it after `shutdown`. Kolo works on duplicates of `comm`: what the program sends on it is its own
-/// affair. With MPI_THREAD_SERIALIZED the program calls MPI only while no session is open, since
-/// Kolo has a thread that does; with MPI_THREAD_MULTIPLE at any time. Throws InvalidArgument as
-/// `init`, and for MPI_COMM_NULL.
+/// As `init`, for the ranks of `comm`; collective over `comm`. `kolo::rank()` is the rank in
+/// `comm`. The program has initialized MPI with at least MPI_THREAD_SERIALIZED, and finalizes it
+/// after `shutdown`. Kolo uses duplicates of `comm`, so the program may communicate on `comm`
+/// itself: with MPI_THREAD_MULTIPLE at any time, with MPI_THREAD_SERIALIZED only outside sessions,
+/// because a thread of Kolo calls MPI during them. Throws as `init`, and InvalidArgument for
+/// MPI_COMM_NULL.
 KOLO_EXPORT void init(MPI_Comm comm, const SessionOptions& options = {});
 
 }  // namespace kolo

@@ -1,4 +1,4 @@
-// Some of the ranks, as a place for collectives of their own.
+// Process sets: groups of ranks for collectives.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@ namespace detail {
 struct KOLO_EXPORT ProcessSetData;
 }
 
-/// A set of ranks of one session, ordered by their rank in the world. A cheap handle: copying it
-/// copies a pointer. The default one is the world. Its members use it in the options of a
-/// collective; sets may overlap, and their operations run side by side.
+/// A set of ranks of one session, in ascending order. Members pass it in the options of a
+/// collective. Sets may overlap, and their operations run concurrently. The default is the world:
+/// all ranks. Cheap to copy; thread-safe.
 class KOLO_EXPORT ProcessSet {
  public:
   ProcessSet() noexcept = default;
 
-  /// The world's number is 0. All ranks know a set by the same number.
+  /// The number of the set, the same on all ranks; 0 for the world.
   [[nodiscard]] std::int64_t id() const noexcept;
-  /// The members, as ranks of the world, ascending. Throws NotInitialized for the world where there
-  /// is no session; so do the next three.
+  /// The members as world ranks, in ascending order. For the world, this function and the next
+  /// three throw NotInitialized outside a session.
   [[nodiscard]] std::vector<int> ranks() const;
-  /// How many members there are.
+  /// The number of members.
   [[nodiscard]] int size() const;
-  /// The place of this rank among the members; -1 if it is none.
+  /// The index of this rank among the members; -1 if this rank is not a member.
   [[nodiscard]] int rank() const;
-  /// True if the rank of the world is a member.
+  /// True if the world rank `rank` is a member.
   [[nodiscard]] bool contains(int rank) const;
 
   friend bool operator==(const ProcessSet& a, const ProcessSet& b) noexcept {
     return a.data_ == b.data_;
   }
 
-  /// Made by `add_process_set`.
+  /// For internal use; see `add_process_set`.
   explicit ProcessSet(std::shared_ptr<const detail::ProcessSetData> data) noexcept
       : data_(std::move(data)) {}
   [[nodiscard]] const std::shared_ptr<const detail::ProcessSetData>& data() const noexcept {
@@ -53,20 +53,18 @@ class KOLO_EXPORT ProcessSet {
 /// All ranks.
 [[nodiscard]] inline ProcessSet world() noexcept { return {}; }
 
-/// Makes a set of these ranks. A collective of the world: every rank calls it, also those that will
-/// not be members, with the same ranks in any order. The same ranks again give the same set, until
-/// it is removed; all ranks give a set beside the world. One such call at a time on a rank, from
-/// whichever thread.
+/// Creates a set of these ranks. Collective in the world: every rank, member or not, calls it with
+/// the same ranks, in any order. Equal ranks give the same set until it is removed; a set of all
+/// ranks is distinct from the world. Each rank may add or remove one set at a time, on any thread.
 ///
-/// Throws InvalidArgument for no rank, a rank twice, or a rank outside the world (nothing was
-/// submitted), Mismatch if the ranks of the set differ between the callers, and else as the
-/// collectives do.
+/// Throws InvalidArgument for an empty list, a repeated rank, or a rank outside the world (nothing
+/// was submitted), Mismatch if the lists differ between ranks, and the errors of collectives.
 [[nodiscard]] KOLO_EXPORT ProcessSet add_process_set(std::span<const int> ranks);
 [[nodiscard]] KOLO_EXPORT ProcessSet add_process_set(std::initializer_list<int> ranks);
 
-/// Removes a set: a collective of the world. What is pending in the set fails with ShutDown on the
-/// ranks that submitted it; later use of it is InvalidArgument. Throws InvalidArgument for the
-/// world and for a set that was removed already.
+/// Removes a set; collective in the world. Its pending operations fail with ShutDown on the ranks
+/// that submitted them, and later operations in it throw InvalidArgument. Throws InvalidArgument
+/// for the world and for a set that was already removed, and the errors of collectives.
 KOLO_EXPORT void remove_process_set(const ProcessSet& set);
 
 }  // namespace kolo

@@ -1,4 +1,4 @@
-// Memory for tensors that the other ranks of the host read where it lies, without a copy.
+// Memory for tensors that the other ranks of the host read in place, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -16,25 +16,25 @@ class SharedHeap;
 
 namespace detail {
 
-/// Of the session. Null without shared memory. Throws NotInitialized.
+/// The heap of the session; null without shared memory. Throws NotInitialized.
 [[nodiscard]] KOLO_EXPORT std::shared_ptr<internal::node::SharedHeap> shared_heap();
-/// Null if there is no room, or no heap.
+/// Null if the heap is full, or null itself.
 [[nodiscard]] KOLO_EXPORT void* allocate_shared(
     const std::shared_ptr<internal::node::SharedHeap>& heap, std::size_t bytes);
-/// False if it is not of the heap.
+/// False if the block is not part of the heap.
 KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedHeap>& heap,
                                    void* block, std::size_t bytes) noexcept;
 
 }  // namespace detail
 
-/// An allocator for containers of gradients, say: `std::vector<float, SharedAllocator<float>>`, for
-/// short `SharedVector<float>`. An allreduce of such memory, in place or into such memory, copies
-/// nothing into a buffer first: the ranks of a host read each other's tensors. It ends only when
-/// all of them have read this rank's.
+/// An allocator for containers whose contents are reduced, such as gradients: `SharedVector<float>`
+/// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into such memory
+/// needs no copy into a buffer: the ranks of a host read each other's tensors. It completes only
+/// when all of them have read this rank's tensor.
 ///
-/// Blocks are whole pages and stay what they are after the session's end. Where ranks cannot share
-/// memory, and where there is no room, it is ordinary memory: the results are the same. Made during
-/// a session (else NotInitialized); thread-safe.
+/// Blocks are whole pages and remain valid after the session's end. If ranks cannot share memory,
+/// or the heap is full, the allocator uses ordinary memory, with the same results. Construct it
+/// during a session; otherwise the constructor throws NotInitialized. Thread-safe.
 template <typename T>
 class SharedAllocator {
  public:
@@ -70,6 +70,7 @@ class SharedAllocator {
   std::shared_ptr<internal::node::SharedHeap> heap_;
 };
 
+/// A vector in shared memory.
 template <typename T>
 using SharedVector = std::vector<T, SharedAllocator<T>>;
 

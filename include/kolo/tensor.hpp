@@ -1,4 +1,4 @@
-// Views of memory that collectives work on: pointer, shape, dtype and device. No ownership.
+// Views of the memory that collectives read and write: pointer, shape, dtype and device.
 #pragma once
 
 #include <concepts>
@@ -38,8 +38,8 @@ consteval DType dtype_of() {
 
 }  // namespace detail
 
-/// A type that has a DType: the integers, `char` and `std::byte` (both u8), `bool`, `float`,
-/// `double`.
+/// A type that has a DType: integers of up to 64 bits, `char` and `std::byte` (both u8), `bool`,
+/// `float` and `double`.
 template <typename T>
 concept Element = std::same_as<T, std::byte> || std::same_as<T, bool> ||
                   (std::integral<T> && sizeof(T) <= 8 && !std::same_as<T, wchar_t>) ||
@@ -49,8 +49,8 @@ concept Element = std::same_as<T, std::byte> || std::same_as<T, bool> ||
 template <Element T>
 inline constexpr DType dtype_of = detail::dtype_of<T>();
 
-/// A range that a view may borrow: contiguous, sized, outliving the call (an lvalue, or a span),
-/// with elements that can be written. A `std::string` is text, not a tensor.
+/// A contiguous, sized range of writable elements that outlives the call: an lvalue or a span. A
+/// `std::string` is text, not a tensor.
 template <typename R>
 concept TensorRange =
     std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
@@ -58,15 +58,16 @@ concept TensorRange =
     !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>> &&
     Element<std::ranges::range_value_t<R>>;
 
-/// The same for reading: the elements may be const.
+/// As TensorRange, but the elements may be const.
 template <typename R>
 concept ConstTensorRange =
     std::ranges::contiguous_range<R> && std::ranges::sized_range<R> &&
     std::ranges::borrowed_range<R> && !std::same_as<std::remove_cvref_t<R>, std::string> &&
     Element<std::ranges::range_value_t<R>>;
 
-/// Memory to be read and written by a collective: row-major, without gaps. Does not own it: it must
-/// stay alive and untouched until the operation is done. Cheap to copy but for its shape.
+/// Memory that a collective reads and writes: row-major, without gaps. A view does not own the
+/// memory, which must stay alive and unused by others until the operation is done. Copying a view
+/// copies its shape, which allocates for more than four dimensions.
 class TensorView {
  public:
   /// `data` holds `shape.elements()` elements.
@@ -74,11 +75,11 @@ class TensorView {
   TensorView(T* data, Shape shape, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
 
-  /// The same with a dtype known at run time.
+  /// As above, with a dtype known only at run time.
   TensorView(void* data, Shape shape, DType dtype, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
 
-  /// One-dimensional, from a vector, array, span, ...
+  /// A one-dimensional view of a vector, array or span.
   template <typename R>
     requires(TensorRange<R> && !std::same_as<std::remove_cvref_t<R>, TensorView>)
   TensorView(R&& range)  // NOLINT(google-explicit-constructor)
@@ -105,7 +106,7 @@ class TensorView {
   Device device_;
 };
 
-/// Memory to be read by a collective. As TensorView otherwise, and made from one implicitly.
+/// Memory that a collective only reads; otherwise as TensorView, which converts to it.
 class ConstTensorView {
  public:
   /// `data` holds `shape.elements()` elements.
@@ -113,7 +114,7 @@ class ConstTensorView {
   ConstTensorView(const T* data, Shape shape, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
 
-  /// The same with a dtype known at run time.
+  /// As above, with a dtype known only at run time.
   ConstTensorView(const void* data, Shape shape, DType dtype, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
 
@@ -123,7 +124,7 @@ class ConstTensorView {
         dtype_(tensor.dtype()),
         device_(tensor.device()) {}
 
-  /// One-dimensional, from a vector, array, span, ...
+  /// A one-dimensional view of a vector, array or span.
   template <typename R>
     requires(ConstTensorRange<R> && !std::same_as<std::remove_cvref_t<R>, TensorView> &&
              !std::same_as<std::remove_cvref_t<R>, ConstTensorView>)
@@ -132,7 +133,7 @@ class ConstTensorView {
         shape_(std::ranges::size(range)),
         dtype_(dtype_of<std::ranges::range_value_t<R>>) {}
 
-  /// A scalar: no dimensions, one element. Not of a temporary.
+  /// A scalar: no dimensions, one element. Temporaries are refused.
   template <Element T>
   ConstTensorView(const T& value)  // NOLINT(google-explicit-constructor)
       : data_(&value), dtype_(dtype_of<T>) {}
@@ -152,7 +153,7 @@ class ConstTensorView {
   Device device_;
 };
 
-/// A tensor with the name that all ranks know it by.
+/// A tensor with a name, which is the same on all ranks.
 struct NamedTensor {
   std::string name;
   TensorView tensor;

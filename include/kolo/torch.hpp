@@ -1,5 +1,5 @@
-// Kolo for LibTorch: collectives on its tensors, its optimizers over many ranks, and what a model
-// needs to start alike on all of them.
+// Kolo for LibTorch: collectives on its tensors, distributed optimizers, batch normalization over
+// all ranks, and equal initial states.
 #pragma once
 
 #include "kolo/kolo.hpp"

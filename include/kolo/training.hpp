@@ -1,5 +1,5 @@
-// What a training loop needs beside its optimizer: averaged metrics, schedules, shards of the data,
-// loading ahead, checkpoints, and progress on one rank. Framework-free.
+// Helpers for training loops, for any framework: averaged metrics, learning-rate schedules,
+// samplers, background loading, checkpoints and a progress bar.
 #pragma once
 
 #include "kolo/training/background_loader.hpp"

@@ -1,5 +1,4 @@
-// The types that describe tensors and reductions. Everything in Kolo may include this header; it
-// includes no other of Kolo's.
+// The types that describe tensors and reductions. Includes no other header of Kolo.
 #pragma once
 
 #include <algorithm>
@@ -32,7 +31,7 @@ enum class DType : std::uint8_t {
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
-/// Where memory lies. `index` is the GPU's number in this process, 0 for the CPU.
+/// The device of a tensor. `index` is the GPU's number in this process; 0 for the CPU.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;
@@ -40,12 +39,14 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-/// The lengths of a tensor's dimensions, outermost first. No dimension means a scalar: one element.
+/// The lengths of a tensor's dimensions, outermost first. A scalar has no dimensions and one
+/// element.
 class Shape {
  public:
   Shape() = default;
 
-  /// From integers of any type: `Shape{rows, 3}`. A negative length is refused when used.
+  /// From integers of any type: `Shape{rows, 3}`. Operations throw InvalidArgument for a negative
+  /// length.
   template <std::integral... Integers>
     requires(sizeof...(Integers) > 0)
   Shape(Integers... lengths)  // NOLINT(google-explicit-constructor)
@@ -64,7 +65,7 @@ class Shape {
   [[nodiscard]] std::int64_t operator[](std::size_t dimension) const {
     return lengths()[dimension];
   }
-  /// Lives as long as the shape.
+  /// Valid as long as the shape.
   [[nodiscard]] std::span<const std::int64_t> lengths() const noexcept {
     return {dimensions_ <= few_.size() ? few_.data() : many_.data(), dimensions_};
   }
@@ -86,33 +87,35 @@ class Shape {
   std::vector<std::int64_t> many_{};
 };
 
-/// How elements are combined, always in the order of the ranks.
+/// How elements are combined: in the order of the ranks within a host, and of hosts in an order
+/// that the algorithm fixes. Every rank gets the same bits.
 ///
-/// - `average`, `sum`: an average is the sum divided by the number of ranks; of integers it is
-///   divided in 64 bits (u64: in double) and truncated toward zero. Integer sums and products wrap
-///   as their type does.
-/// - `min`, `max`, `product`. A NaN in any rank's element gives NaN.
-/// - `adasum`: sums what is orthogonal and averages what is parallel (Maleki et al., 2020,
-///   https://arxiv.org/abs/2006.02924), tensor by tensor; for floating-point types.
+/// - `sum` and `product` of integers wrap around.
+/// - `average` is the sum divided by the number of ranks. Averages of integers are divided in
+///   64 bits (u64: in double) and truncated toward zero.
+/// - `min` and `max` give NaN if any rank's element is NaN.
+/// - `adasum` adds orthogonal gradients and averages parallel ones, tensor by tensor (Maleki et
+///   al., 2020, https://arxiv.org/abs/2006.02924). Floating-point types only.
 ///
-/// Booleans have `min` (and), `max` (or) and `product` (and) only. f16 and bf16 are computed in f32
+/// Booleans support `min` (and), `max` (or) and `product` (and). f16 and bf16 are computed in f32
 /// and rounded once.
 enum class ReduceOp : std::uint8_t { average, sum, min, max, product, adasum };
 
-/// What travels in place of f32 and f64: `none` the tensor's own type, else a two-byte type. Sums
-/// are still computed in f32. Other types travel as they are.
+/// The type in which f32 and f64 tensors are transferred: `none` for their own type, else a
+/// two-byte type, with sums still computed in f32. Tensors of other types are not compressed.
 enum class Compression : std::uint8_t { none, fp16, bf16 };
 
-/// By how many ranks an average divides while some have joined (see `join`): by all of the set, or
-/// by those that take part.
+/// The divisor of an average while ranks have joined (see `join`): the number of all members of the
+/// set, or of those that take part.
 enum class AverageOver : std::uint8_t { all, present };
 
-/// Gives the memory for a result whose size only the ranks together know: called once, by any
-/// thread, with the number of rows from each member of the set. Must not call Kolo.
+/// Returns memory for a result whose size depends on all ranks. Called once, on any thread, with
+/// the number of rows from each member of the set. Must not call Kolo.
 using Allocator = std::function<void*(std::span<const std::int64_t> rows)>;
 
-/// How many rows the member of rank `index` in a set of `size` gets of `rows` in a reducescatter:
-/// where they cannot be shared evenly, the first members get one more.
+/// The number of rows that member `index` of a set of `size` members gets in a reducescatter of
+/// `rows` rows. If `rows` is not a multiple of `size`, the first members get one more row than the
+/// others.
 [[nodiscard]] constexpr std::int64_t reducescatter_rows(std::int64_t rows, int index, int size) {
   return rows / size + (index < rows % size ? 1 : 0);
 }

@@ -19,13 +19,13 @@ namespace {
 using ::torch::Tensor;
 using Tensors = std::vector<Tensor>;
 
-// The tensor itself where its elements lie in row-major order, else a copy.
+// The tensor itself if it is in row-major order, else a copy.
 Tensor image_of(const Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 
-// Puts what an operation has done to the image into the tensor.
+// Copies the result of an operation from the image into the tensor.
 void put_back(const Tensor& image, const Tensor& tensor) {
   if (image.is_same(tensor)) {
     mark_changed(tensor);
@@ -35,7 +35,7 @@ void put_back(const Tensor& image, const Tensor& tensor) {
   }
 }
 
-// What an operation can work on after the call has returned.
+// A view for an asynchronous operation in place.
 TensorView view_without_gaps(const Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
   if (!tensor.is_non_overlapping_and_dense()) {
@@ -49,14 +49,14 @@ TensorView view_without_gaps(const Tensor& tensor, const std::string& name) {
   return view;
 }
 
-// A copy in row-major order, for an operation to work on in place.
+// A copy in row-major order, for an operation in place.
 Tensor copy_of(const Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
   return tensor.detach().clone(at::MemoryFormat::Contiguous);
 }
 
-// For this rank's rows of the reduced source. The input outlives the operation: the result's
-// memory, which the future holds, keeps it.
+// A tensor for this rank's rows of the reduced source. It keeps the source alive, and the future
+// keeps the tensor, so both outlive the operation.
 Tensor own_rows(const Tensor& source, const ReducescatterOptions& options) {
   if (source.dim() == 0) {
     throw InvalidArgument("'" + options.name + "': a scalar has no rows to scatter", options.name);

@@ -1,5 +1,5 @@
-// Synchronous collectives out of place, as autograd records them. A group is one operation forward,
-// and in backward one for each tensor that asks for its gradient.
+// Synchronous collectives out of place, which autograd records. A group is one operation in
+// forward, and one per tensor that requires a gradient in backward.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include "kolo/collectives.hpp"
@@ -53,9 +53,9 @@ struct Recorded : ::torch::autograd::Function<Recorded> {
   }
 };
 
-// `forward(input)`, called with gradients off. If the input requires a gradient it is recorded:
-// `backward` makes the input's gradient of the result's. Where that is itself recorded, so is the
-// second derivative.
+// Returns `forward(input)`, called with gradients disabled. If the input requires a gradient, the
+// call is recorded: `backward` computes the input's gradient from the result's. If `backward` calls
+// recorded functions, second derivatives work too.
 Tensor recorded(const Tensor& input, const TensorFunction& forward,
                 const TensorFunction& backward) {
   if (at::GradMode::is_enabled() && input.requires_grad()) {
@@ -65,21 +65,20 @@ Tensor recorded(const Tensor& input, const TensorFunction& forward,
   return forward(input);
 }
 
-// `result` is what the group's operation has made of `tensor`.
+// `result` is the result of the group's operation for `tensor`.
 Tensor recorded_member(const Tensor& tensor, const Tensor& result, const TensorFunction& backward) {
   return recorded(
       tensor, [&result](const Tensor&) { return result; }, backward);
 }
 
-// The options of the operation in backward: of its own for each member of a group.
+// The options of the operation in backward; each member of a group has its own.
 template <typename Options, typename... Member>
 Options backward_options(Options options, Member... member) {
   if (!options.name.empty()) options.name += (".backward" + ... + ('.' + std::to_string(member)));
   return options;
 }
 
-// What an operation does in backward. `back` holds the forward operation's options, with the name
-// of the one in backward.
+// Gradients of operations. `back` holds the options for backward.
 
 void require_gradient(ReduceOp op, const std::string& name) {
   if (op == ReduceOp::average || op == ReduceOp::sum) return;
@@ -94,8 +93,8 @@ TensorFunction allreduce_gradient(const AllreduceOptions& back) {
   };
 }
 
-// `shape` is that of this rank's input; `rows`, of each member of the set, are known by the time of
-// backward.
+// `shape` is the shape of this rank's input. `rows` are the rows of each member of the set, known
+// when backward runs.
 TensorFunction allgather_gradient(const AllgatherOptions& back, const RowCounts& shape,
                                   std::shared_ptr<const RowCounts> rows) {
   const AllreduceOptions sum{
@@ -135,7 +134,7 @@ Tensor recorded_out_of_place(const Tensor& tensor, const std::string& name,
   return recorded(tensor, forward, backward);
 }
 
-// `start` begins the exchange of an input.
+// `start` starts the alltoall of an input.
 template <typename Start>
 Received recorded_exchange(const Tensor& tensor, const AlltoallOptions& options,
                            const Start& start) {

@@ -1,4 +1,4 @@
-// Submits gradients for reduction and takes in the results.
+// Submits gradients for reduction and receives the results.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
@@ -144,7 +144,8 @@ void GradientReducer::State::submit_sparse(std::size_t index, double correction)
   if (!gradient.defined()) {
     gradient = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(at::kSparse));
   }
-  // An empty gradient tells nothing about the number of sparse dimensions, so the last one's holds.
+  // An empty gradient does not show the number of sparse dimensions, so the previous number is
+  // kept.
   if (gradient._nnz() > 0 || parameter.sparse_dims == 0) {
     parameter.sparse_dims = gradient.sparse_dim();
   }
@@ -168,7 +169,7 @@ void GradientReducer::State::finish(PendingReduction& reduction) {
   for (const std::size_t i : reduction.indices) {
     Parameter& parameter = parameters[i];
     if (parameter.buffer.is_same(parameter.gradient)) {
-      mark_changed(parameter.gradient);  // Kolo wrote to it behind autograd's back
+      mark_changed(parameter.gradient);  // Kolo wrote to it, unnoticed by autograd
     } else {
       parameter.gradient.copy_(parameter.buffer);
     }

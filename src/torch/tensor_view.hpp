@@ -1,4 +1,4 @@
-// LibTorch's tensors as Kolo sees them.
+// Views of LibTorch's tensors.
 #pragma once
 
 #include <torch/types.h>
@@ -11,13 +11,14 @@
 
 namespace kolo::internal {
 
-/// As messages have it: "f32 [64, 3]", with the strides where they are not row-major.
+/// For messages: "f32 [64, 3]", with the strides if the tensor is not in row-major order.
 [[nodiscard]] std::string describe(const ::torch::Tensor& tensor);
 
-/// Throws InvalidArgument naming `name` unless the tensor is dense and of a type that Kolo has.
+/// Throws InvalidArgument, naming `name`, unless the tensor is dense and of a dtype that Kolo
+/// supports.
 void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 
-/// The tensor's elements in row-major order, to be read: itself or a copy. Throws as
+/// The tensor itself if it is in row-major order, else a copy; for reading. Throws as
 /// `require_supported`.
 [[nodiscard]] ::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name);
 
@@ -26,28 +27,29 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 /// it never matches a rank whose tensor is in row-major order.
 [[nodiscard]] TensorView view_of(const ::torch::Tensor& tensor);
 
-/// Memory for the rows that a gather brings: `result` becomes a tensor of as many, otherwise like
-/// `tensor`; a scalar counts as one row. `result` outlives the operation. The allocator keeps
+/// An allocator for gathered rows: makes `result` a tensor of that many rows, otherwise like
+/// `tensor`. A scalar counts as one row. `result` must outlive the operation. The allocator keeps
 /// `tensor` alive.
 [[nodiscard]] Allocator rows_like(const ::torch::Tensor& tensor, ::torch::Tensor& result);
 
-/// What a gather of several tensors takes.
+/// The arguments of a gather of several tensors.
 struct GatherGroup {
   std::vector<ConstTensorView> sources;
   std::vector<Allocator> allocators;
 };
 
-/// Of the tensors' `source_of`, with `rows_like` for each: `results` has as many elements as
-/// `tensors` and outlives the operation, and the allocators keep the sources alive.
+/// The views of each tensor's `source_of`, with `rows_like` for each. `results` has as many
+/// elements as `tensors` and must outlive the operation. The allocators keep the sources alive.
 [[nodiscard]] GatherGroup gather_group(const std::vector<::torch::Tensor>& tensors,
                                        std::vector<::torch::Tensor>& results,
                                        const std::string& name);
 
-/// To be called after elements were written behind LibTorch's back: a backward that still needs the
-/// old ones then fails instead of using the new.
+/// Call it after Kolo has written to a tensor, which LibTorch does not notice. A backward that
+/// still needs the old elements then fails instead of using the new ones.
 void mark_changed(const ::torch::Tensor& tensor);
 
-/// True if the elements of both lie in memory in the same order, without gaps, and are of one type.
+/// True if both tensors have the same dtype and shape, and the same order of elements in memory,
+/// without gaps.
 [[nodiscard]] bool same_layout(const ::torch::Tensor& a, const ::torch::Tensor& b);
 
 }  // namespace kolo::internal

@@ -114,7 +114,7 @@ void require_agreement(const std::string& operation, const std::string& subject,
   if (differing.empty()) return;
 
   // All ranks know that there is a difference, but only a differing rank can describe it: the
-  // lowest one does so for everybody, so that all ranks throw the same message.
+  // lowest one does so for all, so that all ranks throw the same message.
   const int witness = differing.front();
   std::string report;
   if (rank() == witness) report = to_text({first_difference(first, from_text(reference), items)});

@@ -41,7 +41,7 @@ KOLO_EXPORT void require_root(const std::string& function, int root, const Proce
 KOLO_EXPORT void require_success(const std::string& function, const std::string& action,
                                  const std::string& error, const ProcessSet& set);
 
-/// Never empty.
+/// The message of `error`; never empty.
 [[nodiscard]] inline std::string message_of(const std::exception& error) {
   return *error.what() == '\0' ? "unknown" : error.what();
 }

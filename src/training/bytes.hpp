@@ -1,4 +1,4 @@
-// Checksums and byte order of what training writes to disk.
+// Checksums and byte order of files.
 #pragma once
 
 #include <concepts>

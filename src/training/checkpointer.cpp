@@ -15,6 +15,7 @@
 #include "training/checkpoint_directory.hpp"
 #include "training/checkpoint_file.hpp"
 #include "training/checkpoint_payload.hpp"
+#include "training/require.hpp"
 
 namespace kolo {
 
@@ -86,7 +87,7 @@ Checkpoint shared(CheckpointContents contents, fs::path path) {
                         .parts = std::move(payload.parts),
                         .path = std::move(path)};
   if (metric[0] != 0.0) checkpoint.metric = metric[1];
-  // Own parts belong to a rank of a world of that size; in another world they belong to nobody.
+  // Own parts belong to a rank of a world of that size; in another world they belong to no rank.
   if (checkpoint.ranks == size()) {
     checkpoint.own = std::move(payload.own[static_cast<std::size_t>(rank())]);
   }
@@ -139,25 +140,16 @@ const std::string& Checkpoint::own_part(const std::string& name) const {
 }
 
 Checkpointer::Checkpointer(CheckpointerOptions options) : options_(std::move(options)) {
-  if (options_.directory.empty()) {
-    throw InvalidArgument("kolo::Checkpointer: the directory is empty");
-  }
-  if (options_.prefix.empty() || options_.prefix.find('/') != std::string::npos) {
-    throw InvalidArgument(
-        fmt::format("kolo::Checkpointer: prefix must be the start of a file's name, but is '{}'",
-                    options_.prefix));
-  }
-  if (options_.keep_last < 1) {
-    throw InvalidArgument(fmt::format("kolo::Checkpointer: keep_last must be at least 1, but is {}",
-                                      options_.keep_last));
-  }
+  require(!options_.directory.empty(), "kolo::Checkpointer: the directory is empty");
+  require(!options_.prefix.empty() && options_.prefix.find('/') == std::string::npos,
+          "kolo::Checkpointer: prefix must be the start of a file's name, but is '{}'",
+          options_.prefix);
+  require(options_.keep_last >= 1, "kolo::Checkpointer: keep_last must be at least 1, but is {}",
+          options_.keep_last);
 }
 
 fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const CheckpointExtras& extras) {
-  if (step < 0) {
-    throw InvalidArgument(
-        fmt::format("kolo::Checkpointer: step must not be negative, but is {}", step));
-  }
+  require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
   const std::vector<std::string> own =

@@ -9,6 +9,7 @@
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "kolo/training/sampler.hpp"
+#include "training/require.hpp"
 #include "training/state_text.hpp"
 
 namespace kolo {
@@ -31,9 +32,8 @@ void shuffle(std::vector<std::int64_t>& order, std::uint64_t seed, std::int64_t 
 }
 
 void require_batch_size(std::int64_t batch_size) {
-  if (batch_size >= 1) return;
-  throw InvalidArgument(fmt::format(
-      "kolo::DistributedSampler: batch_size must be at least 1, but is {}", batch_size));
+  require(batch_size >= 1, "kolo::DistributedSampler: batch_size must be at least 1, but is {}",
+          batch_size);
 }
 
 constexpr const char* sampler_state_kind = "kolo.sampler.1";
@@ -44,15 +44,11 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
     : options_(options) {
   if (options_.ranks == -1) options_.ranks = size();
   if (options_.rank == -1) options_.rank = rank();
-  if (options_.examples < 0) {
-    throw InvalidArgument(fmt::format(
-        "kolo::DistributedSampler: examples must not be negative, but is {}", options_.examples));
-  }
-  if (options_.ranks < 1 || options_.rank < 0 || options_.rank >= options_.ranks) {
-    throw InvalidArgument(
-        fmt::format("kolo::DistributedSampler: rank {} does not exist among {} ranks",
-                    options_.rank, options_.ranks));
-  }
+  require(options_.examples >= 0,
+          "kolo::DistributedSampler: examples must not be negative, but is {}", options_.examples);
+  require(options_.rank >= 0 && options_.rank < options_.ranks,
+          "kolo::DistributedSampler: rank {} does not exist among {} ranks", options_.rank,
+          options_.ranks);
 }
 
 std::vector<std::int64_t> DistributedSampler::indices(std::int64_t epoch) const {
@@ -98,17 +94,13 @@ void DistributedSampler::load(const std::string& state) {
   const std::int64_t examples = reader.integer();
   const bool shuffled = reader.integer() != 0;
   reader.end();
-  if (examples != options_.examples || shuffled != options_.shuffle) {
-    throw InvalidArgument(fmt::format(
-        "kolo::DistributedSampler: the state is for {} examples, {}, but this sampler has {}, {}",
-        examples, shuffled ? "shuffled" : "in order", options_.examples,
-        options_.shuffle ? "shuffled" : "in order"));
-  }
-  if (consumed < 0 || consumed > examples) {
-    throw InvalidArgument(
-        fmt::format("kolo::DistributedSampler: the state says that {} of {} examples are consumed",
-                    consumed, examples));
-  }
+  const auto order = [](bool shuffle) { return shuffle ? "shuffled" : "in order"; };
+  require(examples == options_.examples && shuffled == options_.shuffle,
+          "kolo::DistributedSampler: the state is for {} examples, {}, but this sampler has {}, {}",
+          examples, order(shuffled), options_.examples, order(options_.shuffle));
+  require(consumed >= 0 && consumed <= examples,
+          "kolo::DistributedSampler: the state says that {} of {} examples are consumed", consumed,
+          examples);
   // Assigned only after all checks: a refused state leaves the sampler unchanged.
   options_.seed = seed;
   epoch_ = epoch;

@@ -1,19 +1,15 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
-#include "kolo/error.hpp"
 #include "kolo/training/learning_rate.hpp"
+#include "training/require.hpp"
 
 namespace kolo {
 namespace {
 
 void require_not_negative(const char* what, double value) {
-  if (std::isfinite(value) && value >= 0.0) return;
-  throw InvalidArgument(fmt::format(
-      "kolo::LearningRateSchedule: {} must be finite and not negative, but is {}", what, value));
+  require(std::isfinite(value) && value >= 0.0,
+          "kolo::LearningRateSchedule: {} must be finite and not negative, but is {}", what, value);
 }
 
 void require_valid(const LearningRateScheduleOptions& options) {
@@ -27,29 +23,23 @@ void require_valid(const LearningRateScheduleOptions& options) {
   for (const LearningRateMilestone& milestone : options.milestones) {
     require_not_negative("a milestone's epoch", milestone.epoch);
     require_not_negative("a milestone's factor", milestone.factor);
-    if (milestone.epoch < before) {
-      throw InvalidArgument(fmt::format(
-          "kolo::LearningRateSchedule: milestones must be in ascending order, but epoch {} follows "
-          "epoch {}",
-          milestone.epoch, before));
-    }
+    require(milestone.epoch >= before,
+            "kolo::LearningRateSchedule: milestones must be in ascending order, but epoch {} "
+            "follows epoch {}",
+            milestone.epoch, before);
     before = milestone.epoch;
   }
-  if (options.steps_per_epoch < 1) {
-    throw InvalidArgument(
-        fmt::format("kolo::LearningRateSchedule: steps_per_epoch must be at least 1, but is {}",
-                    options.steps_per_epoch));
-  }
+  require(options.steps_per_epoch >= 1,
+          "kolo::LearningRateSchedule: steps_per_epoch must be at least 1, but is {}",
+          options.steps_per_epoch);
 }
 
 }  // namespace
 
 LearningRateWarmup::LearningRateWarmup(const LearningRateWarmupOptions& options)
     : options_(options) {
-  if (options_.steps < 0) {
-    throw InvalidArgument(fmt::format(
-        "kolo::LearningRateWarmup: steps must not be negative, but is {}", options_.steps));
-  }
+  require(options_.steps >= 0, "kolo::LearningRateWarmup: steps must not be negative, but is {}",
+          options_.steps);
 }
 
 double LearningRateWarmup::operator()(std::int64_t step) const {

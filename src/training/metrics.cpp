@@ -10,6 +10,7 @@
 #include "kolo/error.hpp"
 #include "kolo/training/metrics.hpp"
 #include "training/bytes.hpp"
+#include "training/require.hpp"
 #include "training/state_text.hpp"
 
 namespace kolo {
@@ -51,10 +52,8 @@ bool all_equal(double sum, double sum_of_squares, int ranks) {
 double average(double value) { return average(std::vector<double>{value}).front(); }
 
 std::vector<double> average(std::vector<double> values, double weight) {
-  if (!std::isfinite(weight) || weight < 0.0) {
-    throw InvalidArgument(
-        fmt::format("kolo::average: a weight must be finite and not negative, not {}", weight));
-  }
+  require(std::isfinite(weight) && weight >= 0.0,
+          "kolo::average: a weight must be finite and not negative, not {}", weight);
   // One collective sums value * weight and, as the last element, the weights; then every rank does
   // the same division. A weight of 0 excludes the rank even if its value is NaN: 0 * NaN is NaN.
   std::vector<double> sums = std::move(values);
@@ -72,18 +71,15 @@ MetricAverage::MetricAverage(std::vector<std::string> names)
     : names_(std::move(names)), sums_(names_.size(), 0.0), counts_(names_.size(), 0.0) {
   std::unordered_set<std::string> seen;
   for (const std::string& name : names_) {
-    if (seen.insert(name).second) continue;
-    throw InvalidArgument(fmt::format("kolo::MetricAverage: there are two metrics '{}'", name));
+    require(seen.insert(name).second, "kolo::MetricAverage: there are two metrics '{}'", name);
   }
 }
 
 void MetricAverage::add(const std::string& name, double value, double count) {
   const std::size_t index = index_of(name);
-  if (!std::isfinite(count) || count < 0.0) {
-    throw InvalidArgument(fmt::format(
-        "kolo::MetricAverage: the count of '{}' must be finite and not negative, not {}", name,
-        count));
-  }
+  require(std::isfinite(count) && count >= 0.0,
+          "kolo::MetricAverage: the count of '{}' must be finite and not negative, not {}", name,
+          count);
   if (count == 0.0) return;
   sums_[index] += value * count;
   counts_[index] += count;
@@ -129,9 +125,8 @@ std::string MetricAverage::state() const {
 
 void MetricAverage::load(const std::string& state) {
   StateReader reader(metrics_state_kind, state);
-  if (reader.natural() != crc32(joined(names_))) {
-    throw InvalidArgument("kolo::MetricAverage: the state is for metrics of other names");
-  }
+  require(reader.natural() == crc32(joined(names_)),
+          "kolo::MetricAverage: the state is for metrics of other names");
   // Read into new vectors: a refused state leaves the metrics unchanged.
   std::vector<double> sums, counts;
   for (std::size_t i = 0; i < names_.size(); ++i) {
@@ -145,11 +140,9 @@ void MetricAverage::load(const std::string& state) {
 
 std::size_t MetricAverage::index_of(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
-  if (found == names_.end()) {
-    throw InvalidArgument(
-        fmt::format("kolo::MetricAverage: there is no metric '{}'; known metrics: '{}'", name,
-                    fmt::join(names_, "', '")));
-  }
+  require(found != names_.end(),
+          "kolo::MetricAverage: there is no metric '{}'; known metrics: '{}'", name,
+          fmt::join(names_, "', '"));
   return static_cast<std::size_t>(found - names_.begin());
 }
 

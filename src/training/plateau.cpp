@@ -1,12 +1,10 @@
 #include "kolo/training/plateau.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "kolo/collectives.hpp"
-#include "kolo/error.hpp"
+#include "training/require.hpp"
 #include "training/state_text.hpp"
 
 namespace kolo {
@@ -17,19 +15,16 @@ namespace {
 constexpr const char* plateau_kind = "kolo.plateau.1";
 constexpr const char* stopping_kind = "kolo.early_stopping.1";
 
-void require(bool valid, const char* owner, const char* what, double value) {
-  if (!valid) throw InvalidArgument(fmt::format("kolo::{}: {}, but is {}", owner, what, value));
-}
-
 void require_valid(const Improvement& improvement, const char* owner) {
-  require(std::isfinite(improvement.threshold) && improvement.threshold >= 0.0, owner,
-          "threshold must be finite and not negative", improvement.threshold);
+  require(std::isfinite(improvement.threshold) && improvement.threshold >= 0.0,
+          "kolo::{}: threshold must be finite and not negative, but is {}", owner,
+          improvement.threshold);
 }
 
 // NaN if no rank has any weight, which counts as no improvement.
 double average_over(double metric, double weight, const ProcessSet& set, const char* owner) {
-  require(std::isfinite(weight) && weight >= 0.0, owner, "weight must be finite and not negative",
-          weight);
+  require(std::isfinite(weight) && weight >= 0.0,
+          "kolo::{}: weight must be finite and not negative, but is {}", owner, weight);
   std::vector<double> sums{weight == 0.0 ? 0.0 : metric * weight, weight};
   allreduce(sums, {.op = ReduceOp::sum, .process_set = set});
   return sums[0] / sums[1];
@@ -64,14 +59,16 @@ ReduceOnPlateau::ReduceOnPlateau(const ReduceOnPlateauOptions& options)
     : options_(options), best_(options.improvement), learning_rate_(options.learning_rate) {
   const char* owner = "ReduceOnPlateau";
   require_valid(options.improvement, owner);
-  require(std::isfinite(options.learning_rate) && options.learning_rate > 0.0, owner,
-          "learning_rate must be positive", options.learning_rate);
-  require(options.factor >= 0.0 && options.factor < 1.0, owner, "factor must be from 0 to below 1",
-          options.factor);
-  require(options.patience >= 0, owner, "patience must not be negative", options.patience);
-  require(options.cooldown >= 0, owner, "cooldown must not be negative", options.cooldown);
-  require(std::isfinite(options.minimum) && options.minimum >= 0.0, owner,
-          "minimum must be finite and not negative", options.minimum);
+  require(std::isfinite(options.learning_rate) && options.learning_rate > 0.0,
+          "kolo::{}: learning_rate must be positive, but is {}", owner, options.learning_rate);
+  require(options.factor >= 0.0 && options.factor < 1.0,
+          "kolo::{}: factor must be from 0 to below 1, but is {}", owner, options.factor);
+  require(options.patience >= 0, "kolo::{}: patience must not be negative, but is {}", owner,
+          options.patience);
+  require(options.cooldown >= 0, "kolo::{}: cooldown must not be negative, but is {}", owner,
+          options.cooldown);
+  require(std::isfinite(options.minimum) && options.minimum >= 0.0,
+          "kolo::{}: minimum must be finite and not negative, but is {}", owner, options.minimum);
 }
 
 bool ReduceOnPlateau::update(double metric, double weight) {
@@ -114,8 +111,8 @@ void ReduceOnPlateau::load(const std::string& state) {
 EarlyStopping::EarlyStopping(const EarlyStoppingOptions& options)
     : options_(options), best_(options.improvement) {
   require_valid(options.improvement, "EarlyStopping");
-  require(options.patience >= 0, "EarlyStopping", "patience must not be negative",
-          options.patience);
+  require(options.patience >= 0, "kolo::{}: patience must not be negative, but is {}",
+          "EarlyStopping", options.patience);
 }
 
 bool EarlyStopping::update(double metric, double weight) {

@@ -52,7 +52,7 @@ void on_every_rank(const std::function<void()>& work, const ProcessSet& set) {
 
 void on_one_rank(int root, const std::function<void()>& work, const ProcessSet& set) {
   require_root("on_one_rank", root, set);
-  // The broadcast is also what the other ranks wait in while the root works.
+  // While the root works, the other ranks wait in the broadcast.
   std::string failure;
   if (rank() == root) failure = failure_here(work);
   broadcast(failure, root, {.name = "kolo.on_one_rank", .process_set = set});

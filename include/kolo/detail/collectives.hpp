@@ -1,5 +1,5 @@
-// The one way into the session that all collectives share, and those collectives that are
-// templates. Included by kolo/collectives.hpp.
+// The entry to the session that all collectives share, and the collectives that are templates.
+// Included by kolo/collectives.hpp.
 #pragma once
 
 #include "kolo/collectives.hpp"
@@ -9,10 +9,10 @@ namespace kolo {
 
 namespace detail {
 
-// The arguments of each collective. They refer to objects of the caller, which `submit` reads
-// before it returns.
+// The arguments of each collective. Their references need to be valid only until `submit` returns,
+// unless stated otherwise.
 
-/// `step` is part of what must match: an optimizer gives the number of its step.
+/// `step` must match across ranks: an optimizer passes the number of its step.
 struct AllreduceCall {
   const ConstTensorView& input;
   const TensorView& output;
@@ -27,7 +27,7 @@ struct GroupedAllreduceCall {
   std::int64_t step = 0;
 };
 
-/// One tensor, or a group; so is AllgatherCall.
+/// One tensor or a group, as is AllgatherCall.
 struct ReducescatterCall {
   std::span<const ConstTensorView> inputs;
   std::span<const TensorView> outputs;
@@ -54,7 +54,7 @@ struct TextBroadcastCall {
   const BroadcastOptions& options;
 };
 
-/// Without counts every rank gets the same number of rows.
+/// `counts` is null if every rank gets the same number of rows.
 struct AlltoallCall {
   const ConstTensorView& tensor;
   const std::vector<std::int64_t>* counts;
@@ -89,33 +89,35 @@ void call(const Arguments& arguments) {
   Future<void>(submit(arguments, /*waits=*/true)).get();
 }
 
-/// The asynchronous form, which gives nothing back.
+/// The asynchronous form without a value.
 template <typename Arguments>
 Future<void> call_async(const Arguments& arguments) {
   return Future<void>(submit(arguments, /*waits=*/false));
 }
 
-/// The asynchronous form. The future keeps `value`, to which the arguments may refer, and gives it
-/// back.
+/// The asynchronous form with a value: the future owns `value`, to which the arguments may refer,
+/// and returns it.
 template <typename Arguments, typename T>
 Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
   auto operation = submit(arguments, /*waits=*/false);
   return {std::move(operation), std::move(value)};
 }
 
-/// How many rows this rank gets of a reducescatter of `rows`. Throws as the operation would.
+/// The number of rows that this rank gets in a reducescatter of `rows` rows. Throws as the
+/// operation does.
 KOLO_EXPORT std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set);
 
-/// An allocator that also notes the rows of each rank in `counts`, which outlives the operation.
+/// An allocator that also stores the rows of each rank in `counts`, which must outlive the
+/// operation.
 inline Allocator noting(std::vector<std::int64_t>& counts, Allocator allocate) {
-  if (!allocate) return nullptr;  // which `submit` refuses
+  if (!allocate) return nullptr;  // refused by `submit`
   return [&counts, allocate = std::move(allocate)](std::span<const std::int64_t> rows) {
     counts.assign(rows.begin(), rows.end());
     return allocate(rows);
   };
 }
 
-/// Makes room in `gathered` once the counts are known. `gathered` outlives the operation.
+/// Resizes `gathered` once the counts are known. `gathered` must outlive the operation.
 template <typename T>
 Allocator gather_into(Gathered<T>& gathered) {
   return noting(gathered.counts, [&gathered](std::span<const std::int64_t> counts) -> void* {
@@ -164,7 +166,7 @@ std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
   return reducescatter_async(std::forward<R>(range), options).get();
 }
 
-// A template, or clang 14 fails to see that `{.name = "x"}` is no Allocator.
+// A template, because clang 14 otherwise takes `{.name = "x"}` for an Allocator.
 template <std::convertible_to<Allocator> A>
 Future<std::vector<std::int64_t>> allgather_async(ConstTensorView tensor, A allocate,
                                                   const AllgatherOptions& options) {

@@ -59,8 +59,7 @@ struct LearningRateScheduleOptions {
 ///                                                .warmup_from = 0.1,
 ///                                                .warmup = 5,
 ///                                                .steps_per_epoch = steps,
-///                                                .milestones = {{30, 0.1}, {60, 0.1}, {80,
-///                                                0.1}}});
+///                                                .milestones = {{30, 0.1}, {60, 0.1}}});
 ///     kolo::set_learning_rate(optimizer, schedule(step));
 class LearningRateSchedule {
  public:

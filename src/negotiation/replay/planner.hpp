@@ -1,7 +1,6 @@
 // Used by the root: finds cycles of batches in the log.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -1,7 +1,6 @@
 #include "negotiation/replay/replay.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "negotiation/wire/codec.hpp"
