@@ -239,7 +239,7 @@ TYPED_TEST(ReduceRealVectors, KnowEveryOperationWhereTheMachineHasVectors) {
     std::vector<double> output(1);
     const std::byte* const inputs[] = {bytes_of(input.data()), bytes_of(input.data())};
     return reduce_vectors({.op = op, .dtype = dtype<TypeParam>(), .result = result}, inputs, 1,
-                        bytes_of(output.data()));
+                          bytes_of(output.data()));
   };
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
   if (!(hwy::SupportedTargets() & (HWY_AVX2 | HWY_NEON))) GTEST_SKIP() << "no vectors here";

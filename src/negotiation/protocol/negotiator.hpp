@@ -38,7 +38,7 @@ struct NegotiatorOptions {
   TimePoint now{};                            // the time until the first `set_time` or `on_time`
   PlanBoard* board = nullptr;  // for plans: on all ranks or on none. With a board, all other ranks
                                // are children of the root
-  bool plan_replay = true;  // the root may begin plans
+  bool plan_replay = true;     // the root may begin plans
 };
 
 /// Not thread-safe. Throws ProtocolError for a message that breaks the protocol, and cannot be used
