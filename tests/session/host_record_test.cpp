@@ -1,17 +1,27 @@
 // What all ranks conclude at the start from what each has told, without MPI.
 #include "session/startup/host_record.hpp"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 
 #include <string>
 #include <vector>
 
+#include "session/startup/control_sockets.hpp"
+
 namespace kolo::internal::session {
 namespace {
 
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+
+transport::SocketAddress make_address(const std::string& ipv4) {
+  transport::SocketAddress address{.family = AF_INET, .port = 4711};
+  EXPECT_EQ(::inet_pton(AF_INET, ipv4.c_str(), address.bytes.data()), 1);
+  return address;
+}
 
 /// Ranks 0 and 1 are of one host, rank 2 is of another. All can share memory.
 class HostRecords : public testing::Test {
@@ -21,15 +31,22 @@ class HostRecords : public testing::Test {
       records_[rank].report = StartupReport::make("1.2", "");
       records_[rank].inbox = 100 + rank;
       records_[rank].lowest_rank_of_host = topology_.node_of[rank];
-      reports_[rank] = {StartupReport::make("1.2", ""), StartupReport::make("1.2", ""),
-                        StartupReport::make("1.2", "")};
+      memory_[rank] = StartupReport::make("1.2", "");
+      reports_[rank] = {StartupReport::make("1.2", ""), StartupReport::make("1.2", "")};
     }
   }
 
-  [[nodiscard]] Verdict verdict() const { return reach_verdict(records_, reports_, topology_); }
+  [[nodiscard]] MemoryVerdict memory() const { return judge_memory(records_, memory_, topology_); }
+
+  /// The rank can be called at the address and at its loopback.
+  void listen(std::size_t rank, const std::string& address) {
+    records_[rank].addresses = {make_address("127.0.0.1"), make_address(address)};
+    records_[rank].address_count = 2;
+  }
 
   Topology topology_ = make_topology(0, {0, 0, 2});
   std::vector<HostRecord> records_ = std::vector<HostRecord>(3);
+  std::vector<StartupReport> memory_ = std::vector<StartupReport>(3);
   std::vector<SetupReport> reports_ = std::vector<SetupReport>(3);
 };
 
@@ -51,6 +68,15 @@ TEST_F(HostRecords, ARanksOwnProblemComesFirst) {
   EXPECT_EQ(find_errors(records_).text, "rank 2: X=7");
 }
 
+TEST_F(HostRecords, ASettingThatRankZeroCouldNotReadIsNotCompared) {
+  for (HostRecord& record : records_) record.test_ranks_per_host = 2;
+  records_[0].test_ranks_per_host = 0;
+  records_[0].report = StartupReport::make("1.2", "X=7");
+  const StartupErrors errors = find_errors(records_);
+  EXPECT_THAT(errors.ranks, ElementsAre(0));
+  EXPECT_EQ(errors.text, "rank 0: X=7");
+}
+
 TEST_F(HostRecords, MemoryIsSharedByAllRanksOfAHostOrNone) {
   records_[1].inbox = 0;
   EXPECT_THAT(why_no_memory(records_, topology_, 0), HasSubstr("another rank"));
@@ -60,41 +86,75 @@ TEST_F(HostRecords, MemoryIsSharedByAllRanksOfAHostOrNone) {
 }
 
 TEST_F(HostRecords, AVerdictWithoutProblems) {
-  const Verdict all_well = verdict();
+  const Verdict all_well = reach_verdict(reports_);
   EXPECT_THAT(all_well.errors.ranks, IsEmpty());
   EXPECT_EQ(all_well.connection_errors.text, "");
-  EXPECT_EQ(all_well.no_memory, "");
-  EXPECT_TRUE(all_well.all_hosts_share);
+  EXPECT_THAT(memory().errors.ranks, IsEmpty());
+  EXPECT_THAT(memory().reasons, Each(""));
+  EXPECT_TRUE(memory().shared_on_all_hosts());
 }
 
 TEST_F(HostRecords, MemoryThatFailsOnOneRankIsGivenUpOnItsHost) {
-  reports_[1].memory = StartupReport::make("1.2", "mmap failed");
-  EXPECT_THAT(verdict().no_memory, HasSubstr("another rank"));
-  EXPECT_FALSE(verdict().all_hosts_share);
-  EXPECT_EQ(verdict().errors.text, "");
-  topology_ = make_topology(1, topology_.node_of);
-  EXPECT_EQ(verdict().no_memory, "mmap failed");
-  topology_ = make_topology(2, topology_.node_of);
-  EXPECT_EQ(verdict().no_memory, "");
-  EXPECT_FALSE(verdict().all_hosts_share);
+  memory_[1] = StartupReport::make("1.2", "mmap failed");
+  EXPECT_THAT(memory().reasons, ElementsAre(HasSubstr("another rank"), "mmap failed", ""));
+  EXPECT_FALSE(memory().shared_by(0));
+  EXPECT_TRUE(memory().shared_by(2));
+  EXPECT_FALSE(memory().shared_on_all_hosts());
+  EXPECT_EQ(memory().errors.text, "");
 }
 
 TEST_F(HostRecords, MemoryThatIsDemandedIsAnErrorOnAll) {
   records_[0].cpu_operations = records_[2].cpu_operations = CpuOperations::shm;
-  reports_[1].memory = StartupReport::make("1.2", "mmap failed");
-  EXPECT_THAT(verdict().errors.ranks, ElementsAre(0));
-  EXPECT_THAT(verdict().errors.text, HasSubstr("cpu_operations is shm"));
+  memory_[1] = StartupReport::make("1.2", "mmap failed");
+  EXPECT_THAT(memory().errors.ranks, ElementsAre(0));
+  EXPECT_THAT(memory().errors.text, HasSubstr("cpu_operations is shm"));
+}
+
+TEST_F(HostRecords, SocketsReachTheParentsThatMemoryDoesNot) {
+  EXPECT_THAT(find_unreachable_parents(records_, topology_, memory()),
+              ElementsAre("", "", HasSubstr("cannot reach rank 0")));
+  listen(0, "10.0.0.1");
+  EXPECT_THAT(find_unreachable_parents(records_, topology_, memory()), Each(""));
+  memory_[1] = StartupReport::make("1.2", "pidfd_open failed");
+  EXPECT_THAT(find_unreachable_parents(records_, topology_, memory()), Each(""));
+  records_[0].address_count = 1;
+  EXPECT_THAT(find_unreachable_parents(records_, topology_, memory()),
+              ElementsAre("", HasSubstr("cannot reach rank 0"), HasSubstr("cannot reach rank 0")));
+  for (HostRecord& record : records_) record.machine = 5;
+  EXPECT_THAT(find_unreachable_parents(records_, topology_, memory()), Each(""));
+}
+
+TEST_F(HostRecords, NoRankTriesToConnectIfOneIsUnreachable) {
+  memory_[1] = StartupReport::make("1.2", "pidfd_open failed");
+  for (const std::size_t rank : {0U, 1U}) records_[rank].machine = 5;
+  listen(0, "127.0.0.2");
+  const transport::Listeners listeners({});
+  const auto wait = [] { ADD_FAILURE() << "waits"; };
+  EXPECT_EQ(connect_hosts(topology_, records_, memory(), listeners, wait).problem, "");
+  topology_ = make_topology(2, topology_.node_of);
+  EXPECT_THAT(connect_hosts(topology_, records_, memory(), listeners, wait).problem,
+              HasSubstr("cannot reach rank 0"));
+}
+
+TEST(FindAddresses, LoopbackAloneIsEnoughForRanksThatShareIt) {
+  const std::vector<transport::Interface> all{{"lo", make_address("127.0.0.1")},
+                                              {"eth0", make_address("10.0.0.1")}};
+  EXPECT_THAT(find_addresses(all, {}, /*loopback_is_enough=*/true), ElementsAre(all[0].address));
+  EXPECT_THAT(find_addresses(all, {}, /*loopback_is_enough=*/false),
+              ElementsAre(all[0].address, all[1].address));
+  EXPECT_THAT(find_addresses(all, {.value = "eth0"}, /*loopback_is_enough=*/true),
+              ElementsAre(all[1].address));
 }
 
 TEST_F(HostRecords, ConnectionsThatFailAreNoErrors) {
   reports_[2].connections = StartupReport::make("1.2", "cannot reach rank 0");
-  EXPECT_EQ(verdict().errors.text, "");
-  EXPECT_EQ(verdict().connection_errors.text, "rank 2: cannot reach rank 0");
+  EXPECT_EQ(reach_verdict(reports_).errors.text, "");
+  EXPECT_EQ(reach_verdict(reports_).connection_errors.text, "rank 2: cannot reach rank 0");
 }
 
 TEST_F(HostRecords, WhatKeepsARankFromStartingIsAnErrorOnAll) {
   reports_[1].start = StartupReport::make("1.2", "no timeline");
-  EXPECT_EQ(verdict().errors.text, "rank 1: no timeline");
+  EXPECT_EQ(reach_verdict(reports_).errors.text, "rank 1: no timeline");
 }
 
 TEST(Topology, CountsRanksOfHosts) {

@@ -5,11 +5,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include "fixture.hpp"
 #include "node/file_descriptor.hpp"
+
+namespace {
+
+std::atomic<int> polls{0};
+
+}  // namespace
+
+// Where a session receives control messages if MPI carries them. Counted, then done.
+extern "C" int MPI_Improbe(int peer, int tag, MPI_Comm comm, int* found, MPI_Message* message,
+                           MPI_Status* status) {
+  ++polls;
+  return PMPI_Improbe(peer, tag, comm, found, message, status);
+}
 
 namespace kolo::internal {
 namespace {
@@ -47,6 +61,9 @@ class FewDescriptors {
   std::vector<node::FileDescriptor> gaps_{};  // below the highest
 };
 
+/// The way of a session's messages, the worst first.
+enum Way { none, polled_mpi, sockets, memory };
+
 class Startup : public testing::Test {
  protected:
   Startup() {
@@ -54,11 +71,13 @@ class Startup : public testing::Test {
     MPI_Comm_size(MPI_COMM_WORLD, &size_);
   }
 
-  /// Whether a session starts, which is the same on all ranks; if it does it works.
-  bool starts(const SessionOptions& options) const {
+  /// Of a session that works; none if it does not start. The same on all ranks.
+  Way start(const SessionOptions& options) const {
     int started = 1;
+    int way = none;
     try {
       const Session session(options);
+      way = way_of_session();
       int sum = 1;
       allreduce(sum, {.op = ReduceOp::sum});
       EXPECT_EQ(sum, size_);
@@ -69,8 +88,11 @@ class Startup : public testing::Test {
     int on_all = 0;
     MPI_Allreduce(&started, &on_all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     EXPECT_TRUE(on_all == 0 || on_all == size_) << on_all;
-    return on_all == size_;
+    int worst = 0;
+    MPI_Allreduce(&way, &worst, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return static_cast<Way>(worst);
   }
+  bool starts(const SessionOptions& options) const { return start(options) != none; }
 
   /// With few descriptors on the last rank, then more and more, until the session starts.
   int spare_descriptors_needed(const SessionOptions& options) const {
@@ -84,6 +106,15 @@ class Startup : public testing::Test {
 
   int rank_ = 0;
   int size_ = 1;
+
+ private:
+  /// Before data travels over MPI.
+  [[nodiscard]] Way way_of_session() const {
+    const int before = polls;
+    for (int i = 0; i < 3; ++i) remove_process_set(add_process_set({0}));
+    if (polls != before) return polled_mpi;
+    return cpu_operations() == "mpi" ? sockets : memory;
+  }
 };
 
 TEST_F(Startup, ARankWithoutDescriptorsIsNamedOnAll) {
@@ -91,6 +122,25 @@ TEST_F(Startup, ARankWithoutDescriptorsIsNamedOnAll) {
   EXPECT_GT(spare_descriptors_needed({.cpu_operations = "shm"}), 1);
   EXPECT_GT(spare_descriptors_needed({.cpu_operations = "mpi"}), 1);
   EXPECT_TRUE(starts({}));
+}
+
+TEST_F(Startup, MemoryThatFailsLateLeavesTheSockets) {
+  (void)starts({});
+  std::vector<Way> ways;  // with more and more descriptors
+  for (int spare = 1; spare < 100 && !HasFailure(); ++spare) {
+    const FewDescriptors few(rank_ == size_ - 1 ? spare : 100);
+    ways.push_back(start({}));
+    if (ways.back() == memory) break;
+  }
+  EXPECT_EQ(ways.back(), memory);
+  if (size_ == 1) return;
+  EXPECT_THAT(ways, testing::Contains(sockets));
+  EXPECT_THAT(ways, testing::Not(testing::Contains(polled_mpi)));
+}
+
+TEST_F(Startup, AnInterfaceThatIsNotThereIsRefusedByAnyNumberOfRanks) {
+  const auto refused = thrown_by<InvalidArgument>([] { init({.control_interface = "absent0"}); });
+  EXPECT_THAT(refused.what(), testing::HasSubstr("control_interface=absent0: names no interface"));
 }
 
 TEST_F(Startup, EveryRankNamesTheSettingOfOne) {

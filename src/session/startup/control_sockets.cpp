@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,15 +21,6 @@ using transport::SocketAddress;
 
 constexpr std::chrono::seconds connect_timeout{10};
 
-/// The kernel and the network namespace: loopback is the same for all that are in both.
-std::uint64_t find_machine() {
-  std::string boot;
-  struct ::stat space {};
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  if (!std::getline(file, boot) || ::stat("/proc/self/ns/net", &space) != 0) return 0;
-  return std::hash<std::string>()(fmt::format("{} {} {}", boot, space.st_dev, space.st_ino));
-}
-
 /// The loopback of another machine is not its own.
 std::vector<SocketAddress> usable_addresses(const HostRecord& callee, const HostRecord& own) {
   const bool same_machine = callee.machine != 0 && callee.machine == own.machine;
@@ -41,39 +31,43 @@ std::vector<SocketAddress> usable_addresses(const HostRecord& callee, const Host
   return addresses;
 }
 
-/// The ranks that this one reaches by sockets: those that call it, and the one that it calls.
-struct Edges {
-  std::vector<int> children{};
-  int parent = -1;
-};
-
-Edges find_edges(const Topology& topology, bool shares_memory) {
-  const auto own = static_cast<std::size_t>(topology.rank);
-  const auto needs_socket = [&](int rank) {
-    return !shares_memory ||
-           topology.node_of[static_cast<std::size_t>(rank)] != topology.node_of[own];
-  };
-  const negotiation::TreePosition place = negotiation::build_tree(topology.node_of)[own];
-  Edges edges;
-  for (const negotiation::Child& child : place.children)
-    if (needs_socket(child.rank)) edges.children.push_back(child.rank);
-  if (place.parent >= 0 && needs_socket(place.parent)) edges.parent = place.parent;
-  return edges;
+/// For each rank the one that it calls: its parent in the tree; -1 if memory carries that edge, or
+/// there is none.
+std::vector<int> find_callees(const Topology& topology, const MemoryVerdict& memory) {
+  std::vector<int> callees;
+  const auto node_of = [&](int rank) { return topology.node_of[static_cast<std::size_t>(rank)]; };
+  int rank = 0;
+  for (const negotiation::TreePosition& place : negotiation::build_tree(topology.node_of)) {
+    const bool by_memory =
+        place.parent >= 0 && memory.shared_by(rank) && node_of(place.parent) == node_of(rank);
+    callees.push_back(by_memory ? -1 : place.parent);
+    ++rank;
+  }
+  return callees;
 }
 
 }  // namespace
 
+std::uint64_t find_machine() {
+  std::string boot;
+  struct ::stat space {};
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  if (!std::getline(file, boot) || ::stat("/proc/self/ns/net", &space) != 0) return 0;
+  return std::hash<std::string>()(fmt::format("{} {} {}", boot, space.st_dev, space.st_ino));
+}
+
 bool refuses_sockets(const ControlInterface& interface) { return interface.value == "none"; }
 
-std::vector<SocketAddress> find_addresses(const ControlInterface& interface, bool several_hosts) {
+std::vector<SocketAddress> find_addresses(const std::vector<transport::Interface>& all,
+                                          const ControlInterface& interface,
+                                          bool loopback_is_enough) {
   try {
-    const std::vector<transport::Interface> all = transport::list_interfaces();
     std::vector<SocketAddress> addresses;
     // Loopback is the shortest way between the ranks of one machine.
     if (interface.value.empty())
       for (const transport::Interface& one : all)
         if (one.address.is_loopback()) addresses.push_back(one.address);
-    if (several_hosts || !interface.value.empty())
+    if (!loopback_is_enough || !interface.value.empty())
       std::ranges::copy(transport::choose_addresses(all, interface.value),
                         std::back_inserter(addresses));
     addresses.resize(std::min(addresses.size(), HostRecord::max_addresses));
@@ -84,32 +78,50 @@ std::vector<SocketAddress> find_addresses(const ControlInterface& interface, boo
   }
 }
 
-void describe_host(const transport::Listeners& listeners, HostRecord& into) {
-  ::gethostname(into.host.data(), into.host.size() - 1);
-  into.machine = find_machine();
+void write_addresses(const transport::Listeners& listeners, HostRecord& into) {
   const std::vector<SocketAddress>& addresses = listeners.addresses();
   into.address_count =
       static_cast<std::uint32_t>(std::min(addresses.size(), HostRecord::max_addresses));
   std::copy_n(addresses.begin(), into.address_count, into.addresses.begin());
 }
 
+std::vector<std::string> find_unreachable_parents(std::span<const HostRecord> records,
+                                                  const Topology& topology,
+                                                  const MemoryVerdict& memory) {
+  std::vector<std::string> problems;
+  for (const int callee : find_callees(topology, memory)) {
+    std::string problem;
+    if (callee >= 0) {
+      const HostRecord& record = records[static_cast<std::size_t>(callee)];
+      if (usable_addresses(record, records[problems.size()]).empty())
+        problem = fmt::format("cannot reach rank {} on host {} (it has no address to be called at)",
+                              callee, read_string(record.host));
+    }
+    problems.push_back(std::move(problem));
+  }
+  return problems;
+}
+
 Connections connect_hosts(const Topology& topology, std::span<const HostRecord> records,
-                          bool shares_memory, const transport::Listeners& listeners,
+                          const MemoryVerdict& memory, const transport::Listeners& listeners,
                           const std::function<void()>& while_waiting) {
   const auto record_of = [&](int rank) -> const HostRecord& {
     return records[static_cast<std::size_t>(rank)];
   };
   const auto host_of = [&](int rank) { return read_string(record_of(rank).host); };
-  const Edges edges = find_edges(topology, shares_memory);
-  // Nobody waits for what cannot come.
-  if (!edges.children.empty() && listeners.addresses().empty())
-    return {.problem = "has no address at which it can be called"};
+  // No rank waits for what cannot come.
+  const std::vector<std::string> unreachable = find_unreachable_parents(records, topology, memory);
+  if (!std::ranges::all_of(unreachable, &std::string::empty))
+    return {.problem = unreachable[static_cast<std::size_t>(topology.rank)]};
+  const std::vector<int> callee_of = find_callees(topology, memory);
   std::vector<transport::Caller> callers;
-  for (const int child : edges.children) callers.push_back({child, host_of(child)});
+  for (int rank = 0; rank < topology.size; ++rank)
+    if (callee_of[static_cast<std::size_t>(rank)] == topology.rank)
+      callers.push_back({rank, host_of(rank)});
   std::vector<transport::Callee> callees;
-  if (edges.parent >= 0)
-    callees.push_back({edges.parent, host_of(edges.parent),
-                       usable_addresses(record_of(edges.parent), record_of(topology.rank))});
+  if (const int callee = callee_of[static_cast<std::size_t>(topology.rank)]; callee >= 0)
+    callees.push_back(
+        {callee, host_of(callee), usable_addresses(record_of(callee), record_of(topology.rank))});
 
   transport::PeerConnector connector(topology.rank, records.front().secret, listeners,
                                      std::move(callers), std::move(callees));

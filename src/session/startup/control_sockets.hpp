@@ -1,6 +1,7 @@
 // How the ranks come to have sockets along those edges of the tree that memory does not carry.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -14,13 +15,25 @@ namespace kolo::internal::session {
 /// True if the setting does without sockets.
 [[nodiscard]] bool refuses_sockets(const ControlInterface& interface);
 
-/// Where this rank can be called, the best address first; `several_hosts`: not by ranks of this one
-/// only. Throws InvalidArgument, with the setting's name and value, if it cannot be used here.
-[[nodiscard]] std::vector<transport::SocketAddress> find_addresses(
-    const ControlInterface& interface, bool several_hosts);
+/// The kernel and the network namespace: loopback is the same for all that are in both. 0: not
+/// known.
+[[nodiscard]] std::uint64_t find_machine();
 
-/// The host and the addresses of this rank, at most as many as there is room for.
-void describe_host(const transport::Listeners& listeners, HostRecord& into);
+/// Where this rank can be called, the best address first. `loopback_is_enough`: all ranks that call
+/// are known to have the same. Throws InvalidArgument, with the setting's name and value, if it
+/// cannot be used here.
+[[nodiscard]] std::vector<transport::SocketAddress> find_addresses(
+    const std::vector<transport::Interface>& all, const ControlInterface& interface,
+    bool loopback_is_enough);
+
+/// The addresses of this rank, at most as many as there is room for.
+void write_addresses(const transport::Listeners& listeners, HostRecord& into);
+
+/// By rank: why it cannot call its parent in the tree as far as the records say; empty if it can,
+/// or reaches it through memory.
+[[nodiscard]] std::vector<std::string> find_unreachable_parents(std::span<const HostRecord> records,
+                                                                const Topology& topology,
+                                                                const MemoryVerdict& memory);
 
 /// The connections of this rank that its place in the tree needs; or why it has not all of them.
 struct Connections {
@@ -28,10 +41,11 @@ struct Connections {
   std::string problem{};
 };
 
-/// All ranks at once. `shares_memory`: with the ranks of this host. `while_waiting` is called every
-/// few milliseconds.
+/// All ranks at once; none waits if one is known to be unable. `while_waiting` is called every few
+/// milliseconds.
 [[nodiscard]] Connections connect_hosts(const Topology& topology,
-                                        std::span<const HostRecord> records, bool shares_memory,
+                                        std::span<const HostRecord> records,
+                                        const MemoryVerdict& memory,
                                         const transport::Listeners& listeners,
                                         const std::function<void()>& while_waiting);
 

@@ -1,11 +1,14 @@
 // What each rank reports to all others when a session starts, and the verdict of all.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "session/settings.hpp"
 #include "session/startup/startup_report.hpp"
@@ -49,11 +52,27 @@ static_assert(sizeof(HostRecord) == 1024 && std::is_trivially_copyable_v<HostRec
 [[nodiscard]] std::string why_no_memory(std::span<const HostRecord> records,
                                         const Topology& topology, int rank);
 
-/// How a rank fared when it had set up what it shares with others. The problem of `memory` and of
-/// `connections` is one that a session can do without.
+/// Which ranks share memory with their hosts, when all have tried.
+struct MemoryVerdict {
+  StartupErrors errors{};              // the session cannot start
+  std::vector<std::string> reasons{};  // by rank: why it shares none; empty: it does
+
+  [[nodiscard]] bool shared_by(int rank) const {
+    return reasons[static_cast<std::size_t>(rank)].empty();
+  }
+  [[nodiscard]] bool shared_on_all_hosts() const {
+    return std::ranges::all_of(reasons, &std::string::empty);
+  }
+};
+
+/// `reports`: by rank, the problem with its memory.
+[[nodiscard]] MemoryVerdict judge_memory(std::span<const HostRecord> records,
+                                         std::span<const StartupReport> reports,
+                                         const Topology& topology);
+
+/// The result of a rank's setup after memory was judged. A session can do without `connections`.
 struct SetupReport {
   StartupReport start{};
-  StartupReport memory{};
   StartupReport connections{};
 };
 
@@ -61,11 +80,8 @@ struct SetupReport {
 struct Verdict {
   StartupErrors errors{};             // the session cannot start
   StartupErrors connection_errors{};  // no sockets between hosts
-  std::string no_memory{};            // why the ranks of this host share none; empty: they do
-  bool all_hosts_share = true;
 };
 
-[[nodiscard]] Verdict reach_verdict(std::span<const HostRecord> records,
-                                    std::span<const SetupReport> reports, const Topology& topology);
+[[nodiscard]] Verdict reach_verdict(std::span<const SetupReport> reports);
 
 }  // namespace kolo::internal::session

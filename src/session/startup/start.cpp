@@ -101,13 +101,15 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
                     std::string& problem) {
   const ControlInterface& interface = own.settings.control_interface;
   own.record.wants_sockets = !refuses_sockets(interface);
-  if (!own.record.wants_sockets || size == 1) return;
+  if (!own.record.wants_sockets) return;
   // On a single host they are used only if its memory cannot be.
   const bool several_hosts = position.local_size < size;
   const bool needed = several_hosts || interface.explicit_choice;
   attempt(needed ? problem : own.no_addresses, [&] {
-    const auto addresses = find_addresses(interface, several_hosts);
-    if (position.local_rank == 0) own.listeners = transport::Listeners(addresses);
+    const bool loopback_is_enough = !several_hosts && own.record.machine != 0;
+    const auto addresses =
+        find_addresses(transport::list_interfaces(), interface, loopback_is_enough);
+    if (size > 1 && position.local_rank == 0) own.listeners = transport::Listeners(addresses);
   });
 }
 
@@ -143,11 +145,13 @@ Preparation prepare(MPI_Comm world, const SessionOptions& options) {
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
   if (problem.empty()) {
     prepare_memory(own, position, size);
-    open_listeners(own, position, size, problem);
     attempt(problem, [&] {
-      describe_host(own.listeners, record);
+      ::gethostname(record.host.data(), record.host.size() - 1);
+      record.machine = find_machine();
       if (own.rank == 0) fill_terms(own.settings, record);
     });
+    open_listeners(own, position, size, problem);
+    write_addresses(own.listeners, record);
   }
   record.report = StartupReport::make(version, problem);
   return own;
@@ -159,95 +163,96 @@ Topology find_topology(int rank, std::span<const HostRecord> records) {
   return make_topology(rank, std::move(node_of));
 }
 
-/// What ranks make together, each as far as it comes.
-struct Setup {
+/// What the ranks of this host have together, null if they share no memory, and what came of it on
+/// all hosts.
+struct SharedMemorySetup {
   std::unique_ptr<node::LocalGroup> neighbors{};
-  std::unique_ptr<transport::SocketTransport> sockets{};
+  MemoryVerdict verdict{};
+};
+
+/// Collective. Throws InvalidArgument on every rank if one cannot do without memory.
+SharedMemorySetup set_up_memory(MPI_Comm world, std::span<const HostRecord> records,
+                                const Topology& topology, Preparation& own) {
+  SharedMemorySetup setup;
+  std::string problem = why_no_memory(records, topology, topology.rank);
+  if (!own.no_memory.empty()) problem = own.no_memory;
+  if (problem.empty()) {
+    node::FdExchangeGroup group{.index = topology.local_rank};
+    for (const int rank : ranks_of_host(topology, topology.rank))
+      group.inboxes.push_back(records[static_cast<std::size_t>(rank)].inbox);
+    attempt(problem, [&] {
+      setup.neighbors = std::make_unique<node::LocalGroup>(std::move(*own.memory), group,
+                                                           [=] { let_mpi_progress(world); });
+    });
+  }
+  setup.verdict =
+      judge_memory(records, gather(world, StartupReport::make(version, problem)), topology);
+  throw_if_any(setup.verdict.errors);
+  if (!setup.verdict.shared_by(topology.rank)) {
+    // Sockets may need the descriptors.
+    setup.neighbors.reset();
+    own.memory.reset();
+  }
+  return setup;
+}
+
+/// What else a rank needs, as far as it comes.
+struct Setup {
+  std::optional<Connections> connections{};  // none: sockets are not wanted
   std::shared_ptr<diagnostics::Timeline> timeline{};
   SetupReport report{};
 };
 
-/// The problem, or "".
-std::string setup_shared_memory(MPI_Comm world, std::span<const HostRecord> records,
-                                const Topology& topology, Preparation& own,
-                                std::unique_ptr<node::LocalGroup>& neighbors) {
-  node::FdExchangeGroup group{.index = topology.local_rank};
-  for (const int rank : ranks_of_host(topology, topology.rank))
-    group.inboxes.push_back(records[static_cast<std::size_t>(rank)].inbox);
-  std::string problem;
-  attempt(problem, [&] {
-    neighbors = std::make_unique<node::LocalGroup>(std::move(*own.memory), group,
-                                                   [=] { let_mpi_progress(world); });
-  });
-  return problem;
-}
-
-/// The problem, or "". Whether there are to be sockets is the same on all ranks.
-std::string setup_sockets(MPI_Comm world, std::span<const HostRecord> records,
-                          const Topology& topology, const Preparation& own, bool shares_memory,
-                          std::unique_ptr<transport::SocketTransport>& sockets) {
-  std::string problem;
-  attempt(problem, [&] {
-    Connections connections = connect_hosts(topology, records, shares_memory, own.listeners,
-                                            [=] { let_mpi_progress(world); });
-    problem = connections.problem;
-    sockets = std::make_unique<transport::SocketTransport>(
-        std::move(connections.peers),
-        transport::SocketOptions{
-            .session = records.front().session,
-            .peer_timeout = std::chrono::nanoseconds(records.front().peer_timeout_ns)});
-  });
-  return problem;
-}
-
 Setup set_up(MPI_Comm world, std::span<const HostRecord> records, const Topology& topology,
-             Preparation& own) {
+             const MemoryVerdict& memory, const Preparation& own) {
   Setup setup;
-  std::string no_memory = why_no_memory(records, topology, topology.rank);
-  const bool expects_memory = no_memory.empty();
-  const bool has_network =
-      topology.size > 1 && !(expects_memory && topology.local_size == topology.size);
-  const bool wants_sockets =
-      has_network && std::ranges::all_of(records, &HostRecord::wants_sockets);
-
-  if (!own.no_memory.empty()) no_memory = own.no_memory;
-  if (no_memory.empty())
-    no_memory = setup_shared_memory(world, records, topology, own, setup.neighbors);
+  const bool has_network = topology.size > 1 && !(memory.shared_by(topology.rank) &&
+                                                  topology.local_size == topology.size);
   std::string no_connections;
-  if (wants_sockets)
-    no_connections = setup_sockets(world, records, topology, own, expects_memory, setup.sockets);
-  // Edges that memory was to carry have no sockets, so those of the others are of no use.
-  if (wants_sockets && expects_memory && no_connections.empty()) no_connections = no_memory;
-
+  // The same on all ranks.
+  if (has_network && std::ranges::all_of(records, &HostRecord::wants_sockets)) {
+    setup.connections.emplace();
+    attempt(no_connections, [&] {
+      *setup.connections =
+          connect_hosts(topology, records, memory, own.listeners, [=] { let_mpi_progress(world); });
+      no_connections = setup.connections->problem;
+    });
+  }
   std::string problem = has_network ? own.no_addresses : "";
   attempt(problem, [&] {
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
   });
-  setup.report = {StartupReport::make(version, problem), StartupReport::make(version, no_memory),
+  setup.report = {StartupReport::make(version, problem),
                   StartupReport::make(version, no_connections)};
   return setup;
 }
 
-/// Gives up what another rank could not set up.
-void follow(const Verdict& verdict, int rank, Setup& setup) {
-  if (!verdict.no_memory.empty()) {
-    setup.neighbors.reset();
-    log(LogLevel::info, "no shared memory on this host: " + verdict.no_memory);
-  }
-  if (!verdict.connection_errors.text.empty()) {
-    setup.sockets.reset();
+/// Null if there are to be no sockets. A silence counts from now on, so a session that waits for
+/// its slowest rank must not have them yet.
+std::unique_ptr<transport::SocketTransport> make_sockets(const HostRecord& first,
+                                                         std::optional<Connections> connections) {
+  if (!connections) return nullptr;
+  return std::make_unique<transport::SocketTransport>(
+      std::move(connections->peers),
+      transport::SocketOptions{.session = first.session,
+                               .peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns)});
+}
+
+void log_means(const std::string& no_memory, const StartupErrors& connection_errors, int rank,
+               bool has_sockets) {
+  if (!no_memory.empty()) log(LogLevel::info, "no shared memory on this host: " + no_memory);
+  if (!connection_errors.text.empty())
     log(rank == 0 ? LogLevel::warning : LogLevel::debug,
         "no sockets between hosts, so MPI is polled for control messages: " +
-            verdict.connection_errors.text);
-  }
-  if (setup.sockets != nullptr) log(LogLevel::info, "sockets between hosts carry control messages");
+            connection_errors.text);
+  if (has_sockets) log(LogLevel::info, "sockets between hosts carry control messages");
 }
 
 }  // namespace
 
-// The ranks agree three times: on their records, on the result of the setup, and on the end of the
-// start-up. Between two agreements a rank works by itself or with others over sockets that time
-// out, and keeps an error for the next agreement.
+// The ranks agree four times: on their records, on who shares memory, on the connections between
+// them, and on the end of the start-up. Between two agreements a rank works by itself or with
+// others over sockets that time out, and keeps an error for the next agreement.
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   start_mpi(arguments.argc, arguments.argv);
   const Communicator world =
@@ -259,19 +264,24 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   const std::vector<HostRecord> records = gather(world.get(), own.record);
   throw_if_any(find_errors(records));
   const Topology topology = find_topology(own.rank, records);
-  Setup setup = set_up(world.get(), records, topology, own);
 
-  const Verdict verdict = reach_verdict(records, gather(world.get(), setup.report), topology);
+  SharedMemorySetup memory = set_up_memory(world.get(), records, topology, own);
+  Setup setup = set_up(world.get(), records, topology, memory.verdict, own);
+
+  const Verdict verdict = reach_verdict(gather(world.get(), setup.report));
   throw_if_any(verdict.errors);
+  if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
-  follow(verdict, topology.rank, setup);
+  log_means(memory.verdict.reasons[static_cast<std::size_t>(topology.rank)],
+            verdict.connection_errors, topology.rank, setup.connections.has_value());
   std::unique_ptr<CpuLinks> links;
   std::string problem;
   attempt(problem, [&] {
     links = std::make_unique<CpuLinks>(std::move(control), std::move(data), topology,
-                                       std::move(setup.neighbors), std::move(setup.sockets),
-                                       verdict.all_hosts_share);
+                                       std::move(memory.neighbors),
+                                       make_sockets(records.front(), std::move(setup.connections)),
+                                       memory.verdict.shared_on_all_hosts());
   });
 
   check_all_ranks(world.get(), problem);
