@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The CIFAR-10 example on 1 rank, on 2, and twice on 1 rank side by side, in alternating runs with one
 # thread each. Prints how many times the images per second of one rank two make (scaling), and how
 # much longer their step takes than that of the two that do not communicate (cost).

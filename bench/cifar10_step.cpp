@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The additional cost of a training step on several ranks: the CIFAR-10 example's network and
 // optimizer on generated images, in one run.
 //

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times PyTorch's DistributedDataParallel over Gloo on a set of gradients: what it adds to a backward
 pass that does nothing but make these gradients. The slowest rank counts.
 

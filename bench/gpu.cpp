@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The times of the kernel and of an allreduce over NCCL on one GPU, measured by events over many
 // repetitions on tensors that do not fit into its cache. Usage: bench-gpu [DEVICE]
 #include <cuda_runtime_api.h>

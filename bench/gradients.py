@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Shared by the measurements of Kolo's peers."""
 
 import statistics

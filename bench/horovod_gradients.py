@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times Horovod on a set of gradients, as kolo-perf times Kolo: every gradient is submitted by its
 name, the last layer's first, then all are waited for; the slowest rank counts.
 

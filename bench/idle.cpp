@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The processor time of an idle rank: traffic first, then SECONDS without operations (default 10),
 // then the share of one core that each rank used, over all its threads. Usage: mpirun -np N
 // bench-idle [SECONDS]

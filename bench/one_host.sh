@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The table of docs/performance.md: Kolo beside MPI on one host, on 2 and 4 ranks. Takes minutes.
 # Usage: one_host.sh KOLO_PERF >RUN; one_host_table.py RUN... makes the table of some such runs.
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Markdown of some runs of one_host.sh, side by side: one_host_table.py RUN..."""
 import csv
 import sys

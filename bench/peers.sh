@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Kolo, Horovod and PyTorch's DistributedDataParallel on the same set of gradients, in
 # alternating runs: microseconds, and each peer's time relative to Kolo's.
 # Usage: peers.sh KOLO_PERF PYTHON SET [RANKS [ROUNDS]]

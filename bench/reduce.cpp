@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The speed of reductions in GB/s, counting the bytes of the inputs and of the output, per element
 // type and number of inputs, beside the scalar code in the same run. Then conversions. Usage:
 // bench-reduce [KIB]   the size of one input; default: 256, which stays in the cache.

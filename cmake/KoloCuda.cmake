@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds CUDA and NCCL unless their options are OFF. The result decides which files are built.
 
 # A project that adds Kolo as a subdirectory links the packages that Kolo links.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Finds the packages that Kolo is built from. Nothing is downloaded. The minimum versions are the oldest
 # that Kolo is tested with, Debian 12's; of zlib, the first that has crc32_z().
 

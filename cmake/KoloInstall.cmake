@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The package: find_package(kolo) gives kolo::kolo and, where it was built, kolo::torch.
 include(CMakePackageConfigHelpers)
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The options, and what Kolo sets only when it is not part of another project.
 
 # kolo_choice(<option> <default> <help>): an option that is AUTO, ON or OFF.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What Kolo's own targets have in common. Nothing in here reaches a user's targets.
 
 add_library(kolo_warnings INTERFACE)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # kolo_add_test(NAME x KIND unit SOURCES ... [LIBRARIES ...])
 #   The ctest entry and the program `<kind>.x`; no MPI.
 # kolo_add_mpi_test(NAME x KIND mpi SOURCES ... RANKS 1 2 ... [LIBRARIES ...])

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints the tables of docs/settings.md from the table of settings:
 //
 //     kolo-settings                 prints it

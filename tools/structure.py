@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks and measures how the sources of src/ and include/ are divided into folders.
 
   tools/structure.py                check the working tree against the table in docs/architecture.md

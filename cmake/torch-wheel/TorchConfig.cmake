@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # LibTorch from PyPI's wheel. Set KOLO_TORCH_WHEEL to the wheel's folder `torch`.
 #
 # The wheel's own package requires a complete CUDA toolkit. This one needs only libtorch_cpu and libc10,

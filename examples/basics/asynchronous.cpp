@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asynchronous calls, groups, process sets, and the error that a mistake raises.
 #include <kolo/kolo.hpp>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistributedOptimizer around a custom optimizer, without a framework.
 #include <kolo/kolo.hpp>
 

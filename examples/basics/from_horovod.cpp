@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The same program as from_horovod.py, for Kolo. Run as: mpirun -np 2 from_horovod
 #include <kolo/kolo.hpp>
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The same program as from_horovod.cpp, for Horovod. Run as: mpirun -np 2 python3 from_horovod.py
 import horovod.torch as hvd
 import torch

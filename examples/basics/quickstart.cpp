@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The smallest useful program: run it with `mpirun -np 4 ./quickstart`.
 #include <kolo/kolo.hpp>
 

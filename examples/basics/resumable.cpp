@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A custom training loop that can stop at any time and resumes when it is started again, with the
 // same or another number of ranks:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Built in place of download.cpp if libcurl or OpenSSL is not found.
 #include <stdexcept>
 

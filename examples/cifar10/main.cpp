@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small convolutional network on CIFAR-10 with any number of ranks:
 //
 //     mpirun -np 2 cifar10 --data-dir cifar-10-batches-bin

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on all ranks, which can stop at any step and resume.
 #pragma once
 

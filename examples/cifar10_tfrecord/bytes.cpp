@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "bytes.hpp"
 
 #include <isa-l/crc.h>

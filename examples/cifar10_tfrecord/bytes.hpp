@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checksums and byte order of TFRecord files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts CIFAR-10's binary files, or generated images, to TFRecord files for training, validation
 // and evaluation:
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorFlow's message `Example`: features by name. Reads and writes it without the protobuf
 // library; docs/decisions/0043 gives the reason.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CIFAR-10 as TFRecords: each image is an Example with `image`, 3072 bytes in planes R, G, B, and
 // `label`, an integer from 0 to 9.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small convolutional network on CIFAR-10 in TFRecord files:
 //
 //     mpirun -np 2 cifar10_tfrecord --data cifar-10-tfrecords

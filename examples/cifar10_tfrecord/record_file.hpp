@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TensorFlow's record files. A record is its length (8 bytes, little-endian), the masked CRC-32C of
 // these 8 bytes, its bytes, and their masked CRC-32C.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training loop, with the changes that distribute a single-process program.
 #pragma once
 

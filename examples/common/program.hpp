@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The frame that the examples' programs share: start, command line, and checks of the data.
 #pragma once
 

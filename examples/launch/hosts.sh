@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a program on the hosts of a file: as many ranks on each as it has slots there.
 #
 # Usage: hosts.sh HOSTFILE PROGRAM [ARGUMENT...]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Anchors: the boxes relative to which the network predicts.
 #pragma once
 

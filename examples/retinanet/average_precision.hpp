@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // COCO's average precision of detections (https://cocodataset.org/#detection-eval).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Images and their objects in COCO's format (https://cocodataset.org/#format-data).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Draws boxes and labels into images.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Distributed evaluation: each rank's share of the images, and the gathering of all detections.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Detects objects in images with RetinaNet, on COCO:
 //
 //     mpirun -np 2 retinanet --data coco --pictures found

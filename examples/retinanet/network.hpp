@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // RetinaNet (Lin et al., 2017, https://arxiv.org/abs/1708.02002): a residual network, a pyramid of
 // its features, and two heads shared by all levels of the pyramid; with their losses.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prints and draws the results of an evaluation.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An image in the network's input format.
 #pragma once
 

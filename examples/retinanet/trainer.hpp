@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training and evaluation on all ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "benchmark.hpp"
 
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it

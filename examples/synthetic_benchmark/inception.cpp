@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inception v3 (Szegedy et al., 2015, https://arxiv.org/abs/1512.00567), as commonly benchmarked.
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>

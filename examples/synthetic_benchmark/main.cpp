@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures training in images per second on synthetic images: the cost of the network and of the
 // exchange of its gradients, without reading data.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Networks for ImageNet-sized images, as commonly benchmarked.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report that rank 0 prints.
 #pragma once
 

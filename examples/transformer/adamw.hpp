@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // AdamW (Loshchilov and Hutter, 2019, https://arxiv.org/abs/1711.05101) on contiguous memory.
 #pragma once
 

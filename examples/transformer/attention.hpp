@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Causal attention with several heads, forward and backward.
 //
 // `qkv` is [batch * length][3 * width]: query, key and value of each token, each with its heads one

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One block of the network: attention, then two dense layers. Each takes the normalized residual
 // stream and adds to it.
 #pragma once

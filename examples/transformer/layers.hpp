@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layers of a block, except attention: forward, and backward by hand.
 //
 // Activations are [rows][channels], with a row per token of the batch. A backward function writes

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The layout of all parameters in one contiguous block of memory. Gradients and the optimizer's
 // state use the same layout in blocks of their own.
 #pragma once

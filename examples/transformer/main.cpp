@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains a small GPT, written in plain C++, on text with any number of ranks:
 //
 //     mpirun -np 2 transformer --text book.txt --accumulate 2 --compression bf16

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Products of small matrices: the loop nest that takes nearly all of the time.
 #pragma once
 

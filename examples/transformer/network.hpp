@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A small GPT: embeddings of tokens and positions, blocks, and a head that shares its weights with
 // the embedding of tokens.
 #pragma once

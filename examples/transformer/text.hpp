@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Text, as bytes, cut into windows.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The training loop, with everything that distributes it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Generated images in place of X-rays.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory with one folder of images for each of two classes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Classifies gray images into two classes, such as chest X-rays with and without an opacity:
 //
 //     mpirun -np 2 xray --data chest_xray/train --compare

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The area under the ROC curve: how well scores separate two classes.
 #pragma once
 

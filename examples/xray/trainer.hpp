@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on the ranks of a process set: all ranks, or one alone.
 #pragma once
 

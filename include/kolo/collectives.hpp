@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collective operations: every rank of a process set calls them.
 //
 // All functions are thread-safe. A synchronous call returns when the operation is done and throws

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors on GPUs: the streams that produce them, and memory for programs without a framework.
 // Needs no CUDA header.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Statistics, timelines and flight records of a session.
 //
 // The functions that need a session are thread-safe, and throw NotInitialized outside one.

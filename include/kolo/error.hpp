@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Exceptions. All derive from kolo::Error.
 #pragma once
 

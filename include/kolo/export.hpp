@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a shared library of Kolo shows to programs: the names with KOLO_EXPORT. All others are
 // hidden from them, since Kolo is compiled with -fvisibility=hidden.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // All of Kolo except the headers for LibTorch (`kolo/torch.hpp`) and MPI (`kolo/mpi.hpp`).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions among the ranks of an MPI communicator. The only header of Kolo that includes mpi.h.
 #pragma once
 

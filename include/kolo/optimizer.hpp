@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistributedOptimizer: averages an optimizer's gradients over the ranks before each step.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Process sets: groups of ranks for collectives.
 #pragma once
 

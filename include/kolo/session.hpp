@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sessions: start, end, settings, and this rank's place among the ranks and hosts.
 #pragma once
 

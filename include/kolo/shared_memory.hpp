@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory for tensors that the other ranks of the host read in place, without a copy.
 #pragma once
 

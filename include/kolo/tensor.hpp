@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Views of the memory that collectives read and write: pointer, shape, dtype and device.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Kolo for LibTorch: collectives on its tensors, distributed optimizers, batch normalization over
 // all ranks, and equal initial states.
 #pragma once

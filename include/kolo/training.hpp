@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Helpers for training loops, for any framework: averaged metrics, learning-rate schedules,
 // samplers, background loading, checkpoints and a progress bar.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The types that describe tensors and reductions. Includes no other header of Kolo.
 #pragma once
 

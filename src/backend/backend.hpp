@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface of everything that executes an agreed batch. Nothing here blocks: the driver calls
 // `step` until it returns `done`.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shared by the backends: checks, arithmetic, rows and slices of a batch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts the tensors of a batch, laid end to end, into pieces that travel one by one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An allgather of a few bytes of each rank, over the backend for CPU tensors.
 #pragma once
 

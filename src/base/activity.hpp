@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of a process, as the operating system reports it, and the phases of a batch.
 #pragma once
 

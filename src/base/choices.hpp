@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The transports for data that a user chooses by settings.
 #pragma once
 

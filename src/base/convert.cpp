@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // convert_reals, compiled for several instruction sets.
 #include "base/elements.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An operation as one rank submits it: all properties on which the ranks must agree.
 #pragma once
 

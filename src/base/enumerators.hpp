@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The number of enumerators of an enumeration, counted by the compiler.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reason why an operation or a session fails: one type from the detection to the exception that
 // the user gets.
 #pragma once

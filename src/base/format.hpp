@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How values are spelled in messages to users.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The two-byte floating-point types, as bits, to and from f32. Conversions to them round to
 // nearest, ties to even; NaN stays NaN. They compile without branches, so that loops over them
 // vectorize.

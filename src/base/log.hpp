@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Messages to the user, on standard error: "[kolo rank 1] warning: ...". Thread-safe.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A set of ranks, kept as ranges: a thousand consecutive ranks take eight bytes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements in memory to and from vectors of the type in which they are computed. Compiled once for
 // each instruction set, hence the guard; for sources that include hwy/foreach_target.h.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is recorded of an operation's life, in a fixed size, and the ring that keeps the last of it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The flight record as a file: lines of JSON. docs/diagnosing.md describes them.
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Short numbers for the names of operations, and how often each was used.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A signal by which a user asks for flight records.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a session did: it goes into the flight record, the statistics and the timeline.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A timeline while it is written: by a thread of its own, so that no step waits for a file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of a timeline, in the trace format of Chrome and Perfetto: a JSON array of events.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies the tensors of a batch into one buffer and back, with conversion.
 #pragma once
 

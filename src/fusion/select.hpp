@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of the agreed operations that are executed as one batch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How a rank sleeps until there is something for it, and how others wake it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Return codes of MPI and of the operating system as exceptions.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Gives the processes of one host each other's file descriptors.
 #pragma once
 

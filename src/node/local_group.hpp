@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of one host: each sees the others' memory, can wake them, and learns of their end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory that several processes map, as a whole or in blocks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's status in memory that the other ranks of its host see.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adasum of two vectors: orthogonal parts are added, parallel parts are averaged (Maleki et al.,
 // 2020, https://arxiv.org/abs/2006.02924).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The loops behind `reduce`. Those with vector instructions make one pass over the memory. The
 // scalar ones reduce everything else, and are the reference for the vectors.
 #pragma once

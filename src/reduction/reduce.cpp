@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "reduction/reduce.hpp"
 
 #include <cstring>

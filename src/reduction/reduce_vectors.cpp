@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The reductions in vectors, compiled for several instruction sets.
 #include "reduction/kernels.hpp"
 

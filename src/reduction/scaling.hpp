@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Multiplying and dividing elements, before and after they are combined.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI does not survive a fork: the child of a process that has initialized it must not use Kolo.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI in this process: its start, its end, and communicators.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The settings of a session, and the table that describes each of them.
 //
 // The table makes the parser, the tables of docs/settings.md (by kolo-settings), and what the

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which rank this is, and how the ranks lie on hosts.
 #pragma once
 

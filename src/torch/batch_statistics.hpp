@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The computations of SyncBatchNorm that involve the other ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives in place, and asynchronous ones: those that autograd does not record.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 

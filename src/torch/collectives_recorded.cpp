@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Synchronous collectives out of place, which autograd records. A group is one operation in
 // forward, and one per tensor that requires a gradient in backward.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The device that a rank uses, and the random number generators of its devices.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 

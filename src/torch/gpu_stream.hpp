@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LibTorch's CUDA streams, which Kolo must order its own work with. CMake builds
 // `gpu_stream_cuda.cpp` or `gpu_stream_absent.cpp`.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
 
 #include <ATen/ops/empty.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Submits gradients for reduction and receives the results.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tracks an optimizer's parameters, their hooks and their backward passes.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The gradients of one optimizer: the state shared by autograd hooks and the optimizer.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names of an optimizer's parameters, equal on all ranks.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Converts modules and optimizers to bytes and back.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduces a sparse gradient by gathering all ranks' indices and values.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Copies one rank's parameters, buffers, optimizer state and archives to all ranks.
 #include "kolo/torch/state.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "kolo/torch/sync_batch_norm.hpp"
 
 #include <ATen/ops/ones.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Views of LibTorch's tensors.
 #pragma once
 

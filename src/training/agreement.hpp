@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checks that all ranks of a set train the same thing.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checkpoints in a directory. No communication.
 #pragma once
 

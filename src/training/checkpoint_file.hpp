@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One checkpoint on disk. No communication. All functions throw CheckpointError.
 #pragma once
 

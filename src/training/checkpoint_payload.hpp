@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a checkpoint as bytes, without the file's header.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reduces the gradients of a custom optimizer, and broadcasts its parameters.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How every DistributedOptimizer is set up: its number, its options, and its gradient groups.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of a small object as a line of text: its kind with a version, then numbers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which transport carries a control message between CPUs.
 #pragma once
 

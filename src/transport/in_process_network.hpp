@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A network inside one process for tests: deterministic from a seed, single-threaded.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Control messages over MPI point-to-point, and the calls that MPI needs to make progress after a
 // batch.
 #pragma once

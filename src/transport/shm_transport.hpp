@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Control messages between the ranks of one host, through rings in shared memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // IP addresses with ports: those of this host, and which of them are to be used.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Control messages between hosts, over TCP connections that can be slept on.
 #pragma once
 

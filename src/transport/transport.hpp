@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Carries control messages between ranks: any to any, each pair in order, none lost.
 #pragma once
 

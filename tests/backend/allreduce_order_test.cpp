@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the order of ranks and of batches means to Kolo's own allreduces.
 #include "fixture.hpp"
 

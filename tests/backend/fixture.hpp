@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of all backends share. Which one it is decides the file that is linked.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // On a GPU, where there is one: the kernel against its reference on the CPU, and NCCL with one
 // rank. Elsewhere: that the real libraries are there, or say why not, and that nothing else
 // happens.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs of every kind of operation, on CPU and GPU tensors in turn, among ranks with a
 // GPU each, among ranks that share one, and without NCCL. What the GPUs do happens in random order.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is looked at before a GPU is used, and which errors there are.
 #include "backend/gpu/runtime/gpu.hpp"
 

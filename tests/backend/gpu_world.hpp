@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks of one host with GPUs, all doubles, in one process and driven by one thread.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the inter-node backend share: hosts that are made up of the ranks of one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is MPI's own.
 #include "backend/mpi/mpi_backend.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backend under test is MPI's.
 #include "backend/mpi/mpi_backend.hpp"
 #include "fixture.hpp"

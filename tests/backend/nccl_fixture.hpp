@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Allreduces of GPU tensors on ranks that are objects of one process.
 #pragma once
 

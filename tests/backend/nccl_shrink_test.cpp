@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Communicators of some ranks, which are made of one that has them all.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How batches of GPU tensors use NCCL: what is called, in which order, and what comes of calls that
 // fail or never end.
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several batches at once, some of the ranks, barriers, and what is refused.
 #include <algorithm>
 #include <deque>

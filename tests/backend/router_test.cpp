@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which route batches of CPU tensors take, among hosts that are made up of the ranks of one.
 #include "backend/router/router.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/shm/scatter_list.hpp"
 
 #include <gtest/gtest.h>

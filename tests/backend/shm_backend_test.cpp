@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How batches meet in shared memory: which wait for which, and which do not. One thread drives all
 // ranks.
 #include "backend/shm/shm_backend.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The backend under test is that of shared memory.
 #include <numeric>
 #include <vector>

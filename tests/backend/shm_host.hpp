@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of a host as objects of one process, with plain memory for their segments.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random batches for the ranks of a host, and what each of them must come to.
 #pragma once
 

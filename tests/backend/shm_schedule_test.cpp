@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs in any order of steps: all ranks driven by one thread, so that a seed that fails
 // fails again, and each by a thread of its own.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPU tensors by way of the host: how batches are cut into chunks, and that chunks overlap.
 #include <gmock/gmock.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches for tests: tensors of known elements, and what becomes of them.
 #pragma once
 

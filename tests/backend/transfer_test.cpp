@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the kernel does to each element is what the CPU's reductions and conversions do.
 #include "backend/gpu/runtime/transfer.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Both half types over all their values, and the rounding of what lies between two of them.
 #include "base/half.hpp"
 

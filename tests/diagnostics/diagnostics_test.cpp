@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Timelines, statistics and flight records of real sessions.
 #include "kolo/diagnostics.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Rank 1 goes its own way after some steps:
 //
 //   skipped    it leaves out one gradient from then on, and a stall ends the session

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A rank goes its own way: the flight records of all ranks say which, and how.
 # Usage: recordings.sh HOW RANKS PROGRAM DIAGNOSE MPIRUN...
 set -u

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a timeline, strictly, and checks it against the rules of the format.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether timelines keep to the rules of their format: trace_program FILE...
 #include <cstdio>
 #include <exception>

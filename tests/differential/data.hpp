@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs and expected results of operations, which every rank computes by itself.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs random programs of operations and compares them with results that every rank computes alone.
 //
 //   --seed N      the first program's seed, the others follow; without it a random one

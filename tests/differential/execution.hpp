@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One operation on this rank: submits it, waits for it, and compares it with the expected result.
 #pragma once
 

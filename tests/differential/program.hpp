@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A random program of operations. Every rank derives the same one from the seed.
 #pragma once
 

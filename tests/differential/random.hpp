@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers that depend only on a seed, equal on every rank and machine.
 #pragma once
 

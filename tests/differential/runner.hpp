@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs a program on this rank, within an open session.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a view may be made from, and what it must not. Most of it is checked by the compiler.
 #include "kolo/tensor.hpp"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Runs fault_program again and again, each time with another harm at another moment, and judges.
 
 Usage: run_faults.py PROGRAM [--runs N] [--seed S] [--ranks N] [--mpirun PATH] [--only HOW]

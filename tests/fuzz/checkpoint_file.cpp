@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The file of a checkpoint: header, length and checksums.
 #include "training/checkpoint_file.hpp"
 

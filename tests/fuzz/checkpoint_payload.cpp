@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parts of a checkpoint.
 #include "training/checkpoint_payload.hpp"
 

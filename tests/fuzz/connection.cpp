@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The bytes of a connection from another host.
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs every target over its seeds, over the inputs in corpus/, and over damaged copies of both.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TFRecord's checksum without ISA-L, which the examples use.
 #include "bytes.hpp"
 

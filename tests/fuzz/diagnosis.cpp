@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The diagnosis of the records of several ranks, whatever they contain.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Flight records as kolo-diagnose reads them, and its diagnosis of each.
 #include "diagnostics/recorder.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files with the names and shapes of gradients, for kolo-perf.
 #include "gradient_sets.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rings in shared memory through which the ranks of a host send messages. Whatever the memory
 // of another rank contains, nothing outside it is read, and undamaged messages arrive.
 #include <array>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs the fuzz targets in turns, from their seeds, from the inputs in tests/fuzz/corpus and from what
 # earlier runs have added. Fails if a target finds something, or if its decoder never accepts an
 # input: most of the decoder was not reached then.

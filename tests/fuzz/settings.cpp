@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Settings as the environment gives them: lines of NAME=VALUE.
 #include "session/settings.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sizes on the command line of kolo-perf.
 #include "sizes.hpp"
 

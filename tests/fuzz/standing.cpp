@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words by which ranks agree on plans.
 #include <cstring>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The states of samplers and the like, as text in checkpoints.
 #include "training/state_text.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank says of itself: through its page in shared memory, and as bytes.
 #include <memory>
 

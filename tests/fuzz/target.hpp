@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A target: a decoder of bytes from outside, as a function that takes any bytes.
 #pragma once
 

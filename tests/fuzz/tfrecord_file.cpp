@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // TFRecord files: lengths, checksums, records.
 #include <algorithm>
 

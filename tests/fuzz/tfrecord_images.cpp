@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // CIFAR-10 as TFRecords: the examples in the records must be labeled images.
 #include "images.hpp"
 

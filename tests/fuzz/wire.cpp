@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Control messages: any message that is read comes back the same when it is written and read again.
 #include <limits>
 #include <variant>

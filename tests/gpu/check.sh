@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # On a machine with a GPU: builds, runs what is skipped elsewhere, and measures what the GPU path
 # costs. In under ten minutes on 16 cores. Goes on after a step that fails; the last lines say which.
 #

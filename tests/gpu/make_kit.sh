@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Makes a folder with all that tests/gpu/check.sh needs on a machine that has a GPU, CUDA, CMake,
 # Ninja and g++, but neither Open MPI nor the packages that Kolo is built from, nor a network.
 #

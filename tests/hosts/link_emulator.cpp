@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Emulates a link between two network namespaces, with a rate, a delay and losses.
 //
 //   link_emulator HOST HOST MBIT_PER_SECOND DELAY_US LOSS_PERCENT [SEED]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures an allreduce between two hosts, and the time that the link takes for the same bytes.
 //
 //   link_program [--megabytes N] [--rounds N]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Trains until another host is lost, and reports when this rank learned of it.
 //
 //   loss_program DIRECTORY

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors of more than 2^31 elements, and of more than 2^32 bytes together. Needs 7 GB of memory
 // on 2 ranks.
 #include <algorithm>

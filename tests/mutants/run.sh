@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Plants each deliberate bug of tests/mutants in a copy of the tree, builds the tests that its patch
 # names, and runs them: at least one must fail, or not end within its time limit, which the table then
 # says. The copy, in build/mutants, is used again.

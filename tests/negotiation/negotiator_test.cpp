@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The rules of agreement, one at a time. What random schedules add is in simulation_test.cpp.
 #include "negotiation/protocol/negotiator.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans under random schedules: everything that ends one, at every place. Every test names its seed
 // when it fails.
 #include <gtest/gtest.h>

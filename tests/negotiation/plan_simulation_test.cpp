@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans under random schedules: repeated steps, and what comes between them. Every test names its
 // seed when it fails.
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Steps as programs repeat them, and where they run: what the tests of plans have in common.
 #pragma once
 

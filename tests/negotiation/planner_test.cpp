@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Which logs repeat.
 #include "negotiation/replay/planner.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One plan on a few ranks: every schedule of short ones, and random ones in which ranks also come
 // between each other's looks at the board.
 #include "negotiation/replay/replay.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many ranks that negotiate over an in-process network, in one thread, from one seed: a failing
 // seed fails again.
 #pragma once

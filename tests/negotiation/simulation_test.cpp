@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Agreement under random schedules. Every test names its seed when it fails.
 #include "simulation.hpp"
 

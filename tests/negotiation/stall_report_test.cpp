@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is said of operations that do not complete, and of ranks that wait for each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between threads of one process; neighborhood_test.cpp has processes.
 #include "node/fd_exchange.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks of one host as processes.
 #include "node/local_group.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A neighbor whose process is killed.
 #include <gmock/gmock.h>
 #include <sys/socket.h>

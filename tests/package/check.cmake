@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds the consumer against Kolo and runs it. HOW: install or subdirectory.
 # The other variables are set in CMakeLists.txt beside this file.
 

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # exported_symbols.sh INCLUDE_DIR SRC_DIR LIBRARY...: the shared libraries export what the headers mark
 # with KOLO_EXPORT, and nothing else of Kolo or of the libraries that it uses. Marked headers of src/ are
 # what kolo::torch, a library of its own, uses of the inside.

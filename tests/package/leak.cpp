@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A library that exports what it must not, for exported_symbols.sh to find: internal names, a name
 // that no public header has, and one of another library.
 namespace kolo {

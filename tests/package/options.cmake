@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Configures, but does not build, a project that adds Kolo as a subdirectory: the parts that it gets by
 # default, on request, and where packages are missing.
 # KOLO_SOURCE_DIR, WORK_DIR, GENERATOR, COMPILER: set in CMakeLists.txt beside this file.

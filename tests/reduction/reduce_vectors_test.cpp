@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the vectors compute is, bit for bit, what the scalar code computes.
 #include "reduction/kernels.hpp"
 

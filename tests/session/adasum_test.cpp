@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Adasum, against the same computed in double by every rank alone.
 #include <bit>
 

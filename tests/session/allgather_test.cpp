@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // allgather: the tensors of all ranks, one after the other.
 #include "fixture.hpp"
 

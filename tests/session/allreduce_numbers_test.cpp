@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What allreduce computes where numbers are scaled, compressed, too large, or none.
 #include <cmath>
 #include <cstring>

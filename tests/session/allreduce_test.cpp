@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // allreduce of every type with every operator.
 #include <algorithm>
 #include <array>

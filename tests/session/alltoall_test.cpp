@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // alltoall: every rank sends rows to every rank.
 #include "fixture.hpp"
 

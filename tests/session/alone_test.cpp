@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that was not started by mpirun is a job of one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

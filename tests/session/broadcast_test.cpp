@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // broadcast: the root's tensor for all.
 #include "fixture.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory that the library takes for itself does not grow with what is submitted: neither with
 // the size of a tensor, nor with the number of them under way.
 //

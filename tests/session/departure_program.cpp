@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank leaves in the way that the first argument names, while the others are in a Kolo call;
 // they print whom they miss, and how long after the departure they learned of it.
 #include <chrono>

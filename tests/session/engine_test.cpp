@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The engine's threads: many ranks in one process, each with a thread of its own and several users.
 #include "session/engine/engine.hpp"
 

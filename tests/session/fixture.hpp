@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the tests of the collectives share: a session for each test, and elements of every type.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asynchronous operations: their futures, in any order, and from several threads.
 #include <thread>
 

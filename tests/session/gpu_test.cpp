@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPU tensors in a session, with a CUDA of our own and without NCCL: so they go by way of the host.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

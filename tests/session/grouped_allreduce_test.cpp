@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several tensors as one operation.
 #include <array>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What all ranks conclude at the start from what each has told, without MPI.
 #include "session/startup/host_record.hpp"
 

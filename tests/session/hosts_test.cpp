@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Control messages between hosts, which are made up: each few ranks of this machine are one.
 #include <mpi.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Wrong calls are refused on the rank that makes them: nothing is submitted, and the same name can
 // be used rightly afterwards.
 #include <limits>

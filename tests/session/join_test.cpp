@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // join: ranks that have no more data, while the others go on.
 #include <mpi.h>
 

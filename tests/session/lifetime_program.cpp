@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A program that starts and ends sessions in the way that its first argument names, and checks what
 // Kolo makes of it.
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many small operations leave no memory behind: what the process has resident after some of them is
 // what it has after five times as many. The argument says whether they are named.
 #include <unistd.h>

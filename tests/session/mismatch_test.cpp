@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks disagree: every one of them gets an answer that says who asked for what, nothing is
 // changed, and the session goes on.
 #include "fixture.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations as objects: when they come again, and what they keep.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Process sets: made, used side by side, and removed.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // reducescatter: some rows of the combination for each rank.
 #include "fixture.hpp"
 

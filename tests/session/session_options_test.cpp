@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whatever the settings of a session are, its results are the same.
 #include <mpi.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The life of a session, and what its queries say, at any number of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Tensors in memory that the other ranks of the host read where it lies.
 #include "kolo/shared_memory.hpp"
 

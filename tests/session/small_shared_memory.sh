@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command where /dev/shm has 64 MB, as in many containers, and checks that nothing is left there.
 # Usage: small_shared_memory.sh lives|killed COMMAND...    killed: it must fail
 # 77: namespaces cannot be made here.

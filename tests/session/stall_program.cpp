@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Operations that do not complete, in the way that the first argument names; the second is the rank
 // that is to blame. All other ranks get Stalled, and print it; the warnings before are for the
 // test to read.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank that fails while a session starts: the others learn of it, and nobody hangs.
 #include <fcntl.h>
 #include <mpi.h>

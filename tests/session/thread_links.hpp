@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks as threads of one process: a stand-in for MPI, so that the engine's own threads can be
 // tested under sanitizers that MPI does not bear.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The words of all ranks, in one place, and who is woken when one changes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many random programs, one for each seed, and what they did.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is to happen, in the order of virtual time; at the same time, in the order of asking.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What becomes of those that have joined when something else ends their wait.
 #include <gtest/gtest.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Batches and answers, and what must hold in the end. Failures are in judge_failures.cpp.
 #include "judge.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Looks at every answer that any rank gets and says what was promised and not kept. Each look costs
 // as much as the answer has operations; the first of a batch also as much as it has ranks.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks are told when something fails, against what really happened.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The judge can say no: each promise, broken once.
 #include "judge.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Who has submitted what, and what became of it: a few bytes for each submission.
 #pragma once
 

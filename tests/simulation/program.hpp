@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the ranks of one run do, when, and on what machines: plain data, so that a run that fails
 // can be cut down and printed.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs on simulated ranks keep every promise; ./dev simulate runs more of them.
 #include <gtest/gtest.h>
 

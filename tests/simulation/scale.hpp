@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What it costs ranks to agree on the gradients of a training step: counted on simulated ranks, and
 // on a star for comparison.
 #pragma once

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Turns what scale_program counted (CSV on standard input) into a table and a picture.
 
 Usage: scale_report.py DOCUMENT PICTURE

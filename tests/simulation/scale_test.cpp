@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What agreement costs a rank grows with the depth of the tree, not with the number of ranks.
 // Counts only: nothing here depends on the machine's speed.
 #include "scale.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Cuts a program down to what still breaks the same promise.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random programs on simulated ranks.
 //
 //   --runs N   so many programs (1000)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A star, with the same gradients, delays, and wire format as the tree.
 #include <algorithm>
 #include <map>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What ranks' programs do. What their drivers do is in world_driver.cpp.
 #include "world.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Many ranks with the production's state machines, in one thread, by a virtual clock: the same
 // program and seed give the same run.
 #pragma once

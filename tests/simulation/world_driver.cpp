@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A rank's driver: what happens when it takes a turn, and how what it does reaches the others.
 #include <fmt/format.h>
 

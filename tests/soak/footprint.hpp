@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The resources that a process holds, observed over a long time.
 #pragma once
 

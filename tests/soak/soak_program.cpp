@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Runs the differential test's random programs for a long time, many per session. Every result is
 // compared, and the resources of a rank must not grow.
 //

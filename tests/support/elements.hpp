@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Elements of every type, for tests that run with all of them.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command and checks how it ends.
 # Usage: expect.sh STATUS PATTERN COMMAND...
 #   STATUS: a number, or `nonzero`, or `any` of a program that ended by itself. PATTERN: an extended

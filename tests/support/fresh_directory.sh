@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Source this file in test scripts.
 
 # fresh_directory DIRECTORY: creates or empties it. The name must be that of a test, so that swapped

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // For tests of code with a version for each instruction set.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The main function of tests on several ranks: a failure on any rank fails the whole run. MPI is
 // initialized here, before any session, and finalized after all of them.
 #include <gtest/gtest.h>

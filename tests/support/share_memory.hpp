@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks of a test program come to share memory, without a session.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Reads a report of `kolo-perf --json` and prints what is wrong with it.
 // Usage: check_perf_report RANKS ROWS [idle] < report
 #include <cmath>

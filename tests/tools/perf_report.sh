@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Runs a command and checks the JSON that it prints.
 # Usage: perf_report.sh CHECKER RANKS ROWS [idle] -- COMMAND...
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistributedOptimizer: several backward passes per step, groups, and invalid options.
 #include "support.hpp"
 

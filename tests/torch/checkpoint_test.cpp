@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The state of training as the parts of a checkpoint.
 #include "support.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Grouped collectives on LibTorch tensors, and their gradients.
 #include "support.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives on LibTorch tensors, their gradients, and archives.
 #include "support.hpp"
 

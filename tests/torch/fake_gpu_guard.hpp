@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Answers LibTorch's queries about GPUs: four GPUs with one stream each.
 #pragma once
 

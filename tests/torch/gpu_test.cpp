@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GPU tensors in kolo::torch, with test doubles for Kolo's CUDA interface and for LibTorch's view
 // of GPUs: their number, streams and memory. The doubles compute nothing: tests queue work on a
 // stream, which runs it with a delay.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistributedOptimizer: all sorts of gradients that autograd can produce.
 #include "support.hpp"
 

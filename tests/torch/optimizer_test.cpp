@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // DistributedOptimizer: its type, the gradients that it reduces, and the errors that it raises.
 #include "support.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Broadcasts of tensors, parameters and optimizer state.
 #include "support.hpp"
 

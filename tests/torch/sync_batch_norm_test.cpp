@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // SyncBatchNorm computes what BatchNorm computes on the batches of all ranks together.
 #include "support.hpp"
 

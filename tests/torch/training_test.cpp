@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Training on N ranks computes what one process computes on the whole batch.
 #include "support.hpp"
 

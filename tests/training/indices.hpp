@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Expected indices for the tests of samplers.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // kolo::DistributedOptimizer for a custom optimizer, and broadcast_parameters.
 #include "kolo/optimizer.hpp"
 

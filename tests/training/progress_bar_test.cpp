@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // GoogleTest captures standard error in a file, so these tests cover output without a terminal.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two runs end with the same result as one run, even if the newest checkpoint is damaged and skipped.
 # Usage: resumable.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Stopping and resuming within an epoch, with any number of ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/in_process_network.hpp"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The ranks are objects of one process, with plain memory for their rings.
 #include "transport/shm_transport.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Ranks that are objects of one process, connected over loopback.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the records of a session's ranks say together.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Says which rank the others wait for, from the flight records of all of them:
 //
 //     kolo-diagnose kolo-flight-*.jsonl

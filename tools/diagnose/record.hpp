@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A flight record as it is read from its file.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Memory for a tensor, on the host and optionally on a GPU.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Workloads of one operation on one tensor.
 #include <algorithm>
 #include <utility>

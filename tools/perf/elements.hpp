@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Names, sizes and encodings of dtypes, and names of reduction operators.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Sets of gradients with the shapes of a model's parameters.
 #pragma once
 

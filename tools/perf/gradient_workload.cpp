@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The workload of a training step: reduces every gradient by its name, the last layer's first.
 #include <algorithm>
 #include <cstring>

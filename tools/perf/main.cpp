@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Measures Kolo's collectives next to MPI's:
 //
 //     mpirun -np 4 kolo-perf --operation allreduce --sizes 4,64K,16M

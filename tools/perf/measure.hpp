@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Times the iterations of a workload, and the processor time of an idle session.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The parameters of common models, derived from their architectures.
 #include <array>
 #include <initializer_list>

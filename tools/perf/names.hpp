@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Values and their names on the command line and in reports.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Inputs that depend on rank, index and iteration, and their expected results.
 //
 // Elements are small integers, so that every dtype holds every partial result exactly and any order

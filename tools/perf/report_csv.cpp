@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Comma-separated values with a header line. Missing values are empty.
 #include <fmt/format.h>
 

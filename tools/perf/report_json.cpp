@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // {"environment": {...}, "rows": [...]}, printed at the end. docs/performance.md lists the fields.
 #include <iostream>
 #include <nlohmann/json.hpp>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A table for people: a header with the environment, then each row as soon as it is measured.
 #include <fmt/format.h>
 

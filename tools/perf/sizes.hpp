@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers of bytes as written on the command line.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What one row measures: a Kolo operation on some buffers, and MPI's equivalent on the same ones.
 #pragma once
 

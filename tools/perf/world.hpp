@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // MPI as kolo-perf itself uses it, apart from what Kolo does.
 #pragma once
 

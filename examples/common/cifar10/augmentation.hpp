@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data augmentation: small shifts and mirror images.
 #pragma once
 

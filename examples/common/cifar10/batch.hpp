@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A batch of images in the network's format, in memory that the next batch reuses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Labeled images in memory, and the reader of CIFAR-10's binary files.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Loss and accuracy of the network, on each rank and over all ranks.
 #pragma once
 

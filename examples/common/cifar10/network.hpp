@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The convolutional network of the Keras example cifar10_cnn, with 1.25 million parameters.
 #pragma once
 

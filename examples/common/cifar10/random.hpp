@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers that are equal with every compiler, unlike the standard library's distributions.
 #pragma once
 

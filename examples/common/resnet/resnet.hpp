@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Residual networks (He et al., 2015, https://arxiv.org/abs/1512.03385), stage by stage.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The entry to the session that all collectives share, and the collectives that are templates.
 // Included by kolo/collectives.hpp.
 #pragma once

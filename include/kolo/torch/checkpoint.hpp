@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // LibTorch modules, optimizers and random numbers as parts for `Checkpointer`.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Collectives on LibTorch tensors. Each behaves as the collective of the same name in
 // `kolo/collectives.hpp`, with the same errors. Rows are slices of the first dimension.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes parameters, buffers, optimizer state and other LibTorch objects equal on all ranks before
 // they train.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Prepares items, such as the next batches, ahead of use on other threads.
 #pragma once
 

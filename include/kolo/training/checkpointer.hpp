@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Checkpoints: one rank writes and reads them, all ranks receive them.
 #pragma once
 

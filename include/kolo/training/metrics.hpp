@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Averages of metrics over all ranks.
 #pragma once
 

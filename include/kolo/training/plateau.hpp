@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Lowers the learning rate or stops training when a metric stops improving, on all ranks alike.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Shares failures among ranks. A rank that fails alone leaves the others waiting for it.
 #pragma once
 

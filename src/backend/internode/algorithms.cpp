@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/internode/algorithms.hpp"
 
 #include <mpi.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of the algorithm that reduces a slice between hosts.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every owner sends to every other at once.
 #include <memory>
 #include <vector>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every owner exchanges all that it has with one other at a time.
 #include <array>
 #include <bit>

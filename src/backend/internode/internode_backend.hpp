@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes batches among ranks of several hosts: through shared memory inside a host, over MPI
 // between hosts.
 #pragma once

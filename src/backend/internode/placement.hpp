@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The distribution of the ranks of a batch over hosts, and the ranks that reduce a slice between
 // hosts.
 #pragma once

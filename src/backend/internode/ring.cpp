@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Every owner sends to the next one only.
 #include <array>
 #include <memory>

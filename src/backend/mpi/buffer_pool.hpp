@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Buffers for transfers, kept for the next batch.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The messages of one execution, between any two of its ranks.
 #pragma once
 

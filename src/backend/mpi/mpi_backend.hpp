@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes batches on CPUs over MPI's point-to-point messages.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/router/router.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The memory through which the ranks of one host execute batches.
 #pragma once
 

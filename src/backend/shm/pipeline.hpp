@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Moves a batch through the ranks' slots piece by piece.
 #pragma once
 

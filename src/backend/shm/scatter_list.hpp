@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Several ranges of memory, read or written as if they were one.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes batches among ranks of one host through memory that they share.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The part of an allreduce through slots that is the same on one host and on several.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Events, and readiness on its way up. How the log is written and read is in negotiator_log.cpp.
 #include "negotiation/protocol/negotiator.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The protocol of one rank: events in, actions out. No threads, no clock, no input or output.
 //
 // Report events to it, then `take` the actions. Readiness that gathers between two calls of `take`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The log: how the root writes it, and how every rank reads it.
 #include <algorithm>
 #include <iterator>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Plans: how the root begins one, and how every rank moves its pending operations into and out of
 // it.
 //

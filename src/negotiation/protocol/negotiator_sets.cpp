@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Process sets: how entries of the log add, remove and break them, and how that fails pending
 // operations of this rank.
 

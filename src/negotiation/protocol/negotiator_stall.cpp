@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Late operations: the root asks, one rank per host answers for its ranks, and the root reports.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Used by the root: turns complete keys into entries of the log.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Counts, for each key of one process set, which members in a subtree have submitted it and with
 // which descriptors.
 #pragma once

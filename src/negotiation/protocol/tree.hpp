@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The tree along which ranks negotiate: the ranks of a node below their leader, the leaders in a
 // tree.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each rank's progress with a plan, in memory that all ranks can read.
 #pragma once
 

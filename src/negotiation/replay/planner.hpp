@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Used by the root: finds cycles of batches in the log.
 #pragma once
 

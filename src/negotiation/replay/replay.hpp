@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Repeats an agreed cycle of batches without messages: each rank publishes its progress in one
 // word.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds deadlocks: removes ranks that may continue until none can be removed. The rest wait for
 // each other.
 #include <algorithm>

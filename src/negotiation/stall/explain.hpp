@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Makes failures whose messages name the tensor, the ranks and the differences.
 #pragma once
 

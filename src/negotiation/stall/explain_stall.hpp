@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Finds ranks that wait for each other, and writes the reports about ranks that others wait for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The actions that the state machine requests of its driver, each of them once.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Between messages and bytes (FlatBuffers; the schema is wire.fbs).
 #pragma once
 

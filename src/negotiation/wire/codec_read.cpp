@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The half of the codec that reads bytes. FlatBuffers' verifier has checked offsets and required
 // fields, not values. Each value is checked where it is read, so that later code can rely on it.
 #include <flatbuffers/flatbuffers.h>

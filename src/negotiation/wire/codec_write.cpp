@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The half of the codec that makes bytes.
 #include <flatbuffers/flatbuffers.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the structs of message.hpp correspond to the tables of wire.fbs. Reading and writing both
 // follow these lists, so that a field cannot be forgotten on one side.
 #pragma once

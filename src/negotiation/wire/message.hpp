@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The control messages: readiness travels up the tree, the agreed log and heartbeats travel down,
 // failures travel along every edge.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Numbers for repeated operations, so that a steady training step sends one bit per operation.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What a rank is doing, as it reports to the other ranks.
 #pragma once
 

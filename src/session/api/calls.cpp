@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each collective's arguments are checked and submitted: kolo/detail/collectives.hpp.
 #include <fmt/format.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public face of the collectives: kolo/collectives.hpp. calls.cpp checks and submits them.
 #include "kolo/collectives.hpp"
 

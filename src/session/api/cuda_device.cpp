@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public face of GPUs: kolo/cuda.hpp.
 #include "session/api/cuda_device.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What is behind kolo/cuda.hpp's CudaDevice.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "session/api/current.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The one session of the process, behind the free functions of the public face.
 #pragma once
 

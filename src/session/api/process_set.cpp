@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public face of process sets: kolo/process_set.hpp.
 #include "kolo/process_set.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // From the arguments of a collective to a submission: checked, described, not yet submitted.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The public face of the session and of what it has: kolo/session.hpp, kolo/mpi.hpp,
 // kolo/diagnostics.hpp, kolo/shared_memory.hpp.
 #include "kolo/session.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The choice of the driver, its sleep, and its wake-up.
 //
 // No wake-up may be missed. A thread that has work for the driver stores it, then rings. The driver

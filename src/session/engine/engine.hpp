@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A running session: everything it owns, and the choice of its driver.
 #pragma once
 

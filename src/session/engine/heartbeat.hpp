@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Detects ranks above that do not respond, where no shared memory shows it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What connects this rank with the others: a way for control messages, and one for data.
 #pragma once
 

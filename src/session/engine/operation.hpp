@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One operation submitted on this rank, from the call until its future is done.
 //
 // The user's thread writes it before the queue takes it, the driver from then until it is done, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The way of operations from the threads of users to the driver, and the names they are known by.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The checks that a rank makes ten times a second: it publishes its status, notices lost ranks, and
 // explains operations that do not move.
 #include <fmt/format.h>

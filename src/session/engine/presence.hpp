@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Whether this rank's threads are in Kolo or elsewhere.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The process sets that this rank's user holds, and whether they may be used.
 #pragma once
 

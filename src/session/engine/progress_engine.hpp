@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One pass of the driver: moves messages, negotiates, executes batches and finishes operations.
 #pragma once
 

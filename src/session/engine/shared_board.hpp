@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The plan board in memory that all ranks see.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The status of the ranks of this host, each on its page in shared memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Watches obstacles outside negotiation: a batch in progress, a plan that does not end, a rank
 // above that does not respond.
 #pragma once

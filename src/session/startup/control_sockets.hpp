@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // How the ranks come to have sockets along those edges of the tree that memory does not carry.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Control and data between CPUs: through shared memory where there is some, else over the network.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "session/startup/host_memory.hpp"
 
 #include "backend/internode/internode_backend.hpp"

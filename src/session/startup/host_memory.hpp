@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What lies where in the memory that each rank shows its host.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What each rank reports to all others when a session starts, and the verdict of all.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The report of a rank on its own start-up, and the errors that all ranks derive from the reports.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A CUDA runtime of one process, in its memory and without a GPU. What streams are given is done
 // later, one thing at a time, in a random one of the orders that streams and events allow.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // An NCCL among ranks of one process, which checks that they call alike.
 #pragma once
 

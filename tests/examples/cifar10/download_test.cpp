@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Downloads from file:// addresses: libcurl handles them the same way, without a network.
 #include "download.hpp"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A run that is killed in the middle of an epoch and resumed ends with the same network as an
 # uninterrupted run.
 # Usage: killed.sh EXPECT PROGRAM DIRECTORY MPIRUN...

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A run of 2 ranks is resumed in the middle of an epoch by 1 and by 3 ranks, which take as many steps
 # as the rest of the epoch needs.
 # Usage: other_ranks.sh EXPECT PROGRAM DIRECTORY MPIRUN -np 2 ...

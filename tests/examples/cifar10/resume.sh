@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Two epochs in two runs end with the same network as two epochs in one run.
 # Usage: resume.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

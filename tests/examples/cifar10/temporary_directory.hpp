@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A directory that is removed after the test.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # The timelines of a training run are valid.
 # Usage: timeline.sh EXPECT PROGRAM TRACE_PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

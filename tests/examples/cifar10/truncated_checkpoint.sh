@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A truncated checkpoint: every rank reports it, and none hangs.
 # Usage: truncated_checkpoint.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # One data file has only half of its records: every rank reports it, and none hangs.
 # Usage: truncated_data.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A file has a wrong bit, then a missing end: every rank reports file and offset, and none hangs.
 # Usage: damaged.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

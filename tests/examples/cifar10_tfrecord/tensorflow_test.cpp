@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Files that TensorFlow wrote, if KOLO_TEST_DATA names a folder that has them.
 #include <gtest/gtest.h>
 

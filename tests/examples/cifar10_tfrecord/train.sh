@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Converts generated images, trains on them, and resumes from the checkpoint.
 # Usage: train.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # An image or the annotations are damaged: a rank that reads them reports it, and none hangs.
 # Usage: damaged.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "detection.hpp"
 
 #include <gtest/gtest.h>

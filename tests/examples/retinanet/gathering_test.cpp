@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Each image is evaluated by one rank, and the result equals that of one process.
 #include "gathering.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Boxes with overlaps that are easy to compute.
 #pragma once
 

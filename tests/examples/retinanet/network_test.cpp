@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "network.hpp"  // first, as clang 14 needs it
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Trains on generated shapes, with eight images per step on any number of ranks: the loss equals that
 # of one rank. Then it loads the network from its checkpoint.
 # Usage: train.sh EXPECT PROGRAM DIRECTORY MPIRUN -np RANKS ...

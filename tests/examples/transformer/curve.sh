@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Steps over the same windows have equal losses, whether one rank runs four passes per step, two ranks
 # run two each, or four ranks run one.
 # Usage: curve.sh PROGRAM MPIRUN

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # A run that stops in the middle of an epoch and is resumed ends with the same checkpoint, byte for
 # byte, as an uninterrupted run. Another number of ranks can resume it too.
 # Usage: resumed.sh PROGRAM DIRECTORY RANKS MPIRUN

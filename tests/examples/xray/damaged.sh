@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # One image is truncated: the rank that reads it reports that, and none hangs. Then there is only one
 # class.
 # Usage: damaged.sh EXPECT PROGRAM DIRECTORY MPIRUN...

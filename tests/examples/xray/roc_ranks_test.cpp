@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The area over all ranks equals that of one process with all images.
 #include <gtest/gtest.h>
 

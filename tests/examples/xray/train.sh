@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Generates images and trains on them for four epochs in total, on any number of ranks.
 # Usage: train.sh EXPECT PROGRAM DIRECTORY MPIRUN -np RANKS ...
 set -euo pipefail

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A user's program: every public call links and gives the right result.
 #include <kolo/kolo.hpp>
 

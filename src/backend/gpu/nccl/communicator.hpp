@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A communicator of NCCL, from its creation to its end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/gpu/nccl/library.hpp"
 
 namespace kolo::internal::backend::nccl {

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes batches of GPU tensors among ranks with a GPU each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The division of the arithmetic of a reduction between NCCL and the kernels before and after it.
 #pragma once
 

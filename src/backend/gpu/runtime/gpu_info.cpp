@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/gpu/runtime/gpu_info.hpp"
 
 #include <fmt/format.h>

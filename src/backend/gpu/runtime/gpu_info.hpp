@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The information about GPUs that ranks exchange before they use them together, and the path
 // selected from it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Owners of handles of the CUDA runtime, and pools of memory.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The interface to CUDA, so that tests can replace it.
 #pragma once
 

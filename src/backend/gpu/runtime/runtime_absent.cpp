@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/gpu/runtime/runtime.hpp"
 
 namespace kolo::internal::backend::gpu {

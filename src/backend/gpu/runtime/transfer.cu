@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel: each block of threads takes tile after tile, finds the segment that it belongs to,
 // and moves its elements in accesses of 16 bytes where both places allow it.
 #include <cuda_runtime.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Work for the only kernel: elements that are copied from many places to many others, scaled and
 // converted.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The arithmetic on one element: the same code for the kernel on the GPU and for the reference on
 // the CPU, so that both give the same bits.
 #pragma once

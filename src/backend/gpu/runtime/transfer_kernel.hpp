@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernel's launch, between the code that nvcc compiles and the rest.
 #pragma once
 

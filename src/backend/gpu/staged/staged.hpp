@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Executes a batch of GPU tensors through the memory of the host: for ranks that share a GPU, for
 // builds without NCCL, and for batches that NCCL does not support.
 #pragma once
