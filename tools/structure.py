@@ -282,18 +282,19 @@ def measures(tree):
     upward = [ends for ends in arrows if None not in map(places.get, ends) and places[ends[0]] < places[ends[1]]]
     in_cycles = cycles(arrows)
     longest = functions(tree)
-    comments = sum(code_lines(tree.files[path]) - code_lines(code) for path, code in tree.code.items())
     code = {path: code_lines(text) for path, text in tree.code.items()}
+    # The line that names the license explains nothing.
+    comments = {path: code_lines(tree.files[path]) - lines - ("SPDX-License-Identifier" in tree.files[path])
+                for path, lines in code.items()}
     of_cpp = [path for path in code if path.endswith((".cpp", ".cu"))]
     return [
         ("files of any kind", len(tree.files)),
         ("source files", len(code)),
         ("lines in source files", sum(lengths)),
         ("code lines", sum(code.values())),
-        ("lines with only a comment", comments),
+        ("lines with only a comment", sum(comments.values())),
         ("the same in .cpp and .cu files, per cent of their code lines",
-         round(100 * sum(code_lines(tree.files[path]) - code[path] for path in of_cpp)
-               / max(1, sum(code[path] for path in of_cpp)), 1)),
+         round(100 * sum(comments[path] for path in of_cpp) / max(1, sum(code[path] for path in of_cpp)), 1)),
         ("median file length, lines", statistics.median(lengths) if lengths else 0),
         ("source files below 30 lines", sum(length < 30 for length in lengths)),
         ("longest file, lines", max(lengths, default=0)),
