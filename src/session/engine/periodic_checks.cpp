@@ -31,12 +31,12 @@ constexpr int quiet_enough = 5;
 constexpr int quiet_enough_for_all = 50;
 
 /// A rank that made no checks for so long was stopped, or had no processor.
-constexpr std::chrono::seconds max_pause{2};
+constexpr std::chrono::seconds max_time_between_checks{2};
 
 }  // namespace
 
 void ProgressEngine::periodic_checks() {
-  if (checked_at_ != TimePoint{} && now_ - checked_at_ > max_pause)
+  if (checked_at_ != TimePoint{} && now_ - checked_at_ > max_time_between_checks)
     reset_timers_after_pause(now_ - checked_at_);
   checked_at_ = now_;
   next_checks_ = now_ + check_interval;
