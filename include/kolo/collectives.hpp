@@ -4,7 +4,8 @@
 // All functions are thread-safe. A synchronous call returns when the operation is done and throws
 // its error; an asynchronous call returns a Future at once. Operations are matched across ranks by
 // name, so ranks may submit named operations in any order. Operations without a name are matched by
-// their order in the process set; submit those from one thread at a time.
+// their order in the process set; only one thread at a time may have such operations pending in a
+// set.
 //
 // The memory passed to an asynchronous call must stay alive and unused until its future is done.
 // Tensors without elements or dimensions are allowed unless stated otherwise.

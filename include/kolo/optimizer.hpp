@@ -102,7 +102,7 @@ class DistributedOptimizer {
 
   /// Ends a backward pass other than the last of `backward_passes_per_step`; gradients continue to
   /// accumulate. Throws InvalidArgument for one pass too many. `step` may follow after fewer
-  /// passes, for example at the end of the data, if it does so on all ranks.
+  /// passes, for example at the end of the data, if it does on all ranks.
   void end_pass() { reducer_.end_pass(); }
 
   /// Waits until all gradients are reduced, for example to clip them. `step` then does not wait.

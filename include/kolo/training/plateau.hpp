@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowers the learning rate or stops training when a metric stops improving, on all ranks alike.
+// Lowers the learning rate or stops training, on all ranks, when a metric stops improving.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class BestMetric {
  public:
   explicit BestMetric(const Improvement& improvement) : improvement_(improvement) {}
 
-  /// Returns true and records the metric if it improves. A NaN never does; the first number always
-  /// does.
+  /// Returns true and records the metric if it is an improvement. A NaN never is; the first number
+  /// always is.
   bool improve(double metric);
 
   [[nodiscard]] std::optional<double> best() const { return best_; }
@@ -53,7 +53,7 @@ struct ReduceOnPlateauOptions {
 };
 
 /// Lowers the learning rate when a metric stops improving. Uses the metric's average over the
-/// ranks, so that all ranks decide alike. Not thread-safe.
+/// ranks, so that all ranks make the same decision. Not thread-safe.
 class ReduceOnPlateau {
  public:
   /// Throws InvalidArgument for an invalid option and names it.
