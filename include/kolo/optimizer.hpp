@@ -17,12 +17,12 @@ namespace kolo {
 /// How the gradients of several backward passes are combined: summed or averaged.
 enum class Accumulation : std::uint8_t { sum, mean };
 
-/// Must be equal on all ranks of the set. The optimizer's constructor throws InvalidArgument for an
-/// invalid value.
+/// Options of a DistributedOptimizer. They must be equal on all ranks of the set. The optimizer's
+/// constructor throws InvalidArgument for an invalid value.
 struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average, sum or adasum.
   Compression compression = Compression::none;
-  /// Backward passes per step, at least 1. Gradients are reduced in the last of them.
+  /// Backward passes per step, at least 1. Gradients are reduced during the last pass.
   int backward_passes_per_step = 1;
   Accumulation accumulation = Accumulation::sum;
   /// Splits the division of an average: gradients are divided by this factor before the sum, and by
@@ -81,7 +81,7 @@ class NamedGradientReducer {
 /// Construction is collective: all ranks of the set construct their optimizers in the same order.
 /// It throws Mismatch on every rank if names, shapes, dtypes or options differ, and InvalidArgument
 /// for invalid options or a repeated name. `synchronize` and `step` throw the errors of
-/// `allreduce`; after an error the step is over on all ranks. The wrapped optimizer must outlive
+/// `allreduce`; such an error ends the step on all ranks. The wrapped optimizer must outlive
 /// this object. Movable, not copyable; not thread-safe. `kolo/torch.hpp` has the version for
 /// LibTorch's optimizers.
 template <typename Optimizer>
@@ -94,21 +94,21 @@ class DistributedOptimizer {
       : optimizer_(&optimizer), reducer_(optimizer.gradients(), options) {}
   // clang-format on
 
-  /// Declares that this gradient is complete in this backward pass. Do not touch it until
-  /// `synchronize` or `step` returns. In the last pass of a step its reduction starts; a group's
-  /// starts when all its gradients are ready. Throws InvalidArgument for an unknown name or a
-  /// gradient that is already ready.
+  /// Declares that this gradient is complete in this backward pass. Do not access it until
+  /// `synchronize` or `step` returns. In the last pass of a step this starts the reduction of the
+  /// gradient, or, in a group, of the group once all its gradients are ready. Throws
+  /// InvalidArgument for an unknown name or a gradient that is already ready.
   void ready(const std::string& name) { reducer_.ready(optimizer_->gradients(), name); }
 
   /// Ends a backward pass other than the last of `backward_passes_per_step`; gradients continue to
   /// accumulate. Throws InvalidArgument for one pass too many. `step` may follow after fewer
-  /// passes, for example at the end of the data, if it does so on all ranks.
+  /// passes, for example at the end of the data, if it does on all ranks.
   void end_pass() { reducer_.end_pass(); }
 
   /// Waits until all gradients are reduced, for example to clip them. `step` then does not wait.
   void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
 
-  /// Synchronizes unless that is done, then runs the optimizer's step.
+  /// Calls `synchronize`, which has no effect if already called, then runs the optimizer's step.
   void step() {
     synchronize();
     optimizer_->step();

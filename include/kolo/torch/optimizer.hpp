@@ -21,7 +21,7 @@
 
 namespace kolo {
 
-/// Tensors with their names.
+/// A type that holds tensors with their names.
 template <typename T>
 concept ParameterNaming = std::same_as<T, NamedParameters> || std::same_as<T, ModuleTensors>;
 
@@ -44,14 +44,15 @@ class GradientReducer {
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
 
-  /// Submits the gradients that backward did not submit, and waits for all. The second call in a
-  /// step has no effect.
+  /// Submits the gradients that backward did not submit, and waits for all. Further calls in the
+  /// same step have no effect.
   KOLO_EXPORT void synchronize(const Groups& groups);
 
   /// Ends a step whose gradients were used. Backward may run again.
   KOLO_EXPORT void end_step();
 
-  /// Discards a step: waits for its submitted operations and forgets its backward passes.
+  /// Discards a step and forgets its backward passes. If it has submitted operations, first
+  /// completes the step as `synchronize` does, because other ranks take part.
   KOLO_EXPORT void discard(const Groups& groups);
 
   /// Reduces the loss by sum if the gradients are summed, else by average.
@@ -72,15 +73,16 @@ class GradientReducer {
 ///     kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 0.01),
 ///                                          model->named_parameters());
 ///
-/// The reduction of a gradient starts when backward has accumulated it, and overlaps the rest of
-/// backward. With `backward_passes_per_step` above 1 it starts in the last pass; a `step` after
-/// fewer passes reduces what has accumulated. Each rank counts its own passes, and
-/// Accumulation::mean divides by the passes that this rank made. One pass too many before `step` or
-/// `zero_grad` throws InvalidArgument.
+/// The reduction of a gradient starts when backward has accumulated the gradient, and overlaps the
+/// rest of backward. With `backward_passes_per_step` above 1 the reduction starts in the last pass;
+/// a `step` after fewer passes reduces the gradients accumulated so far. Each rank counts its own
+/// passes, and Accumulation::mean divides by the number of passes that this rank made. Backward
+/// throws InvalidArgument in a further pass before `step` or `zero_grad`.
 ///
-/// A parameter that is not part of backward has a zero gradient after `synchronize`. Parameters
-/// that require no gradient are skipped. Parameters may be frozen, unfrozen, converted or added to
-/// a group later, in the same way on all ranks: the next `synchronize` or `step` takes note.
+/// A parameter that is not part of backward contributes a zero gradient. Parameters that require no
+/// gradient are skipped. Parameters may be frozen, unfrozen, converted or added to a parameter
+/// group later, in the same way on all ranks: the next `synchronize`, `step` or `zero_grad` adapts
+/// to it.
 ///
 /// Sparse gradients stay sparse and are coalesced. Their indices and values are gathered from all
 /// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks
@@ -115,15 +117,16 @@ class DistributedOptimizer<Base> : public Base {
 
   DistributedOptimizer(DistributedOptimizer&&) = default;
 
-  /// Waits until this step's gradients are reduced, for example to clip them. `step` then does not
-  /// wait again.
+  /// Waits until this step's gradients are reduced, for example to clip them. The next `step` then
+  /// uses them without reducing again.
   void synchronize() { reducer_.synchronize(this->param_groups()); }
 
   /// The ranks that take part.
   [[nodiscard]] const ProcessSet& process_set() const { return reducer_.process_set(); }
 
-  /// Synchronizes unless that is done, then steps. With a closure, the gradients and the loss of
-  /// each evaluation are reduced, so that line searches agree on all ranks.
+  /// Calls `synchronize`, which has no effect if already called, then steps. With a closure, the
+  /// gradients and the loss of each evaluation are reduced, so that line searches agree on all
+  /// ranks.
   ::torch::Tensor step(LossClosure closure = nullptr) override {
     if (closure == nullptr) {
       synchronize();
@@ -140,7 +143,8 @@ class DistributedOptimizer<Base> : public Base {
     });
   }
 
-  /// As `Base`'s, but first discards the current step and waits for its pending reductions.
+  /// As `zero_grad` of `Base`, but first discards the current step. If backward has submitted
+  /// gradients in this step, first completes their reduction as `synchronize` does.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {
