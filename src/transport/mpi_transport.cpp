@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/mpi_transport.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -22,6 +23,7 @@ constexpr int messages_per_poll = 64;
 // After a batch MPI is called all the time for so long, then at these intervals.
 constexpr auto lively_for = 200ms;
 constexpr auto activity_interval = 100ms;
+constexpr auto max_gap = 2s;  // between two calls, unless the process was suspended
 
 }  // namespace
 
@@ -103,19 +105,22 @@ bool MpiTransport::hand_over_arrived(const Receiver& receive) {
   return moved;
 }
 
-void MpiActivity::end() {
+void MpiActivity::end(TimePoint now) {
   if (--batches_ > 0) return;
   owes_ = lively_ = true;
-  ended_at_ = steady_clock::now();
+  since_end_ = 0ns;
+  last_ = now;
 }
 
-void MpiActivity::call_if_due(MPI_Comm comm) {
+void MpiActivity::call_if_due(MPI_Comm comm, TimePoint now) {
   if (!owes_ || batches_ > 0) return;
-  const TimePoint now = steady_clock::now();
-  lively_ = now - ended_at_ < lively_for;
-  if (!lively_ && now < next_) return;
-  next_ = now + activity_interval;
-  owes_ = afterwards_ == 0ns || now - ended_at_ < afterwards_;
+  const auto passed = now - last_;
+  if (!lively_ && passed < activity_interval) return;
+  last_ = now;
+  // A longer gap is a suspension.
+  since_end_ += std::min<std::chrono::nanoseconds>(passed, max_gap);
+  lively_ = since_end_ < lively_for;
+  owes_ = afterwards_ == 0ns || since_end_ < afterwards_;
   int found = 0;
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }

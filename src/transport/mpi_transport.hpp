@@ -51,30 +51,33 @@ class MpiTransport : public Transport {
 
 /// What a rank has sent may wait inside MPI for room in a socket even when its own part of a batch
 /// is done, and moves only when MPI is called. So MPI is called for a while after the last batch:
-/// often at first, then at intervals, until a rank that does not receive it counts as lost. One
-/// thread at a time.
+/// often at first, then at intervals, until a rank that does not receive it counts as lost. Time in
+/// which this process was suspended does not count: the receiver may have been suspended with it.
+/// One thread at a time.
 class MpiActivity {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   /// `afterwards`: for how long. 0: forever.
   explicit MpiActivity(std::chrono::nanoseconds afterwards) : afterwards_(afterwards) {}
 
   void begin() { ++batches_; }
-  void end();
+  void end(TimePoint now = std::chrono::steady_clock::now());
 
   /// True while batches are under way, and shortly after: the driver should poll often.
   [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }
   /// Calls MPI, on any communicator, if it is time to.
-  void call_if_due(MPI_Comm comm);
+  void call_if_due(MPI_Comm comm, TimePoint now = std::chrono::steady_clock::now());
+  /// True until the last call is made.
+  [[nodiscard]] bool calls_are_due() const { return owes_; }
 
  private:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   std::chrono::nanoseconds afterwards_;
   int batches_ = 0;
   bool owes_ = false;
   bool lively_ = false;
-  TimePoint ended_at_{};
-  TimePoint next_{};
+  std::chrono::nanoseconds since_end_{0};  // without suspensions
+  TimePoint last_{};
 };
 
 }  // namespace kolo::internal::transport

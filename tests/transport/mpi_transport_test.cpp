@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
@@ -125,6 +126,22 @@ TEST_F(MpiTransportTest, SaysWhatMpiRefused) {
     EXPECT_NE(std::string(error.what()).find("MPI_Isend"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("invalid rank"), std::string::npos) << error.what();
   }
+}
+
+// The bytes that a suspended job left inside MPI move once it runs again.
+TEST_F(MpiTransportTest, MpiIsCalledAfterASuspensionThatIsLongerThanTheTimeout) {
+  using namespace std::chrono_literals;
+  MpiActivity activity(30s);
+  auto now = MpiActivity::TimePoint() + 1h;
+  activity.begin();
+  activity.end(now);
+  now += 10min;
+  activity.call_if_due(comm_, now);
+  EXPECT_TRUE(activity.calls_are_due());
+  for (int call = 0; call < 400 && activity.calls_are_due(); ++call)
+    activity.call_if_due(comm_, now += 100ms);
+  EXPECT_FALSE(activity.calls_are_due());
+  EXPECT_FALSE(activity.lively());
 }
 
 }  // namespace

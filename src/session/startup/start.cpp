@@ -239,9 +239,20 @@ std::unique_ptr<transport::SocketTransport> make_sockets(const HostRecord& first
                                .peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns)});
 }
 
-void log_means(const std::string& no_memory, const StartupErrors& connection_errors, int rank,
-               bool has_sockets) {
-  if (!no_memory.empty()) log(LogLevel::info, "no shared memory on this host: " + no_memory);
+/// The lowest rank of a host speaks for it. A host that does without on request is no surprise.
+void log_memory(std::span<const HostRecord> records, const Topology& topology,
+                const MemoryVerdict& verdict) {
+  if (verdict.shared_by(topology.rank) || topology.local_rank != 0 || topology.local_size < 2)
+    return;
+  const bool wanted = std::ranges::none_of(ranks_of_host(topology, topology.rank), [&](int rank) {
+    return records[static_cast<std::size_t>(rank)].cpu_operations == CpuOperations::mpi;
+  });
+  log(wanted ? LogLevel::warning : LogLevel::info,
+      "no shared memory on this host, so its ranks exchange all data over MPI, which is slower: " +
+          verdict.reasons[static_cast<std::size_t>(topology.rank)]);
+}
+
+void log_means(const StartupErrors& connection_errors, int rank, bool has_sockets) {
   if (!connection_errors.text.empty())
     log(rank == 0 ? LogLevel::warning : LogLevel::debug,
         "no sockets between hosts, so MPI is polled for control messages: " +
@@ -274,15 +285,15 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
-  log_means(memory.verdict.reasons[static_cast<std::size_t>(topology.rank)],
-            verdict.connection_errors, topology.rank, setup.connections.has_value());
+  log_memory(records, topology, memory.verdict);
+  log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
   std::unique_ptr<CpuLinks> links;
   std::string problem;
   attempt(problem, [&] {
     links = std::make_unique<CpuLinks>(std::move(control), std::move(data), topology,
                                        std::move(memory.neighbors),
                                        make_sockets(records.front(), std::move(setup.connections)),
-                                       memory.verdict.shared_on_all_hosts());
+                                       memory.verdict.sharing_node_of(topology));
   });
 
   check_all_ranks(world.get(), problem);
