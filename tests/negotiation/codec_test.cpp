@@ -145,6 +145,12 @@ TEST(Codec, WhatNobodyCanMeanIsRefused) {
   expect_refused("a shape", [&](ReadinessReport& up) {
     descriptor(up).tensors = {{{}, Shape{3, -1}}};
   });
+  expect_refused("a shape whose length of 0 comes late", [&](ReadinessReport& up) {
+    descriptor(up).tensors = {{{}, Shape{std::int64_t{1} << 40, std::int64_t{1} << 40, 0}}};
+  });
+  expect_refused("a group", [&](ReadinessReport& up) {
+    descriptor(up).tensors = {{{}, Shape{max_tensor_elements}}, {{}, Shape{1}}};
+  });
   expect_refused("a length that may differ", [&](ReadinessReport& up) {
     descriptor(up).tensors = {{{}, Shape{3, any_length}}};
   });

@@ -35,6 +35,12 @@ void check(const Item& item) {
 void check(const Descriptor& descriptor) {
   require(std::isfinite(descriptor.prescale) && std::isfinite(descriptor.postscale),
           "a scale that is not finite");
+  std::int64_t elements = 0;
+  for (const TensorSpec& tensor : descriptor.tensors) {
+    const std::optional<std::int64_t> extent = extent_of(tensor.shape.lengths());
+    require(extent && *extent <= max_tensor_elements - elements, "a shape that no tensor has");
+    elements += *extent;
+  }
 }
 
 /// A rank's own error never travels: the other ranks see that this rank has left.
@@ -66,18 +72,6 @@ void check(const ControlMessage& message) {
   if (const auto* failure = std::get_if<Failure>(&message.body))
     require(failure->kind == FailureKind::peer_left || failure->kind == FailureKind::stalled,
             "a failure that ends no session");
-}
-
-/// The number of elements fits into an integer, also in bytes.
-void check(const std::vector<std::int64_t>& lengths) {
-  constexpr std::int64_t max = std::int64_t{1} << 59;
-  std::int64_t elements = 1;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    if (i == 0 && lengths[i] == any_length) continue;
-    require(lengths[i] >= 0 && (lengths[i] == 0 || elements <= max / lengths[i]),
-            "a shape that no tensor has");
-    elements *= lengths[i];
-  }
 }
 
 /// One overload of `read` for each kind of field. An absent field leaves the member as it is:
@@ -129,11 +123,7 @@ struct MessageReader {
     out = CacheSlotSet(numbers(in));
   }
 
-  static void read(const Vector<std::int64_t>* in, Shape& out) {
-    const std::vector<std::int64_t> lengths = numbers(in);
-    check(lengths);
-    out = Shape(lengths);
-  }
+  static void read(const Vector<std::int64_t>* in, Shape& out) { out = Shape(numbers(in)); }
 
   template <typename Item, typename Table>
   static void read(const Vector<flatbuffers::Offset<Table>>* in, std::vector<Item>& out) {
