@@ -151,21 +151,23 @@ void OperationQueue::take(std::vector<Operation*>& taken) {
   taken.swap(submitted_);
 }
 
-void OperationQueue::release(std::span<Operation* const> operations) {
+void OperationQueue::release(std::span<Operation* const> operations, bool failed) {
   // Most have a name, which needs no release: then the lock is not taken.
   const auto is_named = [](const Operation* operation) { return operation->key().named(); };
   if (std::ranges::all_of(operations, is_named)) return;
   const std::lock_guard lock(mutex_);
-  for (const Operation* operation : operations) release(*operation);
+  for (const Operation* operation : operations) release(*operation, failed);
 }
 
-void OperationQueue::release(const Operation& operation) {
+void OperationQueue::release(const Operation& operation, bool failed) {
   const Key& key = operation.key();
   if (!key.named() && !key.reserved()) --unnamed_[key.set].pending;
   if (operation.descriptor().type != OperationType::join) return;
-  // All ranks have joined. Those that joined early have missed operations without a name, so all
-  // ranks count them from the start again.
   joined_ = false;
+  // All ranks have joined. Those that joined early have missed operations without a name, so all
+  // ranks count them from the start again. A join that fails is no such event: ranks fail alone,
+  // and the others continue their numbers.
+  if (failed) return;
   for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
 }
 

@@ -296,7 +296,7 @@ void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr err
     recorder_.answered(operation->tag(), now_);
   }
   ++finished_;
-  queue_.release({&operation, 1});
+  queue_.release({&operation, 1}, error != nullptr);
   operation->finish(std::move(error), answer);
 }
 
