@@ -38,18 +38,25 @@ class Sequencer {
 
  private:
   struct Agreed {
+    std::uint64_t order;  // in which they were agreed
     Key key;
     Descriptor descriptor;
     RankSet absent;
   };
 
-  std::vector<std::size_t> choose(const std::deque<Agreed>& agreed) const;
+  /// Operations that can travel together and have the same participants, or all that travel alone.
+  /// In groups, a batch is chosen without a look at all that wait.
+  using Group = std::deque<Agreed>;
+
+  [[nodiscard]] static bool belongs(const Agreed& one, const Group& group);
+  std::vector<Agreed> take_batch(std::vector<Group>& groups) const;
   void add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
                   BatchEntry& batch);
 
   std::int64_t fusion_threshold_;
   std::int64_t cache_capacity_;
-  std::map<SetId, std::deque<Agreed>> agreed_;  // no queue is empty
+  std::map<SetId, std::vector<Group>> agreed_;  // no vector and no group is empty
+  std::uint64_t next_order_ = 0;
   std::deque<Entry> log_;
   std::uint64_t next_sequence_ = 0;
   std::unordered_set<Key, KeyHash>
