@@ -212,6 +212,16 @@ TEST(Negotiator, ARankThatCountsTwiceIsRefused) {
   root.on_message(1, negotiation::encode(0, report));
   // Rank 2 has not submitted it: counted alone, three submissions would be enough.
   EXPECT_THROW(root.on_message(1, negotiation::encode(0, report)), negotiation::ProtocolError);
+  const auto expect_refused = [&](const std::vector<int>& joins, const std::vector<int>& leavers) {
+    negotiation::ReadinessReport one;
+    one.joins = joins;
+    for (const int rank : leavers) one.departures.push_back({rank, ""});
+    EXPECT_THROW(root.on_message(1, negotiation::encode(0, one)), negotiation::ProtocolError);
+  };
+  expect_refused({1, 1}, {});
+  expect_refused({2}, {});  // not below rank 1
+  expect_refused({3}, {});  // the world has three ranks
+  expect_refused({}, {1, 1});
 }
 
 TEST(Negotiator, MessagesAgainstTheRulesAreRefused) {

@@ -59,7 +59,7 @@ void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& desc
 }
 
 void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
-  ControlMessage message = decode(bytes);
+  ControlMessage message = decode(bytes, place_.ranks);
   if (message.session == options_.session) on_message(peer, std::move(message.body), bytes);
 }
 
@@ -173,7 +173,13 @@ ReadinessReport& Negotiator::outgoing_report() {
 }
 
 void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
-  for (const int rank : message.joins) on_joined(rank);
+  for (const int rank : message.joins) {
+    // Joins and departures are counted: a rank that counts twice would stand in for another.
+    if (!child.ranks.contains(rank) || std::ranges::find(joined_, rank) != joined_.end())
+      throw ProtocolError("rank " + std::to_string(child.rank) + " reports a join of rank " +
+                          std::to_string(rank) + " that cannot be");
+    on_joined(rank);
+  }
   message.slots.for_each([&](CacheSlot slot) {
     const ResponseCache::Item& item = cache_[slot];
     if (Set* set = find_whole(item.key.set))

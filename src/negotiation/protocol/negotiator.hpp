@@ -209,7 +209,7 @@ class Negotiator {
   // Received while a plan was live; handled at its end.
   std::optional<Departure> own_departure_;
   std::vector<std::pair<int, ReadinessReport>> postponed_;  // by the child that sent it
-  int departures_ = 0;                                      // counted by the root
+  RankSet departed_{};                                      // known to the root only
   std::vector<Inquiry> inquiries_;
   Statuses statuses_{};           // at the root: the answers so far
   Blockade reported_deadlock_{};  // the last

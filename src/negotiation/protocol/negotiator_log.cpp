@@ -65,9 +65,12 @@ void Negotiator::append_all_batches() {
 }
 
 void Negotiator::append_departure(const Departure& departure) {
+  if (departed_.contains(departure.rank))
+    throw ProtocolError("rank " + std::to_string(departure.rank) + " has left twice");
   append_all_batches();
   append(departure);
-  if (++departures_ == place_.ranks) append(EndEntry{});
+  departed_.insert(RankSet::of(departure.rank));
+  if (departed_.count() == place_.ranks) append(EndEntry{});
 }
 
 void Negotiator::sequence() {

@@ -37,7 +37,8 @@ void shorten(std::string& text, std::size_t max) {
 
 }  // namespace
 
-StatusBoard::StatusBoard(std::vector<Seat> seats, int own) : seats_(std::move(seats)) {
+StatusBoard::StatusBoard(std::vector<Seat> seats, int own, int ranks)
+    : seats_(std::move(seats)), ranks_(ranks) {
   if (seats_.empty()) {
     private_page_ = std::make_unique<StatusPage>();
     seats_.push_back({own, ::getpid(), private_page_.get(), nullptr});
@@ -102,7 +103,7 @@ bool StatusBoard::take_alarm() {
   return alarm.exchange(0, std::memory_order_acquire) != 0;
 }
 
-RankStatus StatusBoard::read(const Seat& seat, TimePoint now) {
+RankStatus StatusBoard::read(const Seat& seat, TimePoint now) const {
   const auto& words = seat.page->words();
   RankStatus status;
   // Acquire, before the rest is read: what follows is at least as new as `progressed`.
@@ -110,7 +111,7 @@ RankStatus StatusBoard::read(const Seat& seat, TimePoint now) {
   const std::int64_t submitted = words.submitted.load(std::memory_order_relaxed);
   try {
     const auto bytes = seat.page->read();
-    if (!bytes.empty()) status = negotiation::decode_status(bytes);
+    if (!bytes.empty()) status = negotiation::decode_status(bytes, ranks_);
   } catch (const negotiation::ProtocolError&) {
     status = {};  // of a process that writes wherever it likes
   }
