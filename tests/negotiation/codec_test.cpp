@@ -36,6 +36,7 @@ Descriptor every_field() {
 ReadinessReport some_report() {
   ReadinessReport message;
   message.epoch = 77;
+  message.removals = 5;
   message.joins = {7, 3};
   message.slots.insert(0);
   message.slots.insert(200);

@@ -137,6 +137,7 @@ class Negotiator {
   Set* find_whole(SetId set);
   void on_log_update(const LogUpdate& update, std::span<const std::byte> bytes);
   void on_report(const Child& child, const ReadinessReport& message);
+  void drop_freed_slots(ReadinessReport& message) const;
   void on_joined(int rank);
   void count(Set& set, std::optional<Readiness> complete);
   [[nodiscard]] std::optional<CacheSlot> slot_of(const Set& set, const Readiness& complete) const;

@@ -65,13 +65,13 @@ bool Sequencer::append_batch(SetId set, const ResponseCache& cache) {
   if (gathered->second.empty()) agreed_.erase(gathered);
 
   BatchEntry batch{.set = set, .absent = members.front().absent};
-  CacheSlot next_slot = cache.size();
-  for (Agreed& member : members) add_member(std::move(member), cache, next_slot, batch);
+  std::size_t new_slots = 0;
+  for (Agreed& member : members) add_member(std::move(member), cache, new_slots, batch);
   append(std::move(batch));
   return true;
 }
 
-void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
+void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, std::size_t& new_slots,
                            BatchEntry& batch) {
   const std::optional<CacheSlot> known = cache.find(agreed.key);
   if (known && cache[*known].descriptor == agreed.descriptor) {
@@ -81,9 +81,11 @@ void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, CacheSlot&
   UncachedOperation uncached{std::move(agreed.key), std::move(agreed.descriptor), known};
   if (!known && uncached.key.named()) {
     const bool again = agreed_once_.contains(uncached.key);
-    if (again && next_slot < cache_capacity_) {
+    const CacheSlot slot = cache.vacant(new_slots);
+    if (again && slot < cache_capacity_) {
       agreed_once_.erase(uncached.key);
-      uncached.slot = next_slot++;
+      uncached.slot = slot;
+      ++new_slots;
     } else if (static_cast<std::int64_t>(agreed_once_.size()) < 4 * cache_capacity_) {
       agreed_once_.insert(uncached.key);
     } else if (!again) {

@@ -24,6 +24,12 @@ class Sequencer {
   /// The operations that wait in a set were withdrawn.
   void forget(SetId set) { agreed_.erase(set); }
 
+  /// The set was removed: its names do not come again.
+  void remove(SetId set) {
+    forget(set);
+    std::erase_if(agreed_once_, [set](const Key& key) { return key.set == set; });
+  }
+
   /// Appends one batch of operations that wait in a set. False if none waits.
   bool append_batch(SetId set, const ResponseCache& cache);
 
@@ -50,7 +56,7 @@ class Sequencer {
 
   [[nodiscard]] static bool belongs(const Agreed& one, const Group& group);
   std::vector<Agreed> take_batch(std::vector<Group>& groups) const;
-  void add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
+  void add_member(Agreed agreed, const ResponseCache& cache, std::size_t& new_slots,
                   BatchEntry& batch);
 
   std::int64_t fusion_threshold_;

@@ -162,6 +162,8 @@ void OperationQueue::release(std::span<Operation* const> operations, bool failed
 void OperationQueue::release(const Operation& operation, bool failed) {
   const Key& key = operation.key();
   if (!key.named() && !key.reserved()) --unnamed_[key.set].pending;
+  if (operation.descriptor().type == OperationType::remove_process_set && !failed)
+    forget_removed(operation.descriptor().removed);
   if (operation.descriptor().type != OperationType::join) return;
   joined_ = false;
   // All ranks have joined. Those that joined early have missed operations without a name, so all
@@ -169,6 +171,17 @@ void OperationQueue::release(const Operation& operation, bool failed) {
   // and the others continue their numbers.
   if (failed) return;
   for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
+}
+
+/// Forgets all removed sets none of whose operations is pending. Others wait for the next removal:
+/// the queue owns the operations that the driver still holds.
+void OperationQueue::forget_removed(SetId set) {
+  if (const auto found = unnamed_.find(set); found != unnamed_.end()) found->second.removed = true;
+  std::erase_if(unnamed_, [](const auto& numbered) {
+    const Unnamed& unnamed = numbered.second;
+    return unnamed.removed && unnamed.pending == 0 &&
+           std::ranges::all_of(unnamed.operations, [](const auto& one) { return one->done(); });
+  });
 }
 
 void OperationQueue::close() {

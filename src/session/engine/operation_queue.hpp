@@ -63,11 +63,13 @@ class OperationQueue {
     int pending = 0;                        // submitted and not yet released
     std::thread::id thread{};               // that submitted the pending ones
     std::deque<OperationPtr> operations{};  // the oldest first; done ones wait to be reused
+    bool removed = false;                   // the set
   };
 
   using Lock = std::unique_lock<std::mutex>;
 
   void release(const detail::Operation& operation, bool failed);
+  void forget_removed(SetId set);
   Known& known(const Submission& submission);
   void forget_if_many();
   void forget_done();
