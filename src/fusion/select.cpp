@@ -24,8 +24,14 @@ bool travels_alone(const Descriptor& descriptor) {
     case OperationType::reducescatter:
     case OperationType::allgather:
     case OperationType::broadcast: return descriptor.alone || descriptor.tensors.empty();
-    default: return true;
+    case OperationType::alltoall:
+    case OperationType::broadcast_text:
+    case OperationType::barrier:
+    case OperationType::join:
+    case OperationType::add_process_set:
+    case OperationType::remove_process_set: break;
   }
+  return true;
 }
 
 bool fusible(const Descriptor& a, const Descriptor& b) {

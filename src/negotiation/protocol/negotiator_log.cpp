@@ -21,8 +21,14 @@ bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
     case OperationType::reducescatter: return absent.empty();
     case OperationType::broadcast:
     case OperationType::broadcast_text: return !absent.contains(descriptor.root);
-    default: return true;
+    case OperationType::allreduce:
+    case OperationType::allgather:
+    case OperationType::barrier:
+    case OperationType::join:
+    case OperationType::add_process_set:
+    case OperationType::remove_process_set: break;
   }
+  return true;
 }
 
 }  // namespace
