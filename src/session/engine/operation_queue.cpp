@@ -151,22 +151,37 @@ void OperationQueue::take(std::vector<Operation*>& taken) {
   taken.swap(submitted_);
 }
 
-void OperationQueue::release(std::span<Operation* const> operations) {
+void OperationQueue::release(std::span<Operation* const> operations, bool failed) {
   // Most have a name, which needs no release: then the lock is not taken.
   const auto is_named = [](const Operation* operation) { return operation->key().named(); };
   if (std::ranges::all_of(operations, is_named)) return;
   const std::lock_guard lock(mutex_);
-  for (const Operation* operation : operations) release(*operation);
+  for (const Operation* operation : operations) release(*operation, failed);
 }
 
-void OperationQueue::release(const Operation& operation) {
+void OperationQueue::release(const Operation& operation, bool failed) {
   const Key& key = operation.key();
   if (!key.named() && !key.reserved()) --unnamed_[key.set].pending;
+  if (operation.descriptor().type == OperationType::remove_process_set && !failed)
+    forget_removed(operation.descriptor().removed);
   if (operation.descriptor().type != OperationType::join) return;
-  // All ranks have joined. Those that joined early have missed operations without a name, so all
-  // ranks count them from the start again.
   joined_ = false;
+  // All ranks have joined. Those that joined early have missed operations without a name, so all
+  // ranks count them from the start again. A join that fails is no such event: ranks fail alone,
+  // and the others continue their numbers.
+  if (failed) return;
   for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
+}
+
+/// Forgets all removed sets none of whose operations is pending. Others wait for the next removal:
+/// the queue owns the operations that the driver still holds.
+void OperationQueue::forget_removed(SetId set) {
+  if (const auto found = unnamed_.find(set); found != unnamed_.end()) found->second.removed = true;
+  std::erase_if(unnamed_, [](const auto& numbered) {
+    const Unnamed& unnamed = numbered.second;
+    return unnamed.removed && unnamed.pending == 0 &&
+           std::ranges::all_of(unnamed.operations, [](const auto& one) { return one->done(); });
+  });
 }
 
 void OperationQueue::close() {

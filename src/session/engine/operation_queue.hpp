@@ -43,8 +43,8 @@ class OperationQueue {
 
   /// By the driver, before it finishes them: a thread that then learns that its operation is done
   /// may at once submit another without a name, or after a join. A name is free again as soon as
-  /// its operation is done, without this.
-  void release(std::span<detail::Operation* const> operations);
+  /// its operation is done, without this. `failed`: they end with an error.
+  void release(std::span<detail::Operation* const> operations, bool failed = false);
 
   /// Nothing more will be submitted. Forgets what is done, which holds on to the engine.
   void close();
@@ -63,11 +63,13 @@ class OperationQueue {
     int pending = 0;                        // submitted and not yet released
     std::thread::id thread{};               // that submitted the pending ones
     std::deque<OperationPtr> operations{};  // the oldest first; done ones wait to be reused
+    bool removed = false;                   // the set
   };
 
   using Lock = std::unique_lock<std::mutex>;
 
-  void release(const detail::Operation& operation);
+  void release(const detail::Operation& operation, bool failed);
+  void forget_removed(SetId set);
   Known& known(const Submission& submission);
   void forget_if_many();
   void forget_done();

@@ -41,8 +41,9 @@ ProgressEngine::ProgressEngine(const negotiation::NegotiatorOptions& options, Op
       session_(options.session),
       presence_(presence),
       rank_(options.place.rank),
+      ranks_(options.place.ranks),
       parent_(options.place.parent),
-      board_(links.seats(), rank_),
+      board_(links.seats(), rank_, ranks_),
       heartbeat_(parent_ >= 0 && board_.shows(parent_) ? -1 : parent_, options.stall_warning,
                  options.stall_shutdown, std::chrono::steady_clock::now()),
       watch_(board_, rank_, {options.stall_warning, options.stall_shutdown}) {
@@ -92,7 +93,7 @@ bool ProgressEngine::receive() {
 void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
                              std::optional<ReportedFailure>& reported) {
   recorder_.received(bytes.size());
-  negotiation::ControlMessage message = negotiation::decode(bytes);
+  negotiation::ControlMessage message = negotiation::decode(bytes, ranks_);
   if (message.session != session_) return;
   if (auto* failure = std::get_if<Failure>(&message.body)) {
     if (!reported) reported = {std::move(*failure), peer};
@@ -296,7 +297,7 @@ void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr err
     recorder_.answered(operation->tag(), now_);
   }
   ++finished_;
-  queue_.release({&operation, 1});
+  queue_.release({&operation, 1}, error != nullptr);
   operation->finish(std::move(error), answer);
 }
 

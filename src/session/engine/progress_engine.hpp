@@ -140,6 +140,7 @@ class ProgressEngine {
   std::vector<detail::Operation*> taken_;  // from the queue just now
   const Presence& presence_;
   int rank_;
+  int ranks_;  // of the world
   int parent_;
   std::vector<int> edges_;  // the neighbors in the tree
   StatusBoard board_;
