@@ -104,6 +104,10 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
   return {std::move(operation), std::move(value)};
 }
 
+/// How often all ranks have joined. A join that fails does not count, so the ranks of a session see
+/// the number change at the same place among their operations.
+[[nodiscard]] KOLO_EXPORT std::int64_t completed_joins() noexcept;
+
 /// The number of rows that this rank gets in a reducescatter of `rows` rows. Throws as the
 /// operation does.
 KOLO_EXPORT std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set);

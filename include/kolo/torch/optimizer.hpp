@@ -51,8 +51,10 @@ class GradientReducer {
   /// Ends a step whose gradients were used. Backward may run again.
   KOLO_EXPORT void end_step();
 
-  /// Discards a step and forgets its backward passes. If it has submitted operations, first
-  /// completes the step as `synchronize` does, because other ranks take part.
+  /// Ends a step without using its gradients.
+  KOLO_EXPORT void skip_step(const Groups& groups);
+
+  /// Discards a step: waits for its submitted operations and forgets its backward passes.
   KOLO_EXPORT void discard(const Groups& groups);
 
   /// Reduces the loss by sum if the gradients are summed, else by average.
@@ -88,11 +90,16 @@ class GradientReducer {
 /// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks
 /// or on none.
 ///
+/// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
+/// then still divided by the number of all ranks. When all ranks have joined, they continue
+/// together. If `join` cuts a step in which some gradients were submitted, the next backward pass
+/// or step throws InvalidArgument until `skip_step` or `zero_grad`.
+///
 /// Construction is collective in the process set: its members construct their optimizers in the
 /// same order. It throws Mismatch on every member if options, or the parameters' names, shapes or
 /// dtypes, differ. It throws InvalidArgument for an invalid option, a parameter without a name, or
-/// a repeated name. backward(), `synchronize` and `step` throw the errors of `allreduce`. Movable,
-/// not copyable; not thread-safe.
+/// a repeated name. backward(), `synchronize`, `step` and `skip_step` throw the errors of
+/// `allreduce`. Movable, not copyable; not thread-safe.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 class DistributedOptimizer<Base> : public Base {
@@ -143,8 +150,12 @@ class DistributedOptimizer<Base> : public Base {
     });
   }
 
-  /// As `zero_grad` of `Base`, but first discards the current step. If backward has submitted
-  /// gradients in this step, first completes their reduction as `synchronize` does.
+  /// Ends the step without `Base`'s step, for example after an overflow in mixed precision.
+  /// Synchronizes unless that is done; all ranks must skip the same steps. The gradients keep their
+  /// values until `zero_grad`.
+  void skip_step() { reducer_.skip_step(this->param_groups()); }
+
+  /// As `Base`'s, but first discards the current step and waits for its pending reductions.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {

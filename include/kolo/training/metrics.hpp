@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of metrics over all ranks.
+// Averages of metrics over all ranks, except those that have joined (see `join`).
 #pragma once
 
 #include <cstdint>

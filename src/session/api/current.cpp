@@ -32,6 +32,7 @@ struct Current {
   std::atomic<int> uses{0};
   std::vector<std::shared_ptr<Engine>> stuck;  // still in use, so never destroyed
   std::mutex ending;                           // held while a session ends
+  std::atomic<std::int64_t> joins{0};          // that completed
 };
 Current& current = *new Current;
 
@@ -108,6 +109,10 @@ EngineInUse::EngineInUse(OperationType type, const std::string& name) {
 EngineInUse::~EngineInUse() {
   if (engine_ != nullptr) --current.uses;
 }
+
+void count_join() noexcept { ++current.joins; }
+
+std::int64_t completed_joins() noexcept { return current.joins; }
 
 void start_session(const StartArguments& arguments) {
   require_not_forked();

@@ -2,6 +2,7 @@
 // The one session of the process, behind the free functions of the public face.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +36,11 @@ class EngineInUse {
 [[nodiscard]] std::shared_ptr<Engine> find_engine() noexcept;
 
 void start_session(const StartArguments& arguments);
+
+/// How often all ranks have joined, over all sessions of this process. Counted by the driver before
+/// the join is done, so a thread that has waited for it reads the new number.
+void count_join() noexcept;
+[[nodiscard]] std::int64_t completed_joins() noexcept;
 
 /// Does nothing if there is none.
 void end_session(bool clean, const std::string& reason);
