@@ -107,13 +107,15 @@ class ProgressEngine {
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
+  // The end before its time; session_failure.cpp. The operations are finished whatever else fails.
   /// `reported_by`: the rank of another host that reported the failure; -1: none.
-  void fail_session(Failure failure, int reported_by = -1);
-  /// For an error of this rank's own.
-  void fail_session(const std::exception& error);
+  void fail_session(Failure failure, int reported_by = -1) noexcept;
+  /// For an error of this rank's own: in a `catch`.
+  void fail_session_with_current_exception() noexcept;
+  void fail_operations() noexcept;
   void propagate_failure(const Failure& failure, int reported_by);
   /// Why the session is over, as this operation's error.
-  [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
+  [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const noexcept;
 
   // Periodic checks; periodic_checks.cpp.
   void periodic_checks();
@@ -137,7 +139,7 @@ class ProgressEngine {
   transport::Transport& transport_;
   diagnostics::Recorder& recorder_;
   std::uint64_t session_;
-  std::vector<detail::Operation*> taken_;  // from the queue just now
+  std::vector<detail::Operation*> taken_;  // from the queue just now; null once submitted
   const Presence& presence_;
   int rank_;
   int parent_;
