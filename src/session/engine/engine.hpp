@@ -45,10 +45,12 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] const Links& links() const { return *links_; }
 
   /// `waits`: the caller is about to wait and will drive; else the driver, or the session's own
-  /// thread, is rung. Memory for the next submission is left in it.
+  /// thread, is rung. Memory for the next submission is left in it. Throws as
+  /// `OperationQueue::push` and `wait`; ShutDown if this rank has left.
   OperationPtr submit(Submission&& submission, bool waits);
 
-  /// Waits until `operation` is done, at most until `deadline`. False if it is not.
+  /// Waits until `operation` is done, at most until `deadline`. False if it is not. Throws
+  /// InvalidArgument in a callback that the driver has called.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
 
   [[nodiscard]] Statistics statistics() const { return recorder_.statistics(); }
@@ -74,6 +76,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Condition = std::function<bool()>;
 
+  /// Throws InvalidArgument if this thread is in a pass: a callback of the program has called.
+  void require_outside_pass(const std::string& name) const;
   bool wait_until(const Condition& met, TimePoint deadline);
   /// The driver does the work after its next pass; waits until it is done. Throws what the work
   /// throws. For state that only the driver may touch.
