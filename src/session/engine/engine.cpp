@@ -104,9 +104,11 @@ OperationPtr Engine::submit(Submission&& submission, bool waits) {
   return operation;
 }
 
+bool Engine::in_pass() const { return in_pass_of == this; }
+
 /// Otherwise the driver would wait for itself.
 void Engine::require_outside_pass(const std::string& name) const {
-  if (in_pass_of != this) return;
+  if (!in_pass()) return;
   throw InvalidArgument(
       "an allocator has called Kolo, and the operation that it allocates for cannot go on: call "
       "Kolo before or after that operation",
@@ -297,40 +299,6 @@ void Engine::coalescing_sleep() {
   // A thread that began to drive meanwhile got no ring for earlier submissions.
   const std::lock_guard lock(mutex_);
   if (driven_ || waiters_ > 0) bell().ring();
-}
-
-void Engine::leave(bool clean, const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (leaving_) return;
-  left_clean_ = clean;
-  reason_of_leaving_ = reason;
-  leaving_ = true;  // publishes both to the driver, which reads this first and without the lock
-  bell().ring();
-}
-
-void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
-  leave(false, reason);
-  if (in_pass_of == this) return;  // an allocator ends the process: nobody else can drive
-  wait_until([&] { return departed_.load(); }, steady_clock::now() + timeout);
-}
-
-void Engine::shut_down(bool clean, const std::string& reason) {
-  leave(clean, reason);
-  const nanoseconds patient =
-      stall_warning_.count() > 0 ? stall_warning_ : nanoseconds(std::chrono::hours(1));
-  while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
-    log(LogLevel::warning,
-        "this rank has left the session and still waits for other ranks to leave it:" +
-            progress_engine_.describe_others());
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  bell().wake(node::Listener::thread);  // not `ring`: it may not be the listener
-  thread_.join();
-  recorder_.end();
-  write_suppressed();
-  queue_.close();
 }
 
 }  // namespace kolo::internal::session
