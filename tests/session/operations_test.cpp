@@ -30,6 +30,7 @@ class Operations : public testing::Test {
       engines_.push_back(
           std::make_shared<Engine>(EngineOptions{.negotiation = {.session = 1}}, topology,
                                    std::make_unique<test::ThreadLinks>(world_, rank)));
+      engines_.back()->start();
     }
   }
   ~Operations() override { end(); }

@@ -92,6 +92,16 @@ Engine::Engine(const EngineOptions& options, const Topology& topology, std::uniq
                        devices_.backend(), recorder_, presence_),
       thread_([this] { run(); }) {}
 
+Engine::~Engine() {
+  if (thread_.joinable()) stop_thread();
+}
+
+void Engine::start() {
+  const std::lock_guard lock(mutex_);
+  started_ = true;
+  changed_.notify_all();
+}
+
 OperationPtr Engine::submit(Submission&& submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
   require_outside_pass(submission.name);
@@ -221,6 +231,7 @@ bool Engine::progress() {
 
 void Engine::run() {
   std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return started_ || stopping_; });
   bool gathered = false;
   while (!stopping_) {
     nanoseconds pause = max_sleep;

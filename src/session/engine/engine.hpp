@@ -34,9 +34,16 @@ struct EngineOptions {
 /// makes a thread the driver. Thread-safe but for `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// Starts the session's own thread. Must be shut down before it is destroyed.
+  /// Acquires all it needs, the session's own thread too, and calls nothing of `links` that another
+  /// rank would notice.
   Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
          GpuLibraries gpu_libraries = {});
+  /// Unless it was never started, it must have been shut down.
+  ~Engine();
+  Engine& operator=(Engine&&) = delete;
+
+  /// Lets the session's own thread drive. Once; before anything is submitted.
+  void start();
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
@@ -73,8 +80,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Leaves, waits until all ranks have left, and stops. Then every operation is done.
   void shut_down(bool clean, const std::string& reason);
 
-  /// True if the session has failed. Only after `shut_down`.
-  [[nodiscard]] bool failed() const { return progress_engine_.failed(); }
+  /// True if the session has failed because a process of another rank ended or does not respond, as
+  /// far as this rank has seen by itself. Only after `shut_down`.
+  [[nodiscard]] bool lost_a_process() const { return progress_engine_.lost_a_process(); }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -94,6 +102,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void drive_until(const Condition& met, TimePoint deadline);
   void hand_over();
   void drive_in_background();
+  void stop_thread();
   // By the session's own thread.
   void run();
   void coalescing_sleep();
@@ -125,6 +134,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::condition_variable changed_;  // operations were finished, or the token became free
   bool driven_ = false;              // some thread has the driver's token
   std::atomic<int> waiters_{0};      // threads in `wait_until`, the driver included
+  bool started_ = false;             // the session's own thread may drive
   bool stopping_ = false;            // the session's own thread is to end
   std::atomic<bool> leaving_{false};
   // Written before `leaving_` is set, and not again.

@@ -46,6 +46,16 @@ void Engine::leave_now(const std::string& reason, std::chrono::nanoseconds timeo
   wait_until([&] { return departed_.load(); }, std::chrono::steady_clock::now() + timeout);
 }
 
+void Engine::stop_thread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();  // it may not have been started
+  }
+  bell().wake(node::Listener::thread);  // not `ring`: it may not be the listener
+  thread_.join();
+}
+
 void Engine::shut_down(bool clean, const std::string& reason) {
   leave(clean, reason);
   const std::chrono::nanoseconds patient =
@@ -54,12 +64,7 @@ void Engine::shut_down(bool clean, const std::string& reason) {
     log(LogLevel::warning,
         "this rank has left the session and still waits for other ranks to leave it:" +
             progress_engine_.describe_others());
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  bell().wake(node::Listener::thread);  // not `ring`: it may not be the listener
-  thread_.join();
+  stop_thread();
   recorder_.end();
   write_suppressed();
   // A thread may have submitted it while the last pass ran.

@@ -84,6 +84,7 @@ bool ProgressEngine::receive() {
   if (reported) {
     fail_session(std::move(reported->failure), reported->reported_by);
   } else if (loss != nullptr && !negotiator_.ended()) {
+    lost_a_process_ = true;
     fail_session(*loss);
   }
   return moved;

@@ -61,6 +61,9 @@ class ProgressEngine {
   }
   /// True after an error that ends the session: all operations fail with it.
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
+  /// True if that was because a process ended or does not respond. An error that another rank
+  /// reports says nothing about processes: a rank that is close enough to see one end knows.
+  [[nodiscard]] bool lost_a_process() const { return lost_a_process_; }
   /// What the ranks do that have not left, as far as this host sees. Thread-safe.
   [[nodiscard]] std::string describe_others() const;
 
@@ -165,6 +168,7 @@ class ProgressEngine {
   // Whose processes had ended at the last checks: what they had sent before has been read since.
   std::vector<int> lost_{};
   bool leaving_ = false;
+  bool lost_a_process_ = false;
   std::optional<Failure> failure_;
 };
 

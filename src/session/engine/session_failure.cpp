@@ -50,6 +50,7 @@ void ProgressEngine::fail_session_with_current_exception() noexcept {
 
 void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
   if (failed()) return fail_operations();
+  if (failure.kind == FailureKind::stalled) lost_a_process_ = true;
   ignoring_errors([&] { log(LogLevel::critical, "the session cannot go on: " + failure.message); });
   ignoring_errors([&] {
     const Failure outside = as_seen_by_others(failure, rank_);
