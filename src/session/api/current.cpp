@@ -36,7 +36,7 @@ struct Current {
 };
 Current& current = *new Current;
 
-/// While it lives no other thread starts a session. Its makers hold the mutex.
+/// While it lives no other thread starts a session. To be made with the mutex held.
 class Change {
  public:
   Change() { current.changing = true; }

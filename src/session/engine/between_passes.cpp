@@ -8,6 +8,7 @@
 namespace kolo::internal::session {
 
 void Engine::between_passes(const std::function<void()>& work) {
+  require_outside_pass("");  // before `work_` is stored: nothing would take it back
   std::exception_ptr error;
   const std::function<void()> guarded = [&] {
     try {
