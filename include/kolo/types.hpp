@@ -111,7 +111,8 @@ enum class Compression : std::uint8_t { none, fp16, bf16 };
 enum class AverageOver : std::uint8_t { all, present };
 
 /// Returns memory for a result whose size depends on all ranks. Called once, on any thread, with
-/// the number of rows from each member of the set. Must not call Kolo.
+/// the number of rows from each member of the set. Must not call Kolo, which throws InvalidArgument
+/// there. An exception of any type ends the session.
 using Allocator = std::function<void*(std::span<const std::int64_t> rows)>;
 
 /// The number of rows that member `index` of a set of `size` members gets in a reducescatter of
