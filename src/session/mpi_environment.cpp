@@ -19,6 +19,7 @@ namespace kolo::internal::session {
 namespace {
 
 std::atomic<bool> abort_instead{false};
+std::atomic<bool> requests_are_left{false};
 std::atomic<bool> started_here{false};
 std::atomic<bool> finalized_here{false};
 pid_t started_by = 0;  // the process
@@ -40,12 +41,12 @@ bool any_ends(int timeout_ms) {
 }
 
 /// MPI waits for all processes to finalize it; for one that is lost it would wait forever.
-bool finalizing_would_hang() { return abort_instead || any_ends(0); }
+bool must_abort() { return abort_instead || any_ends(0); }
 
 /// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
 int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
   end_what_needs_mpi();
-  return finalizing_would_hang() ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
+  return must_abort() ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
 }
 
 void watch_while_finalizing() {
@@ -69,7 +70,7 @@ void end_mpi() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
-  if (finalizing_would_hang()) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+  if (must_abort()) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   watch_while_finalizing();
   MPI_Finalize();
   finalized_here = true;
@@ -114,11 +115,15 @@ void before_mpi_ends(void (*end)()) {
   node::check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, /*value=*/nullptr), "MPI_Comm_set_attr");
 }
 
-void abort_at_exit() { abort_instead = true; }
+void abort_at_exit(bool for_good) {
+  abort_instead = true;
+  if (for_good) requests_are_left = true;
+}
 
 void expect_no_abort(int ranks) {
   int all = 0;
-  if (MPI_Comm_size(MPI_COMM_WORLD, &all) == MPI_SUCCESS && ranks == all) abort_instead = false;
+  if (MPI_Comm_size(MPI_COMM_WORLD, &all) == MPI_SUCCESS && ranks == all)
+    abort_instead = requests_are_left.load();
 }
 
 void watch_at_exit(std::vector<node::FileDescriptor> processes) { watched = std::move(processes); }

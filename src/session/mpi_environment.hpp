@@ -22,10 +22,12 @@ void before_mpi_ends(void (*end)());
 
 /// A process of the job has ended or does not respond. End the job by MPI_Abort when MPI would be
 /// finalized, by Kolo or by the program: that process never does so, and MPI would wait for it.
-void abort_at_exit();
+/// `for_good`: MPI was left with requests in progress, so that to finalize it may write memory that
+/// is gone.
+void abort_at_exit(bool for_good);
 
 /// So many ranks have started a session together: if they are all of the job, no process is lost,
-/// whatever an earlier session saw.
+/// whatever an earlier session saw. Requests in progress stay.
 void expect_no_abort(int ranks);
 
 /// At exit: do the same if one of these processes has ended; and end this one if one ends while MPI

@@ -255,6 +255,7 @@ int main(int, char** argv) {
   try {
     ways.at(argv[1])();
     std::puts("as it should be");
+    std::fflush(stdout);  // an abort at exit would lose it
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
     return 1;

@@ -23,13 +23,16 @@ std::atomic<std::size_t> refused_bytes{std::numeric_limits<std::size_t>::max()};
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: compilers would take malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   void* const memory = bytes < refused_bytes ? std::malloc(bytes) : nullptr;
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
 
 namespace kolo::internal::session {
 namespace {

@@ -162,7 +162,7 @@ void end_session(bool clean, const std::string& reason) {
   std::shared_ptr<Engine> ended = find_engine();
   if (!ended) return;
   ended->shut_down(clean, reason);
-  if (ended->lost_a_process()) abort_at_exit();
+  if (ended->lost_a_process() || ended->left_requests()) abort_at_exit(ended->left_requests());
   watch_at_exit(ended->links().other_processes());
   current.usable = nullptr;  // before `uses` is read: see there
   const Change change = take_current();

@@ -64,6 +64,8 @@ class ProgressEngine {
   /// True if that was because a process ended or does not respond. An error that another rank
   /// reports says nothing about processes: a rank that is close enough to see one end knows.
   [[nodiscard]] bool lost_a_process() const { return lost_a_process_; }
+  /// True if batches over MPI were abandoned: a later call of MPI may write memory that is gone.
+  [[nodiscard]] bool left_requests() const { return left_requests_; }
   /// What the ranks do that have not left, as far as this host sees. Thread-safe.
   [[nodiscard]] std::string describe_others() const;
 
@@ -169,6 +171,7 @@ class ProgressEngine {
   std::vector<int> lost_{};
   bool leaving_ = false;
   bool lost_a_process_ = false;
+  bool left_requests_ = false;
   std::optional<Failure> failure_;
 };
 
