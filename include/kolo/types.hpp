@@ -110,8 +110,9 @@ enum class Compression : std::uint8_t { none, fp16, bf16 };
 /// set, or of those that take part.
 enum class AverageOver : std::uint8_t { all, present };
 
-/// Returns memory for a result whose size depends on all ranks. Kolo calls it once, on any thread,
-/// with the number of rows from each member of the set. It must not call Kolo.
+/// Returns memory for a result whose size depends on all ranks. Called once, on any thread, with
+/// the number of rows from each member of the set. Must not call Kolo, which throws InvalidArgument
+/// there. An exception of any type ends the session.
 using Allocator = std::function<void*(std::span<const std::int64_t> rows)>;
 
 /// The number of rows that member `index` of a set of `size` members gets in a reducescatter of

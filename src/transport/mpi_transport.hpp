@@ -64,6 +64,8 @@ class MpiActivity {
   void begin() { ++batches_; }
   void end(TimePoint now = std::chrono::steady_clock::now());
 
+  /// True while batches are under way: MPI reads and writes their memory.
+  [[nodiscard]] bool has_batches() const { return batches_ > 0; }
   /// True while batches are under way, and shortly after: the driver should poll often.
   [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }
   /// Calls MPI, on any communicator, if it is time to.

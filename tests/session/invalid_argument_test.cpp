@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrong calls are refused on the rank that makes them: nothing is submitted, and the same name can
 // be used rightly afterwards.
+#include <functional>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -179,6 +183,30 @@ TEST(OutsideASession, EveryOperationIsRefused) {
   EXPECT_THROW(barrier(), NotInitialized);
   EXPECT_THROW((void)join(), NotInitialized);
   EXPECT_THROW((void)add_process_set({0}), NotInitialized);
+}
+
+TEST(OutsideASession, EveryErrorNamesTheFunction) {
+  const std::vector<std::pair<std::string, std::function<void()>>> calls{
+      {"barrier: ", [] { barrier(); }},
+      {"join: ", [] { (void)join(); }},
+      {"kolo::rank: ", [] { (void)rank(); }},
+      {"kolo::size: ", [] { (void)size(); }},
+      {"kolo::local_rank: ", [] { (void)local_rank(); }},
+      {"kolo::local_size: ", [] { (void)local_size(); }},
+      {"kolo::cross_rank: ", [] { (void)cross_rank(); }},
+      {"kolo::cross_size: ", [] { (void)cross_size(); }},
+      {"kolo::homogeneous: ", [] { (void)homogeneous(); }},
+      {"kolo::cpu_operations: ", [] { (void)cpu_operations(); }},
+      {"kolo::statistics: ", [] { (void)statistics(); }},
+      {"kolo::start_timeline: ", [] { start_timeline("timeline.json"); }},
+      {"kolo::stop_timeline: ", [] { stop_timeline(); }},
+      {"kolo::write_flight_record: ", [] { (void)write_flight_record(); }},
+      {"kolo::SharedAllocator: ", [] { const SharedVector<float> vector(1); }},
+      {"kolo::ProcessSet::ranks: ", [] { (void)world().ranks(); }},
+      {"kolo::add_process_set: ", [] { (void)add_process_set({0}); }},
+      {"kolo::remove_process_set: ", [] { remove_process_set(world()); }}};
+  for (const auto& [name, call] : calls)
+    EXPECT_THAT(thrown_by<NotInitialized>(call).what(), testing::StartsWith(name));
 }
 
 }  // namespace

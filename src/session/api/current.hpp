@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/descriptor.hpp"
@@ -14,8 +15,9 @@
 
 namespace kolo::internal::session {
 
-/// Throws NotInitialized if there is no session, InvalidArgument in a forked process.
-[[nodiscard]] std::shared_ptr<Engine> current_engine();
+/// Throws NotInitialized, which names the `function` that was called, if there is no session;
+/// InvalidArgument in a forked process. Kept for a short time: the end of the session waits for it.
+[[nodiscard]] std::shared_ptr<Engine> current_engine(std::string_view function);
 
 /// The session, which exists at least as long as this. Cheaper than a shared pointer. For a short
 /// time: the end of the session waits for it.

@@ -48,6 +48,7 @@ OperationQueue::OperationQueue(int rank) : rank_(rank), max_known_(max_kept) {}
 OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool attended) {
   std::unique_lock lock(mutex_);
   const OperationType type = submission.descriptor.type;
+  if (closed_) refuse<ShutDown>(lock, submission, "this rank has left the session");
   // Other ranks count this one as present everywhere: they would take a submission for a later one.
   if (joined_)
     refuse<InvalidArgument>(
@@ -78,7 +79,7 @@ OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submis
                       internal::to_string(submission.descriptor.type),
                       internal::to_string(operation->key()), rank_));
   }
-  operation = std::make_shared<Operation>(engine.shared_from_this());
+  operation = std::make_shared<Operation>(engine.weak_from_this());
   operation->set_key(key_of(submission));
   return operation;
 }
@@ -130,7 +131,7 @@ OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& subm
     all.pop_front();
   }
   // An old one whose future still lives is not ours to reuse: its future keeps it.
-  if (operation == nullptr) operation = std::make_shared<Operation>(engine.shared_from_this());
+  if (operation == nullptr) operation = std::make_shared<Operation>(engine.weak_from_this());
   operation->set_key({.number = unnamed.next++, .set = submission.set});
   all.push_back(operation);
   return operation;
@@ -184,12 +185,11 @@ void OperationQueue::forget_removed(SetId set) {
   });
 }
 
-void OperationQueue::close() {
-  // Operations hold the engine, and the engine owns this queue: a cycle that must be cut.
+std::vector<Operation*> OperationQueue::close() {
   const std::lock_guard lock(mutex_);
-  forget_done();
-  for (auto& [set, unnamed] : unnamed_)
-    std::erase_if(unnamed.operations, [](const auto& operation) { return operation->done(); });
+  closed_ = true;
+  any_submitted_.store(false, std::memory_order_relaxed);  // the lock orders it
+  return std::exchange(submitted_, {});
 }
 
 }  // namespace kolo::internal::session

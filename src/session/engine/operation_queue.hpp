@@ -46,8 +46,8 @@ class OperationQueue {
   /// its operation is done, without this. `failed`: they end with an error.
   void release(std::span<detail::Operation* const> operations, bool failed = false);
 
-  /// Nothing more will be submitted. Forgets what is done, which holds on to the engine.
-  void close();
+  /// From now on `push` throws ShutDown. Returns what was pushed and not taken, to be finished.
+  [[nodiscard]] std::vector<detail::Operation*> close();
 
  private:
   /// What is known under one name. Training loops submit the same names in the same order, so the
@@ -94,6 +94,7 @@ class OperationQueue {
   Known* last_ = nullptr;  // submitted last
   std::unordered_map<SetId, Unnamed> unnamed_;
   bool joined_ = false;  // and not all ranks have
+  bool closed_ = false;
 };
 
 }  // namespace kolo::internal::session

@@ -48,6 +48,7 @@ class CpuLinks : public Links {
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
+  [[nodiscard]] bool mpi_has_batches() override { return transport_.mpi_activity().has_batches(); }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 

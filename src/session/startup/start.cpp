@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <exception>
 #include <optional>
 #include <random>
 #include <span>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "kolo/version.hpp"
 #include "node/error_codes.hpp"
 #include "session/startup/control_sockets.hpp"
@@ -31,8 +31,8 @@ template <typename Work>
 void attempt(std::string& problem, Work work) {
   try {
     work();
-  } catch (const std::exception& error) {
-    if (problem.empty()) problem = error.what();
+  } catch (...) {
+    if (problem.empty()) problem = message_of_current_exception();
   }
 }
 
@@ -266,7 +266,6 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
 // them, and on the end of the start-up. Between two agreements a rank works by itself or with
 // others over sockets that time out, and keeps an error for the next agreement.
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
-  start_mpi(arguments.argc, arguments.argv);
   const Communicator world =
       Communicator::duplicate(arguments.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : arguments.comm);
   Communicator control = Communicator::duplicate(world.get());
@@ -287,20 +286,24 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   set_log_rank(topology.rank);
   log_memory(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
-  std::unique_ptr<CpuLinks> links;
+  CpuLinks* links = nullptr;  // the engine's
+  std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
-    links = std::make_unique<CpuLinks>(std::move(control), std::move(data), topology,
-                                       std::move(memory.neighbors),
-                                       make_sockets(records.front(), std::move(setup.connections)),
-                                       memory.verdict.sharing_node_of(topology));
+    auto made = std::make_unique<CpuLinks>(
+        std::move(control), std::move(data), topology, std::move(memory.neighbors),
+        make_sockets(records.front(), std::move(setup.connections)),
+        memory.verdict.sharing_node_of(topology));
+    links = made.get();
+    engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
+                                      topology, std::move(made), arguments.gpu_libraries);
   });
 
+  // From here on a rank needs nothing that it may not get.
   check_all_ranks(world.get(), problem);
   links->select_inter_node_algorithm(records.front().host_allreduce);
   settle(world.get());
-  auto engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
-                                         topology, std::move(links), arguments.gpu_libraries);
+  engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
 }
