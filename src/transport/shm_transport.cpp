@@ -19,8 +19,9 @@ constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 31;
 }  // namespace
 
 ShmTransport::ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
-                           const std::vector<int>& ranks)
-    : peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1) {
+                           const std::vector<int>& ranks, std::size_t max_unsent)
+    : peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1),
+      max_unsent_(max_unsent) {
   const auto ring = [&](std::size_t writer, std::size_t reader) {
     return reinterpret_cast<Ring*>(neighbors[writer].memory) + reader;
   };
@@ -35,9 +36,11 @@ ShmTransport::ShmTransport(const std::vector<node::LocalPeer>& neighbors, int in
 void ShmTransport::send(int peer, Message message) {
   const int place = peer_of_rank_.at(static_cast<std::size_t>(peer));
   Peer& to = peers_.at(static_cast<std::size_t>(place));
+  to.outgoing.waiting += header_bytes + message.size();
   to.outgoing.messages.push_back(std::move(message));
   ++unsent_;
   flush(to);
+  if (to.outgoing.waiting > max_unsent_) refuse_unsent(to.rank, to.outgoing.waiting);
 }
 
 bool ShmTransport::poll(const Receiver& receive) {
@@ -82,6 +85,7 @@ bool ShmTransport::flush(Peer& peer) {
     const std::uint64_t bytes = std::min(message.size() - done, room);
     if (bytes > 0) put(message.data() + done, bytes);
     if (outgoing.sent < header_bytes + message.size()) break;
+    outgoing.waiting -= outgoing.sent;
     outgoing.messages.pop_front();
     outgoing.sent = 0;
     --unsent_;

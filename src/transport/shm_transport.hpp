@@ -24,8 +24,9 @@ class ShmTransport : public Transport {
 
   /// `neighbors` have `bytes_needed` of memory each, `index` is this one's place among them, and
   /// `ranks` are theirs.
+  /// No more than `max_unsent` bytes wait for any of them.
   ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
-               const std::vector<int>& ranks);
+               const std::vector<int>& ranks, std::size_t max_unsent = max_unsent_bytes);
 
   void send(int peer, Message message) override;
   bool poll(const Receiver& receive) override;
@@ -47,7 +48,8 @@ class ShmTransport : public Transport {
 
   struct Outgoing {
     std::deque<Message> messages{};
-    std::uint64_t sent = 0;  // bytes of the first, with its header
+    std::uint64_t sent = 0;   // bytes of the first, with its header
+    std::size_t waiting = 0;  // bytes of all of them, with their headers
   };
   struct Incoming {
     Message message{};          // what has come of one that is not in the ring as a whole
@@ -77,6 +79,7 @@ class ShmTransport : public Transport {
   std::vector<Peer> peers_{};
   std::vector<int> peer_of_rank_{};
   std::size_t unsent_ = 0;  // messages that are not in their ring as a whole
+  std::size_t max_unsent_;
 };
 
 }  // namespace kolo::internal::transport
