@@ -15,7 +15,7 @@ namespace kolo::internal::node {
 namespace {
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t page = 4096;
+constexpr std::size_t unit = 4096;  // heaps are whole pages
 
 /// The number after `name` in a file of names and numbers; nothing if there is none.
 std::optional<std::size_t> find_number(const std::string& path, std::string_view name) {
@@ -126,7 +126,7 @@ std::size_t heap_bytes(const MemoryLimits& limits, int ranks_of_host) {
   // Where no limit is known: little of an address space of 47 bits, much for a host.
   constexpr std::size_t max_of_all = std::size_t{1} << 44;
   const std::size_t all = std::min({limits.memory, limits.address_space / 2, max_of_all});
-  return std::max(all / static_cast<std::size_t>(ranks_of_host) / page * page, page);
+  return std::max(all / static_cast<std::size_t>(ranks_of_host) / unit * unit, unit);
 }
 
 }  // namespace kolo::internal::node

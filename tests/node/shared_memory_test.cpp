@@ -3,11 +3,14 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -75,6 +78,16 @@ TEST(SharedMemory, CanBeMoved) {
   EXPECT_EQ(assigned.data(), data);
   EXPECT_EQ(assigned.size(), bytes);
   assigned.data()[bytes - 1] = std::byte{1};
+}
+
+TEST(SharedMemory, CannotBeMadeAProgram) {
+  constexpr int seal_exec = 0x20;  // kernels from 6.3 on
+  const SharedMemory memory = SharedMemory::create(bytes);
+  utsname system{};
+  ASSERT_EQ(::uname(&system), 0);
+  if (std::stod(system.release) < 6.3 || system.release[1] != '.') GTEST_SKIP();
+  EXPECT_NE(::fcntl(memory.fd(), F_GET_SEALS) & seal_exec, 0);
+  EXPECT_EQ(::fchmod(memory.fd(), 0777), -1);
 }
 
 TEST(SharedMemory, ThatCannotBeIsRefused) {

@@ -38,7 +38,7 @@ CpuLinks::~CpuLinks() {
 }
 
 void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
-  const HostMemory memory = lay_out_memory(topology.local_size, !all_are_neighbors_);
+  const HostMemory memory = lay_out_memory(!all_are_neighbors_);
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;

@@ -112,7 +112,7 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
 void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
   if (own.settings.cpu_operations == CpuOperations::mpi) return;
   attempt(own.no_memory, [&] {
-    const HostMemory layout = lay_out_memory(position.local_size, position.local_size < size);
+    const HostMemory layout = lay_out_memory(position.local_size < size);
     own.memory.emplace(layout.bytes, node::heap_bytes(node::memory_limits(), position.local_size));
     own.record.inbox = own.memory->inbox();
   });
