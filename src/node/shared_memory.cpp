@@ -94,10 +94,10 @@ void SharedMemory::give_back(std::size_t offset, std::size_t bytes) const {
 SharedMemory SharedMemory::map(const FileDescriptor& fd, std::size_t bytes) {
   SharedMemory mapped = map(fd);
   if (mapped.size() != bytes)
-    throw BackendError(
-        fmt::format("a shared segment of another rank has {} bytes, and this rank's has {}: all "
-                    "ranks of a host must have the same settings",
-                    mapped.size(), bytes));
+    throw BackendError(fmt::format(
+        "a shared segment has another size than this rank's, {} bytes instead of {}: all "
+        "ranks of a host must have the same settings",
+        mapped.size(), bytes));
   return mapped;
 }
 

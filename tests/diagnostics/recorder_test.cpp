@@ -182,16 +182,6 @@ class ChainedHandler {
   static inline struct sigaction before {};
 };
 
-TEST(RecordSignal, IsSeenOncePerAskingAndCallsTheHandlerBelow) {
-  ::signal(SIGUSR1, SIG_IGN);
-  RecordSignal below(SIGUSR1);
-  EXPECT_FALSE(below.came());
-  ::raise(SIGUSR1);
-  ::raise(SIGUSR1);
-  EXPECT_TRUE(below.came());
-  EXPECT_FALSE(below.came());
-}
-
 TEST(RecordSignal, OfASecondSessionDoesNotCallItselfThroughTheProgramsHandler) {
   ::signal(SIGUSR1, SIG_IGN);
   {
