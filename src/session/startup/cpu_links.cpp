@@ -49,7 +49,7 @@ CpuLinks::~CpuLinks() {
 
 // Takes part in the allreduces of hosts that share memory, as a host of one rank.
 void CpuLinks::use_private_memory(int rank) {
-  const HostMemory memory = lay_out_memory(1, true);
+  const HostMemory memory = lay_out_memory(true);
   own_memory_.resize(backend::ShmBackend::bytes_needed(memory.slot_bytes) / sizeof(CacheLine) + 1);
   shm_backend_.emplace(std::vector<int>{rank},
                        std::vector<node::LocalPeer>{
@@ -59,7 +59,7 @@ void CpuLinks::use_private_memory(int rank) {
 }
 
 void CpuLinks::share_memory(const Topology& topology) {
-  const HostMemory memory = lay_out_memory(topology.local_size, !all_are_neighbors_);
+  const HostMemory memory = lay_out_memory(!all_are_neighbors_);
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;

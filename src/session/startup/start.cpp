@@ -16,6 +16,7 @@
 #include "base/failure.hpp"
 #include "kolo/version.hpp"
 #include "node/error_codes.hpp"
+#include "node/memory_limits.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/host_memory.hpp"
@@ -80,12 +81,6 @@ void settle(MPI_Comm world) {
   for (int i = 0; i < 2; ++i) check_mpi(MPI_Barrier(world), "MPI_Barrier");
 }
 
-/// More than that cannot be used: the heaps take memory only for what is in them.
-std::size_t physical_memory() {
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
 /// What a rank makes by itself, before it knows of the others.
 struct Preparation {
   int rank = 0;
@@ -117,8 +112,8 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
 void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
   if (own.settings.cpu_operations == CpuOperations::mpi) return;
   attempt(own.no_memory, [&] {
-    const HostMemory layout = lay_out_memory(position.local_size, position.local_size < size);
-    own.memory.emplace(layout.bytes, physical_memory());
+    const HostMemory layout = lay_out_memory(position.local_size < size);
+    own.memory.emplace(layout.bytes, node::heap_bytes(node::memory_limits(), position.local_size));
     own.record.inbox = own.memory->inbox();
   });
 }
