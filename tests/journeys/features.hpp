@@ -47,6 +47,7 @@ enum class Feature : std::uint8_t {
   fork,
   threads,    // other threads submit beside training
   departure,  // a rank leaves its session
+  killed,     // a rank is killed at the end; with --kill only
   // settings
   over_mpi,
   hosts_of_one,
@@ -58,7 +59,7 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 39> feature_names{
+inline constexpr std::array<std::string_view, 40> feature_names{
     "uneven",
     "sampler",
     "accumulation",
@@ -90,6 +91,7 @@ inline constexpr std::array<std::string_view, 39> feature_names{
     "fork",
     "threads",
     "departure",
+    "killed",
     "over_mpi",
     "hosts_of_one",
     "hosts_of_two",

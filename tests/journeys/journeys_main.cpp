@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -14,8 +15,10 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "journey.hpp"
+#include "kolo/kolo.hpp"
 #include "program.hpp"
 #include "surroundings.hpp"
 
@@ -36,8 +39,8 @@ Options read_options(int argc, char** argv) {
   bool bounded = false;
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
-    if (name == "--print") {
-      options.print = true;
+    if (name == "--print" || name == "--kill") {
+      (name == "--print" ? options.print : options.limits.kill) = true;
       continue;
     }
     if (i + 1 == argc) throw std::invalid_argument("what is " + name + "?");
@@ -88,6 +91,36 @@ void run_program(const Program& program, int rank, const MakeTrainer& make) {
   std::fflush(stdout);
 }
 
+/// One rank is killed; the others must learn of it. Does not return.
+[[noreturn]] void survive(const Program& program, int rank) {
+  set_stage("a rank is killed");
+  const int victim = static_cast<int>(program.seed % static_cast<unsigned>(program.ranks));
+  set_variables(program);
+  init();
+  // A helper inherits what is open in its parent, and outlives it.
+  if (rank == victim && (program.has(Feature::fork) || program.seed / 4 % 2 == 0)) start_orphan();
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    for (int step = 0;; ++step) {
+      std::vector<float> values(1000, 1.0F);
+      if (rank == victim && step == 20) static_cast<void>(std::raise(SIGKILL));
+      allreduce(values, {.name = "gradient"});
+    }
+  } catch (const PeerLeft& error) {
+    if (error.ranks() != std::vector<int>{victim}) fail(error.what());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+  if (spent.count() > 10.0) fail("learned of a killed rank after " + std::to_string(spent.count()));
+  std::printf("JOURNEY SURVIVED seed %llu rank %d\n", static_cast<unsigned long long>(program.seed),
+              rank);
+  std::fflush(stdout);
+  // Or the others would blame this rank.
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::_Exit(0);
+}
+
 void run_all(const Options& options, int rank, int ranks, const MakeTrainer& make, bool torch) {
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t seed = options.seed;
@@ -104,6 +137,7 @@ void run_all(const Options& options, int rank, int ranks, const MakeTrainer& mak
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
     go_on = programs < options.programs && spent.count() < options.seconds ? 1 : 0;
     MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (go_on == 0 && program.has(Feature::killed) && !options.print) survive(program, rank);
   }
   // The first process to exit must not end the others.
   if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));

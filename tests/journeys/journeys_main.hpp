@@ -8,6 +8,7 @@
 //   --only A,B      with exactly these features
 //   --epochs N, --steps N   at most so many
 //   --patience S    a program that takes longer has failed (60)
+//   --kill          kill a rank after the last program
 //   --print         print the program, run nothing
 #pragma once
 

@@ -30,6 +30,7 @@ bool needs_others(Feature feature) {
     case Feature::mismatch:
     case Feature::callback_exception:
     case Feature::departure:
+    case Feature::killed:
     case Feature::hosts_of_one:
     case Feature::hosts_of_two:
     case Feature::polled: return true;
@@ -188,6 +189,10 @@ std::vector<Model> Program::models(int session_ranks) const {
 Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits) {
   Program program{.seed = seed, .ranks = ranks, .torch = torch};
   program.features = limits.only ? *limits.only : draw_features(seed, ranks, torch);
+  program.features.remove(Feature::killed);
+  if (limits.kill) program.features.add(Feature::killed);
+  // Without sockets, nothing tells that a process of another host is dead.
+  if (limits.kill) program.features.remove(Feature::polled);
   for (std::size_t i = 0; i < feature_names.size(); ++i) {
     const auto feature = static_cast<Feature>(i);
     if (limits.without.has(feature) || (ranks == 1 && needs_others(feature)))

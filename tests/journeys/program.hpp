@@ -64,6 +64,7 @@ struct Limits {
   std::optional<Features> only{};
   int epochs = 1000;
   int steps = 1000;
+  bool kill = false;  // with the feature `killed`
 };
 
 struct Program {

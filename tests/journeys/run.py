@@ -29,14 +29,17 @@ ENVIRONMENT = {
 FEW = 20  # a pair should occur this often
 
 # Features that no program has together, or only on several ranks.
-NEVER_TOGETHER = [{"hosts_of_one", "hosts_of_two"}]
+NEVER_TOGETHER = [{"hosts_of_one", "hosts_of_two"}, {"killed", "polled"}]
 
 
 class Job:
     """One run of the program under mpirun."""
 
     def __init__(self, args, ranks, options):
-        self.command = [args.mpirun, "-np", str(ranks), args.program, *map(str, options)]
+        recovery = ["--enable-recovery"] if "--kill" in options else []
+        self.command = [args.mpirun, *recovery, "-np", str(ranks), args.program,
+                        *map(str, options)]
+        self.survivors = ranks - 1 if recovery and ranks > 1 else 0
         limit = args.patience * 2 + (args.batch if "--programs" in options else 0)
         process = subprocess.Popen(self.command + ["--patience", str(args.patience)],
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -54,6 +57,8 @@ class Job:
         self.complaints = re.findall(r"JOURNEY (?:FAILS|HANGS) seed (\d+) rank \d+: .*", self.output)
 
     def failed(self):
+        if self.survivors:
+            return self.hung or self.output.count("JOURNEY SURVIVED") != self.survivors
         return self.status != 0 or self.hung or "all as expected" not in self.output
 
     def lines(self):
@@ -163,9 +168,25 @@ class Campaign:
                 self.report(ranks, bad, job)
                 seed = max(int(bad), seed) + 1
                 left = first + args.batch - seed
+            self.kill_one(ranks, first, end)
             seed = first + args.batch
             if time.monotonic() >= end or (args.programs and seed >= args.seed + args.programs):
                 return
+
+    def kill_one(self, ranks, seed, end):
+        """One program after which a rank is killed."""
+        if ranks == 1 or self.args.no_kill or time.monotonic() > end:
+            return
+        options = ["--seed", seed, "--kill", *self.args.more]
+        job = Job(self.args, ranks, options)
+        self.count(ranks, job)
+        if not job.failed():
+            return
+        self.failures["killed: " + job.kind()].append((str(seed), ranks, ["killed"]))
+        print(f"FAILED: --seed {seed} --kill on {ranks} ranks")
+        for line in job.lines()[:6]:
+            print(f"  {line}")
+        print("  repeat: " + " ".join(job.command), flush=True)
 
     def names(self):
         return sorted({name for pair in self.pairs for name in pair})
@@ -221,6 +242,7 @@ def main():
     parser.add_argument("--only", help="features, separated by commas")
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--markdown", help="write the table of pairs into this file")
+    parser.add_argument("--no-kill", action="store_true", help="kill no ranks")
     parser.add_argument("--list-rare", action="store_true", help="list the rare pairs")
     args = parser.parse_args()
     args.more = []

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "surroundings.hpp"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,6 +112,15 @@ Helpers::~Helpers() {
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, 0);
   }
+}
+
+void start_orphan() {
+  if (::fork() != 0) return;
+  const int nowhere = ::open("/dev/null", O_RDWR);
+  for (const int output : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(nowhere, output);
+  std::signal(SIGALRM, SIG_DFL);
+  ::alarm(20);
+  while (true) ::pause();
 }
 
 SideThreads::SideThreads(const Program& program, const std::string& epoch, int rank, int ranks) {

@@ -64,6 +64,9 @@ class Helpers {
   std::vector<pid_t> children_{};
 };
 
+/// A child process that lives for some seconds more than this one, silently.
+void start_orphan();
+
 /// Threads that run collectives beside training, the same on all ranks.
 class SideThreads {
  public:

@@ -85,7 +85,7 @@ class TorchTrainer : public Trainer {
   }
 
   void broadcast(int root) override {
-    ModelTensors tensors;
+    ModuleTensors tensors;
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       tensors.insert(name_of_parameter(i), parameters_[i]);
     broadcast_parameters(tensors, root, arguments_.set);
