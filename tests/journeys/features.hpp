@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a training program may do. A program has some of these; pairs of them are counted.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace kolo::internal::journeys {
+
+enum class Feature : std::uint8_t {
+  // data
+  uneven,        // ranks have different numbers of steps and join at the end of each epoch
+  sampler,       // DistributedSampler and BackgroundLoader give the examples
+  accumulation,  // several backward passes per step, with a partial window at the end
+  // optimizer
+  clipping,
+  skipped_steps,  // after synchronize, as a trainer does that found an infinity
+  unused_parameters,
+  frozen_parameters,
+  shared_parameters,
+  groups,
+  compression,
+  two_optimizers,
+  set_optimizer,      // one more optimizer on some ranks
+  optimizer_per_set,  // the ranks are divided; each part has its own optimizer
+  shared_memory,      // gradients in a SharedVector
+  // helpers
+  metrics,
+  schedule,
+  plateau,
+  checkpoints,
+  rollback,     // to an older checkpoint
+  resume,       // from the latest checkpoint, in a new session
+  fewer_ranks,  // resume on fewer ranks
+  reopened,     // the session is closed and opened again between epochs
+  // trouble
+  forward_exception,
+  hook_exception,  // in a hook of backward; with LibTorch only
+  callback_exception,
+  pending_future,  // an exception destroys a pending future and is caught one level up
+  mismatch,        // one rank submits something else
+  wrong_argument,  // one rank makes a call that is refused
+  fork,
+  threads,    // other threads submit beside training
+  departure,  // a rank leaves its session
+  killed,     // a rank is killed at the end; with --kill only
+  // settings
+  over_mpi,
+  hosts_of_one,
+  hosts_of_two,
+  polled,
+  stall_shutdown,
+  no_replay,
+  small_cache,
+  no_fusion,
+};
+
+inline constexpr std::array<std::string_view, 40> feature_names{
+    "uneven",
+    "sampler",
+    "accumulation",
+    "clipping",
+    "skipped_steps",
+    "unused",
+    "frozen",
+    "shared",
+    "groups",
+    "compression",
+    "two_optimizers",
+    "set_optimizer",
+    "per_set",
+    "shared_memory",
+    "metrics",
+    "schedule",
+    "plateau",
+    "checkpoints",
+    "rollback",
+    "resume",
+    "fewer_ranks",
+    "reopened",
+    "forward_exception",
+    "hook_exception",
+    "callback_exception",
+    "pending_future",
+    "mismatch",
+    "wrong_argument",
+    "fork",
+    "threads",
+    "departure",
+    "killed",
+    "over_mpi",
+    "hosts_of_one",
+    "hosts_of_two",
+    "polled",
+    "stall_shutdown",
+    "no_replay",
+    "small_cache",
+    "no_fusion",
+};
+static_assert(static_cast<std::size_t>(Feature::no_fusion) + 1 == feature_names.size());
+
+/// A set of features.
+class Features {
+ public:
+  [[nodiscard]] bool has(Feature feature) const { return bits_[index(feature)]; }
+  void add(Feature feature) { bits_[index(feature)] = true; }
+  void remove(Feature feature) { bits_[index(feature)] = false; }
+  [[nodiscard]] std::size_t size() const { return bits_.count(); }
+
+ private:
+  static std::size_t index(Feature feature) { return static_cast<std::size_t>(feature); }
+  std::bitset<feature_names.size()> bits_;
+};
+
+/// Names, separated by commas. Throws std::invalid_argument for an unknown name.
+[[nodiscard]] std::string to_string(const Features& features);
+[[nodiscard]] Features features_of(const std::string& names);
+
+}  // namespace kolo::internal::journeys

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The single things that happen during an epoch, and what they must give.
+#pragma once
+
+#include <string>
+
+#include "program.hpp"
+#include "surroundings.hpp"
+
+namespace kolo::internal::journeys {
+
+struct Scene {
+  const Program& program;
+  const Event& event;
+  std::string name;  // different for each event and visit
+  int rank;
+  int ranks;
+  Helpers& helpers;
+
+  [[nodiscard]] int odd() const { return event.odd % ranks; }
+  [[nodiscard]] bool is_odd() const { return rank == odd(); }
+};
+
+/// All throw Unexpected. An incident that ends the session returns when it is unusable; the odd
+/// rank of a departure may throw Departure.
+void run_incident(const Scene& scene);
+
+/// The sum of this rank's number and those of the others must be right.
+void require_working_session(const Scene& scene, const std::string& after);
+
+}  // namespace kolo::internal::journeys

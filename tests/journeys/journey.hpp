@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a training program on this rank, and compares it with the reference.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kolo/training.hpp"
+#include "program.hpp"
+#include "reference.hpp"
+#include "surroundings.hpp"
+#include "trainer.hpp"
+
+namespace kolo::internal::journeys {
+
+class Journey {
+ public:
+  /// `directory` is for checkpoints. Without a session.
+  Journey(const Program& program, int rank, MakeTrainer make, std::filesystem::path directory);
+
+  /// Throws Unexpected, or whatever else was not to be expected.
+  void run();
+  /// Steps of optimizers on this rank.
+  [[nodiscard]] std::int64_t steps() const { return steps_; }
+
+ private:
+  void run_session(int ranks);
+  void train(int ranks);
+  void make_trainers();
+  void start_trainers();
+  [[nodiscard]] bool run_epoch(const Epoch& epoch);
+  [[nodiscard]] bool run_events(const Epoch& epoch, int step);
+  void run_step(const Epoch& epoch, int step);
+  void backward(const Epoch& epoch, int step, std::size_t number);
+  void finish_step(const Epoch& epoch, int step, std::size_t number);
+  void join_all(const Epoch& epoch);
+  void run_hooks(const Epoch& epoch, int step);
+  void check_metrics(const Epoch& epoch, int step);
+  void check_weights(const Epoch& epoch);
+  void check_plateau(const Epoch& epoch);
+  void end_epoch(const Epoch& epoch);
+  void save_checkpoint();
+  void load_checkpoint(const Checkpoint& found);
+  void resume();
+  void roll_back();
+  [[nodiscard]] Replica state() const;
+  void set_state(const Replica& replica);
+  void stage(const std::string& what) const;
+
+  const Program& program_;
+  const int rank_;
+  const MakeTrainer make_;
+  std::optional<Checkpointer> checkpoints_{};
+  Helpers helpers_{};
+
+  Replica mine_{};
+  std::vector<Replica> everybody_{};                   // the reference's, at the start of the epoch
+  std::map<int, std::vector<Replica>> at_start_of_{};  // epochs: for rollbacks
+  int epoch_ = 0;
+  int branch_ = 0;
+  int visits_ = 0;        // of epochs
+  bool changed_ = false;  // the session, as the program has it
+  bool rolled_back_ = false;
+  std::set<std::size_t> over_{};  // events that ended a session
+  std::int64_t saved_step_ = -1;
+  std::filesystem::path first_saved_{};  // on rank 0
+  std::int64_t steps_ = 0;
+
+  // In a session.
+  int ranks_ = 0;
+  std::unique_ptr<Reference> reference_{};
+  std::vector<ProcessSet> sets_{};  // of this rank's models
+  std::vector<std::unique_ptr<Trainer>> trainers_{};
+  std::optional<ReduceOnPlateau> plateau_{};
+  std::optional<double> best_{};
+};
+
+}  // namespace kolo::internal::journeys

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "journeys_main.hpp"
+
+#include <mpi.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "journey.hpp"
+#include "kolo/kolo.hpp"
+#include "program.hpp"
+#include "surroundings.hpp"
+
+namespace kolo::internal::journeys {
+namespace {
+
+struct Options {
+  std::uint64_t seed = std::random_device()();
+  long long programs = std::numeric_limits<long long>::max();
+  double seconds = std::numeric_limits<double>::infinity();
+  unsigned patience = 60;
+  bool print = false;
+  Limits limits{};
+};
+
+Options read_options(int argc, char** argv) {
+  Options options;
+  bool bounded = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    if (name == "--print" || name == "--kill") {
+      (name == "--print" ? options.print : options.limits.kill) = true;
+      continue;
+    }
+    if (i + 1 == argc) throw std::invalid_argument("what is " + name + "?");
+    const std::string value = argv[++i];
+    if (name == "--seed") {
+      options.seed = std::stoull(value);
+    } else if (name == "--programs") {
+      options.programs = std::stoll(value);
+    } else if (name == "--seconds") {
+      options.seconds = std::stod(value);
+    } else if (name == "--without") {
+      options.limits.without = features_of(value);
+    } else if (name == "--only") {
+      options.limits.only = features_of(value);
+    } else if (name == "--epochs") {
+      options.limits.epochs = std::stoi(value);
+    } else if (name == "--steps") {
+      options.limits.steps = std::stoi(value);
+    } else if (name == "--patience") {
+      options.patience = static_cast<unsigned>(std::stoul(value));
+    } else {
+      throw std::invalid_argument("unknown option " + name);
+    }
+    bounded = bounded || name == "--programs" || name == "--seconds";
+  }
+  if (!bounded) options.programs = 1;
+  return options;
+}
+
+void run_program(const Program& program, int rank, const MakeTrainer& make) {
+  const std::filesystem::path directory =
+      std::filesystem::temp_directory_path() / ("kolo-journey-" + std::to_string(::getpid()));
+  std::int64_t steps = 0;
+  try {
+    Journey journey(program, rank, make, directory);
+    journey.run();
+    steps = journey.steps();
+  } catch (const std::exception& error) {
+    fail(error.what());
+  } catch (...) {
+    fail("an exception of an unknown type");
+  }
+  set_stage("after the last session");
+  std::filesystem::remove_all(directory);
+  if (rank != 0) return;
+  std::printf("JOURNEY seed %llu steps %lld: %s\n", static_cast<unsigned long long>(program.seed),
+              static_cast<long long>(steps), to_string(program.features).c_str());
+  std::fflush(stdout);
+}
+
+/// One rank is killed; the others must learn of it. Does not return.
+[[noreturn]] void survive(const Program& program, int rank) {
+  set_stage("a rank is killed");
+  const int victim = static_cast<int>(program.seed % static_cast<unsigned>(program.ranks));
+  set_variables(program);
+  init();
+  // A helper inherits what is open in its parent, and outlives it.
+  if (rank == victim && (program.has(Feature::fork) || program.seed / 4 % 2 == 0)) start_orphan();
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    for (int step = 0;; ++step) {
+      std::vector<float> values(1000, 1.0F);
+      if (rank == victim && step == 20) static_cast<void>(std::raise(SIGKILL));
+      allreduce(values, {.name = "gradient"});
+    }
+  } catch (const PeerLeft& error) {
+    if (error.ranks() != std::vector<int>{victim}) fail(error.what());
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+  if (spent.count() > 10.0) fail("learned of a killed rank after " + std::to_string(spent.count()));
+  std::printf("JOURNEY SURVIVED seed %llu rank %d\n", static_cast<unsigned long long>(program.seed),
+              rank);
+  std::fflush(stdout);
+  // Or the others would blame this rank.
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  std::_Exit(0);
+}
+
+void run_all(const Options& options, int rank, int ranks, const MakeTrainer& make, bool torch) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::uint64_t seed = options.seed;
+  long long programs = 0;
+  for (int go_on = 1; go_on != 0; ++seed) {
+    const Program program = make_program(seed, ranks, torch, options.limits);
+    if (options.print) {
+      if (rank == 0) std::printf("%s", to_string(program).c_str());
+    } else {
+      watch(seed, rank, options.patience);
+      run_program(program, rank, make);
+    }
+    ++programs;
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
+    go_on = programs < options.programs && spent.count() < options.seconds ? 1 : 0;
+    MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (go_on == 0 && program.has(Feature::killed) && !options.print) survive(program, rank);
+  }
+  // The first process to exit must not end the others.
+  if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  if (rank == 0) std::printf("%lld programs on %d ranks: all as expected\n", programs, ranks);
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int run_journeys(int argc, char** argv, const MakeTrainer& make, bool torch) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  int rank = 0;
+  int ranks = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  try {
+    Options options = read_options(argc, argv);
+    MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    if (ranks > 4) throw std::invalid_argument("results are exact up to 4 ranks only");
+    run_all(options, rank, ranks, make, torch);
+  } catch (const std::exception& error) {
+    fail(error.what());
+  }
+  MPI_Finalize();
+  return 0;
+}
+
+}  // namespace kolo::internal::journeys

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "differential/random.hpp"
+
+namespace kolo::internal::journeys {
+namespace {
+
+using differential::hash;
+using differential::Random;
+
+// Each part of a program has its own stream: a program without one feature is otherwise the same.
+enum class Stream : std::uint64_t { features = 1, shape, models, sets, events };
+
+Random random_for(std::uint64_t seed, Stream stream, std::uint64_t more = 0) {
+  return Random(hash({seed, static_cast<std::uint64_t>(stream), more}));
+}
+
+constexpr auto first_setting = static_cast<std::size_t>(Feature::over_mpi);
+
+bool needs_others(Feature feature) {
+  switch (feature) {
+    case Feature::uneven:
+    case Feature::set_optimizer:
+    case Feature::optimizer_per_set:
+    case Feature::fewer_ranks:
+    case Feature::mismatch:
+    case Feature::callback_exception:
+    case Feature::departure:
+    case Feature::killed:
+    case Feature::hosts_of_one:
+    case Feature::hosts_of_two:
+    case Feature::polled: return true;
+    default: return false;
+  }
+}
+
+Features draw_features(std::uint64_t seed, int ranks, bool torch) {
+  Random random = random_for(seed, Stream::features);
+  Features features;
+  for (int i = random.between(1, 9); i > 0; --i)
+    features.add(static_cast<Feature>(random.below(first_setting)));
+  for (std::size_t i = first_setting; i < feature_names.size(); ++i)
+    if (random.once_in(4)) features.add(static_cast<Feature>(i));
+  if (features.has(Feature::hosts_of_one) && features.has(Feature::hosts_of_two))
+    features.remove(random.once_in(2) ? Feature::hosts_of_one : Feature::hosts_of_two);
+  for (std::size_t i = 0; i < feature_names.size(); ++i)
+    if (ranks == 1 && needs_others(static_cast<Feature>(i)))
+      features.remove(static_cast<Feature>(i));
+  features.remove(torch ? Feature::shared_memory : Feature::hook_exception);
+  return features;
+}
+
+// What a feature needs is a feature, too, so that it is counted.
+void complete(Program& program) {
+  Features& features = program.features;
+  if (features.has(Feature::rollback) || features.has(Feature::resume) ||
+      features.has(Feature::fewer_ranks))
+    features.add(Feature::checkpoints);
+  if (features.has(Feature::fewer_ranks)) features.add(Feature::resume);
+  if (features.has(Feature::resume)) features.add(Feature::reopened);
+}
+
+void draw_shape(Program& program, const Limits& limits) {
+  Random random = random_for(program.seed, Stream::shape);
+  program.epochs = std::min(random.between(1, 4), limits.epochs);
+  program.max_steps = std::min(random.one_of({1, 2, 4, 8, 14}), limits.steps);
+  program.passes = random.between(2, 3);
+  program.last_passes = random.between(1, program.passes);
+  program.batch = random.between(1, 3);
+  program.examples = random.between(1, 60);
+  program.fewer = program.ranks > 1 ? random.between(1, program.ranks - 1) : 1;
+  const int change = random.between(1, 3);
+  const int rollback = random.between(1, 3);
+  if (!program.has(Feature::accumulation)) program.passes = program.last_passes = 1;
+  if (program.has(Feature::compression)) program.batch = 1;  // so that sums have at most 8 bits
+  const bool changes = program.has(Feature::reopened) || program.has(Feature::rollback);
+  if (changes) program.epochs = std::max(program.epochs, std::min(2, limits.epochs));
+  if (program.has(Feature::rollback))
+    program.epochs = std::max(program.epochs, std::min(3, limits.epochs));
+  if (limits.steps < program.examples) program.examples = limits.steps * program.batch;
+  program.change_epoch = std::min(change, program.epochs - 1);
+  program.rollback_epoch = std::min(rollback, program.epochs - 2);
+}
+
+void draw_events(Program& program) {
+  const auto draw = [&](Feature feature, Incident incident, int most) {
+    if (!program.has(feature)) return;
+    Random random = random_for(program.seed, Stream::events, static_cast<std::uint64_t>(feature));
+    for (int i = random.between(1, most); i > 0; --i) {
+      Event event{.incident = incident};
+      event.epoch = random.between(0, program.epochs - 1);
+      event.step = random.between(0, 13) % program.max_steps;
+      event.odd = random.between(0, program.ranks - 1);
+      event.variant = random.below(1U << 30U);
+      program.events.push_back(event);
+    }
+  };
+  draw(Feature::mismatch, Incident::mismatch, 3);
+  draw(Feature::wrong_argument, Incident::wrong_argument, 4);
+  draw(Feature::forward_exception, Incident::forward_exception, 3);
+  draw(Feature::hook_exception, Incident::hook_exception, 3);
+  draw(Feature::fork, Incident::fork, 2);
+  draw(Feature::pending_future, Incident::pending_future, 2);
+  draw(Feature::callback_exception, Incident::callback_exception, 1);
+  draw(Feature::departure, Incident::departure, 1);
+}
+
+std::vector<int> first_ranks(int ranks) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<std::vector<int>> divided(Random& random, int ranks) {
+  std::vector<int> all = first_ranks(ranks);
+  random.shuffle(all);
+  const int first = random.between(1, ranks);
+  std::vector<std::vector<int>> sets{{all.begin(), all.begin() + first}};
+  if (first < ranks) sets.emplace_back(all.begin() + first, all.end());
+  for (std::vector<int>& set : sets) std::ranges::sort(set);
+  return sets;
+}
+
+void draw_groups(Random& random, const Program& program, Model& model) {
+  const bool by_number = random.once_in(2);
+  const int number = random.between(1, 3);
+  std::vector<int> group = first_ranks(static_cast<int>(model.sizes.size()));
+  random.shuffle(group);
+  group.resize(1 + random.below(group.size()));
+  if (!program.has(Feature::groups)) return;
+  if (by_number) model.num_groups = number;
+  if (!by_number) model.groups = {group};
+}
+
+Model draw_model(const Program& program, std::uint64_t number) {
+  Random random = random_for(program.seed, Stream::models, number);
+  Model model;
+  const int parameters = random.between(1, 6);
+  for (int i = 0; i < parameters; ++i) {
+    const int large = random.once_in(60) ? 70000 : random.once_in(8) ? 5000 : 40;
+    model.sizes.push_back(random.between(1, large));
+    // The last parameter is always trained, so that a step never has nothing to do.
+    const bool last = i == parameters - 1;
+    model.frozen.push_back(random.once_in(2) && !last && program.has(Feature::frozen_parameters));
+    model.sometimes_unused.push_back(random.once_in(2) && program.has(Feature::unused_parameters));
+    model.shared.push_back(random.once_in(2) && program.has(Feature::shared_parameters));
+  }
+  model.op = random.one_of({ReduceOp::average, ReduceOp::sum});
+  model.accumulation = random.one_of({Accumulation::sum, Accumulation::mean});
+  model.momentum = random.one_of({0.0, 0.5});
+  const Compression compression = random.one_of({Compression::fp16, Compression::bf16});
+  if (program.has(Feature::compression)) model.compression = compression;
+  const double predivide = random.one_of({1.0, 1.0, 2.0, 0.5});
+  if (model.op == ReduceOp::average) model.predivide = predivide;
+  draw_groups(random, program, model);
+  return model;
+}
+
+}  // namespace
+
+std::vector<Model> Program::models(int session_ranks) const {
+  std::vector<Model> all;
+  const auto add = [&](std::uint64_t number) -> Model& {
+    all.push_back(draw_model(*this, number));
+    all.back().sets = {first_ranks(session_ranks)};
+    return all.back();
+  };
+  Random random = random_for(seed, Stream::sets, static_cast<std::uint64_t>(session_ranks));
+  const std::vector<std::vector<int>> parts = divided(random, session_ranks);
+  const std::vector<std::vector<int>> some = divided(random, session_ranks);
+  Model& first = add(0);
+  if (has(Feature::optimizer_per_set)) {
+    first.sets = parts;
+    first.whole_world = false;
+  }
+  if (has(Feature::two_optimizers)) add(1);
+  if (has(Feature::set_optimizer)) {
+    Model& last = add(2);
+    last.sets = {some.front()};
+    last.whole_world = false;
+  }
+  return all;
+}
+
+Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits) {
+  Program program{.seed = seed, .ranks = ranks, .torch = torch};
+  program.features = limits.only ? *limits.only : draw_features(seed, ranks, torch);
+  program.features.remove(Feature::killed);
+  if (limits.kill) program.features.add(Feature::killed);
+  // Without sockets, nothing tells that a process of another host is dead.
+  if (limits.kill) program.features.remove(Feature::polled);
+  for (std::size_t i = 0; i < feature_names.size(); ++i) {
+    const auto feature = static_cast<Feature>(i);
+    if (limits.without.has(feature) || (ranks == 1 && needs_others(feature)))
+      program.features.remove(feature);
+  }
+  complete(program);
+  for (std::size_t i = 0; i < feature_names.size(); ++i)
+    if (limits.without.has(static_cast<Feature>(i)))
+      program.features.remove(static_cast<Feature>(i));
+  complete(program);
+  draw_shape(program, limits);
+  draw_events(program);
+  return program;
+}
+
+}  // namespace kolo::internal::journeys

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// A random training program. Every rank derives the same one from the seed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "features.hpp"
+#include "kolo/collectives.hpp"
+#include "kolo/optimizer.hpp"
+
+namespace kolo::internal::journeys {
+
+/// Gradients are multiples of this, so that means over up to 4 ranks and 3 passes are integers.
+inline constexpr float gradient_unit = 144.0F;
+
+/// One model with its optimizer.
+struct Model {
+  std::vector<int> sizes{};              // elements of each parameter
+  std::vector<bool> frozen{};            // by parameter
+  std::vector<bool> sometimes_unused{};  // by parameter
+  std::vector<bool> shared{};            // by parameter: used twice in forward
+  std::vector<std::vector<int>> sets{};  // disjoint; a rank in none of them steps alone
+  bool whole_world = true;               // `sets` has only the world
+  ReduceOp op = ReduceOp::average;
+  Accumulation accumulation = Accumulation::sum;
+  Compression compression = Compression::none;
+  double predivide = 1.0;
+  int num_groups = 0;
+  std::vector<std::vector<int>> groups{};  // by parameter
+  double momentum = 0.0;
+};
+
+/// The single things that happen during an epoch, before one of its steps.
+enum class Incident : std::uint8_t {
+  mismatch,
+  wrong_argument,
+  forward_exception,
+  fork,
+  pending_future,
+  callback_exception,  // ends the session
+  departure,           // ends the session
+  hook_exception,
+};
+
+struct Event {
+  Incident incident = Incident::mismatch;
+  int epoch = 0;
+  int step = 0;  // in the steps that all ranks take
+  int odd = 0;   // the rank that does it
+  std::uint64_t variant = 0;
+
+  [[nodiscard]] bool ends_session() const {
+    return incident == Incident::callback_exception || incident == Incident::departure;
+  }
+};
+
+/// How a program is made smaller.
+struct Limits {
+  Features without{};
+  std::optional<Features> only{};
+  int epochs = 1000;
+  int steps = 1000;
+  bool kill = false;  // with the feature `killed`
+};
+
+struct Program {
+  std::uint64_t seed = 0;
+  int ranks = 1;
+  Features features{};
+  bool torch = false;
+  int epochs = 1;
+  int max_steps = 1;
+  int passes = 1;       // backward passes per step
+  int last_passes = 1;  // in a partial window
+  int batch = 1;
+  int examples = 0;        // of the sampler
+  int fewer = 1;           // ranks after fewer_ranks
+  int change_epoch = 0;    // where the session changes: resume, fewer_ranks, reopened
+  int rollback_epoch = 0;  // after it
+  std::vector<Event> events{};
+
+  [[nodiscard]] bool has(Feature feature) const { return features.has(feature); }
+  /// The models, for a session of so many ranks.
+  [[nodiscard]] std::vector<Model> models(int session_ranks) const;
+};
+
+[[nodiscard]] Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits);
+
+/// For people.
+[[nodiscard]] std::string to_string(const Program& program);
+
+/// What a program's ranks do in one epoch. `branch` counts rollbacks: the data differ.
+class Epoch {
+ public:
+  Epoch(const Program& program, int session_ranks, int epoch, int branch);
+
+  [[nodiscard]] int number() const { return epoch_; }
+  [[nodiscard]] int steps(int rank) const { return steps_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int most_steps() const;
+  [[nodiscard]] int fewest_steps() const;
+  /// The first rank with the most steps.
+  [[nodiscard]] int last_rank(const std::vector<int>& members) const;
+  /// Of a rank that takes this step.
+  [[nodiscard]] int passes(int step, int rank, Accumulation accumulation) const;
+  [[nodiscard]] std::vector<std::int64_t> examples(int step, int pass, int rank) const;
+  [[nodiscard]] bool skipped(int step) const;
+  [[nodiscard]] double learning_rate(int step) const;
+  /// True if the sampler's shares do not cover each example once.
+  [[nodiscard]] bool loses_examples() const;
+
+ private:
+  const Program& program_;
+  int epoch_;
+  int branch_;
+  std::vector<std::vector<std::int64_t>> shares_{};  // by rank; without sampler empty
+  std::vector<int> steps_{};                         // by rank
+};
+
+/// Numbers that ranks sum up: metric of a rank in an epoch or step.
+[[nodiscard]] double metric_of(const Program& program, int epoch, int step, int rank);
+
+}  // namespace kolo::internal::journeys

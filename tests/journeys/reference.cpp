@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reference.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "differential/random.hpp"
+
+namespace kolo::internal::journeys {
+namespace {
+
+using differential::hash;
+
+}  // namespace
+
+Replica random_replica(const Program& program, int rank, int session_ranks) {
+  Replica replica;
+  for (const Model& model : program.models(session_ranks)) {
+    ModelState& state = replica.emplace_back();
+    for (const int size : model.sizes) {
+      Parameter& parameter = state.emplace_back();
+      parameter.velocities.assign(static_cast<std::size_t>(size), 0.0F);
+      for (int i = 0; i < size; ++i)
+        parameter.values.push_back(static_cast<float>((i * 5 + rank * 7 + size) % 11));
+    }
+  }
+  return replica;
+}
+
+std::string to_bytes(const Replica& replica) {
+  std::string bytes;
+  for (const ModelState& model : replica)
+    for (const Parameter& parameter : model)
+      for (const auto* values : {&parameter.values, &parameter.velocities})
+        bytes.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float));
+  return bytes;
+}
+
+void from_bytes(const std::string& bytes, Replica& replica) {
+  std::size_t at = 0;
+  for (ModelState& model : replica)
+    for (Parameter& parameter : model)
+      for (auto* values : {&parameter.values, &parameter.velocities}) {
+        const std::size_t length = values->size() * sizeof(float);
+        if (at + length > bytes.size()) throw std::runtime_error("a checkpoint is too short");
+        std::memcpy(values->data(), bytes.data() + at, length);
+        at += length;
+      }
+  if (at != bytes.size()) throw std::runtime_error("a checkpoint is too long");
+}
+
+std::uint64_t checksum(const ModelState& state) {
+  std::uint64_t sum = 0;
+  for (const Parameter& parameter : state)
+    for (const auto* values : {&parameter.values, &parameter.velocities})
+      for (const float value : *values) sum = hash({sum, std::bit_cast<std::uint32_t>(value)});
+  return sum;
+}
+
+void Gradients::add(std::size_t parameter, std::span<const float> values,
+                    std::span<const std::int64_t> examples, std::span<float> gradient) const {
+  for (const std::int64_t example : examples) {
+    for (int use = model_.shared[parameter] ? 2 : 1; use > 0; --use) {
+      const std::uint64_t pattern =
+          hash({program_.seed, number_, parameter, static_cast<std::uint64_t>(example),
+                static_cast<std::uint64_t>(use)});
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        const auto weight = static_cast<std::int64_t>(std::floor(values[i]));
+        const auto sum = static_cast<std::int64_t>((pattern >> (i % 48U)) & 0xFFU) + weight;
+        gradient[i] += gradient_unit * static_cast<float>((sum % 3 + 3) % 3 - 1);
+      }
+    }
+  }
+}
+
+bool Gradients::used(std::size_t parameter, const Epoch& epoch, int step, int rank) const {
+  if (model_.frozen[parameter]) return false;
+  if (!model_.sometimes_unused[parameter]) return true;
+  return hash({program_.seed, 55, number_, parameter,
+               static_cast<std::uint64_t>(epoch.number() * 100 + step),
+               static_cast<std::uint64_t>(rank)}) %
+             2 ==
+         0;
+}
+
+void apply(Parameter& parameter, std::span<const float> gradient, double learning_rate,
+           double momentum) {
+  const auto rate = static_cast<float>(learning_rate);
+  const auto keep = static_cast<float>(momentum);
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const float velocity = keep * parameter.velocities[i] + gradient[i];
+    if (momentum != 0.0) parameter.velocities[i] = velocity;
+    parameter.values[i] -= rate * velocity;
+  }
+}
+
+void clip(std::span<const std::span<float>> gradients, double max_norm) {
+  double squares = 0.0;
+  for (const auto gradient : gradients)
+    for (const float value : gradient) squares += static_cast<double>(value) * value;
+  const double norm = std::sqrt(squares);
+  if (norm <= max_norm) return;
+  // A power of two keeps all digits.
+  const auto factor = static_cast<float>(std::exp2(std::floor(std::log2(max_norm / norm))));
+  for (const auto gradient : gradients)
+    for (float& value : gradient) value *= factor;
+}
+
+double max_norm_of(const Program& program) {
+  return 2.0 * gradient_unit * static_cast<double>(1 + program.seed % 8);
+}
+
+int step_of(const Event& event, const Epoch& epoch) {
+  return std::clamp(event.step, 0, std::max(0, epoch.fewest_steps() - 1));
+}
+
+bool fails(const Program& program, const Epoch& epoch, int step) {
+  return std::ranges::any_of(program.events, [&](const Event& event) {
+    return (event.incident == Incident::forward_exception ||
+            event.incident == Incident::hook_exception) &&
+           event.epoch == epoch.number() && step_of(event, epoch) == step;
+  });
+}
+
+Reference::Reference(const Program& program, int session_ranks, std::vector<Replica> replicas)
+    : program_(program),
+      session_ranks_(session_ranks),
+      models_(program.models(session_ranks)),
+      replicas_(std::move(replicas)) {}
+
+void Reference::start() {
+  for (std::size_t number = 0; number < models_.size(); ++number)
+    for (const auto& members : models_[number].sets)
+      copy_to_members(number, members, members.front());
+}
+
+void Reference::copy_to_members(std::size_t number, const std::vector<int>& members, int root) {
+  for (const int rank : members)
+    if (rank != root)
+      replicas_[static_cast<std::size_t>(rank)][number] =
+          replicas_[static_cast<std::size_t>(root)][number];
+}
+
+void Reference::run(const Epoch& epoch) {
+  for (int step = 0; step < epoch.most_steps(); ++step) {
+    if (fails(program_, epoch, step)) continue;
+    for (std::size_t number = 0; number < models_.size(); ++number) run_step(epoch, step, number);
+  }
+  if (!program_.has(Feature::uneven)) return;
+  for (std::size_t number = 0; number < models_.size(); ++number)
+    for (const auto& members : models_[number].sets)
+      copy_to_members(number, members, epoch.last_rank(members));
+}
+
+Reference::Tensors Reference::local(const Epoch& epoch, int step, std::size_t number,
+                                    int rank) const {
+  const Model& model = models_[number];
+  const Gradients gradients(program_, model, number);
+  const ModelState& state = replicas_[static_cast<std::size_t>(rank)][number];
+  Tensors tensors;
+  for (std::size_t i = 0; i < model.sizes.size(); ++i) {
+    tensors.emplace_back(state[i].values.size(), 0.0F);
+    if (!gradients.used(i, epoch, step, rank)) continue;
+    for (int pass = 0; pass < epoch.passes(step, rank, model.accumulation); ++pass)
+      gradients.add(i, state[i].values, epoch.examples(step, pass, rank), tensors.back());
+  }
+  return tensors;
+}
+
+void Reference::run_step(const Epoch& epoch, int step, std::size_t number) {
+  const Model& model = models_[number];
+  std::vector<bool> done(static_cast<std::size_t>(session_ranks_), false);
+  for (const auto& members : model.sets) {
+    Tensors sum;
+    for (const int rank : members) done[static_cast<std::size_t>(rank)] = true;
+    std::vector<int> present;
+    for (const int rank : members)
+      if (step < epoch.steps(rank)) present.push_back(rank);
+    for (const int rank : present) {
+      const Tensors one = local(epoch, step, number, rank);
+      if (sum.empty()) sum.resize(one.size());
+      for (std::size_t i = 0; i < one.size(); ++i) {
+        sum[i].resize(one[i].size(), 0.0F);
+        for (std::size_t j = 0; j < one[i].size(); ++j) sum[i][j] += one[i][j];
+      }
+    }
+    if (present.empty()) continue;
+    double divisor = model.op == ReduceOp::average ? static_cast<double>(members.size()) : 1.0;
+    if (model.accumulation == Accumulation::mean)
+      divisor *= epoch.passes(step, present.front(), model.accumulation);
+    for (auto& tensor : sum)
+      for (float& value : tensor) value = static_cast<float>(static_cast<double>(value) / divisor);
+    for (const int rank : present) {
+      Tensors own = sum;
+      finish(own, epoch, step, number, rank);
+    }
+  }
+  for (int rank = 0; rank < session_ranks_; ++rank) {
+    if (done[static_cast<std::size_t>(rank)] || step >= epoch.steps(rank)) continue;
+    Tensors own = local(epoch, step, number, rank);
+    if (program_.torch && model.accumulation == Accumulation::mean)
+      for (auto& tensor : own)
+        for (float& value : tensor)
+          value /= static_cast<float>(epoch.passes(step, rank, model.accumulation));
+    finish(own, epoch, step, number, rank);
+  }
+}
+
+void Reference::finish(Tensors& gradients, const Epoch& epoch, int step, std::size_t number,
+                       int rank) {
+  if (epoch.skipped(step)) return;
+  const Model& model = models_[number];
+  std::vector<std::span<float>> spans(gradients.begin(), gradients.end());
+  if (program_.has(Feature::clipping)) clip(spans, max_norm_of(program_));
+  ModelState& state = replicas_[static_cast<std::size_t>(rank)][number];
+  for (std::size_t i = 0; i < spans.size(); ++i)
+    if (!model.frozen[i]) apply(state[i], spans[i], epoch.learning_rate(step), model.momentum);
+}
+
+}  // namespace kolo::internal::journeys

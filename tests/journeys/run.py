@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs random training programs on 1 to 4 ranks in turn, and shrinks those that fail.
+
+Prints for each failure the seed, the smallest program that still fails and the command that repeats it; at
+the end the number of programs and steps, and how often each pair of features occurred.
+"""
+
+import argparse
+import collections
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    "OMP_NUM_THREADS": "1",
+    "KOLO_FLIGHT_RECORDER_DIR": "off",
+}
+FEW = 20  # a pair should occur this often
+
+# Features that no program has together, or only on several ranks.
+NEVER_TOGETHER = [{"hosts_of_one", "hosts_of_two"}, {"killed", "polled"}]
+
+
+class Job:
+    """One run of the program under mpirun."""
+
+    def __init__(self, args, ranks, options):
+        recovery = ["--enable-recovery"] if "--kill" in options else []
+        self.command = [args.mpirun, *recovery, "-np", str(ranks), args.program,
+                        *map(str, options)]
+        self.survivors = ranks - 1 if recovery and ranks > 1 else 0
+        limit = args.patience * 2 + (args.batch if "--programs" in options else 0)
+        process = subprocess.Popen(self.command + ["--patience", str(args.patience)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                   env=os.environ | ENVIRONMENT, start_new_session=True,
+                                   errors="replace")
+        self.hung = False
+        try:
+            self.output = process.communicate(timeout=limit)[0]
+        except subprocess.TimeoutExpired:
+            self.hung = True
+            os.killpg(process.pid, signal.SIGKILL)
+            self.output = process.communicate()[0]
+        self.status = process.returncode
+        self.done = re.findall(r"^JOURNEY seed (\d+) steps (\d+): (.*)$", self.output, re.M)
+        self.complaints = re.findall(r"JOURNEY (?:FAILS|HANGS) seed (\d+) rank \d+: .*", self.output)
+
+    def failed(self):
+        if self.survivors:
+            return self.hung or self.output.count("JOURNEY SURVIVED") != self.survivors
+        return self.status != 0 or self.hung or "all as expected" not in self.output
+
+    def lines(self):
+        """What went wrong, without mpirun's own words."""
+        found = re.findall(r"JOURNEY (?:FAILS|HANGS) .*", self.output)
+        if found:
+            return found
+        lines = [line for line in self.output.splitlines()
+                 if line.strip() and not line.startswith(("JOURNEY seed", "---"))]
+        return lines[-6:]
+
+    def kind(self):
+        """What failures with the same cause have in common."""
+        line = self.lines()[0] if self.lines() else "no words"
+        return re.sub(r"-?\d+(\.\d+)?", "#", re.sub(r"^.*?rank \d+: ", "", line))[:160]
+
+
+def shrink(args, ranks, seed, features):
+    """The options of a smaller program that still fails."""
+    options = ["--seed", seed]
+    deadline = time.monotonic() + args.shrink_seconds
+
+    def still_fails(more):
+        return time.monotonic() < deadline and Job(args, ranks, options + more).failed()
+
+    without = []
+    for name in features:
+        attempt = without + [name]
+        if still_fails(["--without", ",".join(attempt)]):
+            without = attempt
+    if without:
+        options += ["--without", ",".join(without)]
+    for what, first in (("--epochs", 4), ("--steps", 14)):
+        smallest = None
+        number = first
+        while number >= 1 and still_fails([what, number]):
+            smallest = number
+            number //= 2
+        if smallest:
+            options += [what, smallest]
+    if ranks > 2 and Job(args, 2, options).failed():
+        ranks = 2
+    return ranks, options
+
+
+def culprit(args, ranks, job):
+    """The seed that fails alone, of a run that failed at its end."""
+    for seed, _, features in job.done:
+        if "departure" in features or "callback" in features:
+            if Job(args, ranks, ["--seed", seed]).failed():
+                return seed
+    return job.done[-1][0] if job.done else None
+
+
+class Campaign:
+    def __init__(self, args):
+        self.args = args
+        self.programs = collections.Counter()  # by ranks
+        self.steps = 0
+        self.pairs = collections.Counter()
+        self.failures = collections.defaultdict(list)  # by kind
+
+    def count(self, ranks, job):
+        for _, steps, features in job.done:
+            self.programs[ranks] += 1
+            self.steps += int(steps)
+            names = [name for name in features.split(",") if name]
+            self.pairs.update((name, name) for name in names)
+            self.pairs.update(itertools.combinations(sorted(names), 2))
+
+    def features_of(self, ranks, seed):
+        text = Job(self.args, ranks, ["--seed", seed, "--print", *self.args.more]).output
+        lines = text.splitlines()
+        return [name for name in lines[1].strip().split(",") if name] if len(lines) > 1 else []
+
+    def report(self, ranks, seed, job):
+        kind = job.kind()
+        features = self.features_of(ranks, seed)
+        self.failures[kind].append((seed, ranks, features))
+        print(f"FAILED: --seed {seed} on {ranks} ranks: {','.join(features)}")
+        for line in job.lines()[:4]:
+            print(f"  {line}")
+        if self.args.shrink_seconds > 0 and len(self.failures[kind]) == 1:
+            small_ranks, options = shrink(self.args, ranks, seed, features)
+            again = Job(self.args, small_ranks, options)
+            print(Job(self.args, small_ranks, options + ["--print"]).output.strip())
+            print("  " + ("fails so: " + (again.lines() or ["?"])[0] if again.failed()
+                          else "the smaller program did not fail again"))
+            print(f"  repeat: mpirun -np {small_ranks} {self.args.program} "
+                  + " ".join(map(str, options)))
+        sys.stdout.flush()
+
+    def run(self):
+        args = self.args
+        seed = args.seed
+        end = time.monotonic() + args.seconds
+        for ranks in itertools.cycle(args.ranks):
+            left = args.batch
+            first = seed
+            while left > 0 and time.monotonic() < end:
+                job = Job(args, ranks, ["--seed", seed, "--programs", left, "--seconds",
+                                        max(1, int(end - time.monotonic())), *args.more])
+                self.count(ranks, job)
+                if not job.failed():
+                    break
+                bad = (job.complaints[0] if job.complaints else culprit(args, ranks, job)) or seed
+                self.report(ranks, bad, job)
+                seed = max(int(bad), seed) + 1
+                left = first + args.batch - seed
+            self.kill_one(ranks, first, end)
+            seed = first + args.batch
+            if time.monotonic() >= end or (args.programs and seed >= args.seed + args.programs):
+                return
+
+    def kill_one(self, ranks, seed, end):
+        """One program after which a rank is killed."""
+        if ranks == 1 or self.args.no_kill or time.monotonic() > end:
+            return
+        options = ["--seed", seed, "--kill", *self.args.more]
+        job = Job(self.args, ranks, options)
+        self.count(ranks, job)
+        if not job.failed():
+            return
+        self.failures["killed: " + job.kind()].append((str(seed), ranks, ["killed"]))
+        print(f"FAILED: --seed {seed} --kill on {ranks} ranks")
+        for line in job.lines()[:6]:
+            print(f"  {line}")
+        print("  repeat: " + " ".join(job.command), flush=True)
+
+    def names(self):
+        return sorted({name for pair in self.pairs for name in pair})
+
+    def rare(self):
+        for pair in itertools.combinations(self.names(), 2):
+            if self.pairs[pair] < FEW and set(pair) not in NEVER_TOGETHER:
+                yield pair
+
+    def markdown(self):
+        names = self.names()
+        rows = ["| | " + " | ".join(str(i + 1) for i in range(len(names))) + " |",
+                "| --- |" + " --: |" * len(names)]
+        for i, name in enumerate(names):
+            cells = [str(self.pairs[tuple(sorted((name, other)))]) if j <= i else ""
+                     for j, other in enumerate(names)]
+            rows.append(f"| {i + 1} {name} | " + " | ".join(cells) + " |")
+        return "\n".join(rows)
+
+    def summary(self):
+        each = ", ".join(f"{count} on {ranks}" for ranks, count in sorted(self.programs.items()))
+        print(f"\n{sum(self.programs.values())} programs ({each} ranks) as expected, {self.steps} steps "
+              f"of rank 0, {sum(map(len, self.failures.values()))} failures of {len(self.failures)} "
+              "kinds")
+        pairs = [pair for pair in self.pairs if pair[0] != pair[1]]
+        rare = list(self.rare())
+        print(f"{len(pairs)} pairs of features; {len(rare)} pairs fewer than {FEW} times")
+        if self.args.list_rare:
+            for a, b in rare:
+                print(f"  {a} and {b}: {self.pairs[(a, b)]}")
+        for kind, failures in sorted(self.failures.items(), key=lambda item: -len(item[1])):
+            common = set.intersection(*(set(features) for _, _, features in failures))
+            seeds = " ".join(f"{seed}/np{ranks}" for seed, ranks, _ in failures[:12])
+            print(f"{len(failures)} times: {kind}\n  all with: {', '.join(sorted(common)) or 'nothing'}"
+                  f"\n  seeds: {seeds}")
+        if self.args.markdown:
+            with open(self.args.markdown, "w", encoding="utf-8") as file:
+                file.write(self.markdown() + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=int(time.time()) * 1000)
+    parser.add_argument("--programs", type=int, help="at most about so many")
+    parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")],
+                        default=[1, 2, 3, 4])
+    parser.add_argument("--batch", type=int, default=20, help="programs per mpirun")
+    parser.add_argument("--patience", type=int, default=60, help="seconds until a program hangs")
+    parser.add_argument("--shrink-seconds", type=float, default=120, help="for each kind of failure")
+    parser.add_argument("--without", help="features, separated by commas")
+    parser.add_argument("--only", help="features, separated by commas")
+    parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--markdown", help="write the table of pairs into this file")
+    parser.add_argument("--no-kill", action="store_true", help="kill no ranks")
+    parser.add_argument("--list-rare", action="store_true", help="list the rare pairs")
+    args = parser.parse_args()
+    args.more = []
+    if args.without:
+        args.more += ["--without", args.without]
+    if args.only:
+        args.more += ["--only", args.only]
+    campaign = Campaign(args)
+    try:
+        campaign.run()
+    except KeyboardInterrupt:
+        pass
+    campaign.summary()
+    return 1 if campaign.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is around a program: settings, sessions, helpers that were forked, other threads, and a
+// watchdog.
+#pragma once
+
+#include <mpi.h>
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kolo/session.hpp"
+#include "program.hpp"
+
+namespace kolo::internal::journeys {
+
+/// A result that the program does not allow.
+class Unexpected : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Thrown by a rank that leaves its session by an exception.
+struct Departure {};
+
+/// What this rank does now: the watchdog prints it.
+void set_stage(const std::string& stage);
+/// Ends the process unless it is called again within so many seconds.
+void watch(std::uint64_t seed, int rank, unsigned seconds);
+
+/// Reports what is wrong and ends the process: the other ranks may be anywhere.
+[[noreturn]] void fail(const std::string& what);
+
+/// Sets the variables of the settings. Before each session: each reads them.
+void set_variables(const Program& program);
+
+/// A session of the first `ranks` ranks of the world.
+class OpenSession {
+ public:
+  explicit OpenSession(int ranks);
+  OpenSession(const OpenSession&) = delete;
+  OpenSession& operator=(const OpenSession&) = delete;
+  ~OpenSession();
+
+ private:
+  MPI_Comm part_ = MPI_COMM_NULL;
+  std::optional<Session> session_{};
+};
+
+/// Child processes that live beside training.
+class Helpers {
+ public:
+  Helpers() = default;
+  Helpers(const Helpers&) = delete;
+  Helpers& operator=(const Helpers&) = delete;
+  ~Helpers();
+  void start();
+
+ private:
+  std::vector<pid_t> children_{};
+};
+
+/// A child process that lives for some seconds more than this one, silently.
+void start_orphan();
+
+/// Threads that run collectives beside training, the same on all ranks.
+class SideThreads {
+ public:
+  SideThreads(const Program& program, const std::string& epoch, int rank, int ranks);
+  SideThreads(const SideThreads&) = delete;
+  SideThreads& operator=(const SideThreads&) = delete;
+  ~SideThreads();
+
+  /// Throws Unexpected for a wrong result.
+  void finish();
+
+ private:
+  void run(int number, const std::string& epoch, int rank, int ranks);
+
+  std::vector<std::string> complaints_{};  // by thread
+  std::vector<std::thread> threads_{};
+};
+
+}  // namespace kolo::internal::journeys
