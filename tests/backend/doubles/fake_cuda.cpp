@@ -76,7 +76,8 @@ std::vector<std::string> FakeCuda::complaints() const {
   std::vector<std::string> all = complaints_;
   if (ids_.size() > 1) all.push_back(fmt::format("{} streams are left", ids_.size() - 1));
   if (!events_.empty()) all.push_back(fmt::format("{} events are left", events_.size()));
-  if (!memory_.empty()) all.push_back(fmt::format("{} pieces of memory are left", memory_.size()));
+  const std::size_t left = memory_.size() - freed_.size();
+  if (left > 0) all.push_back(fmt::format("{} pieces of memory are left", left));
   return all;
 }
 
@@ -90,19 +91,27 @@ void FakeCuda::advance() {
   Stream& stream = streams_[chosen];
   if (stream.work.front()()) stream.work.pop_front();
   if (stream.destroyed && stream.work.empty()) streams_.erase(chosen);
+  if (!is_busy())
+    for (std::byte* memory : std::exchange(freed_, {})) give_back(memory, false);
 }
 
-void FakeCuda::synchronize(const char* call) {
+bool FakeCuda::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(streams_, [](const auto& s) { return !s.second.work.empty(); });
+}
+
+void FakeCuda::wait_until_idle(const char* call) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  const auto is_busy = [this] {
-    const std::lock_guard lock(mutex_);
-    return std::ranges::any_of(streams_, [](const auto& s) { return !s.second.work.empty(); });
-  };
   while (is_busy()) {
     if (std::chrono::steady_clock::now() > deadline)
       return complain(fmt::format("{} waits for ever", call));
     advance();
   }
+}
+
+void FakeCuda::synchronize(gpu::StreamHandle /*stream*/) {
+  faults.pass("cudaStreamSynchronize");
+  wait_until_idle("cudaStreamSynchronize");
 }
 
 bool FakeCuda::captures() const {
@@ -217,7 +226,12 @@ void FakeCuda::give_back(std::byte* memory, bool pinned) {
 }
 
 std::byte* FakeCuda::make_memory(std::size_t bytes) { return take(bytes, false); }
-void FakeCuda::free_memory(std::byte* memory) { give_back(memory, false); }
+
+void FakeCuda::free_memory(std::byte* memory) {
+  const std::lock_guard lock(mutex_);
+  if (is_busy()) return freed_.push_back(memory);
+  give_back(memory, false);
+}
 
 gpu::Versions FakeCuda::versions() {
   faults.pass("cudaDriverGetVersion");
@@ -332,7 +346,7 @@ std::byte* FakeCuda::allocate(std::size_t bytes) {
   return take(bytes, false);
 }
 void FakeCuda::release(std::byte* memory) noexcept {
-  synchronize("cudaFree");
+  wait_until_idle("cudaFree");
   give_back(memory, false);
 }
 
@@ -342,7 +356,7 @@ std::byte* FakeCuda::allocate_pinned(std::size_t bytes) {
   return take(bytes, true);
 }
 void FakeCuda::release_pinned(std::byte* memory) noexcept {
-  synchronize("cudaFreeHost");
+  wait_until_idle("cudaFreeHost");
   give_back(memory, true);
 }
 

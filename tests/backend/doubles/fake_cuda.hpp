@@ -61,7 +61,10 @@ class FakeCuda : public gpu::Runtime {
   /// Without faults or delay, for the tests themselves.
   [[nodiscard]] std::byte* make_memory(std::size_t bytes);
   [[nodiscard]] bool is_memory(const void* begin, std::size_t bytes) const;
+  /// Once the GPU is idle, for which cudaFree would wait.
   void free_memory(std::byte* memory);
+  /// At once: what touches it later is an error.
+  void unmap_memory(std::byte* memory) { give_back(memory, false); }
 
   /// Makes it a stream that is captured into a graph. Complains about calls that invalidate it.
   void begin_capture(gpu::StreamHandle stream);
@@ -84,6 +87,7 @@ class FakeCuda : public gpu::Runtime {
   bool is_in_use(int device) override;
   gpu::StreamHandle create_stream() override;
   void destroy_stream(gpu::StreamHandle stream) noexcept override;
+  void synchronize(gpu::StreamHandle stream) override;
   std::uint64_t stream_id(gpu::StreamHandle stream) override;
   bool is_capturing(gpu::StreamHandle stream) override;
   gpu::CaptureMode exchange_capture_mode(gpu::CaptureMode mode) noexcept override;
@@ -122,8 +126,9 @@ class FakeCuda : public gpu::Runtime {
 
   [[nodiscard]] std::byte* take(std::size_t bytes, bool pinned);
   void give_back(std::byte* memory, bool pinned);
+  [[nodiscard]] bool is_busy() const;
   /// Waits until the GPU is done, as cudaFree does.
-  void synchronize(const char* call);
+  void wait_until_idle(const char* call);
   /// A call that invalidates captures unless the thread's mode is relaxed.
   void pass_captures(const char* call);
   [[nodiscard]] bool captures() const;
@@ -145,6 +150,7 @@ class FakeCuda : public gpu::Runtime {
   std::vector<gpu::StreamHandle> unused_handles_{};  // of destroyed streams
   std::map<Number, Event> events_{};
   std::map<const std::byte*, Memory> memory_{};
+  std::vector<std::byte*> freed_{};  // until the GPU is idle
   Number next_ = 16;
   int launches_ = 0;
   int copies_to_host_ = 0;

@@ -292,7 +292,7 @@ void FakeNccl::release(std::byte* memory) noexcept {
     if (std::ranges::any_of(comm.registered, [&](const auto& r) { return r.first == memory; }))
       world_.complain("memory is released while its communicator is alive");
   memory_.erase(memory);
-  cuda_->free_memory(memory);
+  cuda_->unmap_memory(memory);
 }
 
 void* FakeNccl::register_buffer(nccl::CommHandle handle, std::byte* memory, std::size_t bytes) {

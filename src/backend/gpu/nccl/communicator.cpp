@@ -166,16 +166,19 @@ void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
   });
 }
 
-/// Kernels use the buffers until the abort has returned. A communicator that is half made is ended
-/// by the abort of its parent, which then writes the child's handle.
+/// NCCL's kernels use the buffers until the abort has returned, and the copies launched behind them
+/// still longer: memory that they find unmapped is an error which the process keeps, and with which
+/// the program could not save what is on the GPU. A communicator that is half made is ended by the
+/// abort of its parent, which then writes the child's handle.
 void CommunicatorGroup::abort() noexcept {
   if (std::exchange(aborted_, true)) return;
   for (const auto& state : states_) state->canceled = true;
   try {
-    post([states = states_](Library& library) {
+    post([states = states_, runtime = gpu_.runtime(), stream = gpu_.stream()](Library& library) {
       std::vector<const CommHandle*> handles;
       for (const auto& state : states) handles.push_back(&state->handle);
       library.abort(handles);
+      runtime->synchronize(stream);
       for (const auto& state : states) release_buffers(library, *state);
     });
   } catch (...) {  // no memory, or no thread: the communicators are left behind

@@ -58,6 +58,8 @@ class Runtime {
   /// Of the highest priority, and independent of the default stream.
   [[nodiscard]] virtual StreamHandle create_stream() = 0;
   virtual void destroy_stream(StreamHandle stream) noexcept = 0;
+  /// Waits until all work on the stream is done.
+  virtual void synchronize(StreamHandle stream) = 0;
 
   /// Unlike the handle it is never used again, and differs between the streams that threads have
   /// behind cudaStreamPerThread.

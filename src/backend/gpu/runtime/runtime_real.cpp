@@ -94,6 +94,10 @@ class RealRuntime : public Runtime {
     static_cast<void>(cudaStreamDestroy(stream));
   }
 
+  void synchronize(StreamHandle stream) override {
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+
   std::uint64_t stream_id(StreamHandle stream) override {
     unsigned long long id = 0;
     check(cudaStreamGetId(stream, &id), "cudaStreamGetId");
