@@ -33,9 +33,10 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 /// needs no copy into a buffer: the ranks of a host read each other's tensors. The allreduce
 /// completes only when all of them have read this rank's tensor.
 ///
-/// Blocks are whole pages and remain valid after the session's end. If ranks cannot share memory,
-/// or the heap is full, the allocator uses ordinary memory, with the same results. The constructor
-/// throws NotInitialized outside a session. Thread-safe.
+/// Blocks are whole pages and remain valid after the session's end. In a forked child they are
+/// private copies. If ranks cannot share memory,
+/// or the heap is full, the allocator uses ordinary memory, with the same results. Construct it
+/// during a session; otherwise the constructor throws NotInitialized. Thread-safe.
 template <typename T>
 class SharedAllocator {
  public:
