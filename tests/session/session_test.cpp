@@ -126,9 +126,11 @@ TEST(Session, AFutureThatOutlivesItKeepsNothingOfIt) {
   std::pair<int, int> before;
   for (const bool keep : {false, true}) {
     init();
-    Future<void> future = allreduce_async(value);
-    future.wait();
-    if (keep) kept = std::move(future);
+    {
+      Future<void> future = allreduce_async(value);
+      future.wait();
+      if (keep) kept = std::move(future);
+    }
     shutdown();
     if (!keep) before = resources();
   }
