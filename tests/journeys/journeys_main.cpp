@@ -148,21 +148,23 @@ void run_all(const Options& options, int rank, int ranks, const MakeTrainer& mak
 }  // namespace
 
 int run_journeys(int argc, char** argv, const MakeTrainer& make, bool torch) {
-  int provided = MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  int rank = 0;
-  int ranks = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   try {
     Options options = read_options(argc, argv);
+    // Half of the programs leave the start and the end of MPI to Kolo.
+    const bool own_mpi = options.seed % 2 == 0;
+    int provided = MPI_THREAD_SINGLE;
+    if (own_mpi) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+    init();
+    const int rank = kolo::rank();
+    const int ranks = kolo::size();
+    shutdown();
     MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (ranks > 4) throw std::invalid_argument("results are exact up to 4 ranks only");
     run_all(options, rank, ranks, make, torch);
+    if (own_mpi) MPI_Finalize();
   } catch (const std::exception& error) {
     fail(error.what());
   }
-  MPI_Finalize();
   return 0;
 }
 

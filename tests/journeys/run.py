@@ -65,7 +65,8 @@ class Job:
         """What went wrong, without mpirun's own words."""
         found = re.findall(r"JOURNEY (?:FAILS|HANGS) .*", self.output)
         if found:
-            return found
+            # How processes ended, if not by themselves.
+            return found + re.findall(r".*(?:on signal|Signal:|terminate called).*", self.output)
         lines = [line for line in self.output.splitlines()
                  if line.strip() and not line.startswith(("JOURNEY seed", "---"))]
         return lines[-6:]
@@ -139,7 +140,7 @@ class Campaign:
         features = self.features_of(ranks, seed)
         self.failures[kind].append((seed, ranks, features))
         print(f"FAILED: --seed {seed} on {ranks} ranks: {','.join(features)}")
-        for line in job.lines()[:4]:
+        for line in job.lines()[:6]:
             print(f"  {line}")
         if self.args.shrink_seconds > 0 and len(self.failures[kind]) == 1:
             small_ranks, options = shrink(self.args, ranks, seed, features)
