@@ -124,6 +124,10 @@ TEST_F(InvalidArguments, EnumeratorsThatThereAreNot) {
          "average_over 9");
 }
 
+TEST_F(InvalidArguments, ATimelineWithoutAPath) {
+  EXPECT_THROW(start_timeline(""), InvalidArgument);
+}
+
 TEST_F(InvalidArguments, Roots) {
   std::string text;
   refuse([&] { broadcast(tensor_, n_, {.name = name}); }, "root " + std::to_string(n_));

@@ -90,6 +90,12 @@ void on_communicators() {
   for (const bool reversed : {false, true}) {
     MPI_Comm half = MPI_COMM_NULL;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, reversed ? -rank : rank, &half);
+    if (size > 1 && !reversed) {
+      MPI_Comm halves = MPI_COMM_NULL;
+      MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &halves);
+      check_throws<kolo::InvalidArgument>([&] { kolo::init(halves); }, "intercommunicator");
+      MPI_Comm_free(&halves);
+    }
     kolo::init(half);
     work(rank_in(half), size_of(half));
     int sum = 1;  // the program's own traffic, on the same communicator

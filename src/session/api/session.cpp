@@ -34,6 +34,10 @@ void init(MPI_Comm comm, const SessionOptions& options) {
   MPI_Initialized(&initialized);
   if (initialized == 0)
     throw InvalidArgument("kolo::init: MPI was not initialized, so there is no communicator");
+  int has_two_groups = 0;
+  MPI_Comm_test_inter(comm, &has_two_groups);
+  if (has_two_groups != 0)
+    throw InvalidArgument("kolo::init: the communicator is an intercommunicator");
   session::start_session({.comm = comm, .options = options});
 }
 
@@ -79,6 +83,7 @@ Statistics statistics() { return session::current_engine("kolo::statistics")->st
 
 void start_timeline(const std::string& path) {
   const std::shared_ptr<session::Engine> engine = session::current_engine("kolo::start_timeline");
+  if (path.empty()) throw InvalidArgument("kolo::start_timeline: the path is empty");
   if (auto timeline = diagnostics::open_timeline(path, engine->topology().rank))
     engine->start_timeline(std::move(timeline));
 }
