@@ -32,7 +32,7 @@ CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topo
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
       ranks_of_host_(ranks_of_host(topology, topology.rank)) {
   if (neighbors_ != nullptr) {
-    share_memory(topology);
+    share_memory();
     if (sockets_ != nullptr) neighbors_->watch(sockets_->descriptor());
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
@@ -58,7 +58,7 @@ void CpuLinks::use_private_memory(int rank) {
   backend_.use_memory(*shm_backend_);
 }
 
-void CpuLinks::share_memory(const Topology& topology) {
+void CpuLinks::share_memory() {
   const HostMemory memory = lay_out_memory(!all_are_neighbors_);
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {

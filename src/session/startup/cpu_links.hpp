@@ -57,7 +57,7 @@ class CpuLinks : public Links {
     std::array<std::byte, 64> bytes{};
   };
 
-  void share_memory(const Topology& topology);
+  void share_memory();
   void use_private_memory(int rank);
 
   Communicator control_;
