@@ -94,8 +94,7 @@ bool ShmTransport::flush(Peer& peer) {
     --unsent_;
   }
   if (written == before) return false;
-  // Release: the bytes are there before the count covers them. The bell comes last: the rank that
-  // it wakes finds them. Once for all messages that had room.
+  // Release: the bytes are there before the count covers them. The bell comes last, once for all.
   ring.written.store(written, std::memory_order_release);
   peer.bell->ring();
   return true;
