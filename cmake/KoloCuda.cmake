@@ -13,9 +13,21 @@ elseif(KOLO_WITH_CUDA STREQUAL "AUTO")
   find_package(CUDAToolkit 12.5 QUIET)
 endif()
 if(NOT KOLO_WITH_CUDA STREQUAL "OFF" AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
-  # Each entry gives machine code for that GPU, and PTX for later ones.
+  # Machine code runs on GPUs of the same major version: 80 covers Ampere and Ada. The last entry
+  # also gives PTX, which drivers compile for later GPUs. CUDA 13 has no Volta, CUDA before 12.8 no
+  # Blackwell.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES "90;100" CACHE STRING "GPUs that kernels are compiled for")
+    set(architectures 75-real 80-real)
+    if(CUDAToolkit_VERSION VERSION_LESS 13)
+      list(PREPEND architectures 70-real)
+    endif()
+    if(CUDAToolkit_VERSION VERSION_LESS 12.8)
+      list(APPEND architectures 90)
+    else()
+      list(APPEND architectures 90-real 100)
+    endif()
+    set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPUs that kernels are compiled for")
+    unset(architectures)
   endif()
   if(NOT DEFINED CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_COMPILER "${CUDAToolkit_NVCC_EXECUTABLE}")

@@ -4,7 +4,8 @@
 // All functions are thread-safe. A synchronous call returns when the operation is done and throws
 // its error; an asynchronous call returns a Future at once. Operations are matched across ranks by
 // name, so ranks may submit named operations in any order. Operations without a name are matched by
-// their order in the process set; submit those from one thread at a time.
+// their order in the process set; only one thread at a time may have such operations pending in a
+// set.
 //
 // The memory passed to an asynchronous call must stay alive and unused until its future is done.
 // Tensors without elements or dimensions are allowed unless stated otherwise.
@@ -54,7 +55,7 @@ struct GroupedAllreduceOptions {
   double postscale = 1.0;  ///< Factor for the result.
   Compression compression = Compression::none;
   AverageOver average_over = AverageOver::all;
-  bool fuse_exactly = false;  ///< The group is a batch of its own.
+  bool fuse_exactly = false;  ///< Do not fuse the group with other operations.
   ProcessSet process_set{};   ///< Ranks that take part.
 };
 
@@ -95,13 +96,13 @@ struct Gathered {
   std::vector<std::int64_t> counts;
 };
 
-/// A type that can be moved into an operation, whose future returns it: an rvalue that owns its
+/// A range that can be moved into an operation and that the future returns: an rvalue that owns its
 /// elements, such as a `std::vector<float>`.
 template <typename R>
 concept OwningRange = !std::is_lvalue_reference_v<R> && !std::ranges::borrowed_range<R> &&
                       TensorRange<std::remove_reference_t<R>&>;
 
-/// A range of integers of any type: numbers of rows.
+/// A range of integers of any type, each a number of rows.
 template <typename R>
 concept CountRange = std::ranges::input_range<R> && std::integral<std::ranges::range_value_t<R>>;
 
@@ -110,7 +111,7 @@ namespace detail {
 template <typename R>
 using element_of = std::remove_cv_t<std::ranges::range_value_t<R>>;
 
-/// The type as which a vector stores elements.
+/// The type in which a vector stores elements of type `T`.
 template <typename T>
 using stored_as = std::conditional_t<std::same_as<T, bool>, std::uint8_t, T>;
 
@@ -130,7 +131,7 @@ KOLO_EXPORT void allreduce(ConstTensorView input, TensorView output,
 KOLO_EXPORT Future<void> allreduce_async(ConstTensorView input, TensorView output,
                                          const AllreduceOptions& options = {});
 
-/// Moves `owned` into the operation. The future returns it with the result.
+/// Moves `owned` into the operation. The future returns `owned`, which then holds the result.
 template <OwningRange R>
 Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions& options = {});
 
@@ -156,7 +157,7 @@ KOLO_EXPORT void reducescatter(ConstTensorView input, TensorView output,
 KOLO_EXPORT Future<void> reducescatter_async(ConstTensorView input, TensorView output,
                                              const ReducescatterOptions& options = {});
 
-/// The same of a range, into a new vector. Booleans come as bytes.
+/// As above for a range. Returns this rank's rows in a new vector, booleans as bytes.
 template <ConstTensorRange R>
 [[nodiscard]] std::vector<detail::stored_as<detail::element_of<R>>> reducescatter(
     R&& range, const ReducescatterOptions& options = {});
@@ -164,7 +165,8 @@ template <ConstTensorRange R>
 Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_async(
     R&& range, const ReducescatterOptions& options = {});
 
-/// Several as one operation, all or none. `outputs[i]` holds this rank's rows of `inputs[i]`.
+/// Reduces and scatters several tensors as one operation: all or none. `outputs[i]` receives this
+/// rank's rows of `inputs[i]`.
 KOLO_EXPORT void grouped_reducescatter(std::span<const ConstTensorView> inputs,
                                        std::span<const TensorView> outputs,
                                        const ReducescatterOptions& options = {});
@@ -177,8 +179,8 @@ KOLO_EXPORT Future<void> grouped_reducescatter_async(std::span<const ConstTensor
 /// Gathers the tensors of all ranks on every rank, concatenated along the first dimension in the
 /// order of the ranks. The first dimension may differ between ranks; the other dimensions and the
 /// dtype may not. A scalar counts as one row, and a rank that has joined contributes none.
-/// `allocate` receives the number of rows of each rank and returns memory for all rows. Returns
-/// these numbers.
+/// `allocate` receives the number of rows of each rank and returns memory for all rows. The call
+/// returns the same numbers.
 template <std::convertible_to<Allocator> A>
 std::vector<std::int64_t> allgather(ConstTensorView tensor, A allocate,
                                     const AllgatherOptions& options = {});
@@ -214,8 +216,8 @@ template <Element T>
 
 // ---- broadcast ----
 
-/// Copies `root`'s tensor to every rank. `root` is a world rank, a member of the set, and has not
-/// joined. Shape, dtype and root must be equal on all ranks.
+/// Copies `root`'s tensor to every rank. `root` is the world rank of a member of the set that has
+/// not joined. Shape, dtype and root must be equal on all ranks.
 KOLO_EXPORT void broadcast(TensorView tensor, int root, const BroadcastOptions& options = {});
 KOLO_EXPORT Future<void> broadcast_async(TensorView tensor, int root,
                                          const BroadcastOptions& options = {});
@@ -236,9 +238,9 @@ KOLO_EXPORT Future<void> broadcast_async(std::string& text, int root,
 
 /// Sends consecutive rows of the tensor to the members of the set, `counts[i]` rows to the i-th,
 /// and receives the rows that the members send to this rank, in the order of the members. Counts
-/// may be zero, and their sum is the tensor's number of rows. `allocate` receives the number of
-/// rows from each member and returns memory for all of them. Returns these numbers. Throws
-/// InvalidArgument for a scalar, and Mismatch if a member of the set has joined.
+/// may be zero; their sum must be the tensor's number of rows. `allocate` receives the number of
+/// rows from each member and returns memory for all of them. The call returns the same numbers.
+/// Throws InvalidArgument for a scalar, and Mismatch if a member of the set has joined.
 KOLO_EXPORT std::vector<std::int64_t> alltoall(ConstTensorView tensor,
                                                std::span<const std::int64_t> counts,
                                                Allocator allocate,
@@ -248,7 +250,7 @@ KOLO_EXPORT Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView ten
                                                              Allocator allocate,
                                                              const AlltoallOptions& options = {});
 
-/// For a range, whose elements are its rows.
+/// As above for a range, each element of which is a row.
 template <ConstTensorRange R, CountRange Counts>
 [[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
                                                        const AlltoallOptions& options = {});
@@ -256,7 +258,7 @@ template <ConstTensorRange R, CountRange Counts>
 Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& counts,
                                                        const AlltoallOptions& options = {});
 
-/// With equal counts: the length must be a multiple of the number of members.
+/// As above with equal counts. The length must be a multiple of the number of members.
 template <ConstTensorRange R>
 [[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range,
                                                        const AlltoallOptions& options = {});
@@ -266,19 +268,19 @@ Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range,
 
 // ---- barrier and join ----
 
-/// Waits until every member of the set has called it.
+/// Waits until every member of the set has called `barrier`.
 KOLO_EXPORT void barrier(const BarrierOptions& options = {});
 KOLO_EXPORT void barrier(const ProcessSet& set);
 KOLO_EXPORT Future<void> barrier_async(const BarrierOptions& options = {});
 
 /// Declares that this rank has no more data, and waits until all ranks have joined. Until then the
 /// operations of other ranks, in the world and in all sets, complete without this rank: reductions
-/// combine the tensors of the others, and an allgather has no rows of it. Operations that are
-/// undefined without it (a broadcast from it, alltoall, reducescatter) fail with Mismatch.
-/// Operations that this rank submitted before complete as usual. Returns the last rank to join, the
-/// same on all ranks.
+/// combine the tensors of the others, and an allgather returns no rows from this rank. Operations
+/// that are undefined without this rank (a broadcast from it, alltoall, reducescatter) fail with
+/// Mismatch. Operations that this rank has submitted before complete as usual. Returns the last
+/// rank to join, the same on all ranks.
 ///
-/// Between joining and the return, submitting an operation on this rank throws InvalidArgument.
+/// Until the join completes, submitting an operation on this rank throws InvalidArgument.
 /// Afterwards, operations without a name are numbered from the start again.
 KOLO_EXPORT int join();
 KOLO_EXPORT Future<int> join_async();

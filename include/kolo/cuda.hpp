@@ -21,8 +21,8 @@ namespace kolo {
 /// all work queued on the current stream before the call. Results are complete when the operation
 /// is done, so no stream needs to wait for them.
 ///
-/// While Kolo calls an allocator for GPU memory, on any thread, the current stream is Kolo's stream
-/// that will write the memory. No other stream may still use that memory.
+/// While Kolo calls an allocator for GPU memory, on any thread, the current stream is the stream on
+/// which Kolo will write the memory. No other stream may still use that memory.
 class [[nodiscard]] CudaStreamScope {
  public:
   KOLO_EXPORT explicit CudaStreamScope(CUstream_st* stream) noexcept;
@@ -37,7 +37,7 @@ class [[nodiscard]] CudaStreamScope {
   CUstream_st* before_;
 };
 
-/// A GPU, for programs that allocate memory without a framework. Cheap to copy; thread-safe.
+/// A GPU, for programs that allocate GPU memory without a framework. Cheap to copy; thread-safe.
 class CudaDevice {
  public:
   /// The number of GPUs that this process sees: 0 without a driver or in a build without CUDA.

@@ -31,8 +31,8 @@ struct Histogram {
   [[nodiscard]] KOLO_EXPORT std::uint64_t quantile(double q) const noexcept;
 };
 
-/// Counters of this rank since the session began. They are read while other threads count, so an
-/// operation may be included in one counter and not yet in another.
+/// Counters of this rank since the session began. Other threads may update them during the call, so
+/// an operation may be included in one counter but not yet in another.
 struct Statistics {
   struct Kind {
     std::string operation;         ///< "allreduce", "broadcast", ...
@@ -77,7 +77,7 @@ struct Statistics {
 [[nodiscard]] KOLO_EXPORT std::string to_string(const Statistics& statistics);
 KOLO_EXPORT std::ostream& operator<<(std::ostream& out, const Statistics& statistics);
 
-/// Starts to write a timeline of this rank into `path`, as JSON for chrome://tracing or
+/// Starts to write a timeline of this rank to the file `path`, as JSON for chrome://tracing or
 /// ui.perfetto.dev. `%r` in `path` is replaced by the rank; without it, only rank 0 writes. Throws
 /// InvalidArgument if a timeline is already being written or the file cannot be created.
 KOLO_EXPORT void start_timeline(const std::string& path);
@@ -86,9 +86,9 @@ KOLO_EXPORT void start_timeline(const std::string& path);
 /// write failed.
 KOLO_EXPORT void stop_timeline();
 
-/// Writes this rank's recent events into `path`, or, for `""`, into the directory of the setting
-/// `flight_recorder_dir` under the usual name. Returns the path. Throws InvalidArgument if the
-/// setting `flight_recorder` is 0 or the file cannot be written.
+/// Writes this rank's recent events to the file `path`, or, for `""`, into the directory of the
+/// setting `flight_recorder_dir` under the usual name. Returns the path. Throws InvalidArgument if
+/// the setting `flight_recorder` is 0 or the file cannot be written.
 KOLO_EXPORT std::string write_flight_record(const std::string& path = "");
 
 }  // namespace kolo

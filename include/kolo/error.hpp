@@ -12,8 +12,8 @@
 namespace kolo {
 
 /// The base class of all exceptions that Kolo throws. `tensor()` is the name of the operation or
-/// tensor that failed, as the program named it, or "". `ranks()` lists the world ranks to blame, in
-/// ascending order; it is empty if there are none.
+/// tensor that failed, as the program named it, or "". `ranks()` lists the world ranks concerned,
+/// in ascending order; it is empty if there are none.
 class KOLO_EXPORT Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message, std::string tensor = {}, std::vector<int> ranks = {})
@@ -27,9 +27,9 @@ class KOLO_EXPORT Error : public std::runtime_error {
   std::vector<int> ranks_;
 };
 
-/// An argument or the moment of a call is wrong. Local to this rank, unless a function says
-/// otherwise: nothing was submitted, other ranks do not learn of it, and a corrected call may use
-/// the same name.
+/// An argument is wrong, or the call is not allowed at this time. Unless a function says otherwise,
+/// the error is local to this rank: nothing was submitted, other ranks do not learn of it, and a
+/// corrected call may use the same name.
 class KOLO_EXPORT InvalidArgument : public Error {
  public:
   using Error::Error;
@@ -49,15 +49,17 @@ class KOLO_EXPORT Mismatch : public Error {
   using Error::Error;
 };
 
-/// A rank left the session, or was lost, while operations needed it. `ranks()` lists it. No further
-/// collective in the world or in a process set that contains the rank can succeed.
+/// A rank left the session, or was lost, while operations needed it. `ranks()` lists the rank. No
+/// further collective in the world or in a process set that contains the rank can succeed. If the
+/// rank's process or host was lost, the session cannot continue.
 class KOLO_EXPORT PeerLeft : public Error {
  public:
   using Error::Error;
 };
 
 /// Some ranks did not submit an operation within `stall_shutdown`, or a running operation made no
-/// progress for that time. `ranks()` lists the late ranks. The process set is unusable from now on.
+/// progress for that time. `ranks()` lists the late ranks. In the first case the process set is
+/// unusable from now on; in the second the session cannot continue.
 class KOLO_EXPORT Stalled : public Error {
  public:
   using Error::Error;
@@ -69,7 +71,8 @@ class KOLO_EXPORT ShutDown : public Error {
   using Error::Error;
 };
 
-/// MPI, CUDA or NCCL failed on this rank. The session cannot continue.
+/// MPI, CUDA, NCCL or the system failed on this rank. If an operation throws this error, the
+/// session cannot continue.
 class KOLO_EXPORT BackendError : public Error {
  public:
   using Error::Error;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a shared library of Kolo shows to programs: the names with KOLO_EXPORT. All others are
-// hidden from them, since Kolo is compiled with -fvisibility=hidden.
+// Marks the names that a shared library of Kolo exports. All other names are hidden, because Kolo
+// is compiled with -fvisibility=hidden.
 #pragma once
 
-/// Before the declaration of a function, and between `class` and the name of a class. A class with
-/// virtual functions, and one that is thrown, is exported as a whole: programs need its type
-/// information. Of other classes only the member functions that are not inline are exported.
+/// Write it before the declaration of a function, or between `class` and the name of a class. A
+/// class that is thrown or has virtual functions is exported as a whole, because programs need its
+/// type information. Other classes export only their member functions that are not inline.
 #define KOLO_EXPORT [[gnu::visibility("default")]]

@@ -28,14 +28,16 @@ class FutureBase {
   /// False for a default-constructed future, a moved-from one, and one whose value was taken.
   [[nodiscard]] bool valid() const noexcept { return operation_ != nullptr; }
 
-  /// Blocks until the operation is done. Each call throws the operation's error if it failed. While
-  /// it waits, the thread runs the session. Throws InvalidArgument if the future is not valid.
+  /// Blocks until the operation is done. Throws the operation's error if it failed, in each call.
+  /// While waiting, the calling thread does the session's work. Throws InvalidArgument if the
+  /// future is not valid.
   KOLO_EXPORT void wait();
 
-  /// As `wait`, but returns false if the operation is not done within `timeout`.
+  /// As `wait`, but returns false if the operation is not done within `timeout`; otherwise true.
   KOLO_EXPORT bool wait_for(std::chrono::duration<double> timeout);
 
-  /// True once `wait` would not block. Never throws the operation's error.
+  /// True once `wait` would not block. Never throws the operation's error. Throws InvalidArgument
+  /// if the future is not valid.
   [[nodiscard]] KOLO_EXPORT bool ready() const;
 
  protected:
@@ -53,9 +55,10 @@ class FutureBase {
 /// The result, of type `T`, of an asynchronous operation.
 ///
 /// The destructor waits until a pending operation no longer uses its memory. If an exception
-/// unwinds the stack, the destructor FIRST MAKES THIS RANK LEAVE THE SESSION, because the ranks it
-/// would wait for may be waiting for this rank: all other ranks get PeerLeft. To survive an
-/// exception, catch it inside the scope that holds the futures.
+/// unwinds the stack, the destructor waits for 10 s, or for `stall_warning` if that is shorter.
+/// If the operation is still pending, THIS RANK LEAVES THE SESSION, because the ranks that it waits
+/// for may be waiting for this rank: all other ranks get PeerLeft. To survive an exception in every
+/// case, catch it inside the scope that holds the futures.
 template <typename T>
 class [[nodiscard]] Future : public detail::FutureBase {
  public:
@@ -70,8 +73,8 @@ class [[nodiscard]] Future : public detail::FutureBase {
   }
   ~Future() { abandon(); }
 
-  /// Waits, then returns the value, or throws the operation's error. A returned value makes the
-  /// future invalid.
+  /// Waits, then returns the value or throws the operation's error. The future is invalid once it
+  /// has returned the value.
   [[nodiscard]] T get() {
     wait();
     operation_.reset();
@@ -83,13 +86,13 @@ class [[nodiscard]] Future : public detail::FutureBase {
   std::unique_ptr<T> value_;
 };
 
-/// The completion of an asynchronous operation without a value. See the primary template.
+/// The completion of an asynchronous operation without a value. Otherwise as `Future<T>`.
 template <>
 class [[nodiscard]] Future<void> : public detail::FutureBase {
  public:
   using FutureBase::FutureBase;
 
-  /// Waits, and throws the operation's error if it failed. Success makes the future invalid.
+  /// Waits, and throws the operation's error if it failed. On success the future becomes invalid.
   void get() {
     wait();
     operation_.reset();

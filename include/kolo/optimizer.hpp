@@ -4,6 +4,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,12 +18,12 @@ namespace kolo {
 /// How the gradients of several backward passes are combined: summed or averaged.
 enum class Accumulation : std::uint8_t { sum, mean };
 
-/// Must be equal on all ranks of the set. The optimizer's constructor throws InvalidArgument for an
-/// invalid value.
+/// Options of a DistributedOptimizer. They must be equal on all ranks of the set. The optimizer's
+/// constructor throws InvalidArgument for an invalid value.
 struct DistributedOptimizerOptions {
   ReduceOp op = ReduceOp::average;  ///< average, sum or adasum.
   Compression compression = Compression::none;
-  /// Backward passes per step, at least 1. Gradients are reduced in the last of them.
+  /// Backward passes per step, at least 1. Gradients are reduced during the last pass.
   int backward_passes_per_step = 1;
   Accumulation accumulation = Accumulation::sum;
   /// Splits the division of an average: gradients are divided by this factor before the sum, and by
@@ -59,9 +60,12 @@ class NamedGradientReducer {
   KOLO_EXPORT NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
   KOLO_EXPORT ~NamedGradientReducer();
 
-  KOLO_EXPORT void ready(const Gradients& gradients, const std::string& name);
+  /// Calls `gradients` at most once in a step.
+  KOLO_EXPORT void ready(const std::string& name, const std::function<Gradients()>& gradients);
   KOLO_EXPORT void end_pass();
   KOLO_EXPORT void synchronize(const Gradients& gradients);
+  [[nodiscard]] KOLO_EXPORT bool synchronized() const;
+  KOLO_EXPORT void skip_step(const std::function<Gradients()>& gradients);
   KOLO_EXPORT void end_step();
 
  private:
@@ -80,10 +84,15 @@ class NamedGradientReducer {
 ///
 /// Construction is collective: all ranks of the set construct their optimizers in the same order.
 /// It throws Mismatch on every rank if names, shapes, dtypes or options differ, and InvalidArgument
-/// for invalid options or a repeated name. `synchronize` and `step` throw the errors of
-/// `allreduce`; after an error the step is over on all ranks. The wrapped optimizer must outlive
+/// for invalid options or a repeated name. `synchronize`, `step` and `skip_step` throw the errors
+/// of `allreduce`; after an error the step is over on all ranks. The wrapped optimizer must outlive
 /// this object. Movable, not copyable; not thread-safe. `kolo/torch.hpp` has the version for
 /// LibTorch's optimizers.
+///
+/// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
+/// then still divided by the number of all ranks. When all ranks have joined, they continue
+/// together. If `join` cuts a step in which some gradients were submitted, `synchronize` and `step`
+/// throw InvalidArgument until `skip_step`.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:
@@ -96,23 +105,36 @@ class DistributedOptimizer {
 
   /// Declares that this gradient is complete in this backward pass. Do not touch it until
   /// `synchronize` or `step` returns. In the last pass of a step its reduction starts; a group's
-  /// starts when all its gradients are ready. Throws InvalidArgument for an unknown name or a
-  /// gradient that is already ready.
-  void ready(const std::string& name) { reducer_.ready(optimizer_->gradients(), name); }
+  /// starts when all its gradients are ready. From the first call in that pass until the end of the
+  /// step, no gradient may move in memory. Throws InvalidArgument for an unknown name, for a
+  /// gradient that is already ready, and between `synchronize` and the end of the step.
+  void ready(const std::string& name) {
+    reducer_.ready(name, [this] { return optimizer_->gradients(); });
+  }
 
   /// Ends a backward pass other than the last of `backward_passes_per_step`; gradients continue to
   /// accumulate. Throws InvalidArgument for one pass too many. `step` may follow after fewer
-  /// passes, for example at the end of the data, if it does so on all ranks.
+  /// passes, for example at the end of the data, if it does on all ranks.
   void end_pass() { reducer_.end_pass(); }
 
-  /// Waits until all gradients are reduced, for example to clip them. `step` then does not wait.
+  /// Waits until all gradients are reduced, for example to clip or to inspect them. `step` or
+  /// `skip_step` must follow: another call before it throws InvalidArgument.
   void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
 
-  /// Synchronizes unless that is done, then runs the optimizer's step.
+  /// Calls `synchronize`, which has no effect if already called, then runs the optimizer's step.
   void step() {
-    synchronize();
+    if (!reducer_.synchronized()) synchronize();
     optimizer_->step();
     reducer_.end_step();
+  }
+
+  /// Ends the step without the optimizer's step, for example after an overflow in mixed precision.
+  /// Synchronizes unless that is done; all ranks must skip the same steps:
+  ///
+  ///     optimizer.synchronize();
+  ///     if (all_finite(gradients)) optimizer.step(); else optimizer.skip_step();
+  void skip_step() {
+    reducer_.skip_step([this] { return optimizer_->gradients(); });
   }
 
  private:

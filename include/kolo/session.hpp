@@ -12,7 +12,8 @@
 namespace kolo {
 
 /// Settings of a session. A setting that is left empty is read from the environment: `KOLO_<NAME>`,
-/// else Horovod's variable of the same meaning, else the default. docs/settings.md lists them all.
+/// else Horovod's or Open MPI's variable of the same meaning, else the default. docs/settings.md
+/// lists them all.
 struct SessionOptions {
   /// Maximum size, in bytes, of a batch of fused tensors. 0 or 1: no fusion. Default 64 MiB.
   std::optional<std::int64_t> fusion_threshold{};
@@ -21,7 +22,7 @@ struct SessionOptions {
   std::optional<std::chrono::duration<double>> stall_warning{};
   /// Time until a pending operation fails with Stalled. 0: never. Default 0.
   std::optional<std::chrono::duration<double>> stall_shutdown{};
-  /// Maximum number of names in the response cache: a repeated name is negotiated with one bit.
+  /// Maximum number of names in the response cache. A name in the cache is negotiated with one bit.
   /// Default 8192.
   std::optional<std::int64_t> cache_capacity{};
   /// On a single host, execute repeated training steps without negotiating them. Default true.
@@ -30,18 +31,19 @@ struct SessionOptions {
   /// memory) or `mpi`. If one rank sets `mpi`, its whole host uses MPI. Default `auto`.
   std::optional<std::string> cpu_operations{};
   /// Algorithm of an allreduce between hosts with several ranks each: `direct`, `ring`, `doubling`,
-  /// or `auto`, which measures them at the start. It determines the order in which hosts are
-  /// combined, and so the last bits of floating-point sums. Rank 0's value is used. Default `auto`.
+  /// or `auto`, which measures them at the start if there are three or more hosts. The algorithm
+  /// determines the order in which hosts are combined, and so the last bits of floating-point sums.
+  /// Rank 0's value is used. Default `auto`.
   std::optional<std::string> host_allreduce{};
-  /// Backend for tensors on GPUs: `auto` uses NCCL if it can; `nccl` is an error if it cannot;
-  /// `staged` copies through host memory. Default `auto`.
+  /// Backend for tensors on GPUs: `auto` uses NCCL if possible; with `nccl` it is an error if NCCL
+  /// cannot be used; `staged` copies through host memory. Default `auto`.
   std::optional<std::string> gpu_operations{};
   /// Timeout for creating an NCCL communicator. Default 5 minutes.
   std::optional<std::chrono::duration<double>> nccl_timeout{};
-  /// Number of recent events that each rank keeps, and writes if something fails. 0: none. Default
-  /// 4096.
+  /// Number of recent events that each rank keeps and writes to a flight record if something fails.
+  /// 0: none. Default 4096.
   std::optional<std::int64_t> flight_recorder{};
-  /// Directory for these flight records; `off` writes none. Default: the working directory.
+  /// Directory for flight records of failures; `off` writes none. Default: the working directory.
   std::optional<std::string> flight_recorder_dir{};
   /// Signal on which a rank writes a flight record: USR1, USR2, HUP, QUIT or WINCH. Default: none.
   std::optional<std::string> flight_recorder_signal{};
@@ -53,8 +55,8 @@ struct SessionOptions {
   /// Network interfaces for control messages between hosts: names and networks such as
   /// `eth0,10.1.0.0/16`, or `none` to use MPI, which must be polled. Default: all that are up.
   std::optional<std::string> control_interface{};
-  /// Time after which a silent host is considered lost, which ends the session with PeerLeft. 0:
-  /// never. Rank 0's value is used. Default 30 s.
+  /// Time after which a host that sends nothing is considered lost, which ends the session with
+  /// PeerLeft. 0: never. Rank 0's value is used. Default 30 s.
   std::optional<std::chrono::duration<double>> peer_timeout{};
   /// `trace`, `debug`, `info`, `warning`, `error`, `critical` or `off`. Default `warning`.
   std::optional<std::string> log_level{};
@@ -93,14 +95,14 @@ KOLO_EXPORT void shutdown();
 /// True during a session.
 [[nodiscard]] KOLO_EXPORT bool initialized() noexcept;
 
-/// This rank, and the number of ranks. These and the functions below, up to `cpu_operations`, may
-/// be called by any thread, and throw NotInitialized outside a session.
+/// This rank, and the number of ranks. These functions and those below, up to `cpu_operations`, are
+/// thread-safe, and throw NotInitialized outside a session.
 [[nodiscard]] KOLO_EXPORT int rank();
 [[nodiscard]] KOLO_EXPORT int size();
-/// This rank's place among the ranks of its host, and their number.
+/// This rank's index among the ranks of its host, and their number.
 [[nodiscard]] KOLO_EXPORT int local_rank();
 [[nodiscard]] KOLO_EXPORT int local_size();
-/// This host's place among the hosts that have a rank with this `local_rank`, and their number.
+/// This host's index among the hosts that have a rank with this `local_rank`, and their number.
 [[nodiscard]] KOLO_EXPORT int cross_rank();
 [[nodiscard]] KOLO_EXPORT int cross_size();
 /// True if every host has the same number of ranks.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for tensors that the other ranks of the host read in place, without a copy.
+// Memory for tensors. The other ranks of the host read it in place, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ class SharedHeap;
 
 namespace detail {
 
-/// The heap of the session; null without shared memory. Throws NotInitialized.
+/// The heap of the session; null without shared memory. Throws NotInitialized outside a session.
 [[nodiscard]] KOLO_EXPORT std::shared_ptr<internal::node::SharedHeap> shared_heap();
-/// Null if the heap is full, or null itself.
+/// Returns null if `heap` is null or full.
 [[nodiscard]] KOLO_EXPORT void* allocate_shared(
     const std::shared_ptr<internal::node::SharedHeap>& heap, std::size_t bytes);
-/// False if the block is not part of the heap.
+/// Returns false if `block` is not part of the heap.
 KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedHeap>& heap,
                                    void* block, std::size_t bytes) noexcept;
 
@@ -30,10 +30,11 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 
 /// An allocator for containers whose contents are reduced, such as gradients: `SharedVector<float>`
 /// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into such memory
-/// needs no copy into a buffer: the ranks of a host read each other's tensors. It completes only
-/// when all of them have read this rank's tensor.
+/// needs no copy into a buffer: the ranks of a host read each other's tensors. The allreduce
+/// completes only when all of them have read this rank's tensor.
 ///
-/// Blocks are whole pages and remain valid after the session's end. If ranks cannot share memory,
+/// Blocks are whole pages and remain valid after the session's end. In a forked child they are
+/// private copies. If ranks cannot share memory,
 /// or the heap is full, the allocator uses ordinary memory, with the same results. Construct it
 /// during a session; otherwise the constructor throws NotInitialized. Thread-safe.
 template <typename T>

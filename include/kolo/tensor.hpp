@@ -107,7 +107,7 @@ class TensorView {
   Device device_;
 };
 
-/// Memory that a collective only reads; otherwise as TensorView, which converts to it.
+/// Memory that a collective only reads. Otherwise as TensorView, which converts to this class.
 class ConstTensorView {
  public:
   /// `data` holds `shape.elements()` elements.
@@ -154,7 +154,7 @@ class ConstTensorView {
   Device device_;
 };
 
-/// A tensor with a name, which is the same on all ranks.
+/// A tensor and its name. The name must be the same on all ranks.
 struct NamedTensor {
   std::string name;
   TensorView tensor;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kolo for LibTorch: collectives on its tensors, distributed optimizers, batch normalization over
-// all ranks, and equal initial states.
+// Kolo for LibTorch: collectives on LibTorch tensors, distributed optimizers, synchronized batch
+// normalization, equal initial states, and checkpoints.
 #pragma once
 
 #include "kolo/kolo.hpp"

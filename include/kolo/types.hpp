@@ -40,7 +40,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-/// The lengths of a tensor's dimensions, outermost first. A scalar has no dimensions and one
+/// The lengths of a tensor's dimensions, outermost first. A scalar has no dimensions but one
 /// element.
 class Shape {
  public:
@@ -66,7 +66,7 @@ class Shape {
   [[nodiscard]] std::int64_t operator[](std::size_t dimension) const {
     return lengths()[dimension];
   }
-  /// Valid as long as the shape.
+  /// The span is valid as long as the shape.
   [[nodiscard]] std::span<const std::int64_t> lengths() const noexcept {
     return {dimensions_ <= few_.size() ? few_.data() : many_.data(), dimensions_};
   }
@@ -88,8 +88,8 @@ class Shape {
   std::vector<std::int64_t> many_{};
 };
 
-/// How elements are combined: in the order of the ranks within a host, and of hosts in an order
-/// that the algorithm fixes. Every rank gets the same bits.
+/// How elements are combined. Ranks of a host are combined in ascending order; hosts are combined
+/// in an order that depends on the algorithm. Every rank gets the same bits.
 ///
 /// - `sum` and `product` of integers wrap around.
 /// - `average` is the sum divided by the number of ranks. Averages of integers are divided in
@@ -103,7 +103,7 @@ class Shape {
 enum class ReduceOp : std::uint8_t { average, sum, min, max, product, adasum };
 
 /// The type in which f32 and f64 tensors are transferred: `none` for their own type, else a
-/// two-byte type, with sums still computed in f32. Tensors of other types are not compressed.
+/// two-byte type; sums are still computed in f32. Tensors of other types are not compressed.
 enum class Compression : std::uint8_t { none, fp16, bf16 };
 
 /// The divisor of an average while ranks have joined (see `join`): the number of all members of the
@@ -111,7 +111,8 @@ enum class Compression : std::uint8_t { none, fp16, bf16 };
 enum class AverageOver : std::uint8_t { all, present };
 
 /// Returns memory for a result whose size depends on all ranks. Called once, on any thread, with
-/// the number of rows from each member of the set. Must not call Kolo.
+/// the number of rows from each member of the set. Must not call Kolo, which throws InvalidArgument
+/// there. An exception of any type ends the session.
 using Allocator = std::function<void*(std::span<const std::int64_t> rows)>;
 
 /// The number of rows that member `index` of a set of `size` members gets in a reducescatter of

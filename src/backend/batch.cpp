@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <string>
 
 #include "base/dtype.hpp"
+#include "base/failure.hpp"
 #include "base/format.hpp"
 #include "fusion/pack.hpp"
 #include "kolo/error.hpp"
@@ -104,9 +104,9 @@ std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
   std::string reason = "the allocator gave none";
   try {
     memory = tensor.allocate(rows_of_set);
-  } catch (const std::exception& error) {
+  } catch (...) {  // the program's own
     memory = nullptr;
-    reason = error.what();
+    reason = message_of_current_exception();
   }
   if (memory == nullptr && elements > 0)
     throw BackendError(fmt::format("{}: no memory for {} elements of {}: {}",

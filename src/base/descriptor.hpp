@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/rank_set.hpp"
@@ -26,6 +28,24 @@ enum class OperationType : std::uint8_t {
 
 /// In place of the first length of a shape where ranks may differ in it: allgather and alltoall.
 inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::min();
+
+/// Maximum number of elements of a tensor, and of all tensors of an operation: they can be counted,
+/// also in bytes.
+inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 59;
+
+/// The product of the lengths, without those of 0 and a first `any_length`. Nothing if a length is
+/// negative or the product exceeds `max_tensor_elements`. A length of 0 counts as 1, so that
+/// products of some of the lengths fit too.
+[[nodiscard]] constexpr std::optional<std::int64_t> extent_of(
+    std::span<const std::int64_t> lengths) {
+  std::int64_t extent = 1;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    if (lengths[i] == 0 || (i == 0 && lengths[i] == any_length)) continue;
+    if (lengths[i] < 0 || extent > max_tensor_elements / lengths[i]) return std::nullopt;
+    extent *= lengths[i];
+  }
+  return extent;
+}
 
 /// In place of a GPU's number, which differs from rank to rank.
 inline constexpr Device own_gpu{DeviceType::cuda, -1};

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/failure.hpp"
 
+#include <cxxabi.h>
 #include <fmt/format.h>
+
+#include <cstdlib>
+#include <memory>
+#include <typeinfo>
 
 #include "kolo/error.hpp"
 
@@ -32,6 +37,22 @@ std::exception_ptr to_exception(const Failure& failure) {
     case FailureKind::backend: return exception_of<BackendError>(failure);
   }
   std::terminate();
+}
+
+std::string message_of_current_exception() {
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    const std::type_info* const type = abi::__cxa_current_exception_type();
+    if (type == nullptr) return "an exception of another language";
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> name(
+        abi::__cxa_demangle(type->name(), nullptr, nullptr, &status), &std::free);
+    return fmt::format("an exception of type {}, which does not derive from std::exception",
+                       name == nullptr ? type->name() : name.get());
+  }
 }
 
 }  // namespace kolo::internal

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <iterator>
 #include <memory>
+#include <system_error>
 
 #include "base/format.hpp"
 #include "base/log.hpp"
@@ -96,16 +97,29 @@ void add_event(Lines& lines, const Event& event) {
       fmt::format("the flight record \"{}\" cannot be written: {}", path, std::strerror(errno)));
 }
 
+struct CloseFile {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+
+bool write_at(const std::string& path, const fmt::memory_buffer& text) {
+  std::unique_ptr<std::FILE, CloseFile> file(std::fopen(path.c_str(), "we"));
+  return file != nullptr && std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
+         std::fclose(file.release()) == 0;
+}
+
+/// A record is complete or not there. A device, a pipe or a link cannot be replaced by a file: the
+/// record is written into it.
 void write_file(const std::string& path, const fmt::memory_buffer& text) {
+  std::error_code unreadable;
+  const auto type = std::filesystem::symlink_status(path, unreadable).type();
+  const bool replaceable =
+      type == std::filesystem::file_type::not_found || type == std::filesystem::file_type::regular;
+  if (!replaceable && type != std::filesystem::file_type::none) {
+    if (!write_at(path, text)) refuse(path);
+    return;
+  }
   const std::string part = path + ".part";
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  std::unique_ptr<std::FILE, Close> file(std::fopen(part.c_str(), "we"));
-  if (file == nullptr) refuse(path);
-  const bool whole = std::fwrite(text.data(), 1, text.size(), file.get()) == text.size() &&
-                     std::fclose(file.release()) == 0;
-  if (whole && std::rename(part.c_str(), path.c_str()) == 0) return;
+  if (write_at(part, text) && std::rename(part.c_str(), path.c_str()) == 0) return;
   const int error = errno;
   std::remove(part.c_str());
   errno = error;

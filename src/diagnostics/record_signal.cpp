@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnostics/record_signal.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <utility>
+
+#include "base/log.hpp"
 
 namespace kolo::internal::diagnostics {
 namespace {
@@ -13,15 +19,48 @@ namespace {
 std::atomic<unsigned> signals{0};
 static_assert(std::atomic<unsigned>::is_always_lock_free);
 
-struct sigaction before;
+// A program may install a handler of its own on top of the one here, and call the latter from it.
+// Then the one here stays when its session ends. The next session's goes on top of both: if it were
+// the same function, that and the program's would call each other forever. So each has a function
+// of its own.
+constexpr std::size_t max_handlers = 16;
 
+/// What was there before each handler was installed.
+std::array<struct sigaction, max_handlers> before;
+/// The handler that counts; those below it may be called too.
+std::atomic<std::size_t> counting{0};
+
+template <std::size_t number>
 void on_signal(int signal, siginfo_t* info, void* context) {
-  signals.fetch_add(1, std::memory_order_relaxed);
-  if ((before.sa_flags & SA_SIGINFO) != 0) {
-    before.sa_sigaction(signal, info, context);
-  } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
-    before.sa_handler(signal);
+  if (counting.load(std::memory_order_relaxed) == number)
+    signals.fetch_add(1, std::memory_order_relaxed);
+  const struct sigaction& next = before[number];
+  if ((next.sa_flags & SA_SIGINFO) != 0) {
+    next.sa_sigaction(signal, info, context);
+  } else if (next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN) {
+    next.sa_handler(signal);
   }
+}
+
+using Handler = void (*)(int, siginfo_t*, void*);
+
+template <std::size_t... numbers>
+constexpr std::array<Handler, max_handlers> handlers_of(
+    std::index_sequence<numbers...> /*numbers*/) {
+  return {on_signal<numbers>...};
+}
+constexpr std::array<Handler, max_handlers> handlers =
+    handlers_of(std::make_index_sequence<max_handlers>());
+
+/// Handlers from this one on are in no chain. One session at a time, so without a lock.
+std::size_t first_unused = 0;
+
+/// The number of an installed handler, if it is one of these.
+std::optional<std::size_t> number_of(const struct sigaction& installed) {
+  if ((installed.sa_flags & SA_SIGINFO) == 0) return std::nullopt;
+  const auto found = std::ranges::find(handlers, installed.sa_sigaction);
+  if (found == handlers.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - handlers.begin());
 }
 
 }  // namespace
@@ -29,13 +68,30 @@ void on_signal(int signal, siginfo_t* info, void* context) {
 RecordSignal::RecordSignal(int signal) : signal_(signal) {
   if (signal_ == 0) return;
   seen_ = signals.load(std::memory_order_relaxed);
+  struct sigaction now {};
+  ::sigaction(signal_, nullptr, &now);
+  if (const std::optional<std::size_t> own = number_of(now)) {
+    // One that was left behind, and the program has removed what was on top of it.
+    counting.store(*own, std::memory_order_relaxed);
+    return;
+  }
+  if (first_unused == max_handlers) {
+    log(LogLevel::warning,
+        fmt::format("signal {} will write no flight record: this program has installed its own "
+                    "handler in {} sessions, and each time after Kolo's",
+                    signal_, max_handlers));
+    signal_ = 0;
+    return;
+  }
   // In two calls, so that the handler never runs before it knows the one that was there.
-  ::sigaction(signal_, nullptr, &before);
+  before[first_unused] = now;
+  counting.store(first_unused, std::memory_order_relaxed);
   struct sigaction mine {};
-  mine.sa_sigaction = on_signal;
+  mine.sa_sigaction = handlers[first_unused];
   mine.sa_flags = SA_SIGINFO | SA_RESTART;
   sigemptyset(&mine.sa_mask);
   ::sigaction(signal_, &mine, nullptr);
+  ++first_unused;
 }
 
 /// Unless another handler was installed since.
@@ -43,8 +99,10 @@ RecordSignal::~RecordSignal() {
   if (signal_ == 0) return;
   struct sigaction now {};
   ::sigaction(signal_, nullptr, &now);
-  if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == on_signal)
-    ::sigaction(signal_, &before, nullptr);
+  const std::optional<std::size_t> own = number_of(now);
+  if (!own) return;
+  ::sigaction(signal_, &before[*own], nullptr);
+  if (*own + 1 == first_unused) first_unused = *own;
 }
 
 bool RecordSignal::came() {

@@ -9,7 +9,8 @@
 namespace kolo::internal::diagnostics {
 
 /// While it lives, the signal is counted. The handler that was there before is called too; a
-/// signal that would have ended the process does not. One at a time.
+/// signal that would have ended the process does not. The program may install a handler of its own
+/// afterwards, and call this one from it. One at a time.
 class RecordSignal {
  public:
   /// 0: no signal.

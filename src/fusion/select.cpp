@@ -16,34 +16,49 @@ std::int64_t bytes_of(const Descriptor& descriptor) {
   return bytes;
 }
 
-bool travels_with_others(const Descriptor& descriptor) {
+}  // namespace
+
+bool travels_alone(const Descriptor& descriptor) {
   switch (descriptor.type) {
     case OperationType::allreduce:
     case OperationType::reducescatter:
     case OperationType::allgather:
-    case OperationType::broadcast: return !descriptor.alone && !descriptor.tensors.empty();
-    default: return false;
+    case OperationType::broadcast: return descriptor.alone || descriptor.tensors.empty();
+    case OperationType::alltoall:
+    case OperationType::broadcast_text:
+    case OperationType::barrier:
+    case OperationType::join:
+    case OperationType::add_process_set:
+    case OperationType::remove_process_set: break;
   }
+  return true;
 }
 
-}  // namespace
-
 bool fusible(const Descriptor& a, const Descriptor& b) {
-  return travels_with_others(a) && travels_with_others(b) && a.type == b.type &&
+  return !travels_alone(a) && !travels_alone(b) && a.type == b.type &&
          a.tensors.front().dtype == b.tensors.front().dtype && a.op == b.op && a.root == b.root &&
          a.prescale == b.prescale && a.postscale == b.postscale && a.compression == b.compression &&
          a.average_over == b.average_over && a.device == b.device;
 }
 
-std::vector<std::size_t> select_batch(std::span<const Descriptor* const> ready,
+std::vector<std::size_t> select_batch(std::size_t count,
+                                      const std::function<const Descriptor&(std::size_t)>& ready,
                                       std::int64_t threshold) {
-  if (ready.empty()) return {};
+  if (count == 0) return {};
+  const Descriptor& first = ready(0);
   std::vector<std::size_t> chosen{0};
-  if (threshold <= 1) return chosen;  // no fusion, not even of empty tensors
-  std::int64_t room = threshold - bytes_of(*ready.front());
-  for (std::size_t i = 1; i < ready.size() && room >= 0; ++i) {
-    const std::int64_t bytes = bytes_of(*ready[i]);
-    if (bytes > room || !fusible(*ready.front(), *ready[i])) continue;
+  // A threshold of 0 or 1: no fusion, not even of empty tensors.
+  if (threshold <= 1 || travels_alone(first)) return chosen;
+  std::int64_t room = threshold - bytes_of(first);
+  int passed_over = 0;
+  for (std::size_t i = 1; i < count && room >= 0 && passed_over < max_passed_over; ++i) {
+    const Descriptor& next = ready(i);
+    if (!fusible(first, next)) continue;
+    const std::int64_t bytes = bytes_of(next);
+    if (bytes > room) {
+      ++passed_over;
+      continue;
+    }
     chosen.push_back(i);
     room -= bytes;
   }

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <random>
 #include <string>
@@ -60,8 +61,8 @@ union Control {
   std::array<char, CMSG_SPACE(max_descriptors * sizeof(int)) + CMSG_SPACE(sizeof(ucred))> bytes;
 };
 
-/// False if the receiver has no room for it now.
-bool send_to(int from, const Address& to, int index, std::span<const int> descriptors) {
+/// 0, or why there is no room for it now.
+int send_to(int from, const Address& to, int index, std::span<const int> descriptors) {
   iovec content{.iov_base = &index, .iov_len = sizeof index};
   Control control{};
   msghdr message{};
@@ -76,11 +77,11 @@ bool send_to(int from, const Address& to, int index, std::span<const int> descri
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
   std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
-  if (::sendmsg(from, &message, MSG_NOSIGNAL) >= 0) return true;
+  if (::sendmsg(from, &message, MSG_NOSIGNAL) >= 0) return 0;
   // ETOOMANYREFS: this user has too many descriptors on their way, which others are about to take.
   if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ETOOMANYREFS)
     throw_system_error("sending descriptors to another rank of this host");
-  return false;
+  return errno;
 }
 
 struct Arrived {
@@ -120,51 +121,69 @@ std::optional<Arrived> receive_at(int socket) {
   return arrived;
 }
 
+/// The first exception becomes the `problem`.
+void hand_over(Arrived arrived, std::size_t expected, const FdReceiver& receive,
+               std::exception_ptr& problem) {
+  if (problem) return;
+  try {
+    if (const std::size_t count = arrived.fds.fds.size(); count != expected)
+      throw BackendError(fmt::format(
+          "received {} of {} file descriptors from another rank of this host{}", count, expected,
+          count < expected ? ": this process may have no more of them (ulimit -n)" : ""));
+    receive(arrived.index, std::move(arrived.fds));
+  } catch (...) {
+    problem = std::current_exception();
+  }
+}
+
+std::string late(int missing, int size, int unsent, int obstacle) {
+  std::string text = fmt::format("{} of the {} ranks of this host sent nothing", missing, size);
+  if (unsent > 0)
+    text += fmt::format("; to {} of them nothing could be sent: {}", unsent, error_text(obstacle));
+  return text;
+}
+
 }  // namespace
 
 FdInbox::FdInbox()
     : number_((std::uint64_t{std::random_device{}()} << 32) | std::random_device{}() | 1U),
       socket_(open_socket(number_)) {}
 
-std::vector<ReceivedFds> exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
-                                      std::span<const int> descriptors,
-                                      const std::function<void()>& while_waiting,
-                                      std::chrono::nanoseconds timeout) {
+void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
+                  std::span<const int> descriptors, const FdReceiver& receive,
+                  const std::function<void()>& while_waiting, std::chrono::nanoseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
   const auto size = static_cast<int>(group.inboxes.size());
-  std::vector<ReceivedFds> received(group.inboxes.size());
+  std::vector<bool> received(group.inboxes.size());
+  received[static_cast<std::size_t>(group.index)] = true;
+  std::exception_ptr problem;  // thrown when the others have what they need
   int missing = size - 1;
-  std::string problem;  // thrown when the others have what they need
-  int next = 1;         // each rank begins with the next one, so that not all send to the same
+  int obstacle = 0;  // to sending
+  int next = 1;      // each rank begins with the next one, so that not all send to the same
   while (missing > 0 || next < size) {
     bool moved = false;
     if (next < size) {
       const auto to = static_cast<std::size_t>((group.index + next) % size);
-      moved = send_to(own.fd(), address_of(group.inboxes[to]), group.index, descriptors);
+      obstacle = send_to(own.fd(), address_of(group.inboxes[to]), group.index, descriptors);
+      moved = obstacle == 0;
       if (moved) ++next;
     }
     while (std::optional<Arrived> arrived = receive_at(own.fd())) {
-      if (arrived->index < 0 || arrived->index >= size || arrived->index == group.index) continue;
-      ReceivedFds& fds = received[static_cast<std::size_t>(arrived->index)];
-      if (fds.pid != 0) continue;
-      fds = std::move(arrived->fds);
-      if (fds.fds.size() != descriptors.size())
-        problem =
-            fmt::format("received {} of {} file descriptors", fds.fds.size(), descriptors.size());
+      const auto index = static_cast<std::size_t>(arrived->index);
+      if (arrived->index < 0 || arrived->index >= size || received[index]) continue;
+      received[index] = moved = true;
       --missing;
-      moved = true;
+      hand_over(std::move(*arrived), descriptors.size(), receive, problem);
     }
     if (moved) continue;
     if (steady_clock::now() > deadline)
-      throw BackendError(
-          fmt::format("{} of the {} ranks of this host sent nothing", missing, size));
+      throw BackendError(late(missing, size, size - next, obstacle));
     while_waiting();
     // A full inbox does not signal when it has room again, so it is tried every millisecond.
     pollfd waiting{.fd = own.fd(), .events = POLLIN, .revents = 0};
     ::poll(&waiting, 1, next < size ? 1 : 5);
   }
-  if (!problem.empty()) throw BackendError(problem);
-  return received;
+  if (problem) std::rethrow_exception(problem);
 }
 
 }  // namespace kolo::internal::node

@@ -42,14 +42,16 @@ struct FdExchangeGroup {
   int index = 0;
 };
 
-/// All processes of the group call this at once; none learns of another's failure. Each
-/// gets the others' descriptors by index, its own place being empty, and accepts them from
-/// processes of the same user only. `while_waiting` is called every few milliseconds. Throws
-/// BackendError, also after `timeout`.
-[[nodiscard]] std::vector<ReceivedFds> exchange_fds(const FdInbox& own,
-                                                    const FdExchangeGroup& group,
-                                                    std::span<const int> descriptors,
-                                                    const std::function<void()>& while_waiting,
-                                                    std::chrono::nanoseconds timeout);
+/// What came from the process with that index.
+using FdReceiver = std::function<void(int index, ReceivedFds received)>;
+
+/// All processes of the group call this at once; none learns of another's failure. `receive` gets
+/// the others' descriptors one process after another, in any order, from processes of the same user
+/// only. It should close what it does not need: with many ranks, all of them together may be more
+/// than a process may have. `while_waiting` is called every few milliseconds. Throws BackendError,
+/// also after `timeout`, and what `receive` throws, but not before the others have what they need.
+void exchange_fds(const FdInbox& own, const FdExchangeGroup& group,
+                  std::span<const int> descriptors, const FdReceiver& receive,
+                  const std::function<void()>& while_waiting, std::chrono::nanoseconds timeout);
 
 }  // namespace kolo::internal::node

@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <optional>
 #include <utility>
 
-#include "node/error_codes.hpp"
+#include "node/process_state.hpp"
 
 namespace kolo::internal::node {
 namespace {
@@ -18,10 +19,9 @@ BellWord& word_in(const SharedMemory& segment) {
   return *reinterpret_cast<BellWord*>(segment.data());
 }
 
+/// Not valid where there are none: in kernels before 5.3, and under some seccomp filters.
 FileDescriptor open_process(pid_t pid) {
-  FileDescriptor process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!process.valid()) throw_system_error("pidfd_open of another rank of this host");
-  return process;
+  return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
 }
 
 }  // namespace
@@ -31,14 +31,16 @@ OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
       bell_(Doorbell::open()),
       heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
 
-LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes,
-                                   std::size_t heap_bytes) {
+LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
   std::vector<FileDescriptor>& sent = received.fds;
-  SharedMemory segment = SharedMemory::map(std::move(sent[0]), bytes);
+  SharedMemory segment = SharedMemory::map(sent[0], bytes);
   BellWord& word = word_in(segment);
-  return {std::move(segment), Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
-          SharedMemory::map(std::move(sent[3]), heap_bytes), open_process(received.pid),
-          received.pid};
+  return {std::move(segment),
+          Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
+          SharedMemory::map(sent[3]),
+          open_process(received.pid),
+          received.pid,
+          start_of_process(received.pid)};
 }
 
 LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
@@ -46,19 +48,18 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
     : index_(group.index), own_heap_(std::move(own.heap_)) {
   const std::array<int, 4> descriptors{own.segment_.fd(), own.bell_[0].get(), own.bell_[1].get(),
                                        own_heap_->fd()};
-  std::vector<ReceivedFds> received =
-      exchange_fds(own.inbox_, group, descriptors, while_waiting, timeout);
   const std::size_t bytes = own.segment_.size();
-  for (int index = 0; index < static_cast<int>(received.size()); ++index) {
-    if (index == index_) {
-      BellWord& word = word_in(own.segment_);
-      neighbors_.push_back(
-          {std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}, ::getpid()});
-    } else {
-      neighbors_.push_back(map(std::move(received[static_cast<std::size_t>(index)]), bytes,
-                               own_heap_->memory().size()));
-    }
-  }
+  std::vector<std::optional<Mapped>> mapped(group.inboxes.size());
+  exchange_fds(
+      own.inbox_, group, descriptors,
+      [&](int index, ReceivedFds received) {
+        mapped[static_cast<std::size_t>(index)] = map(std::move(received), bytes);
+      },
+      while_waiting, timeout);
+  BellWord& word = word_in(own.segment_);
+  mapped[static_cast<std::size_t>(index_)] = {
+      std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}, ::getpid(), {}};
+  for (std::optional<Mapped>& neighbor : mapped) neighbors_.push_back(std::move(*neighbor));
 }
 
 std::span<std::byte> LocalGroup::heap(int index) const {
@@ -79,10 +80,15 @@ std::vector<int> LocalGroup::ended() const {
   std::vector<pollfd> processes;
   for (const Mapped& neighbor : neighbors_)
     processes.push_back({.fd = neighbor.process.get(), .events = POLLIN, .revents = 0});
+  ::poll(processes.data(), processes.size(), 0);
   std::vector<int> ended;
-  if (::poll(processes.data(), processes.size(), 0) <= 0) return ended;
-  for (std::size_t i = 0; i < processes.size(); ++i)
-    if ((processes[i].revents & POLLIN) != 0) ended.push_back(static_cast<int>(i));
+  for (int index = 0; index < size(); ++index) {
+    const Mapped& process = neighbor(index);
+    const bool has_ended = process.process.valid() || index == index_
+                               ? (processes[static_cast<std::size_t>(index)].revents & POLLIN) != 0
+                               : process_ended(process.pid, process.started);
+    if (has_ended) ended.push_back(index);
+  }
   return ended;
 }
 

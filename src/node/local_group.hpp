@@ -28,7 +28,7 @@ struct LocalPeer {
 class OwnMemory {
  public:
   /// `bytes` of memory for the others to see, and a heap of at most `heap_bytes`, of which only
-  /// what is used takes memory. Both are the same on all ranks of the host. Throws BackendError.
+  /// what is used takes memory. `bytes` is the same on all ranks of the host. Throws BackendError.
   OwnMemory(std::size_t bytes, std::size_t heap_bytes);
 
   /// Where this rank receives the others' descriptors: `FdExchangeGroup::inboxes` has it.
@@ -72,7 +72,8 @@ class LocalGroup {
     neighbors_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
   }
 
-  /// By which the end of the others' processes can be awaited; they outlive this.
+  /// By which the end of the others' processes can be awaited; they outlive this. Empty where the
+  /// kernel has no pidfds.
   [[nodiscard]] std::vector<FileDescriptor> others() const;
   /// Those whose process has ended, however it did.
   [[nodiscard]] std::vector<int> ended() const;
@@ -88,9 +89,10 @@ class LocalGroup {
     SharedMemory heap;       // none of this rank itself
     FileDescriptor process;  // a pidfd; none of this process itself
     pid_t pid;
+    std::uint64_t started;  // as `start_of_process` has it
   };
 
-  static Mapped map(ReceivedFds received, std::size_t bytes, std::size_t heap_bytes);
+  static Mapped map(ReceivedFds received, std::size_t bytes);
   [[nodiscard]] const Mapped& neighbor(int index) const {
     return neighbors_[static_cast<std::size_t>(index)];
   }

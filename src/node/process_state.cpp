@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -19,27 +20,39 @@ namespace kolo::internal::node {
 
 namespace {
 
-/// Of a process or thread whose file is at `path`. If there is none, errno has the reason.
-std::optional<char> read_state(const char* path) noexcept {
+using StatText = std::array<char, 512>;
+
+/// What the file of a process or thread has after the name, beginning with the state. Empty if
+/// there is no such file, and errno has the reason.
+std::string_view read_stat(const char* path, StatText& text) noexcept {
   const FileDescriptor file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return std::nullopt;
-  std::array<char, 256> text{};
+  if (!file.valid()) return {};
   const ssize_t length = ::read(file.get(), text.data(), text.size());
-  if (length <= 0) return std::nullopt;
+  if (length <= 0) return {};
   // "pid (name) state ...", and a name may contain anything.
   const std::string_view line(text.data(), static_cast<std::size_t>(length));
   const std::size_t name_end = line.rfind(") ");
   errno = 0;
-  if (name_end == std::string_view::npos || name_end + 2 >= line.size()) return std::nullopt;
-  return line[name_end + 2];
+  if (name_end == std::string_view::npos || name_end + 2 >= line.size()) return {};
+  return line.substr(name_end + 2);
+}
+
+std::optional<char> read_state(const char* path) noexcept {
+  StatText text;
+  const std::string_view stat = read_stat(path, text);
+  return stat.empty() ? std::nullopt : std::optional(stat.front());
+}
+
+std::array<char, 64> path_of_process(pid_t process) noexcept {
+  std::array<char, 64> path{};
+  std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(process));
+  return path;
 }
 
 }  // namespace
 
 ProcessState process_state(pid_t process) noexcept {
-  std::array<char, 64> path{};
-  std::snprintf(path.data(), path.size(), "/proc/%d/stat", static_cast<int>(process));
-  const std::optional<char> state = read_state(path.data());
+  const std::optional<char> state = read_state(path_of_process(process).data());
   if (!state)
     return errno == ENOENT || errno == ESRCH ? ProcessState::ended : ProcessState::unknown;
   switch (*state) {
@@ -50,6 +63,26 @@ ProcessState process_state(pid_t process) noexcept {
     case 'X': return ProcessState::ended;
     default: return ProcessState::alive;
   }
+}
+
+std::uint64_t start_of_process(pid_t process) noexcept {
+  constexpr int fields_before = 19;  // from the state on
+  StatText text;
+  std::string_view stat = read_stat(path_of_process(process).data(), text);
+  for (int field = 0; field < fields_before; ++field) {
+    const std::size_t space = stat.find(' ');
+    if (space == std::string_view::npos) return 0;
+    stat.remove_prefix(space + 1);
+  }
+  std::uint64_t start = 0;
+  std::from_chars(stat.data(), stat.data() + stat.size(), start);
+  return start;
+}
+
+bool process_ended(pid_t process, std::uint64_t started) noexcept {
+  if (process_state(process) == ProcessState::ended) return true;
+  const std::uint64_t start = start_of_process(process);
+  return started != 0 && start != 0 && start != started;
 }
 
 bool other_threads_run() noexcept {

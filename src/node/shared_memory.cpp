@@ -2,19 +2,20 @@
 #include "node/shared_memory.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
-#include <fstream>
 #include <functional>
 #include <iterator>
-#include <limits>
-#include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
+#include "node/memory_limits.hpp"
 
 namespace kolo::internal::node {
 
@@ -24,95 +25,154 @@ constexpr std::size_t page = 4096;
 
 std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
 
-/// What the host can give without swapping, in bytes; unlimited if not known.
-std::size_t available_memory() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::size_t kilobytes = 0;
-  while (file >> name >> kilobytes) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return std::numeric_limits<std::size_t>::max();
+/// So that no small program in it can be run. Kernels before 6.3 do not know the flag; later ones
+/// may refuse what comes without it (vm.memfd_noexec).
+FileDescriptor create_file() {
+  constexpr unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  constexpr unsigned noexec_seal = 8;  // of <linux/memfd.h>, which may be older than the kernel
+  FileDescriptor fd(::memfd_create("kolo", flags | noexec_seal));
+  if (!fd.valid() && errno == EINVAL) fd = FileDescriptor(::memfd_create("kolo", flags));
+  if (!fd.valid()) throw_system_error("memfd_create");
+  return fd;
+}
+
+// The limits are in several files, and reading them takes longer than reserving a small block. So
+// small blocks are counted, and the limits are read again when they have come to so many bytes.
+constexpr std::size_t max_unchecked = std::size_t{16} << 20;
+
+/// The kernel would end processes instead of refusing.
+bool memory_suffices(std::size_t bytes) {
+  static std::atomic<std::size_t> unchecked{max_unchecked};
+  if (bytes < max_unchecked && unchecked.fetch_add(bytes) + bytes < max_unchecked) return true;
+  const std::size_t available = available_memory().bytes;
+  const bool suffices = available > max_unchecked && bytes <= available - max_unchecked;
+  unchecked = suffices ? 0 : max_unchecked;
+  return suffices;
 }
 
 }  // namespace
 
-SharedMemory SharedMemory::create_sparse(std::size_t bytes) {
-  FileDescriptor fd(::memfd_create("kolo", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd.valid()) throw_system_error("memfd_create");
+SharedMemory SharedMemory::create_sparse(std::size_t bytes, InChild in_child) {
+  FileDescriptor fd = create_file();
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
     throw_system_error("ftruncate of a shared segment");
   // No process can shrink it while others map it.
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
     throw_system_error("sealing a shared segment");
-  return {std::move(fd), bytes};
+  return {std::move(fd), bytes, in_child};
 }
 
 SharedMemory SharedMemory::create(std::size_t bytes) {
   SharedMemory memory = create_sparse(bytes);
-  if (!memory.reserve(0, bytes)) throw_system_error("fallocate of a shared segment");
-  return memory;
+  if (memory.reserve(0, bytes)) return memory;
+  const int error = errno;
+  const AvailableMemory available = available_memory();
+  throw BackendError(
+      fmt::format("no shared memory of {} bytes: {}; {} bytes are available, as {} limits them",
+                  bytes, error_text(error), available.bytes, available.limited_by));
 }
 
 bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
-  // The kernel would end processes instead of refusing.
-  if (bytes > available_memory()) {
+  if (!memory_suffices(bytes)) {
     errno = ENOMEM;
     return false;
   }
-  return ::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0;
+  int result = -1;
+  do {
+    result = ::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);  // any signal ends it on kernels before 5.16
+  return result == 0;
 }
 
 void SharedMemory::give_back(std::size_t offset, std::size_t bytes) const {
-  ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-              static_cast<off_t>(bytes));
+  while (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0 &&
+         errno == EINTR) {
+  }
 }
 
-SharedMemory SharedMemory::map(FileDescriptor fd, std::size_t bytes) {
+SharedMemory SharedMemory::map(const FileDescriptor& fd, std::size_t bytes) {
+  SharedMemory mapped = map(fd);
+  if (mapped.size() != bytes)
+    throw BackendError(fmt::format(
+        "a shared segment has another size than this rank's, {} bytes instead of {}: all "
+        "ranks of a host must have the same settings",
+        mapped.size(), bytes));
+  return mapped;
+}
+
+SharedMemory SharedMemory::map(const FileDescriptor& fd) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) throw_system_error("fstat of a shared segment");
-  if (status.st_size != static_cast<off_t>(bytes))
-    throw BackendError("a shared segment has another size than this rank's");
-  return {std::move(fd), bytes};
+  SharedMemory mapped;
+  mapped.map(fd.get(), static_cast<std::size_t>(status.st_size), InChild::zeros, /*kept_fd=*/-1);
+  return mapped;
 }
 
-SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes) : fd_(std::move(fd)) {
+SharedMemory::SharedMemory(FileDescriptor fd, std::size_t bytes, InChild in_child)
+    : fd_(std::move(fd)) {
+  map(fd_.get(), bytes, in_child, fd_.get());
+}
+
+void SharedMemory::map(int fd, std::size_t bytes, InChild in_child, int kept_fd) {
   void* const memory =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd_.get(), 0);
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (memory == MAP_FAILED) throw_system_error("mmap of a shared segment");
-  data_ = {static_cast<std::byte*>(memory), Unmap{bytes}};
+  auto* const data = static_cast<std::byte*>(memory);
+  data_.reset(data);
+  data_.get_deleter().bytes = bytes;
+  data_.get_deleter().not_inherited = NotInherited(kept_fd, {data, bytes}, in_child);
   // Both are hints. A core dump without these pages is smaller by the memory of the whole host.
   ::madvise(memory, bytes, MADV_HUGEPAGE);
   ::madvise(memory, bytes, MADV_DONTDUMP);
 }
 
-void SharedMemory::Unmap::operator()(std::byte* data) const { ::munmap(data, bytes); }
+void SharedMemory::Unmap::operator()(std::byte* data) {
+  not_inherited = {};  // before the place can have other memory
+  ::munmap(data, bytes);
+}
 
-SharedHeap::SharedHeap(std::size_t bytes) : memory_(SharedMemory::create_sparse(pages(bytes))) {
+SharedHeap::SharedHeap(std::size_t bytes)
+    : memory_(SharedMemory::create_sparse(pages(bytes), SharedMemory::InChild::content)) {
   free_.emplace(0, memory_.size());
 }
 
 void* SharedHeap::allocate(std::size_t bytes) {
+  // Another thread of the parent may have held the lock.
+  if (memory_.lost()) return nullptr;
   const std::size_t wanted = pages(bytes);
+  const std::optional<std::size_t> offset = take(wanted);
+  if (!offset) return nullptr;
+  // Without the lock, since it may take long.
+  if (memory_.reserve(*offset, wanted)) return memory_.data() + *offset;
   const std::lock_guard lock(mutex_);
-  for (auto block = free_.begin(); block != free_.end(); ++block) {
-    const auto [offset, size] = *block;
-    if (size < wanted) continue;
-    if (!memory_.reserve(offset, wanted)) return nullptr;
-    free_.erase(block);
-    if (size > wanted) free_.emplace(offset + wanted, size - wanted);
-    return memory_.data() + offset;
-  }
+  put_back(*offset, wanted);
   return nullptr;
 }
 
 void SharedHeap::deallocate(void* block, std::size_t bytes) noexcept {
+  // In a forked child the block is a copy. Its memory goes with the child.
+  if (memory_.lost()) return;
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - memory_.data());
   const std::size_t size = pages(bytes);
-  const std::lock_guard lock(mutex_);
   // Before the block is free, or its pages might go while another thread has it.
   memory_.give_back(offset, size);
+  const std::lock_guard lock(mutex_);
+  put_back(offset, size);
+}
+
+std::optional<std::size_t> SharedHeap::take(std::size_t size) {
+  const std::lock_guard lock(mutex_);
+  const auto block =
+      std::ranges::find_if(free_, [&](const auto& free) { return free.second >= size; });
+  if (block == free_.end()) return std::nullopt;
+  const auto [offset, found] = *block;
+  free_.erase(block);
+  if (found > size) free_.emplace(offset + size, found - size);
+  return offset;
+}
+
+void SharedHeap::put_back(std::size_t offset, std::size_t size) {
   auto freed = free_.emplace(offset, size).first;
   const auto after = std::next(freed);
   if (after != free_.end() && freed->first + freed->second == after->first) {

@@ -19,16 +19,12 @@ namespace kolo::internal::session {
 namespace {
 
 std::atomic<bool> abort_instead{false};
+std::atomic<bool> requests_are_left{false};
 std::atomic<bool> started_here{false};
+std::atomic<bool> finalized_here{false};
 pid_t started_by = 0;  // the process
 
 void (*end_what_needs_mpi)() = nullptr;
-
-/// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
-int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
-  end_what_needs_mpi();
-  return abort_instead ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
-}
 
 /// Never destroyed, since a thread may still read them when statics are gone.
 std::vector<node::FileDescriptor>& watched = *new std::vector<node::FileDescriptor>;
@@ -44,13 +40,22 @@ bool any_ends(int timeout_ms) {
   return ::poll(processes.data(), processes.size(), timeout_ms) > 0;
 }
 
-/// MPI waits for all processes to finalize it; for one that has ended it would wait forever.
+/// MPI waits for all processes to finalize it; for one that is lost it would wait forever.
+bool must_abort() { return abort_instead || any_ends(0); }
+
+/// MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF.
+int on_finalize(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
+  end_what_needs_mpi();
+  return must_abort() ? MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE) : MPI_SUCCESS;
+}
+
 void watch_while_finalizing() {
   if (watched.empty()) return;
   try {
     std::thread([] {
       if (!any_ends(-1)) return;
       std::this_thread::sleep_for(time_to_finalize);
+      if (finalized_here) return;  // this process has only not ended yet
       log(LogLevel::critical, "the process of another rank ended before it had finalized MPI");
       std::_Exit(EXIT_FAILURE);
     }).detach();
@@ -65,9 +70,10 @@ void end_mpi() {
   int finalized = 0;
   MPI_Finalized(&finalized);
   if (finalized != 0) return;
-  if (abort_instead || any_ends(0)) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
+  if (must_abort()) MPI_Abort(MPI_COMM_WORLD, EXIT_FAILURE);
   watch_while_finalizing();
   MPI_Finalize();
+  finalized_here = true;
 }
 
 }  // namespace
@@ -109,7 +115,16 @@ void before_mpi_ends(void (*end)()) {
   node::check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, key, /*value=*/nullptr), "MPI_Comm_set_attr");
 }
 
-void abort_at_exit() { abort_instead = true; }
+void abort_at_exit(bool for_good) {
+  abort_instead = true;
+  if (for_good) requests_are_left = true;
+}
+
+void expect_no_abort(int ranks) {
+  int all = 0;
+  if (MPI_Comm_size(MPI_COMM_WORLD, &all) == MPI_SUCCESS && ranks == all)
+    abort_instead = requests_are_left.load();
+}
 
 void watch_at_exit(std::vector<node::FileDescriptor> processes) { watched = std::move(processes); }
 

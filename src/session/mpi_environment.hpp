@@ -20,9 +20,15 @@ void start_mpi(int argc, char** argv);
 /// several calls the first counts.
 void before_mpi_ends(void (*end)());
 
-/// End the job by MPI_Abort when MPI would be finalized, by Kolo or by the program: a peer that is
-/// lost never does so, and MPI would wait for it.
-void abort_at_exit();
+/// A process of the job has ended or does not respond. End the job by MPI_Abort when MPI would be
+/// finalized, by Kolo or by the program: that process never does so, and MPI would wait for it.
+/// `for_good`: MPI was left with requests in progress, so that to finalize it may write memory that
+/// is gone.
+void abort_at_exit(bool for_good);
+
+/// So many ranks have started a session together: if they are all of the job, no process is lost,
+/// whatever an earlier session saw. Requests in progress stay.
+void expect_no_abort(int ranks);
 
 /// At exit: do the same if one of these processes has ended; and end this one if one ends while MPI
 /// is finalized, which waits for all of them. Replaces those of an earlier call.

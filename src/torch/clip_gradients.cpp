@@ -66,9 +66,10 @@ double clip_grad_norm(const ParameterGroups& groups, double max_norm, const Clip
   const std::vector<::torch::Tensor> gradients = gradients_of(groups);
   double norm = norm_of(gradients, options.norm_type);
   // The gradients are equal on all ranks, but ranks may sum them with different instruction sets or
-  // numbers of threads. One rank's norm keeps the scaled gradients equal bit for bit.
+  // numbers of threads. The maximum keeps the scaled gradients equal bit for bit, and unlike one
+  // rank's norm it works while ranks have joined.
   if (set.rank() >= 0) {
-    broadcast(norm, set.ranks().front(), {.name = "kolo.clip_grad_norm", .process_set = set});
+    allreduce(norm, {.name = "kolo.clip_grad_norm", .op = ReduceOp::max, .process_set = set});
   }
   if (options.refuse_nonfinite && !std::isfinite(norm)) {
     throw Error("clip_grad_norm: the norm of the gradients is " + std::to_string(norm));

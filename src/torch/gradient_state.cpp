@@ -113,7 +113,9 @@ void GradientReducer::State::require_agreement() const {
 void GradientReducer::State::count_pass(Parameter& parameter) const {
   const std::string name = "'" + parameter.name + "'";
   if (synchronized) {
-    throw InvalidArgument(name + ": a backward pass between synchronize() and step()",
+    throw InvalidArgument(name +
+                              ": a backward pass between synchronize() and step(). Call step(), or "
+                              "skip_step() to drop the synchronized gradients",
                           parameter.name);
   }
   if (parameter.passes >= options.backward_passes_per_step || parameter.submitted) {
@@ -162,7 +164,7 @@ void GradientReducer::State::end_step() {
   forget_passes();
   for (Parameter& parameter : parameters) parameter.submitted = false;
   synchronized = false;
-  ++step;
+  step.advance();
 }
 
 GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
@@ -205,6 +207,16 @@ const ProcessSet& GradientReducer::process_set() const { return state_->options.
 
 void GradientReducer::end_step() { state_->end_step(); }
 
+void GradientReducer::skip_step(const Groups& groups) {
+  if (state_->step.is_cut_by_join()) {
+    state_->wait();
+  } else {
+    // Also if nothing was submitted here: other ranks may have begun the step.
+    synchronize(groups);
+  }
+  end_step();
+}
+
 void GradientReducer::discard(const Groups& groups) {
   const bool begun = state_->synchronized ||
                      std::any_of(state_->parameters.begin(), state_->parameters.end(),
@@ -212,8 +224,7 @@ void GradientReducer::discard(const Groups& groups) {
   // Operations that have begun cannot be taken back: other ranks take part in them. The step is
   // completed on all ranks, and its gradients are dropped by the caller.
   if (begun) {
-    synchronize(groups);
-    end_step();
+    skip_step(groups);
   } else {
     state_->adopt(groups);
     state_->forget_passes();

@@ -20,6 +20,7 @@
 #include "torch/parameter_names.hpp"
 #include "torch/sparse_gradient.hpp"
 #include "training/optimizer_setup.hpp"
+#include "training/step_number.hpp"
 
 namespace kolo::internal {
 
@@ -75,7 +76,7 @@ struct GradientReducer::State : std::enable_shared_from_this<State> {
   bool is_member = false;  // of the process set
   internal::ParameterNames names;
   std::int64_t number = 0;  // of the optimizer
-  std::int64_t step = 0;
+  internal::StepNumber step;
   bool synchronized = false;  // in this step
   std::deque<internal::Parameter> parameters;
   std::unordered_set<const c10::TensorImpl*> known;  // tied weights are listed more than once

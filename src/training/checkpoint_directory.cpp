@@ -80,18 +80,40 @@ std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_step() const {
   return entries;
 }
 
-std::vector<CheckpointDirectory::Entry> CheckpointDirectory::with_good_headers() const {
-  std::vector<Entry> good;
-  for (Entry& entry : by_step()) {
-    try {
-      entry.metric = read_checkpoint_header(entry.path).metric;
-      good.push_back(std::move(entry));
-    } catch (const CheckpointError&) {
-      // A damaged file takes no place among those that are kept. It is not removed either: loading
-      // reports it, and the user may be able to repair it.
-    }
+// False if the header is damaged.
+bool CheckpointDirectory::read_header_of(Entry& entry) {
+  try {
+    const CheckpointHeader header = read_checkpoint_header(entry.path);
+    entry.metric = header.metric;
+    entry.serial = header.serial;
+    return true;
+  } catch (const CheckpointError&) {
+    return false;
   }
+}
+
+// A damaged file takes no place among those that are kept. It is not removed either: loading
+// reports it, and the user may be able to repair it.
+std::vector<CheckpointDirectory::Entry> CheckpointDirectory::with_good_headers() const {
+  std::vector<Entry> good = by_step();
+  std::erase_if(good, [](Entry& entry) { return !read_header_of(entry); });
+  // Steps do not tell the age: after a return to an older checkpoint, lower steps are newer.
+  std::stable_sort(good.begin(), good.end(),
+                   [](const Entry& a, const Entry& b) { return a.serial > b.serial; });
   return good;
+}
+
+std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_age() const {
+  std::vector<Entry> entries = by_step();
+  std::erase_if(entries, [](Entry& entry) { return read_header_of(entry); });
+  const std::vector<Entry> good = with_good_headers();
+  entries.insert(entries.end(), good.begin(), good.end());
+  return entries;
+}
+
+std::uint32_t CheckpointDirectory::next_serial() const {
+  const std::vector<Entry> entries = with_good_headers();
+  return entries.empty() ? 1 : std::min(entries.front().serial, max_serial - 1) + 1;
 }
 
 std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_metric() const {

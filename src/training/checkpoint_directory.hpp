@@ -16,6 +16,7 @@ class CheckpointDirectory {
   struct Entry {
     std::filesystem::path path;
     std::int64_t step = 0;           // from the file's name
+    std::uint32_t serial = 0;        // from its header
     std::optional<double> metric{};  // from its header
   };
 
@@ -27,9 +28,13 @@ class CheckpointDirectory {
   /// Creates the directory unless it exists. Throws CheckpointError.
   void make() const;
 
-  /// Files with a checkpoint's name, the newest first. Reads no file; a missing directory counts as
-  /// empty. Throws CheckpointError.
-  [[nodiscard]] std::vector<Entry> by_step() const;
+  /// The serial number for the next checkpoint: higher than all others. Throws CheckpointError.
+  [[nodiscard]] std::uint32_t next_serial() const;
+
+  /// Files with a checkpoint's name: first those whose header is damaged, then the others, the one
+  /// that was saved last first. Between checkpoints without serial numbers the step decides. A
+  /// missing directory counts as empty. Throws CheckpointError.
+  [[nodiscard]] std::vector<Entry> by_age() const;
 
   /// Checkpoints with a valid header and a metric, the best first; of equal ones the oldest first.
   [[nodiscard]] std::vector<Entry> by_metric() const;
@@ -41,7 +46,10 @@ class CheckpointDirectory {
 
  private:
   [[nodiscard]] std::optional<std::int64_t> step_of(const std::filesystem::path& path) const;
+  [[nodiscard]] std::vector<Entry> by_step() const;
+  /// By age, and without the others.
   [[nodiscard]] std::vector<Entry> with_good_headers() const;
+  static bool read_header_of(Entry& entry);
 
   const CheckpointerOptions& options_;
 };

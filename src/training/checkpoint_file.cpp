@@ -20,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view magic = "KOLOCKPT";
-constexpr std::uint32_t version = 1;
+constexpr std::uint32_t version = 2;
+constexpr std::uint32_t oldest_version = 1;  // that can be read
 constexpr std::size_t header_bytes = 48;
 constexpr std::size_t header_checksum_at = header_bytes - sizeof(std::uint32_t);
 
@@ -83,10 +84,10 @@ class File {
 };
 
 std::string header_of(std::int64_t step, const std::optional<double>& metric,
-                      const std::string& payload) {
+                      const std::string& payload, std::uint32_t serial) {
   std::string bytes(magic);
   append_little_endian(bytes, version);
-  append_little_endian(bytes, std::uint32_t{metric ? 1U : 0U});
+  append_little_endian(bytes, (serial << 1) | std::uint32_t{metric ? 1U : 0U});
   append_little_endian(bytes, static_cast<std::uint64_t>(step));
   append_little_endian(bytes, std::bit_cast<std::uint64_t>(metric.value_or(0.0)));
   append_little_endian(bytes, std::uint64_t{payload.size()});
@@ -116,12 +117,15 @@ CheckpointHeader parse_header(const std::string& bytes, const fs::path& path) {
     refuse(path, CheckpointFault::corrupt, "is corrupt: the checksum of its header is wrong");
   }
   const auto its_version = from_little_endian<std::uint32_t>(view.substr(8));
-  if (its_version != version) {
+  if (its_version < oldest_version || its_version > version) {
     refuse(path, CheckpointFault::foreign,
-           fmt::format("is of version {}; this library reads version {}", its_version, version));
+           fmt::format("is of version {}; this library reads versions {} to {}", its_version,
+                       oldest_version, version));
   }
   CheckpointHeader header;
-  const bool has_metric = from_little_endian<std::uint32_t>(view.substr(12)) != 0;
+  const auto flags = from_little_endian<std::uint32_t>(view.substr(12));
+  const bool has_metric = (flags & 1U) != 0;
+  header.serial = flags >> 1;
   header.step = static_cast<std::int64_t>(from_little_endian<std::uint64_t>(view.substr(16)));
   const auto metric = std::bit_cast<double>(from_little_endian<std::uint64_t>(view.substr(24)));
   if (has_metric) header.metric = metric;
@@ -194,12 +198,12 @@ std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
 fs::path unfinished_name(const fs::path& path) { return path.string() + ".part"; }
 
 void write_checkpoint(const fs::path& path, std::int64_t step, const std::optional<double>& metric,
-                      const std::string& payload) {
+                      const std::string& payload, std::uint32_t serial) {
   const fs::path unfinished = unfinished_name(path);
   try {
     // The data must be on the disk before the rename: otherwise a crash can leave the final name
     // on an empty file.
-    write_and_flush(unfinished, header_of(step, metric, payload), payload);
+    write_and_flush(unfinished, header_of(step, metric, payload, serial), payload);
     if (::rename(unfinished.c_str(), path.c_str()) != 0) fail_with_errno(path, "rename");
   } catch (const CheckpointError&) {
     std::error_code ignored;

@@ -153,12 +153,14 @@ fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const Checkpo
   require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
-  const std::vector<std::string> own =
-      allgather(encode(extras.own), {.name = "kolo.checkpoint.own"});
+  std::vector<std::string> own = allgather(encode(extras.own), {.name = "kolo.checkpoint.own"});
+  // A rank that has joined contributes "", which is not an encoding of no parts.
+  for (std::string& parts_of_rank : own)
+    if (parts_of_rank.empty()) parts_of_rank = encode(Blobs{});
   on_rank_0(path, [&] {
     // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();
-    write_checkpoint(path, step, extras.metric, encode(parts, own));
+    write_checkpoint(path, step, extras.metric, encode(parts, own), directory.next_serial());
     directory.prune(path);
   });
   return path;
@@ -166,7 +168,7 @@ fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const Checkpo
 
 std::optional<Checkpoint> Checkpointer::load_latest() const {
   return load_first(options_.directory,
-                    [&] { return first_whole(CheckpointDirectory(options_).by_step()); });
+                    [&] { return first_whole(CheckpointDirectory(options_).by_age()); });
 }
 
 std::optional<Checkpoint> Checkpointer::load_best() const {
@@ -177,7 +179,7 @@ std::optional<Checkpoint> Checkpointer::load_best() const {
 std::optional<fs::path> Checkpointer::latest() const {
   std::string path;
   on_rank_0(options_.directory,
-            [&] { path = first_whole(CheckpointDirectory(options_).by_step()).path.string(); });
+            [&] { path = first_whole(CheckpointDirectory(options_).by_age()).path.string(); });
   broadcast(path, 0, {.name = "kolo.checkpoint.path"});
   if (path.empty()) return std::nullopt;
   return path;

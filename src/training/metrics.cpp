@@ -32,17 +32,18 @@ double mean(double sum, double count) {
 }
 
 // Numbers whose sums over the ranks show whether all ranks have the same names: the two halves of a
-// 32-bit checksum and their squares. f64 adds these exactly, so no extra collective is needed.
+// 32-bit checksum and their squares, and 1 to count the ranks, since ranks that have joined take no
+// part. f64 adds these exactly, so no extra collective is needed.
 std::vector<double> fingerprint(const std::vector<std::string>& names) {
   const std::uint32_t checksum = crc32(joined(names));
   const double high = checksum >> 16;
   const double low = checksum & 0xFFFFU;
-  return {high, high * high, low, low * low};
+  return {high, high * high, low, low * low, 1.0};
 }
 
 // By the Cauchy-Schwarz inequality, n numbers are equal if and only if n times the sum of their
 // squares equals the square of their sum.
-bool all_equal(double sum, double sum_of_squares, int ranks) {
+bool all_equal(double sum, double sum_of_squares, double ranks) {
   const auto total = static_cast<std::uint64_t>(sum);
   return static_cast<std::uint64_t>(ranks) * static_cast<std::uint64_t>(sum_of_squares) ==
          total * total;
@@ -101,8 +102,8 @@ std::map<std::string, double> MetricAverage::over_all_ranks(const ProcessSet& se
   const double* sums = totals.data();
   const double* counts = sums + names_.size();
   const double* sum_of_marks = counts + names_.size();
-  if (!all_equal(sum_of_marks[0], sum_of_marks[1], set.size()) ||
-      !all_equal(sum_of_marks[2], sum_of_marks[3], set.size())) {
+  if (!all_equal(sum_of_marks[0], sum_of_marks[1], sum_of_marks[4]) ||
+      !all_equal(sum_of_marks[2], sum_of_marks[3], sum_of_marks[4])) {
     throw Mismatch("kolo::MetricAverage: the ranks have metrics of different names; this rank: " +
                    fmt::format("'{}'", fmt::join(names_, "', '")));
   }

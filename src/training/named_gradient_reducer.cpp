@@ -11,6 +11,7 @@
 #include "kolo/optimizer.hpp"
 #include "kolo/session.hpp"
 #include "training/optimizer_setup.hpp"
+#include "training/step_number.hpp"
 
 namespace kolo::detail {
 
@@ -37,7 +38,8 @@ struct NamedGradientReducer::State {
   std::vector<Unit> units;
   std::vector<std::size_t> unit_of;  // by position
   std::vector<bool> ready;           // by position, in this pass
-  std::int64_t step = 0;
+  Gradients listed;                  // in this step, when the first of its gradients became ready
+  StepNumber step;
   int passes_ended = 0;  // in this step
   bool synchronized = false;
   bool takes_part = true;
@@ -48,7 +50,9 @@ struct NamedGradientReducer::State {
   [[nodiscard]] bool in_last_pass() const {
     return passes_ended == options.backward_passes_per_step - 1;
   }
+  void require_not_synchronized(const std::string& call) const;
   void require_same(const Gradients& gradients) const;
+  void require_in_place(const Gradients& gradients) const;
   void submit(Unit& unit, const Gradients& gradients);
   void wait();
   void end_step();
@@ -111,6 +115,31 @@ void NamedGradientReducer::State::require_same(const Gradients& gradients) const
         "{}: gradients() must always return the same names in the same order", subject));
 }
 
+// The gradients of a synchronized step may be changed, to clip them, so a trainer that goes on
+// without ending the step cannot be told from one that clips, except by its calls.
+void NamedGradientReducer::State::require_not_synchronized(const std::string& call) const {
+  if (!synchronized) return;
+  throw InvalidArgument(
+      fmt::format("{}: {} after synchronize(), but its step has not ended. Call step(), or "
+                  "skip_step() to drop the gradients",
+                  subject, call));
+}
+
+// Operations in progress write to the memory that was listed when they were submitted.
+void NamedGradientReducer::State::require_in_place(const Gradients& gradients) const {
+  for (const Unit& unit : units) {
+    if (!unit.submitted || listed.empty()) continue;
+    for (const std::size_t i : unit.gradients) {
+      if (gradients[i].tensor.data() == listed[i].tensor.data()) continue;
+      throw InvalidArgument(
+          fmt::format("{}: the memory of '{}' has moved since ready(). Gradients must stay in "
+                      "place from the first ready() of a step to its end",
+                      subject, items[i].name),
+          items[i].name);
+    }
+  }
+}
+
 void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
   std::vector<TensorView> tensors;
   for (const std::size_t i : unit.gradients) tensors.push_back(gradients[i].tensor);
@@ -125,7 +154,7 @@ void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients)
                                                  .postscale = factor,
                                                  .compression = options.compression,
                                                  .process_set = options.process_set},
-                                                step});
+                                                step.of_operation()});
   unit.submitted = true;
 }
 
@@ -153,9 +182,10 @@ void NamedGradientReducer::State::end_step() {
     unit.ready = 0;
   }
   std::fill(ready.begin(), ready.end(), false);
+  listed.clear();
   passes_ended = 0;
   synchronized = false;
-  ++step;
+  step.advance();
 }
 
 NamedGradientReducer::NamedGradientReducer(const Gradients& gradients,
@@ -166,25 +196,33 @@ NamedGradientReducer::NamedGradientReducer(NamedGradientReducer&&) noexcept = de
 NamedGradientReducer& NamedGradientReducer::operator=(NamedGradientReducer&&) noexcept = default;
 NamedGradientReducer::~NamedGradientReducer() = default;
 
-void NamedGradientReducer::ready(const Gradients& gradients, const std::string& name) {
+void NamedGradientReducer::ready(const std::string& name,
+                                 const std::function<Gradients()>& gradients) {
   State& state = *state_;
   const auto found = state.position_of.find(name);
   if (found == state.position_of.end())
     throw InvalidArgument(fmt::format("{}: there is no gradient '{}'", subject, name), name);
-  state.require_same(gradients);
+  state.require_not_synchronized(fmt::format("ready('{}')", name));
   const std::size_t position = found->second;
-  if (state.ready[position] || state.synchronized)
+  if (state.ready[position])
     throw InvalidArgument(fmt::format("{}: '{}' was already ready in this pass", subject, name),
                           name);
+  const bool may_submit = state.takes_part && state.in_last_pass();
+  if (may_submit && state.listed.empty()) {
+    Gradients all = gradients();
+    state.require_same(all);
+    state.listed = std::move(all);
+  }
   state.ready[position] = true;
-  if (!state.takes_part || !state.in_last_pass()) return;
+  if (!may_submit) return;
   // The ranks agree on the order of operations by name, so units may become ready in any order.
   State::Unit& unit = state.units[state.unit_of[position]];
-  if (++unit.ready == unit.gradients.size()) state.submit(unit, gradients);
+  if (++unit.ready == unit.gradients.size()) state.submit(unit, state.listed);
 }
 
 void NamedGradientReducer::end_pass() {
   State& state = *state_;
+  state.require_not_synchronized("end_pass()");
   if (state.in_last_pass())
     throw InvalidArgument(
         fmt::format("{}: a step has {} backward passes, and this is the last: call step()", subject,
@@ -195,13 +233,26 @@ void NamedGradientReducer::end_pass() {
 
 void NamedGradientReducer::synchronize(const Gradients& gradients) {
   State& state = *state_;
-  if (state.synchronized) return;
+  state.require_not_synchronized("synchronize()");
   state.require_same(gradients);
+  state.require_in_place(gradients);
   // All are submitted before the first wait, so that they travel together.
   for (State::Unit& unit : state.units)
     if (!unit.submitted) state.submit(unit, gradients);
   state.wait();
   state.synchronized = true;
+}
+
+bool NamedGradientReducer::synchronized() const { return state_->synchronized; }
+
+void NamedGradientReducer::skip_step(const std::function<Gradients()>& gradients) {
+  if (state_->step.is_cut_by_join()) {
+    state_->wait();
+  } else if (!state_->synchronized) {
+    // Also if nothing was submitted here: other ranks may have begun the step.
+    synchronize(gradients());
+  }
+  end_step();
 }
 
 void NamedGradientReducer::end_step() { state_->end_step(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/mpi_transport.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -18,32 +19,50 @@ using std::chrono::steady_clock;
 
 constexpr int tag = 1;
 constexpr int messages_per_poll = 64;
+constexpr std::size_t max_unconfirmed = std::size_t{1} << 20;
 
 // After a batch MPI is called all the time for so long, then at these intervals.
 constexpr auto lively_for = 200ms;
 constexpr auto activity_interval = 100ms;
+constexpr auto max_gap = 2s;  // between two calls, unless the process was suspended
 
 }  // namespace
 
 MpiTransport::~MpiTransport() {
-  if (!sent_.empty()) std::make_unique<std::vector<Message>>(std::move(sent_)).release();
+  if (!sent_.empty()) std::make_unique<std::vector<Sent>>(std::move(sent_)).release();
   if (!arriving_.empty()) std::make_unique<std::deque<Arriving>>(std::move(arriving_)).release();
 }
 
 void MpiTransport::send(int peer, Message message) {
   if (message.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()))
     throw BackendError("a control message is larger than 2 GiB");
+  Backlog& backlog = backlogs_[peer];
+  const std::size_t bytes = message.size() + sizeof(Sent);
+  backlog.bytes += bytes;
+  backlog.later += bytes;
+  const bool confirms =
+      !backlog.awaited && backlog.later >= std::min(max_unconfirmed, max_unsent_ / 2);
+  if (confirms) {
+    backlog.awaited = true;
+    backlog.later = 0;
+  }
   // Moving a message, also later within the vector, leaves its bytes where they are.
   MPI_Request& request = sends_.emplace_back(MPI_REQUEST_NULL);
-  const Message& kept = sent_.emplace_back(std::move(message));
-  check_mpi(
-      MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_BYTE, peer, tag, comm_, &request),
-      "MPI_Isend");
+  const Message& kept =
+      sent_.emplace_back(Sent{std::move(message), confirms ? &backlog : nullptr}).message;
+  const auto size = static_cast<int>(kept.size());
+  if (confirms)
+    check_mpi(MPI_Issend(kept.data(), size, MPI_BYTE, peer, tag, comm_, &request), "MPI_Issend");
+  else
+    check_mpi(MPI_Isend(kept.data(), size, MPI_BYTE, peer, tag, comm_, &request), "MPI_Isend");
+  if (backlog.bytes > max_unsent_) refuse_unsent(peer, backlog.bytes);
 }
 
 bool MpiTransport::poll(const Receiver& receive) {
   bool moved = finish_sends();
-  for (int i = 0; i < messages_per_poll && match_one(receive); ++i) moved = true;
+  for (int i = 0; i < messages_per_poll && arriving_bytes_ <= max_unsent_ && match_one(receive);
+       ++i)
+    moved = true;
   moved |= hand_over_arrived(receive);
   return moved;
 }
@@ -56,6 +75,8 @@ bool MpiTransport::finish_sends() {
                          MPI_STATUSES_IGNORE),
             "MPI_Testsome");
   if (count == 0) return false;
+  for (int i = 0; i < count; ++i)
+    confirm(sent_[static_cast<std::size_t>(finished_[static_cast<std::size_t>(i)])].confirms);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < sends_.size(); ++i) {
     if (sends_[i] == MPI_REQUEST_NULL) continue;
@@ -66,6 +87,13 @@ bool MpiTransport::finish_sends() {
   sends_.resize(kept);
   sent_.resize(kept);
   return true;
+}
+
+/// Messages of a pair are received in their order.
+void MpiTransport::confirm(Backlog* backlog) {
+  if (backlog == nullptr) return;
+  backlog->bytes = backlog->later;
+  backlog->awaited = false;
 }
 
 bool MpiTransport::match_one(const Receiver& receive) {
@@ -83,6 +111,7 @@ bool MpiTransport::match_one(const Receiver& receive) {
     receive(peer, std::span<const std::byte>(small_).first(size));
   } else {
     Arriving& next = arriving_.emplace_back(Arriving{peer, Message(size), MPI_REQUEST_NULL});
+    arriving_bytes_ += size;
     check_mpi(MPI_Imrecv(next.message.data(), bytes, MPI_BYTE, &handle, &next.request),
               "MPI_Imrecv");
   }
@@ -97,25 +126,29 @@ bool MpiTransport::hand_over_arrived(const Receiver& receive) {
     if (done == 0) break;
     const Arriving arrived = std::move(arriving_.front());
     arriving_.pop_front();
+    arriving_bytes_ -= arrived.message.size();
     receive(arrived.peer, arrived.message);
     moved = true;
   }
   return moved;
 }
 
-void MpiActivity::end() {
+void MpiActivity::end(TimePoint now) {
   if (--batches_ > 0) return;
   owes_ = lively_ = true;
-  ended_at_ = steady_clock::now();
+  since_end_ = 0ns;
+  last_ = now;
 }
 
-void MpiActivity::call_if_due(MPI_Comm comm) {
+void MpiActivity::call_if_due(MPI_Comm comm, TimePoint now) {
   if (!owes_ || batches_ > 0) return;
-  const TimePoint now = steady_clock::now();
-  lively_ = now - ended_at_ < lively_for;
-  if (!lively_ && now < next_) return;
-  next_ = now + activity_interval;
-  owes_ = afterwards_ == 0ns || now - ended_at_ < afterwards_;
+  const auto passed = now - last_;
+  if (!lively_ && passed < activity_interval) return;
+  last_ = now;
+  // A longer gap is a suspension.
+  since_end_ += std::min<std::chrono::nanoseconds>(passed, max_gap);
+  lively_ = since_end_ < lively_for;
+  owes_ = afterwards_ == 0ns || since_end_ < afterwards_;
   int found = 0;
   check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }

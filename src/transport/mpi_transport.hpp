@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <deque>
+#include <unordered_map>
 #include <vector>
 
 #include "transport/transport.hpp"
@@ -17,8 +18,10 @@ namespace kolo::internal::transport {
 
 class MpiTransport : public Transport {
  public:
-  /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this.
-  explicit MpiTransport(MPI_Comm comm) : comm_(comm) {}
+  /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this. About
+  /// `max_unsent` bytes wait for a rank, and as many have come to this one and are not whole yet.
+  explicit MpiTransport(MPI_Comm comm, std::size_t max_unsent = max_unsent_bytes)
+      : comm_(comm), max_unsent_(max_unsent) {}
   /// Messages still on their way are given up: their memory is leaked, since MPI may yet use it.
   ~MpiTransport() override;
   MpiTransport& operator=(MpiTransport&&) = delete;
@@ -34,47 +37,68 @@ class MpiTransport : public Transport {
     MPI_Request request;
   };
 
+  /// MPI takes short messages to itself, without bound, and calls them sent. So now and then a
+  /// message is sent that counts as sent only when its receiver has it, and with it all before it.
+  struct Backlog {
+    std::size_t bytes = 0;  // that the receiver may not have
+    std::size_t later = 0;  // those after the last such message
+    bool awaited = false;   // that message is on its way
+  };
+  struct Sent {
+    Message message;
+    Backlog* confirms;  // null: it confirms nothing
+  };
+
   // No larger than what every kind of network sends at once, so that receiving it cannot wait.
   static constexpr std::size_t small_bytes = 1024;
 
   bool finish_sends();
+  static void confirm(Backlog* backlog);
   bool match_one(const Receiver& receive);
   bool hand_over_arrived(const Receiver& receive);
 
   MPI_Comm comm_;
+  std::size_t max_unsent_;
+  std::unordered_map<int, Backlog> backlogs_{};  // by receiver
   std::vector<MPI_Request> sends_;
-  std::vector<Message> sent_;      // what the sends read
+  std::vector<Sent> sent_;         // what the sends read
   std::vector<int> finished_;      // indices, reused
   std::deque<Arriving> arriving_;  // in the order in which they were matched
+  std::size_t arriving_bytes_ = 0;
   alignas(std::max_align_t) std::array<std::byte, small_bytes> small_;  // read in place
 };
 
 /// What a rank has sent may wait inside MPI for room in a socket even when its own part of a batch
 /// is done, and moves only when MPI is called. So MPI is called for a while after the last batch:
-/// often at first, then at intervals, until a rank that does not receive it counts as lost. One
-/// thread at a time.
+/// often at first, then at intervals, until a rank that does not receive it counts as lost. Time in
+/// which this process was suspended does not count: the receiver may have been suspended with it.
+/// One thread at a time.
 class MpiActivity {
  public:
+  using TimePoint = std::chrono::steady_clock::time_point;
+
   /// `afterwards`: for how long. 0: forever.
   explicit MpiActivity(std::chrono::nanoseconds afterwards) : afterwards_(afterwards) {}
 
   void begin() { ++batches_; }
-  void end();
+  void end(TimePoint now = std::chrono::steady_clock::now());
 
+  /// True while batches are under way: MPI reads and writes their memory.
+  [[nodiscard]] bool has_batches() const { return batches_ > 0; }
   /// True while batches are under way, and shortly after: the driver should poll often.
   [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }
   /// Calls MPI, on any communicator, if it is time to.
-  void call_if_due(MPI_Comm comm);
+  void call_if_due(MPI_Comm comm, TimePoint now = std::chrono::steady_clock::now());
+  /// True until the last call is made.
+  [[nodiscard]] bool calls_are_due() const { return owes_; }
 
  private:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
   std::chrono::nanoseconds afterwards_;
   int batches_ = 0;
   bool owes_ = false;
   bool lively_ = false;
-  TimePoint ended_at_{};
-  TimePoint next_{};
+  std::chrono::nanoseconds since_end_{0};  // without suspensions
+  TimePoint last_{};
 };
 
 }  // namespace kolo::internal::transport

@@ -19,25 +19,31 @@ constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 31;
 }  // namespace
 
 ShmTransport::ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
-                           const std::vector<int>& ranks)
-    : peer_of_rank_(static_cast<std::size_t>(*std::ranges::max_element(ranks)) + 1, -1) {
-  const auto ring = [&](std::size_t writer, std::size_t reader) {
-    return reinterpret_cast<Ring*>(neighbors[writer].memory) + reader;
+                           const std::vector<int>& ranks, std::size_t max_unsent)
+    : max_unsent_(max_unsent) {
+  const auto rings = [&](std::size_t other) {
+    return reinterpret_cast<Ring*>(neighbors[other].memory);
   };
   const auto own = static_cast<std::size_t>(index);
-  for (std::size_t other = 0; other < neighbors.size(); ++other) {
-    if (other == own) continue;
-    peer_of_rank_[static_cast<std::size_t>(ranks[other])] = static_cast<int>(peers_.size());
-    peers_.push_back({ranks[other], neighbors[other].bell, ring(own, other), ring(other, own)});
+  if (own != 0) {
+    peers_.push_back({ranks[0], neighbors[0].bell, &rings(own)[up], &rings(own)[down]});
+    return;
   }
+  for (std::size_t other = 1; other < neighbors.size(); ++other)
+    peers_.push_back({ranks[other], neighbors[other].bell, &rings(other)[down], &rings(other)[up]});
 }
 
 void ShmTransport::send(int peer, Message message) {
-  const int place = peer_of_rank_.at(static_cast<std::size_t>(peer));
-  Peer& to = peers_.at(static_cast<std::size_t>(place));
+  const auto found = std::ranges::lower_bound(peers_, peer, {}, &Peer::rank);
+  if (found == peers_.end() || found->rank != peer)
+    throw BackendError("there is no ring to rank " + std::to_string(peer) +
+                       ": only the first rank of a host has some to all others of it");
+  Peer& to = *found;
+  to.outgoing.waiting += header_bytes + message.size();
   to.outgoing.messages.push_back(std::move(message));
   ++unsent_;
   flush(to);
+  if (to.outgoing.waiting > max_unsent_) refuse_unsent(to.rank, to.outgoing.waiting);
 }
 
 bool ShmTransport::poll(const Receiver& receive) {
@@ -82,6 +88,7 @@ bool ShmTransport::flush(Peer& peer) {
     const std::uint64_t bytes = std::min(message.size() - done, room);
     if (bytes > 0) put(message.data() + done, bytes);
     if (outgoing.sent < header_bytes + message.size()) break;
+    outgoing.waiting -= outgoing.sent;
     outgoing.messages.pop_front();
     outgoing.sent = 0;
     --unsent_;

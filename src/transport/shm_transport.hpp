@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages between the ranks of one host, through rings in shared memory.
+// Control messages between the ranks of one host, through rings in shared memory: between the first
+// of them and each of the others.
 #pragma once
 
 #include <atomic>
@@ -13,19 +14,19 @@
 
 namespace kolo::internal::transport {
 
-/// Each rank has a ring for every other of its host, in its own memory; there it writes, and the
-/// other reads. A send wakes its receiver.
+/// The first rank of a host is the parent of all others of it in the tree, so no two others have
+/// anything to tell each other. Each of these has two rings in its memory, one in either direction.
+/// A send wakes its receiver.
 class ShmTransport : public Transport {
  public:
   /// What each rank's memory must have room for.
-  [[nodiscard]] static std::size_t bytes_needed(int ranks_of_host) {
-    return static_cast<std::size_t>(ranks_of_host) * sizeof(Ring);
-  }
+  [[nodiscard]] static std::size_t bytes_needed() { return 2 * sizeof(Ring); }
 
   /// `neighbors` have `bytes_needed` of memory each, `index` is this one's place among them, and
-  /// `ranks` are theirs.
+  /// `ranks` are theirs, ascending.
+  /// No more than `max_unsent` bytes wait for any of them.
   ShmTransport(const std::vector<node::LocalPeer>& neighbors, int index,
-               const std::vector<int>& ranks);
+               const std::vector<int>& ranks, std::size_t max_unsent = max_unsent_bytes);
 
   void send(int peer, Message message) override;
   bool poll(const Receiver& receive) override;
@@ -45,9 +46,14 @@ class ShmTransport : public Transport {
   };
   static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
+  // In the memory of a rank that is not the first: to the first, and from it.
+  static constexpr std::size_t up = 0;
+  static constexpr std::size_t down = 1;
+
   struct Outgoing {
     std::deque<Message> messages{};
-    std::uint64_t sent = 0;  // bytes of the first, with its header
+    std::uint64_t sent = 0;   // bytes of the first, with its header
+    std::size_t waiting = 0;  // bytes of all of them, with their headers
   };
   struct Incoming {
     Message message{};          // what has come of one that is not in the ring as a whole
@@ -74,9 +80,9 @@ class ShmTransport : public Transport {
   static void make_room(Peer& peer, std::uint64_t before, std::uint64_t at);
   static std::uint64_t padded(std::uint64_t bytes) { return (bytes + 15) / 16 * 16; }
 
-  std::vector<Peer> peers_{};
-  std::vector<int> peer_of_rank_{};
-  std::size_t unsent_ = 0;  // messages that are not in their ring as a whole
+  std::vector<Peer> peers_{};  // by rank, ascending
+  std::size_t unsent_ = 0;     // messages that are not in their ring as a whole
+  std::size_t max_unsent_;
 };
 
 }  // namespace kolo::internal::transport

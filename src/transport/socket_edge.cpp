@@ -29,7 +29,11 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 }  // namespace
 
 SocketEdge::SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session)
-    : rank_(rank), socket_(std::move(socket)), session_(session), buffer_(buffer_bytes) {}
+    : rank_(rank),
+      socket_(std::move(socket)),
+      not_inherited_(socket_.get()),
+      session_(session),
+      buffer_(buffer_bytes) {}
 
 void SocketEdge::send(Message message) {
   if (message.size() > std::numeric_limits<std::int32_t>::max())
@@ -43,9 +47,7 @@ void SocketEdge::send(FrameKind kind, Message message) {
   Outgoing& last = outbox_.emplace_back(Outgoing{{session_, kind, bytes}, std::move(message), 0});
   unsent_ += last.size();
   if (outbox_.size() == 1) write();
-  if (unsent_ > max_unsent)
-    throw BackendError(
-        fmt::format("rank {} does not take its messages: {} bytes wait for it", rank_, unsent_));
+  if (unsent_ > max_unsent_bytes) refuse_unsent(rank_, unsent_);
 }
 
 bool SocketEdge::write() {

@@ -9,17 +9,16 @@
 #include <vector>
 
 #include "node/file_descriptor.hpp"
+#include "node/not_inherited.hpp"
 #include "transport/transport.hpp"
 
 namespace kolo::internal::transport {
 
 /// Messages, in order, each in a frame with the session's number. Never blocks. What the network
-/// does not take is kept, up to `max_unsent`; beyond it the other side has long been stuck, and
-/// the session cannot go on.
+/// does not take is kept, up to `max_unsent_bytes`; beyond it the other side has long been stuck,
+/// and the session cannot go on.
 class SocketEdge {
  public:
-  static constexpr std::size_t max_unsent = std::size_t{1} << 30;
-
   /// `socket` is connected and does not block.
   SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session);
 
@@ -74,6 +73,7 @@ class SocketEdge {
 
   int rank_;
   node::FileDescriptor socket_;
+  node::NotInherited not_inherited_;  // the socket
   std::uint64_t session_;
   std::deque<Outgoing> outbox_{};
   std::size_t unsent_ = 0;     // bytes in the outbox

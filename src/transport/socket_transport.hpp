@@ -79,6 +79,7 @@ class SocketTransport : public Transport {
 
   SocketOptions options_;
   node::FileDescriptor epoll_;
+  node::NotInherited not_inherited_{epoll_.get()};
   std::vector<Peer> peers_{};
   std::optional<Failure> loss_{};
   TimePoint next_keepalive_ = TimePoint::max();

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <memory>
+#include <thread>
 
 #include "backend/gpu/runtime/gpu_info.hpp"
 #include "doubles/fake_cuda.hpp"
@@ -105,6 +106,55 @@ TEST_F(GpuTest, AStreamWaitsOnceForEachStreamThatItsTensorsComeFrom) {
   gpu_->await(pointers, target);
   EXPECT_EQ(cuda_->faults.counts().at("cudaStreamWaitEvent"), 2);
   for (const gpu::StreamHandle stream : {first, second, target}) cuda_->destroy_stream(stream);
+}
+
+TEST_F(GpuTest, WaitsForBothStreamsThatHadOneHandle) {
+  const gpu::StreamHandle target = cuda_->create_stream();
+  std::vector<BatchTensor> members(4);
+  const gpu::StreamHandle first = cuda_->create_stream();
+  members[0].ready = gpu_->mark(cuda_device(0), first);
+  cuda_->destroy_stream(first);
+  const gpu::StreamHandle second = cuda_->create_stream();
+  ASSERT_EQ(second, first);
+  members[1].ready = gpu_->mark(cuda_device(0), second);
+  // Each thread has another stream behind this handle.
+  members[2].ready = gpu_->mark(cuda_device(0), FakeCuda::per_thread_stream());
+  std::thread([&] {
+    members[3].ready = gpu_->mark(cuda_device(0), FakeCuda::per_thread_stream());
+  }).join();
+  std::vector<const BatchTensor*> pointers;
+  for (const BatchTensor& member : members) pointers.push_back(&member);
+  gpu_->await(pointers, target);
+  EXPECT_EQ(cuda_->faults.counts().at("cudaStreamWaitEvent"), 4);
+  members.clear();
+  for (const gpu::StreamHandle stream : {second, target}) cuda_->destroy_stream(stream);
+}
+
+TEST_F(GpuTest, RefusesAStreamThatIsBeingCaptured) {
+  static_cast<void>(gpu_->mark(cuda_device(0), nullptr));
+  const gpu::StreamHandle stream = cuda_->create_stream();
+  cuda_->begin_capture(stream);
+  for (const gpu::StreamHandle used : {stream, gpu::StreamHandle{}}) {
+    try {
+      static_cast<void>(gpu_->mark(cuda_device(0), used));
+      ADD_FAILURE() << "it was not refused";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("captured into a CUDA graph"));
+    }
+  }
+  cuda_->end_capture(stream);
+  EXPECT_NE(gpu_->mark(cuda_device(0), stream), nullptr);
+  cuda_->destroy_stream(stream);
+}
+
+TEST_F(GpuTest, RefusesGpusThatAreHidden) {
+  const auto none = std::make_shared<FakeCuda>(std::vector<int>{}, 1);
+  try {
+    static_cast<void>(gpu::Gpu(none).mark(cuda_device(0), nullptr));
+    ADD_FAILURE() << "it was not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("sees 0 GPUs (CUDA_VISIBLE_DEVICES"));
+  }
 }
 
 TEST(BlockPoolTest, GivesTheSameMemoryAgainButNotWhatIsAbandoned) {

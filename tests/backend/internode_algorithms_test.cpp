@@ -5,6 +5,8 @@
 
 #include <vector>
 
+#include "backend/internode/placement.hpp"
+
 namespace kolo::internal::backend::internode {
 namespace {
 
@@ -66,6 +68,25 @@ TEST(InterNodeAlgorithms, OneForAll) {
   for (const int owners : {2, 3, 20})
     EXPECT_EQ(AlgorithmTable(InterNodeAlgorithm::ring).select(owners, small_elements, DType::bf16),
               InterNodeAlgorithm::ring);
+}
+
+TEST(PlacementCache, FindsAPlacementOncePerListAndKeepsFew) {
+  PlacementCache cache({0, 0, 2, 2, 4});
+  const std::vector<int> world{0, 1, 2, 3, 4};
+  const Placement* const first = &cache.of(world);
+  EXPECT_THAT(first->hosts, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
+  EXPECT_EQ(&cache.of(world), first);
+  EXPECT_EQ(cache.size(), 1);
+  // Every non-empty set of five ranks: more lists than the cache keeps.
+  for (int round = 0; round < 2; ++round) {
+    for (unsigned set = 1; set < 32; ++set) {
+      std::vector<int> ranks;
+      for (int rank = 0; rank < 5; ++rank)
+        if ((set >> static_cast<unsigned>(rank) & 1U) != 0) ranks.push_back(rank);
+      EXPECT_EQ(cache.of(ranks).hosts, Placement::of(ranks, std::vector{0, 0, 2, 2, 4}).hosts);
+      EXPECT_LE(cache.size(), PlacementCache::max_kept);
+    }
+  }
 }
 
 }  // namespace

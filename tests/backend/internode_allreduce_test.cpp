@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <type_traits>
 
 #include "backend/internode/placement.hpp"
 #include "internode_fixture.hpp"
@@ -27,6 +28,13 @@ std::int64_t sum_of_small(int size, std::size_t tensor, std::int64_t index) {
 template <typename T>
 class InterNodeAllreduceOf : public InterNodeTest {
  protected:
+  // Four ranks cover every dtype. Six cover the algorithms for more hosts, which treat dtypes
+  // alike.
+  void SetUp() override {
+    if (size_ > 4 && !std::is_same_v<T, float> && !std::is_same_v<T, std::int32_t>)
+      GTEST_SKIP() << "covered with fewer ranks";
+  }
+
   void expect_result(const Descriptor& kind, auto value, auto expected) {
     const auto value_of_type = [&](std::size_t i, std::int64_t k) { return make<T>(value(i, k)); };
     const auto expected_of_type = [&](std::size_t i, std::int64_t k) {
@@ -215,6 +223,7 @@ TEST_F(InterNodeAllreduce, AllRanksGetTheSameBits) {
         [&](const NodeOf&) {
           for (const Compression compression : {Compression::none, Compression::bf16}) {
             for (const std::int64_t length : {1, 17, 1000, 65'537, 700'000}) {
+              if (size_ > 4 && length > 65'537) continue;  // several pieces: with fewer ranks
               SCOPED_TRACE(testing::Message() << length << " elements, slots of " << slot
                                               << ", the seed is the length * 10 + the rank");
               std::mt19937 random(static_cast<unsigned>(length * 10 + rank_));

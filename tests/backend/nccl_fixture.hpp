@@ -48,7 +48,17 @@ class Allreduces {
   void start(const Descriptor& kind, std::uint64_t sequence) {
     for (int rank = 0; rank < world_.size(); ++rank) start_on(rank, kind, sequence);
   }
+  /// Ranks that have joined are in the set and not in `ranks`.
+  void start_among(const std::vector<int>& ranks, const std::vector<int>& set,
+                   const Descriptor& kind, std::uint64_t sequence) {
+    for (const int rank : ranks) start_on(rank, kind, sequence, ranks, set);
+  }
   void start_on(int rank, const Descriptor& kind, std::uint64_t sequence) {
+    start_on(rank, kind, sequence, GpuWorld::numbers(world_.size()),
+             GpuWorld::numbers(world_.size()));
+  }
+  void start_on(int rank, const Descriptor& kind, std::uint64_t sequence,
+                const std::vector<int>& ranks, const std::vector<int>& set) {
     auto& tensors =
         tensors_
             .emplace(rank, GpuTensors<float>(world_, rank, lengths_,
@@ -57,7 +67,9 @@ class Allreduces {
                                              }))
             ->second;
     tensors.set_type(DType::f32);
-    Batch batch = batch_of(kind, world_.size(), sequence);
+    Batch batch = batch_of(kind, static_cast<int>(ranks.size()), sequence);
+    batch.ranks = ranks;
+    batch.set = set;
     tensors.add_to(batch);
     running.push_back(world_.rank(rank).backend->start(std::move(batch)));
   }

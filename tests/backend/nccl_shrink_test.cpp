@@ -2,8 +2,11 @@
 // Communicators of some ranks, which are made of one that has them all.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,6 +30,7 @@ TEST(NcclShrinkTest, ACommunicatorOfSomeRanksIsMadeOfThatOfAll) {
       tensors.back().set_type(DType::f32);
       Batch batch = batch_of(allreduce_of(ReduceOp::sum), world.size(), sequence);
       batch.ranks = ranks;
+      batch.set = ranks;
       tensors.back().add_to(batch);
       running.push_back(world.rank(rank).backend->start(std::move(batch)));
     }
@@ -65,6 +69,80 @@ TEST(NcclShrinkTest, AFailureToMakeOneOfAnotherIsAnError) {
   running.push_back(world.rank(1).backend->start(std::move(batch)));
   EXPECT_THAT(failure_of(world, running), AllOf(HasSubstr("of the ranks 1 cannot be made"),
                                                 HasSubstr("ncclCommShrink failed")));
+}
+
+std::string failure_of_endless_shrink(const WorldOptions& options, int& aborts) {
+  GpuWorld world(options);
+  Allreduces all(world, {8, 8});
+  all.start(allreduce_of(ReduceOp::sum), 0);
+  EXPECT_TRUE(all.finish());
+  const auto nccl = world.rank(1).nccl;
+  nccl->looks_at_init = -1;
+  Allreduces some(world, {8, 8});
+  some.start_among({1}, {1}, allreduce_of(ReduceOp::sum), 1);
+  while (nccl->shrinks() == 0) static_cast<void>(some.running.front()->step());
+  const std::string failure = options.backend.nccl.init_timeout < std::chrono::seconds(1)
+                                  ? failure_of(world, some.running)
+                                  : "";
+  some.running.clear();
+  world.rank(1).backend.reset();  // waits for the abort
+  aborts = nccl->aborts();
+  return failure;
+}
+
+TEST(NcclShrinkTest, TheAbortOfTheParentEndsAShrinkThatNeverEnds) {
+  int aborts = 0;
+  EXPECT_EQ(failure_of_endless_shrink({.ranks = 2}, aborts), "");
+  EXPECT_EQ(aborts, 2) << "the parent, and what was half made";
+  WorldOptions options{.ranks = 2};
+  options.backend.nccl.init_timeout = std::chrono::milliseconds(300);
+  EXPECT_THAT(failure_of_endless_shrink(options, aborts),
+              HasSubstr("ncclCommShrink is not done after 0.3 s"));
+  EXPECT_EQ(aborts, 2);
+}
+
+/// Of a communicator that only an operation asked for which NCCL lacks, other ranks never make
+/// their part.
+TEST(NcclShrinkTest, NothingIsMadeOfACommunicatorWithoutBatches) {
+  GpuWorld world({.ranks = 4});
+  Allreduces all(world, {8});
+  all.start(allreduce_of(ReduceOp::sum), 0);
+  ASSERT_TRUE(all.finish());
+  std::deque<GpuTensors<std::int16_t>> tensors;
+  Running running;
+  const std::vector<int> three{0, 1, 2};
+  for (const int rank : three) {
+    tensors.emplace_back(world, rank, Lengths{5},
+                         [](std::size_t, std::int64_t) { return std::int16_t{1}; });
+    tensors.back().set_type(DType::i16);
+    Batch batch = batch_of(allreduce_of(ReduceOp::sum), 3, 1);
+    tensors.back().add_to(batch);
+    running.push_back(world.rank(rank).backend->start(std::move(batch)));
+  }
+  ASSERT_TRUE(world.finish(running));
+  Allreduces two(world, {8});
+  two.start_among({0, 1}, {0, 1}, allreduce_of(ReduceOp::sum), 2);
+  ASSERT_TRUE(two.finish());
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 1);
+  EXPECT_EQ(world.rank(2).nccl->shrinks(), 0);
+}
+
+/// Ranks join one after the other, and are all back in the next epoch.
+TEST(NcclShrinkTest, CommunicatorsWithoutJoinedRanksEndWhenTheseAreBack) {
+  GpuWorld world({.ranks = 3});
+  const std::vector<int> all{0, 1, 2};
+  std::uint64_t sequence = 0;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (const std::vector<int>& ranks : {all, {0, 1}, {0}, all}) {
+      Allreduces batch(world, {30, 5});
+      batch.start_among(ranks, all, allreduce_of(ReduceOp::sum), sequence++);
+      ASSERT_TRUE(batch.finish());
+    }
+    while (world.rank(0).nccl->communicators() > 1) std::this_thread::yield();
+  }
+  EXPECT_EQ(world.rank(0).nccl->inits(), 1);
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 6);
+  EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
 }
 
 }  // namespace

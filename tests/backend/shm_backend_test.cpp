@@ -231,5 +231,19 @@ TEST_F(ShmBackendTest, AStepEndsInTime) {
   expect_sums();
 }
 
+TEST_F(ShmBackendTest, CountsBatchesWithoutOverflow) {
+  // Where numbers of 32 to 63 bits end, as orders have nine times the sequence.
+  for (int bits = 32; bits < 64; bits += 2) {
+    const std::uint64_t last = (std::uint64_t{1} << bits) / Batch::parts;
+    for (std::uint64_t sequence = last - 2; sequence < last + 3; ++sequence) {
+      SCOPED_TRACE(testing::Message() << "sequence " << sequence);
+      Running first = start_sum(0, sequence, {0, 1}, many_pieces);
+      Running second = start_sum(1, sequence, {0, 1}, many_pieces);
+      finish({&first, &second});
+    }
+  }
+  expect_sums();
+}
+
 }  // namespace
 }  // namespace kolo::internal::backend

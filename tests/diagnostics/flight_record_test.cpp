@@ -80,6 +80,26 @@ TEST(FlightRecord, IsRefusedWhereNothingCanBeWritten) {
   EXPECT_THROW((void)recorder.write("/no/such/directory/record", "", {}), InvalidArgument);
 }
 
+TEST(FlightRecord, IsWrittenThroughALinkThatStays) {
+  const std::filesystem::path directory = testing::TempDir();
+  const std::string file = directory / "record_behind_link";
+  const std::string link = directory / "link_to_record";
+  std::filesystem::remove(link);
+  std::ofstream(file) << "old";
+  std::filesystem::create_symlink(file, link);
+  const Recorder recorder({.events = 3});
+  (void)recorder.write(link, "", {});
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  std::string first;
+  std::getline(std::ifstream(file) >> std::ws, first);
+  EXPECT_THAT(first, testing::HasSubstr("session"));
+  // A device without room: the error is reported, and the device is still there.
+  EXPECT_THROW((void)recorder.write("/dev/full", "", {}), InvalidArgument);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/full"));
+  std::filesystem::remove(link);
+  std::filesystem::remove(file);
+}
+
 TEST(FlightRecord, IsRefusedWhereNoEventsAreKept) {
   const Recorder recorder({.events = 0});
   EXPECT_THROW((void)recorder.write(testing::TempDir() + "record", "", {}), InvalidArgument);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -156,6 +158,53 @@ TEST(Statistics, ArePrintedWithTheirUnits) {
   EXPECT_THAT(text, testing::HasSubstr("operations: 3 submitted"));
   EXPECT_THAT(text, testing::HasSubstr("allreduce: 2, 2.0 KiB"));
   EXPECT_THAT(text, testing::ContainsRegex("negotiation +1 +1.5 us"));
+}
+
+/// What a program installs: it counts, and calls the handler that was there before.
+class ChainedHandler {
+ public:
+  ChainedHandler() {
+    calls = 0;
+    struct sigaction own {};
+    own.sa_sigaction = [](int signal, siginfo_t* info, void* context) {
+      calls = calls + 1;
+      if (calls < 10) before.sa_sigaction(signal, info, context);
+    };
+    own.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGUSR1, &own, &before);
+  }
+  ~ChainedHandler() { ::sigaction(SIGUSR1, &before, nullptr); }
+  ChainedHandler& operator=(ChainedHandler&&) = delete;
+
+  static inline volatile std::sig_atomic_t calls = 0;
+
+ private:
+  static inline struct sigaction before {};
+};
+
+TEST(RecordSignal, OfASecondSessionDoesNotCallItselfThroughTheProgramsHandler) {
+  ::signal(SIGUSR1, SIG_IGN);
+  {
+    std::optional<RecordSignal> first(SIGUSR1);
+    const ChainedHandler programs;
+    first.reset();
+    for (int session = 0; session < 40; ++session) {
+      RecordSignal next(SIGUSR1);
+      ChainedHandler::calls = 0;
+      ::raise(SIGUSR1);
+      EXPECT_EQ(ChainedHandler::calls, 1);
+      EXPECT_TRUE(next.came());
+      EXPECT_FALSE(next.came());
+    }
+  }
+  // The first one's handler was left behind, and is what the signal has now.
+  std::optional<RecordSignal> last(SIGUSR1);
+  ::raise(SIGUSR1);
+  EXPECT_TRUE(last->came());
+  last.reset();
+  struct sigaction now {};
+  ::sigaction(SIGUSR1, nullptr, &now);
+  EXPECT_EQ(now.sa_handler, SIG_IGN);
 }
 
 }  // namespace

@@ -14,9 +14,8 @@ Descriptor allreduce(std::int64_t elements, DType dtype = DType::f32) {
 }
 
 std::vector<std::size_t> plan(const std::vector<Descriptor>& ready, std::int64_t threshold) {
-  std::vector<const Descriptor*> pointers;
-  for (const Descriptor& descriptor : ready) pointers.push_back(&descriptor);
-  return select_batch(pointers, threshold);
+  return select_batch(
+      ready.size(), [&](std::size_t i) -> const Descriptor& { return ready[i]; }, threshold);
 }
 
 TEST(Fusible, OnlyShapesAndStepsMayDiffer) {
@@ -94,6 +93,18 @@ TEST(SelectBatch, LooksPastWhatIsNotFusibleOrDoesNotFit) {
                                       allreduce(100), Descriptor{},
                                       allreduce(2),   allreduce(0)};
   EXPECT_THAT(plan(ready, 16), ElementsAre(0, 4, 5));
+}
+
+TEST(SelectBatch, LooksAtABoundedNumberThatDoNotFit) {
+  std::vector<Descriptor> ready(10'000, allreduce(4));
+  ready.push_back(allreduce(0));
+  int looked_at = 0;
+  const auto count = [&](std::size_t i) -> const Descriptor& {
+    ++looked_at;
+    return ready[i];
+  };
+  EXPECT_THAT(select_batch(ready.size(), count, 16), ElementsAre(0));
+  EXPECT_EQ(looked_at, 1 + max_passed_over);
 }
 
 TEST(SelectBatch, AHugeThresholdTakesAllOfAKind) {

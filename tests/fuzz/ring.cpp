@@ -35,7 +35,7 @@ class Memory {
   [[nodiscard]] std::size_t bytes() const { return count_ * sizeof(Line); }
 
  private:
-  std::size_t count_ = transport::ShmTransport::bytes_needed(ranks) / sizeof(Line);
+  std::size_t count_ = transport::ShmTransport::bytes_needed() / sizeof(Line);
   std::array<std::unique_ptr<Line[]>, ranks> lines_{};
 };
 
@@ -54,10 +54,10 @@ class Host {
     sender_->poll([](int, std::span<const std::byte>) {});
   }
   void receive(const transport::Transport::Receiver& receiver) { receiver_->poll(receiver); }
-  /// A word in the sender's memory.
+  /// A word in the receiver's memory, where the rings of both are.
   void damage(std::size_t word, std::uint64_t value) {
     const std::size_t place = word % (memory_.bytes() / sizeof value);
-    std::memcpy(memory_.of(0) + place * sizeof value, &value, sizeof value);
+    std::memcpy(memory_.of(1) + place * sizeof value, &value, sizeof value);
   }
 
  private:

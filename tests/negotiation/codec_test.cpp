@@ -36,6 +36,7 @@ Descriptor every_field() {
 ReadinessReport some_report() {
   ReadinessReport message;
   message.epoch = 77;
+  message.removals = 5;
   message.joins = {7, 3};
   message.slots.insert(0);
   message.slots.insert(200);
@@ -145,6 +146,12 @@ TEST(Codec, WhatNobodyCanMeanIsRefused) {
   expect_refused("a shape", [&](ReadinessReport& up) {
     descriptor(up).tensors = {{{}, Shape{3, -1}}};
   });
+  expect_refused("a shape whose length of 0 comes late", [&](ReadinessReport& up) {
+    descriptor(up).tensors = {{{}, Shape{std::int64_t{1} << 40, std::int64_t{1} << 40, 0}}};
+  });
+  expect_refused("a group", [&](ReadinessReport& up) {
+    descriptor(up).tensors = {{{}, Shape{max_tensor_elements}}, {{}, Shape{1}}};
+  });
   expect_refused("a length that may differ", [&](ReadinessReport& up) {
     descriptor(up).tensors = {{{}, Shape{3, any_length}}};
   });
@@ -158,6 +165,8 @@ TEST(Codec, WhatNobodyCanMeanIsRefused) {
     expect_refused("a wait", [wait](ReadinessReport& up) {
       up.lags.push_back({{}, {}, {}, std::chrono::milliseconds(wait)});
     });
+  expect_refused("nobody",
+                 [](ReadinessReport& up) { up.ready.front().variants.front().ranks = {}; });
   expect_refused("no descriptor", [](ReadinessReport& up) { up.ready.front().variants.clear(); });
   expect_refused("a set",
                  [](LogUpdate& down) { down.entries.front().body = BatchEntry{.set = -1}; });
@@ -166,6 +175,34 @@ TEST(Codec, WhatNobodyCanMeanIsRefused) {
   expect_refused("a time", [](LogUpdate& down) {
     down.entries.front().body = PlanEntry{.usual = std::chrono::nanoseconds(-1)};
   });
+}
+
+TEST(Codec, RanksBeyondTheWorldAreRefused) {
+  const auto expect_world = [](int ranks, const auto& body) {
+    const std::vector<std::byte> bytes = encode(1, MessageBody(body));
+    EXPECT_NO_THROW((void)decode(bytes, ranks));
+    EXPECT_THROW((void)decode(bytes, ranks - 1), ProtocolError);
+  };
+  const auto entry = [](const EntryBody& body) { return LogUpdate{{{0, body}}}; };
+  Descriptor from_last;
+  from_last.root = 8;
+  ReadinessReport report;
+  report.joins = {8};
+  expect_world(9, report);
+  report.joins.clear();
+  report.ready.push_back({{.name = "x"}, {{from_last, RankSet::of(0)}}});
+  expect_world(9, report);
+  report.ready.front() = {{.name = "x"}, {{Descriptor{}, RankSet::range(2, 4)}}, RankSet::of(5)};
+  expect_world(6, report);
+  expect_world(5, entry(BatchEntry{.absent = RankSet::range(1, 4)}));
+  expect_world(5, entry(JoinEntry{4}));
+  expect_world(5, entry(Departure{4, ""}));
+  expect_world(5, entry(AddSetEntry{{.number = 9}, 2, RankSet::range(0, 4)}));
+  expect_world(5, Failure{FailureKind::peer_left, "", "", RankSet::of(4)});
+  expect_world(5, Heartbeat{4, std::chrono::milliseconds(1)});
+  const std::vector<std::byte> page = encode_status({.rank = 1, .awaited = RankSet::of(3)});
+  EXPECT_EQ(decode_status(page, 4).awaited, RankSet::of(3));
+  EXPECT_THROW((void)decode_status(page, 3), ProtocolError);
 }
 
 TEST(Codec, SessionMessagesThatNoRankSendsAreRefused) {

@@ -203,6 +203,27 @@ TEST(Negotiator, MessagesOfAnotherSessionAreIgnored) {
   EXPECT_FALSE(root.take().empty());
 }
 
+TEST(Negotiator, ARankThatCountsTwiceIsRefused) {
+  const auto places = negotiation::build_tree(even_nodes(3, 3));
+  negotiation::ReadinessReport report;
+  report.ready.push_back({weight, {{floats(4), RankSet::of(1)}}});
+  Negotiator root({.place = places[0]});
+  root.on_submit(0, weight, floats(4));
+  root.on_message(1, negotiation::encode(0, report));
+  // Rank 2 has not submitted it: counted alone, three submissions would be enough.
+  EXPECT_THROW(root.on_message(1, negotiation::encode(0, report)), negotiation::ProtocolError);
+  const auto expect_refused = [&](const std::vector<int>& joins, const std::vector<int>& leavers) {
+    negotiation::ReadinessReport one;
+    one.joins = joins;
+    for (const int rank : leavers) one.departures.push_back({rank, ""});
+    EXPECT_THROW(root.on_message(1, negotiation::encode(0, one)), negotiation::ProtocolError);
+  };
+  expect_refused({1, 1}, {});
+  expect_refused({2}, {});  // not below rank 1
+  expect_refused({3}, {});  // the world has three ranks
+  expect_refused({}, {1, 1});
+}
+
 TEST(Negotiator, MessagesAgainstTheRulesAreRefused) {
   const auto places = negotiation::build_tree(even_nodes(3, 3));
   Negotiator root({.place = places[0]});

@@ -259,6 +259,76 @@ TEST(ProcessSets, RemovingOneAnswersWhatIsPendingThere) {
   });
 }
 
+TEST(ProcessSets, RemovedOnesLeaveTheirCacheSlotsToOthers) {
+  constexpr int ranks = 4;
+  Simulation simulation({.node_of = even_nodes(ranks, 2), .cache_capacity = 20});
+  const RankSet members = RankSet::range(0, ranks - 1);
+  std::vector<std::int64_t> bytes;  // sent for the operations in full, and by their slots
+  for (int round = 0; round < 8; ++round) {
+    for (int rank = 0; rank < ranks; ++rank) simulation.add_set(rank, members);
+    simulation.run();
+    const SetId set = simulation.outcomes(0).back().answer.value();
+    for (int time = 0; time < 3; ++time) {
+      bytes.push_back(-simulation.bytes_sent());
+      for (int rank = 0; rank < ranks; ++rank)
+        for (int name = 0; name < 15; ++name)
+          simulation.submit(
+              rank, {.name = std::string(200, 'n') + std::to_string(name), .set = set}, floats(3));
+      simulation.run();
+      bytes.back() += simulation.bytes_sent();
+    }
+    EXPECT_LT(bytes.back(), bytes[bytes.size() - 2] / 4) << "round " << round;
+    for (int rank = 0; rank < ranks; ++rank) simulation.remove_set(rank, set);
+    simulation.run();
+  }
+  expect_consistent(simulation);
+}
+
+// Readiness of a removed set is still on its way when its slots belong to other names.
+TEST(ProcessSets, SlotsThatAreFreedWhileInUseAreNotConfused) {
+  for_seeds(400, 8, [](Simulation& simulation) {
+    const RankSet members = random_members(simulation);
+    SetId set = world_set;
+    for (int round = 0; round < 6; ++round) {
+      for (int rank = 0; rank < simulation.ranks(); ++rank) {
+        if (set != world_set) {
+          simulation.remove_set(rank, set);
+          // Not waited for: more is submitted to the set, and the names of the world get its slots.
+          if (members.contains(rank))
+            for (const std::string& name : shuffled_names(simulation, 4))
+              if (simulation.random()() % 2 == 0)
+                simulation.submit(rank, {.name = name + std::to_string(round - 1), .set = set},
+                                  floats(2));
+          for (int time = 0; time < 3; ++time)
+            for (const std::string& name : shuffled_names(simulation, 3))
+              simulation.submit(rank, {.name = name}, floats(7));
+        }
+        simulation.add_set(rank, members);
+      }
+      simulation.run();
+      set = simulation.outcomes(0).back().answer.value();
+      for (int rank = 0; rank < simulation.ranks(); ++rank) {
+        if (!members.contains(rank)) continue;
+        for (int time = 0; time < 3; ++time) {
+          for (const std::string& name : shuffled_names(simulation, 4)) {
+            // Some operations remain incomplete until the set is removed.
+            if (time == 2 && simulation.random()() % 3 == 0) continue;
+            simulation.submit(rank, {.name = name + std::to_string(round), .set = set}, floats(2));
+          }
+        }
+      }
+    }
+    for (int rank = 0; rank < simulation.ranks(); ++rank) simulation.remove_set(rank, set);
+    simulation.run();
+    expect_consistent(simulation);
+    for (int rank = 0; rank < simulation.ranks(); ++rank)
+      for (const Outcome& outcome : simulation.outcomes(rank))
+        if (outcome.key.set == world_set) {
+          EXPECT_FALSE(outcome.failure) << outcome.failure->message;
+        }
+  });
+}
+
 TEST(ProcessSets, ADepartureBreaksOnlyTheSetsThatHoldTheRank) {
   Simulation simulation({.node_of = {0, 0, 1, 1}});
   for (const RankSet& members : {RankSet::range(1, 2), RankSet::range(2, 3)}) {

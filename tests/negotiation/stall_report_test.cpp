@@ -185,6 +185,20 @@ TEST(StallReport, AJoinIsLateWhenTheOthersDoNothing) {
   EXPECT_EQ(simulation.outcomes(0).back().failure->kind, FailureKind::stalled);
 }
 
+TEST(StallReport, NoJoinIsLateOnceTheWorldIsBroken) {
+  std::vector<RankStatus> statuses{outside(0), outside(1), outside(2)};
+  Simulation simulation(one_host(3, statuses));
+  simulation.join(1);
+  simulation.run();
+  simulation.leave(2);
+  simulation.run();
+  ASSERT_TRUE(simulation.outcomes(1).at(0).failure);  // the join has its answer
+  const std::int64_t sent = simulation.bytes_sent();
+  for (int second = 0; second < 100; ++second) simulation.pass_time(1s);
+  EXPECT_THAT(simulation.reports(0), testing::IsEmpty());
+  EXPECT_EQ(simulation.bytes_sent(), sent);
+}
+
 TEST(StallReport, StatusesAreTheSameAfterTheWire) {
   RankStatus status = waiting(3, {"a", "b"});
   status.batch = "batch 7";

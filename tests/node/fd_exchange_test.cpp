@@ -4,13 +4,22 @@
 
 #include <gmock/gmock.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
+#include <exception>
+#include <iostream>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "kolo/error.hpp"
@@ -28,6 +37,8 @@ std::uint64_t read_counter(const FileDescriptor& fd) {
   std::uint64_t value = 0;
   return ::read(fd.get(), &value, sizeof value) == sizeof value ? value : 0;
 }
+
+void ignore(int /*index*/, const ReceivedFds& /*received*/) {}
 
 /// What each of the threads that take part gets; they are the first of the group.
 struct Ends {
@@ -47,8 +58,12 @@ Ends exchange_among(const std::vector<FdInbox>& inboxes, std::size_t taking_part
       const FileDescriptor first = counter_of(number + 1);
       const FileDescriptor second = counter_of(number + 2);
       try {
-        ends.received[i] = exchange_fds(
+        ends.received[i].resize(inboxes.size());
+        exchange_fds(
             inboxes[i], {group.inboxes, static_cast<int>(i)}, std::array{first.get(), second.get()},
+            [&](int index, ReceivedFds received) {
+              ends.received[i][static_cast<std::size_t>(index)] = std::move(received);
+            },
             [] {}, timeout);
       } catch (const BackendError& error) {
         ends.errors[i] = error.what();
@@ -91,8 +106,8 @@ TEST(FdExchange, OneThatHasGoneIsAnErrorSoon) {
   const std::uint64_t gone = FdInbox().number();
   EXPECT_THAT(
       [&] {
-        (void)exchange_fds(
-            own, {{own.number(), gone}, 0}, {}, [] {}, 1h);
+        exchange_fds(
+            own, {{own.number(), gone}, 0}, {}, ignore, [] {}, 1h);
       },
       testing::ThrowsMessage<BackendError>(HasSubstr("another rank of this host")));
 }
@@ -107,8 +122,8 @@ TEST(FdExchange, CallsBackWhileItWaits) {
   const FdInbox own;
   const FdInbox silent;
   int calls = 0;
-  EXPECT_THROW((void)exchange_fds(
-                   own, {{own.number(), silent.number()}, 0}, {}, [&] { ++calls; }, 100ms),
+  EXPECT_THROW(exchange_fds(
+                   own, {{own.number(), silent.number()}, 0}, {}, ignore, [&] { ++calls; }, 100ms),
                BackendError);
   EXPECT_GT(calls, 2);
 }
@@ -120,17 +135,103 @@ TEST(FdExchange, OtherFewerDescriptorsAreAnError) {
   const FileDescriptor fd = counter_of(1);
   // The other sends one and is content with one; this one expects none.
   std::thread thread([&] {
-    EXPECT_THROW((void)exchange_fds(
-                     other, {group.inboxes, 1}, std::array{fd.get()}, [] {}, 10s),
+    EXPECT_THROW(exchange_fds(
+                     other, {group.inboxes, 1}, std::array{fd.get()}, ignore, [] {}, 10s),
                  BackendError);
   });
   EXPECT_THAT(
       [&] {
-        (void)exchange_fds(
-            own, group, {}, [] {}, 10s);
+        exchange_fds(
+            own, group, {}, ignore, [] {}, 10s);
       },
       testing::ThrowsMessage<BackendError>(HasSubstr("received 1 of 0")));
   thread.join();
+}
+
+TEST(FdExchange, WhatAReceiverThrowsComesAfterTheOthersWereServed) {
+  const FdInbox own;
+  const FdInbox other;
+  const FdExchangeGroup group{{own.number(), other.number()}, 0};
+  const FileDescriptor fd = counter_of(1);
+  std::thread thread([&] {
+    EXPECT_NO_THROW(exchange_fds(
+        other, {group.inboxes, 1}, std::array{fd.get()}, ignore, [] {}, 10s));
+  });
+  const auto refuse = [](int, const ReceivedFds&) { throw BackendError("no room"); };
+  EXPECT_THAT(
+      [&] {
+        exchange_fds(
+            own, group, std::array{fd.get()}, refuse, [] {}, 10s);
+      },
+      testing::ThrowsMessage<BackendError>("no room"));
+  thread.join();
+}
+
+/// Sends a descriptor several times, again and again until the kernel refuses; its last error.
+int fill(int from, int descriptor) {
+  const std::array<int, 8> descriptors{descriptor, descriptor, descriptor, descriptor,
+                                       descriptor, descriptor, descriptor, descriptor};
+  std::array<char, CMSG_SPACE(sizeof descriptors)> control{};
+  char byte = 0;
+  iovec content{.iov_base = &byte, .iov_len = 1};
+  msghdr message{};
+  message.msg_iov = &content;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof descriptors);
+  std::memcpy(CMSG_DATA(header), descriptors.data(), sizeof descriptors);
+  while (::sendmsg(from, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+  }
+  return errno;
+}
+
+/// As an ordinary user who may have few descriptors, and has as many on their way already. When the
+/// exchange waits, they are received. Returns an exit status.
+int exchange_when_too_many_are_on_their_way() {
+  constexpr uid_t ordinary = 65'432;  // root has no such limit
+  constexpr rlimit few{.rlim_cur = 16, .rlim_max = 16};
+  if (::geteuid() == 0 && ::setuid(ordinary) != 0) return 2;
+  if (::setrlimit(RLIMIT_NOFILE, &few) != 0) return 3;
+  std::array<int, 2> sockets{};
+  if (::socketpair(AF_UNIX, SOCK_DGRAM, 0, sockets.data()) != 0) return 4;
+  const FileDescriptor sender(sockets[0]);
+  std::optional<FileDescriptor> receiver(std::in_place, sockets[1]);
+  // A queue holds few messages, so they are sent until either it or the user is full.
+  if (fill(sender.get(), sender.get()) != ETOOMANYREFS) return 5;
+  const FdInbox own;
+  const FdInbox other;
+  const FdExchangeGroup group{{own.number(), other.number()}, 0};
+  std::thread thread([&] {
+    exchange_fds(
+        other, {group.inboxes, 1}, std::array{other.fd()}, ignore, [] {}, 30s);
+  });
+  exchange_fds(
+      own, group, std::array{own.fd()}, ignore, [&] { receiver.reset(); }, 30s);
+  thread.join();
+  return 0;
+}
+
+TEST(FdExchange, WaitsWhileTheUserHasTooManyOnTheirWay) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    int status = 1;
+    try {
+      status = exchange_when_too_many_are_on_their_way();
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+    }
+    ::_exit(status);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 5)
+    GTEST_SKIP() << "this kernel's queues are shorter than 3 messages";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

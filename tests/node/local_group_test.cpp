@@ -10,6 +10,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -40,9 +42,13 @@ TEST_F(NeighborhoodTest, DescriptorsReachTheOtherProcesses) {
   const FileDescriptor own(::eventfd(0, EFD_NONBLOCK));
   const FdInbox inbox;
   const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, inbox.number());
-  const std::vector<ReceivedFds> received = exchange_fds(
-      inbox, group, std::array{own.get()}, [] {}, 30s);
-  ASSERT_EQ(received.size(), static_cast<std::size_t>(size_));
+  std::vector<ReceivedFds> received(static_cast<std::size_t>(size_));
+  exchange_fds(
+      inbox, group, std::array{own.get()},
+      [&](int index, ReceivedFds fds) {
+        received[static_cast<std::size_t>(index)] = std::move(fds);
+      },
+      [] {}, 30s);
   std::vector<int> pids(received.size());
   const int own_pid = ::getpid();
   MPI_Allgather(&own_pid, 1, MPI_INT, pids.data(), 1, MPI_INT, MPI_COMM_WORLD);
@@ -130,6 +136,29 @@ TEST_F(NeighborhoodTest, BellsRingAcrossProcesses) {
 TEST_F(NeighborhoodTest, NobodyHasEndedWhileAllLive) {
   const LocalGroup host = share(4096);
   EXPECT_THAT(host.ended(), testing::IsEmpty());
+  barrier();
+}
+
+std::ptrdiff_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+TEST_F(NeighborhoodTest, KeepsThreeDescriptorsOfEachOther) {
+  const std::ptrdiff_t before = open_descriptors();
+  const LocalGroup host = share(4096);
+  const std::ptrdiff_t own = 4;  // two memories, and two of the bell
+  EXPECT_LE(open_descriptors() - before, own + 3 * (size_ - 1));
+  barrier();
+}
+
+TEST_F(NeighborhoodTest, HeapsMayDifferInSize) {
+  const std::size_t page = 4096;
+  OwnMemory own(page, page * static_cast<std::size_t>(rank_ + 1));
+  const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, own.inbox());
+  const LocalGroup host(std::move(own), group, [] {});
+  for (int index = 0; index < host.size(); ++index)
+    EXPECT_EQ(host.heap(index).size(), page * static_cast<std::size_t>(index + 1));
   barrier();
 }
 

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // A neighbor whose process is killed.
 #include <gmock/gmock.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
 #include "node/local_group.hpp"
+#include "node/process_state.hpp"
 
 namespace kolo::internal::node {
 namespace {
@@ -43,7 +50,8 @@ std::uint64_t receive_number(int socket) {
   }
 }
 
-TEST(NeighborhoodOfProcesses, KnowsWhoseProcessHasEnded) {
+/// A neighbor is seen to live, then is killed.
+void lose_a_neighbor() {
   std::array<int, 2> sockets{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
   const FileDescriptor ours(sockets[0]);
@@ -66,6 +74,44 @@ TEST(NeighborhoodOfProcesses, KnowsWhoseProcessHasEnded) {
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   EXPECT_THAT(host.ended(), ElementsAre(1));
   EXPECT_STREQ(reinterpret_cast<const char*>(host.memory(1)), "hello");
+}
+
+TEST(NeighborhoodOfProcesses, KnowsWhoseProcessHasEnded) { lose_a_neighbor(); }
+
+/// As kernels before 5.3 and strict seccomp filters do. False if that is forbidden here.
+bool refuse_pidfds() {
+  std::array<sock_filter, 4> program{
+      {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)}};
+  const sock_fprog filter{.len = program.size(), .filter = program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(NeighborhoodOfProcesses, KnowsItWithoutPidfds) {
+  constexpr int forbidden = 77;
+  const pid_t child = ::fork();  // the filter stays with its process
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!refuse_pidfds()) ::_exit(forbidden);
+    lose_a_neighbor();
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == forbidden)
+    GTEST_SKIP() << "this process may not filter its system calls";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(ProcessEnded, DoesNotTakeAnotherProcessWithTheSameNumberForIt) {
+  const std::uint64_t started = start_of_process(::getpid());
+  EXPECT_NE(started, 0U);
+  EXPECT_FALSE(process_ended(::getpid(), started));
+  EXPECT_TRUE(process_ended(::getpid(), started - 1));
+  EXPECT_FALSE(process_ended(::getpid(), 0)) << "it could not be seen at first";
 }
 
 }  // namespace

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "node/shared_memory.hpp"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 namespace kolo::internal::node {
@@ -61,6 +67,72 @@ TEST(SharedHeap, TakesMemoryOnlyForWhatIsHandedOut) {
   SharedHeap heap(std::size_t{1} << 40);
   EXPECT_EQ(heap.allocate(std::size_t{1} << 39), nullptr);  // no machine of this test has that
   EXPECT_NE(heap.allocate(page_bytes), nullptr);
+}
+
+/// The exit status of a child that does this.
+template <typename Do>
+int in_a_child(Do work) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(work());
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  return status;
+}
+
+TEST(SharedHeap, AForkedChildHasCopies) {
+  SharedHeap heap(8 * page_bytes);
+  auto* const block = static_cast<char*>(heap.allocate(3 * page_bytes));
+  std::memset(block, 'p', 3 * page_bytes);
+  const SharedMemory other = SharedMemory::create(page_bytes);
+  std::memset(other.data(), 1, page_bytes);
+  const int status = in_a_child([&] {
+    if (block[0] != 'p') return 2;  // it can read what its parent has
+    block[page_bytes] = 'c';
+    if (block[page_bytes] != 'c') return 3;
+    if (heap.allocate(1) != nullptr) return 4;
+    heap.deallocate(block, 3 * page_bytes);
+    other.data()[0] = std::byte{2};
+    heap.~SharedHeap();
+    return 0;
+  });
+  EXPECT_EQ(status, 0);
+  for (std::size_t i = 0; i < 3 * page_bytes; ++i) ASSERT_EQ(block[i], 'p') << i;
+  EXPECT_EQ(other.data()[0], std::byte{1});
+  EXPECT_NE(heap.allocate(5 * page_bytes), nullptr);
+  EXPECT_EQ(heap.allocate(1), nullptr) << "the block was given back";
+}
+
+TEST(SharedHeap, AForkedChildDoesNotWaitForALockOfItsParent) {
+  SharedHeap heap(4 * page_bytes);
+  std::atomic<bool> ended{false};
+  std::thread busy([&] {
+    while (!ended) heap.deallocate(heap.allocate(page_bytes), page_bytes);
+  });
+  for (int i = 0; i < 50; ++i)
+    EXPECT_EQ(in_a_child([&] { return heap.allocate(1) == nullptr ? 0 : 1; }), 0);
+  ended = true;
+  busy.join();
+}
+
+TEST(NotInherited, IsClosedInAChildWithItsNumberStillTaken) {
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC | O_NONBLOCK), 0);
+  const FileDescriptor read_end(pipe[0]);
+  const FileDescriptor write_end(pipe[1]);
+  const int status = in_a_child([&] { return ::write(write_end.get(), "1", 1) == 1 ? 0 : 1; });
+  EXPECT_EQ(status, 0);
+  NotInherited kept(write_end.get());
+  const int without = in_a_child([&] {
+    if (!kept.lost() || ::fcntl(write_end.get(), F_GETFD) < 0) return 2;
+    return ::write(write_end.get(), "2", 1) == 1 ? 1 : 0;
+  });
+  EXPECT_EQ(without, 0);
+  EXPECT_FALSE(kept.lost());
+  kept = NotInherited();
+  EXPECT_EQ(in_a_child([&] { return ::write(write_end.get(), "3", 1) == 1 ? 0 : 1; }), 0);
+  std::array<char, 4> text{};
+  EXPECT_EQ(::read(read_end.get(), text.data(), text.size()), 2);
+  EXPECT_STREQ(text.data(), "13");
 }
 
 }  // namespace

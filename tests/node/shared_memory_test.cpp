@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,6 +77,16 @@ TEST(SharedMemory, CanBeMoved) {
   EXPECT_EQ(assigned.data(), data);
   EXPECT_EQ(assigned.size(), bytes);
   assigned.data()[bytes - 1] = std::byte{1};
+}
+
+TEST(SharedMemory, CannotBeMadeAProgram) {
+  constexpr int seal_exec = 0x20;  // kernels from 6.3 on
+  const SharedMemory memory = SharedMemory::create(bytes);
+  constexpr unsigned noexec_seal = 8;
+  const FileDescriptor probe(::memfd_create("probe", MFD_CLOEXEC | noexec_seal));
+  if (!probe.valid()) GTEST_SKIP() << "this kernel does not know the flag";
+  EXPECT_NE(::fcntl(memory.fd(), F_GET_SEALS) & seal_exec, 0);
+  EXPECT_EQ(::fchmod(memory.fd(), 0777), -1);
 }
 
 TEST(SharedMemory, ThatCannotBeIsRefused) {

@@ -33,6 +33,7 @@ class Ranks {
       topology.rank = topology.local_rank = rank;
       engines_.push_back(std::make_shared<Engine>(
           options, topology, std::make_unique<test::ThreadLinks>(world_, rank)));
+      engines_.back()->start();
     }
   }
 

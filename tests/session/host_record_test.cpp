@@ -92,7 +92,7 @@ TEST_F(HostRecords, AVerdictWithoutProblems) {
   EXPECT_EQ(all_well.connection_errors.text, "");
   EXPECT_THAT(memory().errors.ranks, IsEmpty());
   EXPECT_THAT(memory().reasons, Each(""));
-  EXPECT_TRUE(memory().shared_on_all_hosts());
+  EXPECT_EQ(memory().sharing_node_of(topology_), topology_.node_of);
 }
 
 TEST_F(HostRecords, MemoryThatFailsOnOneRankIsGivenUpOnItsHost) {
@@ -100,7 +100,7 @@ TEST_F(HostRecords, MemoryThatFailsOnOneRankIsGivenUpOnItsHost) {
   EXPECT_THAT(memory().reasons, ElementsAre(HasSubstr("another rank"), "mmap failed", ""));
   EXPECT_FALSE(memory().shared_by(0));
   EXPECT_TRUE(memory().shared_by(2));
-  EXPECT_FALSE(memory().shared_on_all_hosts());
+  EXPECT_THAT(memory().sharing_node_of(topology_), ElementsAre(0, 1, 2));
   EXPECT_EQ(memory().errors.text, "");
 }
 

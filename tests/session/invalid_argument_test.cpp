@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Wrong calls are refused on the rank that makes them: nothing is submitted, and the same name can
 // be used rightly afterwards.
+#include <functional>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -51,6 +55,40 @@ TEST_F(InvalidArguments, Tensors) {
       "null");
 }
 
+TEST_F(InvalidArguments, ShapesAndTypesThatNoTensorHas) {
+  constexpr std::int64_t big = std::int64_t{1} << 32;
+  const auto shaped = [&](Shape shape) { return TensorView(tensor_.data(), std::move(shape)); };
+  // The first product overflows, the second wraps around to 0, the third is 0 as a whole only.
+  for (const Shape& shape : {Shape{big, big, 3}, Shape{big, big}, Shape{big, big, 0}}) {
+    const auto what = "more than 576460752303423488 elements";
+    refuse([&] { allreduce(shaped(shape), {.name = name}); }, what);
+    refuse([&] { broadcast(shaped(shape), 0, {.name = name}); }, what);
+    refuse([&] { allreduce(tensor_, shaped(shape), {.name = name}); }, what);
+    refuse([&] { reducescatter(tensor_, shaped(shape), {.name = name}); }, what);
+    refuse([&] { (void)allgather(shaped(shape), [](auto) { return nullptr; }, {.name = name}); },
+           what);
+  }
+  const Shape half{std::int64_t{1} << 59};
+  const std::vector<TensorView> group{shaped(half), shaped(half)};
+  refuse([&] { grouped_allreduce(group, {.name = name}); }, "the tensors have more than");
+  refuse([&] { allreduce(TensorView(tensor_.data(), 4, DType{77}), {.name = name}); }, "dtype 77");
+  refuse(
+      [&] {
+        allreduce(TensorView(tensor_.data(), 4, {DeviceType{9}, 0}), {.name = name});
+      },
+      "device type 9");
+}
+
+TEST_F(InvalidArguments, ANameThatIsTooLong) {
+  const std::string longest(std::size_t{64} << 10, 'x');
+  std::vector<float> ones(4, 1.0F);
+  allreduce(ones, {.name = longest, .op = ReduceOp::sum});
+  EXPECT_THAT(ones, Each(static_cast<float>(n_)));
+  const auto error = thrown_by<InvalidArgument>([&] { allreduce(ones, {.name = longest + 'x'}); });
+  EXPECT_THAT(error.what(), HasSubstr("65537 bytes"));
+  EXPECT_LT(std::string(error.what()).size(), 300U);
+}
+
 TEST_F(InvalidArguments, InputsAndOutputs) {
   std::vector<float> short_output(3);
   std::vector<std::int32_t> other_type(4);
@@ -78,6 +116,18 @@ TEST_F(InvalidArguments, Operators) {
   refuse([&] { (void)reducescatter(tensor_, {.name = name, .op = ReduceOp::adasum}); }, "adasum");
 }
 
+TEST_F(InvalidArguments, EnumeratorsThatThereAreNot) {
+  refuse([&] { allreduce(tensor_, {.name = name, .op = ReduceOp{200}}); }, "operator 200");
+  refuse([&] { allreduce(tensor_, {.name = name, .compression = Compression{7}}); },
+         "compression 7");
+  refuse([&] { allreduce(tensor_, {.name = name, .average_over = AverageOver{9}}); },
+         "average_over 9");
+}
+
+TEST_F(InvalidArguments, ATimelineWithoutAPath) {
+  EXPECT_THROW(start_timeline(""), InvalidArgument);
+}
+
 TEST_F(InvalidArguments, Roots) {
   std::string text;
   refuse([&] { broadcast(tensor_, n_, {.name = name}); }, "root " + std::to_string(n_));
@@ -89,6 +139,8 @@ TEST_F(InvalidArguments, CountsAndRows) {
   const std::vector<int> counts(static_cast<std::size_t>(n_ + 1));
   const float scalar = 1.0F;
   refuse([&] { (void)alltoall(tensor_, counts, {.name = name}); }, "counts");
+  const std::vector<std::int64_t> absurd(static_cast<std::size_t>(n_), std::int64_t{1} << 62);
+  refuse([&] { (void)alltoall(tensor_, absurd, {.name = name}); }, "more than the 4 rows");
   refuse([&] { reducescatter(scalar, tensor_, {.name = name}); }, "scalar");
 }
 
@@ -135,6 +187,30 @@ TEST(OutsideASession, EveryOperationIsRefused) {
   EXPECT_THROW(barrier(), NotInitialized);
   EXPECT_THROW((void)join(), NotInitialized);
   EXPECT_THROW((void)add_process_set({0}), NotInitialized);
+}
+
+TEST(OutsideASession, EveryErrorNamesTheFunction) {
+  const std::vector<std::pair<std::string, std::function<void()>>> calls{
+      {"barrier: ", [] { barrier(); }},
+      {"join: ", [] { (void)join(); }},
+      {"kolo::rank: ", [] { (void)rank(); }},
+      {"kolo::size: ", [] { (void)size(); }},
+      {"kolo::local_rank: ", [] { (void)local_rank(); }},
+      {"kolo::local_size: ", [] { (void)local_size(); }},
+      {"kolo::cross_rank: ", [] { (void)cross_rank(); }},
+      {"kolo::cross_size: ", [] { (void)cross_size(); }},
+      {"kolo::homogeneous: ", [] { (void)homogeneous(); }},
+      {"kolo::cpu_operations: ", [] { (void)cpu_operations(); }},
+      {"kolo::statistics: ", [] { (void)statistics(); }},
+      {"kolo::start_timeline: ", [] { start_timeline("timeline.json"); }},
+      {"kolo::stop_timeline: ", [] { stop_timeline(); }},
+      {"kolo::write_flight_record: ", [] { (void)write_flight_record(); }},
+      {"kolo::SharedAllocator: ", [] { const SharedVector<float> vector(1); }},
+      {"kolo::ProcessSet::ranks: ", [] { (void)world().ranks(); }},
+      {"kolo::add_process_set: ", [] { (void)add_process_set({0}); }},
+      {"kolo::remove_process_set: ", [] { remove_process_set(world()); }}};
+  for (const auto& [name, call] : calls)
+    EXPECT_THAT(thrown_by<NotInitialized>(call).what(), testing::StartsWith(name));
 }
 
 }  // namespace

@@ -57,6 +57,32 @@ TEST_F(Join, ReturnsTheLastRankToJoin) {
   }
 }
 
+TEST_F(Join, ThatIsRefusedDoesNotRestartTheNumbersOfUnnamedOperations) {
+  if (n_ < 3) GTEST_SKIP() << "no set would be without the rank that leaves";
+  const ProcessSet set = add_process_set({0, 1});
+  if (me_ == last_) return shutdown();
+  EXPECT_THROW(barrier({.name = "of the world"}), PeerLeft);
+  if (!set.contains(me_)) return;
+  std::vector<double> first(4, me_ + 1.0);
+  std::vector<double> second(4, 10.0 * (me_ + 1));
+  const AllreduceOptions unnamed{.op = ReduceOp::sum, .process_set = set};
+  const BarrierOptions go{.name = "go", .process_set = set};
+  if (me_ == 1) {
+    Future<void> pending = allreduce_async(first, unnamed);
+    EXPECT_THROW((void)join(), PeerLeft);
+    Future<void> next = allreduce_async(second, unnamed);
+    barrier(go);
+    pending.wait();
+    next.wait();
+  } else {
+    barrier(go);
+    allreduce(first, unnamed);
+    allreduce(second, unnamed);
+  }
+  EXPECT_THAT(first, Each(3.0));
+  EXPECT_THAT(second, Each(30.0));
+}
+
 TEST_F(Join, AnAverageDividesByAllOrByThosePresent) {
   if (n_ == 1) GTEST_SKIP() << "nobody would be there";
   for (int first = 0; first < n_; ++first) {

@@ -5,11 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <map>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kolo/kolo.hpp"
@@ -87,6 +90,12 @@ void on_communicators() {
   for (const bool reversed : {false, true}) {
     MPI_Comm half = MPI_COMM_NULL;
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, reversed ? -rank : rank, &half);
+    if (size > 1 && !reversed) {
+      MPI_Comm halves = MPI_COMM_NULL;
+      MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - rank % 2, 0, &halves);
+      check_throws<kolo::InvalidArgument>([&] { kolo::init(halves); }, "intercommunicator");
+      MPI_Comm_free(&halves);
+    }
     kolo::init(half);
     work(rank_in(half), size_of(half));
     int sum = 1;  // the program's own traffic, on the same communicator
@@ -123,6 +132,71 @@ void again() {
     check(!kolo::initialized(), "not initialized");
     check_throws<kolo::NotInitialized>([] { (void)kolo::rank(); }, "no session");
   }
+}
+
+struct Thrown {};
+
+/// An allocator throws, while another thread waits. All processes stay, so the job does not fail.
+void broken() {
+  {
+    const kolo::Session session;
+    work(kolo::rank(), kolo::size());
+  }
+  const kolo::Session session;
+  const int rank = kolo::rank();
+  const bool alone = kolo::size() == 1;
+  std::exception_ptr error;
+  std::thread other([&] {
+    try {
+      const std::string name = "only rank " + std::to_string(rank);
+      const auto wait = [&] { kolo::barrier({.name = name}); };
+      alone ? wait() : check_throws<kolo::Error>(wait, name);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  std::vector<float> mine(std::size_t{1} << 20, 1.0F);
+  std::vector<float> all(mine.size() * static_cast<std::size_t>(kolo::size()));
+  const auto gather = [&] {
+    for (int i = 0; i < 2; ++i)  // other ranks may have all of the first
+      (void)kolo::allgather(kolo::ConstTensorView(mine), [&](auto) -> void* {
+        if (rank == 0) throw Thrown();
+        return all.data();
+      });
+  };
+  if (rank == 0) {
+    check_throws<kolo::BackendError>(gather, "an exception of type (anonymous namespace)::Thrown");
+  } else {
+    check_throws<kolo::PeerLeft>(gather, "rank 0 cannot go on");
+  }
+  other.join();
+  if (error) std::rethrow_exception(error);
+}
+
+/// A rank hangs until the others have given up; then all of them start anew.
+void stalled() {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  const int rank = rank_in(MPI_COMM_WORLD);
+  const int size = size_of(MPI_COMM_WORLD);
+  if (size > 1) {
+    const kolo::Session session({.stall_shutdown = std::chrono::milliseconds(200)});
+    std::vector<float> mine(std::size_t{2} << 20, 1.0F);
+    std::vector<float> all(mine.size() * static_cast<std::size_t>(size));
+    check_throws<kolo::Error>(
+        [&] {
+          (void)kolo::allgather(kolo::ConstTensorView(mine), [&](auto) -> void* {
+            if (rank == 1) MPI_Recv(nullptr, 0, MPI_BYTE, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            return all.data();
+          });
+        },
+        "rank 1");
+    if (rank == 0) MPI_Send(nullptr, 0, MPI_BYTE, 1, 0, MPI_COMM_WORLD);
+  }
+  kolo::init();
+  work(rank, size);
+  kolo::shutdown();
+  MPI_Finalize();
 }
 
 /// The exit status of a child that runs `body`; 0 if that returns true.
@@ -178,6 +252,8 @@ int main(int, char** argv) {
       {"multiple", [] { with_mpi_at(MPI_THREAD_MULTIPLE); }},
       {"communicators", on_communicators},
       {"again", again},
+      {"broken", broken},
+      {"stalled", stalled},
       {"finalized", finalized_early},
       {"fork_before", fork_before},
       {"fork_after", fork_after},
@@ -185,6 +261,7 @@ int main(int, char** argv) {
   try {
     ways.at(argv[1])();
     std::puts("as it should be");
+    std::fflush(stdout);  // an abort at exit would lose it
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s: %s\n", argv[1], error.what());
     return 1;

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdlib>
+#include <limits>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +15,24 @@
 #include "kolo/error.hpp"
 #include "session/engine/engine.hpp"
 #include "thread_links.hpp"
+
+namespace {
+
+/// No block of so many bytes or more can be had.
+std::atomic<std::size_t> refused_bytes{std::numeric_limits<std::size_t>::max()};
+
+}  // namespace
+
+// Not inlined: compilers would take malloc and delete for a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  void* const memory = bytes < refused_bytes ? std::malloc(bytes) : nullptr;
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
 
 namespace kolo::internal::session {
 namespace {
@@ -27,9 +49,10 @@ class Operations : public testing::Test {
     topology.node_of.assign(static_cast<std::size_t>(ranks), 0);
     for (int rank = 0; rank < ranks; ++rank) {
       topology.rank = topology.local_rank = rank;
-      engines_.push_back(
-          std::make_shared<Engine>(EngineOptions{.negotiation = {.session = 1}}, topology,
-                                   std::make_unique<test::ThreadLinks>(world_, rank)));
+      engines_.push_back(std::make_shared<Engine>(
+          EngineOptions{.negotiation = {.session = 1}, .recording = {.directory = "off"}}, topology,
+          std::make_unique<test::ThreadLinks>(world_, rank)));
+      engines_.back()->start();
     }
   }
   ~Operations() override { end(); }
@@ -44,7 +67,8 @@ class Operations : public testing::Test {
     engines_.clear();
   }
 
-  OperationPtr submit(const std::string& name, double& element, std::size_t rank = 0) {
+  OperationPtr submit(const std::string& name, double& element, std::size_t rank = 0,
+                      bool waits = true) {
     Descriptor descriptor;
     descriptor.type = OperationType::allreduce;
     descriptor.tensors = {{DType::f64, Shape{}}};
@@ -53,7 +77,23 @@ class Operations : public testing::Test {
     member.dtype = DType::f64;
     member.rows = 1;
     return engines_[rank]->submit({.name = name, .descriptor = descriptor, .members = {member}},
-                                  /*waits=*/true);
+                                  waits);
+  }
+
+  /// What an operation of a rank fails with; "none" if it succeeds, "pending" if it stays so.
+  std::string outcome(const OperationPtr& operation, std::size_t rank = 0) {
+    const TimePoint patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    if (!engines_[rank]->wait(*operation, patience)) return "pending";
+    try {
+      if (operation->error()) std::rethrow_exception(operation->error());
+      return "none";
+    } catch (const BackendError& error) {
+      return std::string("BackendError: ") + error.what();
+    } catch (const PeerLeft& error) {
+      return std::string("PeerLeft: ") + error.what();
+    } catch (const std::exception& error) {
+      return error.what();
+    }
   }
 
   static void wait(const OperationPtr& operation) {
@@ -111,15 +151,79 @@ TEST_F(Operations, EndWithTheSession) {
   OperationPtr held = submit("held", element);
   wait(held);
   end();
-  EXPECT_FALSE(engine.expired());
-  held.reset();
   EXPECT_TRUE(engine.expired());
+  EXPECT_TRUE(held->done());
+  EXPECT_EQ(held->engine(), nullptr);
+}
+
+TEST_F(Operations, NoneIsLostWhenTheDriverFailsWithAnother) {
+  std::atomic<bool> driver_is_busy{false};
+  std::atomic<bool> all_are_submitted{false};
+  world_->before_batches([&](int) {
+    driver_is_busy = true;
+    driver_is_busy.notify_all();
+    all_are_submitted.wait(false);
+  });
+  double element = 1.0;
+  const OperationPtr first = submit("first", element, 0, /*waits=*/false);
+  driver_is_busy.wait(false);
+  // The driver will take them together, and cannot copy the long name.
+  const std::string long_name(1 << 20, 'x');
+  std::vector<double> elements(3);
+  const OperationPtr before = submit("before", elements[0]);
+  const OperationPtr failing = submit(long_name, elements[1]);
+  const OperationPtr after = submit("after", elements[2]);
+  refused_bytes = long_name.size();
+  all_are_submitted = true;
+  all_are_submitted.notify_all();
+  for (const OperationPtr& operation : {before, failing, after})
+    EXPECT_THAT(outcome(operation), HasSubstr("bad_alloc"));
+  refused_bytes = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(outcome(first), "none");
+}
+
+TEST_F(Operations, ACallbackOfTheDriverMayNotCallKolo) {
+  std::atomic<int> refused{0};
+  world_->before_batches([&](int) {
+    double unused = 0.0;
+    EXPECT_THROW((void)submit("inner", unused), InvalidArgument);
+    EXPECT_THROW((void)engines_.front()->write_flight_record("never.json"), InvalidArgument);
+    ++refused;
+  });
+  double element = 3.0;
+  EXPECT_EQ(outcome(submit("outer", element)), "none");
+  EXPECT_EQ(refused, 1);
+}
+
+TEST_F(Operations, AClosedQueueReturnsWhatIsLeftAndTakesNothing) {
+  OperationQueue queue(0);
+  Submission early{.name = "early"};
+  Submission late{.name = "late"};
+  const OperationPtr left = queue.push(*engines_.front(), early, /*attended=*/false);
+  EXPECT_THAT(queue.close(), testing::ElementsAre(left.get()));
+  EXPECT_THROW((void)queue.push(*engines_.front(), late, /*attended=*/false), ShutDown);
 }
 
 class OperationsOfTwo : public Operations {
  protected:
   OperationsOfTwo() : Operations(2) {}
 };
+
+TEST_F(OperationsOfTwo, WhateverIsThrownTheSessionFailsOnAllRanks) {
+  struct Thrown {};
+  world_->before_batches([](int rank) {
+    if (rank == 0) throw Thrown();
+  });
+  double own = 1.0;
+  double peers = 2.0;
+  double alone = 3.0;
+  const OperationPtr pending = submit("alone", alone);
+  const OperationPtr first = submit("name", own);
+  const OperationPtr second = submit("name", peers, 1);
+  EXPECT_THAT(outcome(first), testing::AllOf(HasSubstr("BackendError"), HasSubstr("Thrown")));
+  EXPECT_THAT(outcome(pending), HasSubstr("BackendError"));
+  EXPECT_THAT(outcome(second, 1), testing::AllOf(HasSubstr("PeerLeft"), HasSubstr("Thrown")));
+}
 
 TEST_F(OperationsOfTwo, ANameIsFreeOnceItsOperationIsDone) {
   double own = 1.0;

@@ -2,7 +2,9 @@
 // Whatever the settings of a session are, its results are the same.
 #include <mpi.h>
 
+#include <cstdlib>
 #include <limits>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -115,6 +117,19 @@ TEST_F(CpuOperationsOfRanks, OneThatWantsMpiDecides) {
     const Session session({.cpu_operations = world_rank_ == decider ? "mpi" : "auto"});
     train();
   }
+}
+
+// With hosts of two, so that one host lacks shared memory and, from three ranks on, another has it.
+TEST_F(CpuOperationsOfRanks, HostsWithAndWithoutSharedMemoryTrainTogether) {
+  setenv("KOLO_TEST_RANKS_PER_HOST", "2", 1);
+  for (const int without : {0, world_size_ - 1}) {
+    const Session session({.cpu_operations = world_rank_ == without ? "mpi" : "auto"});
+    train();
+    std::vector<float> large(300'000, static_cast<float>(rank() + 1));
+    allreduce(large, {.name = "large", .op = ReduceOp::sum});
+    EXPECT_THAT(large, Each(static_cast<float>(size() * (size() + 1) / 2)));
+  }
+  unsetenv("KOLO_TEST_RANKS_PER_HOST");
 }
 
 TEST_F(CpuOperationsOfRanks, ADemandThatCannotBeMetIsRefusedOnAll) {

@@ -5,8 +5,33 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <latch>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "kolo/kolo.hpp"
+
+namespace {
+
+std::mutex freed_mutex;
+std::set<std::thread::id> threads_that_freed;
+
+}  // namespace
+
+// Recorded, then done.
+extern "C" int MPI_Comm_free(MPI_Comm* comm) {
+  {
+    const std::lock_guard lock(freed_mutex);
+    threads_that_freed.insert(std::this_thread::get_id());
+  }
+  return PMPI_Comm_free(comm);
+}
 
 namespace kolo::internal {
 namespace {
@@ -81,6 +106,60 @@ TEST(Session, OneRanksBadSettingIsAnErrorOnAllThatNamesIt) {
   init();  // and the process may try again
   barrier();
   shutdown();
+}
+
+/// The numbers of open descriptors and of mappings of shared memory.
+std::pair<int, int> resources() {
+  int descriptors = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    ++descriptors;
+  int mappings = 0;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("memfd") != std::string::npos) ++mappings;
+  return {descriptors, mappings};
+}
+
+TEST(Session, AFutureThatOutlivesItKeepsNothingOfIt) {
+  float value = 1.0F;
+  Future<void> kept;
+  std::pair<int, int> before;
+  for (const bool keep : {false, true}) {
+    init();
+    {
+      Future<void> future = allreduce_async(value);
+      future.wait();
+      if (keep) kept = std::move(future);
+    }
+    shutdown();
+    if (!keep) before = resources();
+  }
+  EXPECT_EQ(resources(), before);
+  EXPECT_TRUE(kept.ready());
+  kept.get();
+}
+
+TEST(Session, TheThreadThatEndsItFreesItsCommunicators) {
+  init();
+  const std::string name = "of rank " + std::to_string(rank()) + " only";
+  std::latch submitted(1);
+  std::latch over(1);
+  std::thread other([&] {
+    Future<void> future = barrier_async({.name = name});
+    submitted.count_down();
+    try {
+      future.wait();
+    } catch (const Error&) {  // the session ends, unless this rank is alone
+    }
+    over.wait();
+  });
+  submitted.wait();
+  threads_that_freed.clear();
+  shutdown();
+  EXPECT_THAT(threads_that_freed, testing::ElementsAre(std::this_thread::get_id()));
+  over.count_down();
+  other.join();
+  EXPECT_THAT(threads_that_freed, testing::ElementsAre(std::this_thread::get_id()));
 }
 
 TEST(Session, WhatIsPendingAtShutdownFailsAndSaysSo) {

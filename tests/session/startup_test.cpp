@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // A rank that fails while a session starts: the others learn of it, and nobody hangs.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
+#include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "fixture.hpp"
@@ -16,8 +22,25 @@
 namespace {
 
 std::atomic<int> polls{0};
+std::atomic<bool> no_threads{false};
+std::function<void()> at_next_allgather;
 
 }  // namespace
+
+// As if this process could have no more threads.
+extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
+                              void* (*body)(void*), void* argument) noexcept {
+  static const auto real =
+      reinterpret_cast<decltype(&pthread_create)>(::dlsym(RTLD_NEXT, "pthread_create"));
+  return no_threads ? EAGAIN : real(thread, attributes, body, argument);
+}
+
+// In the middle of a start.
+extern "C" int MPI_Allgather(const void* from, int sent, MPI_Datatype sent_type, void* to,
+                             int received, MPI_Datatype received_type, MPI_Comm comm) {
+  if (const auto call = std::exchange(at_next_allgather, nullptr)) call();
+  return PMPI_Allgather(from, sent, sent_type, to, received, received_type, comm);
+}
 
 // Where a session receives control messages if MPI carries them. Counted, then done.
 extern "C" int MPI_Improbe(int peer, int tag, MPI_Comm comm, int* found, MPI_Message* message,
@@ -123,6 +146,27 @@ TEST_F(Startup, ARankWithoutDescriptorsIsNamedOnAll) {
   EXPECT_GT(spare_descriptors_needed({.cpu_operations = "shm"}), 1);
   EXPECT_GT(spare_descriptors_needed({.cpu_operations = "mpi"}), 1);
   EXPECT_TRUE(starts({}));
+}
+
+TEST_F(Startup, ARankWithoutAThreadIsNamedOnAll) {
+  (void)starts({});  // what MPI starts at first use
+  const int last = size_ - 1;
+  no_threads = rank_ == last;
+  const auto refused = thrown_by<InvalidArgument>([] { init(); });
+  no_threads = false;
+  EXPECT_THAT(refused.ranks(), testing::ElementsAre(last));
+  EXPECT_TRUE(starts({}));
+}
+
+TEST_F(Startup, ASecondThreadIsRefusedMeanwhile) {
+  at_next_allgather = [] {
+    std::thread([] {
+      const auto refused = thrown_by<InvalidArgument>([] { init(); });
+      EXPECT_THAT(refused.what(), testing::HasSubstr("another thread is starting"));
+    }).join();
+  };
+  EXPECT_TRUE(starts({}));
+  EXPECT_EQ(at_next_allgather, nullptr);
 }
 
 TEST_F(Startup, MemoryThatFailsLateLeavesTheSockets) {

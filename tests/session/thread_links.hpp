@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,12 @@ class ThreadWorld {
   /// From now on this rank's backend can do nothing.
   void break_backend(int rank) { broken_ = rank; }
   [[nodiscard]] bool is_broken(int rank) const { return broken_ == rank; }
+
+  /// From now on each rank's driver calls `callback(rank)` before it starts a batch.
+  void before_batches(std::function<void(int rank)> callback) { callback_ = std::move(callback); }
+  void call_back(int rank) const {
+    if (callback_) callback_(rank);
+  }
 
   /// From now on no batch ends, until all are released.
   void hold_batches() { held_ = true; }
@@ -116,6 +123,7 @@ class ThreadWorld {
   };
 
   int ranks_;
+  std::function<void(int rank)> callback_{};
   std::atomic<int> broken_{-1};
   std::atomic<bool> held_{false};
   std::mutex mutex_;
@@ -182,6 +190,7 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
   [[nodiscard]] bool flushed() const override { return true; }
 
   [[nodiscard]] std::unique_ptr<backend::Execution> start(backend::Batch batch) override {
+    world_->call_back(rank_);
     std::vector<double> elements;
     for (const backend::BatchTensor* member : batch.tensors) {
       const auto* begin = static_cast<const double*>(member->input);

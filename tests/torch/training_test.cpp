@@ -7,6 +7,7 @@ namespace {
 
 namespace nn = ::torch::nn;
 namespace optim = ::torch::optim;
+using testing_support::backward;  // beside the function for networks below
 
 constexpr std::int64_t batch = 24;  // divided by 1, 2, 3 and 4 ranks
 
@@ -100,6 +101,80 @@ TEST_F(TrainingTest, ClipsTheAveragedGradients) {
     optimizer.step();  // must not reduce again
   }
   expect_close(flat(network->parameters()), flat(reference->parameters()), 1e-10);
+}
+
+// A rank has fewer batches than the next one; in each epoch another rank has the fewest.
+TEST_F(TrainingTest, GoesOnAfterEpochsOfUnevenData) {
+  ::torch::Tensor a = parameter({0.0});
+  ::torch::Tensor b = parameter({0.0});
+  nn::Embedding embedding(nn::EmbeddingOptions(5, 1).sparse(true));
+  DistributedOptimizer first(optim::SGD({a}, 1.0));
+  DistributedOptimizer second(optim::SGD({b}, 1.0), {.backward_passes_per_step = 2});
+  DistributedOptimizer sparse(optim::SGD(embedding->parameters(), 1.0));
+  const auto batches_of = [](int rank, int epoch) { return 1 + (rank + epoch) % size(); };
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    for (int batch = 0; batch < batches_of(rank(), epoch); ++batch) {
+      double sum = 0.0;
+      for (int r = 0; r < size(); ++r)
+        if (batch < batches_of(r, epoch)) sum += r + 1.0;
+      first.zero_grad();
+      second.zero_grad();
+      sparse.zero_grad();
+      backward(a, rank() + 1);
+      for (int pass = 0; pass < 2; ++pass) backward(b, rank() + 1);
+      (embedding->forward(::torch::tensor({3})) * (rank() + 1)).sum().backward();
+      // While other ranks have joined, rank 0 among them.
+      EXPECT_NEAR(clip_grad_norm(first, 1000.0), sum / size(), 1e-12);
+      first.step();
+      second.synchronize();
+      expect_close(b.grad(), values({2.0 * sum / size()}));
+      second.step();
+      sparse.synchronize();
+      EXPECT_NEAR(embedding->weight.grad().to_dense()[3].item<double>(), sum / size(), 1e-5);
+      sparse.step();
+    }
+    (void)join();
+  }
+}
+
+TEST_F(TrainingTest, AStepThatIsCutByAJoinIsRefusedUntilItIsDiscarded) {
+  ::torch::Tensor begun = parameter({0.0});
+  ::torch::Tensor missing = parameter({0.0});
+  DistributedOptimizer optimizer(optim::SGD({begun, missing}, 1.0));
+  for (const bool skips : {true, false}) {
+    const bool cut = rank() == size() - 1;
+    if (cut) backward(begun, 100.0);
+    (void)join();
+    if (cut) {
+      EXPECT_THAT(error_of<InvalidArgument>([&] { optimizer.step(); }).what(),
+                  testing::HasSubstr("join() was called in the middle of a step"));
+      EXPECT_THROW(backward(missing, 1.0), InvalidArgument);
+      if (skips) optimizer.skip_step();
+    }
+    optimizer.zero_grad();
+    backward(begun, rank() + 1);
+    backward(missing, rank() + 1);
+    optimizer.synchronize();
+    expect_close(begun.grad(), values({mean_rank()}));
+    expect_close(missing.grad(), values({mean_rank()}));
+    optimizer.step();
+  }
+}
+
+TEST_F(TrainingTest, ASkippedStepLeavesTheParametersAndTheRanksInStep) {
+  ::torch::Tensor w = parameter({0.0});
+  ::torch::Tensor unused = parameter({0.0});
+  DistributedOptimizer optimizer(optim::SGD({w, unused}, 1.0));
+  for (int step = 0; step < 4; ++step) {
+    backward(w, 100.0);
+    if (step % 2 == 0) optimizer.synchronize();
+    optimizer.skip_step();
+    w.mutable_grad().zero_();  // as a module's zero_grad() does
+    backward(w, rank() + 1);
+    optimizer.step();
+    w.mutable_grad().zero_();
+  }
+  expect_close(w, values({-4.0 * mean_rank()}));
 }
 
 TEST_F(TrainingTest, GoesOnAfterConversionToAnotherType) {

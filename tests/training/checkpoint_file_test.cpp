@@ -133,13 +133,38 @@ TEST_F(CheckpointFile, ALengthThatNoFileHasIsCorrupt) {
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
 }
 
+TEST_F(CheckpointFile, HasASerialNumberBesideTheMetric) {
+  for (const std::uint32_t serial : {1U, max_serial}) {
+    for (const std::optional<double> metric : {std::optional<double>(), std::optional(0.5)}) {
+      write_checkpoint(path_, 1, metric, payload_, serial);
+      const CheckpointHeader header = read_checkpoint_header(path_);
+      EXPECT_EQ(header.serial, serial);
+      EXPECT_EQ(header.metric, metric);
+    }
+  }
+}
+
+TEST_F(CheckpointFile, OfVersionOneIsReadAndHasNoSerialNumber) {
+  for (const std::optional<double> metric : {std::optional<double>(), std::optional(0.5)}) {
+    write_checkpoint(path_, 7, metric, payload_);
+    std::string bytes = bytes_of(path_);
+    bytes[8] = 1;
+    put(path_, with_checksum(bytes));
+    const CheckpointContents contents = read_checkpoint(path_);
+    EXPECT_EQ(contents.header.step, 7);
+    EXPECT_EQ(contents.header.metric, metric);
+    EXPECT_EQ(contents.header.serial, 0U);
+    EXPECT_EQ(contents.payload, payload_);
+  }
+}
+
 TEST_F(CheckpointFile, OfALaterVersionIsForeign) {
   write_checkpoint(path_, 1, 0.5, payload_);
   std::string bytes = bytes_of(path_);
-  bytes[8] = 2;
+  bytes[8] = 3;
   put(path_, with_checksum(bytes));
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
-  EXPECT_THAT(error_of(path_).what(), HasSubstr("version 2"));
+  EXPECT_THAT(error_of(path_).what(), HasSubstr("version 3"));
   put(path_, "#!/bin/sh");
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
 }

@@ -138,11 +138,56 @@ TEST_F(Checkpoints, WithoutMetricsKeepTheLast) {
   EXPECT_FALSE(checkpoints.load_latest()->metric.has_value());
 }
 
-TEST_F(Checkpoints, TheOneJustSavedStaysEvenIfItIsNotTheNewest) {
-  Checkpointer checkpoints(keeping(1));
-  checkpoints.save(20, parts(20));
-  checkpoints.save(5, parts(5));
-  EXPECT_THAT(steps(), ElementsAre(5, 20));
+TEST_F(Checkpoints, AfterAReturnToAnOlderOneTheNewBranchIsTheLatest) {
+  Checkpointer checkpoints(keeping(2));
+  checkpoints.save(100, parts(100), {.metric = 1.0});
+  checkpoints.save(400, parts(400), {.metric = 9.0});
+  checkpoints.save(500, parts(500), {.metric = 99.0});
+  EXPECT_EQ(checkpoints.load_best()->step, 100);
+
+  checkpoints.save(110, parts(110), {.metric = 1.5});
+  EXPECT_THAT(steps(), ElementsAre(100, 110, 500));
+  EXPECT_EQ(checkpoints.load_latest()->step, 110);
+  // A process that resumes the run has only the files.
+  Checkpointer resumed(keeping(2));
+  EXPECT_EQ(resumed.load_latest()->step, 110);
+  for (const std::int64_t step : {120, 130}) resumed.save(step, parts(step), {.metric = 1.5});
+  EXPECT_THAT(steps(), ElementsAre(100, 120, 130));
+  EXPECT_EQ(resumed.load_latest()->step, 130);
+  EXPECT_EQ(resumed.latest()->filename(), "checkpoint-0000000130.kolo");
+
+  // The same step again, after a return to step 100 by its path.
+  resumed.save(120, parts(0), {.metric = 1.5});
+  EXPECT_THAT(steps(), ElementsAre(100, 120, 130));
+  EXPECT_EQ(resumed.load_latest()->part("model"), "model of step 0");
+}
+
+TEST_F(Checkpoints, WithoutSerialNumbersAreOrderedByStepAndOlderThanAllOthers) {
+  Checkpointer checkpoints(keeping(3));
+  for (const std::int64_t step : {30, 40, 20}) checkpoints.save(step, parts(step));
+  for (const char* name : {"checkpoint-0000000020.kolo", "checkpoint-0000000040.kolo"}) {
+    if (me_ != 0) continue;
+    const fs::path path = directory() / name;
+    const internal::CheckpointContents contents = internal::read_checkpoint(path);
+    internal::write_checkpoint(path, contents.header.step, {}, contents.payload);
+  }
+  EXPECT_EQ(checkpoints.load_latest()->step, 30);
+  Checkpointer careful(keeping(2));
+  careful.save(10, parts(10));
+  EXPECT_THAT(steps(), ElementsAre(10, 30));
+  EXPECT_EQ(careful.load_latest()->step, 10);
+}
+
+TEST_F(Checkpoints, SavedWhileARankHasJoinedHaveNothingOfItsOwn) {
+  Checkpointer checkpoints(keeping(2));
+  const Blobs own{{"random", "state of rank " + std::to_string(me_)}};
+  const bool joins_early = n_ > 1 && me_ == last_;
+  if (!joins_early) checkpoints.save(7, parts(7), {.own = own});
+  (void)join();
+  const std::optional<Checkpoint> found = checkpoints.load_latest();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->part("model"), "model of step 7");
+  EXPECT_EQ(found->own, joins_early ? Blobs{} : own);
 }
 
 TEST_F(Checkpoints, OfTheSameStepIsReplaced) {

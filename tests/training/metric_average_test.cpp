@@ -90,6 +90,23 @@ TEST_F(Metrics, OfDifferentNamesAreAMismatchOnEveryRank) {
   EXPECT_DOUBLE_EQ(kolo::average(2.0), 2.0);
 }
 
+TEST_F(Metrics, AreOverTheRanksThatHaveNotJoined) {
+  // One rank after the other joins, rank 0 at last.
+  for (int joined = 0; joined < size_ - rank_; ++joined) {
+    MetricAverage metrics({"loss", "accuracy"});
+    metrics.add("loss", rank_);
+    const auto means = metrics.over_all_ranks();
+    EXPECT_DOUBLE_EQ(means.at("loss"), (size_ - joined - 1) / 2.0);
+    EXPECT_TRUE(std::isnan(means.at("accuracy")));
+    EXPECT_DOUBLE_EQ(kolo::average(rank_), (size_ - joined - 1) / 2.0);
+    // Different names are noticed among those that are left, not otherwise.
+    if (joined == 1 && size_ > 2) {
+      EXPECT_THROW((void)MetricAverage({rank_ == 0 ? "a" : "b"}).over_all_ranks(), kolo::Mismatch);
+    }
+  }
+  (void)kolo::join();
+}
+
 TEST_F(Metrics, AreForgottenByReset) {
   MetricAverage metrics({"m"});
   metrics.add("m", 5.0);

@@ -121,7 +121,6 @@ TEST_F(OwnOptimizer, SynchronizeLetsGradientsBeChangedBeforeTheStep) {
   EXPECT_THAT(model_.values(), Each(mean_));
   EXPECT_EQ(model_.steps, 0);
   model_.fill(0.25);  // clipped
-  optimizer.synchronize();
   optimizer.step();
   EXPECT_THAT(model_.values(), Each(0.25));
   EXPECT_EQ(model_.steps, 1);

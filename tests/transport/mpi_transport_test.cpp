@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <string>
@@ -125,6 +126,66 @@ TEST_F(MpiTransportTest, SaysWhatMpiRefused) {
     EXPECT_NE(std::string(error.what()).find("MPI_Isend"), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("invalid rank"), std::string::npos) << error.what();
   }
+}
+
+// The bytes that a suspended job left inside MPI move once it runs again.
+TEST_F(MpiTransportTest, MpiIsCalledAfterASuspensionThatIsLongerThanTheTimeout) {
+  using namespace std::chrono_literals;
+  MpiActivity activity(30s);
+  auto now = MpiActivity::TimePoint() + 1h;
+  activity.begin();
+  activity.end(now);
+  now += 10min;
+  activity.call_if_due(comm_, now);
+  EXPECT_TRUE(activity.calls_are_due());
+  for (int call = 0; call < 400 && activity.calls_are_due(); ++call)
+    activity.call_if_due(comm_, now += 100ms);
+  EXPECT_FALSE(activity.calls_are_due());
+  EXPECT_FALSE(activity.lively());
+}
+
+TEST_F(MpiTransportTest, KeepsABoundedQueueForARankThatDoesNotReceive) {
+  // Short messages, which MPI takes to itself at once. The others receive when the first is done.
+  constexpr std::size_t max_unsent = 200'000;
+  constexpr std::size_t message_bytes = 100;
+  constexpr int max_messages = 20'000;
+  MpiTransport transport(comm_, max_unsent);
+  int sent = 0;
+  if (rank_ == 0 && size_ > 1) {
+    try {
+      for (; sent < max_messages; ++sent) {
+        transport.send(1, Message(message_bytes));
+        transport.poll([](int, std::span<const std::byte>) {});
+      }
+      ADD_FAILURE() << "nothing was refused";
+    } catch (const BackendError& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 1 does not take its messages"),
+                std::string::npos)
+          << error.what();
+      ++sent;  // it was handed to MPI
+    }
+  }
+  MPI_Bcast(&sent, 1, MPI_INT, 0, comm_);
+  int received = 0;
+  poll_until(
+      transport, [&](int, std::span<const std::byte>) { ++received; },
+      [&] { return received == (rank_ == 1 ? sent : 0); });
+  MPI_Barrier(comm_);
+}
+
+TEST_F(MpiTransportTest, ARankThatReceivesMayBeSentMoreThanTheBound) {
+  constexpr std::size_t max_unsent = 200'000;
+  constexpr int messages = 300;
+  MpiTransport transport(comm_, max_unsent);
+  const int next_rank = (rank_ + 1) % size_;
+  int received = 0;
+  const Transport::Receiver receive = [&](int, std::span<const std::byte>) { ++received; };
+  // Rank by rank at about the same pace: none is further ahead than the other has received.
+  for (int sent = 0; sent < messages; ++sent) {
+    transport.send(next_rank, Message(5000));
+    poll_until(transport, receive, [&] { return received > sent; });
+  }
+  EXPECT_EQ(received, messages);
 }
 
 }  // namespace

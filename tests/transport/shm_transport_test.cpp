@@ -38,9 +38,9 @@ bool equal(std::span<const std::byte> a, const Message& b) { return std::ranges:
 
 class Host {
  public:
-  explicit Host(std::vector<int> ranks) : ranks_(std::move(ranks)), words_(ranks_.size()) {
-    const std::size_t lines =
-        ShmTransport::bytes_needed(static_cast<int>(ranks_.size())) / sizeof(Line);
+  explicit Host(std::vector<int> ranks, std::size_t max_unsent = max_unsent_bytes)
+      : ranks_(std::move(ranks)), words_(ranks_.size()) {
+    const std::size_t lines = ShmTransport::bytes_needed() / sizeof(Line);
     std::vector<node::LocalPeer> neighbors;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       memory_.push_back(std::make_unique<Line[]>(lines));
@@ -48,13 +48,14 @@ class Host {
       neighbors.push_back({memory_[i][0].bytes, bells_[i].get()});
     }
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      ends_.push_back(std::make_unique<ShmTransport>(neighbors, static_cast<int>(i), ranks_));
+      ends_.push_back(
+          std::make_unique<ShmTransport>(neighbors, static_cast<int>(i), ranks_, max_unsent));
   }
 
   [[nodiscard]] ShmTransport& end(int rank) { return *ends_[index_of(rank)]; }
   [[nodiscard]] const node::Doorbell& bell(int rank) { return *bells_[index_of(rank)]; }
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
-  /// The words of a rank's memory: in its ring for rank 0 first the bytes written, from the ninth
+  /// The words of a rank's memory: in its ring to rank 0 first the bytes written, from the ninth
   /// on the bytes read, from the 17th on the messages.
   [[nodiscard]] std::uint64_t* words(int rank) {
     return reinterpret_cast<std::uint64_t*>(memory_[index_of(rank)][0].bytes);
@@ -112,19 +113,27 @@ TEST(ShmTransport, RankAloneHasNobody) {
 TEST(ShmTransport, KnowsPeersByTheirRank) {
   const std::vector<int> ranks{4, 9, 17};
   Host host(ranks);
-  for (const int from : ranks)
-    for (const int to : ranks)
-      if (from != to) host.end(from).send(to, pattern(from, to, 0, 3));
+  for (const int other : {9, 17}) {
+    host.end(4).send(other, pattern(4, other, 0, 3));
+    host.end(other).send(4, pattern(other, 4, 0, 3));
+  }
+  const std::map<int, std::vector<int>> expected{{4, {9, 17}}, {9, {4}}, {17, {4}}};
   for (const int to : ranks) {
     std::vector<int> peers;
     host.end(to).poll([&](int peer, std::span<const std::byte> message) {
       peers.push_back(peer);
       EXPECT_TRUE(equal(message, pattern(peer, to, 0, 3)));
     });
-    std::vector<int> others = ranks;
-    std::erase(others, to);
-    EXPECT_THAT(peers, testing::UnorderedElementsAreArray(others));
+    EXPECT_THAT(peers, testing::UnorderedElementsAreArray(expected.at(to)));
   }
+}
+
+TEST(ShmTransport, OnlyTheFirstRankHasRingsToAllOthers) {
+  Host host({4, 9, 17});
+  for (const int stranger : {4, 5, 17})
+    EXPECT_THAT([&] { host.end(stranger == 4 ? 4 : 9).send(stranger, {}); },
+                testing::ThrowsMessage<BackendError>(
+                    testing::HasSubstr("no ring to rank " + std::to_string(stranger))));
 }
 
 /// Sends so many messages of these lengths; both ends have turns until all have come.
@@ -267,12 +276,13 @@ class Flow {
   int number_ = 0;
 };
 
-/// One rank that sends `messages` to every other, and gets as many from each.
+/// One rank that sends `messages` to every other with which it has rings, and gets as many from
+/// each.
 class Talker {
  public:
   Talker(Host& host, int rank, int messages, unsigned seed) : end_(host.end(rank)) {
     for (const int peer : host.ranks()) {
-      if (peer == rank) continue;
+      if ((peer == 0) == (rank == 0)) continue;
       to_send_.insert({peer, {Flow(rank, peer, seed), messages}});
       to_come_.insert({peer, {Flow(peer, rank, seed), messages}});
     }
@@ -311,7 +321,7 @@ class Talker {
   std::map<int, Flows> to_come_{};
 };
 
-TEST(ShmTransport, CarriesRandomMessagesOfAllPairsInAnyOrderOfTurns) {
+TEST(ShmTransport, CarriesRandomMessagesBothWaysInAnyOrderOfTurns) {
   for (unsigned seed = 0; seed < 5; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Host host({0, 1, 2, 3});
@@ -381,6 +391,25 @@ TEST(ShmTransport, DoesNotWriteIntoADamagedRing) {
   EXPECT_THROW(host.end(1).send(0, pattern(1, 0, 0, 100)), BackendError);
   host.words(1)[8] = std::uint64_t{1} << 40;
   EXPECT_THROW(host.end(1).send(0, pattern(1, 0, 1, 100)), BackendError);
+}
+
+TEST(ShmTransport, KeepsABoundedQueueForARankThatDoesNotRead) {
+  constexpr std::size_t max_unsent = 100'000;
+  constexpr std::size_t message_bytes = 1000;
+  Host host({0, 1, 2}, max_unsent);
+  std::size_t sent = 0;
+  const auto send_forever = [&] {
+    for (;; ++sent) host.end(0).send(1, Message(message_bytes));
+  };
+  EXPECT_THAT(send_forever, testing::ThrowsMessage<BackendError>(
+                                testing::HasSubstr("rank 1 does not take its messages")));
+  EXPECT_GT(sent * message_bytes, max_unsent * 9 / 10);
+  EXPECT_LT(sent * message_bytes, max_unsent + ring_bytes);
+  // Only what waits counts: another rank that reads may be sent much more.
+  for (std::size_t i = 0; i < 4 * max_unsent / message_bytes; ++i) {
+    host.end(0).send(2, Message(message_bytes));
+    EXPECT_EQ(poll(host.end(2)).size(), 1U);
+  }
 }
 
 }  // namespace

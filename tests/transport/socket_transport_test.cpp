@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/socket_transport.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -383,6 +386,28 @@ TEST_F(SocketTransportTest, OneThatIsAbandonedStaysSilent) {
 TEST_F(SocketTransportTest, AStrangerCannotBeSentAnything) {
   connect();
   EXPECT_THROW(a_.transport->send(5, {}), BackendError);
+}
+
+TEST_F(SocketTransportTest, AForkedChildDoesNotKeepAConnectionOpen) {
+  connect();
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const node::FileDescriptor read_end(pipe[0]);
+  node::FileDescriptor write_end(pipe[1]);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {  // lives until the parent closes its end
+    ::close(write_end.get());
+    char none = 0;
+    static_cast<void>(!::read(read_end.get(), &none, 1));
+    ::_exit(0);
+  }
+  a_.transport.reset();
+  const auto until = steady_clock::now() + 5s;
+  while (b_.transport->loss() == nullptr && steady_clock::now() < until) b_.poll();
+  EXPECT_NE(b_.transport->loss(), nullptr);
+  write_end = node::FileDescriptor();
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace detail {
 // The arguments of each collective. Their references need to be valid only until `submit` returns,
 // unless stated otherwise.
 
-/// `step` must match across ranks: an optimizer passes the number of its step.
+/// `step` must be equal on all ranks: an optimizer passes the number of its current step.
 struct AllreduceCall {
   const ConstTensorView& input;
   const TensorView& output;
@@ -28,7 +28,7 @@ struct GroupedAllreduceCall {
   std::int64_t step = 0;
 };
 
-/// One tensor or a group, as is AllgatherCall.
+/// For one tensor or a group, like AllgatherCall.
 struct ReducescatterCall {
   std::span<const ConstTensorView> inputs;
   std::span<const TensorView> outputs;
@@ -72,8 +72,8 @@ struct JoinCall {
   int& last_rank;
 };
 
-/// Checks the arguments and submits the operation. `waits`: the caller waits for it at once. Throws
-/// as the collective does.
+/// Checks the arguments and submits the operation. `waits` says that the caller waits for the
+/// operation at once. Throws as the collective does.
 KOLO_EXPORT std::shared_ptr<Operation> submit(const AllreduceCall& call, bool waits);
 KOLO_EXPORT std::shared_ptr<Operation> submit(const GroupedAllreduceCall& call, bool waits);
 KOLO_EXPORT std::shared_ptr<Operation> submit(const ReducescatterCall& call, bool waits);
@@ -96,13 +96,17 @@ Future<void> call_async(const Arguments& arguments) {
   return Future<void>(submit(arguments, /*waits=*/false));
 }
 
-/// The asynchronous form with a value: the future owns `value`, to which the arguments may refer,
-/// and returns it.
+/// The asynchronous form with a value: the future owns and returns `value`. The arguments may refer
+/// to it.
 template <typename Arguments, typename T>
 Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
   auto operation = submit(arguments, /*waits=*/false);
   return {std::move(operation), std::move(value)};
 }
+
+/// How often all ranks have joined. A join that fails does not count, so the ranks of a session see
+/// the number change at the same place among their operations.
+[[nodiscard]] KOLO_EXPORT std::int64_t completed_joins() noexcept;
 
 /// The number of rows that this rank gets in a reducescatter of `rows` rows. Throws as the
 /// operation does.

@@ -44,7 +44,7 @@ template <typename T>
 concept ModuleOrOptimizer =
     std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer>;
 
-/// The same for anything else that `torch::save` takes: a tensor, a vector of tensors, a module
+/// As above for anything else that `torch::save` takes: a tensor, a vector of tensors, a module
 /// holder.
 template <typename T>
   requires(!ModuleOrOptimizer<T>)
@@ -63,7 +63,8 @@ void from_bytes(const std::string& bytes, T& value) {
 }
 
 /// The state of this process's random number generators: the CPU's, and that of this rank's GPU
-/// (`local_device`) if it has one. It differs between ranks: save it in `CheckpointExtras::own`.
+/// (`local_device`) if it has one. The state differs between ranks: save it in
+/// `CheckpointExtras::own`.
 [[nodiscard]] KOLO_EXPORT std::string random_state();
 
 /// Restores the generators. Throws InvalidArgument unless `random_state` made the string in a

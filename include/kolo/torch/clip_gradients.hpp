@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clips reduced gradients.
+// Clips gradients after their reduction.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -15,7 +15,7 @@
 namespace kolo {
 
 struct ClipOptions {
-  double norm_type = 2.0;         ///< p of the p-norm, positive; infinity: the maximum norm.
+  double norm_type = 2.0;         ///< The p of the p-norm; positive. Infinity: maximum norm.
   bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is not finite.
 };
 
@@ -28,15 +28,15 @@ KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerPar
 }  // namespace detail
 
 /// Waits until this step's gradients are reduced, then scales them if their joint norm exceeds
-/// `max_norm`. Returns the norm before scaling. `optimizer.step()` follows:
+/// `max_norm`. Returns the norm before scaling. Call `optimizer.step()` afterwards:
 ///
 ///     loss.backward();
 ///     kolo::clip_grad_norm(optimizer, 1.0);
 ///     optimizer.step();
 ///
-/// Norm and gradients have the same bits on every rank of the optimizer's set. Collective in that
-/// set, as `synchronize` is. Throws InvalidArgument, on this rank, if `max_norm` or the norm type
-/// is not positive, and the errors of `synchronize`.
+/// The norm and the gradients have the same bits on every rank of the optimizer's set. Collective
+/// in that set, like `synchronize`. Throws InvalidArgument, on this rank, if `max_norm` or the norm
+/// type is not positive, and the errors of `synchronize`.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,

@@ -2,17 +2,17 @@
 // Collectives on LibTorch tensors. Each behaves as the collective of the same name in
 // `kolo/collectives.hpp`, with the same errors. Rows are slices of the first dimension.
 //
-// As in LibTorch, a trailing underscore means in place. Other forms return a new tensor in
-// row-major order. Tensors must be dense and of a dtype that Kolo supports; they may have any
-// strides unless stated otherwise.
+// As in LibTorch, functions with a trailing underscore work in place. The others return a new
+// tensor in row-major order. Tensors must be dense and of a dtype that Kolo supports; they may have
+// any strides unless stated otherwise.
 //
-// Autograd records the synchronous out-of-place forms if their input requires a gradient, which
-// must hold on all ranks or on none: backward is a collective too, named after the forward one with
-// the suffix ".backward". The gradient is that of the sum of all ranks' losses, so it includes the
-// effect of a rank's input on other ranks' results. In-place and asynchronous forms are not
-// recorded.
+// Autograd records the synchronous out-of-place forms if their input requires a gradient. The input
+// must require one on all ranks or on none, because backward is a collective too. Its name is that
+// of the forward operation with the suffix ".backward". The gradient is that of the sum of all
+// ranks' losses, so it includes the effect of a rank's input on other ranks' results. In-place and
+// asynchronous forms are not recorded.
 //
-// Asynchronous forms keep their tensors alive. Do not change these before the future is done.
+// Asynchronous forms keep their tensors alive. Do not change the tensors before the future is done.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -37,8 +37,8 @@ namespace kolo {
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async(const ::torch::Tensor& tensor,
                                                     const AllreduceOptions& options = {});
 KOLO_EXPORT void allreduce_(::torch::Tensor& tensor, const AllreduceOptions& options = {});
-/// The future returns the same tensor. Its elements must lie in memory without gaps and in the same
-/// order on all ranks.
+/// The future returns `tensor`. The elements of `tensor` must be in memory without gaps, and in the
+/// same order on all ranks.
 KOLO_EXPORT Future<::torch::Tensor> allreduce_async_(const ::torch::Tensor& tensor,
                                                      const AllreduceOptions& options = {});
 
@@ -56,7 +56,7 @@ KOLO_EXPORT Future<std::vector<::torch::Tensor>> grouped_allreduce_async_(
 // ---- allgather ----
 
 /// The rows of all ranks, in rank order. The first dimension may differ between ranks; a scalar
-/// counts as one row. Gradient: that of this rank's rows, summed over the ranks.
+/// counts as one row. Gradient: the sum, over all ranks, of the gradients of this rank's rows.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor allgather(const ::torch::Tensor& tensor,
                                                     const AllgatherOptions& options = {});
 KOLO_EXPORT Future<::torch::Tensor> allgather_async(const ::torch::Tensor& tensor,
@@ -106,11 +106,11 @@ KOLO_EXPORT Future<Received> alltoall_async(const ::torch::Tensor& tensor,
 
 // ---- reducescatter ----
 
-/// This rank's rows of the reduced tensor (see `reducescatter_rows`). Gradient: the gathered
-/// gradients of all ranks, scaled as in forward; for average and sum only.
+/// This rank's rows of the reduced tensor (see `reducescatter_rows`). Gradient, for average and sum
+/// only: the gathered gradients of all ranks, scaled as in forward.
 [[nodiscard]] KOLO_EXPORT ::torch::Tensor reducescatter(const ::torch::Tensor& tensor,
                                                         const ReducescatterOptions& options = {});
-/// The result keeps the input's memory alive for its own lifetime.
+/// The returned tensor keeps the memory of `tensor` alive.
 KOLO_EXPORT Future<::torch::Tensor> reducescatter_async(const ::torch::Tensor& tensor,
                                                         const ReducescatterOptions& options = {});
 

@@ -12,8 +12,8 @@
 
 namespace kolo {
 
-/// The device that this rank should use: the GPU of its local rank if Kolo and LibTorch support
-/// CUDA and there is a GPU, else the CPU.
+/// The device that this rank should use. If Kolo and LibTorch support CUDA and there is a GPU: the
+/// GPU with index `local_rank()` modulo the number of visible GPUs. Otherwise the CPU.
 [[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
 }  // namespace kolo

@@ -21,7 +21,7 @@
 
 namespace kolo {
 
-/// Tensors with their names.
+/// A type that holds tensors with their names.
 template <typename T>
 concept ParameterNaming = std::same_as<T, NamedParameters> || std::same_as<T, ModuleTensors>;
 
@@ -44,12 +44,15 @@ class GradientReducer {
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
 
-  /// Submits the gradients that backward did not submit, and waits for all. The second call in a
-  /// step has no effect.
+  /// Submits the gradients that backward did not submit, and waits for all. Further calls in the
+  /// same step have no effect.
   KOLO_EXPORT void synchronize(const Groups& groups);
 
   /// Ends a step whose gradients were used. Backward may run again.
   KOLO_EXPORT void end_step();
+
+  /// Ends a step without using its gradients.
+  KOLO_EXPORT void skip_step(const Groups& groups);
 
   /// Discards a step: waits for its submitted operations and forgets its backward passes.
   KOLO_EXPORT void discard(const Groups& groups);
@@ -72,25 +75,31 @@ class GradientReducer {
 ///     kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 0.01),
 ///                                          model->named_parameters());
 ///
-/// The reduction of a gradient starts when backward has accumulated it, and overlaps the rest of
-/// backward. With `backward_passes_per_step` above 1 it starts in the last pass; a `step` after
-/// fewer passes reduces what has accumulated. Each rank counts its own passes, and
-/// Accumulation::mean divides by the passes that this rank made. One pass too many before `step` or
-/// `zero_grad` throws InvalidArgument.
+/// The reduction of a gradient starts when backward has accumulated the gradient, and overlaps the
+/// rest of backward. With `backward_passes_per_step` above 1 the reduction starts in the last pass;
+/// a `step` after fewer passes reduces the gradients accumulated so far. Each rank counts its own
+/// passes, and Accumulation::mean divides by the number of passes that this rank made. Backward
+/// throws InvalidArgument in a further pass before `step` or `zero_grad`.
 ///
-/// A parameter that is not part of backward has a zero gradient after `synchronize`. Parameters
-/// that require no gradient are skipped. Parameters may be frozen, unfrozen, converted or added to
-/// a group later, in the same way on all ranks: the next `synchronize` or `step` takes note.
+/// A parameter that is not part of backward contributes a zero gradient. Parameters that require no
+/// gradient are skipped. Parameters may be frozen, unfrozen, converted or added to a parameter
+/// group later, in the same way on all ranks: the next `synchronize`, `step` or `zero_grad` adapts
+/// to it.
 ///
 /// Sparse gradients stay sparse and are coalesced. Their indices and values are gathered from all
 /// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks
 /// or on none.
 ///
+/// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
+/// then still divided by the number of all ranks. When all ranks have joined, they continue
+/// together. If `join` cuts a step in which some gradients were submitted, the next backward pass
+/// or step throws InvalidArgument until `skip_step` or `zero_grad`.
+///
 /// Construction is collective in the process set: its members construct their optimizers in the
 /// same order. It throws Mismatch on every member if options, or the parameters' names, shapes or
 /// dtypes, differ. It throws InvalidArgument for an invalid option, a parameter without a name, or
-/// a repeated name. backward(), `synchronize` and `step` throw the errors of `allreduce`. Movable,
-/// not copyable; not thread-safe.
+/// a repeated name. backward(), `synchronize`, `step` and `skip_step` throw the errors of
+/// `allreduce`. Movable, not copyable; not thread-safe.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 class DistributedOptimizer<Base> : public Base {
@@ -115,15 +124,16 @@ class DistributedOptimizer<Base> : public Base {
 
   DistributedOptimizer(DistributedOptimizer&&) = default;
 
-  /// Waits until this step's gradients are reduced, for example to clip them. `step` then does not
-  /// wait again.
+  /// Waits until this step's gradients are reduced, for example to clip them. The next `step` then
+  /// uses them without reducing again.
   void synchronize() { reducer_.synchronize(this->param_groups()); }
 
   /// The ranks that take part.
   [[nodiscard]] const ProcessSet& process_set() const { return reducer_.process_set(); }
 
-  /// Synchronizes unless that is done, then steps. With a closure, the gradients and the loss of
-  /// each evaluation are reduced, so that line searches agree on all ranks.
+  /// Calls `synchronize`, which has no effect if already called, then steps. With a closure, the
+  /// gradients and the loss of each evaluation are reduced, so that line searches agree on all
+  /// ranks.
   ::torch::Tensor step(LossClosure closure = nullptr) override {
     if (closure == nullptr) {
       synchronize();
@@ -139,6 +149,11 @@ class DistributedOptimizer<Base> : public Base {
       return reducer_.reduce_loss(loss);
     });
   }
+
+  /// Ends the step without `Base`'s step, for example after an overflow in mixed precision.
+  /// Synchronizes unless that is done; all ranks must skip the same steps. The gradients keep their
+  /// values until `zero_grad`.
+  void skip_step() { reducer_.skip_step(this->param_groups()); }
 
   /// As `Base`'s, but first discards the current step and waits for its pending reductions.
   template <typename... Arguments>

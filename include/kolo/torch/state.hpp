@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes parameters, buffers, optimizer state and other LibTorch objects equal on all ranks before
-// they train.
+// training.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -23,7 +23,7 @@
 
 namespace kolo {
 
-/// Parameters with names, such as "0.weight", that are equal on all ranks.
+/// Parameters with their names, such as "0.weight". The names must be equal on all ranks.
 using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
 
 /// The result of a module's `named_parameters()` and `named_buffers()`.
@@ -48,7 +48,7 @@ KOLO_EXPORT void set_learning_rate(::torch::optim::Optimizer& optimizer, double 
 
 namespace detail {
 
-/// `save` writes on the root, `load` reads on the others.
+/// Calls `save` on the root and `load` on the other ranks.
 KOLO_EXPORT void broadcast_saved(const std::function<void(std::ostream&)>& save,
                                  const std::function<void(std::istream&)>& load, int root,
                                  const BroadcastOptions& options);
@@ -56,7 +56,8 @@ KOLO_EXPORT void broadcast_saved(const std::function<void(std::ostream&)>& save,
 }  // namespace detail
 
 /// Copies `root`'s `value` to every rank: a module, a tensor, a vector of tensors, or anything else
-/// that `torch::save` and `torch::load` take. A module must have the root's structure. Collective.
+/// that `torch::save` and `torch::load` take. A module must have the same structure as on the root.
+/// Collective.
 /// If any rank fails to save or load, every rank throws an Error that names the failed ranks. For
 /// text use `broadcast`, which takes a `std::string`.
 template <typename T>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization over the batches of all ranks.
+// Batch normalization over the batches of all ranks (synchronized batch normalization).
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -25,7 +25,7 @@ class KOLO_EXPORT SyncBatchNormImpl
  public:
   explicit SyncBatchNormImpl(const ::torch::nn::BatchNormOptions& options, ProcessSet set = {});
 
-  /// Shares the parameters of a batch normalization and copies its statistics.
+  /// Shares the parameters of `other` and copies its statistics.
   template <size_t D, typename Other>
   SyncBatchNormImpl(const ::torch::nn::BatchNormImplBase<D, Other>& other, ProcessSet set);
 
@@ -68,10 +68,10 @@ class SyncBatchNorm : public ::torch::nn::ModuleHolder<SyncBatchNormImpl> {
   using Impl = SyncBatchNormImpl;
 };
 
-/// Returns the same modules in the same order, with SyncBatchNorm in place of each BatchNorm1d, 2d
-/// and 3d. Modules and parameters are shared with `model`; statistics are copied. Throws
-/// InvalidArgument for a batch normalization inside a module that is not a Sequential: only that
-/// module's own code can replace it.
+/// Returns a Sequential of the same modules in the same order, with SyncBatchNorm in place of each
+/// BatchNorm1d, 2d and 3d. Modules and parameters are shared with `model`; statistics are copied.
+/// Throws InvalidArgument for a batch normalization inside a module that is not a Sequential: only
+/// that module's own code can replace it.
 [[nodiscard]] KOLO_EXPORT ::torch::nn::Sequential convert_sync_batchnorm(
     const ::torch::nn::Sequential& model, const ProcessSet& set = {});
 

@@ -29,9 +29,9 @@ struct BackgroundLoaderOptions {
 ///     while (auto batch = batches.next()) train_on(*batch);
 ///
 /// `make` is called once per number; with several threads it must be safe to call concurrently. It
-/// must not call collectives. `next` rethrows the exception of an item's `make` in the item's turn;
-/// later items remain available. `next` must be called by one thread at a time. The destructor
-/// waits for calls of `make` that have begun and starts no others.
+/// must not call collectives. If `make` throws, `next` rethrows the exception in place of that
+/// item; later items remain available. Call `next` from one thread at a time. The destructor waits
+/// for calls of `make` that have begun and starts no others.
 template <typename T>
 class BackgroundLoader {
  public:
@@ -52,7 +52,7 @@ class BackgroundLoader {
   BackgroundLoader& operator=(const BackgroundLoader&) = delete;
   ~BackgroundLoader() { stop(); }
 
-  /// Waits for the next item and returns it; nothing after the last.
+  /// Waits for the next item and returns it; `std::nullopt` after the last.
   [[nodiscard]] std::optional<T> next() {
     if (taken_ >= count_) return std::nullopt;
     if (threads_.empty()) return make_(taken_++);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints: one rank writes and reads them, all ranks receive them.
+// Checkpoints: rank 0 writes and reads the files; all ranks receive the contents.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +43,14 @@ class KOLO_EXPORT CheckpointError : public Error {
 
 /// The contents of a checkpoint.
 struct Checkpoint {
-  std::int64_t step = 0;           ///< Training step; checkpoints are ordered by it.
+  std::int64_t step = 0;           ///< Training step.
   std::optional<double> metric{};  ///< Selects the best checkpoint.
-  int ranks = 0;                   ///< Number of ranks that saved it.
-  Blobs parts{};                   ///< Parts that are equal on all ranks.
+  int ranks = 0;                   ///< Number of ranks of the session that saved it.
+  Blobs parts{};                   ///< Rank 0's parts, the same on all ranks.
   Blobs own{};                   ///< This rank's own parts; empty if `ranks` is not `kolo::size()`.
-  std::filesystem::path path{};  ///< The file it was read from.
+  std::filesystem::path path{};  ///< The file that rank 0 read.
 
-  /// The part of this name. Throws CheckpointError, naming file and part, if it does not exist.
+  /// The part of this name. Throws CheckpointError, on this rank, if there is no such part.
   [[nodiscard]] KOLO_EXPORT const std::string& part(const std::string& name) const;
   /// As `part`, for this rank's own parts.
   [[nodiscard]] KOLO_EXPORT const std::string& own_part(const std::string& name) const;
@@ -59,15 +59,15 @@ struct Checkpoint {
 struct CheckpointerOptions {
   std::filesystem::path directory{};  ///< On rank 0. Created when the first checkpoint is saved.
   std::string prefix = "checkpoint";  ///< Files are named `<prefix>-<step>.kolo`.
-  int keep_last = 2;                  ///< Number of newest checkpoints to keep; at least 1.
+  int keep_last = 2;                  ///< Number of last saved checkpoints to keep; at least 1.
   bool keep_best = true;              ///< Also keep the checkpoint with the best metric.
   Goal best = Goal::minimum;          ///< Whether the lowest or the highest metric is best.
 };
 
-/// Optional contents of a checkpoint, besides the parts that all ranks share.
+/// Optional contents of a checkpoint, in addition to the parts that all ranks share.
 struct CheckpointExtras {
   std::optional<double> metric{};  ///< Rank 0's value is used. A NaN is never the best.
-  Blobs own{};  ///< Parts that differ between ranks, such as the state of random numbers.
+  Blobs own{};                     ///< Parts that differ between ranks, such as the random state.
 };
 
 /// Saves and loads checkpoints. Only rank 0 accesses files. It writes under a temporary name,
@@ -89,22 +89,24 @@ class Checkpointer {
   /// contains a slash, or a `keep_last` below 1.
   KOLO_EXPORT explicit Checkpointer(CheckpointerOptions options);
 
-  /// Writes a checkpoint of rank 0's `parts` and every rank's own parts, replaces one of the same
-  /// step, and removes checkpoints that the options do not keep. Other ranks may leave `parts`
-  /// empty. Returns the path on rank 0. Throws InvalidArgument, on this rank, for a negative step.
+  /// Writes a checkpoint of rank 0's `parts` and every rank's own parts. Replaces a checkpoint of
+  /// the same step, and removes checkpoints that the options do not keep. Other ranks may leave
+  /// `parts` empty. Returns the path on rank 0. Throws InvalidArgument, on this rank, for a
+  /// negative step.
   KOLO_EXPORT std::filesystem::path save(std::int64_t step, const Blobs& parts,
                                          const CheckpointExtras& extras = {});
 
-  /// Loads the undamaged checkpoint with the highest step; nothing if there is none. Skips damaged
-  /// files with a warning on rank 0 and leaves them in place.
+  /// Loads the undamaged checkpoint that was saved last; nothing if there is none. After training
+  /// has returned to an older checkpoint, that is one of the new branch, whatever its step. Skips
+  /// damaged files with a warning on rank 0 and leaves them in place.
   [[nodiscard]] KOLO_EXPORT std::optional<Checkpoint> load_latest() const;
-  /// Loads the undamaged checkpoint with the best metric; of equal ones, the oldest.
+  /// As `load_latest`, for the checkpoint with the best metric; among equals, the oldest.
   [[nodiscard]] KOLO_EXPORT std::optional<Checkpoint> load_best() const;
-  /// The path that `load_latest` would load.
+  /// The path of the checkpoint that `load_latest` would load.
   [[nodiscard]] KOLO_EXPORT std::optional<std::filesystem::path> latest() const;
 
-  /// Loads the checkpoint at rank 0's `path`. Throws CheckpointError on every rank if it is
-  /// missing, truncated or corrupt.
+  /// Loads the checkpoint at rank 0's `path`. Throws CheckpointError on every rank if the file is
+  /// missing, damaged or not a checkpoint, or cannot be read.
   [[nodiscard]] KOLO_EXPORT static Checkpoint load(const std::filesystem::path& path);
 
  private:

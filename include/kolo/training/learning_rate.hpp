@@ -20,7 +20,7 @@ struct LearningRateWarmupOptions {
 /// batches (Goyal et al., 2017, https://arxiv.org/abs/1706.02677). No communication.
 class LearningRateWarmup {
  public:
-  /// Throws InvalidArgument for a negative number of steps.
+  /// Throws InvalidArgument if `steps` is negative.
   KOLO_EXPORT explicit LearningRateWarmup(const LearningRateWarmupOptions& options);
   [[nodiscard]] KOLO_EXPORT double operator()(std::int64_t step) const;
 
@@ -71,10 +71,10 @@ class LearningRateSchedule {
   /// The learning rate of step `step`, counted from 0. A negative step counts as 0.
   [[nodiscard]] KOLO_EXPORT double operator()(std::int64_t step) const;
 
-  /// The factor for the momentum in step `step` only: the new rate divided by the previous one, or
-  /// 1. Use it with optimizers whose velocity includes the rate, v = m v - rate * g (Goyal et al.,
-  /// section 3, remark 2). LibTorch's optimizers do not need it, because they apply the rate to the
-  /// velocity afterwards.
+  /// The factor for the momentum in step `step` only: the new rate divided by the previous one; 1
+  /// in step 0 and after a rate of 0. Use it with optimizers whose velocity includes the rate:
+  /// v = m v - rate * g (Goyal et al., section 3, remark 2). LibTorch's optimizers do not need it,
+  /// because they apply the rate to the velocity afterwards.
   [[nodiscard]] KOLO_EXPORT double momentum_correction(std::int64_t step) const;
 
  private:

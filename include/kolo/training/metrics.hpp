@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of metrics over all ranks.
+// Averages of metrics over all ranks, except those that have joined (see `join`).
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ namespace kolo {
 [[nodiscard]] KOLO_EXPORT std::vector<double> average(std::vector<double> values,
                                                       double weight = 1.0);
 
-/// Means of named metrics over the values that all ranks have added, each weighted by its count:
-/// the result of one process that sees all the data.
+/// Means of named metrics over the values that all ranks have added. Each value is weighted by its
+/// count, so the result is that of a single process that sees all the data.
 ///
 ///     kolo::MetricAverage metrics({"loss", "accuracy"});
 ///     metrics.add("loss", batch_loss, batch_size);  // a mean over `batch_size` examples
@@ -35,7 +35,7 @@ class MetricAverage {
   /// Throws InvalidArgument for a repeated name.
   KOLO_EXPORT explicit MetricAverage(std::vector<std::string> names);
 
-  /// Adds the mean of `count` examples. A count of 0 adds nothing, even if `value` is NaN. Throws
+  /// Adds `value`, the mean of `count` examples. A count of 0 adds nothing, even for NaN. Throws
   /// InvalidArgument for an unknown name and for a negative or non-finite count.
   KOLO_EXPORT void add(const std::string& name, double value, double count = 1.0);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowers the learning rate or stops training when a metric stops improving, on all ranks alike.
+// Lowers the learning rate or stops training, on all ranks, when a metric stops improving.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace kolo {
 /// Whether a metric should fall (a loss) or rise (an accuracy).
 enum class Goal : std::uint8_t { minimum, maximum };
 
-/// By how much a metric must beat the best one to count as an improvement.
+/// The margin by which a metric must beat the best one to count as an improvement.
 struct Improvement {
   Goal goal = Goal::minimum;
   double threshold = 1e-4;  ///< Not negative.
@@ -28,8 +28,8 @@ class BestMetric {
  public:
   explicit BestMetric(const Improvement& improvement) : improvement_(improvement) {}
 
-  /// Returns true and records the metric if it improves. A NaN never does; the first number always
-  /// does.
+  /// Returns true and records the metric if it is an improvement. A NaN never is; the first number
+  /// always is.
   bool improve(double metric);
 
   [[nodiscard]] std::optional<double> best() const { return best_; }
@@ -47,16 +47,16 @@ struct ReduceOnPlateauOptions {
   Improvement improvement{};
   double factor = 0.1;  ///< Factor for the rate; at least 0 and below 1.
   int patience = 10;    ///< Updates without improvement to tolerate; the next one reduces the rate.
-  int cooldown = 0;     ///< Updates after a reduction that do not count.
+  int cooldown = 0;     ///< Updates to ignore after a reduction of the rate.
   double minimum = 0.0;      ///< Lower bound of the rate.
   ProcessSet process_set{};  ///< Ranks whose metrics are averaged.
 };
 
 /// Lowers the learning rate when a metric stops improving. Uses the metric's average over the
-/// ranks, so that all ranks decide alike. Not thread-safe.
+/// ranks, so that all ranks make the same decision. Not thread-safe.
 class ReduceOnPlateau {
  public:
-  /// Throws InvalidArgument for an option that makes no sense; the message prints it.
+  /// Throws InvalidArgument for an invalid option and names it.
   KOLO_EXPORT explicit ReduceOnPlateau(const ReduceOnPlateauOptions& options);
 
   /// Call it after each validation. Returns true if it lowered the rate. `weight` is the weight of
@@ -92,11 +92,11 @@ struct EarlyStoppingOptions {
 /// so that all ranks stop together. Not thread-safe.
 class EarlyStopping {
  public:
-  /// Throws InvalidArgument for an option that makes no sense; the message prints it.
+  /// Throws InvalidArgument for an invalid option and names it.
   KOLO_EXPORT explicit EarlyStopping(const EarlyStoppingOptions& options);
 
-  /// As ReduceOnPlateau's, but returns true if training should stop; from then on always.
-  /// Collective.
+  /// As `ReduceOnPlateau::update`, but returns true if training should stop, and again in every
+  /// later call. Collective.
   KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
   [[nodiscard]] bool stopped() const { return bad_ > options_.patience; }
@@ -105,7 +105,7 @@ class EarlyStopping {
   /// The best average so far.
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }
 
-  /// As ReduceOnPlateau's.
+  /// As `ReduceOnPlateau::state` and `load`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 

@@ -10,7 +10,7 @@
 
 namespace kolo {
 
-/// What to do with the examples that remain when n ranks share a data set evenly.
+/// What to do if the number of examples is not a multiple of the number n of ranks.
 enum class Remainder : std::uint8_t {
   drop,    ///< Skip up to n - 1 examples per epoch; with `shuffle`, different ones each epoch.
   pad,     ///< Repeat up to n - 1 examples, as torch's DistributedSampler does.
@@ -27,12 +27,12 @@ struct DistributedSamplerOptions {
 };
 
 /// Shares the examples of a data set among ranks. No two ranks get the same example, except with
-/// `pad`. The order of an epoch depends only on the seed and the epoch. Ranks take examples from it
-/// in turn, so that after any number of steps all ranks together have seen a prefix of it. No
-/// communication: every rank computes the same order. Not thread-safe.
+/// `pad`. The order of an epoch depends only on the seed and the epoch. Ranks take examples from
+/// that order in turn, so that after any number of steps all ranks together have seen a prefix of
+/// it. There is no communication: every rank computes the same order. Not thread-safe.
 ///
 /// Training can stop and resume within an epoch, even with another number of ranks, without losing
-/// or repeating an example:
+/// or repeating an example (apart from the remainder):
 ///
 ///     while (sampler.epoch() < epochs) {
 ///       const auto indices = sampler.indices();             // the rest of the epoch
@@ -47,26 +47,26 @@ class DistributedSampler {
   /// Throws InvalidArgument for a negative number of examples or a rank outside `ranks`.
   KOLO_EXPORT explicit DistributedSampler(const DistributedSamplerOptions& options);
 
-  /// This rank's examples in the whole of `epoch`, in the order of visit.
+  /// This rank's examples in the whole of `epoch`, in training order.
   [[nodiscard]] KOLO_EXPORT std::vector<std::int64_t> indices(std::int64_t epoch) const;
 
   /// This rank's examples in the rest of the current epoch.
   [[nodiscard]] KOLO_EXPORT std::vector<std::int64_t> indices() const;
 
-  /// Steps of `batch_size` examples per rank that are left in the epoch: the same number on all
-  /// ranks. The last step may be smaller, and with `uneven` empty on some ranks. Throws
+  /// Number of steps of `batch_size` examples per rank that are left in the epoch; the same on all
+  /// ranks. The last step may have fewer examples, and with `uneven` none on some ranks. Throws
   /// InvalidArgument for a batch size below 1.
   [[nodiscard]] KOLO_EXPORT std::int64_t steps_left(std::int64_t batch_size) const;
 
-  /// Records one step of `batch_size` examples on each rank, or of the rest of the epoch. Throws
-  /// InvalidArgument for a batch size below 1.
+  /// Records one step of `batch_size` examples on each rank, or fewer at the end of the epoch.
+  /// Throws InvalidArgument for a batch size below 1.
   KOLO_EXPORT void advance(std::int64_t batch_size);
 
   /// Moves to the start of an epoch.
   KOLO_EXPORT void begin_epoch(std::int64_t epoch);
 
   [[nodiscard]] std::int64_t epoch() const { return epoch_; }
-  /// Positions of the epoch's order that all ranks together have finished.
+  /// Number of positions in the epoch's order that all ranks together have finished.
   [[nodiscard]] std::int64_t consumed() const { return consumed_; }
   [[nodiscard]] std::uint64_t seed() const { return options_.seed; }
 

@@ -93,24 +93,24 @@ class Allreduce : public shm::SlicedAllreduce {
 }  // namespace
 }  // namespace internode
 
-InterNodeBackend::InterNodeBackend(MPI_Comm comm, std::vector<int> node_of, shm::Arena& arena,
-                                   std::int64_t message_bytes)
-    : endpoint_(comm, message_bytes), node_of_(std::move(node_of)), arena_(arena) {
+InterNodeBackend::InterNodeBackend(MPI_Comm comm, const std::vector<int>& node_of,
+                                   shm::Arena& arena, std::int64_t message_bytes)
+    : endpoint_(comm, message_bytes), placements_(node_of), arena_(arena) {
   for (int rank = 0; rank < endpoint_.size; ++rank)
-    if (node_of_[static_cast<std::size_t>(rank)] ==
-        node_of_[static_cast<std::size_t>(endpoint_.rank)])
+    if (node_of[static_cast<std::size_t>(rank)] ==
+        node_of[static_cast<std::size_t>(endpoint_.rank)])
       ranks_of_host_.push_back(rank);
 }
 
 void InterNodeBackend::measure_algorithms() {
   std::vector<int> ranks(static_cast<std::size_t>(endpoint_.size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  algorithms_ = internode::measure_algorithms(endpoint_, internode::Placement::of(ranks, node_of_));
+  algorithms_ = internode::measure_algorithms(endpoint_, placements_.of(ranks));
 }
 
 bool InterNodeBackend::can_execute(const Batch& batch) const {
   return batch.kind.type == OperationType::allreduce && batch.kind.op != ReduceOp::adasum &&
-         internode::Placement::of(batch.ranks, node_of_).has_levels();
+         placements_.of(batch.ranks).has_levels();
 }
 
 std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
@@ -119,7 +119,7 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
         fmt::format("\"{}\" cannot be executed host by host", to_string(batch.kind)));
   check(batch);
   static_cast<void>(index_of(endpoint_.rank, batch));  // it must be one of them
-  const auto placement = internode::Placement::of(batch.ranks, node_of_);
+  const internode::Placement& placement = placements_.of(batch.ranks);
   const auto own_host = static_cast<std::size_t>(placement.host_of(endpoint_.rank));
   shm::LocalRanks local_ranks;
   for (const int rank : placement.hosts[own_host]) {

@@ -32,7 +32,7 @@ class InterNodeBackend : public Backend {
   /// for each rank the lowest of its host. `arena` is that of this host, where this rank has the
   /// same place among the ranks of the host; all hosts have arenas with the same slots.
   /// `message_bytes`, the same on all ranks, is the most that is sent at once.
-  InterNodeBackend(MPI_Comm comm, std::vector<int> node_of, shm::Arena& arena,
+  InterNodeBackend(MPI_Comm comm, const std::vector<int>& node_of, shm::Arena& arena,
                    std::int64_t message_bytes = default_message_bytes);
 
   /// How slices are reduced between hosts, for the batches from now on; the same on all ranks.
@@ -48,7 +48,7 @@ class InterNodeBackend : public Backend {
 
  private:
   mpi::Endpoint endpoint_;
-  std::vector<int> node_of_;
+  mutable internode::PlacementCache placements_;
   shm::Arena& arena_;
   internode::AlgorithmTable algorithms_{};
   std::vector<int> ranks_of_host_{};

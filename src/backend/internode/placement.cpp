@@ -33,6 +33,18 @@ bool Placement::has_levels() const {
          std::ranges::any_of(hosts, [](const std::vector<int>& ranks) { return ranks.size() > 1; });
 }
 
+const Placement& PlacementCache::of(std::span<const int> ranks) {
+  const auto found = std::ranges::find_if(
+      kept_, [&](const Kept& kept) { return std::ranges::equal(kept.ranks, ranks); });
+  if (found != kept_.end()) return found->placement;
+  Kept added{{ranks.begin(), ranks.end()}, Placement::of(ranks, node_of_)};
+  if (kept_.size() < max_kept) return kept_.emplace_back(std::move(added)).placement;
+  Kept& replaced = kept_[oldest_];
+  oldest_ = (oldest_ + 1) % max_kept;
+  replaced = std::move(added);
+  return replaced.placement;
+}
+
 std::optional<Owners> owners_with(int rank, const Placement& placement) {
   Owners owners{.own = placement.host_of(rank)};
   const std::vector<int>& host = placement.hosts[static_cast<std::size_t>(owners.own)];

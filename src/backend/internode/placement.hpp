@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kolo::internal::backend::internode {
@@ -23,6 +24,31 @@ struct Placement {
   [[nodiscard]] int owners() const;
   /// More than one host, and more than one rank on some.
   [[nodiscard]] bool has_levels() const;
+};
+
+/// Placements of lists of ranks. Jobs reduce over few lists, batch after batch, and finding a
+/// placement costs as much as a small allreduce once there are thousands of ranks. One thread at a
+/// time.
+class PlacementCache {
+ public:
+  static constexpr std::size_t max_kept = 16;
+
+  /// `node_of` as for `Placement::of`.
+  explicit PlacementCache(std::vector<int> node_of) : node_of_(std::move(node_of)) {}
+
+  /// Valid until the next call.
+  [[nodiscard]] const Placement& of(std::span<const int> ranks);
+  [[nodiscard]] std::size_t size() const { return kept_.size(); }
+
+ private:
+  struct Kept {
+    std::vector<int> ranks{};
+    Placement placement{};
+  };
+
+  std::vector<int> node_of_;
+  std::vector<Kept> kept_{};
+  std::size_t oldest_ = 0;  // of a full cache
 };
 
 /// The owners of one slice: one rank of each host, in the order of the hosts. At least two.

@@ -196,7 +196,9 @@ void Router::end_agreement() {
                     "{}: {}",
                     names, path.why_not));
   } else {
-    log(LogLevel::info,
+    // Staging is far slower than NCCL. One rank warns, unless the user asked for it.
+    const bool warns = options_.operations != GpuOperations::staged && ranks.front() == rank_;
+    log(warns ? LogLevel::warning : LogLevel::info,
         fmt::format("GPU tensors of the ranks {} travel through the memory of their hosts: {}",
                     names, path.why_not));
   }

@@ -31,19 +31,18 @@ Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {
   return reinterpret_cast<Deposit*>(memory + counters_bytes)[lane * slot_count + slot];
 }
 
-void Arena::leave(std::size_t lane, std::vector<int> others, std::uint64_t value) {
+void Arena::leave(std::size_t lane, std::vector<int> others, const Position& position) {
   ++lanes_[lane].served;
   // A batch without pieces publishes nothing, so the readers of the batch before it still count.
   if (others.empty()) return;
   lanes_[lane].last_ranks = std::move(others);
-  lanes_[lane].last_value = value;
+  lanes_[lane].last_position = position;
 }
 
 /// With acquire: the reads of those ranks come before this rank's next writes to the slots.
 bool Arena::is_free(std::size_t lane) const {
   return std::ranges::all_of(lanes_[lane].last_ranks, [&](int other) {
-    return counters(other, lane).collected.value.load(std::memory_order_acquire) >=
-           lanes_[lane].last_value;
+    return counters(other, lane).collected.has_reached(lanes_[lane].last_position);
   });
 }
 

@@ -14,18 +14,42 @@
 
 namespace kolo::internal::backend::shm {
 
-/// How far a rank has come with the pieces of a batch. A value is the batch's order in its upper
-/// bits and a number of pieces in its lower ones. The batches of a lane have ascending orders, so a
-/// counter never falls, and a rank that is in a later batch counts as done with the earlier ones.
+/// A batch of a lane, and a number of its pieces.
+struct Position {
+  std::uint64_t order = 0;  // of the batch
+  std::uint64_t pieces = 0;
+};
+
+/// How far a rank has come with the pieces of a batch. The batches of a lane have ascending orders,
+/// so a counter never falls, and a rank that is in a later batch counts as done with the earlier
+/// ones.
 ///
 /// Only the rank itself writes a counter, with release: its writes to its own slot and its reads
 /// from other slots come before. Other ranks load it with acquire: their reads and writes of the
 /// slots come after. No other order is needed, since no rank infers the value of one counter from
 /// another. Each counter has a cache line of its own, so that a write disturbs only the ranks that
 /// wait for this counter.
+///
+/// The two words of a counter are written one after the other, the pieces first, and read the other
+/// way round. So whoever reads the order of a batch reads pieces of this batch or of a later one,
+/// and in the latter case the rank is done with this one: `has_reached` is never true too early.
 struct Counters {
   struct alignas(64) Counter {
-    std::atomic<std::uint64_t> value;
+    std::atomic<std::uint64_t> order;
+    std::atomic<std::uint64_t> pieces;
+
+    void publish(const Position& position) {
+      pieces.store(position.pieces, std::memory_order_release);
+      // Relaxed: only this rank writes it.
+      if (order.load(std::memory_order_relaxed) != position.order)
+        order.store(position.order, std::memory_order_release);
+    }
+    [[nodiscard]] bool has_reached(const Position& position) const {
+      const std::uint64_t current = order.load(std::memory_order_acquire);
+      return current > position.order ||
+             (current == position.order &&
+              pieces.load(std::memory_order_acquire) >= position.pieces);
+    }
   };
   Counter deposited;  // its own part of a piece lies in its slot
   Counter combined;   // its slice of a piece is reduced
@@ -85,8 +109,8 @@ class Arena {
     return lanes_[lane].served == place;
   }
   /// This rank is done with the batch. The others, given by index, are done when their `collected`
-  /// counters have reached `value`.
-  void leave(std::size_t lane, std::vector<int> others, std::uint64_t value);
+  /// counters have reached `position`.
+  void leave(std::size_t lane, std::vector<int> others, const Position& position);
   /// True once no rank reads the slots of this rank's last batch in the lane any more.
   [[nodiscard]] bool is_free(std::size_t lane) const;
 
@@ -95,7 +119,7 @@ class Arena {
     std::uint64_t queued = 0;
     std::uint64_t served = 0;
     std::vector<int> last_ranks{};
-    std::uint64_t last_value = 0;
+    Position last_position{};
   };
 
   std::vector<LocalPeer> neighbors_;

@@ -13,9 +13,6 @@ namespace {
 // Bytes in a step: about 100 us.
 constexpr std::int64_t max_work = 1 << 20;
 
-// Bits for the number of pieces: so many pieces would be terabytes.
-constexpr int piece_bits = 26;
-
 }  // namespace
 
 Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks)
@@ -46,7 +43,7 @@ Progress Pipeline::step() {
     for (const int rank : all_)
       if (rank != index_ && collected_ > 0)
         others.push_back(local_ranks_[static_cast<std::size_t>(rank)]);
-    arena_.leave(lane_, std::move(others), value(collected_));
+    arena_.leave(lane_, std::move(others), position(collected_));
     return Progress::done;
   }
   return moved ? Progress::moved : Progress::waiting;
@@ -122,11 +119,11 @@ bool Pipeline::try_deposit() {
 /// With acquire, the counterpart of `publish`: those ranks wrote, or read, the data before they
 /// counted; this rank reads, or overwrites, it after.
 bool Pipeline::have(const std::vector<int>& ranks, Counter counter, std::uint64_t pieces) const {
-  const std::uint64_t enough = value(pieces);
+  const Position enough = position(pieces);
   return std::ranges::all_of(ranks, [&](int rank) {
     if (rank == index_) return true;
     const Counters& counters = arena_.counters(local_ranks_[static_cast<std::size_t>(rank)], lane_);
-    return (counters.*counter).value.load(std::memory_order_acquire) >= enough;
+    return (counters.*counter).has_reached(enough);
   });
 }
 
@@ -160,14 +157,11 @@ Awaited Pipeline::waits_for() const {
 /// for it may sleep, so all are rung; a bell whose owner does not listen costs one access to
 /// memory.
 void Pipeline::publish(Counter counter, std::uint64_t pieces) {
-  (arena_.counters(arena_.index(), lane_).*counter)
-      .value.store(value(pieces), std::memory_order_release);
+  (arena_.counters(arena_.index(), lane_).*counter).publish(position(pieces));
   for (const int rank : all_)
     if (rank != index_) arena_.ring(local_ranks_[static_cast<std::size_t>(rank)]);
 }
 
-std::uint64_t Pipeline::value(std::uint64_t pieces) const {
-  return (batch_.order() << piece_bits) + pieces;
-}
+Position Pipeline::position(std::uint64_t pieces) const { return {batch_.order(), pieces}; }
 
 }  // namespace kolo::internal::backend::shm

@@ -87,7 +87,7 @@ class Pipeline : public Execution {
   [[nodiscard]] Awaited lacking(const std::vector<int>& ranks, Counter counter,
                                 std::uint64_t pieces, const char* verb) const;
   void publish(Counter counter, std::uint64_t pieces);
-  [[nodiscard]] std::uint64_t value(std::uint64_t pieces) const;
+  [[nodiscard]] Position position(std::uint64_t pieces) const;
 
   Arena& arena_;
   Batch batch_;

@@ -59,7 +59,7 @@ void Negotiator::negotiate(Ticket ticket, const Key& key, const Descriptor& desc
 }
 
 void Negotiator::on_message(int peer, std::span<const std::byte> bytes) {
-  ControlMessage message = decode(bytes);
+  ControlMessage message = decode(bytes, place_.ranks);
   if (message.session == options_.session) on_message(peer, std::move(message.body), bytes);
 }
 
@@ -77,6 +77,9 @@ void Negotiator::on_message(int peer, MessageBody message, std::span<const std::
   const auto child = std::ranges::find(place_.children, peer, &Child::rank);
   if (child == place_.children.end())
     throw ProtocolError("rank " + std::to_string(peer) + " is not below this one");
+  // The root removes sets, and a child reads of it only through its parent.
+  if (report->removals > cache_.removals()) throw ProtocolError("a message of a removal to come");
+  drop_freed_slots(*report);
   report->slots.for_each([&](CacheSlot slot) {
     if (!cache_.has(slot)) throw ProtocolError("slot " + std::to_string(slot) + " is unknown");
   });
@@ -143,6 +146,7 @@ Actions Negotiator::take() {
   } else {
     for (ReadinessReport& message : outgoing_reports_) {
       message.epoch = replay_.epoch();
+      message.removals = cache_.removals();
       if (!message.empty())
         actions_.sends.push_back({place_.parent, encode(options_.session, std::move(message))});
     }
@@ -173,8 +177,17 @@ ReadinessReport& Negotiator::outgoing_report() {
 }
 
 void Negotiator::on_report(const Child& child, const ReadinessReport& message) {
-  for (const int rank : message.joins) on_joined(rank);
+  for (const int rank : message.joins) {
+    // Joins and departures are counted: a rank that counts twice would stand in for another.
+    if (!child.ranks.contains(rank) || std::ranges::find(joined_, rank) != joined_.end())
+      throw ProtocolError("rank " + std::to_string(child.rank) + " reports a join of rank " +
+                          std::to_string(rank) + " that cannot be");
+    on_joined(rank);
+  }
   message.slots.for_each([&](CacheSlot slot) {
+    // By a removal that a join above has completed, or one that came while the message waited for
+    // the end of a plan.
+    if (cache_.was_freed_after(slot, message.removals)) return;
     const ResponseCache::Item& item = cache_[slot];
     if (Set* set = find_whole(item.key.set))
       count(*set, set->tally.add(item.key, item.descriptor,

@@ -137,6 +137,7 @@ class Negotiator {
   Set* find_whole(SetId set);
   void on_log_update(const LogUpdate& update, std::span<const std::byte> bytes);
   void on_report(const Child& child, const ReadinessReport& message);
+  void drop_freed_slots(ReadinessReport& message) const;
   void on_joined(int rank);
   void count(Set& set, std::optional<Readiness> complete);
   [[nodiscard]] std::optional<CacheSlot> slot_of(const Set& set, const Readiness& complete) const;
@@ -209,7 +210,7 @@ class Negotiator {
   // Received while a plan was live; handled at its end.
   std::optional<Departure> own_departure_;
   std::vector<std::pair<int, ReadinessReport>> postponed_;  // by the child that sent it
-  int departures_ = 0;                                      // counted by the root
+  RankSet departed_{};                                      // known to the root only
   std::vector<Inquiry> inquiries_;
   Statuses statuses_{};           // at the root: the answers so far
   Blockade reported_deadlock_{};  // the last

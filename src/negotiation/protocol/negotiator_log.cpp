@@ -21,8 +21,14 @@ bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
     case OperationType::reducescatter: return absent.empty();
     case OperationType::broadcast:
     case OperationType::broadcast_text: return !absent.contains(descriptor.root);
-    default: return true;
+    case OperationType::allreduce:
+    case OperationType::allgather:
+    case OperationType::barrier:
+    case OperationType::join:
+    case OperationType::add_process_set:
+    case OperationType::remove_process_set: break;
   }
+  return true;
 }
 
 }  // namespace
@@ -65,9 +71,12 @@ void Negotiator::append_all_batches() {
 }
 
 void Negotiator::append_departure(const Departure& departure) {
+  if (departed_.contains(departure.rank))
+    throw ProtocolError("rank " + std::to_string(departure.rank) + " has left twice");
   append_all_batches();
   append(departure);
-  if (++departures_ == place_.ranks) append(EndEntry{});
+  departed_.insert(RankSet::of(departure.rank));
+  if (departed_.count() == place_.ranks) append(EndEntry{});
 }
 
 void Negotiator::sequence() {

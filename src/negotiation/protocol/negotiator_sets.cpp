@@ -31,11 +31,26 @@ void Negotiator::apply(const RemoveSetEntry& entry) {
     // Kept for error messages: set numbers are never reused.
     removed_.emplace(entry.set, set->second.members);
     sets_.erase(set);
+    // Reports that are not on their way yet were made before this removal.
+    for (ReadinessReport& message : outgoing_reports_) message.removals = cache_.removals();
+    cache_.remove(entry.set);
+    sequencer_.remove(entry.set);
+    for (ReadinessReport& message : outgoing_reports_) drop_freed_slots(message);
     fail_own(entry.set, [&](const Key& key, OperationType type) {
       return explain_removal(type, key, removed_members(entry.set));
     });
   }
   if (own_.contains(entry.key)) answer(entry.key, entry.set);
+}
+
+/// Such a slot stood for a key of a set that is removed, and may belong to another key by now.
+void Negotiator::drop_freed_slots(ReadinessReport& message) const {
+  if (message.removals == cache_.removals()) return;
+  CacheSlotSet others;
+  message.slots.for_each([&](CacheSlot slot) {
+    if (!cache_.was_freed_after(slot, message.removals)) others.insert(slot);
+  });
+  message.slots = std::move(others);
 }
 
 void Negotiator::apply(const Departure& departure) {

@@ -98,7 +98,8 @@ void Negotiator::inquire_about_late_joins() {
 }
 
 std::optional<Lag> Negotiator::join_lag() const {
-  if (joined_.empty()) return std::nullopt;
+  // A departure or a stall has answered all joins, although the ranks still count as joined.
+  if (joined_.empty() || sets_.at(world_set).broken) return std::nullopt;
   const auto waited = now_ - std::max(joined_since_, active_at_);
   return Lag{{.number = join_number},
              OperationType::join,

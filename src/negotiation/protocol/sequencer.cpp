@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "negotiation/protocol/sequencer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "fusion/select.hpp"
@@ -16,8 +17,17 @@ Entry Sequencer::take_entry() {
 }
 
 void Sequencer::agree(Key key, Descriptor descriptor, RankSet absent) {
-  std::deque<Agreed>& agreed = agreed_[key.set];
-  agreed.push_back({std::move(key), std::move(descriptor), std::move(absent)});
+  std::vector<Group>& groups = agreed_[key.set];
+  Agreed agreed{next_order_++, std::move(key), std::move(descriptor), std::move(absent)};
+  auto group = std::ranges::find_if(groups, [&](const Group& its) { return belongs(agreed, its); });
+  if (group == groups.end()) group = groups.emplace(groups.end());
+  group->push_back(std::move(agreed));
+}
+
+bool Sequencer::belongs(const Agreed& one, const Group& group) {
+  const Agreed& first = group.front();
+  if (fusion::travels_alone(one.descriptor)) return fusion::travels_alone(first.descriptor);
+  return one.absent == first.absent && fusion::fusible(one.descriptor, first.descriptor);
 }
 
 std::vector<SetId> Sequencer::gathering() const {
@@ -26,41 +36,42 @@ std::vector<SetId> Sequencer::gathering() const {
   return sets;
 }
 
-std::vector<std::size_t> Sequencer::choose(const std::deque<Agreed>& agreed) const {
-  std::vector<const Descriptor*> descriptors;
-  descriptors.reserve(agreed.size());
-  for (const Agreed& one : agreed) descriptors.push_back(&one.descriptor);
-  std::vector<std::size_t> chosen = fusion::select_batch(descriptors, fusion_threshold_);
-  // All operations of a batch have the same participants.
-  std::erase_if(chosen, [&](std::size_t i) { return agreed[i].absent != agreed.front().absent; });
-  return chosen;
+/// Takes the operation that was agreed first, and those that travel with it.
+std::vector<Sequencer::Agreed> Sequencer::take_batch(std::vector<Group>& groups) const {
+  const auto group =
+      std::ranges::min_element(groups, {}, [](const Group& its) { return its.front().order; });
+  const std::vector<std::size_t> chosen = fusion::select_batch(
+      group->size(), [&](std::size_t i) -> const Descriptor& { return (*group)[i].descriptor; },
+      fusion_threshold_);
+  std::vector<Agreed> batch;
+  std::vector<Agreed> passed_over;
+  for (std::size_t i = 0; i <= chosen.back(); ++i) {
+    const bool is_chosen = chosen[batch.size()] == i;
+    (is_chosen ? batch : passed_over).push_back(std::move(group->front()));
+    group->pop_front();
+  }
+  while (!passed_over.empty()) {
+    group->push_front(std::move(passed_over.back()));
+    passed_over.pop_back();
+  }
+  if (group->empty()) groups.erase(group);
+  return batch;
 }
 
 bool Sequencer::append_batch(SetId set, const ResponseCache& cache) {
   const auto gathered = agreed_.find(set);
   if (gathered == agreed_.end()) return false;
-  std::deque<Agreed> agreed = std::move(gathered->second);
-  agreed_.erase(gathered);
-  const std::vector<std::size_t> chosen = choose(agreed);
+  std::vector<Agreed> members = take_batch(gathered->second);
+  if (gathered->second.empty()) agreed_.erase(gathered);
 
-  BatchEntry batch{.set = set, .absent = agreed.front().absent};
-  CacheSlot next_slot = cache.size();
-  std::deque<Agreed> rest;
-  std::size_t next = 0;
-  for (std::size_t i = 0; i < agreed.size(); ++i) {
-    if (next < chosen.size() && chosen[next] == i) {
-      add_member(std::move(agreed[i]), cache, next_slot, batch);
-      ++next;
-    } else {
-      rest.push_back(std::move(agreed[i]));
-    }
-  }
-  if (!rest.empty()) agreed_.emplace(set, std::move(rest));
+  BatchEntry batch{.set = set, .absent = members.front().absent};
+  std::size_t new_slots = 0;
+  for (Agreed& member : members) add_member(std::move(member), cache, new_slots, batch);
   append(std::move(batch));
   return true;
 }
 
-void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
+void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, std::size_t& new_slots,
                            BatchEntry& batch) {
   const std::optional<CacheSlot> known = cache.find(agreed.key);
   if (known && cache[*known].descriptor == agreed.descriptor) {
@@ -70,9 +81,11 @@ void Sequencer::add_member(Agreed agreed, const ResponseCache& cache, CacheSlot&
   UncachedOperation uncached{std::move(agreed.key), std::move(agreed.descriptor), known};
   if (!known && uncached.key.named()) {
     const bool again = agreed_once_.contains(uncached.key);
-    if (again && next_slot < cache_capacity_) {
+    const CacheSlot slot = cache.vacant(new_slots);
+    if (again && slot < cache_capacity_) {
       agreed_once_.erase(uncached.key);
-      uncached.slot = next_slot++;
+      uncached.slot = slot;
+      ++new_slots;
     } else if (static_cast<std::int64_t>(agreed_once_.size()) < 4 * cache_capacity_) {
       agreed_once_.insert(uncached.key);
     } else if (!again) {

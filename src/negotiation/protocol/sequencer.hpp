@@ -24,6 +24,12 @@ class Sequencer {
   /// The operations that wait in a set were withdrawn.
   void forget(SetId set) { agreed_.erase(set); }
 
+  /// The set was removed: its names do not come again.
+  void remove(SetId set) {
+    forget(set);
+    std::erase_if(agreed_once_, [set](const Key& key) { return key.set == set; });
+  }
+
   /// Appends one batch of operations that wait in a set. False if none waits.
   bool append_batch(SetId set, const ResponseCache& cache);
 
@@ -38,18 +44,25 @@ class Sequencer {
 
  private:
   struct Agreed {
+    std::uint64_t order;  // in which they were agreed
     Key key;
     Descriptor descriptor;
     RankSet absent;
   };
 
-  std::vector<std::size_t> choose(const std::deque<Agreed>& agreed) const;
-  void add_member(Agreed agreed, const ResponseCache& cache, CacheSlot& next_slot,
+  /// Operations that can travel together and have the same participants, or all that travel alone.
+  /// In groups, a batch is chosen without a look at all that wait.
+  using Group = std::deque<Agreed>;
+
+  [[nodiscard]] static bool belongs(const Agreed& one, const Group& group);
+  std::vector<Agreed> take_batch(std::vector<Group>& groups) const;
+  void add_member(Agreed agreed, const ResponseCache& cache, std::size_t& new_slots,
                   BatchEntry& batch);
 
   std::int64_t fusion_threshold_;
   std::int64_t cache_capacity_;
-  std::map<SetId, std::deque<Agreed>> agreed_;  // no queue is empty
+  std::map<SetId, std::vector<Group>> agreed_;  // no vector and no group is empty
+  std::uint64_t next_order_ = 0;
   std::deque<Entry> log_;
   std::uint64_t next_sequence_ = 0;
   std::unordered_set<Key, KeyHash>

@@ -42,6 +42,11 @@ Tally::Pending& Tally::find(const Key& key, OperationType type, TimePoint now) {
   return pending;
 }
 
+bool Tally::has_all(const Readiness& readiness) const {
+  if (!readiness.disagrees()) return readiness.variants.front().ranks == below_;  // mostly
+  return readiness.submitters() == below_;
+}
+
 bool Tally::is_complete(const Pending& pending) const {
   if (joined_.empty() || pending.count == below_count_) return pending.count >= below_count_;
   return expected_.without(pending.so_far.submitters()).empty();
@@ -52,6 +57,9 @@ std::optional<Readiness> Tally::complete(const Key& key, Pending& pending) {
   // second submission would complete a key that another rank has not submitted.
   if (pending.count > below_count_)
     throw ProtocolError(to_string(key) + " was submitted by more ranks than there are");
+  if (pending.count == below_count_ && !has_all(pending.so_far))
+    throw ProtocolError(to_string(key) +
+                        " was submitted twice by a rank, or by one of another set");
   if (!is_complete(pending)) return std::nullopt;
   std::optional<Readiness> whole = std::move(pending.so_far);
   pending_.erase(key);

@@ -75,6 +75,8 @@ class Tally {
 
   Pending& find(const Key& key, OperationType type, TimePoint now);
   std::optional<Readiness> complete(const Key& key, Pending& pending);
+  /// True if the submitters are all members below, joined or not.
+  [[nodiscard]] bool has_all(const Readiness& readiness) const;
   [[nodiscard]] bool is_complete(const Pending& pending) const;
   static Lag lag_of(const Key& key, const Pending& pending, TimePoint now);
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <vector>
@@ -21,13 +22,17 @@ class ProtocolError : public std::runtime_error {
 
 [[nodiscard]] std::vector<std::byte> encode(std::uint64_t session, const MessageBody& body);
 
-/// Verifies the bytes before reading them. Throws ProtocolError.
-[[nodiscard]] ControlMessage decode(std::span<const std::byte> bytes);
+/// More than the ranks of any world: for messages of an unknown one.
+inline constexpr int any_ranks = std::numeric_limits<int>::max();
+
+/// Verifies the bytes before reading them. Throws ProtocolError, also for ranks beyond the `ranks`
+/// of the world.
+[[nodiscard]] ControlMessage decode(std::span<const std::byte> bytes, int ranks = any_ranks);
 
 /// The form of a status on its rank's page in shared memory.
 [[nodiscard]] std::vector<std::byte> encode_status(const RankStatus& status);
 
-/// Throws ProtocolError. A page may hold anything if its process writes to random addresses.
-[[nodiscard]] RankStatus decode_status(std::span<const std::byte> bytes);
+/// As `decode`. A page may hold anything if its process writes to random addresses.
+[[nodiscard]] RankStatus decode_status(std::span<const std::byte> bytes, int ranks = any_ranks);
 
 }  // namespace kolo::internal::negotiation

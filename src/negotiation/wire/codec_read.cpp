@@ -25,64 +25,85 @@ void require(bool holds, const char* otherwise) {
   if (!holds) throw ProtocolError(otherwise);
 }
 
-// ---- values that the schema allows but no sender means ----
+/// The values that the schema allows but no sender means.
+class ValueChecks {
+ public:
+  /// `ranks`: of the world.
+  explicit ValueChecks(int ranks) : ranks_(ranks) {}
 
-template <typename Item>
-void check(const Item& item) {
-  if constexpr (requires { item.set; }) require(item.set >= 0, "a process set without a number");
-}
-
-void check(const Descriptor& descriptor) {
-  require(std::isfinite(descriptor.prescale) && std::isfinite(descriptor.postscale),
-          "a scale that is not finite");
-}
-
-/// A rank's own error never travels: the other ranks see that this rank has left.
-void check(const Failure& failure) {
-  require(failure.kind != FailureKind::backend, "a failure that no rank reports to others");
-}
-
-void check(const Departure& departure) { require(departure.rank >= 0, "a rank without a number"); }
-
-void check(const JoinEntry& join) { require(join.last >= 0, "a rank without a number"); }
-
-void check(const ReadinessReport& report) {
-  require(std::ranges::all_of(report.joins, [](int rank) { return rank >= 0; }),
-          "a rank without a number");
-}
-
-void check(const Readiness& readiness) {
-  require(!readiness.variants.empty(), "readiness without a descriptor");
-}
-
-/// A longer interval would keep a rank from noticing the silence that follows.
-void check(const Heartbeat& heartbeat) {
-  require(heartbeat.unresponsive_ancestor >= -1 && heartbeat.interval <= Heartbeat::max_interval,
-          "a heartbeat that no rank sends");
-}
-
-/// The other kinds concern single operations, and are no reason to end a session.
-void check(const ControlMessage& message) {
-  if (const auto* failure = std::get_if<Failure>(&message.body))
-    require(failure->kind == FailureKind::peer_left || failure->kind == FailureKind::stalled,
-            "a failure that ends no session");
-}
-
-/// The number of elements fits into an integer, also in bytes.
-void check(const std::vector<std::int64_t>& lengths) {
-  constexpr std::int64_t max = std::int64_t{1} << 59;
-  std::int64_t elements = 1;
-  for (std::size_t i = 0; i < lengths.size(); ++i) {
-    if (i == 0 && lengths[i] == any_length) continue;
-    require(lengths[i] >= 0 && (lengths[i] == 0 || elements <= max / lengths[i]),
-            "a shape that no tensor has");
-    elements *= lengths[i];
+  template <typename Item>
+  void check(const Item& item) const {
+    if constexpr (requires { item.set; }) require(item.set >= 0, "a process set without a number");
   }
-}
+
+  void check(const Descriptor& descriptor) const {
+    require(std::isfinite(descriptor.prescale) && std::isfinite(descriptor.postscale),
+            "a scale that is not finite");
+    require_rank_or_none(descriptor.root);
+    std::int64_t elements = 0;
+    for (const TensorSpec& tensor : descriptor.tensors) {
+      const std::optional<std::int64_t> extent = extent_of(tensor.shape.lengths());
+      require(extent && *extent <= max_tensor_elements - elements, "a shape that no tensor has");
+      elements += *extent;
+    }
+  }
+
+  void check(const Variant& variant) const {
+    require(!variant.ranks.empty(), "a descriptor that no rank submitted");
+  }
+
+  void check(const Readiness& readiness) const {
+    require(!readiness.variants.empty(), "readiness without a descriptor");
+  }
+
+  /// A rank's own error never travels: the other ranks see that this rank has left.
+  void check(const Failure& failure) const {
+    require(failure.kind != FailureKind::backend, "a failure that no rank reports to others");
+  }
+
+  void check(const Departure& departure) const { require_rank(departure.rank); }
+  void check(const JoinEntry& join) const { require_rank(join.last); }
+  void check(const RankStatus& status) const { require_rank_or_none(status.rank); }
+  void check(const ReadinessReport& report) const {
+    for (const int rank : report.joins) require_rank(rank);
+  }
+
+  /// A longer interval would keep a rank from noticing the silence that follows.
+  void check(const Heartbeat& heartbeat) const {
+    require_rank_or_none(heartbeat.unresponsive_ancestor);
+    require(heartbeat.interval <= Heartbeat::max_interval, "a heartbeat that no rank sends");
+  }
+
+  /// The other kinds concern single operations, and are no reason to end a session.
+  void check(const ControlMessage& message) const {
+    if (const auto* failure = std::get_if<Failure>(&message.body))
+      require(failure->kind == FailureKind::peer_left || failure->kind == FailureKind::stalled,
+              "a failure that ends no session");
+  }
+
+  void check(const wire::RankRange& range) const {
+    require_rank(range.first());
+    require_rank(range.last());
+    require(range.first() <= range.last(), "a range of ranks that is none");
+  }
+
+ private:
+  void require_rank(int rank) const {
+    require(rank >= 0 && rank < ranks_, "a rank that the world does not have");
+  }
+  void require_rank_or_none(int rank) const {
+    if (rank != -1) require_rank(rank);
+  }
+
+  int ranks_;
+};
 
 /// One overload of `read` for each kind of field. An absent field leaves the member as it is:
 /// empty, or its default.
-struct MessageReader {
+class MessageReader : ValueChecks {
+ public:
+  using ValueChecks::ValueChecks;
+
   template <typename Number>
     requires std::is_arithmetic_v<Number>
   static void read(Number in, Number& out) { out = in; }
@@ -103,13 +124,10 @@ struct MessageReader {
     if (in != nullptr) out = in->str();
   }
 
-  static void read(const Vector<const wire::RankRange*>* in, RankSet& out) {
+  void read(const Vector<const wire::RankRange*>* in, RankSet& out) const {
     if (in == nullptr) return;
     for (const wire::RankRange* range : *in) {
-      // The size of a world is an int too: no rank is the greatest int.
-      require(range->first() >= 0 && range->last() >= range->first() &&
-                  range->last() != std::numeric_limits<std::int32_t>::max(),
-              "a range of ranks that is none");
+      check(*range);
       out.insert(RankSet::range(range->first(), range->last()));
     }
   }
@@ -129,26 +147,22 @@ struct MessageReader {
     out = CacheSlotSet(numbers(in));
   }
 
-  static void read(const Vector<std::int64_t>* in, Shape& out) {
-    const std::vector<std::int64_t> lengths = numbers(in);
-    check(lengths);
-    out = Shape(lengths);
-  }
+  static void read(const Vector<std::int64_t>* in, Shape& out) { out = Shape(numbers(in)); }
 
   template <typename Item, typename Table>
-  static void read(const Vector<flatbuffers::Offset<Table>>* in, std::vector<Item>& out) {
+  void read(const Vector<flatbuffers::Offset<Table>>* in, std::vector<Item>& out) const {
     if (in == nullptr) return;
     out.reserve(in->size());
     for (const Table* table : *in) read(table, out.emplace_back());
   }
 
-  static void read(const wire::Failure* in, std::optional<Failure>& out) {
+  void read(const wire::Failure* in, std::optional<Failure>& out) const {
     if (in != nullptr) read(in, out.emplace());
   }
 
   /// A table that may not be absent: the verifier has checked that.
   template <typename Item>
-  static void read(const TableOf<Item>* in, Item& out) {
+  void read(const TableOf<Item>* in, Item& out) const {
     const auto members = LayoutOf<Item>::of(out);
     [&]<std::size_t... i>(std::index_sequence<i...> /*fields*/) {
       (read_field<i>(*in, std::get<i>(members)), ...);
@@ -158,7 +172,7 @@ struct MessageReader {
   }
 
   template <std::size_t i, typename Table, typename Member>
-  static void read_field(const Table& table, Member& out) {
+  void read_field(const Table& table, Member& out) const {
     const auto in = table.template get_field<i>();
     if constexpr (std::is_enum_v<Member>) {
       if (!is_enumerator<Member>(in))
@@ -170,19 +184,19 @@ struct MessageReader {
     }
   }
 
-  static void read(const wire::Entry* in, Entry& out) {
+  void read(const wire::Entry* in, Entry& out) const {
     out.sequence = in->sequence();
     read_union<wire::EntryBodyTraits>(*in, out.body);
   }
 
-  static void read(const wire::ControlMessage* in, ControlMessage& out) {
+  void read(const wire::ControlMessage* in, ControlMessage& out) const {
     out.session = in->session();
     read_union<wire::MessageBodyTraits>(*in, out.body);
     check(out);
   }
 
   template <template <typename> typename Traits, typename Parent, typename... Bodies>
-  static void read_union(const Parent& in, std::variant<Bodies...>& out) {
+  void read_union(const Parent& in, std::variant<Bodies...>& out) const {
     const auto read_if = [&]<typename Body>(std::type_identity<Body> /*alternative*/) {
       using Table = TableOf<Body>;
       if (in.body_type() != Traits<Table>::enum_value) return false;
@@ -197,7 +211,7 @@ struct MessageReader {
 /// The root of the bytes, once it is verified. The bytes are copied first if FlatBuffers may not
 /// read them where they lie.
 template <typename Item, typename Root>
-Item read_verified(std::span<const std::byte> bytes, const char* what) {
+Item read_verified(std::span<const std::byte> bytes, int ranks, const char* what) {
   std::vector<std::byte> aligned;
   if (reinterpret_cast<std::uintptr_t>(bytes.data()) % sizeof(std::uint64_t) != 0) {
     aligned.assign(bytes.begin(), bytes.end());
@@ -214,18 +228,18 @@ Item read_verified(std::span<const std::byte> bytes, const char* what) {
     throw ProtocolError(std::string(what) + " of " + std::to_string(bytes.size()) +
                         " bytes is damaged");
   Item item;
-  MessageReader::read(flatbuffers::GetRoot<Root>(data), item);
+  MessageReader(ranks).read(flatbuffers::GetRoot<Root>(data), item);
   return item;
 }
 
 }  // namespace
 
-ControlMessage decode(std::span<const std::byte> bytes) {
-  return read_verified<ControlMessage, wire::ControlMessage>(bytes, "a control message");
+ControlMessage decode(std::span<const std::byte> bytes, int ranks) {
+  return read_verified<ControlMessage, wire::ControlMessage>(bytes, ranks, "a control message");
 }
 
-RankStatus decode_status(std::span<const std::byte> bytes) {
-  return read_verified<RankStatus, wire::RankStatus>(bytes, "the status of a rank");
+RankStatus decode_status(std::span<const std::byte> bytes, int ranks) {
+  return read_verified<RankStatus, wire::RankStatus>(bytes, ranks, "the status of a rank");
 }
 
 }  // namespace kolo::internal::negotiation

@@ -87,7 +87,7 @@ auto layout_of(const Entry*) -> Fields<wire::Entry>;  // the union in it needs c
 auto layout_of(const ReadinessReport*)
     -> Fields<wire::ReadinessReport, &ReadinessReport::joins, &ReadinessReport::slots,
               &ReadinessReport::ready, &ReadinessReport::departures, &ReadinessReport::lags,
-              &ReadinessReport::epoch, &ReadinessReport::statuses>;
+              &ReadinessReport::epoch, &ReadinessReport::statuses, &ReadinessReport::removals>;
 auto layout_of(const LogUpdate*) -> Fields<wire::LogUpdate, &LogUpdate::entries>;
 auto layout_of(const Heartbeat*)
     -> Fields<wire::Heartbeat, &Heartbeat::unresponsive_ancestor, &Heartbeat::interval>;

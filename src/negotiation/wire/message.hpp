@@ -63,10 +63,12 @@ struct Lag {
 };
 
 /// From a rank to its parent. Once a later plan than `epoch` has begun, the receiver ignores what
-/// it reports about the world, because the submitters have withdrawn those operations.
+/// it reports about the world, because the submitters have withdrawn those operations. It ignores
+/// slots that were freed by a removal that the sender had not read of.
 struct ReadinessReport {
-  std::uint64_t epoch = 0;  // the last plan that the sender knew
-  std::vector<int> joins;   // ranks that have joined; they count as joined for all that follows
+  std::uint64_t epoch = 0;     // the last plan that the sender knew
+  std::uint64_t removals = 0;  // of process sets, that the sender had read of
+  std::vector<int> joins;      // ranks that have joined; they count as joined for all that follows
   CacheSlotSet slots;  // submitted, with the descriptor of the last entry for the slot, by every
                        // member of its set below that has not joined
   std::vector<Readiness> ready;

@@ -50,7 +50,9 @@ class CacheSlotSet {
 };
 
 /// Invariant: only entries of the log change a cache, so all ranks that have applied the same
-/// entries have the same cache, and a slot means the same operation on each.
+/// entries have the same cache, and a slot means the same operation on each. The removal of a
+/// process set frees slots for other keys: who reads a slot in a message of another rank asks
+/// whether it was freed since.
 class ResponseCache {
  public:
   struct Item {
@@ -66,29 +68,71 @@ class ResponseCache {
   /// The slot of `key` if its last entry had exactly this descriptor.
   [[nodiscard]] std::optional<CacheSlot> find(const Key& key, const Descriptor& descriptor) const {
     const std::optional<CacheSlot> slot = find(key);
-    return slot && items_[*slot].descriptor == descriptor ? slot : std::nullopt;
+    return slot && items_[*slot].item.descriptor == descriptor ? slot : std::nullopt;
   }
 
-  [[nodiscard]] bool has(CacheSlot slot) const { return slot < items_.size(); }
-  [[nodiscard]] const Item& operator[](CacheSlot slot) const { return items_[slot]; }
-  [[nodiscard]] CacheSlot size() const { return static_cast<CacheSlot>(items_.size()); }
+  [[nodiscard]] bool has(CacheSlot slot) const {
+    return slot < items_.size() && !items_[slot].is_free;
+  }
+  [[nodiscard]] const Item& operator[](CacheSlot slot) const { return items_[slot].item; }
 
-  /// Enters a new key into the next slot, or renews the descriptor of a known key. False if `slot`
-  /// is neither.
+  /// The slots that the next new keys get, in this order: free ones, then new ones.
+  [[nodiscard]] CacheSlot vacant(std::size_t place) const {
+    if (place < free_.size()) return free_[free_.size() - 1 - place];
+    return static_cast<CacheSlot>(items_.size() + place - free_.size());
+  }
+
+  /// Enters a new key into the first vacant slot, or renews the descriptor of a known key. False if
+  /// `slot` is neither.
   [[nodiscard]] bool enter(CacheSlot slot, const Key& key, const Descriptor& descriptor) {
-    if (slot < items_.size() && items_[slot].key == key) {
-      items_[slot].descriptor = descriptor;
+    if (has(slot) && items_[slot].item.key == key) {
+      items_[slot].item.descriptor = descriptor;
       return true;
     }
-    if (slot != items_.size() || slots_.contains(key)) return false;
-    items_.push_back({key, descriptor});
+    if (slot != vacant(0) || slots_.contains(key)) return false;
+    if (free_.empty()) {
+      items_.emplace_back();
+    } else {
+      free_.pop_back();
+    }
+    items_[slot].item = {key, descriptor};
+    items_[slot].is_free = false;
     slots_.emplace(key, slot);
     return true;
   }
 
+  /// Frees the slots of all keys of a process set.
+  void remove(SetId set) {
+    ++removals_;
+    free_.clear();
+    for (CacheSlot slot = static_cast<CacheSlot>(items_.size()); slot-- > 0;) {
+      Place& place = items_[slot];
+      if (!place.is_free && place.item.key.set == set) {
+        slots_.erase(place.item.key);
+        place = {.is_free = true, .freed = removals_};
+      }
+      if (place.is_free) free_.push_back(slot);
+    }
+  }
+
+  /// How many sets were removed.
+  [[nodiscard]] std::uint64_t removals() const { return removals_; }
+  /// True if the slot was freed after so many removals: then it meant a key that is gone.
+  [[nodiscard]] bool was_freed_after(CacheSlot slot, std::uint64_t removals) const {
+    return slot < items_.size() && items_[slot].freed > removals;
+  }
+
  private:
-  std::vector<Item> items_;
+  struct Place {
+    Item item{};
+    bool is_free = false;
+    std::uint64_t freed = 0;  // by this removal; 0: never
+  };
+
+  std::vector<Place> items_;
+  std::vector<CacheSlot> free_;  // descending
   std::unordered_map<Key, CacheSlot, KeyHash> slots_;
+  std::uint64_t removals_ = 0;
 };
 
 }  // namespace kolo::internal::negotiation

@@ -21,7 +21,7 @@ template <typename Options>
 void describe_allreduce(Request& request, const Options& options, std::int64_t step) {
   request.set_reduction(options);
   // For sums `average_over` has no meaning, so it must not cause a mismatch.
-  if (options.op == ReduceOp::average) request.descriptor().average_over = options.average_over;
+  if (options.op == ReduceOp::average) request.set_divisor(options.average_over);
   request.descriptor().step = step;
 }
 
@@ -34,11 +34,11 @@ std::int64_t own_rows(const Request& request, std::int64_t rows) {
 void add_reducescatter(Request& request, const ConstTensorView& input, const TensorView& output) {
   if (input.shape().dimensions() == 0) request.refuse("a scalar has no rows to be shared");
   request.add_rows(input, /*any_rows=*/false, output.data(), nullptr);
+  request.check(output);
   const session::Rows rows = session::rows_of(input.shape());
   const std::int64_t own = own_rows(request, rows.rows);
   if (output.dtype() != input.dtype() || output.device() != input.device() ||
-      output.elements() != own * rows.row_elements ||
-      (output.elements() > 0 && output.data() == nullptr))
+      output.elements() != own * rows.row_elements)
     request.refuse(fmt::format("the output must hold {} rows of {} {} elements, it is {} {}", own,
                                rows.row_elements, to_string(input.dtype()),
                                to_string(output.dtype()), to_string(output.shape())));
@@ -59,6 +59,9 @@ void check_counts(const Request& request, const RowCounts& counts, std::int64_t 
   std::int64_t sum = 0;
   for (const std::int64_t count : counts) {
     if (count < 0) request.refuse(fmt::format("count {} is negative", count));
+    // Compared before they are added: the sum of absurd counts would overflow.
+    if (count > rows - sum)
+      request.refuse(fmt::format("the counts add up to more than the {} rows of the tensor", rows));
     sum += count;
   }
   if (sum != rows)
@@ -141,9 +144,14 @@ std::shared_ptr<Operation> submit(const BarrierCall& call, bool waits) {
 
 std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
   Request request(OperationType::join, "", world());
-  request.on_answer([&last = call.last_rank](std::int64_t rank) { last = static_cast<int>(rank); });
+  request.on_answer([&last = call.last_rank](std::int64_t rank) {
+    last = static_cast<int>(rank);
+    session::count_join();
+  });
   return std::move(request).submit(waits);
 }
+
+std::int64_t completed_joins() noexcept { return session::completed_joins(); }
 
 std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set) {
   return own_rows(Request(OperationType::reducescatter, "", set), rows);

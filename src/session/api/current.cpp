@@ -22,8 +22,9 @@ namespace {
 /// The one global. Never destroyed, so that neither the end of the process nor that of a forked
 /// child touches the thread of a session that is still open.
 struct Current {
-  std::mutex mutex;  // of `engine` and `stuck`
+  std::mutex mutex;  // of `engine`, `stuck` and `changing`
   std::shared_ptr<Engine> engine;
+  bool changing = false;  // a thread starts or destroys an engine
   // The same engine, for threads that only count themselves in `uses`. Such a thread counts first
   // and reads this afterwards; the thread that ends the session clears this first and reads `uses`
   // afterwards. Both are sequentially consistent, so either the one sees null or the other sees the
@@ -32,17 +33,47 @@ struct Current {
   std::atomic<int> uses{0};
   std::vector<std::shared_ptr<Engine>> stuck;  // still in use, so never destroyed
   std::mutex ending;                           // held while a session ends
+  std::atomic<std::int64_t> joins{0};          // that completed
 };
 Current& current = *new Current;
 
-/// False after a second: then a thread was stopped in the middle of a call.
-bool uses_end() {
+/// While it lives no other thread starts a session. To be made with the mutex held.
+class Change {
+ public:
+  Change() { current.changing = true; }
+  ~Change() {
+    const std::lock_guard lock(current.mutex);
+    current.changing = false;
+  }
+  Change& operator=(Change&&) = delete;
+};
+
+/// Waits until no thread uses the engine that was the current one, of which the caller has one
+/// reference. False after a second: then a thread was stopped in the middle of a call.
+bool uses_end(const std::shared_ptr<Engine>& engine) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  while (current.uses > 0) {
+  while (current.uses > 0 || engine.use_count() > 1) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::yield();
   }
   return true;
+}
+
+Change begin_start() {
+  const std::lock_guard lock(current.mutex);
+  if (current.engine)
+    throw InvalidArgument("a session is open already: a process has one at a time");
+  if (current.changing)
+    throw InvalidArgument(
+        "another thread is starting or ending a session: a process has one at a time");
+  return {};
+}
+
+/// From now on there is no session.
+Change take_current() {
+  const std::lock_guard lock(current.mutex);
+  current.engine.reset();
+  return {};
 }
 
 constexpr const char* no_session =
@@ -89,10 +120,10 @@ std::shared_ptr<Engine> find_engine() noexcept {
   return current.engine;
 }
 
-std::shared_ptr<Engine> current_engine() {
+std::shared_ptr<Engine> current_engine(std::string_view function) {
   require_not_forked();
   std::shared_ptr<Engine> found = find_engine();
-  if (!found) throw NotInitialized(no_session);
+  if (!found) throw NotInitialized(fmt::format("{}: {}", function, no_session));
   return found;
 }
 
@@ -102,21 +133,28 @@ EngineInUse::EngineInUse(OperationType type, const std::string& name) {
   engine_ = current.usable;
   if (engine_ != nullptr) return;
   --current.uses;
-  throw NotInitialized(fmt::format("{} \"{}\": {}", to_string(type), name, no_session), name);
+  const std::string quoted = name.empty() ? "" : " \"" + name + '"';
+  throw NotInitialized(fmt::format("{}{}: {}", to_string(type), quoted, no_session), name);
 }
 
 EngineInUse::~EngineInUse() {
   if (engine_ != nullptr) --current.uses;
 }
 
+void count_join() noexcept { ++current.joins; }
+
+std::int64_t completed_joins() noexcept { return current.joins; }
+
 void start_session(const StartArguments& arguments) {
   require_not_forked();
-  if (find_engine())
-    throw InvalidArgument("a session is open already: a process has one at a time");
+  const Change change = begin_start();
   watch_forks();
-  std::shared_ptr<Engine> started = start_engine(arguments);
+  // First all that may fail on this rank alone: the others must not have a session without it.
+  start_mpi(arguments.argc, arguments.argv);
   announce_departures();
   before_mpi_ends([] { end_session(true, "its program finalizes MPI"); });
+  std::shared_ptr<Engine> started = start_engine(arguments);
+  expect_no_abort(started->topology().size);
   const std::lock_guard lock(current.mutex);
   current.usable = started.get();
   current.engine = std::move(started);
@@ -126,16 +164,17 @@ void end_session(bool clean, const std::string& reason) {
   if (forked()) return;
   // A second thread returns when the session has ended.
   const std::lock_guard ending_lock(current.ending);
-  const std::shared_ptr<Engine> found = find_engine();
-  if (!found) return;
-  found->shut_down(clean, reason);
-  if (found->failed()) abort_at_exit();
-  watch_at_exit(found->links().other_processes());
+  std::shared_ptr<Engine> ended = find_engine();
+  if (!ended) return;
+  ended->shut_down(clean, reason);
+  if (ended->lost_a_process() || ended->left_requests()) abort_at_exit(ended->left_requests());
+  watch_at_exit(ended->links().other_processes());
   current.usable = nullptr;  // before `uses` is read: see there
-  const bool unused = uses_end();
+  const Change change = take_current();
+  // It is destroyed here, because that calls MPI, which no other thread may do unasked.
+  if (uses_end(ended)) return ended.reset();
   const std::lock_guard lock(current.mutex);
-  if (!unused) current.stuck.push_back(current.engine);
-  current.engine.reset();
+  current.stuck.push_back(std::move(ended));
 }
 
 }  // namespace kolo::internal::session

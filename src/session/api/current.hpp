@@ -2,8 +2,10 @@
 // The one session of the process, behind the free functions of the public face.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/descriptor.hpp"
@@ -13,8 +15,9 @@
 
 namespace kolo::internal::session {
 
-/// Throws NotInitialized if there is no session, InvalidArgument in a forked process.
-[[nodiscard]] std::shared_ptr<Engine> current_engine();
+/// Throws NotInitialized, which names the `function` that was called, if there is no session;
+/// InvalidArgument in a forked process. Kept for a short time: the end of the session waits for it.
+[[nodiscard]] std::shared_ptr<Engine> current_engine(std::string_view function);
 
 /// The session, which exists at least as long as this. Cheaper than a shared pointer. For a short
 /// time: the end of the session waits for it.
@@ -35,6 +38,11 @@ class EngineInUse {
 [[nodiscard]] std::shared_ptr<Engine> find_engine() noexcept;
 
 void start_session(const StartArguments& arguments);
+
+/// How often all ranks have joined, over all sessions of this process. Counted by the driver before
+/// the join is done, so a thread that has waited for it reads the new number.
+void count_join() noexcept;
+[[nodiscard]] std::int64_t completed_joins() noexcept;
 
 /// Does nothing if there is none.
 void end_session(bool clean, const std::string& reason);

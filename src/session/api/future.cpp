@@ -28,7 +28,11 @@ const Operation& checked(const std::shared_ptr<Operation>& operation) {
 bool wait_until(const std::shared_ptr<Operation>& waited, TimePoint deadline) {
   session::require_not_forked();
   const Operation& operation = checked(waited);
-  if (!operation.engine()->wait(operation, deadline)) return false;
+  if (!operation.done()) {
+    const std::shared_ptr<session::Engine> engine = operation.engine();
+    if (engine != nullptr && !engine->wait(operation, deadline)) return false;
+    if (!operation.done()) throw ShutDown("the session of this operation has ended");
+  }
   if (operation.error()) std::rethrow_exception(operation.error());
   return true;
 }
@@ -64,11 +68,10 @@ bool FutureBase::ready() const { return checked(operation_).done(); }
 void FutureBase::abandon() noexcept {
   const std::shared_ptr<Operation> operation = std::move(operation_);
   if (!operation || operation->done() || session::forked()) return;
-  if (std::uncaught_exceptions() > exceptions_at_start_)
-    operation->engine()->leave(false, "an exception destroyed the future of " +
-                                          to_string(operation->descriptor()) + ' ' +
-                                          internal::to_string(operation->key()));
-  operation->engine()->wait(*operation, TimePoint::max());
+  const std::shared_ptr<session::Engine> engine = operation->engine();
+  if (engine == nullptr) return;
+  if (std::uncaught_exceptions() > exceptions_at_start_) engine->wait_or_leave(*operation);
+  engine->wait(*operation, TimePoint::max());
 }
 
 }  // namespace kolo::detail

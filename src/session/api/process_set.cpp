@@ -47,7 +47,8 @@ SetId change(session::Engine& engine, Descriptor descriptor) {
 std::int64_t ProcessSet::id() const noexcept { return data_ ? data_->id : world_set; }
 
 std::vector<int> ProcessSet::ranks() const {
-  return data_ ? data_->ranks : session::current_engine()->process_sets().world_ranks();
+  return data_ ? data_->ranks
+               : session::current_engine("kolo::ProcessSet::ranks")->process_sets().world_ranks();
 }
 
 int ProcessSet::size() const {
@@ -62,7 +63,7 @@ bool ProcessSet::contains(int rank) const {
 }
 
 ProcessSet add_process_set(std::span<const int> ranks) {
-  const auto engine = session::current_engine();
+  const auto engine = session::current_engine("kolo::add_process_set");
   const std::vector<int> sorted = checked(ranks, engine->topology());
   Descriptor descriptor;
   descriptor.type = OperationType::add_process_set;
@@ -76,7 +77,7 @@ ProcessSet add_process_set(std::initializer_list<int> ranks) {
 }
 
 void remove_process_set(const ProcessSet& set) {
-  const auto engine = session::current_engine();
+  const auto engine = session::current_engine("kolo::remove_process_set");
   const int rank = engine->topology().rank;
   const std::string what = fmt::format("remove_process_set on rank {}", rank);
   if (!set.data()) throw InvalidArgument(what + ": the world cannot be removed", "", {rank});

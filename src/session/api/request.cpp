@@ -5,16 +5,26 @@
 
 #include <cmath>
 
+#include "base/enumerators.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
+constexpr std::size_t max_name_bytes = 64 << 10;
+constexpr std::size_t max_shown_bytes = 64;  // of a name that is too long
+
 bool has_meaning(ReduceOp op, DType dtype) {
   if (op == ReduceOp::adasum) return is_floating(dtype);
   const bool sums = op == ReduceOp::sum || op == ReduceOp::average;
   return dtype != DType::boolean || !sums;
+}
+
+/// False for a value that a cast has made.
+template <typename Enumeration>
+bool is_value(Enumeration value) {
+  return is_enumerator<Enumeration>(static_cast<std::underlying_type_t<Enumeration>>(value));
 }
 
 bool overlap(const void* a, const void* b, std::size_t bytes) {
@@ -47,9 +57,13 @@ Rows rows_of(const Shape& shape) {
 
 Request::Request(OperationType type, const std::string& name, const ProcessSet& set)
     : engine_(type, name), set_(engine_->process_sets().find_for_member(set, type, name)) {
-  draft_->name = name;
   draft_->set = set_.id;
   draft_->descriptor.type = type;
+  // Names travel to all ranks, and several of them in one message.
+  if (name.size() > max_name_bytes)
+    refuse(fmt::format("the name that begins with \"{}\" has {} bytes, at most {} are allowed",
+                       name.substr(0, max_shown_bytes), name.size(), max_name_bytes));
+  draft_->name = name;
 }
 
 std::string Request::in_words() const {
@@ -63,14 +77,25 @@ void Request::refuse(std::string_view why) const {
 }
 
 void Request::check(const ConstTensorView& tensor) const {
+  if (!is_value(tensor.dtype()) || !is_value(tensor.device().type))
+    refuse(fmt::format("dtype {} or device type {} of the tensor is no enumerator",
+                       static_cast<int>(tensor.dtype()), static_cast<int>(tensor.device().type)));
   for (const std::int64_t length : tensor.shape().lengths())
     if (length < 0) refuse("shape " + to_string(tensor.shape()) + " has a negative length");
+  // Before the elements are counted: the count of more would overflow.
+  if (!extent_of(tensor.shape().lengths()))
+    refuse(fmt::format("shape {} has more than {} elements", to_string(tensor.shape()),
+                       max_tensor_elements));
   if (tensor.elements() > 0 && tensor.data() == nullptr)
     refuse("the tensor has elements, but its data is null");
 }
 
 void Request::add_spec(const ConstTensorView& tensor, const Shape& shape) {
   check(tensor);
+  const std::int64_t extent = *extent_of(tensor.shape().lengths());
+  if (extent > max_tensor_elements - extent_)
+    refuse(fmt::format("the tensors have more than {} elements", max_tensor_elements));
+  extent_ += extent;
   Descriptor& descriptor = draft_->descriptor;
   if (descriptor.tensors.empty()) {
     mark(tensor.device());
@@ -138,6 +163,9 @@ void Request::add_text(std::string& text) { draft_->members.emplace_back().text 
 
 void Request::check_reduction() const {
   const Descriptor& descriptor = draft_->descriptor;
+  if (!is_value(descriptor.op) || !is_value(descriptor.compression))
+    refuse(fmt::format("operator {} or compression {} is no enumerator",
+                       static_cast<int>(descriptor.op), static_cast<int>(descriptor.compression)));
   if (!std::isfinite(descriptor.prescale) || !std::isfinite(descriptor.postscale))
     refuse(fmt::format("prescale {} and postscale {} must be finite", descriptor.prescale,
                        descriptor.postscale));
@@ -145,6 +173,12 @@ void Request::check_reduction() const {
     if (!has_meaning(descriptor.op, tensor.dtype))
       refuse(
           fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(descriptor.op)));
+}
+
+void Request::set_divisor(AverageOver over) {
+  if (!is_value(over))
+    refuse(fmt::format("average_over {} is no enumerator", static_cast<int>(over)));
+  draft_->descriptor.average_over = over;
 }
 
 void Request::set_root(int root) {

@@ -44,6 +44,8 @@ class Request {
   [[nodiscard]] const ProcessSets::View& set() const { return set_; }
   [[nodiscard]] Descriptor& descriptor() { return draft_->descriptor; }
 
+  /// Refuses a tensor whose shape, dtype or memory cannot be.
+  void check(const ConstTensorView& tensor) const;
   /// A tensor that is combined or copied element by element. `output` may be the input.
   void add(const ConstTensorView& input, const TensorView& output);
   /// A tensor of which rows travel; ranks may differ in their number if `any_rows`.
@@ -62,6 +64,7 @@ class Request {
     described.compression = options.compression;
     check_reduction();
   }
+  void set_divisor(AverageOver over);
   void set_root(int root);
   void on_answer(std::function<void(std::int64_t)> deliver) {
     draft_->on_answer = std::move(deliver);
@@ -72,7 +75,6 @@ class Request {
 
  private:
   [[nodiscard]] std::string in_words() const;  // `allreduce "x" on rank 1`
-  void check(const ConstTensorView& tensor) const;
   void check_reduction() const;
   void add_spec(const ConstTensorView& tensor, const Shape& shape);
   /// Tensors on a GPU may be touched after what the caller's stream was given so far.
@@ -81,6 +83,7 @@ class Request {
   EngineInUse engine_;
   Draft draft_ = make_draft();
   ProcessSets::View set_;
+  std::int64_t extent_ = 0;                                 // of the tensors so far
   Device device_{};                                         // of the first tensor
   std::shared_ptr<const backend::gpu::ReadyMark> ready_{};  // null for the CPU
 };

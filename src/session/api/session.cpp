@@ -34,6 +34,10 @@ void init(MPI_Comm comm, const SessionOptions& options) {
   MPI_Initialized(&initialized);
   if (initialized == 0)
     throw InvalidArgument("kolo::init: MPI was not initialized, so there is no communicator");
+  int has_two_groups = 0;
+  MPI_Comm_test_inter(comm, &has_two_groups);
+  if (has_two_groups != 0)
+    throw InvalidArgument("kolo::init: the communicator is an intercommunicator");
   session::start_session({.comm = comm, .options = options});
 }
 
@@ -55,15 +59,17 @@ Session::~Session() {
   session::end_session(!unwinding, unwinding ? "an exception ended its session's scope" : "");
 }
 
-int rank() { return session::current_engine()->topology().rank; }
-int size() { return session::current_engine()->topology().size; }
-int local_rank() { return session::current_engine()->topology().local_rank; }
-int local_size() { return session::current_engine()->topology().local_size; }
-int cross_rank() { return session::current_engine()->topology().cross_rank; }
-int cross_size() { return session::current_engine()->topology().cross_size; }
-bool homogeneous() { return session::current_engine()->topology().homogeneous; }
+int rank() { return session::current_engine("kolo::rank")->topology().rank; }
+int size() { return session::current_engine("kolo::size")->topology().size; }
+int local_rank() { return session::current_engine("kolo::local_rank")->topology().local_rank; }
+int local_size() { return session::current_engine("kolo::local_size")->topology().local_size; }
+int cross_rank() { return session::current_engine("kolo::cross_rank")->topology().cross_rank; }
+int cross_size() { return session::current_engine("kolo::cross_size")->topology().cross_size; }
+bool homogeneous() { return session::current_engine("kolo::homogeneous")->topology().homogeneous; }
 
-std::string cpu_operations() { return session::current_engine()->links().data_path(); }
+std::string cpu_operations() {
+  return session::current_engine("kolo::cpu_operations")->links().data_path();
+}
 
 BuildInfo build_info() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
@@ -73,24 +79,25 @@ BuildInfo build_info() {
           backend::nccl::built_version()};
 }
 
-Statistics statistics() { return session::current_engine()->statistics(); }
+Statistics statistics() { return session::current_engine("kolo::statistics")->statistics(); }
 
 void start_timeline(const std::string& path) {
-  const std::shared_ptr<session::Engine> engine = session::current_engine();
+  const std::shared_ptr<session::Engine> engine = session::current_engine("kolo::start_timeline");
+  if (path.empty()) throw InvalidArgument("kolo::start_timeline: the path is empty");
   if (auto timeline = diagnostics::open_timeline(path, engine->topology().rank))
     engine->start_timeline(std::move(timeline));
 }
 
-void stop_timeline() { session::current_engine()->stop_timeline(); }
+void stop_timeline() { session::current_engine("kolo::stop_timeline")->stop_timeline(); }
 
 std::string write_flight_record(const std::string& path) {
-  return session::current_engine()->write_flight_record(path);
+  return session::current_engine("kolo::write_flight_record")->write_flight_record(path);
 }
 
 namespace detail {
 
 std::shared_ptr<node::SharedHeap> shared_heap() {
-  return session::current_engine()->links().heap();
+  return session::current_engine("kolo::SharedAllocator")->links().heap();
 }
 
 void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap, std::size_t bytes) {

@@ -62,6 +62,21 @@ diagnostics::RecorderOptions complete(diagnostics::RecorderOptions options, std:
   return options;
 }
 
+/// Calls `end` at the end of its scope, also if an exception ends it.
+template <typename End>
+class AtScopeEnd {
+ public:
+  explicit AtScopeEnd(End end) : end_(std::move(end)) {}
+  ~AtScopeEnd() { end_(); }
+  AtScopeEnd& operator=(AtScopeEnd&&) = delete;
+
+ private:
+  End end_;
+};
+
+/// Whose pass this thread is in. An allocator of the program runs in one.
+thread_local const Engine* in_pass_of = nullptr;
+
 }  // namespace
 
 Engine::Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
@@ -77,8 +92,19 @@ Engine::Engine(const EngineOptions& options, const Topology& topology, std::uniq
                        devices_.backend(), recorder_, presence_),
       thread_([this] { run(); }) {}
 
+Engine::~Engine() {
+  if (thread_.joinable()) stop_thread();
+}
+
+void Engine::start() {
+  const std::lock_guard lock(mutex_);
+  started_ = true;
+  changed_.notify_all();
+}
+
 OperationPtr Engine::submit(Submission&& submission, bool waits) {
   if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
+  require_outside_pass(submission.name);
   presence_.submits();
   OperationPtr operation = queue_.push(*this, submission, waits);
   // A thread that waits rings, or drives, in `wait_until`. During a short sleep of the session's
@@ -88,6 +114,17 @@ OperationPtr Engine::submit(Submission&& submission, bool waits) {
   return operation;
 }
 
+bool Engine::in_pass() const { return in_pass_of == this; }
+
+/// Otherwise the driver would wait for itself.
+void Engine::require_outside_pass(const std::string& name) const {
+  if (!in_pass()) return;
+  throw InvalidArgument(
+      "an allocator has called Kolo, and the operation that it allocates for cannot go on: call "
+      "Kolo before or after that operation",
+      name, {topology_.rank});
+}
+
 bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
   if (operation.done()) return true;
   const Presence::Waiting waiting(presence_, deadline == TimePoint::max());
@@ -95,18 +132,23 @@ bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
 }
 
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
+  require_outside_pass("");
   std::unique_lock lock(mutex_);
   ++waiters_;  // the session's own thread gives up the token when it sees this
+  const AtScopeEnd not_waiting([&] { --waiters_; });
   while (!met() && steady_clock::now() < deadline) {
     if (!driven_) {
       driven_ = true;
+      const AtScopeEnd token([&] {
+        if (!lock.owns_lock()) lock.lock();
+        driven_ = false;
+        changed_.notify_all();  // one of the others takes the token
+      });
       lock.unlock();
       drive_until(met, deadline);
       lock.lock();
       // Under the lock and with the token: a thread that waits from now on drives itself.
       if (waiters_ == 1) hand_over();
-      driven_ = false;
-      changed_.notify_all();  // one of the others takes the token
       continue;
     }
     // The driver may sleep without knowing of this thread's submissions. If it is the session's own
@@ -118,7 +160,6 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
       changed_.wait_until(lock, deadline);
     }
   }
-  --waiters_;
   return met();
 }
 
@@ -167,6 +208,7 @@ void Engine::hand_over() {
 }
 
 bool Engine::progress() {
+  const AtScopeEnd end_of_pass([before = std::exchange(in_pass_of, this)] { in_pass_of = before; });
   if (leaving_) progress_engine_.leave(left_clean_, reason_of_leaving_);
   bool moved = progress_engine_.progress();
   // Acquire: the work as its thread has written it. Release: the thread sees its effects.
@@ -189,6 +231,7 @@ bool Engine::progress() {
 
 void Engine::run() {
   std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return started_ || stopping_; });
   bool gathered = false;
   while (!stopping_) {
     nanoseconds pause = max_sleep;
@@ -267,82 +310,6 @@ void Engine::coalescing_sleep() {
   // A thread that began to drive meanwhile got no ring for earlier submissions.
   const std::lock_guard lock(mutex_);
   if (driven_ || waiters_ > 0) bell().ring();
-}
-
-void Engine::between_passes(const std::function<void()>& work) {
-  std::exception_ptr error;
-  const std::function<void()> guarded = [&] {
-    try {
-      work();
-    } catch (...) {
-      error = std::current_exception();
-    }
-  };
-  const std::lock_guard one_at_a_time(asking_);
-  // Release: the driver sees the whole work. `wait_until` then drives, or rings for the driver, and
-  // returns only when the driver is done with the work, which lives on this stack.
-  work_.store(&guarded, std::memory_order_release);
-  wait_until([&] { return work_.load(std::memory_order_acquire) == nullptr; }, TimePoint::max());
-  if (error) std::rethrow_exception(error);
-}
-
-void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
-  between_passes([&] {
-    if (recorder_.timeline() != nullptr)
-      throw InvalidArgument("a timeline is being written already: stop it first", "",
-                            {topology_.rank});
-    recorder_.set_timeline(std::move(timeline));
-  });
-}
-
-void Engine::stop_timeline() {
-  std::shared_ptr<diagnostics::Timeline> timeline;
-  between_passes([&] {
-    timeline = recorder_.timeline();
-    recorder_.set_timeline(nullptr);
-  });
-  if (timeline == nullptr) return;
-  if (const std::string error = timeline->close(); !error.empty())
-    throw BackendError(error, "", {topology_.rank});
-}
-
-std::string Engine::write_flight_record(const std::string& path) {
-  std::string written;
-  between_passes([&] { written = progress_engine_.write_flight_record(path); });
-  return written;
-}
-
-void Engine::leave(bool clean, const std::string& reason) {
-  const std::lock_guard lock(mutex_);
-  if (leaving_) return;
-  left_clean_ = clean;
-  reason_of_leaving_ = reason;
-  leaving_ = true;  // publishes both to the driver, which reads this first and without the lock
-  bell().ring();
-}
-
-void Engine::leave_now(const std::string& reason, nanoseconds timeout) {
-  leave(false, reason);
-  wait_until([&] { return departed_.load(); }, steady_clock::now() + timeout);
-}
-
-void Engine::shut_down(bool clean, const std::string& reason) {
-  leave(clean, reason);
-  const nanoseconds patient =
-      stall_warning_.count() > 0 ? stall_warning_ : nanoseconds(std::chrono::hours(1));
-  while (!wait_until([&] { return ended_.load(); }, steady_clock::now() + patient))
-    log(LogLevel::warning,
-        "this rank has left the session and still waits for other ranks to leave it:" +
-            progress_engine_.describe_others());
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  bell().wake(node::Listener::thread);  // not `ring`: it may not be the listener
-  thread_.join();
-  recorder_.end();
-  write_suppressed();
-  queue_.close();
 }
 
 }  // namespace kolo::internal::session

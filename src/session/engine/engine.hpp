@@ -34,9 +34,16 @@ struct EngineOptions {
 /// makes a thread the driver. Thread-safe but for `shut_down`.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
-  /// Starts the session's own thread. Must be shut down before it is destroyed.
+  /// Acquires all it needs, the session's own thread too, and calls nothing of `links` that another
+  /// rank would notice.
   Engine(const EngineOptions& options, const Topology& topology, std::unique_ptr<Links> links,
          GpuLibraries gpu_libraries = {});
+  /// Unless it was never started, it must have been shut down.
+  ~Engine();
+  Engine& operator=(Engine&&) = delete;
+
+  /// Lets the session's own thread drive. Once; before anything is submitted.
+  void start();
 
   [[nodiscard]] const Topology& topology() const { return topology_; }
   [[nodiscard]] ProcessSets& process_sets() { return process_sets_; }
@@ -45,11 +52,17 @@ class Engine : public std::enable_shared_from_this<Engine> {
   [[nodiscard]] const Links& links() const { return *links_; }
 
   /// `waits`: the caller is about to wait and will drive; else the driver, or the session's own
-  /// thread, is rung. Memory for the next submission is left in it.
+  /// thread, is rung. Memory for the next submission is left in it. Throws as
+  /// `OperationQueue::push` and `wait`; ShutDown if this rank has left.
   OperationPtr submit(Submission&& submission, bool waits);
 
-  /// Waits until `operation` is done, at most until `deadline`. False if it is not.
+  /// Waits until `operation` is done, at most until `deadline`. False if it is not. Throws
+  /// InvalidArgument in a callback that the driver has called.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
+
+  /// For a thread that an exception unwinds: other ranks may be waiting for what it will not
+  /// submit. If `operation` is not done in time, this rank leaves the session.
+  void wait_or_leave(const detail::Operation& operation);
 
   [[nodiscard]] Statistics statistics() const { return recorder_.statistics(); }
   /// Throws InvalidArgument if there is one.
@@ -64,16 +77,23 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Leaves, and waits until the other ranks were sent word of it, at most for `timeout`.
   void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
 
-  /// Leaves, waits until all ranks have left, and stops.
+  /// Leaves, waits until all ranks have left, and stops. Then every operation is done.
   void shut_down(bool clean, const std::string& reason);
 
-  /// True if the session has failed. Only after `shut_down`.
-  [[nodiscard]] bool failed() const { return progress_engine_.failed(); }
+  /// True if the session has failed because a process of another rank ended or does not respond, as
+  /// far as this rank has seen by itself. Only after `shut_down`.
+  [[nodiscard]] bool lost_a_process() const { return progress_engine_.lost_a_process(); }
+  /// True if MPI may still write the memory of batches. Only after `shut_down`.
+  [[nodiscard]] bool left_requests() const { return progress_engine_.left_requests(); }
 
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
   using Condition = std::function<bool()>;
 
+  /// This thread makes progress now: a callback of the program has called.
+  [[nodiscard]] bool in_pass() const;
+  /// Throws InvalidArgument in a pass.
+  void require_outside_pass(const std::string& name) const;
   bool wait_until(const Condition& met, TimePoint deadline);
   /// The driver does the work after its next pass; waits until it is done. Throws what the work
   /// throws. For state that only the driver may touch.
@@ -84,6 +104,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void drive_until(const Condition& met, TimePoint deadline);
   void hand_over();
   void drive_in_background();
+  void stop_thread();
   // By the session's own thread.
   void run();
   void coalescing_sleep();
@@ -115,6 +136,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::condition_variable changed_;  // operations were finished, or the token became free
   bool driven_ = false;              // some thread has the driver's token
   std::atomic<int> waiters_{0};      // threads in `wait_until`, the driver included
+  bool started_ = false;             // the session's own thread may drive
   bool stopping_ = false;            // the session's own thread is to end
   std::atomic<bool> leaving_{false};
   // Written before `leaving_` is set, and not again.

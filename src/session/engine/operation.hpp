@@ -56,7 +56,7 @@ namespace kolo::detail {
 /// allocates nothing.
 class Operation {
  public:
-  explicit Operation(std::shared_ptr<internal::session::Engine> engine)
+  explicit Operation(std::weak_ptr<internal::session::Engine> engine)
       : engine_(std::move(engine)) {}
 
   /// Takes all of the submission but its name, and leaves its own memory there in exchange. Only
@@ -78,7 +78,8 @@ class Operation {
   [[nodiscard]] const std::vector<internal::backend::BatchTensor>& members() const {
     return members_;
   }
-  [[nodiscard]] const std::shared_ptr<internal::session::Engine>& engine() const { return engine_; }
+  /// To wait with. Null once its session has ended, and then the operation is done.
+  [[nodiscard]] std::shared_ptr<internal::session::Engine> engine() const { return engine_.lock(); }
 
   /// What the recorder knows of it. The driver's.
   [[nodiscard]] internal::diagnostics::Tag& tag() { return tag_; }
@@ -116,8 +117,7 @@ class Operation {
   internal::Descriptor descriptor_{};
   std::vector<internal::backend::BatchTensor> members_{};
   std::function<void(std::int64_t)> on_answer_{};
-  std::shared_ptr<internal::session::Engine>
-      engine_;  // to wait with, for as long as a future lives
+  std::weak_ptr<internal::session::Engine> engine_;  // a future does not keep the session alive
   std::exception_ptr error_;
   internal::diagnostics::Tag tag_{};
   std::atomic<bool> done_{true};  // until it is begun

@@ -48,6 +48,7 @@ OperationQueue::OperationQueue(int rank) : rank_(rank), max_known_(max_kept) {}
 OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool attended) {
   std::unique_lock lock(mutex_);
   const OperationType type = submission.descriptor.type;
+  if (closed_) refuse<ShutDown>(lock, submission, "this rank has left the session");
   // Other ranks count this one as present everywhere: they would take a submission for a later one.
   if (joined_)
     refuse<InvalidArgument>(
@@ -78,7 +79,7 @@ OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submis
                       internal::to_string(submission.descriptor.type),
                       internal::to_string(operation->key()), rank_));
   }
-  operation = std::make_shared<Operation>(engine.shared_from_this());
+  operation = std::make_shared<Operation>(engine.weak_from_this());
   operation->set_key(key_of(submission));
   return operation;
 }
@@ -130,7 +131,7 @@ OperationPtr OperationQueue::next_unnamed(Engine& engine, const Submission& subm
     all.pop_front();
   }
   // An old one whose future still lives is not ours to reuse: its future keeps it.
-  if (operation == nullptr) operation = std::make_shared<Operation>(engine.shared_from_this());
+  if (operation == nullptr) operation = std::make_shared<Operation>(engine.weak_from_this());
   operation->set_key({.number = unnamed.next++, .set = submission.set});
   all.push_back(operation);
   return operation;
@@ -151,30 +152,44 @@ void OperationQueue::take(std::vector<Operation*>& taken) {
   taken.swap(submitted_);
 }
 
-void OperationQueue::release(std::span<Operation* const> operations) {
+void OperationQueue::release(std::span<Operation* const> operations, bool failed) {
   // Most have a name, which needs no release: then the lock is not taken.
   const auto is_named = [](const Operation* operation) { return operation->key().named(); };
   if (std::ranges::all_of(operations, is_named)) return;
   const std::lock_guard lock(mutex_);
-  for (const Operation* operation : operations) release(*operation);
+  for (const Operation* operation : operations) release(*operation, failed);
 }
 
-void OperationQueue::release(const Operation& operation) {
+void OperationQueue::release(const Operation& operation, bool failed) {
   const Key& key = operation.key();
   if (!key.named() && !key.reserved()) --unnamed_[key.set].pending;
+  if (operation.descriptor().type == OperationType::remove_process_set && !failed)
+    forget_removed(operation.descriptor().removed);
   if (operation.descriptor().type != OperationType::join) return;
-  // All ranks have joined. Those that joined early have missed operations without a name, so all
-  // ranks count them from the start again.
   joined_ = false;
+  // All ranks have joined. Those that joined early have missed operations without a name, so all
+  // ranks count them from the start again. A join that fails is no such event: ranks fail alone,
+  // and the others continue their numbers.
+  if (failed) return;
   for (auto& [set, unnamed] : unnamed_) unnamed.next = 0;
 }
 
-void OperationQueue::close() {
-  // Operations hold the engine, and the engine owns this queue: a cycle that must be cut.
+/// Forgets all removed sets none of whose operations is pending. Others wait for the next removal:
+/// the queue owns the operations that the driver still holds.
+void OperationQueue::forget_removed(SetId set) {
+  if (const auto found = unnamed_.find(set); found != unnamed_.end()) found->second.removed = true;
+  std::erase_if(unnamed_, [](const auto& numbered) {
+    const Unnamed& unnamed = numbered.second;
+    return unnamed.removed && unnamed.pending == 0 &&
+           std::ranges::all_of(unnamed.operations, [](const auto& one) { return one->done(); });
+  });
+}
+
+std::vector<Operation*> OperationQueue::close() {
   const std::lock_guard lock(mutex_);
-  forget_done();
-  for (auto& [set, unnamed] : unnamed_)
-    std::erase_if(unnamed.operations, [](const auto& operation) { return operation->done(); });
+  closed_ = true;
+  any_submitted_.store(false, std::memory_order_relaxed);  // the lock orders it
+  return std::exchange(submitted_, {});
 }
 
 }  // namespace kolo::internal::session

@@ -43,11 +43,11 @@ class OperationQueue {
 
   /// By the driver, before it finishes them: a thread that then learns that its operation is done
   /// may at once submit another without a name, or after a join. A name is free again as soon as
-  /// its operation is done, without this.
-  void release(std::span<detail::Operation* const> operations);
+  /// its operation is done, without this. `failed`: they end with an error.
+  void release(std::span<detail::Operation* const> operations, bool failed = false);
 
-  /// Nothing more will be submitted. Forgets what is done, which holds on to the engine.
-  void close();
+  /// From now on `push` throws ShutDown. Returns what was pushed and not taken, to be finished.
+  [[nodiscard]] std::vector<detail::Operation*> close();
 
  private:
   /// What is known under one name. Training loops submit the same names in the same order, so the
@@ -63,11 +63,13 @@ class OperationQueue {
     int pending = 0;                        // submitted and not yet released
     std::thread::id thread{};               // that submitted the pending ones
     std::deque<OperationPtr> operations{};  // the oldest first; done ones wait to be reused
+    bool removed = false;                   // the set
   };
 
   using Lock = std::unique_lock<std::mutex>;
 
-  void release(const detail::Operation& operation);
+  void release(const detail::Operation& operation, bool failed);
+  void forget_removed(SetId set);
   Known& known(const Submission& submission);
   void forget_if_many();
   void forget_done();
@@ -92,6 +94,7 @@ class OperationQueue {
   Known* last_ = nullptr;  // submitted last
   std::unordered_map<SetId, Unnamed> unnamed_;
   bool joined_ = false;  // and not all ranks have
+  bool closed_ = false;
 };
 
 }  // namespace kolo::internal::session

@@ -83,6 +83,7 @@ bool ProgressEngine::check_ended_processes() {
     if (status.ended)
       last_words = fmt::format("rank {} left the session: {}", rank, status.ended->message);
   }
+  if (!lost_.empty()) lost_a_process_ = true;
   if (!silent.empty()) {
     fail_session({FailureKind::peer_left,
                   fmt::format("the process{} of {} ended without leaving the session",

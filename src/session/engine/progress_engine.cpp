@@ -41,8 +41,9 @@ ProgressEngine::ProgressEngine(const negotiation::NegotiatorOptions& options, Op
       session_(options.session),
       presence_(presence),
       rank_(options.place.rank),
+      ranks_(options.place.ranks),
       parent_(options.place.parent),
-      board_(links.seats(), rank_),
+      board_(links.seats(), rank_, ranks_),
       heartbeat_(parent_ >= 0 && board_.shows(parent_) ? -1 : parent_, options.stall_warning,
                  options.stall_shutdown, std::chrono::steady_clock::now()),
       watch_(board_, rank_, {options.stall_warning, options.stall_shutdown}) {
@@ -69,8 +70,8 @@ bool ProgressEngine::progress() {
       if (!failed()) moved |= negotiate();
     }
     return moved || failed();
-  } catch (const std::exception& error) {
-    fail_session(error);
+  } catch (...) {
+    fail_session_with_current_exception();
     return true;
   }
 }
@@ -84,6 +85,7 @@ bool ProgressEngine::receive() {
   if (reported) {
     fail_session(std::move(reported->failure), reported->reported_by);
   } else if (loss != nullptr && !negotiator_.ended()) {
+    lost_a_process_ = true;
     fail_session(*loss);
   }
   return moved;
@@ -92,7 +94,7 @@ bool ProgressEngine::receive() {
 void ProgressEngine::receive(int peer, std::span<const std::byte> bytes,
                              std::optional<ReportedFailure>& reported) {
   recorder_.received(bytes.size());
-  negotiation::ControlMessage message = negotiation::decode(bytes);
+  negotiation::ControlMessage message = negotiation::decode(bytes, ranks_);
   if (message.session != session_) return;
   if (auto* failure = std::get_if<Failure>(&message.body)) {
     if (!reported) reported = {std::move(*failure), peer};
@@ -114,14 +116,18 @@ void ProgressEngine::send_heartbeats() {
 
 bool ProgressEngine::submit() {
   queue_.take(taken_);
-  for (detail::Operation* operation : taken_) {
-    operation->tag() = recorder_.submitted(subject_of(*operation), now_);
+  for (detail::Operation*& taken : taken_) {
+    taken->tag() = recorder_.submitted(subject_of(*taken), now_);
+    detail::Operation* const operation = taken;
     if (failed()) {
+      taken = nullptr;
       finish(operation, failure_of(*operation));
       continue;
     }
+    const negotiation::Ticket ticket = keep(operation);
+    taken = nullptr;  // from now on `fail_operations` finds it by its ticket
     ++submissions_;
-    negotiator_.on_submit(keep(operation), operation->key(), operation->descriptor());
+    negotiator_.on_submit(ticket, operation->key(), operation->descriptor());
   }
   if (!taken_.empty()) submitted_at_ = now_;
   return !taken_.empty();
@@ -147,8 +153,10 @@ bool ProgressEngine::negotiate() {
     transport_.send(send.peer, send.message);
   }
   for (const negotiation::Execute& execute : actions.executes) start(execute);
-  for (const negotiation::Fail& fail : actions.fails)
-    finish(take_operation(fail.ticket), to_exception(fail.failure));
+  for (const negotiation::Fail& fail : actions.fails) {
+    std::exception_ptr error = to_exception(fail.failure);  // first, since it may throw
+    finish(take_operation(fail.ticket), std::move(error));
+  }
   for (const negotiation::Answer& answer : actions.answers)
     finish(take_operation(answer.ticket), nullptr, answer.value);
   for (const std::string& report : actions.reports) {
@@ -168,8 +176,8 @@ template <typename Work>
 auto ProgressEngine::of_batch(const Running& running, const Work& work) const {
   try {
     return work();
-  } catch (const std::exception& error) {
-    throw BackendError(describe(running) + ": " + error.what());
+  } catch (...) {
+    throw BackendError(describe(running) + ": " + message_of_current_exception());
   }
 }
 
@@ -184,7 +192,9 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
     const bool over_all = execute.kind.average_over == AverageOver::all;
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
   }
-  Running running{nullptr, {}, execute.set, execute.sequence, now_};
+  // First, so that an error below fails its operations too.
+  Running& running =
+      running_.emplace_back(Running{nullptr, {}, execute.set, execute.sequence, now_});
   running.operations.reserve(execute.tickets.size());
   batch.tensors.reserve(execute.tickets.size());
   for (const negotiation::Ticket ticket : execute.tickets) {
@@ -193,9 +203,7 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
       batch.tensors.push_back(&member);
   }
   record_start(batch, running);
-  running_.push_back(std::move(running));  // first, so that an error below fails its operations too
-  running_.back().execution =
-      of_batch(running_.back(), [&] { return backend_.start(std::move(batch)); });
+  running.execution = of_batch(running, [&] { return backend_.start(std::move(batch)); });
 }
 
 bool ProgressEngine::execute() {
@@ -212,11 +220,13 @@ bool ProgressEngine::execute() {
       continue;
     }
     record_end(*running);
-    queue_.release(running->operations);
-    for (detail::Operation* operation : running->operations) operation->finish(nullptr);
-    finished_ += running->operations.size();
-    negotiator_.on_done(running->set);
+    // Out of the list first: an error below must not finish its operations again.
+    const Running done = std::move(*running);
     running = running_.erase(running);
+    queue_.release(done.operations);
+    for (detail::Operation* operation : done.operations) operation->finish(nullptr);
+    finished_ += done.operations.size();
+    negotiator_.on_done(done.set);
   }
   return moved;
 }
@@ -265,24 +275,6 @@ diagnostics::Recorder::Pending ProgressEngine::pending() const {
   return all;
 }
 
-void ProgressEngine::leave(bool clean, const std::string& reason) {
-  if (std::exchange(leaving_, true) || failed()) return;
-  try {
-    now_ = std::chrono::steady_clock::now();
-    submit();
-    if (clean) {
-      recorder_.note(diagnostics::EventKind::leaving, reason, now_);
-    } else {
-      recorder_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
-    }
-    negotiator_.on_leave(reason);
-    board_.publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
-                       /*alarm=*/false, now_);
-  } catch (const std::exception& error) {
-    fail_session(error);
-  }
-}
-
 detail::Operation* ProgressEngine::take_operation(negotiation::Ticket ticket) {
   free_tickets_.push_back(ticket);
   return std::exchange(negotiating_[ticket].operation, nullptr);
@@ -296,53 +288,8 @@ void ProgressEngine::finish(detail::Operation* operation, std::exception_ptr err
     recorder_.answered(operation->tag(), now_);
   }
   ++finished_;
-  queue_.release({&operation, 1});
+  queue_.release({&operation, 1}, error != nullptr);
   operation->finish(std::move(error), answer);
-}
-
-void ProgressEngine::fail_session(const std::exception& error) {
-  fail_session({FailureKind::backend, error.what(), "", RankSet::of(rank_)});
-}
-
-void ProgressEngine::fail_session(Failure failure, int reported_by) {
-  log(LogLevel::critical, "the session cannot go on: " + failure.message);
-  const Failure outside = as_seen_by_others(failure, rank_);
-  board_.publish_end(outside, /*alarm=*/true, now_);
-  propagate_failure(outside, reported_by);
-  recorder_.fault(diagnostics::EventKind::fault, failure.message, pending(), now_);
-  free_tickets_.clear();
-  failure_ = std::move(failure);
-  for (const Pending& pending : std::exchange(negotiating_, {}))
-    if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
-  // The network may still write the buffers of batches: the program should end its process.
-  for (const Running& running : running_)
-    for (detail::Operation* operation : running.operations)
-      finish(operation, failure_of(*operation));
-  running_.clear();
-  links_.abandon();
-}
-
-/// Ranks of this host see the failure on the board. Each rank sends it to its neighbors in the tree
-/// except the one that reported it, so every edge between hosts carries it once.
-void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) {
-  for (const int peer : edges_) {
-    if (peer == reported_by || board_.shows(peer)) continue;
-    try {
-      transport_.send(peer, negotiation::encode(session_, failure));
-    } catch (const std::exception& error) {
-      log(LogLevel::warning,
-          fmt::format("the failure could not be sent to rank {}: {}", peer, error.what()));
-    }
-  }
-}
-
-std::exception_ptr ProgressEngine::failure_of(const detail::Operation& operation) const {
-  Failure failure = *failure_;
-  const std::string what =
-      negotiation::operation_in_words(operation.descriptor().type, operation.key());
-  if (!failure.message.starts_with(what)) failure.message = what + ": " + failure.message;
-  failure.tensor = operation.key().name;
-  return to_exception(failure);
 }
 
 }  // namespace kolo::internal::session

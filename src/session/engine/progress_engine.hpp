@@ -61,6 +61,11 @@ class ProgressEngine {
   }
   /// True after an error that ends the session: all operations fail with it.
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
+  /// True if that was because a process ended or does not respond. An error that another rank
+  /// reports says nothing about processes: a rank that is close enough to see one end knows.
+  [[nodiscard]] bool lost_a_process() const { return lost_a_process_; }
+  /// True if batches over MPI were abandoned: a later call of MPI may write memory that is gone.
+  [[nodiscard]] bool left_requests() const { return left_requests_; }
   /// What the ranks do that have not left, as far as this host sees. Thread-safe.
   [[nodiscard]] std::string describe_others() const;
 
@@ -107,13 +112,15 @@ class ProgressEngine {
   void start(const negotiation::Execute& execute);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
+  // The end before its time; session_failure.cpp. The operations are finished whatever else fails.
   /// `reported_by`: the rank of another host that reported the failure; -1: none.
-  void fail_session(Failure failure, int reported_by = -1);
-  /// For an error of this rank's own.
-  void fail_session(const std::exception& error);
+  void fail_session(Failure failure, int reported_by = -1) noexcept;
+  /// For an error of this rank's own: in a `catch`.
+  void fail_session_with_current_exception() noexcept;
+  void fail_operations() noexcept;
   void propagate_failure(const Failure& failure, int reported_by);
   /// Why the session is over, as this operation's error.
-  [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const;
+  [[nodiscard]] std::exception_ptr failure_of(const detail::Operation& operation) const noexcept;
 
   // Periodic checks; periodic_checks.cpp.
   void periodic_checks();
@@ -137,9 +144,10 @@ class ProgressEngine {
   transport::Transport& transport_;
   diagnostics::Recorder& recorder_;
   std::uint64_t session_;
-  std::vector<detail::Operation*> taken_;  // from the queue just now
+  std::vector<detail::Operation*> taken_;  // from the queue just now; null once submitted
   const Presence& presence_;
   int rank_;
+  int ranks_;  // of the world
   int parent_;
   std::vector<int> edges_;  // the neighbors in the tree
   StatusBoard board_;
@@ -163,6 +171,8 @@ class ProgressEngine {
   // Whose processes had ended at the last checks: what they had sent before has been read since.
   std::vector<int> lost_{};
   bool leaving_ = false;
+  bool lost_a_process_ = false;
+  bool left_requests_ = false;
   std::optional<Failure> failure_;
 };
 

@@ -19,6 +19,7 @@ using std::chrono::nanoseconds;
 using TimePoint = StatusBoard::TimePoint;
 
 constexpr std::size_t max_name = 160;
+constexpr std::size_t max_text = 400;
 constexpr std::size_t max_reason = 1000;
 
 /// An older status may be out of date.
@@ -31,13 +32,39 @@ milliseconds since(std::int64_t then, TimePoint now) {
 
 void shorten(std::string& text, std::size_t max) {
   if (text.size() <= max) return;
+  // Not within a character of UTF-8, whose bytes but the first begin with the bits 10.
+  while (max > 0 && (static_cast<unsigned char>(text[max]) & 0xC0U) == 0x80U) --max;
   text.resize(max);
   text += "...";
 }
 
+/// The first half of the ranges.
+void halve(RankSet& ranks) {
+  const std::vector<RankSet::Range> all = ranks.ranges();
+  ranks = {};
+  for (std::size_t i = 0; i < all.size() / 2; ++i)
+    ranks.insert(RankSet::range(all[i].first, all[i].last));
+}
+
+/// Leaves something out that the page may have no room for. False if there is nothing left: the
+/// texts alone always fit.
+bool leave_out(RankStatus& status) {
+  if (!status.operations.empty()) {
+    status.operations.pop_back();
+  } else if (!status.awaited.empty()) {
+    halve(status.awaited);
+  } else if (status.ended && !status.ended->ranks.empty()) {
+    halve(status.ended->ranks);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
-StatusBoard::StatusBoard(std::vector<Seat> seats, int own) : seats_(std::move(seats)) {
+StatusBoard::StatusBoard(std::vector<Seat> seats, int own, int ranks)
+    : seats_(std::move(seats)), ranks_(ranks) {
   if (seats_.empty()) {
     private_page_ = std::make_unique<StatusPage>();
     seats_.push_back({own, ::getpid(), private_page_.get(), nullptr});
@@ -67,8 +94,6 @@ void StatusBoard::publish(RankStatus status, TimePoint now, TimePoint submitted_
 
 void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
   if (std::exchange(ended_, true)) return;  // the first reason counts
-  shorten(why.message, max_reason);
-  shorten(why.tensor, max_name);
   RankStatus status;
   status.ended = std::move(why);
   write(status);
@@ -85,12 +110,19 @@ void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
   }
 }
 
-/// Lists fewer operations if there is no room for all.
+/// Lists fewer operations and ranks if there is no room for all. The page never keeps an old text:
+/// other ranks would read a status that is no longer true, or an end without a reason.
 void StatusBoard::write(RankStatus& status) {
   for (negotiation::WaitingOperation& operation : status.operations)
     shorten(operation.key.name, max_name);
-  while (!own_page().write(negotiation::encode_status(status)) && !status.operations.empty())
-    status.operations.pop_back();
+  shorten(status.batch, max_text);
+  shorten(status.awaits, max_text);
+  if (status.ended) {
+    shorten(status.ended->message, max_reason);
+    shorten(status.ended->tensor, max_name);
+  }
+  while (!own_page().write(negotiation::encode_status(status)) && leave_out(status)) {
+  }
 }
 
 bool StatusBoard::take_alarm() {
@@ -102,7 +134,7 @@ bool StatusBoard::take_alarm() {
   return alarm.exchange(0, std::memory_order_acquire) != 0;
 }
 
-RankStatus StatusBoard::read(const Seat& seat, TimePoint now) {
+RankStatus StatusBoard::read(const Seat& seat, TimePoint now) const {
   const auto& words = seat.page->words();
   RankStatus status;
   // Acquire, before the rest is read: what follows is at least as new as `progressed`.
@@ -110,7 +142,7 @@ RankStatus StatusBoard::read(const Seat& seat, TimePoint now) {
   const std::int64_t submitted = words.submitted.load(std::memory_order_relaxed);
   try {
     const auto bytes = seat.page->read();
-    if (!bytes.empty()) status = negotiation::decode_status(bytes);
+    if (!bytes.empty()) status = negotiation::decode_status(bytes, ranks_);
   } catch (const negotiation::ProtocolError&) {
     status = {};  // of a process that writes wherever it likes
   }

@@ -26,8 +26,8 @@ class StatusBoard {
   };
 
   /// `seats` are the ranks that share memory, ascending, and outlive the board; none: this rank
-  /// keeps to itself. `own` is this rank.
-  StatusBoard(std::vector<Seat> seats, int own);
+  /// keeps to itself. `own` is this rank, `ranks` the size of the world.
+  StatusBoard(std::vector<Seat> seats, int own, int ranks);
 
   /// This rank is the lowest on the board: it reports for all of them.
   [[nodiscard]] bool is_lowest() const { return own_ == 0; }
@@ -56,12 +56,13 @@ class StatusBoard {
   [[nodiscard]] node::StatusPage& own_page() const { return *seats_[own_].page; }
   /// The number of seats if the rank is not on the board.
   [[nodiscard]] std::size_t seat_of(int rank) const;
-  [[nodiscard]] static negotiation::RankStatus read(const Seat& seat, TimePoint now);
+  [[nodiscard]] negotiation::RankStatus read(const Seat& seat, TimePoint now) const;
   void write(negotiation::RankStatus& status);
 
   std::unique_ptr<node::StatusPage> private_page_{};
   std::vector<Seat> seats_;
   std::size_t own_ = 0;
+  int ranks_;
   bool was_idle_ = false;  // and so was the last status of this rank
   bool ended_ = false;
 };

@@ -13,11 +13,18 @@ namespace {
 constexpr std::chrono::seconds patience_to_close{1};
 constexpr std::chrono::milliseconds patience_after_failure{100};
 
+bool some_share(const std::vector<int>& sharing_node_of) {
+  for (std::size_t rank = 0; rank < sharing_node_of.size(); ++rank)
+    if (sharing_node_of[rank] != static_cast<int>(rank)) return true;
+  return false;
+}
+
 }  // namespace
 
 CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topology,
                    std::unique_ptr<node::LocalGroup> neighbors,
-                   std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share)
+                   std::unique_ptr<transport::SocketTransport> sockets,
+                   const std::vector<int>& sharing_node_of)
     : control_(std::move(control)),
       data_(std::move(data)),
       neighbors_(std::move(neighbors)),
@@ -25,20 +32,34 @@ CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topo
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
       ranks_of_host_(ranks_of_host(topology, topology.rank)) {
   if (neighbors_ != nullptr) {
-    share_memory(topology, all_hosts_share);
+    share_memory(topology);
     if (sockets_ != nullptr) neighbors_->watch(sockets_->descriptor());
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
     if (sockets_ != nullptr) own_bell_->watch(sockets_->descriptor());
+    if (some_share(sharing_node_of)) use_private_memory(topology.rank);
   }
+  if (!all_are_neighbors_ && some_share(sharing_node_of))
+    backend_.use_memory_everywhere(sharing_node_of);
 }
 
 CpuLinks::~CpuLinks() {
   if (sockets_ != nullptr) sockets_->close(abandoned_ ? patience_after_failure : patience_to_close);
 }
 
-void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
-  const HostMemory memory = lay_out_memory(topology.local_size, !all_are_neighbors_);
+// Takes part in the allreduces of hosts that share memory, as a host of one rank.
+void CpuLinks::use_private_memory(int rank) {
+  const HostMemory memory = lay_out_memory(true);
+  own_memory_.resize(backend::ShmBackend::bytes_needed(memory.slot_bytes) / sizeof(CacheLine) + 1);
+  shm_backend_.emplace(std::vector<int>{rank},
+                       std::vector<node::LocalPeer>{
+                           {reinterpret_cast<std::byte*>(own_memory_.data()), &*own_bell_, {}}},
+                       0, backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
+  backend_.use_memory(*shm_backend_);
+}
+
+void CpuLinks::share_memory(const Topology& topology) {
+  const HostMemory memory = lay_out_memory(!all_are_neighbors_);
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;
@@ -52,7 +73,6 @@ void CpuLinks::share_memory(const Topology& topology, bool all_hosts_share) {
   shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
                        backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
   backend_.use_memory(*shm_backend_);
-  if (all_hosts_share && !all_are_neighbors_) backend_.use_memory_everywhere(topology.node_of);
   if (!all_are_neighbors_) return;
   std::vector<SharedPlanBoard::Peer> places;
   for (int index = 0; index < neighbors_->size(); ++index)

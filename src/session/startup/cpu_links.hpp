@@ -2,6 +2,8 @@
 // Control and data between CPUs: through shared memory where there is some, else over the network.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,10 +27,12 @@ namespace kolo::internal::session {
 class CpuLinks : public Links {
  public:
   /// `control` and `data` carry nothing else. `neighbors` may be null, on all ranks of the host
-  /// alike; `sockets`, on all ranks alike. `all_hosts_share`: the ranks of every host share memory.
+  /// alike; `sockets`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of those
+  /// that share memory with it, which is the rank itself if none do.
   CpuLinks(Communicator control, Communicator data, const Topology& topology,
            std::unique_ptr<node::LocalGroup> neighbors,
-           std::unique_ptr<transport::SocketTransport> sockets, bool all_hosts_share);
+           std::unique_ptr<transport::SocketTransport> sockets,
+           const std::vector<int>& sharing_node_of);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
@@ -44,11 +48,17 @@ class CpuLinks : public Links {
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
+  [[nodiscard]] bool mpi_has_batches() override { return transport_.mpi_activity().has_batches(); }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
  private:
-  void share_memory(const Topology& topology, bool all_hosts_share);
+  struct alignas(64) CacheLine {
+    std::array<std::byte, 64> bytes{};
+  };
+
+  void share_memory(const Topology& topology);
+  void use_private_memory(int rank);
 
   Communicator control_;
   Communicator data_;
@@ -60,6 +70,7 @@ class CpuLinks : public Links {
   std::size_t status_offset_ = 0;             // in each neighbor's memory
   node::BellWord own_word_{};                 // without neighbors
   std::optional<node::Doorbell> own_bell_{};  // without neighbors
+  std::vector<CacheLine> own_memory_{};       // without neighbors
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors

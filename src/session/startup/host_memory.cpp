@@ -19,12 +19,12 @@ std::size_t rounded_up(std::size_t bytes, std::size_t unit) {
 
 }  // namespace
 
-HostMemory lay_out_memory(int local_size, bool several_hosts) {
+HostMemory lay_out_memory(bool several_hosts) {
   HostMemory memory{};
   // Batches between hosts take larger pieces.
   memory.slot_bytes = several_hosts ? backend::InterNodeBackend::default_slot_bytes
                                     : backend::ShmBackend::default_piece_bytes;
-  memory.backend = rounded_up(transport::ShmTransport::bytes_needed(local_size), page);
+  memory.backend = rounded_up(transport::ShmTransport::bytes_needed(), page);
   memory.board =
       rounded_up(memory.backend + backend::ShmBackend::bytes_needed(memory.slot_bytes), line);
   memory.status = memory.board + sizeof(SharedPlanBoard::Word);

@@ -18,6 +18,6 @@ struct HostMemory {
   std::int64_t slot_bytes;  // of the backend
 };
 
-[[nodiscard]] HostMemory lay_out_memory(int local_size, bool several_hosts);
+[[nodiscard]] HostMemory lay_out_memory(bool several_hosts);
 
 }  // namespace kolo::internal::session

@@ -35,6 +35,13 @@ std::string why_no_memory(std::span<const HostRecord> records, const Topology& t
   return why;
 }
 
+std::vector<int> MemoryVerdict::sharing_node_of(const Topology& topology) const {
+  std::vector<int> nodes = topology.node_of;
+  for (int rank = 0; rank < topology.size; ++rank)
+    if (!shared_by(rank)) nodes[static_cast<std::size_t>(rank)] = rank;
+  return nodes;
+}
+
 MemoryVerdict judge_memory(std::span<const HostRecord> records,
                            std::span<const StartupReport> reports, const Topology& topology) {
   std::vector<bool> fails(reports.size());  // by the lowest rank of the host

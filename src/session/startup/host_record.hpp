@@ -2,7 +2,6 @@
 // What each rank reports to all others when a session starts, and the verdict of all.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -61,9 +60,8 @@ struct MemoryVerdict {
   [[nodiscard]] bool shared_by(int rank) const {
     return reasons[static_cast<std::size_t>(rank)].empty();
   }
-  [[nodiscard]] bool shared_on_all_hosts() const {
-    return std::ranges::all_of(reasons, &std::string::empty);
-  }
+  /// For each rank, the lowest of those that share memory with it: itself, if none do.
+  [[nodiscard]] std::vector<int> sharing_node_of(const Topology& topology) const;
 };
 
 /// `reports`: by rank, the problem with its memory.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <exception>
 #include <optional>
 #include <random>
 #include <span>
@@ -14,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "kolo/version.hpp"
 #include "node/error_codes.hpp"
+#include "node/memory_limits.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/host_memory.hpp"
@@ -31,8 +32,8 @@ template <typename Work>
 void attempt(std::string& problem, Work work) {
   try {
     work();
-  } catch (const std::exception& error) {
-    if (problem.empty()) problem = error.what();
+  } catch (...) {
+    if (problem.empty()) problem = message_of_current_exception();
   }
 }
 
@@ -80,12 +81,6 @@ void settle(MPI_Comm world) {
   for (int i = 0; i < 2; ++i) check_mpi(MPI_Barrier(world), "MPI_Barrier");
 }
 
-/// More than that cannot be used: the heaps take memory only for what is in them.
-std::size_t physical_memory() {
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
-         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
-
 /// What a rank makes by itself, before it knows of the others.
 struct Preparation {
   int rank = 0;
@@ -117,8 +112,8 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
 void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
   if (own.settings.cpu_operations == CpuOperations::mpi) return;
   attempt(own.no_memory, [&] {
-    const HostMemory layout = lay_out_memory(position.local_size, position.local_size < size);
-    own.memory.emplace(layout.bytes, physical_memory());
+    const HostMemory layout = lay_out_memory(position.local_size < size);
+    own.memory.emplace(layout.bytes, node::heap_bytes(node::memory_limits(), position.local_size));
     own.record.inbox = own.memory->inbox();
   });
 }
@@ -239,9 +234,20 @@ std::unique_ptr<transport::SocketTransport> make_sockets(const HostRecord& first
                                .peer_timeout = std::chrono::nanoseconds(first.peer_timeout_ns)});
 }
 
-void log_means(const std::string& no_memory, const StartupErrors& connection_errors, int rank,
-               bool has_sockets) {
-  if (!no_memory.empty()) log(LogLevel::info, "no shared memory on this host: " + no_memory);
+/// The lowest rank of a host speaks for it. A host that does without on request is no surprise.
+void log_memory(std::span<const HostRecord> records, const Topology& topology,
+                const MemoryVerdict& verdict) {
+  if (verdict.shared_by(topology.rank) || topology.local_rank != 0 || topology.local_size < 2)
+    return;
+  const bool wanted = std::ranges::none_of(ranks_of_host(topology, topology.rank), [&](int rank) {
+    return records[static_cast<std::size_t>(rank)].cpu_operations == CpuOperations::mpi;
+  });
+  log(wanted ? LogLevel::warning : LogLevel::info,
+      "no shared memory on this host, so its ranks exchange all data over MPI, which is slower: " +
+          verdict.reasons[static_cast<std::size_t>(topology.rank)]);
+}
+
+void log_means(const StartupErrors& connection_errors, int rank, bool has_sockets) {
   if (!connection_errors.text.empty())
     log(rank == 0 ? LogLevel::warning : LogLevel::debug,
         "no sockets between hosts, so MPI is polled for control messages: " +
@@ -255,7 +261,6 @@ void log_means(const std::string& no_memory, const StartupErrors& connection_err
 // them, and on the end of the start-up. Between two agreements a rank works by itself or with
 // others over sockets that time out, and keeps an error for the next agreement.
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
-  start_mpi(arguments.argc, arguments.argv);
   const Communicator world =
       Communicator::duplicate(arguments.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : arguments.comm);
   Communicator control = Communicator::duplicate(world.get());
@@ -274,22 +279,26 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
-  log_means(memory.verdict.reasons[static_cast<std::size_t>(topology.rank)],
-            verdict.connection_errors, topology.rank, setup.connections.has_value());
-  std::unique_ptr<CpuLinks> links;
+  log_memory(records, topology, memory.verdict);
+  log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
+  CpuLinks* links = nullptr;  // the engine's
+  std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
-    links = std::make_unique<CpuLinks>(std::move(control), std::move(data), topology,
-                                       std::move(memory.neighbors),
-                                       make_sockets(records.front(), std::move(setup.connections)),
-                                       memory.verdict.shared_on_all_hosts());
+    auto made = std::make_unique<CpuLinks>(
+        std::move(control), std::move(data), topology, std::move(memory.neighbors),
+        make_sockets(records.front(), std::move(setup.connections)),
+        memory.verdict.sharing_node_of(topology));
+    links = made.get();
+    engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
+                                      topology, std::move(made), arguments.gpu_libraries);
   });
 
+  // From here on a rank needs nothing that it may not get.
   check_all_ranks(world.get(), problem);
   links->select_inter_node_algorithm(records.front().host_allreduce);
   settle(world.get());
-  auto engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
-                                         topology, std::move(links), arguments.gpu_libraries);
+  engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
 }

@@ -20,7 +20,8 @@ struct StartArguments {
   GpuLibraries gpu_libraries{};
 };
 
-/// Collective over all ranks. Throws InvalidArgument on every rank if one cannot start.
+/// Collective over all ranks, after `start_mpi`. Throws InvalidArgument on every rank if one cannot
+/// start.
 [[nodiscard]] std::shared_ptr<Engine> start_engine(const StartArguments& arguments);
 
 }  // namespace kolo::internal::session

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <utility>
@@ -59,6 +61,7 @@ void Faults::pass(const std::string& call) {
 FakeCuda::FakeCuda(std::vector<int> gpus, std::uint64_t seed)
     : gpus_(std::move(gpus)), random_(seed) {
   streams_[0] = {0};
+  ids_[nullptr] = 0;
 }
 
 FakeCuda::~FakeCuda() = default;
@@ -71,9 +74,10 @@ void FakeCuda::complain(const std::string& text) {
 std::vector<std::string> FakeCuda::complaints() const {
   const std::lock_guard lock(mutex_);
   std::vector<std::string> all = complaints_;
-  if (streams_.size() > 1) all.push_back(fmt::format("{} streams are left", streams_.size() - 1));
+  if (ids_.size() > 1) all.push_back(fmt::format("{} streams are left", ids_.size() - 1));
   if (!events_.empty()) all.push_back(fmt::format("{} events are left", events_.size()));
-  if (!memory_.empty()) all.push_back(fmt::format("{} pieces of memory are left", memory_.size()));
+  const std::size_t left = memory_.size() - freed_.size();
+  if (left > 0) all.push_back(fmt::format("{} pieces of memory are left", left));
   return all;
 }
 
@@ -84,17 +88,95 @@ void FakeCuda::advance() {
     if (!stream.work.empty()) busy.push_back(number);
   if (busy.empty()) return;
   const Number chosen = busy[random_() % busy.size()];
-  Work& work = streams_[chosen].work.front();
-  if (work()) streams_[chosen].work.pop_front();
+  Stream& stream = streams_[chosen];
+  if (stream.work.front()()) stream.work.pop_front();
+  if (stream.destroyed && stream.work.empty()) streams_.erase(chosen);
+  if (!is_busy())
+    for (std::byte* memory : std::exchange(freed_, {})) give_back(memory, false);
+}
+
+bool FakeCuda::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::any_of(streams_, [](const auto& s) { return !s.second.work.empty(); });
+}
+
+void FakeCuda::wait_until_idle(const char* call) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (is_busy()) {
+    if (std::chrono::steady_clock::now() > deadline)
+      return complain(fmt::format("{} waits for ever", call));
+    advance();
+  }
+}
+
+void FakeCuda::synchronize(gpu::StreamHandle /*stream*/) {
+  faults.pass("cudaStreamSynchronize");
+  wait_until_idle("cudaStreamSynchronize");
+}
+
+bool FakeCuda::captures() const {
+  return std::ranges::any_of(streams_, [](const auto& s) { return s.second.capturing; });
+}
+
+void FakeCuda::pass_captures(const char* call) {
+  const std::lock_guard lock(mutex_);
+  if (captures() && modes_[std::this_thread::get_id()] != gpu::CaptureMode::relaxed)
+    complain(fmt::format("{} invalidates a capture", call));
+}
+
+void FakeCuda::begin_capture(gpu::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.at(id_of(stream)).capturing = true;
+}
+
+void FakeCuda::end_capture(gpu::StreamHandle stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.at(id_of(stream)).capturing = false;
+}
+
+gpu::StreamHandle FakeCuda::per_thread_stream() {
+  return reinterpret_cast<gpu::StreamHandle>(std::uintptr_t{2});
+}
+
+FakeCuda::Number FakeCuda::id_of(gpu::StreamHandle handle) {
+  if (handle == per_thread_stream()) {
+    const auto [found, is_new] = per_thread_.try_emplace(std::this_thread::get_id(), next_);
+    if (is_new) streams_[next_++] = {current_device()};
+    return found->second;
+  }
+  const auto found = ids_.find(handle);
+  return found == ids_.end() ? ~Number{0} : found->second;
+}
+
+std::uint64_t FakeCuda::stream_id(gpu::StreamHandle stream) {
+  faults.pass("cudaStreamGetId");
+  const std::lock_guard lock(mutex_);
+  return id_of(stream);
+}
+
+bool FakeCuda::is_capturing(gpu::StreamHandle handle) {
+  faults.pass("cudaStreamIsCapturing");
+  const std::lock_guard lock(mutex_);
+  const Stream* const stream = find_stream(handle, "cudaStreamIsCapturing");
+  return stream != nullptr && (stream->capturing || (handle == nullptr && captures()));
+}
+
+gpu::CaptureMode FakeCuda::exchange_capture_mode(gpu::CaptureMode mode) noexcept {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(modes_[std::this_thread::get_id()], mode);
 }
 
 void FakeCuda::enqueue(gpu::StreamHandle handle, Work work) {
   const std::lock_guard lock(mutex_);
-  if (Stream* stream = find_stream(handle, "enqueue")) stream->work.push_back(std::move(work));
+  Stream* const stream = find_stream(handle, "enqueue");
+  if (stream == nullptr) return;
+  if (stream->capturing || (handle == nullptr && captures()))
+    complain("work is given to a stream that is captured");
+  stream->work.push_back(std::move(work));
 }
 
 FakeCuda::Stream* FakeCuda::find_stream(gpu::StreamHandle handle, const char* call) {
-  const auto found = streams_.find(number_of(handle));
+  const auto found = streams_.find(id_of(handle));
   if (found == streams_.end()) {
     complain(fmt::format("{} with a stream that does not exist", call));
     return nullptr;
@@ -144,7 +226,12 @@ void FakeCuda::give_back(std::byte* memory, bool pinned) {
 }
 
 std::byte* FakeCuda::make_memory(std::size_t bytes) { return take(bytes, false); }
-void FakeCuda::free_memory(std::byte* memory) { give_back(memory, false); }
+
+void FakeCuda::free_memory(std::byte* memory) {
+  const std::lock_guard lock(mutex_);
+  if (is_busy()) return freed_.push_back(memory);
+  give_back(memory, false);
+}
 
 gpu::Versions FakeCuda::versions() {
   faults.pass("cudaDriverGetVersion");
@@ -191,12 +278,24 @@ gpu::StreamHandle FakeCuda::create_stream() {
   faults.pass("cudaStreamCreateWithPriority");
   const std::lock_guard lock(mutex_);
   streams_[next_] = {current_device()};
-  return reinterpret_cast<gpu::StreamHandle>(next_++);
+  auto handle = reinterpret_cast<gpu::StreamHandle>(next_);
+  if (!unused_handles_.empty()) {
+    handle = unused_handles_.back();
+    unused_handles_.pop_back();
+  }
+  ids_[handle] = next_++;
+  return handle;
 }
 
 void FakeCuda::destroy_stream(gpu::StreamHandle stream) noexcept {
   const std::lock_guard lock(mutex_);
-  if (streams_.erase(number_of(stream)) == 0) complain("a stream is destroyed twice");
+  const auto found = ids_.find(stream);
+  if (found == ids_.end()) return complain("a stream is destroyed twice");
+  Stream& ended = streams_.at(found->second);
+  ended.destroyed = true;
+  if (ended.work.empty()) streams_.erase(found->second);
+  ids_.erase(found);
+  unused_handles_.push_back(stream);
 }
 
 gpu::EventHandle FakeCuda::create_event() {
@@ -234,6 +333,7 @@ void FakeCuda::wait(gpu::StreamHandle stream, gpu::EventHandle handle) {
 
 bool FakeCuda::is_done(gpu::EventHandle handle) {
   faults.pass("cudaEventQuery");
+  pass_captures("cudaEventQuery");
   const std::lock_guard lock(mutex_);
   advance();
   const Event* const event = find_event(handle, "cudaEventQuery");
@@ -242,15 +342,23 @@ bool FakeCuda::is_done(gpu::EventHandle handle) {
 
 std::byte* FakeCuda::allocate(std::size_t bytes) {
   faults.pass("cudaMalloc");
+  pass_captures("cudaMalloc");
   return take(bytes, false);
 }
-void FakeCuda::release(std::byte* memory) noexcept { give_back(memory, false); }
+void FakeCuda::release(std::byte* memory) noexcept {
+  wait_until_idle("cudaFree");
+  give_back(memory, false);
+}
 
 std::byte* FakeCuda::allocate_pinned(std::size_t bytes) {
   faults.pass("cudaHostAlloc");
+  pass_captures("cudaHostAlloc");
   return take(bytes, true);
 }
-void FakeCuda::release_pinned(std::byte* memory) noexcept { give_back(memory, true); }
+void FakeCuda::release_pinned(std::byte* memory) noexcept {
+  wait_until_idle("cudaFreeHost");
+  give_back(memory, true);
+}
 
 void FakeCuda::copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind kind,
                     gpu::StreamHandle stream) {

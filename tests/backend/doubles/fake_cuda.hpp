@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA runtime of one process, in its memory and without a GPU. What streams are given is done
-// later, one thing at a time, in a random one of the orders that streams and events allow.
+// later, one thing at a time, in a random one of the orders that streams and events allow. As
+// unkind as CUDA: handles of streams are used again, threads have default streams of their own,
+// cudaFree waits for the GPU, and calls invalidate captures.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +61,16 @@ class FakeCuda : public gpu::Runtime {
   /// Without faults or delay, for the tests themselves.
   [[nodiscard]] std::byte* make_memory(std::size_t bytes);
   [[nodiscard]] bool is_memory(const void* begin, std::size_t bytes) const;
+  /// Once the GPU is idle, for which cudaFree would wait.
   void free_memory(std::byte* memory);
+  /// At once: what touches it later is an error.
+  void unmap_memory(std::byte* memory) { give_back(memory, false); }
+
+  /// Makes it a stream that is captured into a graph. Complains about calls that invalidate it.
+  void begin_capture(gpu::StreamHandle stream);
+  void end_capture(gpu::StreamHandle stream);
+  /// As cudaStreamPerThread.
+  [[nodiscard]] static gpu::StreamHandle per_thread_stream();
 
   Faults faults{};
   gpu::Versions reported{13000, 13000};
@@ -76,6 +87,10 @@ class FakeCuda : public gpu::Runtime {
   bool is_in_use(int device) override;
   gpu::StreamHandle create_stream() override;
   void destroy_stream(gpu::StreamHandle stream) noexcept override;
+  void synchronize(gpu::StreamHandle stream) override;
+  std::uint64_t stream_id(gpu::StreamHandle stream) override;
+  bool is_capturing(gpu::StreamHandle stream) override;
+  gpu::CaptureMode exchange_capture_mode(gpu::CaptureMode mode) noexcept override;
   gpu::EventHandle create_event() override;
   void destroy_event(gpu::EventHandle event) noexcept override;
   void record(gpu::EventHandle event, gpu::StreamHandle stream) override;
@@ -92,7 +107,7 @@ class FakeCuda : public gpu::Runtime {
   [[nodiscard]] int launches() const { return launches_; }
 
  private:
-  using Number = std::uintptr_t;  // of a stream or an event: its handle
+  using Number = std::uintptr_t;  // of an event: its handle; of a stream: its id
   struct Memory {
     std::unique_ptr<std::byte[]> bytes;
     std::size_t size;
@@ -105,10 +120,19 @@ class FakeCuda : public gpu::Runtime {
   struct Stream {
     int device;
     std::deque<Work> work{};
+    bool capturing = false;
+    bool destroyed = false;  // its work is still done
   };
 
   [[nodiscard]] std::byte* take(std::size_t bytes, bool pinned);
   void give_back(std::byte* memory, bool pinned);
+  [[nodiscard]] bool is_busy() const;
+  /// Waits until the GPU is done, as cudaFree does.
+  void wait_until_idle(const char* call);
+  /// A call that invalidates captures unless the thread's mode is relaxed.
+  void pass_captures(const char* call);
+  [[nodiscard]] bool captures() const;
+  [[nodiscard]] Number id_of(gpu::StreamHandle handle);
   [[nodiscard]] Stream* find_stream(gpu::StreamHandle handle, const char* call);
   [[nodiscard]] Event* find_event(gpu::EventHandle handle, const char* call);
   void check_memory(const void* begin, std::size_t bytes, const char* what);
@@ -119,10 +143,15 @@ class FakeCuda : public gpu::Runtime {
   std::vector<std::string> complaints_{};
   std::map<std::thread::id, int> current_{};
   std::set<int> used_{};
-  std::map<Number, Stream> streams_{};
+  std::map<std::thread::id, gpu::CaptureMode> modes_{};
+  std::map<Number, Stream> streams_{};               // by id
+  std::map<gpu::StreamHandle, Number> ids_{};        // of handles
+  std::map<std::thread::id, Number> per_thread_{};   // ids behind cudaStreamPerThread
+  std::vector<gpu::StreamHandle> unused_handles_{};  // of destroyed streams
   std::map<Number, Event> events_{};
   std::map<const std::byte*, Memory> memory_{};
-  Number next_ = 1;
+  std::vector<std::byte*> freed_{};  // until the GPU is idle
+  Number next_ = 16;
   int launches_ = 0;
   int copies_to_host_ = 0;
 };

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/dtype.hpp"
@@ -20,14 +22,13 @@ using Meeting = FakeNcclWorld::Meeting;
 /// Work on a stream is done under CUDA's lock and takes the other.
 using Lock = std::scoped_lock<std::recursive_mutex, std::recursive_mutex>;
 
-reduction::Arithmetic arithmetic_of(const Collective& call, std::int64_t ranks) {
-  reduction::Arithmetic arithmetic{.dtype = call.dtype, .prescale = call.factor};
+reduction::Arithmetic arithmetic_of(const Collective& call) {
+  reduction::Arithmetic arithmetic{.dtype = call.dtype};
   switch (call.op) {
     case nccl::RedOp::product: arithmetic.op = ReduceOp::product; break;
     case nccl::RedOp::max: arithmetic.op = ReduceOp::max; break;
     case nccl::RedOp::min: arithmetic.op = ReduceOp::min; break;
-    case nccl::RedOp::average: arithmetic.divisor = ranks; break;
-    default: break;
+    case nccl::RedOp::sum: break;
   }
   // NCCL is given booleans as bytes.
   if (call.dtype == DType::boolean) arithmetic.dtype = DType::u8;
@@ -42,7 +43,7 @@ std::vector<std::byte> reduce(const Meeting& meeting, std::int64_t begin, std::i
   for (const auto& call : meeting.calls)
     inputs.push_back(static_cast<const std::byte*>(call->from) + begin * each);
   std::vector<std::byte> result(static_cast<std::size_t>(count * each));
-  reduction::reduce(arithmetic_of(first, std::ssize(meeting.calls)), inputs, count, result.data());
+  reduction::reduce(arithmetic_of(first), inputs, count, result.data());
   return result;
 }
 
@@ -115,6 +116,11 @@ int FakeNccl::aborts() const {
   return aborts_;
 }
 
+std::size_t FakeNccl::peak_bytes() const {
+  const Lock lock(cuda_->mutex(), world_.mutex());
+  return peak_bytes_;
+}
+
 int FakeNccl::version() {
   cuda_->faults.pass("ncclGetVersion");
   return reported_version;
@@ -137,11 +143,29 @@ FakeNccl::Comm& FakeNccl::find(nccl::CommHandle handle, const char* call, bool i
   return found->second;
 }
 
+FakeNcclWorld::Clique& FakeNccl::join(int size, const nccl::UniqueId& id) {
+  FakeNcclWorld::Clique& clique = world_.clique(id);
+  if (clique.joined > 0 && clique.size != size) world_.complain("ranks give other sizes");
+  clique.size = size;
+  ++clique.joined;
+  return clique;
+}
+
+void FakeNccl::write(nccl::CommHandle& comm, FakeNcclWorld::Clique& clique, int rank, int looks) {
+  const auto made = reinterpret_cast<nccl::CommHandle>(next_++);
+  Comm& state = comms_[made];
+  state.clique = &clique;
+  state.rank = rank;
+  state.looks_left = looks;
+  comm = made;
+}
+
 nccl::State FakeNccl::init(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank) {
   const Lock lock(cuda_->mutex(), world_.mutex());
   ++inits_;
   cuda_->faults.pass("ncclCommInitRankConfig");
-  return add_comm(comm, size, id, rank);
+  write(comm, join(size, id), rank, looks_at_init);
+  return nccl::State::in_progress;
 }
 
 nccl::State FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
@@ -152,28 +176,26 @@ nccl::State FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
   Comm& from = find(parent, "ncclCommShrink");
   if (*from.under_way > 0) world_.complain("a communicator is shrunk while it is in use");
   const std::vector<int> list(excluded.begin(), excluded.end());
+  if (list.empty()) world_.complain("ncclCommShrink excludes no rank");
   if (std::ranges::binary_search(list, from.rank)) world_.complain("a rank excludes itself");
   nccl::UniqueId& id = from.clique->children[{list, from.shrinks[list]++}];
   if (id.front() == 0) id = world_.make_id();
   const auto before = std::ranges::lower_bound(list, from.rank) - list.begin();
-  from.looks_left = 1;  // it is to be looked at, too
-  return add_comm(comm, from.clique->size - static_cast<int>(list.size()), id,
-                  from.rank - static_cast<int>(before));
+  const int size = from.clique->size - static_cast<int>(list.size());
+  from.looks_left = looks_at_init;
+  comm = nullptr;
+  from.children.push_back({&comm, &join(size, id), size, from.rank - static_cast<int>(before)});
+  return nccl::State::in_progress;
 }
 
-nccl::State FakeNccl::add_comm(nccl::CommHandle& comm, int size, const nccl::UniqueId& id,
-                               int rank) {
-  comm = reinterpret_cast<nccl::CommHandle>(next_++);
-  FakeNcclWorld::Clique& clique = world_.clique(id);
-  if (clique.joined > 0 && clique.size != size) world_.complain("ranks give other sizes");
-  clique.size = size;
-  ++clique.joined;
-  Comm& made = comms_[comm];
-  made.id = id;
-  made.clique = &clique;
-  made.rank = rank;
-  made.looks_left = looks_at_init;
-  return nccl::State::in_progress;
+void FakeNccl::write_children(Comm& parent, int looks) {
+  for (const Child& child : std::exchange(parent.children, {}))
+    write(*child.handle, *child.clique, child.rank, looks);
+}
+
+bool FakeNccl::children_have_joined(const Comm& comm) {
+  return std::ranges::all_of(comm.children,
+                             [](const Child& child) { return child.clique->joined >= child.size; });
 }
 
 nccl::State FakeNccl::state(nccl::CommHandle handle) {
@@ -183,71 +205,119 @@ nccl::State FakeNccl::state(nccl::CommHandle handle) {
   if (!error_.empty()) throw BackendError(error_);
   if (comm.clique->aborted > 0)
     throw BackendError("a call of NCCL under way failed: remote process exited (6)");
-  if (comm.looks_left < 0 || comm.clique->joined < comm.clique->size)
+  if (comm.looks_left < 0 || comm.clique->joined < comm.clique->size || !children_have_joined(comm))
     return nccl::State::in_progress;
   if (comm.looks_left > 0 && --comm.looks_left > 0) return nccl::State::in_progress;
+  write_children(comm, 1);
   for (FakeCuda::Work& work : std::exchange(comm.launching, {}))
     cuda_->enqueue(comm.stream, std::move(work));
   return nccl::State::ready;
 }
 
-void FakeNccl::end(nccl::CommHandle handle, const char* call) noexcept {
+void FakeNccl::destroy(nccl::CommHandle handle) noexcept {
+  const Lock lock(cuda_->mutex(), world_.mutex());
   const auto found = comms_.find(handle);
-  if (found == comms_.end()) return world_.complain(fmt::format("{} of what has ended", call));
-  if (std::string(call) == "ncclCommDestroy") {
-    if (found->second.registrations != 0) world_.complain("memory is registered still");
-    if (!found->second.ops.empty()) world_.complain("an operation was not destroyed");
-  }
+  if (found == comms_.end()) return world_.complain("ncclCommDestroy of what has ended");
+  if (found->second.registered.size() != found->second.deregistered.size())
+    world_.complain("memory is registered still");
+  if (*found->second.under_way > 0) world_.complain("a communicator is destroyed while it is used");
   *found->second.aborted = true;
   comms_.erase(found);
 }
 
-void FakeNccl::destroy(nccl::CommHandle comm) noexcept {
-  const Lock lock(cuda_->mutex(), world_.mutex());
-  end(comm, "ncclCommDestroy");
+void FakeNccl::wait_for_kernels(const std::vector<std::shared_ptr<int>>& under_way) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto left = [&] {
+    const Lock lock(cuda_->mutex(), world_.mutex());
+    return std::ranges::any_of(under_way, [](const auto& count) { return *count > 0; });
+  };
+  while (left()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      const Lock lock(cuda_->mutex(), world_.mutex());
+      return world_.complain("ncclCommAbort waits for ever");
+    }
+    cuda_->advance();
+  }
 }
 
-void FakeNccl::abort(nccl::CommHandle comm) noexcept {
+void FakeNccl::abort(std::span<const nccl::CommHandle* const> comms) noexcept {
+  while (holds_aborts) std::this_thread::yield();
+  std::vector<std::shared_ptr<int>> under_way;
+  std::vector<nccl::CommHandle> ended;
+  std::unique_lock<std::recursive_mutex> cuda_lock(cuda_->mutex(), std::defer_lock);
+  std::unique_lock<std::recursive_mutex> world_lock(world_.mutex(), std::defer_lock);
+  std::lock(cuda_lock, world_lock);
+  for (const nccl::CommHandle* handle : comms) {
+    if (*handle == nullptr) continue;
+    const auto found = comms_.find(*handle);
+    if (found == comms_.end()) {
+      world_.complain("ncclCommAbort of what has ended");
+      continue;
+    }
+    ++aborts_;
+    // The thread that makes a child is joined: it has written the handle of what it has half made.
+    write_children(found->second, -1);
+    ++found->second.clique->aborted;
+    *found->second.aborted = true;
+    *found->second.under_way -= static_cast<int>(found->second.launching.size());
+    found->second.launching.clear();
+    under_way.push_back(found->second.under_way);
+    ended.push_back(*handle);
+  }
+  for (const auto& [handle, comm] : comms_)
+    if (!*comm.aborted && *comm.under_way > 0 && !ended.empty())
+      world_.complain("ncclCommAbort waits for kernels of a communicator outside of its group");
+  world_lock.unlock();
+  cuda_lock.unlock();
+  wait_for_kernels(under_way);
   const Lock lock(cuda_->mutex(), world_.mutex());
-  ++aborts_;
-  if (comms_.contains(comm)) ++comms_[comm].clique->aborted;
-  end(comm, "ncclCommAbort");
+  for (const nccl::CommHandle handle : ended) comms_.erase(handle);
 }
 
 std::byte* FakeNccl::allocate(std::size_t bytes) {
   cuda_->faults.pass("ncclMemAlloc");
-  return cuda_->make_memory(bytes);
+  std::byte* const memory = cuda_->make_memory(bytes);
+  const Lock lock(cuda_->mutex(), world_.mutex());
+  memory_[memory] = bytes;
+  std::size_t all = 0;
+  for (const auto& [place, size] : memory_) all += size;
+  peak_bytes_ = std::max(peak_bytes_, all);
+  return memory;
 }
-void FakeNccl::release(std::byte* memory) noexcept { cuda_->free_memory(memory); }
 
-void* FakeNccl::register_buffer(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) {
+void FakeNccl::release(std::byte* memory) noexcept {
+  const Lock lock(cuda_->mutex(), world_.mutex());
+  // Kernels that run would access memory that is not mapped: an error that the process keeps.
+  for (const auto& [handle, comm] : comms_)
+    if (std::ranges::any_of(comm.registered, [&](const auto& r) { return r.first == memory; }))
+      world_.complain("memory is released while its communicator is alive");
+  memory_.erase(memory);
+  cuda_->unmap_memory(memory);
+}
+
+void* FakeNccl::register_buffer(nccl::CommHandle handle, std::byte* memory, std::size_t bytes) {
   cuda_->faults.pass("ncclCommRegister");
   const Lock lock(cuda_->mutex(), world_.mutex());
-  ++find(comm, "ncclCommRegister").registrations;
+  find(handle, "ncclCommRegister").registered.emplace_back(memory, bytes);
   if (!cuda_->is_memory(memory, bytes)) world_.complain("memory is registered that is not there");
   return memory;
 }
 
-void FakeNccl::deregister_buffer(nccl::CommHandle comm, void* registration) noexcept {
+void FakeNccl::deregister_buffer(nccl::CommHandle handle, void* registration) noexcept {
   const Lock lock(cuda_->mutex(), world_.mutex());
-  if (!comms_.contains(comm) || registration == nullptr)
+  if (!comms_.contains(handle) || registration == nullptr)
     return world_.complain("ncclCommDeregister of what is not registered");
-  --comms_[comm].registrations;
+  comms_[handle].deregistered.push_back(registration);
 }
 
-nccl::RedOp FakeNccl::make_scaled_sum(nccl::CommHandle comm, double factor, DType dtype) {
-  cuda_->faults.pass("ncclRedOpCreatePreMulSum");
-  const Lock lock(cuda_->mutex(), world_.mutex());
-  if (!is_floating(dtype)) world_.complain("integers are multiplied by a real number");
-  const auto op = static_cast<nccl::RedOp>(next_op_++);
-  find(comm, "ncclRedOpCreatePreMulSum").ops[op] = factor;
-  return op;
-}
-
-void FakeNccl::destroy_op(nccl::CommHandle comm, nccl::RedOp op) noexcept {
-  const Lock lock(cuda_->mutex(), world_.mutex());
-  if (!comms_.contains(comm) || comms_[comm].ops.erase(op) == 0)
-    world_.complain("ncclRedOpDestroy of what is not there");
+std::string FakeNccl::place_of(const Comm& comm, const void* memory) {
+  const auto* const place = static_cast<const std::byte*>(memory);
+  for (std::size_t i = 0; i < comm.registered.size(); ++i) {
+    const auto& [begin, bytes] = comm.registered[i];
+    if (begin <= place && place < begin + bytes)
+      return fmt::format("registration {} + {}", i, place - begin);
+  }
+  return "memory that is not registered";
 }
 
 void FakeNccl::group_start() {
@@ -293,12 +363,9 @@ void FakeNccl::add_collective(Collective call, nccl::CommHandle handle, nccl::St
   call_failed_ = false;
   const Lock lock(cuda_->mutex(), world_.mutex());
   Comm& comm = find(handle, function.c_str());
-  if (const auto made = comm.ops.find(call.op); made != comm.ops.end()) {
-    call.factor = made->second;
-    call.op = nccl::RedOp::sum;
-  }
-  call.name = fmt::format("{} of {} {}, op {}, factor {}, root {}", function, call.count,
-                          to_string(call.dtype), static_cast<int>(call.op), call.factor, call.root);
+  call.name = fmt::format("{} of {} {}, op {}, root {}", function, call.count,
+                          to_string(call.dtype), static_cast<int>(call.op), call.root);
+  call.places = place_of(comm, call.from) + ", " + place_of(comm, call.to);
   calls_.push_back(call.name);
   const std::size_t number = comm.collectives++;
   add(
@@ -315,6 +382,9 @@ void FakeNccl::add_collective(Collective call, nccl::CommHandle handle, nccl::St
         for (const auto& other : meeting.calls)
           if (other->name != call.name)
             world_.complain(fmt::format("\"{}\" meets \"{}\"", call.name, other->name));
+          else if (other->places != call.places)
+            world_.complain(fmt::format("ranks use other registered memory: {} and {}", call.places,
+                                        other->places));
         carry_out(meeting);
         meeting.done = true;
         return true;

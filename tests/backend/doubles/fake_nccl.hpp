@@ -2,6 +2,7 @@
 // An NCCL among ranks of one process, which checks that they call alike.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -27,8 +28,8 @@ class FakeNcclWorld {
     std::int64_t count = 0;
     DType dtype = DType::u8;
     nccl::RedOp op = nccl::RedOp::sum;
-    double factor = 1.0;
     int root = 0;
+    std::string places{};  // of `from` and `to` in registered memory
   };
   /// A place in which the ranks' n-th collectives meet.
   struct Meeting {
@@ -62,14 +63,21 @@ class FakeNcclWorld {
   std::vector<std::string> complaints_{};
 };
 
-/// One rank's. Once a rank has aborted, the others' `state` throws.
+/// One rank's, as unkind as NCCL: the handle of a communicator that is shrunk is null until the
+/// parent is ready, and is written through the pointer that the caller gave; an abort waits for
+/// kernels, and in vain for those of a communicator that is not aborted with it; ranks register
+/// memory in the same order and use the same places of it. Once a rank has aborted, the others'
+/// `state` throws.
 class FakeNccl : public nccl::Library {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, std::shared_ptr<FakeCuda> cuda)
       : shared_world_(std::move(world)), world_(*shared_world_), cuda_(std::move(cuda)) {}
 
-  /// A communicator is ready after so many looks at it; negative: never.
+  /// A communicator is ready after so many looks at it, at its parent while it is shrunk; negative:
+  /// never.
   int looks_at_init = 3;
+  /// Calls of `abort` do nothing, and do not return, until this is false.
+  std::atomic<bool> holds_aborts = false;
   /// So is a group; negative: never.
   int looks_at_group = 1;
   int reported_version = 22809;
@@ -80,6 +88,7 @@ class FakeNccl : public nccl::Library {
   [[nodiscard]] int inits() const;
   [[nodiscard]] int shrinks() const;
   [[nodiscard]] int aborts() const;
+  [[nodiscard]] std::size_t peak_bytes() const;  // of the memory that it allocated
   [[nodiscard]] const std::vector<std::string>& calls() const { return calls_; }
 
   int version() override;
@@ -89,13 +98,11 @@ class FakeNccl : public nccl::Library {
                      std::span<const int> excluded) override;
   nccl::State state(nccl::CommHandle comm) override;
   void destroy(nccl::CommHandle comm) noexcept override;
-  void abort(nccl::CommHandle comm) noexcept override;
+  void abort(std::span<const nccl::CommHandle* const> comms) noexcept override;
   std::byte* allocate(std::size_t bytes) override;
   void release(std::byte* memory) noexcept override;
   void* register_buffer(nccl::CommHandle comm, std::byte* memory, std::size_t bytes) override;
   void deregister_buffer(nccl::CommHandle comm, void* registration) noexcept override;
-  nccl::RedOp make_scaled_sum(nccl::CommHandle comm, double factor, DType dtype) override;
-  void destroy_op(nccl::CommHandle comm, nccl::RedOp op) noexcept override;
   void group_start() override;
   nccl::State group_end(nccl::CommHandle comm) override;
   void all_reduce(const void* from, void* to, std::int64_t count, DType dtype, nccl::RedOp op,
@@ -112,40 +119,54 @@ class FakeNccl : public nccl::Library {
                nccl::StreamHandle stream) override;
 
  private:
+  /// A communicator that is made of another.
+  struct Child {
+    nccl::CommHandle* handle = nullptr;  // of the caller
+    FakeNcclWorld::Clique* clique = nullptr;
+    int size = 0;
+    int rank = 0;
+  };
   struct Comm {
     nccl::UniqueId id{};
     FakeNcclWorld::Clique* clique = nullptr;
     int rank = 0;
     int looks_left = 0;
-    std::size_t collectives = 0;                                // that were called
-    std::shared_ptr<int> under_way = std::make_shared<int>(0);  // groups that are not done
-    std::map<std::vector<int>, int> shrinks{};                  // by who was left out
-    int registrations = 0;
+    std::size_t collectives = 0;                                         // that were called
+    std::shared_ptr<int> under_way = std::make_shared<int>(0);           // groups that are not done
+    std::map<std::vector<int>, int> shrinks{};                           // by who was left out
+    std::vector<std::pair<const std::byte*, std::size_t>> registered{};  // in their order
+    std::vector<const void*> deregistered{};
+    /// Children whose handles are written when this is ready or aborted.
+    std::vector<Child> children{};
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
-    std::map<nccl::RedOp, double> ops{};
     std::vector<FakeCuda::Work> launching{};  // groups that are not on the stream yet
     nccl::StreamHandle stream = nullptr;
   };
 
-  nccl::State add_comm(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank);
+  [[nodiscard]] FakeNcclWorld::Clique& join(int size, const nccl::UniqueId& id);
+  void write(nccl::CommHandle& comm, FakeNcclWorld::Clique& clique, int rank, int looks);
+  void write_children(Comm& parent, int looks);
+  [[nodiscard]] static bool children_have_joined(const Comm& comm);
+  [[nodiscard]] static std::string place_of(const Comm& comm, const void* memory);
+  void wait_for_kernels(const std::vector<std::shared_ptr<int>>& under_way);
   [[nodiscard]] Comm& find(nccl::CommHandle handle, const char* call, bool idle = true);
   void add_collective(FakeNcclWorld::Collective call, nccl::CommHandle comm,
                       nccl::StreamHandle stream);
   void add(FakeCuda::Work work, Comm& comm, nccl::StreamHandle stream);
-  void end(nccl::CommHandle comm, const char* call) noexcept;
 
   std::shared_ptr<FakeNcclWorld> shared_world_;
   FakeNcclWorld& world_;
   std::shared_ptr<FakeCuda> cuda_;
   std::map<nccl::CommHandle, Comm> comms_{};
   std::uintptr_t next_ = 1;
-  int next_op_ = 100;
   int inits_ = 0;
   int shrinks_ = 0;
   int aborts_ = 0;
   bool grouping_ = false;
   bool call_failed_ = false;
   std::vector<FakeCuda::Work> group_{};
+  std::map<const std::byte*, std::size_t> memory_{};  // of `allocate`
+  std::size_t peak_bytes_ = 0;                        // of it
   std::string error_{};
   std::vector<std::string> calls_{};
 };

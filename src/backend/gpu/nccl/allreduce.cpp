@@ -29,7 +29,7 @@ class Allreduce : public PackedReduction {
     if (stays(dtype, tensors)) return leave_in_place(*tensors.front());
     const DType wire = wire_of(dtype);
     PackedTensors packed{to, to, room(dtype, tensors) / signed_size_of(wire), wire,
-                         split_reduction(batch(), wire, true)};
+                         split_reduction(batch(), wire)};
     for (const BatchTensor* tensor : tensors) {
       before().add({static_cast<const std::byte*>(tensor->input), to, tensor->elements(),
                     packed.split.before, dtype, wire});
@@ -42,7 +42,7 @@ class Allreduce : public PackedReduction {
 
   [[nodiscard]] PackedTensors leave_in_place(const BatchTensor& tensor) {
     PackedTensors packed{tensor.input, tensor.output, tensor.elements(), tensor.dtype,
-                         split_reduction(batch(), tensor.dtype, false)};
+                         split_reduction(batch(), tensor.dtype)};
     auto* const output = static_cast<std::byte*>(tensor.output);
     const auto scale = [&](gpu::TransferLaunch& launch, const void* from,
                            const gpu::Scaling& scaling) {
@@ -57,9 +57,9 @@ class Allreduce : public PackedReduction {
     return packed;
   }
 
-  void call(const PackedTensors& packed, RedOp op) override {
-    library().all_reduce(packed.from, packed.to, packed.elements, packed.wire, op, comm(),
-                         stream());
+  void call(const PackedTensors& packed) override {
+    library().all_reduce(packed.from, packed.to, packed.elements, packed.wire, packed.split.op,
+                         comm(), stream());
   }
 };
 

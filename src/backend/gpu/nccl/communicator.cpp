@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -11,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "backend/gpu/runtime/handles.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/rank_set.hpp"
@@ -49,23 +51,22 @@ struct Worker::Shared {
   }
 };
 
-Worker::Worker(std::chrono::nanoseconds patience)
-    : patience_(patience), shared_(std::make_shared<Shared>()) {}
+Worker::Worker() : shared_(std::make_shared<Shared>()) {}
 
 Worker::~Worker() {
-  if (!shared_->thread.joinable()) return;
+  if (shared_->thread.joinable()) shared_->thread.detach();
+}
+
+bool Worker::stop(std::chrono::nanoseconds patience) {
+  if (!shared_->thread.joinable()) return true;
   std::unique_lock lock(shared_->mutex);
   shared_->stopping = true;
   shared_->changed.notify_all();
   const bool stopped =
-      shared_->changed.wait_for(lock, patience_, [this] { return shared_->stopped; });
+      shared_->changed.wait_for(lock, patience, [this] { return shared_->stopped; });
   lock.unlock();
-  if (stopped) {
-    shared_->thread.join();
-    return;
-  }
-  log(LogLevel::warning, "NCCL does not return from a call; its thread is left behind");
-  shared_->thread.detach();
+  if (stopped) shared_->thread.join();
+  return stopped;
 }
 
 void Worker::post(std::function<void()> work) {
@@ -76,141 +77,186 @@ void Worker::post(std::function<void()> work) {
   shared_->changed.notify_all();
 }
 
-void Deregister::operator()(std::byte* memory) const noexcept {
-  if (registration != nullptr && !communicator->aborted())
-    communicator->library().deregister_buffer(communicator->handle(), registration);
-  communicator->library().release(memory);
+namespace {
+
+void release_buffers(Library& library, CommState& state) {
+  for (const CommState::Buffer& buffer : state.buffers) library.release(buffer.memory);
+  state.buffers.clear();
 }
 
-RegisteredMemory Communicator::make_buffer(std::size_t bytes) {
-  RegisteredMemory memory(library_->allocate(bytes), {this});
-  memory.get_deleter().registration = library_->register_buffer(handle_, memory.get(), bytes);
-  return memory;
+/// The parent says when NCCL has written the child's handle, which is null until then
+/// (ncclCommInitRankFunc writes `job->newcomm` at its end; ncclCommGetAsyncError(NULL) is an
+/// invalid argument).
+std::string wait_until_made(Library& library, const CommState& state, CommHandle parent, State now,
+                            const char* call, std::chrono::nanoseconds timeout) {
+  const auto deadline = steady_clock::now() + timeout;
+  CommHandle watched = parent != nullptr ? parent : state.handle;
+  while (now == State::in_progress) {
+    if (state.canceled) return "the making of NCCL's communicator was ended";
+    if (steady_clock::now() >= deadline)
+      return fmt::format("{} is not done after {} s", call,
+                         std::chrono::duration<double>(timeout).count());
+    std::this_thread::sleep_for(pause);
+    now = library.state(watched);
+    if (now == State::ready && watched == parent) {
+      watched = state.handle;
+      if (watched == nullptr) return fmt::format("{} made no communicator", call);
+      now = State::in_progress;
+    }
+  }
+  return "";
 }
 
-Communicator::Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
-                           std::vector<int> ranks, int own, const UniqueId& id,
-                           std::chrono::nanoseconds timeout)
-    : Communicator(std::move(library), gpu, worker, std::move(ranks), timeout) {
-  post("ncclCommInitRankConfig", [size = size(), own, id](Library& nccl, Begun& begun) {
-    begun.state = nccl.init(begun.handle, size, id, own);
-  });
+}  // namespace
+
+CommunicatorGroup::~CommunicatorGroup() {
+  if (worker_.stop(patience_)) return;
+  log(LogLevel::warning,
+      "NCCL does not return from a call; its thread and the memory on the GPU are left behind");
+  gpu_.leak_memory();
 }
 
-Communicator::Communicator(Communicator& parent, std::vector<int> ranks,
-                           std::chrono::nanoseconds timeout)
-    : Communicator(parent.library_, parent.gpu_, parent.worker_, std::move(ranks), timeout) {
-  parent_ = &parent;
-}
-
-Communicator::Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
-                           std::vector<int> ranks, std::chrono::nanoseconds timeout)
-    : library_(std::move(library)),
-      gpu_(gpu),
-      worker_(worker),
-      ranks_(std::move(ranks)),
-      timeout_(timeout),
-      buffers_(gpu_.runtime(), [this](const std::shared_ptr<gpu::Runtime>& /*runtime*/,
-                                      std::size_t bytes) { return make_buffer(bytes); }) {}
-
-void Communicator::post(const char* call, Begin begin) {
-  worker_.post([making = making_, library = library_, runtime = gpu_.runtime(),
-                device = gpu_.index(), call, timeout = timeout_, begin = std::move(begin)] {
-    const auto guarded = [&](Library& nccl, Begun& begun) {
+template <typename Work>
+void CommunicatorGroup::post(Work work) {
+  worker_.post([library = library_, runtime = gpu_.runtime(), device = gpu_.index(),
+                work = std::move(work)] {
+    try {
       const gpu::DeviceGuard guard(*runtime, device);
-      begin(nccl, begun);
-    };
-    make(*making, *library, call, timeout, guarded);
+      work(*library);
+    } catch (const std::exception& error) {
+      log(LogLevel::warning,
+          fmt::format("a communicator of NCCL is left behind: {}", error.what()));
+    }
   });
 }
 
-void Communicator::shrink_parent() {
-  if (!parent_->ready() || parent_->in_use_ > 0) return;
+std::shared_ptr<CommState> CommunicatorGroup::add() {
+  return states_.emplace_back(std::make_shared<CommState>());
+}
+
+void CommunicatorGroup::make(std::shared_ptr<CommState> state, std::shared_ptr<CommState> parent,
+                             const char* call, std::chrono::nanoseconds timeout,
+                             std::function<State(Library&, CommState&)> begin) {
+  worker_.post([state = std::move(state), parent = std::move(parent), call, timeout,
+                begin = std::move(begin), library = library_, runtime = gpu_.runtime(),
+                device = gpu_.index()] {
+    std::string error;
+    try {
+      const gpu::DeviceGuard guard(*runtime, device);
+      const State now = begin(*library, *state);
+      error = wait_until_made(*library, *state, parent != nullptr ? parent->handle : nullptr, now,
+                              call, timeout);
+    } catch (const std::exception& failure) {
+      error = failure.what();
+    }
+    const std::lock_guard lock(state->mutex);
+    state->error = std::move(error);
+    state->done = true;
+  });
+}
+
+void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
+  std::erase(states_, state);
+  post([state](Library& library) {
+    for (const CommState::Buffer& buffer : state->buffers)
+      if (buffer.registration != nullptr)
+        library.deregister_buffer(state->handle, buffer.registration);
+    library.destroy(state->handle);
+    release_buffers(library, *state);
+  });
+}
+
+/// NCCL's kernels use the buffers until the abort has returned, and the copies launched behind them
+/// still longer: memory that they find unmapped is an error which the process keeps, and with which
+/// the program could not save what is on the GPU. A communicator that is half made is ended by the
+/// abort of its parent, which then writes the child's handle.
+void CommunicatorGroup::abort() noexcept {
+  if (std::exchange(aborted_, true)) return;
+  for (const auto& state : states_) state->canceled = true;
+  try {
+    post([states = states_, runtime = gpu_.runtime(), stream = gpu_.stream()](Library& library) {
+      std::vector<const CommHandle*> handles;
+      for (const auto& state : states) handles.push_back(&state->handle);
+      library.abort(handles);
+      runtime->synchronize(stream);
+      for (const auto& state : states) release_buffers(library, *state);
+    });
+  } catch (...) {  // no memory, or no thread: the communicators are left behind
+    log(LogLevel::warning, "NCCL's communicators cannot be aborted");
+  }
+}
+
+Communicator::Communicator(CommunicatorGroup& group, std::vector<int> ranks, int own,
+                           const UniqueId& id, std::chrono::nanoseconds timeout)
+    : group_(group), ranks_(std::move(ranks)), own_(own), id_(id), timeout_(timeout) {}
+
+Communicator::Communicator(CommunicatorGroup& group, Communicator& parent, std::vector<int> ranks,
+                           std::chrono::nanoseconds timeout)
+    : group_(group), ranks_(std::move(ranks)), parent_(&parent), timeout_(timeout) {}
+
+Communicator::~Communicator() {
+  if (handle_ != nullptr && !group_.aborted()) group_.destroy(state_);
+}
+
+void Communicator::begin_to_make() {
+  if (parent_ == nullptr) {
+    state_ = group_.add();
+    group_.make(state_, nullptr, "ncclCommInitRankConfig", timeout_,
+                [size = size(), own = own_, id = id_](Library& nccl, CommState& state) {
+                  return nccl.init(state.handle, size, id, own);
+                });
+    return;
+  }
+  if (!parent_->ready() || !parent_->idle()) return;
   std::vector<int> excluded;  // places among the parent's ranks
   for (int place = 0; place < parent_->size(); ++place)
     if (!std::ranges::binary_search(ranks_, parent_->ranks_[static_cast<std::size_t>(place)]))
       excluded.push_back(place);
-  const CommHandle parent = std::exchange(parent_, nullptr)->handle_;
-  post("ncclCommShrink", [parent, excluded](Library& nccl, Begun& begun) {
-    begun.parent = parent;
-    begun.state = nccl.shrink(begun.handle, parent, excluded);
-  });
-}
-
-Communicator::~Communicator() {
-  if (handle_ == nullptr) {
-    abort();
-    return;
-  }
-  // Memory is deregistered before the communicator is destroyed.
-  buffers_.clear();
-  if (aborted_) return;
-  worker_.post(
-      [library = library_, runtime = gpu_.runtime(), device = gpu_.index(), handle = handle_] {
-        const gpu::DeviceGuard guard(*runtime, device);
-        library->destroy(handle);
-      });
-}
-
-void Communicator::make(Making& making, Library& library, const char* call,
-                        std::chrono::nanoseconds timeout, const Begin& begin) {
-  const auto deadline = steady_clock::now() + timeout;
-  Begun begun;
-  std::string error;
-  try {
-    begin(library, begun);
-    while (begun.state == State::in_progress && error.empty()) {
-      if (making.canceled) {
-        error = "the making of NCCL's communicator was ended";
-      } else if (steady_clock::now() >= deadline) {
-        error = fmt::format("{} is not done after {} s", call,
-                            std::chrono::duration<double>(timeout).count());
-      } else {
-        std::this_thread::sleep_for(pause);
-        begun.state = library.state(begun.handle);
-        if (begun.state == State::ready && begun.parent != nullptr)
-          begun.state = library.state(begun.parent);
-      }
-    }
-  } catch (const std::exception& failure) {
-    error = failure.what();
-  }
-  const std::lock_guard lock(making.mutex);
-  // After a cancellation nobody is left to use the handle.
-  if (error.empty() && making.canceled) error = "the making of NCCL's communicator was ended";
-  if (!error.empty() && begun.handle != nullptr)
-    library.abort(std::exchange(begun.handle, nullptr));
-  making.handle = begun.handle;
-  making.error = error;
-  making.done = true;
+  state_ = group_.add();
+  group_.make(state_, parent_->state_, "ncclCommShrink", timeout_,
+              [parent = parent_->handle_, excluded](Library& nccl, CommState& state) {
+                return nccl.shrink(state.handle, parent, excluded);
+              });
 }
 
 bool Communicator::ready() {
-  if (aborted_) throw BackendError("NCCL's communicator was aborted");
-  if (handle_ != nullptr) return library_->state(handle_) == State::ready;
-  if (parent_ != nullptr) shrink_parent();
-  const std::lock_guard lock(making_->mutex);
-  if (!making_->done) return false;
-  if (!making_->error.empty())
+  if (group_.aborted()) throw BackendError("NCCL's communicator was aborted");
+  if (handle_ != nullptr) return library().state(handle_) == State::ready;
+  if (state_ == nullptr) begin_to_make();
+  if (state_ == nullptr) return false;
+  const std::lock_guard lock(state_->mutex);
+  if (!state_->done) return false;
+  if (!state_->error.empty())
     throw BackendError(fmt::format("NCCL's communicator of the ranks {} cannot be made: {}",
-                                   to_string(RankSet::of(ranks_)), making_->error));
-  handle_ = making_->handle;
+                                   to_string(RankSet::of(ranks_)), state_->error));
+  handle_ = state_->handle;
   return true;
 }
 
-void Communicator::abort() noexcept {
-  if (std::exchange(aborted_, true)) return;
-  if (handle_ == nullptr) {
-    const std::lock_guard lock(making_->mutex);
-    making_->canceled = true;
-    handle_ = making_->handle;
-    if (handle_ == nullptr) return;
+void Communicator::retire(Communicator& parent) {
+  parent_ = &parent;
+  if (handle_ == nullptr) return;
+  group_.destroy(state_);
+  state_.reset();
+  handle_ = nullptr;
+}
+
+std::byte* Communicator::buffer(std::size_t bytes) {
+  constexpr std::size_t min_bytes = std::size_t{1} << 20;
+  std::vector<CommState::Buffer>& buffers = state_->buffers;
+  if (buffers.empty() || buffers.back().bytes < bytes) {
+    // Smaller memory stays: the stream may still use it, and together it is no more than this.
+    const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
+    CommState::Buffer& made = buffers.emplace_back();
+    try {
+      made = {library().allocate(size), size, nullptr};
+    } catch (...) {
+      buffers.pop_back();
+      throw;
+    }
+    made.registration = library().register_buffer(handle_, made.memory, size);
   }
-  try {
-    worker_.post([library = library_, handle = handle_] { library->abort(handle); });
-  } catch (...) {
-    library_->abort(handle_);
-  }
+  return buffers.back().memory;
 }
 
 }  // namespace kolo::internal::backend::nccl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator of NCCL, from its creation to its end.
+// Communicators of NCCL, from their creation to their end.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,9 +22,8 @@ namespace kolo::internal::backend::nccl {
 /// `post`. Thread-safe.
 class Worker {
  public:
-  /// The destructor waits so long for posted calls; then it leaves the thread behind, so that a
-  /// call that never returns does not keep the process from ending.
-  explicit Worker(std::chrono::nanoseconds patience = std::chrono::seconds(10));
+  Worker();
+  /// Leaves the thread behind unless it was stopped.
   ~Worker();
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -31,102 +31,132 @@ class Worker {
   /// `work` throws nothing, and owns all that it uses.
   void post(std::function<void()> work);
 
+  /// Waits so long for posted calls. If one does not return, its thread is left behind, so that it
+  /// does not keep the process from ending, and the result is false. The last call.
+  [[nodiscard]] bool stop(std::chrono::nanoseconds patience);
+
  private:
   struct Shared;
 
-  std::chrono::nanoseconds patience_;
   std::shared_ptr<Shared> shared_;
 };
 
-class Communicator;
+/// A communicator as the worker sees it. On the heap, because NCCL writes `handle` after the call
+/// that makes it has returned.
+struct CommState {
+  /// Memory that all ranks have registered with the same size.
+  struct Buffer {
+    std::byte* memory = nullptr;
+    std::size_t bytes = 0;
+    void* registration = nullptr;
+  };
 
-/// Deregisters and releases memory, unless the communicator was aborted: then releases it only.
-struct Deregister {
-  Communicator* communicator = nullptr;
-  void* registration = nullptr;
+  std::atomic<bool> canceled{false};
+  std::vector<Buffer> buffers{};  // the driver's until the worker is told to end it
+  CommHandle handle = nullptr;    // the worker's until it is made
 
-  void operator()(std::byte* memory) const noexcept;
+  std::mutex mutex{};  // guards what follows; never held during a call of NCCL
+  bool done = false;   // with the making
+  std::string error{};
 };
 
-/// Memory that all ranks of a communicator have registered with the same size.
-using RegisteredMemory = std::unique_ptr<std::byte, Deregister>;
+/// The communicators of a rank. They are aborted together: a kernel of NCCL occupies the stream
+/// until it is told to end, so the abort of one communicator waits for the kernels of the others.
+/// For the driver.
+class CommunicatorGroup {
+ public:
+  CommunicatorGroup(std::shared_ptr<Library> library, gpu::Gpu& gpu,
+                    std::chrono::nanoseconds patience)
+      : library_(std::move(library)), gpu_(gpu), patience_(patience) {}
+  /// Waits for the worker. If that does not return, the GPU is busy for good, and so would be every
+  /// call that releases memory: all memory is leaked.
+  ~CommunicatorGroup();
+  CommunicatorGroup(const CommunicatorGroup&) = delete;
+  CommunicatorGroup& operator=(const CommunicatorGroup&) = delete;
 
-/// Created and destroyed by the worker; used by the driver in between. Every call ends by a
-/// deadline or by `abort`.
+  [[nodiscard]] Library& library() const { return *library_; }
+  [[nodiscard]] gpu::Gpu& gpu() const { return gpu_; }
+
+  /// A communicator that begins to be made, after those that it is made of.
+  [[nodiscard]] std::shared_ptr<CommState> add();
+  /// Calls `begin`, and waits until the communicator is made, failed or canceled. `parent` is that
+  /// which it is made of, or null. What was begun is ended by `abort` only.
+  void make(std::shared_ptr<CommState> state, std::shared_ptr<CommState> parent, const char* call,
+            std::chrono::nanoseconds timeout, std::function<State(Library&, CommState&)> begin);
+  /// Destroys a communicator that is made and idle.
+  void destroy(const std::shared_ptr<CommState>& state);
+  /// Ends all work in progress on all communicators, then releases their memory.
+  void abort() noexcept;
+  [[nodiscard]] bool aborted() const { return aborted_; }
+
+ private:
+  /// Calls `work(library)` with the GPU as the worker's device; not at all if that fails.
+  template <typename Work>
+  void post(Work work);
+
+  std::shared_ptr<Library> library_;
+  gpu::Gpu& gpu_;
+  std::chrono::nanoseconds patience_;
+  std::vector<std::shared_ptr<CommState>> states_{};  // not destroyed; parents before children
+  bool aborted_ = false;
+  Worker worker_{};
+};
+
+/// Made and destroyed by the worker; used by the driver in between. Every call ends by a deadline
+/// or by an abort of the group.
 class Communicator {
  public:
-  using Buffer = gpu::BlockPool<RegisteredMemory>::Block;
-
-  /// Begins to create it; `timeout` limits that. `ranks` are of the world; `own` is the index of
-  /// this rank.
-  Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
-               std::vector<int> ranks, int own, const UniqueId& id,
+  /// `ranks` are of the world; `own` is the index of this rank. It is made after the first call of
+  /// `ready`, within `timeout`.
+  Communicator(CommunicatorGroup& group, std::vector<int> ranks, int own, const UniqueId& id,
                std::chrono::nanoseconds timeout);
-  /// Of some of the parent's ranks, this rank included. It is created after the first call of
-  /// `ready`, as soon as nothing runs on the parent. The parent outlives it, and must not be used
-  /// until it is ready.
-  Communicator(Communicator& parent, std::vector<int> ranks, std::chrono::nanoseconds timeout);
-  /// Destroys it by the worker, unless it was aborted.
+  /// Of some of the parent's ranks, this rank included, as soon as nothing runs on the parent. The
+  /// parent outlives it, and must not be used until it is ready. Every rank of the parent has begun
+  /// to make the parent, or will.
+  Communicator(CommunicatorGroup& group, Communicator& parent, std::vector<int> ranks,
+               std::chrono::nanoseconds timeout);
+  /// Destroys it by the worker, unless the group was aborted.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// False while it is being created, or its last call is in progress. Throws BackendError if that
-  /// failed, on this or another rank, or if it was aborted.
+  /// False while it is being made, or its last call is in progress. Throws BackendError if that
+  /// failed, on this or another rank, or if the group was aborted.
   [[nodiscard]] bool ready();
+  [[nodiscard]] bool is_being_made() const { return state_ != nullptr && handle_ == nullptr; }
 
   /// Counts the executions that have launched work and are not done.
   void begin_use() { ++in_use_; }
   void end_use() { --in_use_; }
+  [[nodiscard]] bool idle() const { return in_use_ == 0; }
 
-  /// Ends all work in progress, by the worker. `ready` throws from then on.
-  void abort() noexcept;
+  /// Destroys it while it is idle, if it was made. The next `ready` makes it again, of `parent`.
+  void retire(Communicator& parent);
 
-  [[nodiscard]] bool aborted() const { return aborted_; }
+  void abort() noexcept { group_.abort(); }
+
   [[nodiscard]] CommHandle handle() const { return handle_; }
-  [[nodiscard]] Library& library() const { return *library_; }
+  [[nodiscard]] Library& library() const { return group_.library(); }
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
-  [[nodiscard]] Buffer take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
+
+  /// At least so many bytes, at the same offset of the same registration on all ranks if all ask
+  /// for as many in the same order. All executions share one memory, since the stream does what
+  /// they launch one after the other.
+  [[nodiscard]] std::byte* buffer(std::size_t bytes);
 
  private:
-  /// Shared with the worker.
-  struct Making {
-    std::atomic<bool> canceled{false};
-    std::mutex mutex{};
-    bool done = false;
-    CommHandle handle = nullptr;
-    std::string error{};
-  };
+  void begin_to_make();
 
-  /// The handle, and the parent that must be ready too before the handle can be used. For the
-  /// worker.
-  struct Begun {
-    CommHandle handle = nullptr;
-    CommHandle parent = nullptr;
-    State state = State::in_progress;
-  };
-  using Begin = std::function<void(Library& library, Begun& begun)>;
-
-  Communicator(std::shared_ptr<Library> library, gpu::Gpu& gpu, Worker& worker,
-               std::vector<int> ranks, std::chrono::nanoseconds timeout);
-  void post(const char* call, Begin begin);
-  static void make(Making& making, Library& library, const char* call,
-                   std::chrono::nanoseconds timeout, const Begin& begin);
-  void shrink_parent();
-  [[nodiscard]] RegisteredMemory make_buffer(std::size_t bytes);
-
-  std::shared_ptr<Library> library_;
-  gpu::Gpu& gpu_;
-  Worker& worker_;
+  CommunicatorGroup& group_;
   std::vector<int> ranks_;
-  std::shared_ptr<Making> making_ = std::make_shared<Making>();
-  CommHandle handle_ = nullptr;  // once it is created
-  bool aborted_ = false;
-  int in_use_ = 0;
-  Communicator* parent_ = nullptr;  // until it is asked to shrink
+  int own_ = 0;
+  UniqueId id_{};
+  Communicator* parent_ = nullptr;
   std::chrono::nanoseconds timeout_;
-  gpu::BlockPool<RegisteredMemory> buffers_;
+  std::shared_ptr<CommState> state_{};  // once it begins to be made
+  CommHandle handle_ = nullptr;         // once it is made
+  int in_use_ = 0;
 };
 
 }  // namespace kolo::internal::backend::nccl

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "backend/backend.hpp"
 #include "backend/gpu/nccl/communicator.hpp"
@@ -37,11 +38,12 @@ struct LaunchContext {
   Communicator& communicator;
   LaunchOrder& order;
   int rank;
+  std::vector<Communicator*> to_retire;  // before the launch
 };
 
 /// Waits until it is the next in the launch order and the communicator is ready, launches
 /// everything on the stream, and polls an event for the end. An execution that is abandoned aborts
-/// the communicator.
+/// all communicators.
 class GpuExecution : public Execution {
  public:
   GpuExecution(const LaunchContext& context, Batch batch);
@@ -53,7 +55,7 @@ class GpuExecution : public Execution {
   [[nodiscard]] Awaited waits_for() const final;
 
  protected:
-  /// Launches the work before NCCL, and takes buffers. False if there is nothing for NCCL to do.
+  /// Launches the work before NCCL. False if there is nothing for NCCL to do.
   virtual bool begin() = 0;
   /// The calls of one group.
   virtual void call() = 0;
@@ -82,6 +84,8 @@ class GpuExecution : public Execution {
 
   [[nodiscard]] bool lacks_numbers() const { return gathered_ && !is_gathered_; }
   Progress prepare_and_call();
+  [[nodiscard]] bool retire_others();
+  [[nodiscard]] bool group_is_launched();
   Progress finish_calling();
 
   LaunchContext context_;

@@ -24,8 +24,8 @@ using gpu::UniqueId;
 /// communicator may only be aborted.
 enum class State : std::uint8_t { ready, in_progress };
 
-/// As ncclRedOp_t. Operations that are created have other values.
-enum class RedOp : std::int32_t { sum = 0, product = 1, max = 2, min = 3, average = 4 };
+/// As ncclRedOp_t. Averages are left out: NVLink SHARP has sums only.
+enum class RedOp : std::int32_t { sum = 0, product = 1, max = 2, min = 3 };
 
 /// Memory is the current device's. Every function throws BackendError, with the name of the call
 /// that failed and NCCL's reasons, unless it is noexcept. Calls on one communicator are made by one
@@ -41,16 +41,19 @@ class Library {
   /// Non-blocking, but may be slow. It may set `comm` even if it throws: then `comm` must be
   /// aborted.
   [[nodiscard]] virtual State init(CommHandle& comm, int size, const UniqueId& id, int rank) = 0;
-  /// Likewise, of the parent's ranks but for the excluded ones, which do not call. Nothing may be
-  /// in progress on the parent until both are ready.
+  /// Likewise, of the parent's ranks but for the excluded ones, which do not call. NCCL may write
+  /// `comm` until the parent is ready again or aborted: it must stay where it is, and is null until
+  /// then. Nothing else may be in progress on the parent.
   [[nodiscard]] virtual State shrink(CommHandle& comm, CommHandle parent,
                                      std::span<const int> excluded) = 0;
   /// Of the last call. Throws if something failed since, on this or another rank.
   [[nodiscard]] virtual State state(CommHandle comm) = 0;
   /// When all work is done. May be slow.
   virtual void destroy(CommHandle comm) noexcept = 0;
-  /// Ends all work in progress. May be slow.
-  virtual void abort(CommHandle comm) noexcept = 0;
+  /// Ends all work in progress on these communicators, in one group, in this order. A handle is
+  /// read at its turn, and skipped if it is null: the abort of a parent may write that of its
+  /// child. Slow: it waits for the stream.
+  virtual void abort(std::span<const CommHandle* const> comms) noexcept = 0;
 
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
@@ -59,10 +62,6 @@ class Library {
   [[nodiscard]] virtual void* register_buffer(CommHandle comm, std::byte* memory,
                                               std::size_t bytes) = 0;
   virtual void deregister_buffer(CommHandle comm, void* registration) noexcept = 0;
-
-  /// A sum of elements of this type, each multiplied before.
-  [[nodiscard]] virtual RedOp make_scaled_sum(CommHandle comm, double factor, DType dtype) = 0;
-  virtual void destroy_op(CommHandle comm, RedOp op) noexcept = 0;
 
   /// The calls between the two are one operation on the stream.
   virtual void group_start() = 0;

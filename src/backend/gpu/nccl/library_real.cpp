@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "backend/gpu/nccl/library.hpp"
-#include "base/elements.hpp"
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 
@@ -19,7 +18,6 @@ static_assert(static_cast<int>(RedOp::sum) == ncclSum);
 static_assert(static_cast<int>(RedOp::product) == ncclProd);
 static_assert(static_cast<int>(RedOp::max) == ncclMax);
 static_assert(static_cast<int>(RedOp::min) == ncclMin);
-static_assert(static_cast<int>(RedOp::average) == ncclAvg);
 static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
 
 /// Loads NCCL at its first use, so that the program starts without it. If another library has
@@ -58,8 +56,6 @@ struct Functions {
   Function<decltype(ncclMemFree)> release{library, "ncclMemFree"};
   Function<decltype(ncclCommRegister)> register_buffer{library, "ncclCommRegister"};
   Function<decltype(ncclCommDeregister)> deregister_buffer{library, "ncclCommDeregister"};
-  Function<decltype(ncclRedOpCreatePreMulSum)> make_op{library, "ncclRedOpCreatePreMulSum"};
-  Function<decltype(ncclRedOpDestroy)> destroy_op{library, "ncclRedOpDestroy"};
   Function<decltype(ncclGroupStart)> group_start{library, "ncclGroupStart"};
   Function<decltype(ncclGroupEnd)> group_end{library, "ncclGroupEnd"};
   Function<decltype(ncclAllReduce)> all_reduce{library, "ncclAllReduce"};
@@ -132,7 +128,14 @@ class RealLibrary : public Library {
   void destroy(CommHandle comm) noexcept override {
     static_cast<void>(nccl_.destroy.pointer(comm));
   }
-  void abort(CommHandle comm) noexcept override { static_cast<void>(nccl_.abort.pointer(comm)); }
+  void abort(std::span<const CommHandle* const> comms) noexcept override {
+    // Inside of a group ncclCommAbort tells the kernels to end; ncclGroupEnd waits for them. It
+    // blocks although the communicators do not (ncclAsyncLaunch: `comm->destroyFlag`).
+    static_cast<void>(nccl_.group_start.pointer());
+    for (const CommHandle* comm : comms)
+      if (*comm != nullptr) static_cast<void>(nccl_.abort.pointer(*comm));
+    static_cast<void>(nccl_.group_end.pointer());
+  }
 
   std::byte* allocate(std::size_t bytes) override {
     void* memory = nullptr;
@@ -150,18 +153,6 @@ class RealLibrary : public Library {
   }
   void deregister_buffer(CommHandle comm, void* registration) noexcept override {
     static_cast<void>(nccl_.deregister_buffer.pointer(comm, registration));
-  }
-
-  RedOp make_scaled_sum(CommHandle comm, double factor, DType dtype) override {
-    ncclRedOp_t op = ncclSum;
-    visit_real(dtype, [&](auto type) {
-      auto scalar = rounded<decltype(type)>(factor);
-      call(nccl_.make_op, &op, &scalar, type_of(dtype), ncclScalarHostImmediate, comm);
-    });
-    return static_cast<RedOp>(op);
-  }
-  void destroy_op(CommHandle comm, RedOp op) noexcept override {
-    static_cast<void>(nccl_.destroy_op.pointer(static_cast<ncclRedOp_t>(op), comm));
   }
 
   void group_start() override { call(nccl_.group_start); }

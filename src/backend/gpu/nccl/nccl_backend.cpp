@@ -20,35 +20,61 @@ bool NcclBackend::can_execute(const Batch& batch) {
   });
 }
 
-/// The smallest, and of those the first. Ranks that share communicators have created them in the
-/// same order, so all of `ranks` find the same parent.
-NcclBackend::Communicators::const_iterator NcclBackend::parent_of(
-    const std::vector<int>& ranks) const {
-  auto best = communicators_.end();
-  for (auto candidate = communicators_.begin(); candidate != communicators_.end(); ++candidate)
-    if (std::ranges::includes(candidate->first, ranks) &&
-        (best == communicators_.end() || candidate->first.size() < best->first.size()))
+NcclBackend::~NcclBackend() {
+  // Destroying the parent of one that is half made would wait for ever.
+  if (std::ranges::any_of(
+          entries_, [](const auto& entry) { return entry.second.communicator.is_being_made(); }))
+    group_.abort();
+}
+
+/// The smallest, and of those the first. Ranks that share communicators have connected them in the
+/// same order, so all of `ranks` find the same parent. One without batches is none: its other ranks
+/// may never make it.
+NcclBackend::Entries::iterator NcclBackend::parent_of(const std::vector<int>& ranks) {
+  auto best = entries_.end();
+  for (auto candidate = entries_.begin(); candidate != entries_.end(); ++candidate)
+    if (candidate->second.has_batches && std::ranges::includes(candidate->first, ranks) &&
+        (best == entries_.end() || candidate->first.size() < best->first.size()))
       best = candidate;
   return best;
 }
 
-bool NcclBackend::has_parent(const std::vector<int>& ranks) const {
-  return parent_of(ranks) != communicators_.end();
+bool NcclBackend::has_parent(const std::vector<int>& ranks) {
+  return parent_of(ranks) != entries_.end();
 }
 
 void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
   const auto parent = parent_of(ranks);
-  if (parent != communicators_.end()) {
-    communicators_.try_emplace(ranks, communicators_.at(parent->first), ranks,
-                               options_.init_timeout);
+  if (parent != entries_.end()) {
+    entries_.try_emplace(ranks, group_, parent->second.communicator, ranks, options_.init_timeout);
     return;
   }
   const auto own = static_cast<int>(std::ranges::find(ranks, rank_) - ranks.begin());
-  communicators_.try_emplace(ranks, library_, gpu_, worker_, ranks, own, id, options_.init_timeout);
+  entries_.try_emplace(ranks, group_, ranks, own, id, options_.init_timeout);
+}
+
+/// The communicators that lack ranks of the batch's set, all of which are back. Each takes as much
+/// memory as that of all ranks.
+std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
+  std::vector<Communicator*> found;
+  if (batch.ranks != batch.set) return found;
+  for (auto& [ranks, entry] : entries_) {
+    if (!entry.has_batches || entry.lacks_ranks_of != batch.set) continue;
+    entry.has_batches = false;
+    found.push_back(&entry.communicator);
+  }
+  return found;
 }
 
 std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
-  const LaunchContext context{gpu_, cpu_, communicators_.at(batch.ranks), order_, rank_};
+  Entry& entry = entries_.at(batch.ranks);
+  if (batch.ranks == batch.set) {
+    entry.lacks_ranks_of.clear();
+  } else if (!entry.has_batches) {
+    entry.lacks_ranks_of = batch.set;
+  }
+  entry.has_batches = true;
+  const LaunchContext context{gpu_, cpu_, entry.communicator, order_, rank_, to_retire(batch)};
   switch (batch.kind.type) {
     case OperationType::allreduce: return make_allreduce(context, std::move(batch));
     case OperationType::reducescatter: return make_reducescatter(context, std::move(batch));
@@ -58,10 +84,6 @@ std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
     default: break;
   }
   throw InvalidArgument(fmt::format("\"{}\" is no batch of GPU tensors", to_string(batch.kind)));
-}
-
-void NcclBackend::abort() noexcept {
-  for (auto& [ranks, communicator] : communicators_) communicator.abort();
 }
 
 }  // namespace kolo::internal::backend::nccl

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -20,48 +21,65 @@ class NcclBackend : public Backend {
  public:
   struct Options {
     std::chrono::nanoseconds init_timeout = std::chrono::minutes(5);
+    std::chrono::nanoseconds exit_timeout = std::chrono::seconds(10);  // then NCCL is left behind
   };
 
   /// `cpu` carries the numbers that ranks exchange beforehand, as parts 0 and 1 of a batch's
   /// sequence.
   NcclBackend(std::shared_ptr<Library> library, gpu::Gpu& gpu, Backend& cpu, int rank,
               Options options)
-      : library_(std::move(library)), gpu_(gpu), cpu_(cpu), rank_(rank), options_(options) {}
+      : gpu_(gpu),
+        cpu_(cpu),
+        rank_(rank),
+        options_(options),
+        group_(std::move(library), gpu, options.exit_timeout) {}
   /// Destroys the communicators.
-  ~NcclBackend() override = default;
+  ~NcclBackend() override;
+  NcclBackend(const NcclBackend&) = delete;
+  NcclBackend& operator=(const NcclBackend&) = delete;
 
-  [[nodiscard]] Library& library() { return *library_; }
+  [[nodiscard]] Library& library() { return group_.library(); }
 
   /// False if NCCL does not support the batch. The same on all ranks.
   [[nodiscard]] static bool can_execute(const Batch& batch);
 
   /// True if the communicator of these ranks can be created from another that has them all. The
   /// same on all of them. Else they need an id.
-  [[nodiscard]] bool has_parent(const std::vector<int>& ranks) const;
+  [[nodiscard]] bool has_parent(const std::vector<int>& ranks);
 
-  /// Begins to create the communicator of these ranks. All of them call it, at the same place among
-  /// their batches, with the same id. With a parent the id is not used.
+  /// Before the first batch of these ranks. All of them call it, at the same place among their
+  /// batches, with the same id. With a parent the id is not used.
   void connect(const std::vector<int>& ranks, const UniqueId& id);
 
   /// After `connect` for the batch's ranks.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
   /// Aborts all communicators: one that waits may block the others.
-  void abort() noexcept;
+  void abort() noexcept { group_.abort(); }
 
  private:
-  using Communicators = std::map<std::vector<int>, Communicator>;
+  /// What the batches so far say about it, so that all its ranks agree.
+  struct Entry {
+    template <typename... Arguments>
+    explicit Entry(Arguments&&... arguments)
+        : communicator(std::forward<Arguments>(arguments)...) {}
 
-  [[nodiscard]] Communicators::const_iterator parent_of(const std::vector<int>& ranks) const;
+    Communicator communicator;
+    bool has_batches = false;           // so all of its ranks make it, and others can be made of it
+    std::vector<int> lacks_ranks_of{};  // the set; empty if a batch of all its set's ranks used it
+  };
+  using Entries = std::map<std::vector<int>, Entry>;
 
-  std::shared_ptr<Library> library_;
+  [[nodiscard]] Entries::iterator parent_of(const std::vector<int>& ranks);
+  [[nodiscard]] std::vector<Communicator*> to_retire(const Batch& batch);
+
   gpu::Gpu& gpu_;
   Backend& cpu_;
   int rank_;
   Options options_;
   LaunchOrder order_{};
-  Worker worker_{};
-  Communicators communicators_{};
+  CommunicatorGroup group_;
+  Entries entries_{};
 };
 
 }  // namespace kolo::internal::backend::nccl

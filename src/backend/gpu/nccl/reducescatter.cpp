@@ -34,7 +34,7 @@ class Reducescatter : public PackedReduction {
     const DType wire = wire_of(dtype);
     const std::int64_t each = share(dtype, tensors);
     std::byte* const result = to + each * size();
-    const ReductionSplit split = split_reduction(batch(), wire, true);
+    const ReductionSplit split = split_reduction(batch(), wire);
     std::int64_t offset = 0;
     for (const BatchTensor* tensor : tensors) {
       const auto* from = static_cast<const std::byte*>(tensor->input);
@@ -50,9 +50,9 @@ class Reducescatter : public PackedReduction {
     return {to, result, each / signed_size_of(wire), wire, split};
   }
 
-  void call(const PackedTensors& packed, RedOp op) override {
-    library().reduce_scatter(packed.from, packed.to, packed.elements, packed.wire, op, comm(),
-                             stream());
+  void call(const PackedTensors& packed) override {
+    library().reduce_scatter(packed.from, packed.to, packed.elements, packed.wire, packed.split.op,
+                             comm(), stream());
   }
 };
 

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -21,34 +19,17 @@ namespace kolo::internal::backend::nccl {
 
 struct ReductionSplit {
   gpu::Scaling before{};
-  std::optional<double> factor{};  // NCCL multiplies by it before it adds
-  RedOp op = RedOp::sum;           // unless there is a factor
+  RedOp op = RedOp::sum;
   gpu::Scaling after{};
 };
 
-/// `wire` is the type in which NCCL reduces; `packed` says that the kernel runs before and after
-/// anyway, so that scaling there costs nothing.
+/// `wire` is the type in which NCCL reduces. NCCL only adds: with ncclAvg and
+/// ncclRedOpCreatePreMulSum it would not use NVLink SHARP.
 ///
-/// NCCL averages reals if the sum could overflow (half types) or if the kernel would run for
-/// nothing else; else they are divided after the sum. Integers are scaled and divided as on the
-/// CPU.
-[[nodiscard]] ReductionSplit split_reduction(const Batch& batch, DType wire, bool packed);
-
-/// An operation of NCCL's, for as long as it is needed.
-class OwnedOp {
- public:
-  OwnedOp(Communicator& communicator, const ReductionSplit& split, DType wire);
-  ~OwnedOp();
-  OwnedOp(const OwnedOp&) = delete;
-  OwnedOp& operator=(const OwnedOp&) = delete;
-
-  [[nodiscard]] RedOp get() const { return op_; }
-
- private:
-  Communicator& communicator_;
-  RedOp op_;
-  bool made_;
-};
+/// Averages are divided after the sum, as on the CPU. A sum of f16 could overflow where their
+/// average does not: these are divided by a power of two before, which costs no precision above
+/// subnormal numbers.
+[[nodiscard]] ReductionSplit split_reduction(const Batch& batch, DType wire);
 
 /// The base class of reductions over NCCL. One call reduces the tensors of one type. One launch
 /// packs the tensors of all types into one buffer, and one launch unpacks them.
@@ -73,7 +54,7 @@ class PackedReduction : public GpuExecution {
   [[nodiscard]] virtual std::int64_t room(DType dtype, const Tensors& tensors) const = 0;
   /// Adds the copies before and after the call. `to` is the place of the tensors in the buffer.
   [[nodiscard]] virtual PackedTensors pack(DType dtype, const Tensors& tensors, std::byte* to) = 0;
-  virtual void call(const PackedTensors& packed, RedOp op) = 0;
+  virtual void call(const PackedTensors& packed) = 0;
 
   [[nodiscard]] DType wire_of(DType dtype) const;
   /// Of so many elements in the buffer, where tensors begin at multiples of 16 bytes.
@@ -90,8 +71,6 @@ class PackedReduction : public GpuExecution {
 
   std::map<DType, Tensors> by_type_{};
   std::vector<PackedTensors> packed_{};
-  std::deque<OwnedOp> ops_{};
-  Communicator::Buffer buffer_{};
   gpu::TransferLaunch before_;
   gpu::TransferLaunch after_;
 };

@@ -40,9 +40,14 @@ std::shared_ptr<const ReadyMark> Gpu::mark(Device device, StreamHandle stream) {
                     to_string(device), to_string(Device{DeviceType::cuda, index_})));
   }
   const DeviceGuard guard(*runtime_, index_);
+  if (runtime_->is_capturing(stream))
+    throw InvalidArgument(
+        "the stream on which the tensor is computed is being captured into a CUDA graph, and "
+        "Kolo's "
+        "work cannot be part of a graph: submit the operation before the capture or after it");
   Event event = make_event(runtime_);
   runtime_->record(event.get(), stream);
-  return std::make_shared<const ReadyMark>(std::move(event), stream, ++marks_);
+  return std::make_shared<const ReadyMark>(std::move(event), runtime_->stream_id(stream), ++marks_);
 }
 
 void Gpu::open(int index) {
@@ -74,7 +79,7 @@ void Gpu::open(int index) {
 }
 
 void Gpu::await(std::span<const BatchTensor* const> tensors, StreamHandle stream) {
-  std::map<StreamHandle, const ReadyMark*> last;
+  std::map<std::uint64_t, const ReadyMark*> last;  // of each stream, by its id
   for (const BatchTensor* tensor : tensors) {
     if (tensor->ready == nullptr) continue;
     const ReadyMark*& mark = last[tensor->ready->stream()];

@@ -18,17 +18,18 @@ namespace kolo::internal::backend::gpu {
 /// The work on the submitter's stream after which a tensor's memory may be accessed.
 class ReadyMark {
  public:
-  ReadyMark(Event event, StreamHandle stream, std::uint64_t number)
+  ReadyMark(Event event, std::uint64_t stream, std::uint64_t number)
       : event_(std::move(event)), stream_(stream), number_(number) {}
 
   [[nodiscard]] EventHandle event() const { return event_.get(); }
-  [[nodiscard]] StreamHandle stream() const { return stream_; }
+  /// Its id.
+  [[nodiscard]] std::uint64_t stream() const { return stream_; }
   /// Later marks on a stream have larger numbers.
   [[nodiscard]] std::uint64_t number() const { return number_; }
 
  private:
   Event event_;
-  StreamHandle stream_;
+  std::uint64_t stream_;
   std::uint64_t number_;
 };
 
@@ -38,7 +39,8 @@ class Gpu {
   explicit Gpu(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
 
   /// `stream` is the one on which the tensor is computed. Throws InvalidArgument if this device
-  /// cannot be used, or not beside another; BackendError if CUDA fails. Thread-safe.
+  /// cannot be used, or not beside another, or if the stream is being captured; BackendError if
+  /// CUDA fails. Thread-safe.
   [[nodiscard]] std::shared_ptr<const ReadyMark> mark(Device device, StreamHandle stream);
 
   // The rest is for the driver, after the first mark, with the device as the current one.
@@ -54,6 +56,12 @@ class Gpu {
 
   /// Later work on `stream` waits until all tensors may be accessed.
   void await(std::span<const BatchTensor* const> tensors, StreamHandle stream);
+
+  /// Instead of releasing its memory, which would wait for a GPU that is busy for good.
+  void leak_memory() {
+    device_blocks_.leak();
+    pinned_blocks_.leak();
+  }
 
   [[nodiscard]] BlockPool<DeviceMemory>& device_blocks() { return device_blocks_; }
   [[nodiscard]] BlockPool<PinnedMemory>& pinned_blocks() { return pinned_blocks_; }

@@ -14,16 +14,20 @@
 
 namespace kolo::internal::backend::gpu {
 
-/// Makes `device` the thread's current one while it lives. Does not go back to a device that is not
-/// in use: that would allocate memory there.
+/// Makes `device` the thread's current one while it lives, and lets the thread make calls that
+/// would invalidate a graph which the program captures, such as cudaMalloc: they concern other
+/// streams. Does not go back to a device that is not in use: that would allocate memory there.
 class DeviceGuard {
  public:
   DeviceGuard(Runtime& runtime, int device) : runtime_(runtime), before_(runtime.current_device()) {
-    if (before_ == device) return;
-    runtime_.use_device(device);
-    changed_ = true;
+    if (before_ != device) {
+      runtime_.use_device(device);
+      changed_ = true;
+    }
+    mode_ = runtime_.exchange_capture_mode(CaptureMode::relaxed);
   }
   ~DeviceGuard() {
+    static_cast<void>(runtime_.exchange_capture_mode(mode_));
     if (!changed_) return;
     try {
       if (runtime_.is_in_use(before_)) runtime_.use_device(before_);
@@ -38,6 +42,7 @@ class DeviceGuard {
   Runtime& runtime_;
   int before_;
   bool changed_ = false;
+  CaptureMode mode_ = CaptureMode::global;
 };
 
 /// Gives a handle back to the runtime that made it.
@@ -117,10 +122,12 @@ class BlockPool {
     return block;
   }
 
-  /// Releases all memory that is in the pool.
-  void clear() {
-    free_.clear();
-    abandoned_.clear();
+  /// Leaves all memory that is in the pool to the process.
+  void leak() {
+    for (auto* items : {&free_, &abandoned_}) {
+      for (auto& item : *items) static_cast<void>(item->memory.release());
+      items->clear();
+    }
   }
 
  private:

@@ -18,6 +18,10 @@ namespace kolo::internal::backend::gpu {
 using StreamHandle = CUstream_st*;  // cudaStream_t
 using EventHandle = CUevent_st*;    // cudaEvent_t
 
+/// As cudaStreamCaptureMode: the calls that the thread may make while a stream is captured into a
+/// graph, on this thread or another.
+enum class CaptureMode : std::uint8_t { global = 0, thread_local_only = 1, relaxed = 2 };
+
 enum class CopyKind : std::uint8_t { to_host, to_device };
 
 /// As CUDA spells them: 13000 is 13.0. The driver's is 0 where there is none.
@@ -33,13 +37,14 @@ struct DeviceProperties {
 };
 
 /// Every function throws BackendError, with the name of the call that failed and the reason, unless
-/// it says otherwise. Streams, events, memory and launches belong to the thread's current device.
-/// Thread-safe.
+/// it says otherwise. None takes or hides an error that the program has not asked CUDA for.
+/// Streams, events, memory and launches belong to the thread's current device. Thread-safe.
 class Runtime {
  public:
   virtual ~Runtime() = default;
 
   [[nodiscard]] virtual Versions versions() = 0;
+  /// 0 if CUDA_VISIBLE_DEVICES hides all.
   [[nodiscard]] virtual int device_count() = 0;
   [[nodiscard]] virtual DeviceProperties properties(int device) = 0;
   /// Throws unless this build has machine code for the current device.
@@ -53,6 +58,16 @@ class Runtime {
   /// Of the highest priority, and independent of the default stream.
   [[nodiscard]] virtual StreamHandle create_stream() = 0;
   virtual void destroy_stream(StreamHandle stream) noexcept = 0;
+  /// Waits until all work on the stream is done.
+  virtual void synchronize(StreamHandle stream) = 0;
+
+  /// Unlike the handle it is never used again, and differs between the streams that threads have
+  /// behind cudaStreamPerThread.
+  [[nodiscard]] virtual std::uint64_t stream_id(StreamHandle stream) = 0;
+  /// True also for the default stream while a stream that waits for it is captured.
+  [[nodiscard]] virtual bool is_capturing(StreamHandle stream) = 0;
+  /// Of the calling thread. Returns the mode before.
+  virtual CaptureMode exchange_capture_mode(CaptureMode mode) noexcept = 0;
 
   [[nodiscard]] virtual EventHandle create_event() = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;

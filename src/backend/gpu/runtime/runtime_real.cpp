@@ -42,7 +42,12 @@ class RealRuntime : public Runtime {
 
   int device_count() override {
     int count = 0;
-    check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorNoDevice) {
+      static_cast<void>(cudaGetLastError());
+      return 0;
+    }
+    check(error, "cudaGetDeviceCount");
     return count;
   }
 
@@ -89,6 +94,33 @@ class RealRuntime : public Runtime {
     static_cast<void>(cudaStreamDestroy(stream));
   }
 
+  void synchronize(StreamHandle stream) override {
+    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  }
+
+  std::uint64_t stream_id(StreamHandle stream) override {
+    unsigned long long id = 0;
+    check(cudaStreamGetId(stream, &id), "cudaStreamGetId");
+    return id;
+  }
+
+  bool is_capturing(StreamHandle stream) override {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaError_t error = cudaStreamIsCapturing(stream, &status);
+    if (error == cudaErrorStreamCaptureImplicit) {
+      static_cast<void>(cudaGetLastError());
+      return true;
+    }
+    check(error, "cudaStreamIsCapturing");
+    return status != cudaStreamCaptureStatusNone;
+  }
+
+  CaptureMode exchange_capture_mode(CaptureMode mode) noexcept override {
+    auto exchanged = static_cast<cudaStreamCaptureMode>(mode);
+    static_cast<void>(cudaThreadExchangeStreamCaptureMode(&exchanged));
+    return static_cast<CaptureMode>(exchanged);
+  }
+
   EventHandle create_event() override {
     EventHandle event = nullptr;
     check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -108,12 +140,14 @@ class RealRuntime : public Runtime {
   }
 
   bool is_done(EventHandle event) override {
-    const cudaError_t error = cudaEventQuery(event);
-    if (error == cudaErrorNotReady) {
-      static_cast<void>(cudaGetLastError());
-      return false;
-    }
-    check(error, "cudaEventQuery");
+    // The driver's: cudaEventQuery leaves cudaErrorNotReady in place of an error of the program's
+    // that cudaGetLastError would have returned.
+    using Query = int (*)(EventHandle event);
+    static const auto query = driver_function<Query>("cuEventQuery");
+    constexpr int not_ready = 600;  // CUDA_ERROR_NOT_READY
+    const int result = query(event);
+    if (result == not_ready) return false;
+    if (result != 0) check(cudaEventQuery(event), "cudaEventQuery");
     return true;
   }
 

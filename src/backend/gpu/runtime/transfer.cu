@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel: each block of threads takes tile after tile, finds the segment that it belongs to,
 // and moves its elements in accesses of 16 bytes where both places allow it.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <array>
 #include <cstring>
+#include <type_traits>
 
 #include "backend/gpu/runtime/transfer_element.hpp"
 #include "backend/gpu/runtime/transfer_kernel.hpp"
@@ -25,14 +29,43 @@ __host__ __device__ bool aligned(const void* a, const void* b, std::size_t bytes
   return ((reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b)) % bytes) == 0;
 }
 
+/// Accesses of one thread that are under way at once: four loads of 16 bytes hide the latency of
+/// memory. Where elements are divided as integers, the arithmetic needs the registers and takes
+/// longer than the loads.
+template <typename Access, typename To>
+constexpr int loads_of =
+    is_half_type<To> || std::is_floating_point_v<To> ? 64 / static_cast<int>(sizeof(Access)) : 1;
+
+/// Whole accesses from `source`, each of which `make` turns into one to `target`. Written so that
+/// all loads come before the stores: the compiler must assume that a store changes what is loaded
+/// after it. Each access goes to the place it came from, so the two may be the same memory.
+template <int loads, typename Source, typename Target, typename Make>
+__host__ __device__ void move_accesses(const Source* source, Target* target, std::int64_t count,
+                                       std::int64_t thread, const Make& make) {
+  std::int64_t i = thread;
+  for (; i + (loads - 1) * threads < count; i += loads * threads) {
+    Source held[loads];
+#pragma unroll
+    for (int k = 0; k < loads; ++k) held[k] = source[i + k * threads];
+#pragma unroll
+    for (int k = 0; k < loads; ++k) target[i + k * threads] = make(held[k]);
+  }
+  for (; i < count; i += threads) target[i] = make(source[i]);
+}
+
+struct Same {
+  template <typename Word>
+  __host__ __device__ Word operator()(const Word& word) const {
+    return word;
+  }
+};
+
 /// Bytes in accesses of `Word`, as many as there are whole ones.
 template <typename Word>
 __device__ void copy_words(const std::byte* from, std::byte* to, std::int64_t bytes) {
-  const auto* const source = reinterpret_cast<const Word*>(from);
-  auto* const target = reinterpret_cast<Word*>(to);
   const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(Word));
-#pragma unroll 4
-  for (std::int64_t i = threadIdx.x; i < words; i += threads) target[i] = source[i];
+  move_accesses<4>(reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), words,
+                threadIdx.x, Same());
   for (std::int64_t i = words * static_cast<std::int64_t>(sizeof(Word)) + threadIdx.x; i < bytes;
        i += threads)
     to[i] = from[i];
@@ -52,6 +85,40 @@ __device__ void copy_bytes(const std::byte* from, std::byte* to, std::int64_t by
   }
 }
 
+/// The GPU's instructions. They give the bits that `SoftwareConversion` gives, but for NaNs.
+struct HardwareConversion {
+  template <typename T>
+  __host__ __device__ static Computed<T> widen(T element) {
+    if constexpr (std::is_same_v<T, F16>) {
+      return __half2float(__ushort_as_half(element.bits));
+    } else {
+      return computed(element);
+    }
+  }
+  template <typename T, typename Real>
+  __host__ __device__ static T round(Real value) {
+    if constexpr (std::is_same_v<T, F16>) {
+      return {__half_as_ushort(__float2half_rn(static_cast<float>(value)))};
+    } else if constexpr (std::is_same_v<T, BF16>) {
+      return {__bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(value)))};
+    } else {
+      return static_cast<T>(value);
+    }
+  }
+};
+
+/// Each element of an access.
+template <typename From, typename To, int count>
+struct EachElement {
+  const TransferElement<From, To, HardwareConversion>& element;
+
+  __host__ __device__ Several<To, count> operator()(const Several<From, count>& source) const {
+    Several<To, count> target;
+    for (int k = 0; k < count; ++k) target.elements[k] = element(source.elements[k]);
+    return target;
+  }
+};
+
 /// The elements of a tile, of which each thread takes every so many. Compiled for the host too,
 /// because `visit_types` is.
 struct TransferTile {
@@ -65,18 +132,13 @@ struct TransferTile {
   __host__ __device__ void operator()() const {
     constexpr int count =
         16 / static_cast<int>(sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
-    const TransferElement<From, To> element(scaling);
+    const TransferElement<From, To, HardwareConversion> element(scaling);
     std::int64_t whole = 0;
     if (aligned(from, to, 16)) {
-      const auto* const sources = reinterpret_cast<const Several<From, count>*>(from);
-      auto* const targets = reinterpret_cast<Several<To, count>*>(to);
       whole = elements / count;
-      for (std::int64_t i = thread; i < whole; i += threads) {
-        const Several<From, count> source = sources[i];
-        Several<To, count> target;
-        for (int k = 0; k < count; ++k) target.elements[k] = element(source.elements[k]);
-        targets[i] = target;
-      }
+      move_accesses<loads_of<Several<From, count>, To>>(reinterpret_cast<const Several<From, count>*>(from),
+                    reinterpret_cast<Several<To, count>*>(to), whole, thread,
+                    EachElement<From, To, count>{element});
     }
     for (std::int64_t i = whole * count + thread; i < elements; i += threads) {
       From source;
@@ -129,8 +191,10 @@ cudaError_t launch_transfer(const TransferTable& table, cudaStream_t stream) {
   if (error != cudaSuccess) return error;
   const std::int64_t max_blocks = std::int64_t{multiprocessors} * blocks_per_multiprocessor;
   const auto blocks = static_cast<unsigned>(table.tiles < max_blocks ? table.tiles : max_blocks);
-  transfer<<<blocks, threads, 0, stream>>>(table);
-  return cudaGetLastError();
+  // Unlike cudaGetLastError after <<<>>>, this returns no earlier error of the program's.
+  TransferTable argument = table;
+  std::array<void*, 1> arguments{&argument};
+  return cudaLaunchKernel(transfer, dim3(blocks), dim3(threads), arguments.data(), 0, stream);
 }
 
 cudaError_t find_transfer_kernel() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic on one element: the same code for the kernel on the GPU and for the reference on
-// the CPU, so that both give the same bits.
+// The arithmetic on one element: the same code for the kernel on the GPU, but for its
+// conversions, and for the reference on the CPU, so that both give the same bits.
 #pragma once
 
 #include <concepts>
@@ -58,7 +58,19 @@ template <typename From, typename To>
 using ComputedBetween =
     std::conditional_t<(sizeof(From) > sizeof(To)), Computed<From>, Computed<To>>;
 
-template <typename From, typename To>
+/// Conversions between elements and the numbers that they are computed as.
+struct SoftwareConversion {
+  template <typename T>
+  static constexpr Computed<T> widen(T element) {
+    return computed(element);
+  }
+  template <typename T, typename Real>
+  static constexpr T round(Real value) {
+    return rounded<T>(value);
+  }
+};
+
+template <typename From, typename To, typename Conversion = SoftwareConversion>
 class TransferElement {
  public:
   using Number = ComputedBetween<From, To>;
@@ -66,11 +78,11 @@ class TransferElement {
   constexpr explicit TransferElement(const Scaling& scaling) : scaled_(scaling) {}
 
   constexpr To operator()(From element) const {
-    const Number number = scaled_(static_cast<Number>(computed(element)));
+    const Number number = scaled_(static_cast<Number>(Conversion::widen(element)));
     if constexpr (std::integral<To>) {
       return number;
     } else {
-      return rounded<To>(number);
+      return Conversion::template round<To>(number);
     }
   }
 
@@ -78,8 +90,8 @@ class TransferElement {
   Scaled<Number> scaled_;
 };
 
-template <>
-class TransferElement<Truth, Truth> {
+template <typename Conversion>
+class TransferElement<Truth, Truth, Conversion> {
  public:
   constexpr explicit TransferElement(const Scaling& /*scaling*/) {}
   constexpr Truth operator()(Truth element) const {

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "node/memory_limits.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace kolo::internal::node {
+namespace {
+
+constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
+constexpr std::size_t unit = 4096;  // heaps are whole pages
+
+/// The number after `name` in a file of names and numbers; nothing if there is none.
+std::optional<std::size_t> find_number(const std::string& path, std::string_view name) {
+  std::ifstream file(path);
+  std::string found;
+  std::size_t number = 0;
+  while (file >> found) {
+    if (found == name && file >> number) return number;
+    file.clear();
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return std::nullopt;
+}
+
+/// The number that is all of a file; nothing if there is no such file, or it has "max".
+std::optional<std::size_t> read_number(const std::string& path) {
+  std::ifstream file(path);
+  std::size_t number = 0;
+  if (file >> number) return number;
+  return std::nullopt;
+}
+
+std::size_t kilobytes_of_host(const std::string& root, std::string_view name) {
+  const std::optional<std::size_t> kilobytes = find_number(root + "/proc/meminfo", name);
+  return kilobytes ? *kilobytes * 1024 : unlimited;
+}
+
+/// One control group with a limit, and what it has left of it.
+struct Group {
+  std::string limit_file;
+  std::size_t limit;
+  std::size_t left;
+};
+
+/// The names of the files in one version of control groups.
+struct Version {
+  std::string_view mount;
+  std::string_view limit;
+  std::string_view usage;
+  std::string_view reclaimable;  // in memory.stat: pages of files that the kernel drops first
+};
+constexpr Version version_1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
+                            "memory.usage_in_bytes", "total_inactive_file"};
+constexpr Version version_2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+
+std::optional<Group> read_group(const std::string& directory, const Version& version) {
+  std::string file = directory + std::string(version.limit);
+  const std::optional<std::size_t> limit = read_number(file);
+  if (!limit) return std::nullopt;
+  const std::size_t used = read_number(directory + std::string(version.usage)).value_or(0);
+  const std::size_t reclaimable =
+      find_number(directory + "memory.stat", version.reclaimable).value_or(0);
+  const std::size_t needed = used - std::min(used, reclaimable);
+  return Group{std::move(file), *limit, *limit - std::min(*limit, needed)};
+}
+
+/// Those of the process and all above them, as far as they can be seen: a container may have its
+/// own group where the host has the root.
+std::vector<Group> find_groups(const std::string& root) {
+  std::vector<Group> groups;
+  std::ifstream file(root + "/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    // Number, controllers and path, with colons between them. Version 2 names no controllers.
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = ',' + line.substr(first + 1, second - first - 1) + ',';
+    const bool is_2 = controllers == ",,";
+    if (!is_2 && controllers.find(",memory,") == std::string::npos) continue;
+    const Version& version = is_2 ? version_2 : version_1;
+    const std::string mount = root + std::string(version.mount);
+    std::string path = line.substr(second + 1);
+    for (;;) {
+      if (!path.ends_with('/')) path += '/';
+      if (std::optional<Group> group = read_group(mount + path, version))
+        groups.push_back(std::move(*group));
+      if (path.size() == 1) break;
+      path.erase(path.rfind('/', path.size() - 2) + 1);
+    }
+  }
+  return groups;
+}
+
+std::size_t address_space_left(const std::string& root) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return unlimited;
+  const std::size_t used = read_number(root + "/proc/self/statm").value_or(0) *
+                           static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return limit.rlim_cur - std::min<std::size_t>(limit.rlim_cur, used);
+}
+
+}  // namespace
+
+AvailableMemory available_memory(const std::string& root) {
+  AvailableMemory available{kilobytes_of_host(root, "MemAvailable:"), "the host"};
+  for (Group& group : find_groups(root))
+    if (group.left < available.bytes) available = {group.left, std::move(group.limit_file)};
+  return available;
+}
+
+MemoryLimits memory_limits(const std::string& root) {
+  MemoryLimits limits{kilobytes_of_host(root, "MemTotal:"), address_space_left(root)};
+  for (const Group& group : find_groups(root)) limits.memory = std::min(limits.memory, group.limit);
+  return limits;
+}
+
+std::size_t heap_bytes(const MemoryLimits& limits, int ranks_of_host) {
+  // Where no limit is known: little of an address space of 47 bits, much for a host.
+  constexpr std::size_t max_of_all = std::size_t{1} << 44;
+  const std::size_t all = std::min({limits.memory, limits.address_space / 2, max_of_all});
+  return std::max(all / static_cast<std::size_t>(ranks_of_host) / unit * unit, unit);
+}
+
+}  // namespace kolo::internal::node

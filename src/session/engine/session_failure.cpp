@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a session ends before its time on this rank: it leaves, or it fails.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/log.hpp"
+#include "negotiation/stall/explain.hpp"
+#include "negotiation/wire/codec.hpp"
+#include "session/engine/progress_engine.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+/// For the announcements of a failure. They may fail too, for want of memory perhaps, and the
+/// operations must be finished all the same: threads wait for them.
+template <typename Work>
+void ignoring_errors(const Work& work) noexcept {
+  try {
+    work();
+  } catch (...) {  // the first failure is the one to report
+  }
+}
+
+}  // namespace
+
+void ProgressEngine::leave(bool clean, const std::string& reason) {
+  if (std::exchange(leaving_, true) || failed()) return;
+  try {
+    now_ = std::chrono::steady_clock::now();
+    submit();
+    if (clean) {
+      recorder_.note(diagnostics::EventKind::leaving, reason, now_);
+    } else {
+      recorder_.fault(diagnostics::EventKind::leaving, reason, pending(), now_);
+    }
+    negotiator_.on_leave(reason);
+    board_.publish_end({FailureKind::shut_down, reason, "", RankSet::of(rank_)},
+                       /*alarm=*/false, now_);
+  } catch (...) {
+    fail_session_with_current_exception();
+  }
+}
+
+void ProgressEngine::fail_session_with_current_exception() noexcept {
+  Failure failure{FailureKind::backend, "", "", RankSet::of(rank_)};
+  ignoring_errors([&] { failure.message = message_of_current_exception(); });
+  fail_session(std::move(failure));
+}
+
+void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
+  if (failed()) return fail_operations();
+  if (failure.kind == FailureKind::stalled) lost_a_process_ = true;
+  ignoring_errors([&] { log(LogLevel::critical, "the session cannot go on: " + failure.message); });
+  ignoring_errors([&] {
+    const Failure outside = as_seen_by_others(failure, rank_);
+    board_.publish_end(outside, /*alarm=*/true, now_);
+    propagate_failure(outside, reported_by);
+  });
+  ignoring_errors(
+      [&] { recorder_.fault(diagnostics::EventKind::fault, failure.message, pending(), now_); });
+  left_requests_ = links_.mpi_has_batches();
+  failure_ = std::move(failure);
+  fail_operations();
+  ignoring_errors([&] { links_.abandon(); });
+}
+
+/// All that this rank has submitted, wherever each is on its way.
+void ProgressEngine::fail_operations() noexcept {
+  free_tickets_.clear();
+  for (const Pending& pending : std::exchange(negotiating_, {}))
+    if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
+  // The network may still write the buffers of batches: the program should end its process.
+  for (const Running& running : running_)
+    for (detail::Operation* operation : running.operations)
+      finish(operation, failure_of(*operation));
+  running_.clear();
+  // Taken from the queue, but the error came before their turn. The recorder does not know them.
+  for (detail::Operation*& taken : taken_) {
+    detail::Operation* const operation = std::exchange(taken, nullptr);
+    if (operation == nullptr) continue;
+    ++finished_;
+    queue_.release({&operation, 1});
+    operation->finish(failure_of(*operation));
+  }
+}
+
+/// Ranks of this host see the failure on the board. Each rank sends it to its neighbors in the tree
+/// except the one that reported it, so every edge between hosts carries it once.
+void ProgressEngine::propagate_failure(const Failure& failure, int reported_by) {
+  for (const int peer : edges_) {
+    if (peer == reported_by || board_.shows(peer)) continue;
+    try {
+      transport_.send(peer, negotiation::encode(session_, failure));
+    } catch (const std::exception& error) {
+      log(LogLevel::warning,
+          fmt::format("the failure could not be sent to rank {}: {}", peer, error.what()));
+    }
+  }
+}
+
+std::exception_ptr ProgressEngine::failure_of(const detail::Operation& operation) const noexcept {
+  try {
+    Failure failure = *failure_;
+    const std::string what =
+        negotiation::operation_in_words(operation.descriptor().type, operation.key());
+    if (!failure.message.starts_with(what)) failure.message = what + ": " + failure.message;
+    failure.tensor = operation.key().name;
+    return to_exception(failure);
+  } catch (...) {  // no memory for the message: that is the error then
+    return std::current_exception();
+  }
+}
+
+}  // namespace kolo::internal::session

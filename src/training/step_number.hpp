@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The number of an optimizer's step, which is part of its operations.
+#pragma once
+
+#include <cstdint>
+
+#include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
+
+namespace kolo::internal {
+
+/// Detects ranks that are at different steps: their operations do not match. Ranks with unequal
+/// data make different numbers of steps before they join, so steps are counted from the last
+/// completed join. Not thread-safe.
+class StepNumber {
+ public:
+  /// The number for an operation of the current step. Throws InvalidArgument if ranks joined after
+  /// an operation of this step: the others reduced the step without this rank's other gradients,
+  /// and no longer wait for them.
+  [[nodiscard]] std::int64_t of_operation() {
+    if (is_cut_by_join()) {
+      throw InvalidArgument(
+          "DistributedOptimizer: join() was called in the middle of a step, after the reduction of "
+          "some of its gradients had begun. Call join() after step(), or end this step with "
+          "skip_step()");
+    }
+    count_joins();
+    begun_ = true;
+    return number_;
+  }
+
+  /// True if ranks joined after an operation of this step. Its operations are all done then.
+  [[nodiscard]] bool is_cut_by_join() const {
+    return begun_ && joins_ != detail::completed_joins();
+  }
+
+  /// Ends the step. The next begins with its first operation.
+  void advance() {
+    ++number_;
+    count_joins();
+    begun_ = false;
+  }
+
+ private:
+  void count_joins() {
+    const std::int64_t joins = detail::completed_joins();
+    if (joins != joins_) number_ = 0;
+    joins_ = joins;
+  }
+
+  std::int64_t number_ = 0;
+  std::int64_t joins_ = detail::completed_joins();
+  bool begun_ = false;
+};
+
+}  // namespace kolo::internal

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// As much of CUDA as src/backend/gpu/runtime/transfer.cu and runtime_real.cpp use, for a compiler
+// without CUDA: kernels run on the host, every block and every thread, one after the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/half.hpp"
+
+#define __host__
+#define __device__
+#define __global__
+#define __launch_bounds__(...)
+
+struct CUstream_st;
+struct CUevent_st;
+using cudaStream_t = CUstream_st*;
+using cudaEvent_t = CUevent_st*;
+
+enum cudaError_t : int {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorNoDevice = 100,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureImplicit = 906,
+};
+
+/// What the calls below report.
+struct CudaOnHost {
+  cudaError_t last_error = cudaSuccess;  // as cudaGetLastError, until it is asked for
+  cudaError_t event = cudaSuccess;       // of events
+  cudaError_t device_count = cudaSuccess;
+  int blocks = 0;  // of the last launch
+};
+inline CudaOnHost cuda_on_host{};
+
+inline cudaError_t cudaGetLastError() {
+  const cudaError_t error = cuda_on_host.last_error;
+  cuda_on_host.last_error = cudaSuccess;
+  return error;
+}
+/// As the runtime does with what a call returns.
+inline cudaError_t remembered(cudaError_t error) {
+  if (error != cudaSuccess) cuda_on_host.last_error = error;
+  return error;
+}
+
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct dim3 {
+  explicit dim3(unsigned size = 0) : x(size) {}
+  unsigned x;
+};
+inline dim3 threadIdx;
+inline dim3 blockIdx;
+inline dim3 gridDim;
+
+template <typename Argument>
+cudaError_t cudaLaunchKernel(void (*kernel)(Argument), dim3 blocks, dim3 threads, void** arguments,
+                             std::size_t /*shared*/, cudaStream_t /*stream*/) {
+  gridDim = blocks;
+  cuda_on_host.blocks = static_cast<int>(blocks.x);
+  for (blockIdx.x = 0; blockIdx.x < blocks.x; ++blockIdx.x)
+    for (threadIdx.x = 0; threadIdx.x < threads.x; ++threadIdx.x)
+      kernel(*static_cast<const Argument*>(arguments[0]));
+  return cudaSuccess;
+}
+
+enum cudaDeviceAttr : int { cudaDevAttrMultiProcessorCount };
+struct cudaFuncAttributes {};
+
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*which*/, int /*device*/) {
+  *value = 5;
+  return cudaSuccess;
+}
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* /*attributes*/, Kernel* /*kernel*/) {
+  return cudaSuccess;
+}
+
+using half_bits = kolo::internal::F16;
+using bfloat16_bits = kolo::internal::BF16;
+inline half_bits __ushort_as_half(std::uint16_t bits) { return {bits}; }
+inline std::uint16_t __half_as_ushort(half_bits half) { return half.bits; }
+inline float __half2float(half_bits half) { return to_float(half); }
+inline half_bits __float2half_rn(float value) { return kolo::internal::to_f16(value); }
+inline std::uint16_t __bfloat16_as_ushort(bfloat16_bits half) { return half.bits; }
+inline bfloat16_bits __float2bfloat16_rn(float value) { return kolo::internal::to_bf16(value); }

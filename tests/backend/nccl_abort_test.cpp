@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// How communicators end while something is in progress on them: together, before their memory is
+// released, without the driver, and not at all if NCCL does not return.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "nccl_fixture.hpp"
+
+namespace kolo::internal::backend {
+namespace {
+
+using testing::Contains;
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::Not;
+
+const Descriptor sum_of = allreduce_of(ReduceOp::sum);
+
+/// Steps one rank's executions until it has made so many calls of NCCL.
+void step_until_called(Running& running, const FakeNccl& nccl, std::size_t calls) {
+  while (nccl.calls().size() < calls)
+    for (auto& execution : running) ASSERT_NE(execution->step(), Progress::done);
+}
+
+/// Kernels of both wait on one stream for a rank that is lost. The double finds an abort that
+/// waits for a kernel outside of its group, and memory that is released before its abort ends.
+TEST(NcclAbort, CommunicatorsWithKernelsOnOneStreamAreAbortedTogether) {
+  GpuWorld world({.ranks = 3});
+  const std::vector<int> all{0, 1, 2};
+  const std::vector<int> two{0, 1};
+  Allreduces first(world, {50, 7});
+  first.start(sum_of, 0);
+  ASSERT_TRUE(first.finish());
+  Allreduces second(world, {50, 7});
+  second.start_among(two, two, sum_of, 1);
+  ASSERT_TRUE(second.finish());
+  Allreduces third(world, {50, 7});
+  third.start_on(0, sum_of, 2, all, all);
+  third.start_on(0, sum_of, 3, two, two);
+  step_until_called(third.running, *world.rank(0).nccl, 4);
+  third.running.clear();
+  world.rank(0).backend.reset();
+  EXPECT_EQ(world.rank(0).nccl->aborts(), 2);
+}
+
+TEST(NcclAbort, TheDriverDoesNotWaitForAnAbort) {
+  WorldOptions options{.ranks = 1};
+  options.backend.nccl.init_timeout = std::chrono::milliseconds(20);
+  GpuWorld world(options);
+  FakeNccl& nccl = *world.rank(0).nccl;
+  nccl.looks_at_init = -1;
+  nccl.holds_aborts = true;
+  Allreduces batch(world, {8, 8});
+  batch.start(sum_of, 0);
+  EXPECT_THAT(failure_of(world, batch.running), HasSubstr("is not done after 0.02 s"));
+  EXPECT_THAT(failure_of(world, batch.running), HasSubstr("was aborted"));
+  batch.running.clear();
+  EXPECT_EQ(nccl.aborts(), 0);
+  nccl.holds_aborts = false;
+}
+
+/// Everything that releases memory would wait for the GPU, and so for ever.
+TEST(NcclAbort, IfItNeverEndsMemoryIsLeaked) {
+  std::shared_ptr<FakeNccl> nccl;
+  std::shared_ptr<FakeCuda> cuda;
+  {
+    WorldOptions options{.ranks = 2, .leaves_memory = true};
+    options.backend.nccl.exit_timeout = std::chrono::milliseconds(10);
+    GpuWorld world(options);
+    nccl = world.rank(0).nccl;
+    cuda = world.rank(0).cuda;
+    Allreduces first(world, {50, 7});
+    first.start(sum_of, 0);
+    ASSERT_TRUE(first.finish());
+    Allreduces second(world, {50, 7});
+    second.start_on(0, sum_of, 1);
+    step_until_called(second.running, *nccl, 2);
+    nccl->holds_aborts = true;
+    second.running.clear();
+  }
+  const std::vector<std::string> complaints = cuda->complaints();
+  EXPECT_THAT(complaints, Contains(EndsWith("pieces of memory are left")));
+  EXPECT_THAT(complaints, Not(Contains(HasSubstr("for ever"))));
+  nccl->holds_aborts = false;
+  while (nccl->communicators() > 0) std::this_thread::yield();
+}
+
+TEST(NcclMemory, AllBatchesInFlightShareOneBuffer) {
+  GpuWorld world({.ranks = 2});
+  constexpr int batches = 12;
+  Allreduces all(world, {60000, 60000});
+  for (std::uint64_t sequence = 0; sequence < batches; ++sequence) all.start(sum_of, sequence);
+  ASSERT_TRUE(all.finish());
+  all.expect_sums(1.0);
+  for (int rank = 0; rank < world.size(); ++rank)
+    EXPECT_EQ(world.rank(rank).nccl->peak_bytes(), 1U << 20);
+}
+
+TEST(NcclMemory, ALargerBatchGetsALargerBuffer) {
+  GpuWorld world({.ranks = 2});
+  std::uint64_t sequence = 0;
+  for (const std::int64_t elements : {100, 200000, 100, 300000}) {
+    Allreduces batch(world, {elements, elements});
+    batch.start(sum_of, sequence++);
+    ASSERT_TRUE(batch.finish());
+    batch.expect_sums(1.0);
+  }
+  EXPECT_EQ(world.rank(0).nccl->peak_bytes(), (1U << 20) + (2U << 20) + (4U << 20));
+}
+
+/// The driver naps after a step that leaves it nothing to do.
+TEST(NcclLaunch, TheStepThatCallsAlsoUnpacks) {
+  GpuWorld world({.ranks = 1});
+  world.rank(0).nccl->looks_at_group = 3;
+  Allreduces batch(world, {50, 7});
+  batch.start(sum_of, 0);
+  step_until_called(batch.running, *world.rank(0).nccl, 1);
+  EXPECT_EQ(world.rank(0).cuda->launches(), 2);
+  ASSERT_TRUE(batch.finish());
+}
+
+TEST(NcclLaunch, NoCallInvalidatesACapture) {
+  for (const bool with_nccl : {true, false}) {
+    GpuWorld world({.ranks = 2, .with_nccl = with_nccl});
+    const gpu::StreamHandle captured = world.rank(0).cuda->create_stream();
+    world.rank(0).cuda->begin_capture(captured);
+    Allreduces batch(world, {50, 7, 200000});
+    batch.start(sum_of, 0);
+    ASSERT_TRUE(batch.finish());
+    batch.expect_sums(1.0);
+    world.rank(0).cuda->end_capture(captured);
+    world.rank(0).cuda->destroy_stream(captured);
+  }
+}
+
+}  // namespace
+}  // namespace kolo::internal::backend

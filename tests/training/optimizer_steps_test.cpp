@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// kolo::DistributedOptimizer for a custom optimizer: joins, skipped steps, and moved gradients.
+#include <algorithm>
+
+#include "../session/fixture.hpp"
+#include "kolo/optimizer.hpp"
+
+namespace kolo::internal {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+/// `layers` gradients of one to three elements. The step adds them to the weight.
+struct Layers {
+  explicit Layers(std::size_t layers = 3) {
+    for (std::size_t i = 0; i < layers; ++i) values.emplace_back(i % 3 + 1);
+  }
+
+  std::vector<NamedTensor> gradients() {
+    ++listed;
+    std::vector<NamedTensor> all;
+    for (std::size_t i = 0; i < values.size(); ++i) all.push_back({name(i), values[i]});
+    return all;
+  }
+  void step() { weight += values.front().front(); }
+
+  void fill(double value) {
+    for (auto& gradient : values) std::fill(gradient.begin(), gradient.end(), value);
+  }
+  static std::string name(std::size_t i) { return "layer" + std::to_string(i); }
+
+  std::vector<std::vector<double>> values;
+  double weight = 0.0;
+  int listed = 0;
+};
+
+class OptimizerSteps : public WithSession {
+ protected:
+  /// Steps of `rank` before it joins: at least one, and another order of ranks in each epoch.
+  [[nodiscard]] int steps_of(int rank, int epoch) const { return 1 + (rank + epoch) % n_ * 2; }
+
+  /// The average, over all ranks, of rank + 1 on the ranks that take part in a step.
+  [[nodiscard]] double average_in(int step, int epoch) const {
+    double sum = 0.0;
+    for (int rank = 0; rank < n_; ++rank)
+      if (step < steps_of(rank, epoch)) sum += rank + 1.0;
+    return sum / n_;
+  }
+
+  void expect_average(DistributedOptimizer<Layers>& optimizer) {
+    layers_.fill(me_ + 1.0);
+    optimizer.step();
+    for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+  }
+
+  const double mean_ = (n_ + 1) / 2.0;
+  Layers layers_;
+};
+
+TEST_F(OptimizerSteps, AreTheSameOnAllRanksAfterEachEpochOfUnevenData) {
+  DistributedOptimizer optimizer(layers_);
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    for (int step = 0; step < steps_of(me_, epoch); ++step) {
+      layers_.fill(me_ + 1.0);
+      if (me_ % 2 == 0) optimizer.ready("layer1");
+      optimizer.step();
+      for (const auto& gradient : layers_.values)
+        EXPECT_THAT(gradient, Each(testing::DoubleNear(average_in(step, epoch), 1e-12)));
+    }
+    (void)join();
+    // Epochs of different length may follow each other, also without a join.
+    if (epoch == 2) expect_average(optimizer);
+  }
+  expect_average(optimizer);
+}
+
+TEST_F(OptimizerSteps, OfSeveralOptimizersAndPassesMatchAfterUnevenData) {
+  Layers other;
+  Layers last;
+  DistributedOptimizer passes(layers_, {.backward_passes_per_step = 2, .num_groups = 2});
+  DistributedOptimizer sum(other, {.op = ReduceOp::sum});
+  const ProcessSet set = add_process_set({0});
+  DistributedOptimizer in_set(last, {.process_set = set});
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    for (int step = 0; step < steps_of(me_, epoch); ++step) {
+      passes.end_pass();
+      layers_.fill(me_ + 1.0);
+      passes.step();
+      EXPECT_NEAR(layers_.values[2][2], average_in(step, epoch), 1e-12);
+      // The second optimizer steps half as often.
+      if (step % 2 == 0) {
+        other.fill(me_ + 1.0);
+        sum.step();
+        EXPECT_NEAR(other.values[2][2], n_ * average_in(step, epoch), 1e-12);
+      }
+      last.fill(5.0);
+      in_set.step();
+      EXPECT_THAT(last.values[2], Each(5.0));
+    }
+    (void)join();
+  }
+}
+
+TEST_F(OptimizerSteps, ASynchronizedStepMayEndAfterTheJoin) {
+  DistributedOptimizer optimizer(layers_);
+  for (int round = 0; round < 2; ++round) {
+    layers_.fill(me_ + 1.0);
+    if (me_ != last_) optimizer.synchronize();
+    (void)join();
+    if (me_ != last_) optimizer.step();
+    expect_average(optimizer);
+  }
+}
+
+TEST_F(OptimizerSteps, AStepThatIsCutByAJoinIsRefusedUntilItIsSkipped) {
+  DistributedOptimizer optimizer(layers_);
+  for (int round = 0; round < 2; ++round) {
+    const bool cut = me_ == last_;
+    layers_.fill(100.0);
+    if (cut) optimizer.ready("layer1");
+    (void)join();
+    if (cut) {
+      EXPECT_THAT(thrown_by<InvalidArgument>([&] { optimizer.step(); }).what(),
+                  HasSubstr("join() was called in the middle of a step"));
+      EXPECT_THROW(optimizer.ready("layer2"), InvalidArgument);
+      optimizer.skip_step();
+    }
+    expect_average(optimizer);
+  }
+}
+
+TEST_F(OptimizerSteps, ASkippedStepIsDroppedAndTheNextIsReduced) {
+  DistributedOptimizer optimizer(layers_);
+  for (int step = 0; step < 6; ++step) {
+    layers_.fill(me_ + 1.0);
+    if (step % 2 == me_ % 2) optimizer.ready("layer0");
+    // Without `synchronize`, `skip_step` waits for the ranks that have begun.
+    if (step % 3 != 0) optimizer.synchronize();
+    const double weight = layers_.weight;
+    optimizer.skip_step();
+    EXPECT_EQ(layers_.weight, weight);
+    expect_average(optimizer);
+    EXPECT_EQ(layers_.weight, weight + mean_);
+  }
+}
+
+TEST_F(OptimizerSteps, ASynchronizedStepMustEndBeforeTheNextBegins) {
+  DistributedOptimizer optimizer(layers_, {.backward_passes_per_step = 2});
+  layers_.fill(1.0);
+  optimizer.synchronize();
+  const std::string advice = "skip_step()";
+  EXPECT_THAT(thrown_by<InvalidArgument>([&] { optimizer.synchronize(); }).what(),
+              HasSubstr(advice));
+  EXPECT_THAT(thrown_by<InvalidArgument>([&] { optimizer.end_pass(); }).what(), HasSubstr(advice));
+  const auto error = thrown_by<InvalidArgument>([&] { optimizer.ready("layer1"); });
+  EXPECT_THAT(error.what(), HasSubstr("ready('layer1')"));
+  optimizer.skip_step();
+  optimizer.end_pass();
+  layers_.fill(me_ + 1.0);
+  optimizer.ready("layer1");
+  optimizer.synchronize();
+  for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+}
+
+TEST_F(OptimizerSteps, ListTheirGradientsOnceForReady) {
+  Layers many(50);
+  DistributedOptimizer optimizer(many, {.backward_passes_per_step = 2});
+  for (int step = 0; step < 3; ++step) {
+    const int before = many.listed;
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::size_t i = 0; i < many.values.size(); ++i) optimizer.ready(Layers::name(i));
+      if (pass == 0) optimizer.end_pass();
+    }
+    optimizer.step();
+    EXPECT_LE(many.listed - before, 2);  // for `ready` and for `step`
+  }
+}
+
+TEST_F(OptimizerSteps, AGradientThatMovesAfterReadyIsRefused) {
+  DistributedOptimizer optimizer(layers_);
+  layers_.fill(me_ + 1.0);
+  optimizer.ready("layer1");
+  std::vector<double> elsewhere(layers_.values[1].size(), me_ + 1.0);
+  layers_.values[1].swap(elsewhere);
+  const auto error = thrown_by<InvalidArgument>([&] { optimizer.step(); });
+  EXPECT_EQ(error.tensor(), "layer1");
+  EXPECT_THAT(error.what(), HasSubstr("has moved"));
+  layers_.values[1].swap(elsewhere);
+  optimizer.step();
+  for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+  // Between steps they may move.
+  elsewhere = std::vector<double>(layers_.values[1].size());
+  layers_.values[1].swap(elsewhere);
+  expect_average(optimizer);
+}
+
+}  // namespace
+}  // namespace kolo::internal
