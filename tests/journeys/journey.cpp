@@ -62,6 +62,7 @@ void Journey::run_session(int ranks) try {
   stage("end of a session");
 } catch (const Departure&) {
   trainers_.clear();
+  restart_epoch();
 }
 
 void Journey::train(int ranks) {
@@ -83,15 +84,17 @@ void Journey::train(int ranks) {
     at_start_of_[epoch_] = everybody_;
     ++visits_;
     const Epoch epoch(program_, ranks_, epoch_, branch_);
-    if (!run_epoch(epoch)) {  // the session is over: once more from the start of the epoch
-      everybody_ = at_start_of_[epoch_];
-      mine_ = everybody_[static_cast<std::size_t>(rank_)];
-      return;
-    }
+    if (!run_epoch(epoch)) return restart_epoch();
     end_epoch(epoch);
   }
   mine_ = state();
   everybody_ = reference_->replicas();
+}
+
+// After the session has ended within it.
+void Journey::restart_epoch() {
+  everybody_ = at_start_of_.at(epoch_);
+  mine_ = everybody_[static_cast<std::size_t>(rank_)];
 }
 
 void Journey::make_trainers() {
@@ -208,9 +211,11 @@ void Journey::finish_step(const Epoch& epoch, int step, std::size_t number) {
 void Journey::join_all(const Epoch& epoch) {
   stage("join");
   const int last = join();
-  const Model& first = reference_->models().front();
-  if (first.whole_world && !program_.has(Feature::set_optimizer) &&
-      epoch.steps(last) != epoch.most_steps())
+  // All ranks take part in each step of the first optimizer that is not given up.
+  bool later_steps = false;
+  for (int step = epoch.steps(last); step < epoch.most_steps(); ++step)
+    later_steps = later_steps || !fails(program_, epoch, step);
+  if (reference_->models().front().whole_world && later_steps)
     throw Unexpected("rank " + std::to_string(last) + " cannot be the last to join");
   stage("broadcast after join");
   for (std::size_t number = 0; number < trainers_.size(); ++number)

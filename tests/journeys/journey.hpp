@@ -32,6 +32,7 @@ class Journey {
  private:
   void run_session(int ranks);
   void train(int ranks);
+  void restart_epoch();
   void make_trainers();
   void start_trainers();
   [[nodiscard]] bool run_epoch(const Epoch& epoch);
