@@ -2,6 +2,11 @@
 // What is MPI's own.
 #include "backend/mpi/mpi_backend.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "backend/mpi/exchange.hpp"
 #include "fixture.hpp"
 #include "kolo/error.hpp"
 
@@ -13,6 +18,33 @@ class MpiBackendRefuses : public BackendTest {};
 TEST_F(MpiBackendRefuses, PiecesOfNoUse) {
   EXPECT_THROW(MpiBackend(comm_, 0), InvalidArgument);
   EXPECT_THROW(MpiBackend(comm_, std::int64_t{1} << 31), InvalidArgument);
+}
+
+using MpiExchange = BackendTest;
+
+// If MPI kept the receive, it would take the message that the second exchange waits for, and write
+// memory that belongs to the program again.
+TEST_F(MpiExchange, AReceiveThatIsGivenUpDoesNotWriteItsMemory) {
+  constexpr std::int64_t bytes = 64;
+  constexpr std::uint64_t sequence = 3;
+  mpi::Endpoint endpoint(comm_, piece_bytes);
+  std::vector<std::byte> given_up(bytes);
+  std::vector<std::byte> received(bytes);
+  const std::vector<std::byte> sent(bytes, std::byte{7});
+  int pending = 0;
+  if (rank_ == 0 && size_ > 1) {
+    mpi::Exchange exchange(endpoint, sequence);
+    exchange.receive(1, 0, given_up.data(), bytes, pending);
+  }
+  MPI_Barrier(comm_);
+  if (rank_ > 1 || size_ == 1) return;
+  pending = 0;
+  mpi::Exchange exchange(endpoint, sequence);
+  if (rank_ == 0) exchange.receive(1, 0, received.data(), bytes, pending);
+  if (rank_ == 1) exchange.send(0, 0, sent.data(), bytes, pending);
+  while (pending > 0) exchange.step();
+  if (rank_ == 0) EXPECT_EQ(received, sent);
+  EXPECT_EQ(given_up, std::vector<std::byte>(bytes));
 }
 
 }  // namespace

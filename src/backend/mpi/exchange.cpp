@@ -31,14 +31,34 @@ Exchange::Exchange(Endpoint& endpoint, std::uint64_t sequence)
     : endpoint_(endpoint), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
 
 Exchange::~Exchange() {
-  // Memory that MPI may still read or write must stay valid, and requests cannot be canceled
-  // safely.
+  withdraw_receives();
+  // Memory that MPI may still read or write must stay valid.
   for (Kept& kept : kept_) {
     if (requests_.empty()) {
       endpoint_.buffers.give_back(std::move(kept.buffer), kept.bytes);
     } else {
       static_cast<void>(kept.buffer.release());
     }
+  }
+}
+
+// After a failure the tensors belong to the program again, which may free them. A receive that no
+// message has reached yet is canceled, so that MPI does not write them when a later session calls
+// it. Sends, and receives that have begun, cannot be taken back.
+void Exchange::withdraw_receives() {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) return;
+  for (std::size_t at = requests_.size(); at-- > 0;) {
+    if (std::get<Direction>(*chunks_[at].key) != Direction::receive) continue;
+    int done = 0;
+    if (MPI_Cancel(&requests_[at]) != MPI_SUCCESS ||
+        MPI_Test(&requests_[at], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0)
+      continue;
+    requests_[at] = requests_.back();
+    chunks_[at] = chunks_.back();
+    requests_.pop_back();
+    chunks_.pop_back();
   }
 }
 

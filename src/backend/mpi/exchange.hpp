@@ -81,6 +81,7 @@ class Exchange {
     std::int64_t bytes;
   };
 
+  void withdraw_receives();
   void add(const Key& key, const Transfer& transfer);
   void post(const Key& key, Flow& flow);
   void post_chunk(const Key& key, Flow& flow, Transfer& transfer);

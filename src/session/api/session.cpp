@@ -34,10 +34,6 @@ void init(MPI_Comm comm, const SessionOptions& options) {
   MPI_Initialized(&initialized);
   if (initialized == 0)
     throw InvalidArgument("kolo::init: MPI was not initialized, so there is no communicator");
-  int has_two_groups = 0;
-  MPI_Comm_test_inter(comm, &has_two_groups);
-  if (has_two_groups != 0)
-    throw InvalidArgument("kolo::init: the communicator is an intercommunicator");
   session::start_session({.comm = comm, .options = options});
 }
 

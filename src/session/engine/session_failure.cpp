@@ -70,7 +70,9 @@ void ProgressEngine::fail_operations() noexcept {
   free_tickets_.clear();
   for (const Pending& pending : std::exchange(negotiating_, {}))
     if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
-  // The network may still write the buffers of batches: the program should end its process.
+  // The executions end first: a finished operation's tensors are the program's again, which may
+  // free them. The network may still write some of them: the program should end its process.
+  for (Running& running : running_) running.execution.reset();
   for (const Running& running : running_)
     for (detail::Operation* operation : running.operations)
       finish(operation, failure_of(*operation));

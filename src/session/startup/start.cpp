@@ -255,14 +255,22 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
   if (has_sockets) log(LogLevel::info, "sockets between hosts carry control messages");
 }
 
+Communicator duplicate_world(MPI_Comm given) {
+  if (given == MPI_COMM_NULL) return Communicator::duplicate(MPI_COMM_WORLD);
+  int has_two_groups = 0;
+  node::check_mpi(MPI_Comm_test_inter(given, &has_two_groups), "MPI_Comm_test_inter");
+  if (has_two_groups != 0)
+    throw InvalidArgument("kolo::init: the communicator is an intercommunicator");
+  return Communicator::duplicate(given);
+}
+
 }  // namespace
 
 // The ranks agree four times: on their records, on who shares memory, on the connections between
 // them, and on the end of the start-up. Between two agreements a rank works by itself or with
 // others over sockets that time out, and keeps an error for the next agreement.
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
-  const Communicator world =
-      Communicator::duplicate(arguments.comm == MPI_COMM_NULL ? MPI_COMM_WORLD : arguments.comm);
+  const Communicator world = duplicate_world(arguments.comm);
   Communicator control = Communicator::duplicate(world.get());
   Communicator data = Communicator::duplicate(world.get());
   Preparation own = prepare(world.get(), arguments.options);
