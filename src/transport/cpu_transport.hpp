@@ -36,8 +36,8 @@ class CpuTransport : public Transport {
   }
 
   bool poll(const Receiver& receive) override {
-    // Sockets wake the driver; MPI has to be called to send what is left.
-    if (network_ != nullptr && sockets_ != nullptr) activity_.call_if_due(control_);
+    // Where MPI carries no control messages, only this call lets it send what a batch has left.
+    if (network_ != &mpi_) activity_.call_if_due(control_);
     bool moved = memory_ != nullptr && memory_->poll(receive);
     if (network_ != nullptr) moved |= network_->poll(receive);
     return moved;

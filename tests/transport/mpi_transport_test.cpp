@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kolo/error.hpp"
+#include "transport/cpu_transport.hpp"
 
 namespace kolo::internal::transport {
 namespace {
@@ -186,6 +187,17 @@ TEST_F(MpiTransportTest, ARankThatReceivesMayBeSentMoreThanTheBound) {
     poll_until(transport, receive, [&] { return received > sent; });
   }
   EXPECT_EQ(received, messages);
+}
+
+// Adasum goes over MPI also where all ranks share memory. It hangs if nothing calls MPI afterwards.
+TEST_F(MpiTransportTest, MpiIsCalledAfterABatchWhereAllRanksShareMemory) {
+  MpiTransport memory(comm_);
+  CpuTransport transport(comm_, nullptr);
+  transport.use_memory(memory, {}, /*all=*/true);
+  transport.mpi_activity().begin();
+  transport.mpi_activity().end();
+  EXPECT_TRUE(transport.must_poll());
+  while (transport.must_poll()) transport.poll([](int, auto) {});
 }
 
 }  // namespace
