@@ -60,7 +60,7 @@ void check_counts(const Request& request, const RowCounts& counts, std::int64_t 
   for (const std::int64_t count : counts) {
     if (count < 0) request.refuse(fmt::format("count {} is negative", count));
     // Compared before they are added: the sum of absurd counts would overflow.
-    if (count > rows - sum)
+    if (count > std::numeric_limits<std::int64_t>::max() - sum)
       request.refuse(fmt::format("the counts add up to more than the {} rows of the tensor", rows));
     sum += count;
   }
