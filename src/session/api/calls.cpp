@@ -2,6 +2,9 @@
 // Each collective's arguments are checked and submitted: kolo/detail/collectives.hpp.
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <limits>
+
 #include "base/format.hpp"
 #include "session/api/request.hpp"
 
