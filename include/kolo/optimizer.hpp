@@ -92,7 +92,9 @@ class NamedGradientReducer {
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
 /// together. If `join` cuts a step in which some gradients were submitted, `synchronize` and `step`
-/// throw InvalidArgument until `skip_step`.
+/// throw InvalidArgument until `skip_step`. Backward passes before a `join` of a step of which
+/// nothing was submitted do not count: the next call begins a new step, and `skip_step` only drops
+/// them, on this rank alone.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:

@@ -34,6 +34,15 @@ class StepNumber {
     return begun_ && joins_ != detail::completed_joins();
   }
 
+  /// True if ranks joined since the last step ended, and nothing was submitted since then: backward
+  /// passes from before the join belong to no step of the other ranks.
+  [[nodiscard]] bool is_behind_join() const {
+    return !begun_ && joins_ != detail::completed_joins();
+  }
+
+  /// Begins with step 0 after the join. To be called if nothing was submitted.
+  void restart() { count_joins(); }
+
   /// Ends the step. The next begins with its first operation.
   void advance() {
     ++number_;

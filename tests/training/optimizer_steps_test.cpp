@@ -130,6 +130,37 @@ TEST_F(OptimizerSteps, AStepThatIsCutByAJoinIsRefusedUntilItIsSkipped) {
   }
 }
 
+// One rank stops after a pass of which nothing was submitted: the others know of no step to end.
+TEST_F(OptimizerSteps, PassesBeforeAJoinAreForgotten) {
+  DistributedOptimizer optimizer(
+      layers_, {.backward_passes_per_step = 2, .accumulation = Accumulation::mean});
+  for (const bool skips : {true, false}) {
+    const bool cut = me_ == last_;
+    if (cut) optimizer.ready("layer1");
+    if (cut) optimizer.end_pass();
+    (void)join();
+    if (cut && skips) optimizer.skip_step();
+    for (int step = 0; step < 2; ++step) {
+      layers_.fill(2.0 * (me_ + 1));
+      optimizer.ready("layer0");
+      optimizer.end_pass();
+      optimizer.ready("layer1");
+      optimizer.step();
+      for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+    }
+  }
+}
+
+TEST_F(OptimizerSteps, AHalfReadyGroupBeforeAJoinIsForgotten) {
+  DistributedOptimizer optimizer(layers_, {.num_groups = 1});
+  if (me_ == last_) optimizer.ready("layer1");
+  (void)join();
+  layers_.fill(me_ + 1.0);
+  for (const char* name : {"layer0", "layer1", "layer2"}) optimizer.ready(name);
+  optimizer.step();
+  for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+}
+
 TEST_F(OptimizerSteps, ASkippedStepIsDroppedAndTheNextIsReduced) {
   DistributedOptimizer optimizer(layers_);
   for (int step = 0; step < 6; ++step) {
