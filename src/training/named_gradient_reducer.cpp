@@ -158,6 +158,7 @@ void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients)
                                                  .compression = options.compression,
                                                  .process_set = options.process_set},
                                                 step.of_operation()});
+  step.begin();
   unit.submitted = true;
 }
 

@@ -14,7 +14,8 @@ namespace kolo::internal {
 /// completed join. Not thread-safe.
 class StepNumber {
  public:
-  /// The number for an operation of the current step. Throws InvalidArgument if ranks joined after
+  /// The number for an operation of the current step; `begin` follows once the operation is
+  /// submitted, because the session may refuse it. Throws InvalidArgument if ranks joined after
   /// an operation of this step: the others reduced the step without this rank's other gradients,
   /// and no longer wait for them.
   [[nodiscard]] std::int64_t of_operation() {
@@ -25,9 +26,11 @@ class StepNumber {
           "skip_step()");
     }
     count_joins();
-    begun_ = true;
     return number_;
   }
+
+  /// An operation of the current step was submitted.
+  void begin() { begun_ = true; }
 
   /// True if ranks joined after an operation of this step. Its operations are all done then.
   [[nodiscard]] bool is_cut_by_join() const {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // kolo::DistributedOptimizer for a custom optimizer: joins, skipped steps, and moved gradients.
+#include <mpi.h>
+
 #include <algorithm>
 
 #include "../session/fixture.hpp"
@@ -159,6 +161,21 @@ TEST_F(OptimizerSteps, AHalfReadyGroupBeforeAJoinIsForgotten) {
   for (const char* name : {"layer0", "layer1", "layer2"}) optimizer.ready(name);
   optimizer.step();
   for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+}
+
+// What a pending join refuses was not submitted, so the join cuts no step.
+TEST_F(OptimizerSteps, ARefusedGradientBeginsNoStep) {
+  DistributedOptimizer optimizer(layers_);
+  if (me_ == last_ && n_ > 1) {
+    Future<int> joined = join_async();
+    EXPECT_THROW(optimizer.ready("layer1"), InvalidArgument);
+    MPI_Barrier(MPI_COMM_WORLD);  // the others join when it was refused
+    (void)joined.get();
+  } else {
+    MPI_Barrier(MPI_COMM_WORLD);
+    (void)join();
+  }
+  expect_average(optimizer);
 }
 
 TEST_F(OptimizerSteps, ASkippedStepIsDroppedAndTheNextIsReduced) {
