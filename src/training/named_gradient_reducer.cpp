@@ -194,7 +194,7 @@ bool NamedGradientReducer::State::forget_passes_before_join() {
   if (synchronized || !step.is_behind_join()) return false;
   const bool any = passes_ended > 0 || std::find(ready.begin(), ready.end(), true) != ready.end();
   clear();
-  step.restart();
+  step.catch_up();
   return any;
 }
 

@@ -3,8 +3,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "../session/fixture.hpp"
+#include "kolo/mpi.hpp"
 #include "kolo/optimizer.hpp"
 
 namespace kolo::internal {
@@ -241,6 +243,29 @@ TEST_F(OptimizerSteps, AGradientThatMovesAfterReadyIsRefused) {
   elsewhere = std::vector<double>(layers_.values[1].size());
   layers_.values[1].swap(elsewhere);
   expect_average(optimizer);
+}
+
+// Each half of the ranks has a session of its own, in which the ranks of one half join.
+TEST(OptimizerSessions, NumberTheStepsAnew) {
+  Layers layers;
+  std::optional<DistributedOptimizer<Layers>> optimizer;
+  {
+    const Session session;
+    optimizer.emplace(layers);
+    optimizer->step();
+  }
+  int me = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, me % 2, me, &half);
+  init(half);
+  if (me % 2 == 0) (void)join();
+  shutdown();
+  MPI_Comm_free(&half);
+  const Session session;
+  layers.fill(me + 1.0);
+  optimizer->step();
+  for (const auto& gradient : layers.values) EXPECT_THAT(gradient, Each((size() + 1) / 2.0));
 }
 
 }  // namespace
