@@ -86,6 +86,8 @@ TEST_F(InvalidArguments, ANameThatIsTooLong) {
   EXPECT_THAT(ones, Each(static_cast<float>(n_)));
   const auto error = thrown_by<InvalidArgument>([&] { allreduce(ones, {.name = longest + 'x'}); });
   EXPECT_THAT(error.what(), HasSubstr("65537 bytes"));
+  EXPECT_EQ(error.tensor(), longest + 'x');
+  EXPECT_EQ(error.ranks(), std::vector{me_});
   EXPECT_LT(std::string(error.what()).size(), 300U);
 }
 
