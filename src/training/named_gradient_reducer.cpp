@@ -276,7 +276,11 @@ void NamedGradientReducer::skip_step(const std::function<Gradients()>& gradients
     state_->wait();
   } else if (!state_->synchronized) {
     // Also if nothing was submitted here: other ranks may have begun the step.
-    synchronize(gradients());
+    const Gradients all = gradients();
+    state_->require_same(all);
+    // Also if a submitted gradient has moved: the other ranks wait for this rank's other gradients,
+    // and what is dropped may be anywhere.
+    state_->reduce(all);
   }
   end_step();
 }

@@ -227,6 +227,18 @@ TEST_F(OptimizerSteps, ListTheirGradientsOnceForReady) {
   }
 }
 
+TEST_F(OptimizerSteps, AStepWithAGradientThatMovedCanBeSkipped) {
+  DistributedOptimizer optimizer(layers_);
+  std::vector<double> elsewhere(layers_.values[1].size());
+  if (me_ == last_) {
+    optimizer.ready("layer1");
+    layers_.values[1].swap(elsewhere);
+    EXPECT_THROW(optimizer.step(), InvalidArgument);
+  }
+  optimizer.skip_step();
+  expect_average(optimizer);
+}
+
 TEST_F(OptimizerSteps, AGradientThatMovesAfterReadyIsRefused) {
   DistributedOptimizer optimizer(layers_);
   layers_.fill(me_ + 1.0);
