@@ -99,6 +99,9 @@ TEST_F(InvalidArguments, InputsAndOutputs) {
   refuse([&] { broadcast(tensor_, short_output, 0, {.name = name}); }, "[3]");
   const std::span all(tensor_);
   refuse([&] { allreduce(all.first(3), all.last(3), {.name = name}); }, "overlap");
+  // In place, but too short.
+  refuse([&] { allreduce(all, all.first(3), {.name = name}); }, "[3]");
+  refuse([&] { broadcast(all, all.first(3), 0, {.name = name}); }, "[3]");
 }
 
 TEST_F(InvalidArguments, Scales) {

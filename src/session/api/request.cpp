@@ -127,7 +127,8 @@ void Request::mark(Device device) {
 
 void Request::add(const ConstTensorView& input, const TensorView& output) {
   add_spec(input, input.shape());
-  if (input.data() != output.data() || input.dtype() != output.dtype()) {
+  if (input.data() != output.data() || input.dtype() != output.dtype() ||
+      input.shape() != output.shape()) {
     check(output);
     if (input.dtype() != output.dtype() || input.elements() != output.elements() ||
         input.device() != output.device())
