@@ -23,8 +23,7 @@ class StepNumber {
       throw InvalidArgument(
           "DistributedOptimizer: join() was called in the middle of a step, or the session ended, "
           "after the reduction of some of its gradients had begun. Call join() after step(), or "
-          "end "
-          "this step with skip_step()");
+          "end this step with skip_step()");
     }
     catch_up();
     return number_;
