@@ -92,7 +92,9 @@ class NamedGradientReducer {
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
 /// together. If `join` cuts a step in which some gradients were submitted, `synchronize` and `step`
-/// throw InvalidArgument until `skip_step`.
+/// throw InvalidArgument until `skip_step`. Backward passes before a `join` of a step of which
+/// nothing was submitted do not count: the next call begins a new step, and `skip_step` only drops
+/// them, on this rank alone.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:
@@ -106,8 +108,9 @@ class DistributedOptimizer {
   /// Declares that this gradient is complete in this backward pass. Do not touch it until
   /// `synchronize` or `step` returns. In the last pass of a step its reduction starts; a group's
   /// starts when all its gradients are ready. From the first call in that pass until the end of the
-  /// step, no gradient may move in memory. Throws InvalidArgument for an unknown name, for a
-  /// gradient that is already ready, and between `synchronize` and the end of the step.
+  /// step, no gradient may move in memory; a step with one that moved can only be skipped. Throws
+  /// InvalidArgument for an unknown name, for a gradient that is already ready, and between
+  /// `synchronize` and the end of the step.
   void ready(const std::string& name) {
     reducer_.ready(name, [this] { return optimizer_->gradients(); });
   }

@@ -134,6 +134,7 @@ void GradientReducer::State::submit_group(const GradientGroup& group, double cor
   // The step is part of the operation, so a rank at another step gets Mismatch instead of a sum of
   // gradients of different steps.
   reduction.future = call_async(GroupedAllreduceCall{views, allreduce, step.of_operation()});
+  step.begin();
   for (const std::size_t i : reduction.indices) parameters[i].submitted = true;
   pending.push_back(std::move(reduction));
 }
@@ -155,6 +156,7 @@ void GradientReducer::State::submit_sparse(std::size_t index, double correction)
       gradient, parameter.sparse_dims,
       SparseReduction::Options{operation_name(parameter.name), step.of_operation(),
                                options.process_set});
+  step.begin();
   reduction.sparse_scale = correction * prescale(options) * postscale(options);
   if (options.op == ReduceOp::average) reduction.sparse_scale /= options.process_set.size();
   pending.push_back(std::move(reduction));

@@ -9,6 +9,7 @@
 #include <set>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 
 #include "base/log.hpp"
 #include "training/checkpoint_file.hpp"
@@ -122,7 +123,8 @@ std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_metric() const {
                 [](const Entry& entry) { return !entry.metric || std::isnan(*entry.metric); });
   const bool less_is_better = options_.best == Goal::minimum;
   std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) {
-    if (*a.metric == *b.metric) return a.step < b.step;
+    // Lower steps are newer after a return to an older checkpoint, so the serial decides first.
+    if (*a.metric == *b.metric) return std::tie(a.serial, a.step) < std::tie(b.serial, b.step);
     return less_is_better ? *a.metric < *b.metric : *a.metric > *b.metric;
   });
   return entries;

@@ -54,7 +54,10 @@ struct NamedGradientReducer::State {
   void require_same(const Gradients& gradients) const;
   void require_in_place(const Gradients& gradients) const;
   void submit(Unit& unit, const Gradients& gradients);
+  void reduce(const Gradients& gradients);
   void wait();
+  bool forget_passes_before_join();
+  void clear();
   void end_step();
 };
 
@@ -155,7 +158,16 @@ void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients)
                                                  .compression = options.compression,
                                                  .process_set = options.process_set},
                                                 step.of_operation()});
+  step.begin();
   unit.submitted = true;
+}
+
+void NamedGradientReducer::State::reduce(const Gradients& gradients) {
+  // All are submitted before the first wait, so that they travel together.
+  for (Unit& unit : units)
+    if (!unit.submitted) submit(unit, gradients);
+  wait();
+  synchronized = true;
 }
 
 // Waits for all operations even after one has failed, because they still write to the gradients.
@@ -176,7 +188,17 @@ void NamedGradientReducer::State::wait() {
   std::rethrow_exception(first_error);
 }
 
-void NamedGradientReducer::State::end_step() {
+// The other ranks do not know of passes that a join cut before anything was submitted, so this rank
+// drops them alone. Returns whether there were any.
+bool NamedGradientReducer::State::forget_passes_before_join() {
+  if (synchronized || !step.is_behind_join()) return false;
+  const bool any = passes_ended > 0 || std::find(ready.begin(), ready.end(), true) != ready.end();
+  clear();
+  step.catch_up();
+  return any;
+}
+
+void NamedGradientReducer::State::clear() {
   for (Unit& unit : units) {
     unit.submitted = false;
     unit.ready = 0;
@@ -185,6 +207,10 @@ void NamedGradientReducer::State::end_step() {
   listed.clear();
   passes_ended = 0;
   synchronized = false;
+}
+
+void NamedGradientReducer::State::end_step() {
+  clear();
   step.advance();
 }
 
@@ -203,6 +229,7 @@ void NamedGradientReducer::ready(const std::string& name,
   if (found == state.position_of.end())
     throw InvalidArgument(fmt::format("{}: there is no gradient '{}'", subject, name), name);
   state.require_not_synchronized(fmt::format("ready('{}')", name));
+  state.forget_passes_before_join();
   const std::size_t position = found->second;
   if (state.ready[position])
     throw InvalidArgument(fmt::format("{}: '{}' was already ready in this pass", subject, name),
@@ -223,6 +250,7 @@ void NamedGradientReducer::ready(const std::string& name,
 void NamedGradientReducer::end_pass() {
   State& state = *state_;
   state.require_not_synchronized("end_pass()");
+  state.forget_passes_before_join();
   if (state.in_last_pass())
     throw InvalidArgument(
         fmt::format("{}: a step has {} backward passes, and this is the last: call step()", subject,
@@ -235,22 +263,24 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
   State& state = *state_;
   state.require_not_synchronized("synchronize()");
   state.require_same(gradients);
+  state.forget_passes_before_join();
   state.require_in_place(gradients);
-  // All are submitted before the first wait, so that they travel together.
-  for (State::Unit& unit : state.units)
-    if (!unit.submitted) state.submit(unit, gradients);
-  state.wait();
-  state.synchronized = true;
+  state.reduce(gradients);
 }
 
 bool NamedGradientReducer::synchronized() const { return state_->synchronized; }
 
 void NamedGradientReducer::skip_step(const std::function<Gradients()>& gradients) {
+  if (state_->forget_passes_before_join()) return;
   if (state_->step.is_cut_by_join()) {
     state_->wait();
   } else if (!state_->synchronized) {
     // Also if nothing was submitted here: other ranks may have begun the step.
-    synchronize(gradients());
+    const Gradients all = gradients();
+    state_->require_same(all);
+    // Also if a submitted gradient has moved: the other ranks wait for this rank's other gradients,
+    // and what is dropped may be anywhere.
+    state_->reduce(all);
   }
   end_step();
 }

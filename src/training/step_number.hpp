@@ -10,46 +10,53 @@
 namespace kolo::internal {
 
 /// Detects ranks that are at different steps: their operations do not match. Ranks with unequal
-/// data make different numbers of steps before they join, so steps are counted from the last
-/// completed join. Not thread-safe.
+/// data make different numbers of steps before they join, and sessions may have had different
+/// ranks, so steps are counted from the last completed join of the session. Not thread-safe.
 class StepNumber {
  public:
-  /// The number for an operation of the current step. Throws InvalidArgument if ranks joined after
+  /// The number for an operation of the current step; `begin` follows once the operation is
+  /// submitted, because the session may refuse it. Throws InvalidArgument if ranks joined after
   /// an operation of this step: the others reduced the step without this rank's other gradients,
   /// and no longer wait for them.
   [[nodiscard]] std::int64_t of_operation() {
     if (is_cut_by_join()) {
       throw InvalidArgument(
-          "DistributedOptimizer: join() was called in the middle of a step, after the reduction of "
-          "some of its gradients had begun. Call join() after step(), or end this step with "
-          "skip_step()");
+          "DistributedOptimizer: join() was called in the middle of a step, or the session ended, "
+          "after the reduction of some of its gradients had begun. Call join() after step(), or "
+          "end this step with skip_step()");
     }
-    count_joins();
-    begun_ = true;
+    catch_up();
     return number_;
   }
 
-  /// True if ranks joined after an operation of this step. Its operations are all done then.
-  [[nodiscard]] bool is_cut_by_join() const {
-    return begun_ && joins_ != detail::completed_joins();
+  /// An operation of the current step was submitted.
+  void begin() { begun_ = true; }
+
+  /// True if ranks joined, or a session began, after an operation of this step. Its operations are
+  /// all done then.
+  [[nodiscard]] bool is_cut_by_join() const { return begun_ && restarts_ != detail::restarts(); }
+
+  /// True if ranks joined, or a session began, since the last step ended, and nothing was submitted
+  /// since then: backward passes from before the join belong to no step of the other ranks.
+  [[nodiscard]] bool is_behind_join() const { return !begun_ && restarts_ != detail::restarts(); }
+
+  /// Begins with step 0 after a join. To be called if nothing was submitted.
+  void catch_up() {
+    const std::int64_t restarts = detail::restarts();
+    if (restarts != restarts_) number_ = 0;
+    restarts_ = restarts;
   }
 
   /// Ends the step. The next begins with its first operation.
   void advance() {
     ++number_;
-    count_joins();
+    catch_up();
     begun_ = false;
   }
 
  private:
-  void count_joins() {
-    const std::int64_t joins = detail::completed_joins();
-    if (joins != joins_) number_ = 0;
-    joins_ = joins;
-  }
-
   std::int64_t number_ = 0;
-  std::int64_t joins_ = detail::completed_joins();
+  std::int64_t restarts_ = detail::restarts();
   bool begun_ = false;
 };
 

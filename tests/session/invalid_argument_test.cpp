@@ -86,6 +86,8 @@ TEST_F(InvalidArguments, ANameThatIsTooLong) {
   EXPECT_THAT(ones, Each(static_cast<float>(n_)));
   const auto error = thrown_by<InvalidArgument>([&] { allreduce(ones, {.name = longest + 'x'}); });
   EXPECT_THAT(error.what(), HasSubstr("65537 bytes"));
+  EXPECT_EQ(error.tensor(), longest + 'x');
+  EXPECT_EQ(error.ranks(), std::vector{me_});
   EXPECT_LT(std::string(error.what()).size(), 300U);
 }
 
@@ -97,6 +99,9 @@ TEST_F(InvalidArguments, InputsAndOutputs) {
   refuse([&] { broadcast(tensor_, short_output, 0, {.name = name}); }, "[3]");
   const std::span all(tensor_);
   refuse([&] { allreduce(all.first(3), all.last(3), {.name = name}); }, "overlap");
+  // In place, but too short.
+  refuse([&] { allreduce(all, all.first(3), {.name = name}); }, "[3]");
+  refuse([&] { broadcast(all, all.first(3), 0, {.name = name}); }, "[3]");
 }
 
 TEST_F(InvalidArguments, Scales) {

@@ -130,6 +130,13 @@ TEST_F(Checkpoints, KeepTheLastAndTheBest) {
   EXPECT_THAT(steps(), ElementsAre(70));
 }
 
+TEST_F(Checkpoints, OfEqualMetricsTheOldestIsTheBestWhateverItsStep) {
+  Checkpointer checkpoints(keeping(3));
+  for (const std::int64_t step : {200, 100, 300})
+    checkpoints.save(step, parts(step), {.metric = 1.5});
+  EXPECT_EQ(checkpoints.load_best()->step, 200);
+}
+
 TEST_F(Checkpoints, WithoutMetricsKeepTheLast) {
   Checkpointer checkpoints(keeping(3));
   for (std::int64_t step = 1; step <= 5; ++step) checkpoints.save(step, parts(step));

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // kolo::DistributedOptimizer for a custom optimizer: joins, skipped steps, and moved gradients.
+#include <mpi.h>
+
 #include <algorithm>
+#include <optional>
 
 #include "../session/fixture.hpp"
+#include "kolo/mpi.hpp"
 #include "kolo/optimizer.hpp"
 
 namespace kolo::internal {
@@ -130,6 +134,52 @@ TEST_F(OptimizerSteps, AStepThatIsCutByAJoinIsRefusedUntilItIsSkipped) {
   }
 }
 
+// One rank stops after a pass of which nothing was submitted: the others know of no step to end.
+TEST_F(OptimizerSteps, PassesBeforeAJoinAreForgotten) {
+  DistributedOptimizer optimizer(
+      layers_, {.backward_passes_per_step = 2, .accumulation = Accumulation::mean});
+  for (const bool skips : {true, false}) {
+    const bool cut = me_ == last_;
+    if (cut) optimizer.ready("layer1");
+    if (cut) optimizer.end_pass();
+    (void)join();
+    if (cut && skips) optimizer.skip_step();
+    for (int step = 0; step < 2; ++step) {
+      layers_.fill(2.0 * (me_ + 1));
+      optimizer.ready("layer0");
+      optimizer.end_pass();
+      optimizer.ready("layer1");
+      optimizer.step();
+      for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+    }
+  }
+}
+
+TEST_F(OptimizerSteps, AHalfReadyGroupBeforeAJoinIsForgotten) {
+  DistributedOptimizer optimizer(layers_, {.num_groups = 1});
+  if (me_ == last_) optimizer.ready("layer1");
+  (void)join();
+  layers_.fill(me_ + 1.0);
+  for (const char* name : {"layer0", "layer1", "layer2"}) optimizer.ready(name);
+  optimizer.step();
+  for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
+}
+
+// What a pending join refuses was not submitted, so the join cuts no step.
+TEST_F(OptimizerSteps, ARefusedGradientBeginsNoStep) {
+  DistributedOptimizer optimizer(layers_);
+  if (me_ == last_ && n_ > 1) {
+    Future<int> joined = join_async();
+    EXPECT_THROW(optimizer.ready("layer1"), InvalidArgument);
+    MPI_Barrier(MPI_COMM_WORLD);  // the others join when it was refused
+    (void)joined.get();
+  } else {
+    MPI_Barrier(MPI_COMM_WORLD);
+    (void)join();
+  }
+  expect_average(optimizer);
+}
+
 TEST_F(OptimizerSteps, ASkippedStepIsDroppedAndTheNextIsReduced) {
   DistributedOptimizer optimizer(layers_);
   for (int step = 0; step < 6; ++step) {
@@ -177,6 +227,18 @@ TEST_F(OptimizerSteps, ListTheirGradientsOnceForReady) {
   }
 }
 
+TEST_F(OptimizerSteps, AStepWithAGradientThatMovedCanBeSkipped) {
+  DistributedOptimizer optimizer(layers_);
+  std::vector<double> elsewhere(layers_.values[1].size());
+  if (me_ == last_) {
+    optimizer.ready("layer1");
+    layers_.values[1].swap(elsewhere);
+    EXPECT_THROW(optimizer.step(), InvalidArgument);
+  }
+  optimizer.skip_step();
+  expect_average(optimizer);
+}
+
 TEST_F(OptimizerSteps, AGradientThatMovesAfterReadyIsRefused) {
   DistributedOptimizer optimizer(layers_);
   layers_.fill(me_ + 1.0);
@@ -193,6 +255,29 @@ TEST_F(OptimizerSteps, AGradientThatMovesAfterReadyIsRefused) {
   elsewhere = std::vector<double>(layers_.values[1].size());
   layers_.values[1].swap(elsewhere);
   expect_average(optimizer);
+}
+
+// Each half of the ranks has a session of its own, in which the ranks of one half join.
+TEST(OptimizerSessions, NumberTheStepsAnew) {
+  Layers layers;
+  std::optional<DistributedOptimizer<Layers>> optimizer;
+  {
+    const Session session;
+    optimizer.emplace(layers);
+    optimizer->step();
+  }
+  int me = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, me % 2, me, &half);
+  init(half);
+  if (me % 2 == 0) (void)join();
+  shutdown();
+  MPI_Comm_free(&half);
+  const Session session;
+  layers.fill(me + 1.0);
+  optimizer->step();
+  for (const auto& gradient : layers.values) EXPECT_THAT(gradient, Each((size() + 1) / 2.0));
 }
 
 }  // namespace

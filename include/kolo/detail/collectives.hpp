@@ -104,9 +104,10 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
   return {std::move(operation), std::move(value)};
 }
 
-/// How often all ranks have joined. A join that fails does not count, so the ranks of a session see
-/// the number change at the same place among their operations.
-[[nodiscard]] KOLO_EXPORT std::int64_t completed_joins() noexcept;
+/// How many sessions this process has started, plus how often all ranks have joined. A join that
+/// fails does not count, so the ranks of a session see the number change at the same place among
+/// their operations.
+[[nodiscard]] KOLO_EXPORT std::int64_t restarts() noexcept;
 
 /// The number of rows that this rank gets in a reducescatter of `rows` rows. Throws as the
 /// operation does.

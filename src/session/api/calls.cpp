@@ -149,12 +149,12 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
   Request request(OperationType::join, "", world());
   request.on_answer([&last = call.last_rank](std::int64_t rank) {
     last = static_cast<int>(rank);
-    session::count_join();
+    session::count_restart();
   });
   return std::move(request).submit(waits);
 }
 
-std::int64_t completed_joins() noexcept { return session::completed_joins(); }
+std::int64_t restarts() noexcept { return session::restarts(); }
 
 std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set) {
   return own_rows(Request(OperationType::reducescatter, "", set), rows);

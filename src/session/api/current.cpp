@@ -33,7 +33,7 @@ struct Current {
   std::atomic<int> uses{0};
   std::vector<std::shared_ptr<Engine>> stuck;  // still in use, so never destroyed
   std::mutex ending;                           // held while a session ends
-  std::atomic<std::int64_t> joins{0};          // that completed
+  std::atomic<std::int64_t> restarts{0};       // starts of sessions, and joins that completed
 };
 Current& current = *new Current;
 
@@ -141,9 +141,9 @@ EngineInUse::~EngineInUse() {
   if (engine_ != nullptr) --current.uses;
 }
 
-void count_join() noexcept { ++current.joins; }
+void count_restart() noexcept { ++current.restarts; }
 
-std::int64_t completed_joins() noexcept { return current.joins; }
+std::int64_t restarts() noexcept { return current.restarts; }
 
 void start_session(const StartArguments& arguments) {
   require_not_forked();
@@ -155,6 +155,7 @@ void start_session(const StartArguments& arguments) {
   before_mpi_ends([] { end_session(true, "its program finalizes MPI"); });
   std::shared_ptr<Engine> started = start_engine(arguments);
   expect_no_abort(started->topology().size);
+  count_restart();
   const std::lock_guard lock(current.mutex);
   current.usable = started.get();
   current.engine = std::move(started);

@@ -39,10 +39,11 @@ class EngineInUse {
 
 void start_session(const StartArguments& arguments);
 
-/// How often all ranks have joined, over all sessions of this process. Counted by the driver before
-/// the join is done, so a thread that has waited for it reads the new number.
-void count_join() noexcept;
-[[nodiscard]] std::int64_t completed_joins() noexcept;
+/// How often the ranks began to count anew: at each start of a session, and when all ranks have
+/// joined. The driver counts before the join is done, so a thread that has waited for it reads the
+/// new number.
+void count_restart() noexcept;
+[[nodiscard]] std::int64_t restarts() noexcept;
 
 /// Does nothing if there is none.
 void end_session(bool clean, const std::string& reason);

@@ -60,9 +60,14 @@ Request::Request(OperationType type, const std::string& name, const ProcessSet& 
   draft_->set = set_.id;
   draft_->descriptor.type = type;
   // Names travel to all ranks, and several of them in one message.
-  if (name.size() > max_name_bytes)
-    refuse(fmt::format("the name that begins with \"{}\" has {} bytes, at most {} are allowed",
-                       name.substr(0, max_shown_bytes), name.size(), max_name_bytes));
+  if (name.size() > max_name_bytes) {
+    const int rank = engine_->topology().rank;
+    throw InvalidArgument(
+        fmt::format("{} \"{}...\" on rank {}: the name has {} bytes, at most {} are allowed",
+                    to_string(type), name.substr(0, max_shown_bytes), rank, name.size(),
+                    max_name_bytes),
+        name, {rank});
+  }
   draft_->name = name;
 }
 
@@ -122,7 +127,8 @@ void Request::mark(Device device) {
 
 void Request::add(const ConstTensorView& input, const TensorView& output) {
   add_spec(input, input.shape());
-  if (input.data() != output.data() || input.dtype() != output.dtype()) {
+  if (input.data() != output.data() || input.dtype() != output.dtype() ||
+      input.shape() != output.shape()) {
     check(output);
     if (input.dtype() != output.dtype() || input.elements() != output.elements() ||
         input.device() != output.device())

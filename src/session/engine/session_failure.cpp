@@ -82,7 +82,7 @@ void ProgressEngine::fail_operations() noexcept {
     detail::Operation* const operation = std::exchange(taken, nullptr);
     if (operation == nullptr) continue;
     ++finished_;
-    queue_.release({&operation, 1});
+    queue_.release({&operation, 1}, /*failed=*/true);
     operation->finish(failure_of(*operation));
   }
 }
