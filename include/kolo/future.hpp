@@ -43,8 +43,9 @@ class FutureBase {
  protected:
   KOLO_EXPORT ~FutureBase();
 
-  /// Waits until the operation no longer uses its memory. Ignores the operation's error.
-  KOLO_EXPORT void abandon() noexcept;
+  /// Waits until the operation no longer uses its memory. Ignores the operation's error. False in
+  /// an allocator, which cannot wait: a pending operation goes on, and uses its memory.
+  KOLO_EXPORT bool abandon() noexcept;
 
   std::shared_ptr<Operation> operation_;
   int exceptions_at_start_ = 0;  // uncaught exceptions when made: more of them means unwinding
@@ -59,6 +60,9 @@ class FutureBase {
 /// If the operation is still pending, THIS RANK LEAVES THE SESSION, because the ranks that it waits
 /// for may be waiting for this rank: all other ranks get PeerLeft. To survive an exception in every
 /// case, catch it inside the scope that holds the futures.
+///
+/// In an allocator the destructor cannot wait. It logs a warning, and the operation goes on: its
+/// tensors must stay until it is done.
 template <typename T>
 class [[nodiscard]] Future : public detail::FutureBase {
  public:
@@ -67,11 +71,15 @@ class [[nodiscard]] Future : public detail::FutureBase {
       : FutureBase(std::move(operation)), value_(std::move(value)) {}
   Future(Future&&) noexcept = default;
   Future& operator=(Future&& other) noexcept {
-    FutureBase::operator=(std::move(other));  // first: waits for an operation that uses value_
+    // First: waits for an operation that uses value_.
+    if (this != &other && !abandon()) static_cast<void>(value_.release());
+    FutureBase::operator=(std::move(other));
     value_ = std::move(other.value_);
     return *this;
   }
-  ~Future() { abandon(); }
+  ~Future() {
+    if (!abandon()) static_cast<void>(value_.release());
+  }
 
   /// Waits, then returns the value or throws the operation's error. The future is invalid once it
   /// has returned the value.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include "kolo/error.hpp"
 #include "node/process_state.hpp"
 
 namespace kolo::internal::node {
@@ -32,15 +33,23 @@ OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
       heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
+  // Not seen here, it would count as ended at once, or its end would never be noticed.
+  FileDescriptor process = open_process(received.pid);
+  const std::uint64_t started = start_of_process(received.pid);
+  if (received.pid <= 0 || (!process.valid() && started == 0))
+    throw BackendError(
+        "the process of another rank of this host cannot be seen: it may be in another PID "
+        "namespace, or /proc may not be mounted. Start the containers of a host with one PID "
+        "namespace");
   std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(sent[0], bytes);
   BellWord& word = word_in(segment);
   return {std::move(segment),
           Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
           SharedMemory::map(sent[3]),
-          open_process(received.pid),
+          std::move(process),
           received.pid,
-          start_of_process(received.pid)};
+          started};
 }
 
 LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,

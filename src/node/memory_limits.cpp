@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <limits>
 #include <optional>
@@ -55,19 +56,27 @@ struct Version {
   std::string_view mount;
   std::string_view limit;
   std::string_view usage;
-  std::string_view reclaimable;  // in memory.stat: pages of files that the kernel drops first
+  // In memory.stat: what the kernel drops before it ends a process. A warm page cache may fill all
+  // of a group.
+  std::array<std::string_view, 3> reclaimable;
 };
-constexpr Version version_1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                            "memory.usage_in_bytes", "total_inactive_file"};
-constexpr Version version_2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+constexpr Version version_1{"/sys/fs/cgroup/memory",
+                            "memory.limit_in_bytes",
+                            "memory.usage_in_bytes",
+                            {"total_inactive_file", "total_active_file", ""}};
+constexpr Version version_2{"/sys/fs/cgroup",
+                            "memory.max",
+                            "memory.current",
+                            {"inactive_file", "active_file", "slab_reclaimable"}};
 
 std::optional<Group> read_group(const std::string& directory, const Version& version) {
   std::string file = directory + std::string(version.limit);
   const std::optional<std::size_t> limit = read_number(file);
   if (!limit) return std::nullopt;
   const std::size_t used = read_number(directory + std::string(version.usage)).value_or(0);
-  const std::size_t reclaimable =
-      find_number(directory + "memory.stat", version.reclaimable).value_or(0);
+  std::size_t reclaimable = 0;
+  for (const std::string_view name : version.reclaimable)
+    reclaimable += find_number(directory + "memory.stat", name).value_or(0);
   const std::size_t needed = used - std::min(used, reclaimable);
   return Group{std::move(file), *limit, *limit - std::min(*limit, needed)};
 }

@@ -28,17 +28,20 @@ bool would_block(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 }  // namespace
 
-SocketEdge::SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session)
+SocketEdge::SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session,
+                       std::size_t max_unsent)
     : rank_(rank),
       socket_(std::move(socket)),
       not_inherited_(socket_.get()),
       session_(session),
+      max_unsent_(max_unsent),
       buffer_(buffer_bytes) {}
 
 void SocketEdge::send(Message message) {
   if (message.size() > std::numeric_limits<std::int32_t>::max())
     throw BackendError("a control message is larger than 2 GiB");
   send(FrameKind::message, std::move(message));
+  if (unsent_ > max_unsent_) refuse_unsent(rank_, unsent_);
 }
 
 void SocketEdge::send(FrameKind kind, Message message) {
@@ -47,7 +50,6 @@ void SocketEdge::send(FrameKind kind, Message message) {
   Outgoing& last = outbox_.emplace_back(Outgoing{{session_, kind, bytes}, std::move(message), 0});
   unsent_ += last.size();
   if (outbox_.size() == 1) write();
-  if (unsent_ > max_unsent_bytes) refuse_unsent(rank_, unsent_);
 }
 
 bool SocketEdge::write() {

@@ -15,19 +15,20 @@
 namespace kolo::internal::transport {
 
 /// Messages, in order, each in a frame with the session's number. Never blocks. What the network
-/// does not take is kept, up to `max_unsent_bytes`; beyond it the other side has long been stuck,
+/// does not take is kept, up to `max_unsent` bytes; beyond it the other side has long been stuck,
 /// and the session cannot go on.
 class SocketEdge {
  public:
   /// `socket` is connected and does not block.
-  SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session);
+  SocketEdge(int rank, node::FileDescriptor socket, std::uint64_t session,
+             std::size_t max_unsent = max_unsent_bytes);
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int descriptor() const { return socket_.get(); }
 
   /// Throws BackendError for what is too much. Does nothing once the edge is closed.
   void send(Message message);
-  /// Shows that this rank is alive.
+  /// Shows that this rank is alive. Neither this nor a goodbye throws for what waits already.
   void send_keepalive() { send(FrameKind::keepalive, {}); }
   /// This rank needs the edge no more. Nothing may be sent afterwards.
   void say_goodbye() { send(FrameKind::goodbye, {}); }
@@ -75,6 +76,7 @@ class SocketEdge {
   node::FileDescriptor socket_;
   node::NotInherited not_inherited_;  // the socket
   std::uint64_t session_;
+  std::size_t max_unsent_;
   std::deque<Outgoing> outbox_{};
   std::size_t unsent_ = 0;     // bytes in the outbox
   bool write_closed_ = false;  // the other side takes nothing more; what it has sent is still read

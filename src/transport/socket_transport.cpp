@@ -40,8 +40,9 @@ SocketTransport::SocketTransport(std::vector<SocketPeer> peers, SocketOptions op
   if (!options_.acknowledged_ago) options_.acknowledged_ago = ask_kernel;
   const TimePoint now = options_.now();
   for (SocketPeer& peer : peers)
-    peers_.push_back({SocketEdge(peer.rank, std::move(peer.socket), options_.session),
-                      std::move(peer.host), std::move(peer.ranks_of_host), now});
+    peers_.push_back(
+        {SocketEdge(peer.rank, std::move(peer.socket), options_.session, options_.max_unsent),
+         std::move(peer.host), std::move(peer.ranks_of_host), now});
   for (Peer& peer : peers_) watch(peer, EPOLL_CTL_ADD);
   if (options_.peer_timeout.count() == 0) return;
   next_keepalive_ = now + options_.peer_timeout / 4;

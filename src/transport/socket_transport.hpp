@@ -30,6 +30,7 @@ struct SocketOptions {
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
   /// How long ago the other host has acknowledged anything.
   std::function<std::chrono::nanoseconds(int socket)> acknowledged_ago{};
+  std::size_t max_unsent = max_unsent_bytes;
 };
 
 /// A rank without messages sends a keepalive every quarter of `peer_timeout`. A host counts as lost

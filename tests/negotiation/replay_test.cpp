@@ -397,6 +397,24 @@ TEST_F(Alone, NumbersAndStepsGoOn) {
   EXPECT_TRUE(own_.stopped);
 }
 
+TEST_F(Alone, EndsBeforeItsPositionLeavesTheWord) {
+  replay_ = Replay({this, 0, 2, 1s, 3});
+  begin(plan_of({1}));
+  for (std::uint64_t position = 1; position <= 3; ++position) {
+    submit("0");
+    poll();
+    EXPECT_EQ(own_, (PlanProgress{1, position, position == 3}));
+    peer_.position = position;
+    poll();
+    EXPECT_EQ(replay_.ran(), position);
+  }
+  submit("0");
+  peer_.stopped = true;
+  poll();
+  EXPECT_TRUE(replay_.over());
+  EXPECT_EQ(replay_.end().size(), 1U) << "it returns to negotiation";
+}
+
 TEST_F(Alone, RefusesPlansThatAreNone) {
   EXPECT_THROW(begin({1, {}}), ProtocolError);
   EXPECT_THROW(begin({1, {{}}}), ProtocolError);
@@ -410,7 +428,7 @@ TEST_F(Alone, RefusesPlansThatAreNone) {
 TEST(Board, AWordHoldsAStanding) {
   for (const PlanProgress& standing :
        {PlanProgress{}, PlanProgress{1, 0, true}, PlanProgress{last_epoch, 5, false},
-        PlanProgress{3, (std::uint64_t{1} << position_bits) - 1, true}})
+        PlanProgress{3, last_position, true}})
     EXPECT_EQ(to_plan_progress(to_word(standing)), standing);
 }
 

@@ -63,8 +63,9 @@ TEST_F(MemoryLimitsTest, AGroupOfVersion2MayHaveLess) {
   EXPECT_EQ(memory_limits(root_).memory, 1024 * mib);
   // The kernel drops such pages before it ends a process.
   write("sys/fs/cgroup/system.slice/job.scope/memory.stat",
-        "anon 1000\nfile 209715200\nactive_file 1000\ninactive_file 104857600\n");
-  expect_available(424 * mib, "/system.slice/job.scope/memory.max");
+        "anon 1000\nfile 209715200\nactive_file 52428800\ninactive_file 104857600\n"
+        "slab_reclaimable 1048576\n");
+  expect_available(475 * mib, "/system.slice/job.scope/memory.max");
 }
 
 TEST_F(MemoryLimitsTest, TheTightestOfAllGroupsAboveCounts) {
@@ -92,11 +93,12 @@ TEST_F(MemoryLimitsTest, AGroupOfVersion1MayHaveLess) {
   // A container of version 1 has its group where the host has the root.
   write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
   write("sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n");
-  write("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 1048576\n");
-  expect_available(mib, "/memory.limit_in_bytes");
+  write("sys/fs/cgroup/memory/memory.stat",
+        "inactive_file 1\ntotal_inactive_file 1048576\ntotal_active_file 2097152\n");
+  expect_available(3 * mib, "/memory.limit_in_bytes");
   write("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712\n");
   write("sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "5000\n");
-  expect_available(mib, "/memory.limit_in_bytes");
+  expect_available(3 * mib, "/memory.limit_in_bytes");
   EXPECT_EQ(memory_limits(root_).memory, 1024 * mib);
 }
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <utility>
 
+#include "kolo/error.hpp"
 #include "node/local_group.hpp"
 #include "node/process_state.hpp"
 
@@ -24,7 +26,9 @@ namespace kolo::internal::node {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::ThrowsMessage;
 
 void send_number(int socket, std::uint64_t number) {
   if (::write(socket, &number, sizeof number) != sizeof number) std::abort();
@@ -104,6 +108,49 @@ TEST(NeighborhoodOfProcesses, KnowsItWithoutPidfds) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == forbidden)
     GTEST_SKIP() << "this process may not filter its system calls";
   EXPECT_EQ(status, 0);
+}
+
+/// A neighbor that does not see its own. Says what it has become by its exit status.
+[[noreturn]] void be_a_neighbor_in_another_namespace(int socket) {
+  constexpr int both = CLONE_NEWUSER | CLONE_NEWPID;
+  if (::unshare(CLONE_NEWPID) != 0 && ::unshare(both) != 0) {
+    send_number(socket, 0);
+    ::_exit(0);
+  }
+  const pid_t inside = ::fork();  // the namespace is that of children
+  if (inside == 0) {
+    OwnMemory own(4096, 8192);
+    const std::uint64_t inbox = own.inbox();
+    send_number(socket, inbox);
+    const FdExchangeGroup group{{receive_number(socket), inbox}, 1};
+    EXPECT_THAT([&] { (void)LocalGroup(std::move(own), group, [] {}); },
+                ThrowsMessage<BackendError>(HasSubstr("PID namespace")));
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
+  }
+  int status = 1;
+  ::waitpid(inside, &status, 0);
+  ::_exit(status == 0 ? 0 : 1);
+}
+
+TEST(NeighborhoodOfProcesses, RefusesOneThatItCannotSee) {
+  std::array<int, 2> sockets{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
+  const FileDescriptor ours(sockets[0]);
+  const FileDescriptor its(sockets[1]);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) be_a_neighbor_in_another_namespace(its.get());
+  const std::uint64_t inbox_there = receive_number(ours.get());
+  if (inbox_there != 0) {
+    OwnMemory own(4096, 8192);
+    const FdExchangeGroup group{{own.inbox(), inbox_there}, 0};
+    send_number(ours.get(), own.inbox());
+    const LocalGroup host(std::move(own), group, [] {});
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  if (inbox_there == 0) GTEST_SKIP() << "this process may not make namespaces";
 }
 
 TEST(ProcessEnded, DoesNotTakeAnotherProcessWithTheSameNumberForIt) {

@@ -8,11 +8,13 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kolo/error.hpp"
+#include "kolo/future.hpp"
 #include "session/engine/engine.hpp"
 #include "thread_links.hpp"
 
@@ -188,11 +190,13 @@ TEST_F(Operations, ACallbackOfTheDriverMayNotCallKolo) {
     double unused = 0.0;
     EXPECT_THROW((void)submit("inner", unused), InvalidArgument);
     EXPECT_THROW((void)engines_.front()->write_flight_record("never.json"), InvalidArgument);
+    EXPECT_THROW(engines_.front()->shut_down(true, ""), InvalidArgument);
     ++refused;
   });
   double element = 3.0;
   EXPECT_EQ(outcome(submit("outer", element)), "none");
-  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(outcome(submit("later", element)), "none") << "the rank has not left";
+  EXPECT_EQ(refused, 2);
 }
 
 TEST_F(Operations, AClosedQueueReturnsWhatIsLeftAndTakesNothing) {
@@ -223,6 +227,28 @@ TEST_F(OperationsOfTwo, WhateverIsThrownTheSessionFailsOnAllRanks) {
   EXPECT_THAT(outcome(first), testing::AllOf(HasSubstr("BackendError"), HasSubstr("Thrown")));
   EXPECT_THAT(outcome(pending), HasSubstr("BackendError"));
   EXPECT_THAT(outcome(second, 1), testing::AllOf(HasSubstr("PeerLeft"), HasSubstr("Thrown")));
+}
+
+TEST_F(OperationsOfTwo, AFutureThatACallbackOfTheDriverDestroysGoesOn) {
+  double pending = 1.0;
+  double peers = 2.0;
+  const OperationPtr operation = submit("pending", pending);
+  int* const value = new int(0);
+  std::optional<Future<int>> future(std::in_place, operation, std::unique_ptr<int>(value));
+  world_->before_batches([&](int rank) {
+    if (rank == 0) future.reset();
+  });
+  double own = 1.0;
+  double others = 2.0;
+  const OperationPtr second = submit("name", others, 1);
+  EXPECT_EQ(outcome(submit("name", own)), "none");
+  EXPECT_FALSE(future);
+  EXPECT_FALSE(operation->done());
+  const OperationPtr last = submit("pending", peers, 1);
+  EXPECT_EQ(outcome(operation), "none");
+  EXPECT_EQ(outcome(last, 1), "none");
+  EXPECT_EQ(pending, 3.0);
+  delete value;  // the future has left it to the operation
 }
 
 TEST_F(OperationsOfTwo, ANameIsFreeOnceItsOperationIsDone) {

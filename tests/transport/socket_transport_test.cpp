@@ -31,6 +31,7 @@ class SocketTransportTest : public testing::Test {
   struct End {
     steady_clock::time_point now{};
     std::chrono::nanoseconds acknowledged_ago = std::chrono::nanoseconds::max();
+    std::size_t max_unsent = max_unsent_bytes;
     std::vector<Message> arrived{};
     std::optional<SocketTransport> transport{};
 
@@ -78,7 +79,8 @@ class SocketTransportTest : public testing::Test {
         SocketOptions{.session = number,
                       .peer_timeout = peer_timeout,
                       .now = [&end] { return end.now; },
-                      .acknowledged_ago = [&end](int) { return end.acknowledged_ago; }});
+                      .acknowledged_ago = [&end](int) { return end.acknowledged_ago; },
+                      .max_unsent = end.max_unsent});
   }
 };
 
@@ -245,6 +247,16 @@ TEST_F(SocketTransportTest, NobodyIsWaitedForLongerThanAllowed) {
   const auto since = steady_clock::now();
   a_.transport->close(20ms);
   EXPECT_LT(steady_clock::now() - since, too_long);
+}
+
+TEST_F(SocketTransportTest, ARankThatTakesNothingIsRefusedMessagesAndNoGoodbye) {
+  a_.max_unsent = 1'000'000;
+  connect();
+  const std::size_t more_than_sockets_take = std::size_t{32} << 20;
+  EXPECT_THAT([&] { a_.transport->send(7, Message(more_than_sockets_take)); },
+              testing::ThrowsMessage<BackendError>(HasSubstr("rank 7 does not take its messages")));
+  a_.transport->close(0ms);  // as a destructor calls it
+  EXPECT_FALSE(a_.transport->flushed());
 }
 
 TEST_F(SocketTransportTest, BeatsKeepIdleRanksAlive) {

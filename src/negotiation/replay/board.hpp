@@ -16,6 +16,7 @@ struct PlanProgress {
 };
 
 inline constexpr int position_bits = 40;
+inline constexpr std::uint64_t last_position = (std::uint64_t{1} << position_bits) - 1;
 inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_bits)) - 1;
 
 [[nodiscard]] constexpr std::uint64_t to_word(const PlanProgress& progress) {
@@ -24,8 +25,7 @@ inline constexpr std::uint64_t last_epoch = (std::uint64_t{1} << (63 - position_
 }
 
 [[nodiscard]] constexpr PlanProgress to_plan_progress(std::uint64_t word) {
-  constexpr std::uint64_t positions = (std::uint64_t{1} << position_bits) - 1;
-  return {word >> (position_bits + 1), word >> 1 & positions, (word & 1) != 0};
+  return {word >> (position_bits + 1), word >> 1 & last_position, (word & 1) != 0};
 }
 
 /// One word for each rank, zero at first. In release and acquire order: the reader of a word also

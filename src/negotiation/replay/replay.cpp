@@ -107,7 +107,8 @@ void Replay::publish() {
 bool Replay::advance(TimePoint now) {
   const std::uint64_t before = published_;
   // The batch of the next pass is the same as one that has not run yet.
-  while (published_ - ran_ < batches_.size() && batch_at(published_).missing == 0) {
+  while (published_ - ran_ < batches_.size() && published_ < options_.last_position &&
+         batch_at(published_).missing == 0) {
     Batch& batch = batch_at(published_);
     // Decays slowly: an occasional slow pass must not end the plan.
     batch.usual = std::max(now - progress_at_, batch.usual - batch.usual / 8);
@@ -122,7 +123,7 @@ bool Replay::advance(TimePoint now) {
 void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
   if (!live_ || over_) return;
   if (!stopping_ && advance(now)) publish();
-  if (now >= deadline()) stop();
+  if (now >= deadline() || published_ == options_.last_position) stop();
   // Order: this rank publishes above before it reads below. If it misses the word of a rank that
   // becomes ready at the same time, that rank publishes later, and so wakes this one.
   std::uint64_t min_position = published_;

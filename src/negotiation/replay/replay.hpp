@@ -39,6 +39,8 @@ class Replay {
     int rank = 0;
     int ranks = 1;
     std::chrono::nanoseconds unmet_patience = std::chrono::seconds(1);
+    /// A plan stops there; less than what a word holds is for tests.
+    std::uint64_t last_position = negotiation::last_position;
   };
 
   explicit Replay(const Options& options) : options_(options) {}

@@ -6,6 +6,7 @@
 #include <exception>
 
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "session/engine/engine.hpp"
 #include "session/fork_guard.hpp"
@@ -65,13 +66,20 @@ bool FutureBase::wait_for(std::chrono::duration<double> timeout) {
 
 bool FutureBase::ready() const { return checked(operation_).done(); }
 
-void FutureBase::abandon() noexcept {
+bool FutureBase::abandon() noexcept {
   const std::shared_ptr<Operation> operation = std::move(operation_);
-  if (!operation || operation->done() || session::forked()) return;
+  if (!operation || operation->done() || session::forked()) return true;
   const std::shared_ptr<session::Engine> engine = operation->engine();
-  if (engine == nullptr) return;
+  if (engine == nullptr) return true;
+  if (engine->in_pass()) {  // the session keeps the operation
+    log(LogLevel::warning, "an allocator has destroyed the future of " +
+                               to_string(operation->key()) +
+                               ", which is not done: its tensors must stay until it is");
+    return false;
+  }
   if (std::uncaught_exceptions() > exceptions_at_start_) engine->wait_or_leave(*operation);
   engine->wait(*operation, TimePoint::max());
+  return true;
 }
 
 }  // namespace kolo::detail

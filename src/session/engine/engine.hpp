@@ -60,6 +60,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// InvalidArgument in a callback that the driver has called.
   bool wait(const detail::Operation& operation, std::chrono::steady_clock::time_point deadline);
 
+  /// This thread makes progress now: a callback of the program has called.
+  [[nodiscard]] bool in_pass() const;
+
   /// For a thread that an exception unwinds: other ranks may be waiting for what it will not
   /// submit. If `operation` is not done in time, this rank leaves the session.
   void wait_or_leave(const detail::Operation& operation);
@@ -77,7 +80,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Leaves, and waits until the other ranks were sent word of it, at most for `timeout`.
   void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
 
-  /// Leaves, waits until all ranks have left, and stops. Then every operation is done.
+  /// Leaves, waits until all ranks have left, and stops. Then every operation is done. Throws
+  /// InvalidArgument in a callback that the driver has called, and does nothing.
   void shut_down(bool clean, const std::string& reason);
 
   /// True if the session has failed because a process of another rank ended or does not respond, as
@@ -90,8 +94,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
   using TimePoint = std::chrono::steady_clock::time_point;
   using Condition = std::function<bool()>;
 
-  /// This thread makes progress now: a callback of the program has called.
-  [[nodiscard]] bool in_pass() const;
   /// Throws InvalidArgument in a pass.
   void require_outside_pass(const std::string& name) const;
   bool wait_until(const Condition& met, TimePoint deadline);

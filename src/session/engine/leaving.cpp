@@ -57,6 +57,7 @@ void Engine::stop_thread() {
 }
 
 void Engine::shut_down(bool clean, const std::string& reason) {
+  require_outside_pass("");  // first: a rank that has left cannot come back
   leave(clean, reason);
   const std::chrono::nanoseconds patient =
       stall_warning_.count() > 0 ? stall_warning_ : std::chrono::nanoseconds(std::chrono::hours(1));
