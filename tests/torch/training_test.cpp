@@ -115,10 +115,10 @@ TEST_F(TrainingTest, GoesOnAfterEpochsOfUnevenData) {
   DistributedOptimizer sparse(optim::SGD(embedding->parameters(), 1.0));
   const auto batches_of = [](int rank, int epoch) { return 1 + (rank + epoch) % size(); };
   for (int epoch = 0; epoch < 4; ++epoch) {
-    for (int batch = 0; batch < batches_of(rank(), epoch); ++batch) {
+    for (int step = 0; step < batches_of(rank(), epoch); ++step) {
       double sum = 0.0;
       for (int r = 0; r < size(); ++r)
-        if (batch < batches_of(r, epoch)) sum += r + 1.0;
+        if (step < batches_of(r, epoch)) sum += r + 1.0;
       first.zero_grad();
       second.zero_grad();
       sparse.zero_grad();
