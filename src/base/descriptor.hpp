@@ -2,6 +2,7 @@
 // An operation as one rank submits it: all properties on which the ranks must agree.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -32,6 +33,9 @@ inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::mi
 /// Maximum number of elements of a tensor, and of all tensors of an operation: they can be counted,
 /// also in bytes.
 inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 59;
+
+/// Maximum length of a name.
+inline constexpr std::size_t max_name_bytes = 64 << 10;
 
 /// The product of the lengths, without those of 0 and a first `any_length`. Nothing if a length is
 /// negative or the product exceeds `max_tensor_elements`. A length of 0 counts as 1, so that

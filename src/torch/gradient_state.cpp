@@ -180,6 +180,7 @@ GradientReducer::GradientReducer(const Groups& groups, const std::optional<Named
   // Hooks are attached first: a member that fails later throws from this constructor, and the weak
   // pointers in its hooks expire. The collectives come last, after all local checks.
   state_->adopt(groups);
+  for (const Parameter& parameter : state_->parameters) require_short(parameter.name);
   state_->make_groups();
   if (!state_->is_member) return;
   state_->number = agree_on_optimizer_number(options.process_set);

@@ -65,6 +65,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
                                    const DistributedOptimizerOptions& given)
     : options(given), items(items_of(gradients, subject)) {
   require_valid(options);
+  for (const Item& item : items) require_short(item.name);
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());

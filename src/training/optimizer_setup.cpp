@@ -6,6 +6,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "base/descriptor.hpp"
 #include "base/format.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
@@ -54,6 +55,16 @@ void require_valid(const DistributedOptimizerOptions& options) {
   if (options.num_groups > 0 && !options.groups.empty()) {
     refuse("num_groups", options.num_groups, "groups is also set: set only one of the two");
   }
+}
+
+void require_short(const std::string& name) {
+  constexpr std::size_t added_bytes = 64;  // "N.(group of " and ")", with space for the number
+  constexpr std::size_t max_bytes = max_name_bytes - added_bytes;
+  if (name.size() <= max_bytes) return;
+  throw InvalidArgument("DistributedOptimizer: the name that begins with '" +
+                            name.substr(0, added_bytes) + "' has " + std::to_string(name.size()) +
+                            " bytes, at most " + std::to_string(max_bytes) + " are allowed",
+                        name);
 }
 
 Item describe(const DistributedOptimizerOptions& options) {

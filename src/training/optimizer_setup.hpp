@@ -23,6 +23,10 @@ namespace kolo::internal {
 /// parameter names.
 KOLO_EXPORT void require_valid(const DistributedOptimizerOptions& options);
 
+/// Throws InvalidArgument for a parameter's name that its operation, whose name is longer, cannot
+/// carry: during a step, the other ranks might wait.
+KOLO_EXPORT void require_short(const std::string& name);
+
 /// The options that must be equal on all ranks, except the groups.
 [[nodiscard]] KOLO_EXPORT Item describe(const DistributedOptimizerOptions& options);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training on N ranks computes what one process computes on the whole batch.
+#include <mpi.h>
+
 #include "support.hpp"
 
 namespace kolo::internal::testing_support {
@@ -159,6 +161,33 @@ TEST_F(TrainingTest, AStepThatIsCutByAJoinIsRefusedUntilItIsDiscarded) {
     expect_close(missing.grad(), values({mean_rank()}));
     optimizer.step();
   }
+}
+
+// What a pending join refuses was not submitted, so the join cuts no step.
+TEST_F(TrainingTest, AGradientThatWasRefusedIsDiscarded) {
+  ::torch::Tensor dense = parameter({0.0});
+  nn::Embedding sparse(nn::EmbeddingOptions(5, 1).sparse(true));
+  DistributedOptimizer optimizer(optim::SGD({dense, sparse->weight}, 1.0));
+  const auto backward_of_both = [&] {
+    backward(dense, rank() + 1);
+    (sparse->forward(::torch::tensor({3})) * (rank() + 1)).sum().backward();
+  };
+  if (rank() == size() - 1 && size() > 1) {
+    Future<int> joined = join_async();
+    EXPECT_THROW(backward(dense, 1.0), InvalidArgument);
+    EXPECT_THROW(sparse->forward(::torch::tensor({3})).sum().backward(), InvalidArgument);
+    MPI_Barrier(MPI_COMM_WORLD);  // the others join when both were refused
+    (void)joined.get();
+  } else {
+    MPI_Barrier(MPI_COMM_WORLD);
+    (void)join();
+  }
+  optimizer.zero_grad();
+  backward_of_both();
+  optimizer.synchronize();
+  expect_close(dense.grad(), values({mean_rank()}));
+  EXPECT_NEAR(sparse->weight.grad().to_dense()[3].item<double>(), mean_rank(), 1e-5);
+  optimizer.step();
 }
 
 TEST_F(TrainingTest, ASkippedStepLeavesTheParametersAndTheRanksInStep) {

@@ -257,6 +257,21 @@ TEST_F(OptimizerSteps, AGradientThatMovesAfterReadyIsRefused) {
   expect_average(optimizer);
 }
 
+TEST_F(OptimizerSteps, ANameThatIsTooLongForItsOperationIsRefusedAtOnce) {
+  const std::string name(std::size_t{64} << 10, 'x');
+  double gradient = me_ + 1.0;
+  const auto construct = [&](const std::string& given) {
+    return detail::NamedGradientReducer({{given, gradient}}, {});
+  };
+  const auto error = thrown_by<InvalidArgument>([&] { (void)construct(name); });
+  EXPECT_EQ(error.tensor(), name);
+  EXPECT_THAT(error.what(), HasSubstr("65536 bytes"));
+  const std::string longest = name.substr(64);
+  detail::NamedGradientReducer reducer = construct(longest);
+  reducer.synchronize({{longest, gradient}});
+  EXPECT_EQ(gradient, mean_);
+}
+
 // Each half of the ranks has a session of its own, in which the ranks of one half join.
 TEST(OptimizerSessions, NumberTheStepsAnew) {
   Layers layers;

@@ -12,7 +12,6 @@
 namespace kolo::internal::session {
 namespace {
 
-constexpr std::size_t max_name_bytes = 64 << 10;
 constexpr std::size_t max_shown_bytes = 64;  // of a name that is too long
 
 bool has_meaning(ReduceOp op, DType dtype) {
