@@ -58,6 +58,14 @@ void MpiTransport::send(int peer, Message message) {
   if (backlog.bytes > max_unsent_) refuse_unsent(peer, backlog.bytes);
 }
 
+/// A short message is on its way as soon as it is sent, whether or not it confirms. Its receiver
+/// may have left the session and receive it never.
+bool MpiTransport::flushed() const {
+  return std::ranges::all_of(sent_, [](const Sent& sent) {
+    return sent.confirms != nullptr && sent.message.size() <= small_bytes;
+  });
+}
+
 bool MpiTransport::poll(const Receiver& receive) {
   bool moved = finish_sends();
   for (int i = 0; i < messages_per_poll && arriving_bytes_ <= max_unsent_ && match_one(receive);

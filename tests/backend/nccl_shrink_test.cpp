@@ -127,6 +127,40 @@ TEST(NcclShrinkTest, NothingIsMadeOfACommunicatorWithoutBatches) {
   EXPECT_EQ(world.rank(2).nccl->shrinks(), 0);
 }
 
+/// Shorts, which NCCL does not reduce, of some ranks of all.
+void reduce_shorts(GpuWorld& world, const std::vector<int>& ranks, std::uint64_t sequence) {
+  std::deque<GpuTensors<std::int16_t>> tensors;
+  Running running;
+  for (const int rank : ranks) {
+    tensors.emplace_back(world, rank, Lengths{5},
+                         [](std::size_t, std::int64_t) { return std::int16_t{1}; });
+    tensors.back().set_type(DType::i16);
+    Batch batch = batch_of(allreduce_of(ReduceOp::sum), world.size(), sequence);
+    batch.ranks = ranks;
+    tensors.back().add_to(batch);
+    running.push_back(world.rank(rank).backend->start(std::move(batch)));
+  }
+  ASSERT_TRUE(world.finish(running));
+}
+
+/// Its first batch that NCCL can execute comes when the one that it was to be made of has ended.
+TEST(NcclShrinkTest, ACommunicatorIsNotMadeOfOneThatHasEnded) {
+  GpuWorld world({.ranks = 4});
+  const std::vector<int> all = GpuWorld::numbers(4);
+  const auto reduce = [&](const std::vector<int>& ranks, std::uint64_t sequence) {
+    Allreduces batch(world, {8});
+    batch.start_among(ranks, all, allreduce_of(ReduceOp::sum), sequence);
+    ASSERT_TRUE(batch.finish());
+  };
+  reduce(all, 0);
+  reduce({0, 1, 2}, 1);
+  reduce_shorts(world, {0, 1}, 2);
+  reduce(all, 3);
+  ASSERT_NO_FATAL_FAILURE(reduce({0, 1}, 4));
+  EXPECT_EQ(world.rank(0).nccl->inits(), 1);
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 2);
+}
+
 /// Ranks join one after the other, and are all back in the next epoch.
 TEST(NcclShrinkTest, CommunicatorsWithoutJoinedRanksEndWhenTheseAreBack) {
   GpuWorld world({.ranks = 3});

@@ -174,6 +174,23 @@ TEST_F(MpiTransportTest, KeepsABoundedQueueForARankThatDoesNotReceive) {
   MPI_Barrier(comm_);
 }
 
+TEST_F(MpiTransportTest, ShortMessagesLeaveThoughNobodyReceivesThem) {
+  constexpr int messages = 10;  // of which one asks for a confirmation
+  MpiTransport transport(comm_, /*max_unsent=*/2000);
+  if (rank_ == 0 && size_ > 1) {
+    for (int i = 0; i < messages; ++i) transport.send(1, Message(100));
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!transport.flushed() && std::chrono::steady_clock::now() < until)
+      transport.poll([](int, std::span<const std::byte>) { FAIL(); });
+    EXPECT_TRUE(transport.flushed());
+  }
+  MPI_Barrier(comm_);  // no rank receives before
+  int received = 0;
+  poll_until(
+      transport, [&](int, std::span<const std::byte>) { ++received; },
+      [&] { return received == (rank_ == 1 ? messages : 0); });
+}
+
 TEST_F(MpiTransportTest, ARankThatReceivesMayBeSentMoreThanTheBound) {
   constexpr std::size_t max_unsent = 200'000;
   constexpr int messages = 300;

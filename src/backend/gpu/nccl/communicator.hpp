@@ -125,6 +125,9 @@ class Communicator {
   [[nodiscard]] bool ready();
   [[nodiscard]] bool is_being_made() const { return state_ != nullptr && handle_ == nullptr; }
 
+  /// What it is made of; null: of nothing.
+  [[nodiscard]] const Communicator* parent() const { return parent_; }
+
   /// Counts the executions that have launched work and are not done.
   void begin_use() { ++in_use_; }
   void end_use() { --in_use_; }

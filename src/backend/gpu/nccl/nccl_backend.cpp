@@ -54,14 +54,24 @@ void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
 }
 
 /// The communicators that lack ranks of the batch's set, all of which are back. Each takes as much
-/// memory as that of all ranks.
+/// memory as that of all ranks. And those that were to be made of them and have no batches yet: of
+/// a communicator that is made again, other ranks may never make their part.
 std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   std::vector<Communicator*> found;
   if (batch.ranks != batch.set) return found;
   for (auto& [ranks, entry] : entries_) {
-    if (!entry.has_batches || entry.lacks_ranks_of != batch.set) continue;
-    entry.has_batches = false;
-    found.push_back(&entry.communicator);
+    if (entry.has_batches && entry.lacks_ranks_of == batch.set)
+      found.push_back(&entry.communicator);
+  }
+  const std::vector<Communicator*> with_batches = found;
+  const auto is_retired = [&](const Communicator* communicator) {
+    return std::ranges::find(with_batches, communicator) != with_batches.end();
+  };
+  for (auto& [ranks, entry] : entries_) {
+    if (is_retired(&entry.communicator))
+      entry.has_batches = false;
+    else if (!entry.has_batches && is_retired(entry.communicator.parent()))
+      found.push_back(&entry.communicator);
   }
   return found;
 }
