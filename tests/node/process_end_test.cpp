@@ -125,6 +125,7 @@ TEST(NeighborhoodOfProcesses, KnowsItWithoutPidfds) {
     const FdExchangeGroup group{{receive_number(socket), inbox}, 1};
     EXPECT_THAT([&] { (void)LocalGroup(std::move(own), group, [] {}); },
                 ThrowsMessage<BackendError>(HasSubstr("PID namespace")));
+    (void)receive_number(socket);  // the other sees this process, as long as it runs
     ::_exit(testing::Test::HasFailure() ? 1 : 0);
   }
   int status = 1;
@@ -146,6 +147,7 @@ TEST(NeighborhoodOfProcesses, RefusesOneThatItCannotSee) {
     const FdExchangeGroup group{{own.inbox(), inbox_there}, 0};
     send_number(ours.get(), own.inbox());
     const LocalGroup host(std::move(own), group, [] {});
+    send_number(ours.get(), 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
