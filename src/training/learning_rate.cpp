@@ -6,6 +6,8 @@
 #include "training/require.hpp"
 
 namespace kolo {
+
+using namespace internal;
 namespace {
 
 void require_not_negative(const char* what, double value) {
