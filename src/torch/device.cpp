@@ -16,7 +16,6 @@
 
 namespace kolo {
 
-using namespace internal;
 namespace {
 
 // The CPU's generator, then that of this rank's GPU if there is one.

@@ -15,7 +15,6 @@
 
 namespace kolo {
 
-using namespace internal;
 namespace {
 
 using ::torch::serialize::InputArchive;
