@@ -139,10 +139,10 @@ void run_all(const Options& options, int rank, int ranks, const MakeTrainer& mak
     MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
     if (go_on == 0 && program.has(Feature::killed) && !options.print) survive(program, rank);
   }
-  // The first process to exit must not end the others.
-  if (rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (rank == 0) std::printf("%lld programs on %d ranks: all as expected\n", programs, ranks);
   std::fflush(stdout);
+  // The first process to exit may end the others, if a session failed while MPI carried a batch.
+  MPI_Barrier(MPI_COMM_WORLD);
 }
 
 }  // namespace

@@ -59,7 +59,14 @@ class Job:
     def failed(self):
         if self.survivors:
             return self.hung or self.output.count("JOURNEY SURVIVED") != self.survivors
-        return self.status != 0 or self.hung or "all as expected" not in self.output
+        if self.hung or "all as expected" not in self.output:
+            return True
+        return self.status != 0 and not self.aborts_at_exit()
+
+    def aborts_at_exit(self):
+        """True if a session failed in a batch, which over MPI ends the job when the program is done."""
+        return "MPI_ABORT was invoked" in self.output and any(
+            "callback_exception" in features for _, _, features in self.done)
 
     def lines(self):
         """What went wrong, without mpirun's own words."""
