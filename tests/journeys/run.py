@@ -64,8 +64,11 @@ class Job:
         return self.status != 0 and not self.aborts_at_exit()
 
     def aborts_at_exit(self):
-        """True if a session failed in a batch, which over MPI ends the job when the program is done."""
-        return "MPI_ABORT was invoked" in self.output and any(
+        """True if a session failed in a batch, which over MPI ends the job when the program is done.
+
+        mpirun returns MPI_Abort's 1 then, and more than 128 after a signal.
+        """
+        return self.status == 1 and any(
             "callback_exception" in features for _, _, features in self.done)
 
     def lines(self):
