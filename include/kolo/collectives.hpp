@@ -250,7 +250,7 @@ KOLO_EXPORT Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView ten
                                                              Allocator allocate,
                                                              const AlltoallOptions& options = {});
 
-/// As above for a range, each element of which is a row.
+/// As above for a range. Each element is one row.
 template <ConstTensorRange R, CountRange Counts>
 [[nodiscard]] Gathered<detail::element_of<R>> alltoall(R&& range, const Counts& counts,
                                                        const AlltoallOptions& options = {});

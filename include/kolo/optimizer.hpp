@@ -92,9 +92,9 @@ class NamedGradientReducer {
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
 /// together. If `join` cuts a step in which some gradients were submitted, `synchronize` and `step`
-/// throw InvalidArgument until `skip_step`. Backward passes before a `join` of a step of which
-/// nothing was submitted do not count: the next call begins a new step, and `skip_step` only drops
-/// them, on this rank alone.
+/// throw InvalidArgument until `skip_step`. If `join` cuts a step before any gradient was
+/// submitted, the backward passes of that step are dropped, and the next call begins a new step.
+/// `skip_step` then only drops the passes and does not involve other ranks.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:

@@ -34,9 +34,9 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 /// completes only when all of them have read this rank's tensor.
 ///
 /// Blocks are whole pages and remain valid after the session's end. In a forked child they are
-/// private copies. If ranks cannot share memory,
-/// or the heap is full, the allocator uses ordinary memory, with the same results. Construct it
-/// during a session; otherwise the constructor throws NotInitialized. Thread-safe.
+/// private copies. If ranks cannot share memory, or the heap is full, the allocator uses ordinary
+/// memory, with the same results. Outside a session the constructor throws NotInitialized.
+/// Thread-safe.
 template <typename T>
 class SharedAllocator {
  public:

@@ -43,7 +43,7 @@ class BackgroundLoader {
         capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))) {
     try {
       for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
-    } catch (...) {  // the system has no more threads: the started ones must be joined
+    } catch (...) {  // a thread could not be created: join those that were
       stop();
       throw;
     }

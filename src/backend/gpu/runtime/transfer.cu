@@ -33,8 +33,9 @@ __host__ __device__ bool aligned(const void* a, const void* b, std::size_t bytes
 /// memory. Where elements are divided as integers, the arithmetic needs the registers and takes
 /// longer than the loads.
 template <typename Access, typename To>
-constexpr int loads_of =
-    is_half_type<To> || std::is_floating_point_v<To> ? 64 / static_cast<int>(sizeof(Access)) : 1;
+constexpr int loads_of = is_half_type<To> || std::is_floating_point_v<To>
+                             ? 64 / static_cast<int>(sizeof(Access))
+                             : 1;
 
 /// Whole accesses from `source`, each of which `make` turns into one to `target`. Written so that
 /// all loads come before the stores: the compiler must assume that a store changes what is loaded
@@ -65,7 +66,7 @@ template <typename Word>
 __device__ void copy_words(const std::byte* from, std::byte* to, std::int64_t bytes) {
   const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(Word));
   move_accesses<4>(reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), words,
-                threadIdx.x, Same());
+                   threadIdx.x, Same());
   for (std::int64_t i = words * static_cast<std::int64_t>(sizeof(Word)) + threadIdx.x; i < bytes;
        i += threads)
     to[i] = from[i];
@@ -136,9 +137,10 @@ struct TransferTile {
     std::int64_t whole = 0;
     if (aligned(from, to, 16)) {
       whole = elements / count;
-      move_accesses<loads_of<Several<From, count>, To>>(reinterpret_cast<const Several<From, count>*>(from),
-                    reinterpret_cast<Several<To, count>*>(to), whole, thread,
-                    EachElement<From, To, count>{element});
+      move_accesses<loads_of<Several<From, count>, To>>(
+          reinterpret_cast<const Several<From, count>*>(from),
+          reinterpret_cast<Several<To, count>*>(to), whole, thread,
+          EachElement<From, To, count>{element});
     }
     for (std::int64_t i = whole * count + thread; i < elements; i += threads) {
       From source;
