@@ -11,12 +11,20 @@ namespace {
 
 constexpr std::align_val_t alignment{64};
 constexpr std::size_t max_kept = 16;      // of a size
-constexpr std::size_t max_kept_log = 21;  // 2 MiB
+constexpr std::size_t max_kept_log = 26;  // 64 MiB
+constexpr std::int64_t max_kept_bytes = std::int64_t{1} << max_kept_log;
 
 /// Of the power of two that holds `bytes`.
 std::size_t size_log(std::int64_t bytes) {
   return static_cast<std::size_t>(
       std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(bytes, 64) - 1)));
+}
+
+// What is kept is a power of two, so that it fits the next transfer of nearly the same size. The
+// system provides only the pages that are written.
+std::int64_t size_of(std::int64_t bytes) {
+  const std::size_t log = size_log(bytes);
+  return log <= max_kept_log ? std::int64_t{1} << log : bytes;
 }
 
 }  // namespace
@@ -28,16 +36,19 @@ Buffer BufferPool::take(std::int64_t bytes) {
   if (std::vector<Buffer>& kept = free_[log]; !kept.empty()) {
     Buffer buffer = std::move(kept.back());
     kept.pop_back();
+    kept_bytes_ -= size_of(bytes);
     return buffer;
   }
-  const std::size_t size =
-      log <= max_kept_log ? std::size_t{1} << log : static_cast<std::size_t>(bytes);
+  const auto size = static_cast<std::size_t>(size_of(bytes));
   return Buffer(static_cast<std::byte*>(::operator new[](size, alignment)));
 }
 
 void BufferPool::give_back(Buffer buffer, std::int64_t bytes) {
   const std::size_t log = size_log(bytes);
-  if (log <= max_kept_log && free_[log].size() < max_kept) free_[log].push_back(std::move(buffer));
+  if (log > max_kept_log || free_[log].size() == max_kept) return;
+  if (kept_bytes_ + size_of(bytes) > max_kept_bytes) return;
+  free_[log].push_back(std::move(buffer));
+  kept_bytes_ += size_of(bytes);
 }
 
 }  // namespace kolo::internal::backend::mpi

@@ -22,12 +22,13 @@ class BufferPool {
  public:
   /// At least so many bytes; not initialized.
   [[nodiscard]] Buffer take(std::int64_t bytes);
-  /// `bytes` as it was asked for. Large ones, and those beyond a few of a size, are not kept.
+  /// `bytes` as it was asked for. Keeps at most 64 MiB, and a few buffers of a size.
   void give_back(Buffer buffer, std::int64_t bytes);
 
  private:
   // By the logarithm of the bytes.
   std::array<std::vector<Buffer>, 64> free_;
+  std::int64_t kept_bytes_ = 0;
 };
 
 }  // namespace kolo::internal::backend::mpi
