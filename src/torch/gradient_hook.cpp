@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/gradient_hook.hpp"
+
+#include <torch/csrc/autograd/function.h>
+
+namespace kolo::internal {
+namespace {
+
+using Variables = ::torch::autograd::variable_list;
+
+class BeforeHook : public ::torch::autograd::FunctionPreHook {
+ public:
+  BeforeHook(std::weak_ptr<GradientListener> listener, std::size_t slot)
+      : listener_(std::move(listener)), slot_(slot) {}
+
+  Variables operator()(const Variables& gradients) override {
+    if (const auto listener = listener_.lock()) listener->before_accumulation(slot_);
+    return gradients;
+  }
+
+  [[nodiscard]] std::shared_ptr<GradientListener> listener() const { return listener_.lock(); }
+
+ private:
+  std::weak_ptr<GradientListener> listener_;
+  std::size_t slot_;
+};
+
+class AfterHook : public ::torch::autograd::FunctionPostHook {
+ public:
+  AfterHook(std::weak_ptr<GradientListener> listener, std::size_t slot)
+      : listener_(std::move(listener)), slot_(slot) {}
+
+  Variables operator()(const Variables& outputs, const Variables&) override {
+    if (const auto listener = listener_.lock()) listener->after_accumulation(slot_);
+    return outputs;
+  }
+
+ private:
+  std::weak_ptr<GradientListener> listener_;
+  std::size_t slot_;
+};
+
+}  // namespace
+
+void GradientHook::attach(const ::torch::Tensor& parameter,
+                          const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
+  if (!parameter.requires_grad()) return;
+  auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+  if (accumulator == accumulator_) return;  // the hooks are in place; others would count twice
+  accumulator->add_pre_hook(std::make_unique<BeforeHook>(listener, slot));
+  accumulator->add_post_hook(std::make_unique<AfterHook>(listener, slot));
+  accumulator_ = std::move(accumulator);
+}
+
+std::shared_ptr<GradientListener> GradientHook::other_listener(const ::torch::Tensor& parameter,
+                                                               const GradientListener& self) {
+  if (!parameter.requires_grad()) return nullptr;
+  const auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+  for (const auto& hook : accumulator->pre_hooks()) {
+    const auto* before = dynamic_cast<const BeforeHook*>(hook.get());
+    if (before == nullptr) continue;
+    auto listener = before->listener();
+    if (listener != nullptr && listener.get() != &self) return listener;
+  }
+  return nullptr;
+}
+
+}  // namespace kolo::internal
