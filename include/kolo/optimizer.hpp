@@ -17,8 +17,8 @@
 namespace kolo {
 
 /// The backward pass of another rank, in `ranks()`, has thrown, so this pass reduced no gradients.
-/// Those of this rank have no meaning: call `zero_grad`. The session stays usable, and the next pass
-/// is reduced.
+/// Those of this rank have no meaning: call `zero_grad`. The session stays usable, and the next
+/// pass is reduced.
 class KOLO_EXPORT BackwardFailed : public Error {
  public:
   using Error::Error;
