@@ -141,15 +141,15 @@ TEST_P(GpuGroups, AMismatchLeavesTheSessionUsable) {
 /// The memory of a registered buffer and the rest, however many batches are under way.
 TEST_P(GpuGroups, MemoryIsBoundedByTheLargestBatch) {
   const CudaStreamScope scope(stream());
-  constexpr std::int64_t elements = 100000;
-  constexpr int count = 40;
+  constexpr std::int64_t elements = 20000;
+  constexpr int count = 24;
   std::vector<float*> tensors;
   for (int i = 0; i < count; ++i) tensors.push_back(ones(elements));
   const std::size_t before = cuda_->peak_bytes();
   // A buffer for all tensors, those that it has grown from, and one for each table of segments.
   constexpr std::size_t all = count * elements * sizeof(float);
   cuda_->max_bytes = before + 4 * all;
-  for (int round = 0; round < 4; ++round) {
+  for (int round = 0; round < 3; ++round) {
     std::vector<Future<void>> futures;
     for (int i = 0; i < count; ++i)
       futures.push_back(allreduce_async(view(tensors[static_cast<std::size_t>(i)], elements),

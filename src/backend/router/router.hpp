@@ -130,8 +130,8 @@ class Router : public Backend {
   void begin_to_prepare(const Batch& batch);
   /// Throws what the preparation has thrown.
   void begin_agreement(const Batch& batch);
-  /// Advances the current preparation and agreement, then starts the batches that were held back. True if there was
-  /// progress.
+  /// Advances the current preparation and agreement, then starts the batches that were held back.
+  /// True if there was progress.
   bool advance();
   void end_agreement();
   [[nodiscard]] gpu::GpuInfo own_info();
