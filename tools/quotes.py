@@ -4,9 +4,10 @@
 
     <!-- quote: examples/basics/quickstart.cpp -->
 
-consists of lines of that file, in its order. A line "..." stands for lines that are left out. Comments at the ends
-of lines, lines with only a comment, empty lines and indentation do not count. Of a diff, the lines that it leaves or adds
-are lines of the file. Every page of the user guide, as docs/README.md lists it, has at least one quote.
+consists of lines of that file, in its order; they may be broken elsewhere. A line "..." stands for lines that are left
+out. Comments at the ends of lines, lines with only a comment, empty lines and indentation do not count. Of a diff, the
+lines that it leaves or adds are lines of the file. Every page of the user guide, as docs/README.md lists it, has at least
+one quote.
 
 Usage: quotes.py [ROOT]
 """
@@ -27,12 +28,11 @@ def lines_of(text, comment):
             yield line
 
 
-def find(chunk, lines, begin):
-    """Where chunk ends in lines, at or after begin; None if it is not there."""
-    for start in range(begin, len(lines) - len(chunk) + 1):
-        if lines[start:start + len(chunk)] == chunk:
-            return start + len(chunk)
-    return None
+def find(chunk, text, begin):
+    """Where chunk ends in text, at or after begin; None if it is not there. Lines may be broken elsewhere."""
+    pattern = r"\s".join(re.escape(word) for word in " ".join(chunk).split())
+    found = re.compile(rf"^{pattern}$", re.MULTILINE).search(text, begin)
+    return found.end() if found else None
 
 
 def differs(block, path):
@@ -40,7 +40,7 @@ def differs(block, path):
     if not path.is_file():
         return "there is no such file"
     comment = COMMENT.get(path.suffix, "#")
-    lines = list(lines_of(path.read_text(encoding="utf-8"), comment))
+    text = "\n".join(lines_of(path.read_text(encoding="utf-8"), comment))
     position, chunk, chunks = 0, [], []
     for line in [*lines_of(block, comment), "..."]:
         if line != "...":
@@ -51,10 +51,11 @@ def differs(block, path):
     if not chunks:
         return "the block is empty"
     for chunk in chunks:
-        end = find(chunk, lines, position)
+        end = find(chunk, text, position)
         if end is None:
-            missing = [line for line in chunk if line not in lines]
-            return f"the file has no line '{missing[0]}'" if missing else f"the lines from '{chunk[0]}' on are not together, or in another order"
+            missing = [line for line in chunk if line not in text]
+            return (f"the file has no line '{missing[0]}'" if missing
+                    else f"the lines from '{chunk[0]}' on are not together there, or not in this order")
         position = end
     return None
 
