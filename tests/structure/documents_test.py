@@ -52,8 +52,8 @@ class Figures(Documents):
         self.assertEqual(self.figures("--check"), (0, ""))
 
     def test_a_figure_typed_into_a_table_is_found(self):
-        self.change("docs/reliability.md", "| 131 ms |", "| 13 ms |")
-        self.assertIn("docs/reliability.md: differs", self.figures("--check")[1])
+        self.change("docs/testing.md", "| 131 ms |", "| 13 ms |")
+        self.assertIn("docs/testing.md: differs", self.figures("--check")[1])
 
     def test_a_changed_picture_is_found(self):
         self.change("docs/pictures/scale.svg", "<circle", "<circle ")
