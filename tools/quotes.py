@@ -15,7 +15,7 @@ import re
 import sys
 from pathlib import Path
 
-MARK = re.compile(r"<!-- quote: (\S+) -->\n+```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MARK = re.compile(r"^<!-- quote: (\S+) -->\n+```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMENT = {".cpp": "//", ".hpp": "//", ".py": "#", ".sh": "#", ".sbatch": "#", ".yaml": "#", "": "#"}
 
 
@@ -73,7 +73,7 @@ def check(root):
     for page in pages:
         text = page.read_text(encoding="utf-8")
         found = list(MARK.finditer(text))
-        if len(found) != text.count("<!-- quote: "):
+        if len(found) != len(re.findall("^<!-- quote: ", text, re.MULTILINE)):
             errors.append(f"{page}: a mark '<!-- quote: FILE -->' without a block of code")
         for match in found:
             quoted.add(page)

@@ -185,6 +185,37 @@ def two_hosts(data):
     return out
 
 
+def timeline(data):
+    """The spans of one step, with a track per gradient, in the order of the batches."""
+    rows = data["timeline"]
+    tracks = list(dict.fromkeys(row["track"] for row in rows if not row["track"].startswith("batches"))) + ["batches"]
+    colors = {"NEGOTIATE": "gray", "allreduce": "green"}
+    end = max(float(row["begin_ms"]) + float(row["duration_ms"]) for row in rows)
+    left, width, line, tick = 150, 640, 17, 50
+    ranks = sorted({row["rank"] for row in rows})
+    height = 66 + len(ranks) * (len(tracks) * line + 34) + 24
+    out = Picture(820, height, "Timeline of one training step on 2 ranks")
+    out.text(20, 28, "One training step: when gradients wait and when they are reduced", "ink bold", 15)
+    legend(out, 20, 52, [("NEGOTIATE", "gray"), ("allreduce", "green"), ("batch", "blue")])
+    for number in range(int(end / tick) + 1):
+        x = left + width * number * tick / end
+        out.line(x, 66, x, height - 26)
+        out.text(x, height - 10, f"{number * tick} ms", "soft middle", 11)
+    y = 66
+    for rank in ranks:
+        out.text(20, y + 16, f"rank {rank}", "ink bold", 12)
+        y += 24
+        for index, track in enumerate(tracks):
+            out.text(left - 10, y + index * line + 11, track.removeprefix("0."), "soft end", 11)
+        for row in (row for row in rows if row["rank"] == rank):
+            track = "batches" if row["track"].startswith("batches") else row["track"]
+            out.rect(left + width * float(row["begin_ms"]) / end, y + tracks.index(track) * line + 1,
+                     max(2.0, width * float(row["duration_ms"]) / end), line - 5,
+                     f"f-{colors.get(row['span'], 'blue')}", 1)
+        y += len(tracks) * line + 10
+    return out
+
+
 SCALE_PANELS = [("root_messages", "messages at rank 0 in one step"), ("root_bytes", "bytes at rank 0 in one step"),
                 ("tail_us", "µs from the last submission to the last answer")]
 SHAPES = {"tree": "blue", "star": "red"}
@@ -240,4 +271,4 @@ def scale(data):
 
 
 CHARTS = {"peers": peers, "sizes": sizes, "scaling": scaling, "training_step": training_step, "cifar10": cifar10,
-          "two_hosts": two_hosts, "scale": scale}
+          "two_hosts": two_hosts, "timeline": timeline, "scale": scale}

@@ -16,7 +16,7 @@ import charts  # noqa: E402  pylint: disable=wrong-import-position
 import diagrams  # noqa: E402  pylint: disable=wrong-import-position
 import tables  # noqa: E402  pylint: disable=wrong-import-position
 
-MARK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- figures: end -->)", re.DOTALL)
+MARK = re.compile(r"^(<!-- figures: (\w+) -->\n).*?^(<!-- figures: end -->)$", re.DOTALL | re.MULTILINE)
 # What each file of measurements says in the comments at its beginning.
 NEEDED = ("# Command: ", "# Recorded at commit", "# Machine: ")
 
@@ -46,7 +46,7 @@ def wanted(root, data):
         files[root / "docs/pictures" / f"{name}.svg"] = draw().svg()
     for path in documents(root):
         text = path.read_text(encoding="utf-8")
-        if text.count("<!-- figures: ") != 2 * len(MARK.findall(text)):
+        if len(re.findall("^<!-- figures: ", text, re.MULTILINE)) != 2 * len(MARK.findall(text)):
             errors.append(f"{path}: a mark '<!-- figures: NAME -->' without its '<!-- figures: end -->'")
         for _, name, _ in MARK.findall(text):
             used.add(name)
