@@ -36,6 +36,7 @@ if ((node != 0)); then
   main=${MAIN_ADDRESS:-${AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS:?MAIN_ADDRESS is not set}}
   # The main node sees the address from which it can reach this one. A file appears there as a whole.
   report="mkdir -p $directory && echo \"\${SSH_CLIENT%% *} slots=$slots\" >$directory/.$node && mv $directory/.$node $directory/$node"
+  # shellcheck disable=SC2029  # it names this node
   until ssh "${ssh_arguments[@]}" "$main" "$report"; do
     ((SECONDS < timeout)) || { echo "batch_node.sh: node $node cannot reach node 0 at $main" >&2; exit 1; }
     sleep 1
