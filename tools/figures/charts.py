@@ -42,7 +42,8 @@ def flat_mpi(one_host, gradients, ranks):
 
 def peers(data):
     rows = data["peers"]
-    groups = sorted({(row["gradients"], row["ranks"]) for row in rows}, key=lambda group: (group[0] != "resnet50", group[1]))
+    groups = sorted({(row["gradients"], row["ranks"]) for row in rows},
+                    key=lambda group: (group[0] != "resnet50", group[1]))
     bar, left, top, width = 15, 190, 82, 560
     height = top + len(groups) * (len(PEERS) * bar + 22) + 30
     out = Picture(800, height, "Time to reduce a model's gradients, relative to Kolo")
@@ -66,8 +67,8 @@ def peers(data):
             out.rect(left, y, middle * scale, bar - 3, f"f-{color}", 1)
             if high > low:
                 out.line(left + low * scale, y + bar / 2 - 1.5, left + high * scale, y + bar / 2 - 1.5, "axis", 1.5)
-            out.text(left + max(middle, high) * scale + 6, y + bar - 4.5, f"{middle:.2g}" if middle < 1 else f"{middle:.1f}",
-                     "ink", 11)
+            out.text(left + max(middle, high) * scale + 6, y + bar - 4.5,
+                     f"{middle:.2g}" if middle < 1 else f"{middle:.1f}", "ink", 11)
             y += bar
         y += 22
     out.line(left, top - 6, left, height - 34, "axis")

@@ -28,7 +28,7 @@ def spans(path):
 
 
 def step_of(path, step):
-    """The spans of the gradients in a step, and of the batches at that time. Gradients are what is reduced in every step."""
+    """The spans of the gradients in a step, and of the batches at that time. Gradients: what every step reduces."""
     gradients, batches = {}, []
     for span in sorted(spans(path), key=lambda span: span[3]):
         if span[1].startswith("batches") and span[2].startswith("batch "):
