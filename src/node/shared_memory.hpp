@@ -68,7 +68,7 @@ class SharedHeap {
   /// At most `bytes`; takes memory only for what is handed out. Throws BackendError.
   explicit SharedHeap(std::size_t bytes);
 
-  /// Aligned to pages. Null if there is no room.
+  /// Aligned to pages. Null if the heap has no room; throws BackendError if there is no memory.
   [[nodiscard]] void* allocate(std::size_t bytes);
   /// `bytes` as it was asked for.
   void deallocate(void* block, std::size_t bytes) noexcept;

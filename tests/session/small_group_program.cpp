@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// All ranks ask for shared memory at once, and the control group has not enough for all: those for
+// which it does not suffice get an exception that names the limit, and the session goes on.
+//
+//     mpirun -np N small_group_program MIB
+
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+#include "kolo/kolo.hpp"
+
+namespace {
+
+/// 1 if there was no memory for it.
+int allocate(std::optional<kolo::SharedVector<float>>& gradients, std::size_t mib) {
+  try {
+    gradients.emplace(mib << 18, 1.0F);
+    return 0;
+  } catch (const kolo::BackendError& error) {
+    std::printf("rank %d: %s\n", kolo::rank(), error.what());
+    const std::string_view text = error.what();
+    return text.find("bytes are available, as /sys/fs/cgroup") != text.npos ? 1 : -1000;
+  }
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  const kolo::Session session;
+  const auto mib = static_cast<std::size_t>(std::atoi(argv[1]));
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    kolo::barrier();
+    std::optional<kolo::SharedVector<float>> gradients;
+    int refused = allocate(gradients, mib);
+    kolo::allreduce(refused, {.op = kolo::ReduceOp::sum});
+    if (refused < 1 || refused >= kolo::size()) return 1;
+  }
+  kolo::SharedVector<float> small(1000, 1.0F);
+  kolo::allreduce(small, {.op = kolo::ReduceOp::sum});
+  return small.front() == static_cast<float>(kolo::size()) ? 0 : 1;
+}
