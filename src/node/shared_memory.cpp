@@ -13,6 +13,7 @@
 #include <chrono>
 #include <functional>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -219,6 +220,19 @@ void SharedHeap::put_back(std::size_t offset, std::size_t size) {
     before->second += freed->second;
     free_.erase(freed);
   }
+}
+
+void* allocate_reserved(std::size_t bytes) {
+  void* const block = ::operator new(bytes, std::align_val_t(64));
+  if (is_small(bytes)) return block;
+  const OneAtATime guard;
+  if (!memory_suffices(bytes)) {
+    ::operator delete(block, std::align_val_t(64));
+    throw BackendError(no_memory(bytes, ENOMEM));
+  }
+  auto* const place = static_cast<volatile char*>(block);
+  for (std::size_t i = 0; i < bytes; i += page) place[i] = 0;
+  return block;
 }
 
 bool SharedHeap::contains(const void* place) const {

@@ -2,7 +2,7 @@
 // All ranks ask for shared memory at once, and the control group has not enough for all: those for
 // which it does not suffice get an exception that names the limit, and the session goes on.
 //
-//     mpirun -np N small_group_program MIB
+//     mpirun -np N small_group_program MIB...
 
 #include <cstdio>
 #include <cstdlib>
@@ -27,16 +27,19 @@ int allocate(std::optional<kolo::SharedVector<float>>& gradients, std::size_t mi
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   const kolo::Session session;
-  const auto mib = static_cast<std::size_t>(std::atoi(argv[1]));
-  for (int attempt = 0; attempt < 5; ++attempt) {
-    kolo::barrier();
-    std::optional<kolo::SharedVector<float>> gradients;
-    int refused = allocate(gradients, mib);
-    kolo::allreduce(refused, {.op = kolo::ReduceOp::sum});
-    if (refused < 1 || refused >= kolo::size()) return 1;
-  }
+  for (int argument = 1; argument < argc; ++argument)
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      kolo::barrier();
+      std::optional<kolo::SharedVector<float>> gradients;
+      int refused = allocate(gradients, static_cast<std::size_t>(std::atoi(argv[argument])));
+      kolo::allreduce(refused, {.op = kolo::ReduceOp::sum});
+      if (refused < 1 || refused >= kolo::size()) {
+        std::printf("of %d ranks %d were refused %s MiB\n", kolo::size(), refused, argv[argument]);
+        return 1;
+      }
+    }
   kolo::SharedVector<float> small(1000, 1.0F);
   kolo::allreduce(small, {.op = kolo::ReduceOp::sum});
   return small.front() == static_cast<float>(kolo::size()) ? 0 : 1;
