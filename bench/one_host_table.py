@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""One table of some runs of one_host.sh, as CSV for docs/measurements/one_host.csv: one_host_table.py RUN..."""
+"""One table of some runs of one_host.sh, as CSV for docs/measurements/one_host.csv: one_host_table.py RUN...
+
+Its comments name the commit and the machine: call it where and when the runs were made.
+"""
 import csv
+import os
+import re
+import subprocess
 import sys
 
 UNITS = [(1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")]
@@ -37,7 +43,24 @@ def rows(path):
                 yield (row["ranks"], what, path, "tuned" if tuned else "default"), row
 
 
+def output_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def comments():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        model = re.search(r"model name\s*: (.*)", file.read())
+    return [
+        "kolo-perf on one host, beside MPI: medians of the slowest rank in microseconds, and MPI over Kolo.",
+        "Command: bench/one_host.sh kolo-perf >RUN, some times; bench/one_host_table.py RUN...",
+        f"Recorded at commit {output_of('git', 'rev-parse', '--short', 'HEAD')}.",
+        f"Machine: {os.cpu_count()} cores ({model[1] if model else 'unknown'}), {output_of('uname', '-sr')}, "
+        f"{output_of('mpirun', '--version').splitlines()[0]}.",
+    ]
+
+
 def main():
+    print("\n".join("# " + line for line in comments()))
     runs = [dict(rows(path)) for path in sys.argv[1:]]
     out = csv.writer(sys.stdout, lineterminator="\n")
     out.writerow(["ranks", "what", "path", "mpi", "run", "kolo_us", "kolo_p90_us", "mpi_us", "ratio"])
