@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/figures/figures.py and tools/quotes.py on the documents, and on copies with mistakes."""
+"""Tests of tools/figures/figures.py, tools/quotes.py and tools/links.py on the documents, and on copies with mistakes."""
 
 import pathlib
 import shutil
@@ -90,6 +90,34 @@ class Quotes(Documents):
     def test_every_page_of_the_user_guide_has_one(self):
         self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
         self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])
+
+
+class Links(unittest.TestCase):
+    def errors(self, **files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                (pathlib.Path(folder) / f"{name}.md").write_text(text, encoding="utf-8")
+            done = subprocess.run([sys.executable, str(ROOT / "tools/links.py"), folder], capture_output=True, text=True,
+                                  check=False)
+        self.assertEqual(done.returncode, 1 if done.stderr else 0)
+        return done.stderr
+
+    def test_the_documents_have_no_broken_links(self):
+        done = subprocess.run([sys.executable, str(ROOT / "tools/links.py")], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_files_and_headings_are_found(self):
+        self.assertEqual(self.errors(one="[a](two.md) [b](two.md#some-words-and-code) [c](#here)\n\n# Here\n",
+                                     two="## Some words, and `code`\n"), "")
+
+    def test_a_missing_file_is_an_error(self):
+        self.assertIn("broken link: two.md\n", self.errors(one="[a](two.md)\n"))
+
+    def test_a_missing_heading_is_an_error(self):
+        self.assertIn("no such heading", self.errors(one="[a](#there)\n\n# Here\n"))
+
+    def test_code_has_no_links_and_no_headings(self):
+        self.assertIn("no such heading", self.errors(one="[a](#here)\n\n```sh\n# Here\n[b](none.md)\n```\n"))
 
 
 if __name__ == "__main__":
