@@ -4,12 +4,13 @@
 
 Usage: links.py [ROOT]
 """
+import os
 import re
 import sys
 from pathlib import Path
 
 # Not the documents of this repository.
-LEFT_OUT = {"build", ".deps", ".git", "data"}
+LEFT_OUT = {"build", ".cache", ".deps", ".git", "data"}
 
 
 def prose(path):
@@ -27,11 +28,15 @@ def anchors(path):
     return {anchor(heading) for heading in re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)}
 
 
+def documents(root):
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name not in LEFT_OUT)
+        yield from (Path(folder) / name for name in sorted(names) if name.endswith(".md"))
+
+
 def check(root):
     errors = []
-    for path in sorted(root.rglob("*.md")):
-        if LEFT_OUT & set(path.relative_to(root).parts):
-            continue
+    for path in documents(root):
         for link in re.findall(r"\]\(([^) ]+)\)", prose(path)):
             if "://" in link or link.startswith("mailto:"):
                 continue
