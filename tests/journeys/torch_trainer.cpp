@@ -91,7 +91,15 @@ class TorchTrainer : public Trainer {
     broadcast_optimizer_state(*optimizer_, root, arguments_.set);
   }
 
-  void zero_gradients() override { optimizer_->zero_grad(); }
+  void zero_gradients() override {
+    optimizer_->zero_grad();
+    if (arguments_.set.contains(arguments_.rank)) return;
+    // Outside its set the optimizer is LibTorch's own, which passes over a parameter without a
+    // gradient although it has momentum. The reference does not.
+    for (const Tensor& parameter : parameters_)
+      if (parameter.requires_grad() && !parameter.grad().defined())
+        parameter.mutable_grad() = ::torch::zeros_like(parameter.detach());
+  }
 
   void backward(const Pass& pass) override {
     Tensor loss = ::torch::zeros({});

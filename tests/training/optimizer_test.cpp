@@ -260,6 +260,17 @@ TEST_F(OwnOptimizer, WrongNamesAndGroupsAreRefusedOnAll) {
   expect_usable();
 }
 
+TEST_F(OwnOptimizer, WhatIsRefusedOnOneRankLeavesTheOthersInNoCollective) {
+  if (me_ == last_) {
+    EXPECT_THROW(DistributedOptimizer(model_, {.groups = {{"unknown"}}}), InvalidArgument);
+    EXPECT_THROW(DistributedOptimizer(model_, {.num_groups = -1}), InvalidArgument);
+    model_.name(1) = "layer0";
+    EXPECT_THROW(DistributedOptimizer{model_}, InvalidArgument);
+    model_.name(1) = "layer1";
+  }
+  expect_usable();
+}
+
 TEST_F(OwnOptimizer, ModelsThatDifferAreAMismatchOnAllThatNamesTheGradient) {
   if (n_ == 1) GTEST_SKIP() << "one rank cannot disagree";
   const auto differ = [&](Model& model, const DistributedOptimizerOptions& options,
