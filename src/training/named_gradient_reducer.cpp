@@ -70,8 +70,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
-  // The collectives come last: what is wrong here must not leave the others in one.
-  const GroupNumbers groups = group_numbers();
+  const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
   if (!takes_part) return;
   const std::int64_t number = agree_on_optimizer_number(options.process_set);
   make_units(number, groups);

@@ -87,9 +87,11 @@ bool is_of_optimizer(const Scene& scene, const std::vector<int>& members) {
 void many_names(const Scene& scene) {
   const std::uint64_t variant = scene.event.variant;
   const std::size_t count = variant % 40 == 0 ? 100000 : 500 + variant % 2500;
+  if (count == 100000) watch_again(4);
   const std::size_t at_once = variant / 40 % 2 == 0 ? count : 250;
   for (std::size_t first = 0; first < count; first += at_once)
     reduce_names(scene, first, std::min(at_once, count - first));
+  watch_again(1);
 }
 
 void churn_sets(const Scene& scene) {

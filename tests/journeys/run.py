@@ -46,7 +46,8 @@ class Job:
         recovery = ["--enable-recovery"] if "--kill" in options else []
         self.command = [args.mpirun, *recovery, "-np", str(ranks), program, *map(str, options)]
         self.survivors = ranks - 1 if recovery and ranks > 1 else 0
-        limit = args.patience * 2 + (args.batch if "--programs" in options else 0)
+        # Each program ends itself if it hangs.
+        limit = args.patience * (5 + (args.batch // 2 if "--programs" in options else 0))
         process = subprocess.Popen(self.command + ["--patience", str(args.patience)],
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    env=os.environ | ENVIRONMENT, start_new_session=True,

@@ -24,6 +24,7 @@ namespace {
 // A signal handler prints them.
 std::array<char, 200> stage{};
 std::array<char, 100> job{};
+unsigned patience = 0;
 
 // Writes at once, so that the lines of ranks do not mix.
 void report(const char* what, const char* reason) {
@@ -109,8 +110,11 @@ void watch(std::uint64_t seed, int rank, unsigned seconds) {
   std::snprintf(job.data(), job.size(), "seed %llu rank %d", static_cast<unsigned long long>(seed),
                 rank);
   std::signal(SIGALRM, on_alarm);
-  ::alarm(seconds);
+  patience = seconds;
+  watch_again(1);
 }
+
+void watch_again(unsigned times) { ::alarm(times * patience); }
 
 void set_variables(const Program& program) {
   const bool hosts = program.has(Feature::hosts_of_one) || program.has(Feature::hosts_of_two);

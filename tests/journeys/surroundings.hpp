@@ -34,6 +34,8 @@ struct Departure {};
 void set_stage(const std::string& stage);
 /// Ends the process unless it is called again within so many seconds.
 void watch(std::uint64_t seed, int rank, unsigned seconds);
+/// Watches from now on, for so many times as long.
+void watch_again(unsigned times);
 
 /// Reports what is wrong and ends the process: the other ranks may be anywhere.
 [[noreturn]] void fail(const std::string& what);
