@@ -46,7 +46,8 @@ struct NamedGradientReducer::State {
 
   State(const Gradients& gradients, const DistributedOptimizerOptions& given);
 
-  void make_units(std::int64_t number);
+  [[nodiscard]] GroupNumbers group_numbers() const;
+  void make_units(std::int64_t number, const GroupNumbers& groups);
   [[nodiscard]] bool in_last_pass() const {
     return passes_ended == options.backward_passes_per_step - 1;
   }
@@ -69,9 +70,10 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
+  const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
   if (!takes_part) return;
   const std::int64_t number = agree_on_optimizer_number(options.process_set);
-  make_units(number);
+  make_units(number, groups);
   // Agreed at construction: during a step, different groups would only show as a hang.
   std::vector<Item> agreed = items;
   for (std::size_t i = 0; i < items.size(); ++i)
@@ -81,23 +83,25 @@ NamedGradientReducer::State::State(const Gradients& gradients,
                     "The gradients of the DistributedOptimizer", agreed, options.process_set);
 }
 
-void NamedGradientReducer::State::make_units(std::int64_t number) {
+GroupNumbers NamedGradientReducer::State::group_numbers() const {
   std::vector<std::string> names;
   for (const Item& item : items) names.push_back(item.name);
   const auto known = [&](const std::string& name) {
     return position_of.contains(name) ? std::optional(name) : std::nullopt;
   };
-  const GroupNumbers groups =
-      options.num_groups > 0
-          ? consecutive_groups(names, static_cast<std::size_t>(options.num_groups))
-          : listed_groups(options.groups, known);
+  return options.num_groups > 0
+             ? consecutive_groups(names, static_cast<std::size_t>(options.num_groups))
+             : listed_groups(options.groups, known);
+}
+
+void NamedGradientReducer::State::make_units(std::int64_t number, const GroupNumbers& groups) {
   std::unordered_map<std::size_t, std::size_t> unit_of_group;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    const auto group = groups.find(names[i]);
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const auto group = groups.find(items[i].name);
     // A group's operation is named after its number: it must not depend on which gradients the
     // group has, because names identify operations across ranks.
     std::size_t unit = units.size();
-    std::string name = fmt::format("{}.{}", number, names[i]);
+    std::string name = fmt::format("{}.{}", number, items[i].name);
     if (group != groups.end()) {
       unit = unit_of_group.try_emplace(group->second, unit).first->second;
       name = fmt::format("{}.(group {})", number, group->second);

@@ -2,6 +2,7 @@
 // The end of an epoch: comparison with the reference, metrics and checkpoints.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "journey.hpp"
 #include "kolo/kolo.hpp"
@@ -16,11 +17,11 @@ std::string difference(const Replica& got, const Replica& wanted) {
       const Parameter& b = wanted[number][i];
       for (std::size_t j = 0; j < a.values.size(); ++j)
         if (a.values[j] != b.values[j])
-          return "model " + std::to_string(number) + " " + name_of_parameter(i) + "[" +
+          return "model " + std::to_string(number) + " parameter " + std::to_string(i) + "[" +
                  std::to_string(j) + "] is " + std::to_string(a.values[j]) + ", not " +
                  std::to_string(b.values[j]);
       if (a.velocities != b.velocities)
-        return "velocities of model " + std::to_string(number) + " " + name_of_parameter(i);
+        return "velocities of model " + std::to_string(number) + " parameter " + std::to_string(i);
     }
   }
   return "nothing";
@@ -33,6 +34,7 @@ void Journey::end_epoch(const Epoch& epoch) {
   check_weights(epoch);
   if (program_.has(Feature::metrics)) check_metrics(epoch, -1);
   if (program_.has(Feature::plateau)) check_plateau(epoch);
+  if (handler_) check_signal();
   ++epoch_;
   if (checkpoints_) save_checkpoint();
   if (program_.has(Feature::rollback) && !rolled_back_ && epoch_ == 3) roll_back();
@@ -149,7 +151,11 @@ void Journey::roll_back() {
   ++branch_;
   load_checkpoint(found);
   saved_step_ = found.step;
-  reference_->set_replicas(at_start_of_.at(epoch_));
+  std::vector<Replica> replicas = at_start_of_.at(epoch_);
+  // On another number of ranks all have rank 0's part.
+  if (found.ranks != ranks_)
+    replicas.assign(static_cast<std::size_t>(ranks_), Replica(replicas.front()));
+  reference_->set_replicas(std::move(replicas));
 }
 
 }  // namespace kolo::internal::journeys
