@@ -229,6 +229,7 @@ gpu::GpuInfo Router::own_info(const Batch& batch) {
   put(why_no_nccl_, info.why_no_nccl);
   if (!nccl_) return info;
   info.nccl_version = nccl_->library().version();
+  info.may_share_gpu = nccl_->library().allows_shared_gpus() ? 1 : 0;
   if (batch.ranks.front() == rank_ && !nccl_->has_parent(batch.ranks))
     info.unique_id = nccl_->library().make_unique_id();
   return info;
