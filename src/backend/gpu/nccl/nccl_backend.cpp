@@ -55,8 +55,9 @@ void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
 }
 
 /// The communicators that lack ranks of the batch's set, all of which are back. Each takes as much
-/// memory as that of all ranks, but an NCCL that cannot shrink could not make it again. And those that were to be made of them and have no batches yet: of
-/// a communicator that is made again, other ranks may never make their part.
+/// memory as that of all ranks, but an NCCL that cannot shrink could not make it again. And those
+/// that were to be made of them and have no batches yet: of a communicator that is made again,
+/// other ranks may never make their part.
 std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   std::vector<Communicator*> found;
   if (batch.ranks != batch.set || !library().can_shrink()) return found;
