@@ -107,6 +107,7 @@ class Kit:
         target = self.folder / "lib/libnccl.so.2"
         target.write_bytes(image)
         run("strip", "-g", target)
+        run("fallocate", "--dig-holes", target)  # where code was
 
     def add_python(self, work):
         run("apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *PYTHON, cwd=work)

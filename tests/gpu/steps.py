@@ -183,7 +183,7 @@ def torch_wheel():
         return os.environ["KOLO_TORCH_WHEEL"]
     script = ("import os, torch\n"
               "if torch.version.cuda: print(os.path.dirname(torch.__file__))")
-    found = subprocess.run(["python3", "-c", script], stdout=subprocess.PIPE,
+    found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE,
                            stderr=subprocess.DEVNULL, text=True, check=False)
     return found.stdout.strip()
 
