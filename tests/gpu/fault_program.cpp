@@ -2,14 +2,15 @@
 // A rank is killed while GPUs work together; the others must learn of it, copy their model off the
 // GPU, find it whole, and exit.
 //
-// Usage: mpirun --enable-recovery -np N gpu_faults SCENARIO [--doubles]
+// Usage: mpirun --enable-recovery -np N gpu_faults SCENARIO
 //   kill    in the middle of an allreduce
 //   two     in the middle of two, on two communicators
 //   init    while the first communicator is made
 //   shrink  while a communicator is made of another
-// All ranks use the first GPU. The killed rank is the last but one.
+// Ranks share a GPU if there are too few. The killed rank is the last but one.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -18,18 +19,12 @@
 #include <memory>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "kolo/cuda.hpp"
 #include "kolo/kolo.hpp"
-#include "libraries.hpp"
-#include "session/api/cuda_device.hpp"
-#include "session/api/current.hpp"
 
 namespace {
-
-using kolo::internal::session::GpuLibraries;
 
 constexpr std::int64_t large = std::int64_t{16} << 20;  // elements: many times a fault's delay
 constexpr std::int64_t small = 1000;
@@ -38,8 +33,7 @@ constexpr std::size_t model_elements = 3000000;
 /// Tensors of floats on the GPU.
 class Card {
  public:
-  explicit Card(const GpuLibraries& libraries)
-      : device_(std::make_shared<kolo::CudaDevice::State>(libraries.cuda, 0)) {}
+  Card() : device_(kolo::local_rank() % std::max(1, kolo::CudaDevice::count())) {}
 
   [[nodiscard]] kolo::TensorView make(std::int64_t elements, float value) {
     const std::vector<float> host(static_cast<std::size_t>(elements), value);
@@ -47,7 +41,7 @@ class Card {
     device_.copy_to_device(memory.get(), host.data(), host.size() * sizeof(float));
     auto* const tensor = reinterpret_cast<float*>(memory.get());
     tensors_.push_back(std::move(memory));
-    return {tensor, kolo::Shape{elements}, kolo::Device{kolo::DeviceType::cuda, 0}};
+    return {tensor, kolo::Shape{elements}, kolo::Device{kolo::DeviceType::cuda, device_.index()}};
   }
 
   /// The model of a rank has other numbers than that of another.
@@ -109,11 +103,9 @@ void train(const std::string& scenario, Card& card) {
   await(begun);
 }
 
-int run(const std::string& scenario, const GpuLibraries& libraries) {
-  kolo::internal::session::start_session(
-      {.options = {.flight_recorder_dir = "off"}, .gpu_libraries = libraries});
+int run(const std::string& scenario) {
+  Card card;
   const int rank = kolo::rank();
-  Card card(libraries);
   card.place_model();
   try {
     train(scenario, card);
@@ -122,7 +114,6 @@ int run(const std::string& scenario, const GpuLibraries& libraries) {
   } catch (const kolo::Error& error) {
     fmt::print("rank {} learned: {}\n", rank, error.what());
   }
-  kolo::internal::session::end_session(false, "a rank was lost");
   const bool whole = card.model_is_whole(rank);
   fmt::print("rank {}: its model, copied off the GPU, is {}\n", rank, whole ? "whole" : "damaged");
   return whole ? 0 : 1;
@@ -131,14 +122,14 @@ int run(const std::string& scenario, const GpuLibraries& libraries) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  const bool doubles = kolo::gpu_check::take_argument(arguments, "--doubles");
   int status = 2;
   try {
-    status = run(std::string(arguments.at(0)), kolo::gpu_check::find_libraries(doubles));
+    const kolo::Session session({.flight_recorder_dir = "off"});
+    status = run(argc > 1 ? argv[1] : "kill");
+    std::fflush(stdout);
+    std::_Exit(status);  // MPI cannot be finalized without the lost rank
   } catch (const std::exception& error) {
     fmt::print("gpu_faults: {}\n", error.what());
   }
-  std::fflush(stdout);
-  std::_Exit(status);  // MPI cannot be finalized without the lost rank
+  return status;
 }

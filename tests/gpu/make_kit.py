@@ -20,7 +20,8 @@ import trim_fatbin
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_BYTES = 60 << 20
 NCCL = "nvidia-nccl-cu13==2.30.7"  # the first minor version that lets ranks share a GPU
-PROGRAMS = ["gpu_probe", "gpu_faults", "unit.gpu_card", "unit.gpu_kernel", "unit.nccl",
+PROGRAMS = ["gpu_probe", "gpu_probe_doubles", "gpu_faults", "gpu_faults_doubles",
+            "unit.gpu_card", "unit.gpu_kernel", "unit.nccl",
             "unit.gpu_programs", "mpi.gpu", "kolo-perf", "bench-gpu"]
 SCRIPTS = ["check.py", "steps.py", "kernel_shape.py"]
 PYTHON = ["python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"]

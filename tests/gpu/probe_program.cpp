@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine has for gpu-check: GPUs, the driver, CUDA and NCCL, each on a line of its own.
-// Exits with 3 if there is no GPU that Kolo can use. Usage: gpu_probe [--doubles]
+// Exits with 3 if there is no GPU that Kolo can use.
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
 #include <string_view>
-#include <vector>
 
 #include "backend/gpu/runtime/handles.hpp"
 #include "kolo/session.hpp"
-#include "libraries.hpp"
+#include "session/engine/devices.hpp"
 
 namespace {
 
@@ -63,11 +62,9 @@ int probe(const kolo::internal::session::GpuLibraries& libraries) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  std::vector<std::string_view> arguments(argv + 1, argv + argc);
-  const bool doubles = kolo::gpu_check::take_argument(arguments, "--doubles");
+int main() {
   try {
-    return probe(kolo::gpu_check::find_libraries(doubles));
+    return probe({});
   } catch (const std::exception& error) {
     return refuse(error.what());
   }

@@ -57,7 +57,7 @@ class Maker:
         self.mpirun = arguments.mpirun
         self.builds = arguments.programs is None
         self.bin = (arguments.programs or ROOT / "build/gpu/bin").resolve()
-        self.doubles = ["--doubles"] if self.dry else []
+        self.doubles = "_doubles" if self.dry else ""  # the end of programs' names
 
     def alone(self, name, program, *arguments, **more):
         path = self.bin / program
@@ -70,7 +70,7 @@ class Maker:
             needs=[self.mpirun, path], seconds=seconds, **more)
 
     def probe(self):
-        commands = [self.alone("gpu", "gpu_probe", *self.doubles, keeps_output=True,
+        commands = [self.alone("gpu", "gpu_probe" + self.doubles, keeps_output=True,
                                environment=SHARED_CARD)]
         if self.dry:
             # The real libraries too: without a GPU they say so.
@@ -137,9 +137,9 @@ class Maker:
         for scenario, ranks in (("kill", 2), ("two", 3), ("init", 2), ("shrink", 3)):
             survivors = [rank for rank in range(ranks) if rank != ranks - 2]
             commands.append(self.ranks(
-                scenario, ranks, "gpu_faults", scenario, *self.doubles,
+                scenario, ranks, "gpu_faults" + self.doubles, scenario,
                 options=["--enable-recovery"], seconds=90, status=None,
-                environment={} if self.dry else OVER_NCCL,
+                environment=OVER_NCCL,
                 patterns=[f"rank {rank}: its model, copied off the GPU, is whole"
                           for rank in survivors]))
         return Step("faults", commands)

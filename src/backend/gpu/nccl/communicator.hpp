@@ -75,6 +75,7 @@ class CommunicatorGroup {
   CommunicatorGroup& operator=(const CommunicatorGroup&) = delete;
 
   [[nodiscard]] Library& library() const { return *library_; }
+  [[nodiscard]] const std::shared_ptr<Library>& shared_library() const { return library_; }
   [[nodiscard]] gpu::Gpu& gpu() const { return gpu_; }
 
   /// A communicator that begins to be made, after those that it is made of.
@@ -90,7 +91,7 @@ class CommunicatorGroup {
   [[nodiscard]] bool aborted() const { return aborted_; }
 
  private:
-  /// Calls `work(library)` with the GPU as the worker's device; not at all if that fails.
+  /// Calls `work(library)` with the GPU as the worker's device, if that is possible.
   template <typename Work>
   void post(Work work);
 

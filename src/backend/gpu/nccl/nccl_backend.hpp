@@ -39,6 +39,7 @@ class NcclBackend : public Backend {
   NcclBackend& operator=(const NcclBackend&) = delete;
 
   [[nodiscard]] Library& library() { return group_.library(); }
+  [[nodiscard]] std::shared_ptr<Library> shared_library() { return group_.shared_library(); }
 
   /// False if NCCL does not support the batch. The same on all ranks.
   [[nodiscard]] static bool can_execute(const Batch& batch);
