@@ -275,6 +275,7 @@ gpu::GpuInfo Router::own_info() {
   put(why_no_nccl_, info.why_no_nccl);
   if (!nccl_) return info;
   info.nccl_version = nccl_->library().version();
+  info.may_share_gpu = nccl_->library().allows_shared_gpus() ? 1 : 0;
   return info;
 }
 
