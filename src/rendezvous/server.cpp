@@ -259,9 +259,10 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
     close(*std::exchange(process.link, std::nullopt));
   }
   if (process.agent && !process.exited) send(*process.agent, Kill{process.id, reason});
-  if (process.agent && fault == Fault::own)
-    cooldown_.fail(agents_.at(*process.agent).hello.host, now);
-  note(LogLevel::warning, text);
+  if (const auto agent = process.agent ? agents_.find(*process.agent) : agents_.end();
+      agent != agents_.end() && fault == Fault::own)
+    cooldown_.fail(agent->second.hello.host, now);
+  note(options_.elastic ? LogLevel::warning : LogLevel::info, text);
   if (was_member && phase_ == Phase::running) break_generation(text, {process.rank}, now);
   if (options_.elastic) return;
   if (first_lost_ == 0) first_lost_ = process.id;

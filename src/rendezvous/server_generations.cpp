@@ -93,7 +93,7 @@ void Server::break_generation(const std::string& reason, const std::vector<std::
   meeting_since_ = now;
   collectives_.clear();
   ++losses_;
-  note(LogLevel::warning, fmt::format("generation {} is over: {}", number_, reason));
+  note(LogLevel::info, fmt::format("generation {} is over: {}", number_, reason));
   const auto message = std::make_shared<const Message>(Interruption{number_, ranks, reason});
   for (const ProcessId id : roster_)
     if (const Process* member = find(id);

@@ -154,8 +154,8 @@ void TcpServer::carry_out() {
 }
 
 void TcpServer::drop_closed() {
-  std::erase_if(clients_, [&](auto& entry) {
-    Client& client = entry.second;
+  std::erase_if(clients_, [&](const auto& entry) {
+    const Client& client = entry.second;
     if (!client.closing) return false;
     if (!client.connection.flushed() && now() < client.until) return false;
     // Bytes that nobody reads would reset the connection, and the last message with it.
