@@ -264,9 +264,11 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
     cooldown_.fail(agent->second.hello.host, now);
   note(options_.elastic ? LogLevel::warning : LogLevel::info, text);
   if (was_member && phase_ == Phase::running) break_generation(text, {process.rank}, now);
+  exits_.erase(process.id);
   if (options_.elastic) return;
   if (first_lost_ == 0) first_lost_ = process.id;
   if (!process.agent) finish(1, text);
+  finish_as(process);
 }
 
 // ---- what all of it shares ----

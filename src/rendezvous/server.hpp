@@ -193,6 +193,7 @@ class Server {
   void on_exit(Link link, const Exited& exited, Time now);
   void judge_exit(Process& process, Time now);
   void expire_exits(Time now);
+  void finish_as(const Process& process);
   void lose_agent(Link link, const std::string& reason, Time now);
   void expire_leases(Time now);
   void start_processes(Time now);

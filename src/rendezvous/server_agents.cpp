@@ -70,7 +70,12 @@ void Server::judge_exit(Process& process, Time now) {
   } else {
     lose(process, how_it_ended(process.status), Fault::own, now);
   }
-  if (!options_.elastic && process.id == first_lost_)
+  finish_as(process);
+}
+
+/// A job that is not elastic ends as the first process that was lost.
+void Server::finish_as(const Process& process) {
+  if (!options_.elastic && process.id == first_lost_ && process.exited)
     finish(process.status == 0 ? 1 : process.status, process.reason);
 }
 
@@ -79,8 +84,10 @@ void Server::expire_exits(Time now) {
   std::vector<ProcessId> due;
   for (const auto& [id, until] : exits_)
     if (now >= until) due.push_back(id);
-  for (const ProcessId id : due)
+  for (const ProcessId id : due) {
+    exits_.erase(id);
     if (Process* const process = find(id)) judge_exit(*process, now);
+  }
 }
 
 void Server::lose_agent(Link link, const std::string& reason, Time now) {

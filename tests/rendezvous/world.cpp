@@ -12,7 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Time longest_run = 5000s;
-constexpr std::uint64_t most_events = 20'000'000;
+constexpr std::uint64_t most_events = 5'000'000;
 
 }  // namespace
 
