@@ -67,6 +67,8 @@ void Server::judge_exit(Process& process, Time now) {
   } else if (process.stage == Stage::launched && process.status == 0) {
     process.stage = Stage::left;  // perhaps a program without sessions
     ending_ = true;
+  } else if (process.stage == Stage::lost) {
+    process.reason += "; " + how_it_ended(process.status);
   } else {
     lose(process, how_it_ended(process.status), Fault::own, now);
   }

@@ -207,6 +207,7 @@ void Server::dismiss_removed(Candidates& all, Time now) {
   for (std::vector<Process*>* list : {&all.survivors, &all.newcomers})
     std::erase_if(*list, [&](Process* process) {
       if (!is_removed(*process)) return false;
+      process->stage = Stage::greeted;  // in no generation: the last one ended in good order
       lose(*process, "its host is removed from the job", Fault::none, now);
       return true;
     });

@@ -8,9 +8,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -28,7 +31,16 @@ struct Fault {
   int rank = -1;
 };
 
-Bytes bytes_of(std::uint64_t number) { return Bytes(number, std::byte{1}); }
+Bytes bytes_of(std::uint64_t number) {
+  const auto bytes = std::as_bytes(std::span(&number, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+std::uint64_t number_in(const Bytes& bytes) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, bytes.data(), std::min(sizeof number, bytes.size()));
+  return number;
+}
 
 void suffer(const Fault& fault, const TcpRendezvous& rendezvous) {
   if (rendezvous.roster().generation != fault.generation || rendezvous.rank() != fault.rank) return;
@@ -38,32 +50,33 @@ void suffer(const Fault& fault, const TcpRendezvous& rendezvous) {
   if (fault.kind == "throw") throw std::runtime_error("the data set is empty");
 }
 
-/// Commits are agreed by a call of all.
-void train(TcpRendezvous& rendezvous, std::uint64_t& commit, std::uint64_t last,
+/// Commits are agreed by a call of all. False if all have agreed to leave the session.
+bool train(TcpRendezvous& rendezvous, std::uint64_t& commit, std::uint64_t last,
            const Fault& fault) {
-  commit = rendezvous.gather_all(bytes_of(commit)).front().size();
+  commit = number_in(rendezvous.gather_all(bytes_of(commit)).front());
   while (commit < last) {
     if (commit == last / 2) suffer(fault, rendezvous);
     const bool change = rendezvous.rank() == 0 && rendezvous.announcement().has_value();
-    if (!rendezvous.broadcast(bytes_of(change ? 1 : 0), 0).empty()) {
-      rendezvous.join(commit, true);
-      return train(rendezvous, commit, last, fault);
-    }
+    if (number_in(rendezvous.broadcast(bytes_of(change ? 1 : 0), 0)) != 0) return false;
     static_cast<void>(rendezvous.gather_all({}));
     ++commit;
   }
+  return true;
 }
 
 int run(TcpRendezvous& rendezvous, std::uint64_t last, const Fault& fault) {
   std::uint64_t commit = 0;
+  bool orderly = false;
   while (true) {
-    const Roster& roster = rendezvous.join(commit);
+    const Roster& roster = rendezvous.join(commit, orderly);
     std::printf("generation %d: rank %d of %d, commit %d\n", static_cast<int>(roster.generation),
                 rendezvous.rank(), rendezvous.size(),
                 static_cast<int>(roster.members.front().commit));
     std::fflush(stdout);
+    orderly = false;
     try {
-      train(rendezvous, commit, last, fault);
+      orderly = !train(rendezvous, commit, last, fault);
+      if (orderly) continue;
       rendezvous.leave();
       std::printf("done: rank %d of %d, commit %d\n", rendezvous.rank(), rendezvous.size(),
                   static_cast<int>(commit));

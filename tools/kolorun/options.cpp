@@ -18,14 +18,12 @@ namespace {
 
 constexpr const char* description =
     "Starts the processes of a job, and ends them together.\n\n"
-    "  kolorun [OPTIONS] -np N PROGRAM [ARGUMENTS...]\n\n"
     "  kolorun -np 4 ./train --epochs 10\n"
     "  kolorun -np 8 --rendezvous node1:4711 --slots 4 --secret-file s ./train   # on each host\n\n"
-    "Each process finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and "
-    "MASTER_PORT "
-    "in its environment, and KOLO_RENDEZVOUS, KOLO_RENDEZVOUS_SECRET and KOLO_RENDEZVOUS_PROCESS, "
-    "by "
-    "which it reaches the rendezvous server inside kolorun.";
+    "Each process finds RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and\n"
+    "MASTER_PORT in its environment, and KOLO_RENDEZVOUS, KOLO_RENDEZVOUS_SECRET and\n"
+    "KOLO_RENDEZVOUS_PROCESS, by which it reaches the rendezvous server inside kolorun. A process\n"
+    "that is started again after a loss has no RANK.\n";
 
 constexpr const char* footer =
     "Rank 0 reads kolorun's standard input, unless that is a terminal; the others read nothing.\n\n"
@@ -207,6 +205,10 @@ Options parse_options(int argc, const char* const* argv) {
     if (error.get_exit_code() != 0) throw UsageError(error.what());
     const bool is_help = error.get_name() == "CallForHelp";
     options.answer = is_help ? app.help() : std::string(error.what()) + '\n';
+    // CLI11 does not know of the program.
+    const std::string usage = "Usage: kolorun [OPTIONS]";
+    if (const auto at = options.answer.find(usage); at != std::string::npos)
+      options.answer.insert(at + usage.size(), " -np N PROGRAM [ARGUMENTS...]");
     return options;
   }
   const auto rest = static_cast<std::ptrdiff_t>(app.remaining().size());
