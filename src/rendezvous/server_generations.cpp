@@ -186,6 +186,8 @@ void Server::meet(Time now) {
 
 void Server::give_up_if_hopeless(std::size_t candidates) {
   if (number_ == 0 || (options_.elastic && !ending_)) return;
+  // The job ends as the lost process has, which its agent will report.
+  if (!options_.elastic && options_.has_agents && first_lost_ != 0) return;
   finish(1, fmt::format("{} ranks are left, and the job needs {}", candidates, options_.min_np));
 }
 

@@ -34,7 +34,7 @@ Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int threads,
       campaign.generations += world.judge().generations();
       campaign.results += world.judge().results();
       campaign.lost += world.judge().lost();
-      campaign.failed += world.judge().status().value_or(1) != 0 ? 1 : 0;
+      campaign.failed += world.judge().status().value_or(1) != 0 ? 1U : 0U;
       campaign.largest = std::max(campaign.largest, world.judge().largest());
       if (!broken.empty()) campaign.broken.emplace(first + i, broken);
       if (campaign.broken.size() >= max_broken) stop = true;

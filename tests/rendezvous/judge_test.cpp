@@ -22,8 +22,8 @@ class RendezvousJudgeTest : public testing::Test {
   /// Processes 1 to 3 are ranks 0 to 2 of generation 1.
   RendezvousJudgeTest() {
     const Roster first = roster(1, {member(1, 0, 1), member(2, 0, 1), member(3, 0, 1)});
-    for (const ProcessId process : {1, 2, 3}) judge_.on_join(process, 0);
-    for (const ProcessId process : {1, 2, 3}) judge_.on_roster(process, first);
+    for (const ProcessId process : {1U, 2U, 3U}) judge_.on_join(process, 0);
+    for (const ProcessId process : {1U, 2U, 3U}) judge_.on_roster(process, first);
   }
 
   void expect_violation(const std::string& promise, const std::function<void()>& action) {
@@ -89,7 +89,7 @@ TEST_F(RendezvousJudgeTest, RankZeroHasTheNewestCommit) {
 
 TEST_F(RendezvousJudgeTest, NewcomersComeLast) {
   judge_.on_closed(3);
-  for (const ProcessId process : {1, 2, 4}) join(process, 0);
+  for (const ProcessId process : {1U, 2U, 4U}) join(process, 0);
   expect_violation("order", [&] {
     judge_.on_roster(1, roster(2, {member(1, 0, 1), member(4, 0, 2), member(2, 0, 1)}));
   });
@@ -113,7 +113,7 @@ TEST_F(RendezvousJudgeTest, OnlyWhoHasJoinedIsAMember) {
 
 TEST_F(RendezvousJudgeTest, LostProcessesStayOut) {
   judge_.on_closed(3);
-  for (const ProcessId process : {1, 2, 3}) join(process, 0);
+  for (const ProcessId process : {1U, 2U, 3U}) join(process, 0);
   expect_violation("fenced", [&] {
     judge_.on_roster(1, roster(2, {member(1, 0, 1), member(2, 0, 1), member(3, 0, 1)}));
   });
@@ -121,7 +121,7 @@ TEST_F(RendezvousJudgeTest, LostProcessesStayOut) {
 }
 
 TEST_F(RendezvousJudgeTest, AnOldGenerationIsNotServed) {
-  for (const ProcessId process : {1, 2, 3}) judge_.on_contribution(process, {.generation = 1});
+  for (const ProcessId process : {1U, 2U, 3U}) judge_.on_contribution(process, {.generation = 1});
   judge_.on_interruption(1, {.generation = 1});
   expect_violation(
       "old", [&] { judge_.on_result(1, {.generation = 1, .payloads = std::vector<Payload>(3)}); });

@@ -105,6 +105,7 @@ class World {
   void inject(const Fault& fault);
   void inject_into_process(const Fault& fault);
   void inject_into_host(const Fault& fault);
+  void end_useless_later(std::size_t index);
   void blame(std::size_t process);
   void blame_host(std::size_t index);
   void stranger(const Fault& fault);
@@ -114,7 +115,7 @@ class World {
   void start_process(std::size_t host, ProcessId id, int wanted_rank);
   void to_process(std::size_t index, const SharedMessage& message);
   void on_roster(std::size_t index, const SharedMessage& message);
-  void call(std::size_t index, std::uint64_t sequence);
+  void call(std::size_t index, GenerationNumber generation, std::uint64_t sequence);
   void on_result(std::size_t index, const Result& result);
   void on_interruption(std::size_t index, const Interruption& interruption);
   void arrive(std::size_t index);

@@ -110,7 +110,10 @@ void World::inject_into_process(const Fault& fault) {
   blame(index);
   if (fault.kind == FaultKind::kill) end_process(index, killed);
   if (fault.kind == FaultKind::quit) end_process(index, 0);
-  if (fault.kind == FaultKind::hang) process.hangs = true;
+  if (fault.kind == FaultKind::hang) {
+    process.hangs = true;
+    end_useless_later(index);
+  }
   if (fault.kind == FaultKind::fail) {
     if (process.link != 0) send_up(process.link, Failed{"an exception"});
     at(now_ + any(1s), [this, index] { end_process(index, 1); });
@@ -118,10 +121,16 @@ void World::inject_into_process(const Fault& fault) {
   if (fault.kind == FaultKind::stop) {
     process.stopped = true;
     if (fault.which % 2 == 0) at(now_ + fault.length, [this, index] { wake(index); });
-    at(now_ + 300s, [this, index] {  // by the user
-      if (processes_[index].stopped) end_process(index, killed);
-    });
+    end_useless_later(index);
   }
+}
+
+/// The user does that, if nobody else has: perhaps no other process waits for it.
+void World::end_useless_later(std::size_t index) {
+  at(now_ + 300s, [this, index] {
+    const Proc& process = processes_[index];
+    if (process.stopped || process.hangs) end_process(index, killed);
+  });
 }
 
 /// The first host is the server's.

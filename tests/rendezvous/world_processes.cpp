@@ -89,14 +89,17 @@ void World::on_roster(std::size_t index, const SharedMessage& message) {
   process.roster = message;
   process.announced = false;
   process.stage = Stage::starting_session;
-  at(now_ + any(20ms), [this, index] { call(index, 0); });
+  at(now_ + any(20ms),
+     [this, index, generation = roster.generation] { call(index, generation, 0); });
 }
 
-void World::call(std::size_t index, std::uint64_t sequence) {
+void World::call(std::size_t index, GenerationNumber generation, std::uint64_t sequence) {
   Proc& process = processes_[index];
-  if (process.ended || process.stage != Stage::starting_session) return;
+  if (process.ended || process.stage != Stage::starting_session || process.generation != generation)
+    return;
   if (process.stopped) {
-    process.later.emplace_back([this, index, sequence] { call(index, sequence); });
+    process.later.emplace_back(
+        [this, index, generation, sequence] { call(index, generation, sequence); });
     return;
   }
   const auto size = static_cast<std::int32_t>(std::get<Roster>(*process.roster).members.size());
@@ -110,7 +113,7 @@ void World::on_result(std::size_t index, const Result& result) {
   Proc& process = processes_[index];
   if (process.stage != Stage::starting_session || result.generation != process.generation) return;
   if (result.sequence + 1 < calls) {
-    call(index, result.sequence + 1);
+    call(index, process.generation, result.sequence + 1);
     return;
   }
   const std::uint64_t newest = number_in(result.payloads.front().bytes);
