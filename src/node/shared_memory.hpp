@@ -89,7 +89,8 @@ class SharedHeap {
 };
 
 /// Ordinary memory, as of `operator new` with an alignment of 64, whose pages are there: the kernel
-/// does not have to end a process when it writes to them. Throws BackendError if there is no memory.
+/// does not have to end a process when it writes to them. Throws BackendError if there is no
+/// memory.
 [[nodiscard]] void* allocate_reserved(std::size_t bytes);
 
 }  // namespace kolo::internal::node
