@@ -36,8 +36,8 @@ Frame make_frame(const Message& message) {
   const Bytes body = encode(message);
   const FrameHeader header{frame_mark, static_cast<std::uint32_t>(body.size())};
   const auto head = std::as_bytes(std::span(&header, 1));
-  auto frame = std::make_shared<Bytes>(head.begin(), head.end());
-  frame->insert(frame->end(), body.begin(), body.end());
+  auto frame = std::make_shared<Bytes>(head.size() + body.size());
+  std::ranges::copy(body, std::ranges::copy(head, frame->begin()).out);
   return frame;
 }
 
