@@ -34,9 +34,9 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 /// completes only when all of them have read this rank's tensor.
 ///
 /// Blocks are whole pages and stay valid after the session's end; a forked child has copies.
-/// Ordinary memory serves if ranks cannot share, or the heap is full. `allocate` throws BackendError
-/// if the host or its control group lacks memory; the constructor throws NotInitialized outside a
-/// session. Thread-safe.
+/// Ordinary memory serves if ranks cannot share, or the heap is full. `allocate` throws
+/// BackendError if the host or its control group lacks memory; outside a session the constructor
+/// throws NotInitialized. Thread-safe.
 template <typename T>
 class SharedAllocator {
  public:
