@@ -127,8 +127,7 @@ void stop(const Scene& scene) {
   barrier({.name = scene.name + " read"});
   // The last rank passes no messages on, so that the others need it for nothing.
   const bool needed = scene.odd() != scene.ranks - 1;
-  const int times =
-      scene.is_odd() || needed ? 0 : 20 + static_cast<int>(scene.event.variant % 200);
+  const int times = scene.is_odd() || needed ? 0 : 20 + static_cast<int>(scene.event.variant % 200);
   if (scene.rank == others.front()) ::kill(pid, SIGSTOP);
   std::int64_t sum = 1;
   Future<void> pending =
