@@ -125,8 +125,9 @@ void stop(const Scene& scene) {
   const auto pid = static_cast<pid_t>(pids[static_cast<std::size_t>(scene.odd())]);
   // Whoever stops has read the pids, or the others could not overwrite theirs.
   barrier({.name = scene.name + " read"});
-  // The last rank passes no messages on, so that the others need it for nothing.
-  const bool needed = scene.odd() != scene.ranks - 1;
+  // The last rank passes no messages on, so that the others need it for nothing; unless other
+  // threads have a batch of all ranks under way, after which later batches wait.
+  const bool needed = scene.odd() != scene.ranks - 1 || scene.program.has(Feature::threads);
   const int times = scene.is_odd() || needed ? 0 : 20 + static_cast<int>(scene.event.variant % 200);
   if (scene.rank == others.front()) ::kill(pid, SIGSTOP);
   std::int64_t sum = 1;
