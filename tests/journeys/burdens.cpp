@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <fstream>
 #include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kolo/kolo.hpp"
@@ -116,6 +119,21 @@ void churn_sets(const Scene& scene) {
   if (!scene.program.has(Feature::small_cache)) require_cache(scene);
 }
 
+namespace {
+
+void wait_until_stopped(pid_t pid) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  for (std::string line; std::chrono::steady_clock::now() < end;) {
+    std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+    while (std::getline(status, line))
+      if (line.starts_with("State:") && line.find('T') != line.npos) return;
+    std::this_thread::yield();
+  }
+  throw Unexpected("a rank that stops itself does not stop");
+}
+
+}  // namespace
+
 void stop(const Scene& scene) {
   if (scene.ranks == 1) return;
   const std::vector<int> others = scene.others();
@@ -123,13 +141,15 @@ void stop(const Scene& scene) {
   const std::vector<std::int64_t> mine{::getpid()};
   const auto pids = allgather(mine, {.name = scene.name}).values;
   const auto pid = static_cast<pid_t>(pids[static_cast<std::size_t>(scene.odd())]);
-  // Whoever stops has read the pids, or the others could not overwrite theirs.
+  // Whoever stops has no part in anything that is under way: the barrier comes after what was
+  // before.
   barrier({.name = scene.name + " read"});
   // The last rank passes no messages on, so that the others need it for nothing; unless other
   // threads have a batch of all ranks under way, after which later batches wait.
   const bool needed = scene.odd() != scene.ranks - 1 || scene.program.has(Feature::threads);
   const int times = scene.is_odd() || needed ? 0 : 20 + static_cast<int>(scene.event.variant % 200);
-  if (scene.rank == others.front()) ::kill(pid, SIGSTOP);
+  if (scene.is_odd()) ::raise(SIGSTOP);
+  if (scene.rank == others.front()) wait_until_stopped(pid);
   std::int64_t sum = 1;
   Future<void> pending =
       allreduce_async(sum, {.name = scene.name + " of all", .op = ReduceOp::sum});
