@@ -28,8 +28,13 @@ void train(const std::string& how, int leaver) {
     return kolo::TensorView(reinterpret_cast<float*>(memory.get()), kolo::Shape{length},
                             kolo::Device{kolo::DeviceType::cuda, gpu.index()});
   };
-  std::vector<float> model(elements, 1.0F);
-  gpu.copy_to_device(memory.get(), model.data(), elements * sizeof(float));
+  const std::vector<float> ones(elements, 1.0F);
+  gpu.copy_to_device(memory.get(), ones.data(), elements * sizeof(float));
+  // Not what is being reduced, which has unspecified contents after a failure.
+  std::vector<float> model(1000, 1.0F);
+  const auto model_memory = gpu.allocate(model.size() * sizeof(float));
+  gpu.copy_to_device(model_memory.get(), model.data(), model.size() * sizeof(float));
+  model.assign(model.size(), 0.0F);
   try {
     for (int step = 0; step < 5; ++step) kolo::allreduce(gradient(1000), {.name = "gradient"});
     if (kolo::rank() == leaver) {
@@ -41,7 +46,7 @@ void train(const std::string& how, int leaver) {
     // The leaver may have done its part of the first.
     for (int i = 0; i < 2; ++i) kolo::allreduce(gradient(elements), {.name = "large"});
   } catch (const kolo::PeerLeft& error) {
-    gpu.copy_to_host(model.data(), memory.get(), 1000 * sizeof(float));
+    gpu.copy_to_host(model.data(), model_memory.get(), model.size() * sizeof(float));
     std::printf("rank %d misses rank %d, its model has %.1f: %s\n", kolo::rank(),
                 error.ranks().at(0), static_cast<double>(model.front()), error.what());
     std::fflush(stdout);
