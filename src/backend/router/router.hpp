@@ -122,7 +122,7 @@ class Router : public Backend {
     SmallAllgather infos;
   };
 
-  /// What a rank must have before an agreement and takes long: loading NCCL, and its unique id.
+  /// Loads NCCL and makes a unique id, which take long, before an agreement begins.
   struct Preparation;
 
   [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);

@@ -59,7 +59,7 @@ class NcclBackend : public Backend {
   void abort() noexcept { group_.abort(); }
 
  private:
-  /// What the batches so far say about it, so that all its ranks agree.
+  /// A communicator and what is derived from its batches, which is the same on all of its ranks.
   struct Entry {
     template <typename... Arguments>
     explicit Entry(Arguments&&... arguments)
