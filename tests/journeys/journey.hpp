@@ -56,6 +56,7 @@ class Journey {
   void save_checkpoint();
   void load_checkpoint(const Checkpoint& found);
   void resume();
+  Checkpoint first_checkpoint();
   void roll_back();
   [[nodiscard]] Replica state() const;
   void set_state(const Replica& replica);
@@ -77,6 +78,7 @@ class Journey {
   int visits_ = 0;        // of epochs
   bool changed_ = false;  // the session, as the program has it
   bool rolled_back_ = false;
+  bool returned_ = false;         // and nothing was saved since
   std::set<std::size_t> over_{};  // events that ended a session
   std::int64_t saved_step_ = -1;
   std::filesystem::path first_saved_{};  // on rank 0

@@ -114,6 +114,7 @@ void Journey::save_checkpoint() {
                      (found ? std::to_string(found->step) : "none") + " after one was saved at " +
                      std::to_string(saved_step_));
   if (found->own_part("state") != bytes) throw Unexpected("a checkpoint has other bytes");
+  returned_ = false;
 }
 
 void Journey::load_checkpoint(const Checkpoint& found) {
@@ -136,21 +137,27 @@ void Journey::resume() {
     throw Unexpected("resumed from step " + std::to_string(found->step) + ", not from " +
                      std::to_string(saved_step_));
   set_state(random_replica(program_, rank_ + 3, ranks_));  // what was in memory is lost
-  load_checkpoint(*found);
+  // Until the new branch is saved, the latest checkpoint is of the abandoned one.
+  load_checkpoint(returned_ ? first_checkpoint() : *found);
 }
 
-// The first checkpoint has the best metric, so it is always there.
+// It has the best metric, so it is always there.
+Checkpoint Journey::first_checkpoint() {
+  const Checkpoint found =
+      program_.seed % 2 == 0 ? checkpoints_->load_best().value() : Checkpointer::load(first_saved_);
+  if (found.step != 10)
+    throw Unexpected("the best checkpoint is of step " + std::to_string(found.step));
+  return found;
+}
+
 void Journey::roll_back() {
   stage("rolling back");
   rolled_back_ = true;
-  const Checkpoint found =
-      program_.seed % 2 == 0 ? checkpoints_->load_best().value() : Checkpointer::load(first_saved_);
+  returned_ = true;
+  const Checkpoint found = first_checkpoint();
   epoch_ = static_cast<int>(found.step / 10);
-  if (found.step != 10)
-    throw Unexpected("the best checkpoint is of step " + std::to_string(found.step));
   ++branch_;
   load_checkpoint(found);
-  saved_step_ = found.step;
   std::vector<Replica> replicas = at_start_of_.at(epoch_);
   // On another number of ranks all have rank 0's part.
   if (found.ranks != ranks_)

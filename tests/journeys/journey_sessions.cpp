@@ -37,7 +37,8 @@ Replica shared(const Replica& replica) {
 /// Ranks that were in no session yet learn from rank 0 how far the program is.
 void Journey::take_in() {
   stage("ranks are taken in");
-  std::vector<std::int64_t> now{epoch_, branch_, visits_, saved_step_, rolled_back_ ? 1 : 0};
+  std::vector<std::int64_t> now{
+      epoch_, branch_, visits_, saved_step_, rolled_back_ ? 1 : 0, returned_ ? 1 : 0};
   std::vector<std::int64_t> over(over_.begin(), over_.end());
   std::vector<std::int64_t> epochs;
   for (const auto& [epoch, replicas] : at_start_of_) epochs.push_back(epoch);
@@ -57,6 +58,7 @@ void Journey::take_in() {
   visits_ = static_cast<int>(now[2]);
   saved_step_ = now[3];
   rolled_back_ = now[4] != 0;
+  returned_ = now[5] != 0;
   over_ = {over.begin(), over.end()};
 }
 
