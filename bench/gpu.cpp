@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The times of the kernel and of an allreduce over NCCL on one GPU, measured by events over many
-// repetitions on tensors that do not fit into its cache. Usage: bench-gpu [DEVICE]
+// repetitions on tensors that do not fit into its cache. Kolo's allreduce is compared with one of a
+// blocking communicator of NCCL alone, which is what a program without Kolo uses.
+//
+// Usage: bench-gpu [DEVICE]
+//        bench-gpu --plan    print what is measured; needs no GPU
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <nccl.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "backend/gpu/nccl/library.hpp"
 #include "backend/gpu/runtime/gpu.hpp"
 #include "gradient_sets.hpp"
 #include "kolo/cuda.hpp"
@@ -22,14 +28,65 @@ namespace {
 
 using kolo::internal::backend::gpu::Gpu;
 using kolo::internal::backend::gpu::Segment;
-using kolo::internal::backend::gpu::TransferLaunch;
-using kolo::internal::backend::nccl::State;
 
 constexpr int repetitions = 100;
+constexpr std::array allreduce_bytes{std::int64_t{4}, std::int64_t{1} << 20,
+                                     std::int64_t{100000000}};
+
+/// Tensors of floats that are packed together.
+struct TensorSet {
+  std::string name;
+  std::vector<std::int64_t> elements{};
+};
+
+std::vector<TensorSet> tensor_sets() {
+  std::vector<TensorSet> sets{{"one tensor of 100 MB", {25000000}}, {"ResNet-50's gradients"}};
+  for (const perf::Gradient& gradient : perf::resnet50())
+    sets.back().elements.push_back(gradient.shape.elements());
+  sets.push_back({"1000 x 1 KB", std::vector<std::int64_t>(1000, 256)});
+  return sets;
+}
+
+std::int64_t padded_bytes(std::int64_t elements) { return (elements * 4 + 15) / 16 * 16; }
+
+std::int64_t packed_bytes(const TensorSet& set) {
+  std::int64_t bytes = 0;
+  for (const std::int64_t count : set.elements) bytes += padded_bytes(count);
+  return bytes;
+}
+
+/// Each tensor from its place after `from` to the same place after `to`.
+std::vector<Segment> segments_between(const TensorSet& set, const std::byte* from, std::byte* to) {
+  std::vector<Segment> segments;
+  std::int64_t offset = 0;
+  for (const std::int64_t count : set.elements) {
+    segments.push_back({.from = from + offset, .to = to + offset, .elements = count});
+    segments.back().from_type = segments.back().to_type = kolo::DType::f32;
+    offset += padded_bytes(count);
+  }
+  return segments;
+}
+
+void print_plan() {
+  for (const TensorSet& set : tensor_sets()) {
+    std::vector<Segment> segments = segments_between(set, nullptr, nullptr);
+    const std::int64_t tiles = number_tiles(segments);
+    fmt::print("{:<24} {} tensors, {} bytes, {} tiles: copy, pack, unpack\n", set.name,
+               segments.size(), packed_bytes(set), tiles);
+  }
+  for (const std::int64_t bytes : allreduce_bytes)
+    fmt::print("allreduce of {:>9} B   bare NCCL, Kolo\n", bytes);
+}
 
 void check(cudaError_t error) {
   if (error == cudaSuccess) return;
   fmt::print(stderr, "CUDA failed: {}\n", cudaGetErrorString(error));
+  std::exit(1);
+}
+
+void check(ncclResult_t result) {
+  if (result == ncclSuccess) return;
+  fmt::print(stderr, "NCCL failed: {}\n", ncclGetErrorString(result));
   std::exit(1);
 }
 
@@ -58,45 +115,42 @@ double time_on_gpu(cudaStream_t stream, Work work) {
   return 1000.0 * static_cast<double>(milliseconds) / repetitions;
 }
 
-/// Packs tensors of these sizes into a buffer, unpacks them, and copies as many bytes in one piece.
-void compare_packing(Gpu& gpu, const std::string& name, const std::vector<std::int64_t>& elements) {
-  std::int64_t bytes = 0;
-  for (const std::int64_t count : elements) bytes += (count * 4 + 15) / 16 * 16;
-  // Used one after another, so that together they do not fit into the cache.
+/// One of the copies of a set that are used one after another, so that together they do not fit
+/// into the cache.
+struct OnGpu {
+  std::byte* tensors;
+  std::byte* buffer;
+  Segment* pack;
+  Segment* unpack;
+  std::int64_t tiles;
+};
+
+Segment* copy_to_gpu(const std::vector<Segment>& segments) {
+  const std::size_t bytes = segments.size() * sizeof(Segment);
+  std::byte* const memory = allocate(static_cast<std::int64_t>(bytes));
+  check(cudaMemcpy(memory, segments.data(), bytes, cudaMemcpyHostToDevice));
+  return reinterpret_cast<Segment*>(memory);
+}
+
+OnGpu place(const TensorSet& set) {
+  OnGpu made{allocate(packed_bytes(set)), allocate(packed_bytes(set)), nullptr, nullptr, 0};
+  std::vector<Segment> pack = segments_between(set, made.tensors, made.buffer);
+  std::vector<Segment> unpack = segments_between(set, made.buffer, made.tensors);
+  made.tiles = number_tiles(pack);
+  static_cast<void>(number_tiles(unpack));
+  made.pack = copy_to_gpu(pack);
+  made.unpack = copy_to_gpu(unpack);
+  return made;
+}
+
+/// Packs tensors into a buffer, unpacks them, and copies as many bytes in one piece.
+void compare_packing(Gpu& gpu, const TensorSet& tensors) {
+  const std::int64_t bytes = packed_bytes(tensors);
   const auto sets = static_cast<std::size_t>(std::max<std::int64_t>(2, (512 << 20) / bytes));
-  struct Set {
-    std::byte* tensors;
-    std::byte* buffer;
-    Segment* pack;
-    Segment* unpack;
-    std::int64_t tiles;
-  };
-  std::vector<Set> all;
-  for (std::size_t i = 0; i < sets; ++i) {
-    Set set{allocate(bytes), allocate(bytes), nullptr, nullptr, 0};
-    std::vector<Segment> pack;
-    std::int64_t offset = 0;
-    for (const std::int64_t count : elements) {
-      pack.push_back({.from = set.tensors + offset, .to = set.buffer + offset, .elements = count});
-      pack.back().from_type = pack.back().to_type = kolo::DType::f32;
-      offset += (count * 4 + 15) / 16 * 16;
-    }
-    set.tiles = number_tiles(pack);
-    std::vector<Segment> unpack = pack;
-    for (Segment& segment : unpack) {
-      std::byte* const to = segment.to;
-      segment.to = const_cast<std::byte*>(segment.from);
-      segment.from = to;
-    }
-    const std::size_t table = pack.size() * sizeof(Segment);
-    set.pack = reinterpret_cast<Segment*>(allocate(static_cast<std::int64_t>(table)));
-    set.unpack = reinterpret_cast<Segment*>(allocate(static_cast<std::int64_t>(table)));
-    check(cudaMemcpy(set.pack, pack.data(), table, cudaMemcpyHostToDevice));
-    check(cudaMemcpy(set.unpack, unpack.data(), table, cudaMemcpyHostToDevice));
-    all.push_back(set);
-  }
-  const auto set_of = [&](int i) -> Set& { return all[static_cast<std::size_t>(i) % sets]; };
-  const auto count = static_cast<std::int64_t>(elements.size());
+  std::vector<OnGpu> all;
+  for (std::size_t i = 0; i < sets; ++i) all.push_back(place(tensors));
+  const auto set_of = [&](int i) -> OnGpu& { return all[static_cast<std::size_t>(i) % sets]; };
+  const auto count = static_cast<std::int64_t>(tensors.elements.size());
   const double copy = time_on_gpu(gpu.stream(), [&](int i) {
     check(cudaMemcpyAsync(set_of(i).buffer, set_of(i).tensors, static_cast<std::size_t>(bytes),
                           cudaMemcpyDeviceToDevice, gpu.stream()));
@@ -113,9 +167,9 @@ void compare_packing(Gpu& gpu, const std::string& name, const std::vector<std::i
   fmt::print(
       "{:<24} copy {:8.1f} us {:7.0f} GB/s   pack {:8.1f} us {:7.0f} GB/s ({:3.0f} %)   "
       "unpack {:8.1f} us {:7.0f} GB/s ({:3.0f} %)\n",
-      name, copy, rate(copy), pack, rate(pack), 100 * copy / pack, unpack, rate(unpack),
+      tensors.name, copy, rate(copy), pack, rate(pack), 100 * copy / pack, unpack, rate(unpack),
       100 * copy / unpack);
-  for (const Set& set : all) {
+  for (const OnGpu& set : all) {
     for (void* memory : {static_cast<void*>(set.tensors), static_cast<void*>(set.buffer),
                          static_cast<void*>(set.pack), static_cast<void*>(set.unpack)})
       check(cudaFree(memory));
@@ -132,24 +186,27 @@ double time_on_host(Work work) {
          repetitions;
 }
 
+/// A communicator of one rank, whose calls block as by default.
+ncclComm_t make_blocking_communicator() {
+  ncclUniqueId id{};
+  ncclComm_t comm = nullptr;
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  check(ncclGetUniqueId(&id));
+  check(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+  return comm;
+}
+
 /// Out of place, from the call until it is done: bare NCCL, then Kolo.
 void compare_allreduces(Gpu& gpu, int device) {
-  const auto nccl = kolo::internal::backend::nccl::find_library();
-  if (nccl == nullptr) return;
-  kolo::internal::backend::nccl::CommHandle comm = nullptr;
-  State state = nccl->init(comm, 1, nccl->make_unique_id(), 0);
-  while (state == State::in_progress) state = nccl->state(comm);
+  ncclComm_t comm = make_blocking_communicator();
   const kolo::Session session({.gpu_operations = "nccl"});
-  for (const std::int64_t bytes :
-       {std::int64_t{4}, std::int64_t{1} << 20, std::int64_t{100000000}}) {
+  for (const std::int64_t bytes : allreduce_bytes) {
     std::byte* const from = allocate(bytes);
     std::byte* const to = allocate(bytes);
     const double bare = time_on_host([&] {
-      nccl->group_start();
-      nccl->all_reduce(from, to, bytes / 4, kolo::DType::f32,
-                       kolo::internal::backend::nccl::RedOp::sum, comm, gpu.stream());
-      State done = nccl->group_end(comm);
-      while (done == State::in_progress) done = nccl->state(comm);
+      check(ncclAllReduce(from, to, static_cast<std::size_t>(bytes) / 4, ncclFloat32, ncclSum, comm,
+                          gpu.stream()));
       check(cudaStreamSynchronize(gpu.stream()));
     });
     const kolo::Device place{kolo::DeviceType::cuda, device};
@@ -163,24 +220,23 @@ void compare_allreduces(Gpu& gpu, int device) {
     check(cudaFree(from));
     check(cudaFree(to));
   }
-  nccl->destroy(comm);
+  check(ncclCommDestroy(comm));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
+    if (argc > 1 && std::string_view(argv[1]) == "--plan") {
+      print_plan();
+      return 0;
+    }
     const int device = argc > 1 ? std::atoi(argv[1]) : 0;
     Gpu gpu(kolo::internal::backend::gpu::find_runtime());
     static_cast<void>(gpu.mark({kolo::DeviceType::cuda, device}, nullptr));
     check(cudaSetDevice(device));
     fmt::print("{}\n", gpu.properties().name);
-    compare_packing(gpu, "one tensor of 100 MB", {25000000});
-    std::vector<std::int64_t> resnet;
-    for (const perf::Gradient& gradient : perf::resnet50())
-      resnet.push_back(gradient.shape.elements());
-    compare_packing(gpu, "ResNet-50's gradients", resnet);
-    compare_packing(gpu, "1000 x 1 KB", std::vector<std::int64_t>(1000, 256));
+    for (const TensorSet& set : tensor_sets()) compare_packing(gpu, set);
     compare_allreduces(gpu, device);
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench-gpu: {}\n", error.what());

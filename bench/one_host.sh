@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The table of docs/performance.md: Kolo beside MPI on one host, on 2 and 4 ranks. Takes minutes.
-# Usage: one_host.sh KOLO_PERF >RUN; one_host_table.py RUN... makes the table of some such runs.
+# Measures Kolo beside MPI on one host, on 2 and 4 ranks, for docs/performance.md. Takes minutes.
+# Usage: one_host.sh KOLO_PERF >RUN; one_host_table.py RUN... makes docs/measurements/one_host.csv.
 set -euo pipefail
 kolo_perf=$1
 # As for large messages.

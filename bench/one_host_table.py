@@ -1,7 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Markdown of some runs of one_host.sh, side by side: one_host_table.py RUN..."""
+"""One table of some runs of one_host.sh, as CSV for docs/measurements/one_host.csv: one_host_table.py RUN...
+
+Its comments name the commit and the machine: call it where and when the runs were made.
+"""
 import csv
+import os
+import re
+import subprocess
 import sys
 
 UNITS = [(1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")]
@@ -37,24 +43,38 @@ def rows(path):
                 yield (row["ranks"], what, path, "tuned" if tuned else "default"), row
 
 
+def output_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def comments():
+    with open("/proc/cpuinfo", encoding="utf-8") as file:
+        model = re.search(r"model name\s*: (.*)", file.read())
+    return [
+        "kolo-perf on one host, beside MPI: medians of the slowest rank in microseconds, and MPI over Kolo.",
+        "Command: bench/one_host.sh kolo-perf >RUN, some times; bench/one_host_table.py RUN...",
+        f"Recorded at commit {output_of('git', 'rev-parse', '--short', 'HEAD')}.",
+        f"Machine: {os.cpu_count()} cores ({model[1] if model else 'unknown'}), {output_of('uname', '-sr')}, "
+        f"{output_of('mpirun', '--version').splitlines()[0]}.",
+    ]
+
+
 def main():
+    print("\n".join("# " + line for line in comments()))
     runs = [dict(rows(path)) for path in sys.argv[1:]]
-    timed = [key for key in runs[0] if key[2]]
-    print("| np | what | path | MPI | Kolo, µs: median (p90) | MPI, µs: median | MPI over Kolo |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    for key in timed:
-        of_runs = [run[key] for run in runs]
-        kolo = "; ".join(
-            f"{microseconds(r['kolo_us'])} ({microseconds(r['kolo_p90_us'])})" for r in of_runs)
-        mpi = "; ".join(microseconds(r["mpi_us"]) for r in of_runs)
-        ratio = "; ".join(f"{float(r['ratio']):.2f}" for r in of_runs)
-        print("| " + " | ".join([*key, kolo, mpi, ratio]) + " |")
+    out = csv.writer(sys.stdout, lineterminator="\n")
+    out.writerow(["ranks", "what", "path", "mpi", "run", "kolo_us", "kolo_p90_us", "mpi_us", "ratio"])
+    for key in (key for key in runs[0] if key[2]):
+        for number, run in enumerate(runs, 1):
+            row = run[key]
+            out.writerow([*key, number, *(microseconds(row[name]) for name in ("kolo_us", "kolo_p90_us", "mpi_us")),
+                          f"{float(row['ratio']):.2f}"])
     wrong = sum(int(r["kolo_wrong"]) for run in runs for r in run.values() if "kolo_wrong" in r)
-    print(f"\nElements that were wrong: {wrong}.")
+    print(f"Elements that were wrong: {wrong}.", file=sys.stderr)
     for ranks in ("2", "4"):
         idle = [float(r["cpu_percent"]) for run in runs for key, r in run.items()
                 if not key[2] and key[0] == ranks]
-        print(f"Idle, np={ranks}: {min(idle):.2f} to {max(idle):.2f} % of a core.")
+        print(f"idle.csv: {ranks},{min(idle):.2f},{max(idle):.2f}", file=sys.stderr)
 
 
 main()

@@ -4,41 +4,65 @@
 # alternating runs: microseconds, and each peer's time relative to Kolo's.
 # Usage: peers.sh KOLO_PERF PYTHON SET [RANKS [ROUNDS]]
 #   PYTHON has horovod.torch; SET is one of kolo-perf --gradients. PEERS="horovod horovod_tuned ddp"
-#   in the environment says which.
+#   in the environment says which. A peer that
+#   fails is named with its last messages; the others go on, and the exit status is 1.
 set -euo pipefail
 kolo_perf=$1 python=$2 set=$3 ranks=${4:-2} rounds=${5:-3}
 here=$(dirname "$0")
 read -ra peers <<<"${PEERS:-horovod horovod_tuned ddp}"
+for peer in "${peers[@]}"; do
+  case $peer in
+    horovod | horovod_tuned | ddp) ;;
+    *) echo "peers.sh: unknown peer '$peer': horovod, horovod_tuned or ddp" >&2; exit 2 ;;
+  esac
+done
 # As for large messages; see docs/performance.md.
 tuned=(--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 5
   --mca coll_tuned_allreduce_algorithm_segmentsize 524288)
 
-file=$(mktemp)
-trap 'rm -f "$file"' EXIT
+file=$(mktemp) errors=$(mktemp)
+trap 'rm -f "$file" "$errors"' EXIT
 mpirun -np 1 "$kolo_perf" --list-gradients "$set" >"$file"
 
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
 
+# shellcheck disable=SC2317  # measure calls them
 run_kolo() {
-  mpirun -np "$ranks" "$kolo_perf" --gradients "$file" --csv 2>/dev/null |
+  mpirun -np "$ranks" "$kolo_perf" --gradients "$file" --csv |
     awk -F, '/kolo_us/ { for (i = 1; i <= NF; ++i) if ($i == "kolo_us") column = i; next }
              column { print $column }' | tail -n 1
 }
+# shellcheck disable=SC2317
 run_horovod() { # [mpirun options ...]
-  mpirun -np "$ranks" "$@" "$python" "$here/horovod_gradients.py" "$file" 2>/dev/null | tail -n 1
+  mpirun -np "$ranks" "$@" "$python" "$here/horovod_gradients.py" "$file" | tail -n 1
 }
-run_ddp() { mpirun -np "$ranks" "$python" "$here/ddp_gradients.py" "$file" 2>/dev/null | tail -n 1; }
+# shellcheck disable=SC2317
+run_horovod_tuned() { run_horovod "${tuned[@]}"; }
+# shellcheck disable=SC2317
+run_ddp() { mpirun -np "$ranks" "$python" "$here/ddp_gradients.py" "$file" | tail -n 1; }
+
+# measure NAME: sets `took` to the microseconds of run_NAME; says why there are none.
+measure() {
+  local status=0
+  took=$("run_$1" 2>"$errors") || status=$?
+  if ((status == 0)) && [[ $took =~ ^-?[0-9]+(\.[0-9]+)?$ ]]; then return; fi
+  echo "peers.sh: $1 failed (exit status $status, printed '$took'):" >&2
+  tail -n 20 "$errors" >&2
+  return 1
+}
 
 declare -A ratios
+failed=0
 for ((round = 1; round <= rounds; ++round)); do
-  kolo=$(run_kolo)
+  measure kolo
+  kolo=$took
   line="round $round: Kolo $kolo us"
   for peer in "${peers[@]}"; do
-    case $peer in
-      horovod) took=$(run_horovod) ;;
-      horovod_tuned) took=$(run_horovod "${tuned[@]}") ;;
-      ddp) took=$(run_ddp) ;;
-    esac
+    if ! measure "$peer"; then
+      line+=", $peer failed"
+      failed=1
+      continue
+    fi
     ratio=$(awk "BEGIN { printf \"%.2f\", $took / $kolo }")
     ratios[$peer]+="$ratio"$'\n'
     line+=", $peer $took us ($ratio)"
@@ -46,5 +70,7 @@ for ((round = 1; round <= rounds; ++round)); do
   echo "$line"
 done
 for peer in "${peers[@]}"; do
+  [[ -n ${ratios[$peer]:-} ]] || continue
   echo "$set on $ranks ranks, median ratio of $peer: $(printf '%s' "${ratios[$peer]}" | median)"
 done
+exit "$failed"

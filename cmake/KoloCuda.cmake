@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Finds CUDA and NCCL unless their options are OFF. The result decides which files are built.
 
+include(KoloGpuArchitectures)
+
 # A project that adds Kolo as a subdirectory links the packages that Kolo links.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 
@@ -13,19 +15,8 @@ elseif(KOLO_WITH_CUDA STREQUAL "AUTO")
   find_package(CUDAToolkit 12.5 QUIET)
 endif()
 if(NOT KOLO_WITH_CUDA STREQUAL "OFF" AND CUDAToolkit_FOUND AND CUDAToolkit_NVCC_EXECUTABLE)
-  # Machine code runs on GPUs of the same major version: 80 covers Ampere and Ada. The last entry
-  # also gives PTX, which drivers compile for later GPUs. CUDA 13 has no Volta, CUDA before 12.8 no
-  # Blackwell.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-    set(architectures 75-real 80-real)
-    if(CUDAToolkit_VERSION VERSION_LESS 13)
-      list(PREPEND architectures 70-real)
-    endif()
-    if(CUDAToolkit_VERSION VERSION_LESS 12.8)
-      list(APPEND architectures 90)
-    else()
-      list(APPEND architectures 90-real 100)
-    endif()
+    kolo_default_gpu_architectures("${CUDAToolkit_VERSION}" architectures)
     set(CMAKE_CUDA_ARCHITECTURES "${architectures}" CACHE STRING "GPUs that kernels are compiled for")
     unset(architectures)
   endif()

@@ -23,7 +23,7 @@ if(KOLO_HAVE_TORCH)
 endif()
 
 if(TARGET kolo-perf)
-  install(TARGETS kolo-perf kolo-diagnose RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS kolo-perf kolo-diagnose kolorun RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()
 
 # A static library asks its users to link what it uses.

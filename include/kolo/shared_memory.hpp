@@ -33,10 +33,10 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 /// needs no copy into a buffer: the ranks of a host read each other's tensors. The allreduce
 /// completes only when all of them have read this rank's tensor.
 ///
-/// Blocks are whole pages and remain valid after the session's end. In a forked child they are
-/// private copies. If ranks cannot share memory, or the heap is full, the allocator uses ordinary
-/// memory, with the same results. Outside a session the constructor throws NotInitialized.
-/// Thread-safe.
+/// Blocks are whole pages and stay valid after the session's end; a forked child has copies.
+/// Ordinary memory serves if ranks cannot share, or the heap is full. `allocate` throws
+/// BackendError if the host or its control group lacks memory; outside a session the constructor
+/// throws NotInitialized. Thread-safe.
 template <typename T>
 class SharedAllocator {
  public:

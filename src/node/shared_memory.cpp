@@ -3,14 +3,20 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <functional>
 #include <iterator>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -36,18 +42,45 @@ FileDescriptor create_file() {
   return fd;
 }
 
+// What is left free when shared memory is reserved: for the private memory of the processes.
+constexpr std::size_t margin = std::size_t{16} << 20;
 // The limits are in several files, and reading them takes longer than reserving a small block. So
 // small blocks are counted, and the limits are read again when they have come to so many bytes.
-constexpr std::size_t max_unchecked = std::size_t{16} << 20;
+constexpr std::size_t max_unchecked = std::size_t{1} << 20;
 
 /// The kernel would end processes instead of refusing.
 bool memory_suffices(std::size_t bytes) {
   static std::atomic<std::size_t> unchecked{max_unchecked};
   if (bytes < max_unchecked && unchecked.fetch_add(bytes) + bytes < max_unchecked) return true;
   const std::size_t available = available_memory().bytes;
-  const bool suffices = available > max_unchecked && bytes <= available - max_unchecked;
+  const bool suffices = available > margin && bytes <= available - margin;
   unchecked = suffices ? 0 : max_unchecked;
   return suffices;
+}
+
+/// Ranks reserve memory at the same time, each for its gradients. One after the other, so that none
+/// counts on memory that another is about to take. Any process may hold this lock: after a while
+/// it is done without.
+class OneAtATime {
+ public:
+  OneAtATime() : directory_(::open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (!directory_.valid()) return;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0 &&
+           (errno == EWOULDBLOCK || errno == EINTR) && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  FileDescriptor directory_;
+};
+
+bool is_small(std::size_t bytes) { return bytes < std::size_t{64} << 10; }
+
+std::string no_memory(std::size_t bytes, int error) {
+  const AvailableMemory available = available_memory();
+  return fmt::format("no shared memory of {} bytes: {}; {} bytes are available, as {} limits them",
+                     bytes, error_text(error), available.bytes, available.limited_by);
 }
 
 }  // namespace
@@ -65,14 +98,12 @@ SharedMemory SharedMemory::create_sparse(std::size_t bytes, InChild in_child) {
 SharedMemory SharedMemory::create(std::size_t bytes) {
   SharedMemory memory = create_sparse(bytes);
   if (memory.reserve(0, bytes)) return memory;
-  const int error = errno;
-  const AvailableMemory available = available_memory();
-  throw BackendError(
-      fmt::format("no shared memory of {} bytes: {}; {} bytes are available, as {} limits them",
-                  bytes, error_text(error), available.bytes, available.limited_by));
+  throw BackendError(no_memory(bytes, errno));
 }
 
 bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
+  std::optional<OneAtATime> guard;
+  if (!is_small(bytes)) guard.emplace();
   if (!memory_suffices(bytes)) {
     errno = ENOMEM;
     return false;
@@ -145,9 +176,13 @@ void* SharedHeap::allocate(std::size_t bytes) {
   if (!offset) return nullptr;
   // Without the lock, since it may take long.
   if (memory_.reserve(*offset, wanted)) return memory_.data() + *offset;
-  const std::lock_guard lock(mutex_);
-  put_back(*offset, wanted);
-  return nullptr;
+  const int error = errno;
+  {
+    const std::lock_guard lock(mutex_);
+    put_back(*offset, wanted);
+  }
+  // Private memory is not there either: the kernel would end the process when it writes to it.
+  throw BackendError(no_memory(wanted, error));
 }
 
 void SharedHeap::deallocate(void* block, std::size_t bytes) noexcept {
@@ -185,6 +220,19 @@ void SharedHeap::put_back(std::size_t offset, std::size_t size) {
     before->second += freed->second;
     free_.erase(freed);
   }
+}
+
+void* allocate_reserved(std::size_t bytes) {
+  void* const block = ::operator new(bytes, std::align_val_t(64));
+  if (is_small(bytes)) return block;
+  const OneAtATime guard;
+  if (!memory_suffices(bytes)) {
+    ::operator delete(block, std::align_val_t(64));
+    throw BackendError(no_memory(bytes, ENOMEM));
+  }
+  auto* const place = static_cast<volatile char*>(block);
+  for (std::size_t i = 0; i < bytes; i += page) place[i] = 0;
+  return block;
 }
 
 bool SharedHeap::contains(const void* place) const {

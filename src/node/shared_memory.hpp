@@ -68,7 +68,7 @@ class SharedHeap {
   /// At most `bytes`; takes memory only for what is handed out. Throws BackendError.
   explicit SharedHeap(std::size_t bytes);
 
-  /// Aligned to pages. Null if there is no room.
+  /// Aligned to pages. Null if the heap has no room; throws BackendError if there is no memory.
   [[nodiscard]] void* allocate(std::size_t bytes);
   /// `bytes` as it was asked for.
   void deallocate(void* block, std::size_t bytes) noexcept;
@@ -87,5 +87,10 @@ class SharedHeap {
   std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;  // offset to bytes; no two of them touch
 };
+
+/// Ordinary memory, as of `operator new` with an alignment of 64, whose pages are there: the kernel
+/// does not have to end a process when it writes to them. Throws BackendError if there is no
+/// memory.
+[[nodiscard]] void* allocate_reserved(std::size_t bytes);
 
 }  // namespace kolo::internal::node

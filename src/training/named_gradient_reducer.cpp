@@ -44,7 +44,8 @@ struct NamedGradientReducer::State {
 
   State(const Gradients& gradients, const DistributedOptimizerOptions& given);
 
-  void add_gradients();
+  [[nodiscard]] GroupNumbers group_numbers() const;
+  void add_gradients(const GroupNumbers& groups);
   void require_not_synchronized(const std::string& call) const;
   void require_same(const Gradients& gradients) const;
   void require_in_place(const Gradients& gradients) const;
@@ -64,9 +65,10 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
+  const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
   if (!takes_part) return;
   core.set_number(agree_on_optimizer_number(options.process_set));
-  add_gradients();
+  add_gradients(groups);
   // Agreed at construction: during a step, different groups would only show as a hang.
   std::vector<Item> agreed = items;
   for (std::size_t i = 0; i < items.size(); ++i)
@@ -76,19 +78,21 @@ NamedGradientReducer::State::State(const Gradients& gradients,
                     "The gradients of the DistributedOptimizer", agreed, options.process_set);
 }
 
-void NamedGradientReducer::State::add_gradients() {
+GroupNumbers NamedGradientReducer::State::group_numbers() const {
   std::vector<std::string> names;
   for (const Item& item : items) names.push_back(item.name);
   const auto known = [&](const std::string& name) {
     return position_of.contains(name) ? std::optional(name) : std::nullopt;
   };
-  const GroupNumbers groups =
-      options.num_groups > 0
-          ? consecutive_groups(names, static_cast<std::size_t>(options.num_groups))
-          : listed_groups(options.groups, known);
-  for (const std::string& name : names) {
-    const auto group = groups.find(name);
-    core.add(name,
+  return options.num_groups > 0
+             ? consecutive_groups(names, static_cast<std::size_t>(options.num_groups))
+             : listed_groups(options.groups, known);
+}
+
+void NamedGradientReducer::State::add_gradients(const GroupNumbers& groups) {
+  for (const Item& item : items) {
+    const auto group = groups.find(item.name);
+    core.add(item.name,
              group == groups.end() ? std::optional<std::size_t>() : std::optional(group->second));
   }
 }

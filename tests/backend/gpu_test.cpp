@@ -196,6 +196,14 @@ TEST_F(PathTest, IsNotNcclForTwoRanksOnOneGpu) {
   EXPECT_THAT(path().why_not, HasSubstr("ranks 2 and 7 use the same GPU (cuda:0 and cuda:2"));
 }
 
+TEST_F(PathTest, IsNcclForRanksThatMayShareAGpu) {
+  cards_[2].uuid = cards_[0].uuid;
+  cards_[0].may_share_gpu = 1;
+  EXPECT_FALSE(path().nccl) << "rank 7 may not";
+  cards_[2].may_share_gpu = 1;
+  EXPECT_TRUE(path().nccl);
+}
+
 TEST_F(PathTest, IsNotNcclIfARankHasNone) {
   cards_[1].why_no_nccl = {"it is too old"};
   EXPECT_EQ(path().why_not, "rank 5: it is too old");

@@ -24,9 +24,17 @@ struct WorldOptions {
   int ranks = 2;
   bool share_a_gpu = false;
   bool with_nccl = true;
+  bool nccl_shrinks = true;    // as from NCCL 2.27 on
   bool leaves_memory = false;  // behind
   std::uint64_t seed = 1;
   Router::Options backend{};
+};
+
+/// As before NCCL 2.27.
+class NcclWithoutShrink : public FakeNccl {
+ public:
+  using FakeNccl::FakeNccl;
+  bool can_shrink() override { return false; }
 };
 
 class GpuWorld {
@@ -45,7 +53,8 @@ class GpuWorld {
       Rank& made = ranks_.emplace_back();
       made.cuda = std::make_shared<FakeCuda>(std::vector{options.share_a_gpu ? 0 : rank},
                                              options.seed + static_cast<std::uint64_t>(rank));
-      made.nccl = std::make_shared<FakeNccl>(nccl_, made.cuda);
+      made.nccl = options.nccl_shrinks ? std::make_shared<FakeNccl>(nccl_, made.cuda)
+                                       : std::make_shared<NcclWithoutShrink>(nccl_, made.cuda);
       made.gpu = std::make_unique<gpu::Gpu>(made.cuda);
       made.backend = std::make_unique<Router>(
           host_.backend(rank), *made.gpu, rank,

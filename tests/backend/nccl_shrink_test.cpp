@@ -162,8 +162,7 @@ TEST(NcclShrinkTest, ACommunicatorIsNotMadeOfOneThatHasEnded) {
 }
 
 /// Ranks join one after the other, and are all back in the next epoch.
-TEST(NcclShrinkTest, CommunicatorsWithoutJoinedRanksEndWhenTheseAreBack) {
-  GpuWorld world({.ranks = 3});
+void join_one_after_the_other(GpuWorld& world, int communicators_left) {
   const std::vector<int> all{0, 1, 2};
   std::uint64_t sequence = 0;
   for (int epoch = 0; epoch < 3; ++epoch) {
@@ -172,10 +171,24 @@ TEST(NcclShrinkTest, CommunicatorsWithoutJoinedRanksEndWhenTheseAreBack) {
       batch.start_among(ranks, all, allreduce_of(ReduceOp::sum), sequence++);
       ASSERT_TRUE(batch.finish());
     }
-    while (world.rank(0).nccl->communicators() > 1) std::this_thread::yield();
+    while (world.rank(0).nccl->communicators() > communicators_left) std::this_thread::yield();
   }
+}
+
+TEST(NcclShrinkTest, CommunicatorsWithoutJoinedRanksEndWhenTheseAreBack) {
+  GpuWorld world({.ranks = 3});
+  ASSERT_NO_FATAL_FAILURE(join_one_after_the_other(world, 1));
   EXPECT_EQ(world.rank(0).nccl->inits(), 1);
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 6);
+  EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
+}
+
+TEST(NcclShrinkTest, AnNcclThatCannotShrinkMakesEachCommunicatorOnce) {
+  GpuWorld world({.ranks = 3, .nccl_shrinks = false});
+  ASSERT_NO_FATAL_FAILURE(join_one_after_the_other(world, 3));
+  EXPECT_EQ(world.rank(0).nccl->inits(), 3) << "of all, of ranks 0 and 1, and of rank 0";
+  EXPECT_EQ(world.rank(1).nccl->inits(), 2);
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 0);
   EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
 }
 

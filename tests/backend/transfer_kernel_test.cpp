@@ -67,6 +67,14 @@ class KernelTest : public testing::Test {
         in_place ? const_cast<std::byte*>(segment.from) : take(elements, types.to, aligned);
     segments_.push_back(segment);
   }
+  void add_at(Types types, std::int64_t elements, std::size_t from_offset, std::size_t to_offset) {
+    Segment segment{.elements = elements, .scaling = {}};
+    segment.from_type = types.from;
+    segment.to_type = types.to;
+    segment.from = take_at(elements, types.from, from_offset);
+    segment.to = take_at(elements, types.to, to_offset);
+    segments_.push_back(segment);
+  }
 
   /// Nothing else in memory may change.
   void expect_as_one_after_the_other() {
@@ -93,7 +101,10 @@ class KernelTest : public testing::Test {
 
  private:
   std::byte* take(std::int64_t elements, DType type, bool aligned) {
-    const std::size_t begin = (bytes_ + 15) / 16 * 16 + (aligned ? 0 : random_() % 17);
+    return take_at(elements, type, aligned ? 0 : random_() % 17);
+  }
+  std::byte* take_at(std::int64_t elements, DType type, std::size_t offset) {
+    const std::size_t begin = (bytes_ + 15) / 16 * 16 + offset;
     bytes_ = begin + static_cast<std::size_t>(elements * signed_size_of(type)) + random_() % 32;
     return reinterpret_cast<std::byte*>(begin);
   }
@@ -113,6 +124,13 @@ TEST_F(KernelTest, EveryTypeScaleAlignmentAndTail) {
         for (const bool aligned : {true, false}) add(types, elements, scaling, aligned, false);
   expect_as_one_after_the_other();
   EXPECT_EQ(cuda_on_host.blocks, 5 * blocks_per_multiprocessor) << "blocks take several tiles";
+}
+
+TEST_F(KernelTest, EveryPairOfAlignments) {
+  for (const Types types : all_types())
+    for (std::size_t from = 0; from < 16; ++from)
+      for (std::size_t to = 0; to < 16; ++to) add_at(types, 37, from, to);
+  expect_as_one_after_the_other();
 }
 
 TEST_F(KernelTest, InPlace) {

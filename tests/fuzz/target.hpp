@@ -85,6 +85,7 @@ extern const Target diagnosis_target;
 extern const Target flight_record_target;
 extern const Target gradient_set_target;
 extern const Target json_text_target;
+extern const Target rendezvous_target;
 extern const Target ring_target;
 extern const Target settings_target;
 extern const Target sizes_target;

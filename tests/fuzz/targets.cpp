@@ -16,6 +16,7 @@ std::span<const Target> targets() {
                               flight_record_target,
                               gradient_set_target,
                               json_text_target,
+                              rendezvous_target,
                               ring_target,
                               settings_target,
                               sizes_target,

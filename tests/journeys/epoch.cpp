@@ -31,6 +31,9 @@ const char* name_of(Incident incident) {
     case Incident::pending_future: return "exception with a pending future";
     case Incident::callback_exception: return "exception in a callback";
     case Incident::departure: return "departure";
+    case Incident::stopped: return "stop";
+    case Incident::many_names: return "many names";
+    case Incident::set_churn: return "sets that come and go";
     default: return "exception in a hook";
   }
 }

@@ -36,7 +36,10 @@ enum class Feature : std::uint8_t {
   rollback,     // to an older checkpoint
   resume,       // from the latest checkpoint, in a new session
   fewer_ranks,  // resume on fewer ranks
+  more_ranks,   // resume on more ranks
   reopened,     // the session is closed and opened again between epochs
+  two_inits,    // two threads open the session
+  kept_future,  // futures outlive their session
   // trouble
   forward_exception,
   hook_exception,  // in a hook of backward; with LibTorch only
@@ -45,10 +48,15 @@ enum class Feature : std::uint8_t {
   mismatch,        // one rank submits something else
   wrong_argument,  // one rank makes a call that is refused
   fork,
-  threads,    // other threads submit beside training
-  departure,  // a rank leaves its session
-  killed,     // a rank is killed at the end; with --kill only
+  stopped,     // a rank's process stops for a while
+  many_names,  // thousands of operations, each of a name of its own
+  set_churn,   // process sets come and go
+  threads,     // other threads submit beside training
+  departure,   // a rank leaves its session
+  killed,      // a rank is killed at the end; with --kill only
   // settings
+  long_names,     // of 10 kB
+  record_signal,  // a signal writes flight records
   over_mpi,
   hosts_of_one,
   hosts_of_two,
@@ -59,47 +67,31 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 40> feature_names{
-    "uneven",
-    "sampler",
-    "accumulation",
-    "clipping",
-    "skipped_steps",
-    "unused",
-    "frozen",
-    "shared",
-    "groups",
-    "compression",
-    "two_optimizers",
-    "set_optimizer",
-    "per_set",
-    "shared_memory",
-    "metrics",
-    "schedule",
-    "plateau",
-    "checkpoints",
-    "rollback",
-    "resume",
-    "fewer_ranks",
-    "reopened",
-    "forward_exception",
-    "hook_exception",
-    "callback_exception",
-    "pending_future",
-    "mismatch",
-    "wrong_argument",
-    "fork",
-    "threads",
-    "departure",
-    "killed",
-    "over_mpi",
-    "hosts_of_one",
-    "hosts_of_two",
-    "polled",
-    "stall_shutdown",
-    "no_replay",
-    "small_cache",
-    "no_fusion",
+inline constexpr std::array<std::string_view, 48> feature_names{
+    "uneven",         "sampler",
+    "accumulation",   "clipping",
+    "skipped_steps",  "unused",
+    "frozen",         "shared",
+    "groups",         "compression",
+    "two_optimizers", "set_optimizer",
+    "per_set",        "shared_memory",
+    "metrics",        "schedule",
+    "plateau",        "checkpoints",
+    "rollback",       "resume",
+    "fewer_ranks",    "more_ranks",
+    "reopened",       "two_inits",
+    "kept_future",    "forward_exception",
+    "hook_exception", "callback_exception",
+    "pending_future", "mismatch",
+    "wrong_argument", "fork",
+    "stopped",        "many_names",
+    "set_churn",      "threads",
+    "departure",      "killed",
+    "long_names",     "record_signal",
+    "over_mpi",       "hosts_of_one",
+    "hosts_of_two",   "polled",
+    "stall_shutdown", "no_replay",
+    "small_cache",    "no_fusion",
 };
 static_assert(static_cast<std::size_t>(Feature::no_fusion) + 1 == feature_names.size());
 

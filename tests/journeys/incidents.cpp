@@ -6,26 +6,32 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
-#include <limits>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "bad_input.hpp"
+#include "burdens.hpp"
 #include "kolo/kolo.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
 
-template <typename Expected>
-void require_throws(const std::string& what, const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Expected&) {
-    return;
-  } catch (const std::exception& error) {
-    throw Unexpected(what + " failed in another way: " + error.what());
-  }
-  throw Unexpected(what + " did not fail");
+void rows_of_other_width(const Scene& scene) {
+  const std::vector<float> rows(6, 1.0F);
+  std::vector<float> all;
+  const auto allocate = [&](std::span<const std::int64_t>) -> void* {
+    throw Unexpected("an allocator was called for rows that do not fit");
+  };
+  const Shape shape = scene.is_odd() ? Shape(3, 2) : Shape(2, 3);
+  static_cast<void>(allgather(ConstTensorView(rows.data(), shape), allocate, {.name = scene.name}));
+}
+
+void group_of_other_size(const Scene& scene, std::vector<double>& doubles) {
+  std::vector<TensorView> tensors{TensorView(doubles)};
+  float one = 1.0F;
+  if (scene.is_odd()) tensors.emplace_back(one);
+  grouped_allreduce(tensors, {.name = scene.name});
 }
 
 void mismatch(const Scene& scene) {
@@ -33,7 +39,7 @@ void mismatch(const Scene& scene) {
   std::vector<double> doubles(3, 1.0);
   const bool odd = scene.is_odd();
   require_throws<Mismatch>("a mismatch", [&] {
-    switch (scene.event.variant % 5) {
+    switch (scene.event.variant % 9) {
       case 0: return allreduce(values, {.name = scene.name});
       case 1:
         return odd ? allreduce(doubles, {.name = scene.name})
@@ -44,62 +50,17 @@ void mismatch(const Scene& scene) {
       case 3:
         return broadcast(doubles, odd ? scene.odd() : (scene.odd() + 1) % scene.ranks,
                          {.name = scene.name});
+      case 4:
+        return static_cast<void>(add_process_set({odd ? scene.odd() : scene.others().front()}));
+      case 5: return odd ? barrier({.name = scene.name}) : allreduce(doubles, {.name = scene.name});
+      case 6: return rows_of_other_width(scene);
+      case 7: return group_of_other_size(scene, doubles);
       default:
         return allreduce(std::span(doubles), {.name = scene.name, .prescale = odd ? 2.0 : 1.0});
     }
   });
   if (std::ranges::any_of(doubles, [](double value) { return value != 1.0; }))
     throw Unexpected("a mismatch changed a tensor");
-}
-
-void refused(const Scene& scene) {
-  float value = 1.0F;
-  std::vector<float> values(4, 1.0F);
-  const auto call = [&] {
-    switch (scene.event.variant % 9) {
-      case 0:
-        return allreduce(
-            value, {.name = scene.name, .prescale = std::numeric_limits<double>::quiet_NaN()});
-      case 1:
-        return allreduce(TensorView(&value, Shape(std::int64_t{1} << 60)), {.name = scene.name});
-      case 2:
-        return allreduce(TensorView(&value, Shape(std::int64_t{1} << 32, std::int64_t{1} << 32)),
-                         {.name = scene.name});
-      case 3: return allreduce(TensorView(&value, Shape(-1)), {.name = scene.name});
-      case 4: return broadcast(value, scene.ranks, {.name = scene.name});
-      case 5: return static_cast<void>(add_process_set({}));
-      case 6: return static_cast<void>(add_process_set({0, 0}));
-      case 7:
-        return static_cast<void>(
-            alltoall(values, std::vector<int>(static_cast<std::size_t>(scene.ranks), 7),
-                     {.name = scene.name}));
-      default: return MetricAverage({"loss"}).add("los", 1.0);
-    }
-  };
-  require_throws<InvalidArgument>("a wrong argument", call);
-}
-
-/// The odd rank submits a name again while it is pending: the others submit it only afterwards.
-void duplicate(const Scene& scene) {
-  std::int64_t value = scene.rank + 1;
-  std::int64_t again = 0;
-  const AllreduceOptions options{.name = scene.name, .op = ReduceOp::sum};
-  Future<void> pending;
-  if (scene.is_odd()) {
-    pending = allreduce_async(value, options);
-    require_throws<DuplicateName>("a name that is pending",
-                                  [&] { static_cast<void>(allreduce_async(again, options)); });
-  }
-  barrier({.name = scene.name + " submitted"});
-  if (!scene.is_odd()) pending = allreduce_async(value, options);
-  pending.get();
-  if (value != std::int64_t{scene.ranks} * (scene.ranks + 1) / 2)
-    throw Unexpected("a wrong sum beside a duplicate");
-}
-
-void wrong_argument(const Scene& scene) {
-  if (scene.event.variant % 10 == 9 && scene.ranks > 1) return duplicate(scene);
-  if (scene.is_odd()) refused(scene);
 }
 
 void forward_exception(const Scene& scene) {
@@ -148,18 +109,21 @@ void pending_future(const Scene& scene) {
     throw Unexpected("a wrong sum after an exception with a pending future");
 }
 
+bool long_text(const Scene& scene) { return scene.program.has(Feature::long_names); }
+
 void callback_exception(const Scene& scene) {
   const std::vector<float> mine(4, 1.0F);
   std::vector<float> all(static_cast<std::size_t>(4 * scene.ranks));
   const auto allocate = [&](std::span<const std::int64_t>) -> void* {
     if (!scene.is_odd()) return all.data();
-    if (scene.event.variant % 2 == 0) throw std::runtime_error("no memory");
-    throw 42;
+    if (scene.event.variant % 2 != 0) throw 42;
+    throw std::runtime_error("no memory" + std::string(long_text(scene) ? 10000 : 0, '!'));
   };
   try {
     static_cast<void>(allgather(ConstTensorView(mine), allocate, {.name = scene.name}));
   } catch (const PeerLeft& error) {
-    if (!scene.is_odd() && error.ranks() == std::vector<int>{scene.odd()}) return;
+    const bool reason = std::string_view(error.what()).find("allgather") != std::string_view::npos;
+    if (!scene.is_odd() && error.ranks() == std::vector<int>{scene.odd()} && reason) return;
     throw Unexpected(std::string("after an exception in a callback: ") + error.what());
   } catch (...) {
     if (scene.is_odd()) return;
@@ -190,24 +154,27 @@ void go_on_without(const Scene& scene, const ProcessSet& others) {
 }
 
 void departure(const Scene& scene) {
-  std::vector<int> staying;
-  for (int rank = 0; rank < scene.ranks; ++rank)
-    if (rank != scene.odd()) staying.push_back(rank);
-  if (staying.empty()) return;
-  const ProcessSet others = add_process_set(staying);
+  const ProcessSet others = add_process_set(scene.others());
+  // Sometimes a rank has joined when the other leaves.
+  const bool joins = scene.event.variant / 2 % 3 == 0 && scene.rank == scene.others().front();
   if (scene.is_odd()) {
     if (scene.event.variant % 2 == 0) throw Departure();
     shutdown();
     return;
   }
   try {
-    barrier({.name = scene.name});
+    if (joins) {
+      static_cast<void>(join());
+    } else {
+      barrier({.name = scene.name});
+    }
     throw Unexpected("a barrier passed without a rank that has left");
   } catch (const PeerLeft& error) {
     if (error.ranks() != std::vector<int>{scene.odd()})
       throw Unexpected(std::string("another rank is blamed for a departure: ") + error.what());
   }
-  go_on_without(scene, others);
+  // A rank that has joined stays out until the session ends.
+  if (scene.event.variant / 2 % 3 != 0) go_on_without(scene, others);
 }
 
 }  // namespace
@@ -235,6 +202,13 @@ void run_incident(const Scene& scene) {
     case Incident::callback_exception: return callback_exception(scene);
     case Incident::departure: return departure(scene);
     case Incident::hook_exception: return;  // the trainer's
+    case Incident::stopped: stop(scene); return require_working_session(scene, "a stop");
+    case Incident::many_names:
+      many_names(scene);
+      return require_working_session(scene, "many names");
+    case Incident::set_churn:
+      churn_sets(scene);
+      return require_working_session(scene, "sets that come and go");
   }
 }
 

@@ -2,7 +2,10 @@
 // The single things that happen during an epoch, and what they must give.
 #pragma once
 
+#include <exception>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "program.hpp"
 #include "surroundings.hpp"
@@ -19,7 +22,26 @@ struct Scene {
 
   [[nodiscard]] int odd() const { return event.odd % ranks; }
   [[nodiscard]] bool is_odd() const { return rank == odd(); }
+  /// All ranks but the odd one.
+  [[nodiscard]] std::vector<int> others() const {
+    std::vector<int> staying;
+    for (int other = 0; other < ranks; ++other)
+      if (other != odd()) staying.push_back(other);
+    return staying;
+  }
 };
+
+template <typename Expected>
+void require_throws(const std::string& what, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Expected&) {
+    return;
+  } catch (const std::exception& error) {
+    throw Unexpected(what + " failed in another way: " + error.what());
+  }
+  throw Unexpected(what + " did not fail");
+}
 
 /// All throw Unexpected. An incident that ends the session returns when it is unusable; the odd
 /// rank of a departure may throw Departure.

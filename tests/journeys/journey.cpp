@@ -44,25 +44,33 @@ void Journey::stage(const std::string& what) const {
 
 void Journey::run() {
   while (epoch_ < program_.epochs) {
-    const bool change_now = program_.has(Feature::reopened) && epoch_ >= program_.change_epoch;
-    changed_ = changed_ || change_now;
-    const bool fewer = program_.has(Feature::fewer_ranks) && changed_;
-    const int ranks = fewer ? program_.fewer : program_.ranks;
+    const bool waits = rank_ >= program_.session_ranks(false);
+    if (program_.has(Feature::reopened) && !changed_ &&
+        (waits || epoch_ >= program_.change_epoch)) {
+      changed_ = true;
+      if (program_.has(Feature::more_ranks)) take_in();
+    }
+    const int ranks = program_.session_ranks(changed_);
     if (rank_ >= ranks) return;
     run_session(ranks);
   }
+  check_kept();
 }
 
-void Journey::run_session(int ranks) try {
+void Journey::run_session(int ranks) {
   stage("start of a session");
   set_variables(program_);
-  const OpenSession session(ranks);
-  guarded([&] { train(ranks); });
-  trainers_.clear();
-  stage("end of a session");
-} catch (const Departure&) {
-  trainers_.clear();
-  restart_epoch();
+  const std::ptrdiff_t descriptors = open_descriptors();
+  try {
+    const OpenSession session(program_, ranks);
+    guarded([&] { train(ranks); });
+    trainers_.clear();
+    stage("end of a session");
+  } catch (const Departure&) {
+    trainers_.clear();
+    restart_epoch();
+  }
+  check_after_session(descriptors);
 }
 
 void Journey::train(int ranks) {
@@ -75,7 +83,9 @@ void Journey::train(int ranks) {
     everybody_.assign(static_cast<std::size_t>(ranks), first);
     mine_ = first;
   }
+  if (program_.has(Feature::record_signal) && !handler_) handler_.emplace();
   make_trainers();
+  if (program_.has(Feature::kept_future)) keep_future();
   if (program_.has(Feature::resume) && changed_) resume();
   start_trainers();
   const bool until_change = program_.has(Feature::reopened) && !changed_;
@@ -202,8 +212,12 @@ void Journey::backward(const Epoch& epoch, int step, std::size_t number) {
 
 void Journey::finish_step(const Epoch& epoch, int step, std::size_t number) {
   Trainer& trainer = *trainers_[number];
-  if (program_.has(Feature::clipping) || epoch.skipped(step)) trainer.synchronize();
-  if (epoch.skipped(step)) return trainer.discard();
+  const bool skipped = epoch.skipped(step);
+  // A step may be given up before or after all gradients are reduced.
+  if (skipped ? (program_.seed + static_cast<std::uint64_t>(step)) % 2 == 0
+              : program_.has(Feature::clipping))
+    trainer.synchronize();
+  if (skipped) return trainer.discard();
   if (program_.has(Feature::clipping)) trainer.clip(max_norm_of(program_));
   trainer.step(epoch.learning_rate(step));
 }

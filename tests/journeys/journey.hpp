@@ -2,6 +2,7 @@
 // Runs a training program on this rank, and compares it with the reference.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kolo/future.hpp"
 #include "kolo/training.hpp"
 #include "program.hpp"
 #include "reference.hpp"
@@ -31,6 +33,11 @@ class Journey {
 
  private:
   void run_session(int ranks);
+  void take_in();
+  void check_after_session(std::ptrdiff_t descriptors) const;
+  void keep_future();
+  void check_kept();
+  void check_signal();
   void train(int ranks);
   void restart_epoch();
   void make_trainers();
@@ -49,6 +56,7 @@ class Journey {
   void save_checkpoint();
   void load_checkpoint(const Checkpoint& found);
   void resume();
+  Checkpoint first_checkpoint();
   void roll_back();
   [[nodiscard]] Replica state() const;
   void set_state(const Replica& replica);
@@ -59,6 +67,8 @@ class Journey {
   const MakeTrainer make_;
   std::optional<Checkpointer> checkpoints_{};
   Helpers helpers_{};
+  std::optional<SignalHandler> handler_{};
+  std::vector<Future<std::vector<float>>> kept_{};  // futures of sessions that have ended
 
   Replica mine_{};
   std::vector<Replica> everybody_{};                   // the reference's, at the start of the epoch
@@ -68,6 +78,7 @@ class Journey {
   int visits_ = 0;        // of epochs
   bool changed_ = false;  // the session, as the program has it
   bool rolled_back_ = false;
+  bool returned_ = false;         // and nothing was saved since
   std::set<std::size_t> over_{};  // events that ended a session
   std::int64_t saved_step_ = -1;
   std::filesystem::path first_saved_{};  // on rank 0

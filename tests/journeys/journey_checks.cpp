@@ -2,6 +2,7 @@
 // The end of an epoch: comparison with the reference, metrics and checkpoints.
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "journey.hpp"
 #include "kolo/kolo.hpp"
@@ -16,11 +17,11 @@ std::string difference(const Replica& got, const Replica& wanted) {
       const Parameter& b = wanted[number][i];
       for (std::size_t j = 0; j < a.values.size(); ++j)
         if (a.values[j] != b.values[j])
-          return "model " + std::to_string(number) + " " + name_of_parameter(i) + "[" +
+          return "model " + std::to_string(number) + " parameter " + std::to_string(i) + "[" +
                  std::to_string(j) + "] is " + std::to_string(a.values[j]) + ", not " +
                  std::to_string(b.values[j]);
       if (a.velocities != b.velocities)
-        return "velocities of model " + std::to_string(number) + " " + name_of_parameter(i);
+        return "velocities of model " + std::to_string(number) + " parameter " + std::to_string(i);
     }
   }
   return "nothing";
@@ -33,6 +34,7 @@ void Journey::end_epoch(const Epoch& epoch) {
   check_weights(epoch);
   if (program_.has(Feature::metrics)) check_metrics(epoch, -1);
   if (program_.has(Feature::plateau)) check_plateau(epoch);
+  if (handler_) check_signal();
   ++epoch_;
   if (checkpoints_) save_checkpoint();
   if (program_.has(Feature::rollback) && !rolled_back_ && epoch_ == 3) roll_back();
@@ -112,6 +114,7 @@ void Journey::save_checkpoint() {
                      (found ? std::to_string(found->step) : "none") + " after one was saved at " +
                      std::to_string(saved_step_));
   if (found->own_part("state") != bytes) throw Unexpected("a checkpoint has other bytes");
+  returned_ = false;
 }
 
 void Journey::load_checkpoint(const Checkpoint& found) {
@@ -134,22 +137,32 @@ void Journey::resume() {
     throw Unexpected("resumed from step " + std::to_string(found->step) + ", not from " +
                      std::to_string(saved_step_));
   set_state(random_replica(program_, rank_ + 3, ranks_));  // what was in memory is lost
-  load_checkpoint(*found);
+  // Until the new branch is saved, the latest checkpoint is of the abandoned one.
+  load_checkpoint(returned_ ? first_checkpoint() : *found);
 }
 
-// The first checkpoint has the best metric, so it is always there.
+// It has the best metric, so it is always there.
+Checkpoint Journey::first_checkpoint() {
+  const Checkpoint found =
+      program_.seed % 2 == 0 ? checkpoints_->load_best().value() : Checkpointer::load(first_saved_);
+  if (found.step != 10)
+    throw Unexpected("the best checkpoint is of step " + std::to_string(found.step));
+  return found;
+}
+
 void Journey::roll_back() {
   stage("rolling back");
   rolled_back_ = true;
-  const Checkpoint found =
-      program_.seed % 2 == 0 ? checkpoints_->load_best().value() : Checkpointer::load(first_saved_);
+  returned_ = true;
+  const Checkpoint found = first_checkpoint();
   epoch_ = static_cast<int>(found.step / 10);
-  if (found.step != 10)
-    throw Unexpected("the best checkpoint is of step " + std::to_string(found.step));
   ++branch_;
   load_checkpoint(found);
-  saved_step_ = found.step;
-  reference_->set_replicas(at_start_of_.at(epoch_));
+  std::vector<Replica> replicas = at_start_of_.at(epoch_);
+  // On another number of ranks all have rank 0's part.
+  if (found.ranks != ranks_)
+    replicas.assign(static_cast<std::size_t>(ranks_), Replica(replicas.front()));
+  reference_->set_replicas(std::move(replicas));
 }
 
 }  // namespace kolo::internal::journeys

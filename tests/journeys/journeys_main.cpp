@@ -85,6 +85,7 @@ void run_program(const Program& program, int rank, const MakeTrainer& make) {
   }
   set_stage("after the last session");
   std::filesystem::remove_all(directory);
+  std::filesystem::remove_all(record_directory());
   if (rank != 0) return;
   std::printf("JOURNEY seed %llu steps %lld: %s\n", static_cast<unsigned long long>(program.seed),
               static_cast<long long>(steps), to_string(program.features).c_str());
@@ -103,7 +104,10 @@ void run_program(const Program& program, int rank, const MakeTrainer& make) {
   try {
     for (int step = 0;; ++step) {
       std::vector<float> values(1000, 1.0F);
-      if (rank == victim && step == 20) static_cast<void>(std::raise(SIGKILL));
+      if (rank == victim && step == 20) {
+        std::filesystem::remove_all(record_directory());
+        static_cast<void>(std::raise(SIGKILL));
+      }
       allreduce(values, {.name = "gradient"});
     }
   } catch (const PeerLeft& error) {
@@ -116,6 +120,7 @@ void run_program(const Program& program, int rank, const MakeTrainer& make) {
   std::printf("JOURNEY SURVIVED seed %llu rank %d\n", static_cast<unsigned long long>(program.seed),
               rank);
   std::fflush(stdout);
+  std::filesystem::remove_all(record_directory());
   // Or the others would blame this rank.
   std::this_thread::sleep_for(std::chrono::seconds(3));
   std::_Exit(0);

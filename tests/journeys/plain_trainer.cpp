@@ -31,6 +31,7 @@ class Buffer {
 
 /// What kolo::DistributedOptimizer wraps.
 struct Sgd {
+  const Program& program;
   const Model& model;
   ModelState state{};
   std::vector<Buffer> buffers{};
@@ -39,7 +40,7 @@ struct Sgd {
   std::vector<NamedTensor> gradients() {
     std::vector<NamedTensor> named;
     for (std::size_t i = 0; i < buffers.size(); ++i)
-      named.push_back({name_of_parameter(i), TensorView(buffers[i].span())});
+      named.push_back({name_of_parameter(program, i), TensorView(buffers[i].span())});
     return named;
   }
   void step() {
@@ -55,7 +56,7 @@ class PlainTrainer : public Trainer {
         gradients_(arguments.program, arguments_.model, arguments.number),
         random_(differential::hash({arguments.program.seed, arguments.number,
                                     static_cast<std::uint64_t>(arguments.rank)})),
-        sgd_{.model = arguments_.model} {
+        sgd_{.program = arguments.program, .model = arguments_.model} {
     for (const int size : arguments_.model.sizes)
       sgd_.buffers.emplace_back(static_cast<std::size_t>(size),
                                 arguments.program.has(Feature::shared_memory));
@@ -68,8 +69,9 @@ class PlainTrainer : public Trainer {
   void broadcast(int root) override {
     std::vector<NamedTensor> tensors;
     for (std::size_t i = 0; i < sgd_.state.size(); ++i) {
-      tensors.push_back({name_of_parameter(i), TensorView(sgd_.state[i].values)});
-      tensors.push_back({name_of_parameter(i) + ".velocity", TensorView(sgd_.state[i].velocities)});
+      const std::string name = name_of_parameter(arguments_.program, i);
+      tensors.push_back({name, TensorView(sgd_.state[i].values)});
+      tensors.push_back({name + ".velocity", TensorView(sgd_.state[i].velocities)});
     }
     broadcast_parameters(tensors, root, arguments_.set);
   }
@@ -88,7 +90,7 @@ class PlainTrainer : public Trainer {
     const Program& program = arguments_.program;
     if (pass.number == program.passes - 1) {
       random_.shuffle(used);
-      for (const std::size_t i : used) optimizer_->ready(name_of_parameter(i));
+      for (const std::size_t i : used) optimizer_->ready(name_of_parameter(program, i));
     } else if (pass.number + 1 <
                pass.epoch.passes(pass.step, arguments_.rank, arguments_.model.accumulation)) {
       optimizer_->end_pass();
@@ -140,12 +142,15 @@ DistributedOptimizerOptions options_of(const TrainerArguments& arguments) {
   for (const std::vector<int>& group : model.groups) {
     std::vector<std::string>& names = options.groups.emplace_back();
     for (const int index : group)
-      names.push_back(name_of_parameter(static_cast<std::size_t>(index)));
+      names.push_back(name_of_parameter(arguments.program, static_cast<std::size_t>(index)));
   }
   return options;
 }
 
-std::string name_of_parameter(std::size_t index) { return "layer." + std::to_string(index); }
+std::string name_of_parameter(const Program& program, std::size_t index) {
+  const std::string name = "layer." + std::to_string(index);
+  return program.has(Feature::long_names) ? name + std::string(10000, 'x') : name;
+}
 
 std::unique_ptr<Trainer> make_plain_trainer(const TrainerArguments& arguments) {
   return std::make_unique<PlainTrainer>(arguments);

@@ -19,7 +19,7 @@ Random random_for(std::uint64_t seed, Stream stream, std::uint64_t more = 0) {
   return Random(hash({seed, static_cast<std::uint64_t>(stream), more}));
 }
 
-constexpr auto first_setting = static_cast<std::size_t>(Feature::over_mpi);
+constexpr auto first_setting = static_cast<std::size_t>(Feature::long_names);
 
 bool needs_others(Feature feature) {
   switch (feature) {
@@ -27,7 +27,9 @@ bool needs_others(Feature feature) {
     case Feature::set_optimizer:
     case Feature::optimizer_per_set:
     case Feature::fewer_ranks:
+    case Feature::more_ranks:
     case Feature::mismatch:
+    case Feature::stopped:
     case Feature::callback_exception:
     case Feature::departure:
     case Feature::killed:
@@ -38,15 +40,18 @@ bool needs_others(Feature feature) {
   }
 }
 
-Features draw_features(std::uint64_t seed, int ranks, bool torch) {
+Features draw_features(std::uint64_t seed, int ranks, bool torch, bool kill) {
   Random random = random_for(seed, Stream::features);
   Features features;
-  for (int i = random.between(1, 9); i > 0; --i)
+  // Few programs kill, so they have more of the other features.
+  for (int i = kill ? random.between(10, 22) : random.between(1, 14); i > 0; --i)
     features.add(static_cast<Feature>(random.below(first_setting)));
   for (std::size_t i = first_setting; i < feature_names.size(); ++i)
-    if (random.once_in(4)) features.add(static_cast<Feature>(i));
+    if (random.once_in(kill ? 2 : 4)) features.add(static_cast<Feature>(i));
   if (features.has(Feature::hosts_of_one) && features.has(Feature::hosts_of_two))
     features.remove(random.once_in(2) ? Feature::hosts_of_one : Feature::hosts_of_two);
+  if (features.has(Feature::fewer_ranks) && features.has(Feature::more_ranks))
+    features.remove(random.once_in(2) ? Feature::fewer_ranks : Feature::more_ranks);
   for (std::size_t i = 0; i < feature_names.size(); ++i)
     if (ranks == 1 && needs_others(static_cast<Feature>(i)))
       features.remove(static_cast<Feature>(i));
@@ -58,9 +63,10 @@ Features draw_features(std::uint64_t seed, int ranks, bool torch) {
 void complete(Program& program) {
   Features& features = program.features;
   if (features.has(Feature::rollback) || features.has(Feature::resume) ||
-      features.has(Feature::fewer_ranks))
+      features.has(Feature::fewer_ranks) || features.has(Feature::more_ranks))
     features.add(Feature::checkpoints);
-  if (features.has(Feature::fewer_ranks)) features.add(Feature::resume);
+  if (features.has(Feature::fewer_ranks) || features.has(Feature::more_ranks))
+    features.add(Feature::resume);
   if (features.has(Feature::resume)) features.add(Feature::reopened);
 }
 
@@ -105,6 +111,9 @@ void draw_events(Program& program) {
   draw(Feature::hook_exception, Incident::hook_exception, 3);
   draw(Feature::fork, Incident::fork, 2);
   draw(Feature::pending_future, Incident::pending_future, 2);
+  draw(Feature::stopped, Incident::stopped, 2);
+  draw(Feature::many_names, Incident::many_names, 1);
+  draw(Feature::set_churn, Incident::set_churn, 1);
   draw(Feature::callback_exception, Incident::callback_exception, 1);
   draw(Feature::departure, Incident::departure, 1);
 }
@@ -188,7 +197,7 @@ std::vector<Model> Program::models(int session_ranks) const {
 
 Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits) {
   Program program{.seed = seed, .ranks = ranks, .torch = torch};
-  program.features = limits.only ? *limits.only : draw_features(seed, ranks, torch);
+  program.features = limits.only ? *limits.only : draw_features(seed, ranks, torch, limits.kill);
   program.features.remove(Feature::killed);
   if (limits.kill) program.features.add(Feature::killed);
   // Without sockets, nothing tells that a process of another host is dead.

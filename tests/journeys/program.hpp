@@ -44,6 +44,9 @@ enum class Incident : std::uint8_t {
   callback_exception,  // ends the session
   departure,           // ends the session
   hook_exception,
+  stopped,
+  many_names,
+  set_churn,
 };
 
 struct Event {
@@ -78,12 +81,16 @@ struct Program {
   int last_passes = 1;  // in a partial window
   int batch = 1;
   int examples = 0;        // of the sampler
-  int fewer = 1;           // ranks after fewer_ranks
-  int change_epoch = 0;    // where the session changes: resume, fewer_ranks, reopened
+  int fewer = 1;           // ranks after fewer_ranks, or before more_ranks
+  int change_epoch = 0;    // where the session changes: resume, fewer_ranks, more_ranks, reopened
   int rollback_epoch = 0;  // after it
   std::vector<Event> events{};
 
   [[nodiscard]] bool has(Feature feature) const { return features.has(feature); }
+  /// Before the session changes, or after it.
+  [[nodiscard]] int session_ranks(bool changed) const {
+    return has(changed ? Feature::fewer_ranks : Feature::more_ranks) ? fewer : ranks;
+  }
   /// The models, for a session of so many ranks.
   [[nodiscard]] std::vector<Model> models(int session_ranks) const;
 };

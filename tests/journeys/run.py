@@ -28,19 +28,26 @@ ENVIRONMENT = {
 }
 FEW = 20  # a pair should occur this often
 
-# Features that no program has together, or only on several ranks.
-NEVER_TOGETHER = [{"hosts_of_one", "hosts_of_two"}, {"killed", "polled"}]
+# Features that no program has together, and why.
+NEVER_TOGETHER = {
+    ("hosts_of_one", "hosts_of_two"): "two values of one setting",
+    ("fewer_ranks", "more_ranks"): "a program changes its number of ranks once",
+    ("killed", "polled"): "without sockets, nothing tells that a process of another host is dead",
+    ("hook_exception", "shared_memory"): "hooks are LibTorch's, a SharedVector has other gradients",
+}
+# Over MPI, a session that failed in a batch ends the job when the program is done.
+OVER_MPI = {"over_mpi", "hosts_of_one", "hosts_of_two"}
 
 
 class Job:
-    """One run of the program under mpirun."""
+    """One run of a program under mpirun."""
 
-    def __init__(self, args, ranks, options):
+    def __init__(self, args, program, ranks, options):
         recovery = ["--enable-recovery"] if "--kill" in options else []
-        self.command = [args.mpirun, *recovery, "-np", str(ranks), args.program,
-                        *map(str, options)]
+        self.command = [args.mpirun, *recovery, "-np", str(ranks), program, *map(str, options)]
         self.survivors = ranks - 1 if recovery and ranks > 1 else 0
-        limit = args.patience * 2 + (args.batch if "--programs" in options else 0)
+        # Each program ends itself if it hangs.
+        limit = args.patience * (5 + (args.batch // 2 if "--programs" in options else 0))
         process = subprocess.Popen(self.command + ["--patience", str(args.patience)],
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    env=os.environ | ENVIRONMENT, start_new_session=True,
@@ -64,12 +71,13 @@ class Job:
         return self.status != 0 and not self.aborts_at_exit()
 
     def aborts_at_exit(self):
-        """True if a session failed in a batch, which over MPI ends the job when the program is done.
+        """True if a session failed in a batch that MPI carried.
 
         mpirun returns MPI_Abort's 1 then, and more than 128 after a signal.
         """
         return self.status == 1 and any(
-            "callback_exception" in features for _, _, features in self.done)
+            "callback_exception" in features and OVER_MPI & set(features.split(","))
+            for _, _, features in self.done)
 
     def lines(self):
         """What went wrong, without mpirun's own words."""
@@ -87,15 +95,15 @@ class Job:
         return re.sub(r"-?\d+(\.\d+)?", "#", re.sub(r"^.*?rank \d+: ", "", line))[:160]
 
 
-def shrink(args, ranks, seed, features):
+def shrink(args, program, ranks, seed, features):
     """The options of a smaller program that still fails."""
-    options = ["--seed", seed]
+    options = ["--seed", seed, *args.more]
     deadline = time.monotonic() + args.shrink_seconds
 
     def still_fails(more):
-        return time.monotonic() < deadline and Job(args, ranks, options + more).failed()
+        return time.monotonic() < deadline and Job(args, program, ranks, options + more).failed()
 
-    without = []
+    without = [name for name in (args.without or "").split(",") if name]
     for name in features:
         attempt = without + [name]
         if still_fails(["--without", ",".join(attempt)]):
@@ -110,16 +118,16 @@ def shrink(args, ranks, seed, features):
             number //= 2
         if smallest:
             options += [what, smallest]
-    if ranks > 2 and Job(args, 2, options).failed():
+    if ranks > 2 and Job(args, program, 2, options).failed():
         ranks = 2
     return ranks, options
 
 
-def culprit(args, ranks, job):
+def culprit(args, program, ranks, job):
     """The seed that fails alone, of a run that failed at its end."""
     for seed, _, features in job.done:
         if "departure" in features or "callback" in features:
-            if Job(args, ranks, ["--seed", seed]).failed():
+            if Job(args, program, ranks, ["--seed", seed, *args.more]).failed():
                 return seed
     return job.done[-1][0] if job.done else None
 
@@ -127,6 +135,7 @@ def culprit(args, ranks, job):
 class Campaign:
     def __init__(self, args):
         self.args = args
+        self.begin = time.monotonic()
         self.programs = collections.Counter()  # by ranks
         self.steps = 0
         self.pairs = collections.Counter()
@@ -140,61 +149,70 @@ class Campaign:
             self.pairs.update((name, name) for name in names)
             self.pairs.update(itertools.combinations(sorted(names), 2))
 
-    def features_of(self, ranks, seed):
-        text = Job(self.args, ranks, ["--seed", seed, "--print", *self.args.more]).output
+    def features_of(self, program, ranks, seed):
+        text = Job(self.args, program, ranks, ["--seed", seed, "--print", *self.args.more]).output
         lines = text.splitlines()
         return [name for name in lines[1].strip().split(",") if name] if len(lines) > 1 else []
 
-    def report(self, ranks, seed, job):
+    def report(self, program, ranks, seed, job):
         kind = job.kind()
-        features = self.features_of(ranks, seed)
+        features = self.features_of(program, ranks, seed)
         self.failures[kind].append((seed, ranks, features))
-        print(f"FAILED: --seed {seed} on {ranks} ranks: {','.join(features)}")
+        print(f"FAILED after {time.monotonic() - self.begin:.0f} s: {os.path.basename(program)} "
+              f"--seed {seed} on {ranks} ranks: {','.join(features)}")
         for line in job.lines()[:6]:
             print(f"  {line}")
         if self.args.shrink_seconds > 0 and len(self.failures[kind]) == 1:
-            small_ranks, options = shrink(self.args, ranks, seed, features)
-            again = Job(self.args, small_ranks, options)
-            print(Job(self.args, small_ranks, options + ["--print"]).output.strip())
+            small_ranks, options = shrink(self.args, program, ranks, seed, features)
+            again = Job(self.args, program, small_ranks, options)
+            print(Job(self.args, program, small_ranks, options + ["--print"]).output.strip())
             print("  " + ("fails so: " + (again.lines() or ["?"])[0] if again.failed()
                           else "the smaller program did not fail again"))
-            print(f"  repeat: mpirun -np {small_ranks} {self.args.program} "
+            print(f"  repeat: mpirun -np {small_ranks} {program} "
                   + " ".join(map(str, options)))
         sys.stdout.flush()
 
     def run(self):
         args = self.args
         seed = args.seed
-        end = time.monotonic() + args.seconds
-        for ranks in itertools.cycle(args.ranks):
-            left = args.batch
-            first = seed
-            while left > 0 and time.monotonic() < end:
-                job = Job(args, ranks, ["--seed", seed, "--programs", left, "--seconds",
-                                        max(1, int(end - time.monotonic())), *args.more])
-                self.count(ranks, job)
-                if not job.failed():
-                    break
-                bad = (job.complaints[0] if job.complaints else culprit(args, ranks, job)) or seed
-                self.report(ranks, bad, job)
-                seed = max(int(bad), seed) + 1
-                left = first + args.batch - seed
-            self.kill_one(ranks, first, end)
-            seed = first + args.batch
+        end = self.begin + args.seconds
+        for ranks, program in itertools.cycle(itertools.product(args.ranks, args.program)):
+            self.run_batch(program, ranks, seed, end)
+            self.kill_one(program, ranks, seed, end)
+            seed += args.batch
+            if self.failures and args.first_failure:
+                return
             if time.monotonic() >= end or (args.programs and seed >= args.seed + args.programs):
                 return
 
-    def kill_one(self, ranks, seed, end):
+    def run_batch(self, program, ranks, seed, end):
+        args = self.args
+        after = seed + args.batch
+        while seed < after and time.monotonic() < end:
+            job = Job(args, program, ranks, ["--seed", seed, "--programs", after - seed, "--seconds",
+                                             max(1, int(end - time.monotonic())), *args.more])
+            self.count(ranks, job)
+            if not job.failed():
+                return
+            bad = culprit(args, program, ranks, job) if not job.complaints else job.complaints[0]
+            bad = bad or seed
+            self.report(program, ranks, bad, job)
+            if args.first_failure:
+                return
+            seed = max(int(bad), seed) + 1
+
+    def kill_one(self, program, ranks, seed, end):
         """One program after which a rank is killed."""
         if ranks == 1 or self.args.no_kill or time.monotonic() > end:
             return
         options = ["--seed", seed, "--kill", *self.args.more]
-        job = Job(self.args, ranks, options)
+        job = Job(self.args, program, ranks, options)
         self.count(ranks, job)
         if not job.failed():
             return
         self.failures["killed: " + job.kind()].append((str(seed), ranks, ["killed"]))
-        print(f"FAILED: --seed {seed} --kill on {ranks} ranks")
+        print(f"FAILED after {time.monotonic() - self.begin:.0f} s: {os.path.basename(program)} "
+              f"--seed {seed} --kill on {ranks} ranks")
         for line in job.lines()[:6]:
             print(f"  {line}")
         print("  repeat: " + " ".join(job.command), flush=True)
@@ -204,7 +222,7 @@ class Campaign:
 
     def rare(self):
         for pair in itertools.combinations(self.names(), 2):
-            if self.pairs[pair] < FEW and set(pair) not in NEVER_TOGETHER:
+            if self.pairs[pair] < FEW and pair not in NEVER_TOGETHER:
                 yield pair
 
     def markdown(self):
@@ -212,9 +230,13 @@ class Campaign:
         rows = ["| | " + " | ".join(str(i + 1) for i in range(len(names))) + " |",
                 "| --- |" + " --: |" * len(names)]
         for i, name in enumerate(names):
-            cells = [str(self.pairs[tuple(sorted((name, other)))]) if j <= i else ""
-                     for j, other in enumerate(names)]
+            pairs = [tuple(sorted((name, other))) for other in names[:i + 1]]
+            cells = ["-" if pair in NEVER_TOGETHER else str(self.pairs[pair]) for pair in pairs]
+            cells += [""] * (len(names) - len(cells))
             rows.append(f"| {i + 1} {name} | " + " | ".join(cells) + " |")
+        rows.append("\nPairs that no program has (-):\n")
+        for (a, b), why in NEVER_TOGETHER.items():
+            rows.append(f"- `{a}` and `{b}`: {why}.")
         return "\n".join(rows)
 
     def summary(self):
@@ -240,17 +262,18 @@ class Campaign:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("program")
+    parser.add_argument("program", nargs="+", help="they take turns")
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=int(time.time()) * 1000)
     parser.add_argument("--programs", type=int, help="at most about so many")
     parser.add_argument("--ranks", type=lambda text: [int(one) for one in text.split(",")],
                         default=[1, 2, 3, 4])
-    parser.add_argument("--batch", type=int, default=20, help="programs per mpirun")
+    parser.add_argument("--batch", type=int, default=15, help="programs per mpirun")
     parser.add_argument("--patience", type=int, default=60, help="seconds until a program hangs")
     parser.add_argument("--shrink-seconds", type=float, default=120, help="for each kind of failure")
     parser.add_argument("--without", help="features, separated by commas")
     parser.add_argument("--only", help="features, separated by commas")
+    parser.add_argument("--first-failure", action="store_true", help="stop there")
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--markdown", help="write the table of pairs into this file")
     parser.add_argument("--no-kill", action="store_true", help="kill no ranks")

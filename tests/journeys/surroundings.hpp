@@ -6,7 +6,10 @@
 #include <mpi.h>
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -31,6 +34,8 @@ struct Departure {};
 void set_stage(const std::string& stage);
 /// Ends the process unless it is called again within so many seconds.
 void watch(std::uint64_t seed, int rank, unsigned seconds);
+/// Watches from now on, for so many times as long.
+void watch_again(unsigned times);
 
 /// Reports what is wrong and ends the process: the other ranks may be anywhere.
 [[noreturn]] void fail(const std::string& what);
@@ -38,17 +43,37 @@ void watch(std::uint64_t seed, int rank, unsigned seconds);
 /// Sets the variables of the settings. Before each session: each reads them.
 void set_variables(const Program& program);
 
+/// A directory of this process for flight records.
+[[nodiscard]] std::filesystem::path record_directory();
+
+/// Open descriptors of this process.
+[[nodiscard]] std::ptrdiff_t open_descriptors();
+
 /// A session of the first `ranks` ranks of the world.
 class OpenSession {
  public:
-  explicit OpenSession(int ranks);
+  OpenSession(const Program& program, int ranks);
   OpenSession(const OpenSession&) = delete;
   OpenSession& operator=(const OpenSession&) = delete;
   ~OpenSession();
 
  private:
   MPI_Comm part_ = MPI_COMM_NULL;
+  bool by_init_ = false;
   std::optional<Session> session_{};
+};
+
+/// The program's own handler of SIGUSR1, which calls the one that was there before it.
+class SignalHandler {
+ public:
+  /// During a session.
+  SignalHandler();
+  SignalHandler(const SignalHandler&) = delete;
+  SignalHandler& operator=(const SignalHandler&) = delete;
+  ~SignalHandler();
+  /// Raises the signal. After the next collective there must be a flight record.
+  void raise();
+  static void require_record();
 };
 
 /// Child processes that live beside training.

@@ -48,7 +48,7 @@ class TorchTrainer : public Trainer {
     for (std::size_t i = 0; i < arguments_.model.sizes.size(); ++i) {
       parameters_.push_back(::torch::zeros({arguments_.model.sizes[i]}));
       parameters_.back().set_requires_grad(!arguments_.model.frozen[i]);
-      names.emplace_back(name_of_parameter(i), parameters_.back());
+      names.emplace_back(name_of(i), parameters_.back());
     }
     optimizer_.emplace(
         Sgd(parameters_, ::torch::optim::SGDOptions(0.1).momentum(arguments_.model.momentum)),
@@ -86,13 +86,20 @@ class TorchTrainer : public Trainer {
 
   void broadcast(int root) override {
     ModuleTensors tensors;
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      tensors.insert(name_of_parameter(i), parameters_[i]);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) tensors.insert(name_of(i), parameters_[i]);
     broadcast_parameters(tensors, root, arguments_.set);
     broadcast_optimizer_state(*optimizer_, root, arguments_.set);
   }
 
-  void zero_gradients() override { optimizer_->zero_grad(); }
+  void zero_gradients() override {
+    optimizer_->zero_grad();
+    if (arguments_.set.contains(arguments_.rank)) return;
+    // Outside its set the optimizer is LibTorch's own, which passes over a parameter without a
+    // gradient although it has momentum. The reference does not.
+    for (const Tensor& parameter : parameters_)
+      if (parameter.requires_grad() && !parameter.grad().defined())
+        parameter.mutable_grad() = ::torch::zeros_like(parameter.detach());
+  }
 
   void backward(const Pass& pass) override {
     Tensor loss = ::torch::zeros({});
@@ -152,6 +159,10 @@ class TorchTrainer : public Trainer {
   }
 
  private:
+  [[nodiscard]] std::string name_of(std::size_t parameter) const {
+    return name_of_parameter(arguments_.program, parameter);
+  }
+
   template <typename Optimizer>
   static void skip(Optimizer& optimizer) {
     if constexpr (requires { optimizer.skip_step(); }) {

@@ -56,7 +56,7 @@ using MakeTrainer = std::function<std::unique_ptr<Trainer>(const TrainerArgument
 
 /// The options of its DistributedOptimizer.
 [[nodiscard]] DistributedOptimizerOptions options_of(const TrainerArguments& arguments);
-[[nodiscard]] std::string name_of_parameter(std::size_t index);
+[[nodiscard]] std::string name_of_parameter(const Program& program, std::size_t index);
 
 [[nodiscard]] std::unique_ptr<Trainer> make_plain_trainer(const TrainerArguments& arguments);
 

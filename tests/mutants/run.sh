@@ -4,9 +4,13 @@
 # names, and runs them: at least one must fail, or not end within its time limit, which the table then
 # says. The copy, in build/mutants, is used again.
 #
-# Usage: tests/mutants/run.sh [--check] [NAME...]     names of patches, without .patch; default: all
+# Usage: tests/mutants/run.sh [--check] [--journeys] [NAME...]
+#   NAME      a patch, without .patch; default: all
 #   --check   only check that the patches apply and that the tests they name exist; builds nothing
+#   --journeys   only the patches that name `journeys`
 #   KOLO_MUTANTS_PREFIX   a command before each build and test
+#
+# The test `journeys` runs random training programs until one fails, for at most ten minutes.
 #
 # A patch changes one file. If that file has moved, the patch is applied to the only file of the same
 # name in src/ or include/.
@@ -16,6 +20,7 @@ copy=build/mutants/tree
 build=build/mutants/build
 logs=build/mutants/logs
 seconds=300
+journey_seconds=600
 read -ra prefix <<<"${KOLO_MUTANTS_PREFIX:-}"
 
 die() {
@@ -54,6 +59,7 @@ check() {
     die "$1 does not apply any more: adapt it to the code"$'\n'"$output"
   [[ -n $(tests_of "$1") ]] || die "$1 names no tests"
   for name in $(tests_of "$1"); do
+    [[ $name != journeys ]] || continue
     grep -rqE --include=CMakeLists.txt "NAME ${name#*.} KIND ${name%%.*}( |$)" tests ||
       die "$1: there is no test $name"
   done
@@ -71,13 +77,29 @@ copy_tree() {
   done <build/mutants/files
 }
 
-build_tests() { "${prefix[@]}" cmake --build "$build" -j "$(nproc)" --target "$@" >"$logs/build" 2>&1; }
+build_tests() {
+  "${prefix[@]}" cmake --build "$build" -j "$(nproc)" --target "${@/%journeys/journeys_program}" \
+    >"$logs/build" 2>&1
+}
 
 first_failed() { sed -n '/^\[  FAILED  \] [A-Za-z]/{s/^\[  FAILED  \] \([^ ,]*\).*/\1/p;q}' "$1"; }
+
+# journeys SECONDS: runs programs until one fails. The verdict says when.
+journeys() {
+  local status=0
+  "${prefix[@]}" python3 tests/journeys/run.py "$build/bin/journeys_program" --seed 1 \
+    --seconds "$1" --first-failure --shrink-seconds 0 >"$logs/journeys" 2>&1 || status=$?
+  verdict="journeys, $(sed -n 's/^FAILED \(after [0-9]* s\).*/\1/p;T;q' "$logs/journeys")"
+  return "$status"
+}
 
 # True if the test fails, or does not end in time; the verdict says which.
 fails() {
   local status=0
+  if [[ $1 == journeys ]]; then
+    if journeys "$journey_seconds"; then return 1; fi
+    return
+  fi
   "${prefix[@]}" timeout "$seconds" "$build/bin/$1" --gtest_brief=1 >"$logs/$1" 2>&1 || status=$?
   case $status in
     124) verdict="$1, which does not end within its limit of $seconds s" ;;
@@ -88,12 +110,19 @@ fails() {
 }
 
 only_check=0
-if [[ ${1:-} == --check ]]; then
-  only_check=1
+only_journeys=0
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --check) only_check=1 ;;
+    --journeys) only_journeys=1 ;;
+    *) die "unknown option $1" ;;
+  esac
   shift
-fi
+done
 patches=()
-if (($# == 0)); then
+if ((only_journeys && $# == 0)); then
+  mapfile -t patches < <(grep -lx 'Tests: journeys' tests/mutants/*.patch)
+elif (($# == 0)); then
   patches=(tests/mutants/*.patch)
 else
   for name in "$@"; do patches+=("tests/mutants/$name.patch"); done
@@ -112,7 +141,11 @@ cmake -G Ninja -S "$copy" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLA
   die "see $logs/configure"
 build_tests "${all[@]}" || die "see $logs/build"
 for one in "${all[@]}"; do
-  if fails "$one"; then die "$one fails without any mutant: see $logs/$one"; fi
+  if [[ $one == journeys ]]; then
+    journeys 60 || die "journeys fail without any mutant: see $logs/journeys"
+  elif fails "$one"; then
+    die "$one fails without any mutant: see $logs/$one"
+  fi
 done
 
 survivors=0

@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "negotiation/protocol/tally.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "simulation.hpp"
 
@@ -391,6 +396,35 @@ TEST(StallReport, WhatIsMuchOlderStallsBeforeWhatMostWaitFor) {
   simulation.pass_time(100s);
   simulation.pass_time(1s);
   EXPECT_EQ(simulation.outcomes(3).back().failure->ranks, RankSet::range(0, 2));
+}
+
+/// Names of keys that are late at a time, with a limit of 10 s.
+std::vector<std::string> late_at(negotiation::Tally& tally, negotiation::TimePoint now) {
+  std::vector<std::string> names;
+  for (const negotiation::Lag& lag : tally.late(10s, now)) names.push_back(lag.key.name);
+  std::ranges::sort(names);
+  return names;
+}
+
+TEST(Tally, ReturnsALateKeyOnceWithinItsAge) {
+  const negotiation::TimePoint start(100s);
+  negotiation::Tally tally(RankSet::range(0, 1));
+  const auto submit = [&](const std::string& name, std::chrono::seconds when) {
+    tally.add({.name = name}, floats(1), RankSet::of(0), start + when);
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(late_at(tally, start), Names{});
+  submit("a", 1s);
+  EXPECT_EQ(late_at(tally, start + 2s), Names{});
+  submit("b", 5s);
+  EXPECT_EQ(late_at(tally, start + 11s), Names{"a"});
+  EXPECT_EQ(late_at(tally, start + 14s), Names{});
+  EXPECT_EQ(late_at(tally, start + 15s), Names{"b"});
+  // Ranks below have waited for longer than the tally knows of the key.
+  tally.add({{.name = "c"}, OperationType::allreduce, RankSet::of(1), 30s}, start + 16s);
+  EXPECT_EQ(late_at(tally, start + 17s), Names{"c"});
+  EXPECT_EQ(late_at(tally, start + 21s), Names{"a"});
+  EXPECT_EQ(late_at(tally, start + 27s), (Names{"b", "c"}));
 }
 
 }  // namespace

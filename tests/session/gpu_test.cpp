@@ -1,78 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU tensors in a session, with a CUDA of our own and without NCCL: so they go by way of the host.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
+// GPU tensors in a session, with doubles of CUDA and NCCL, over NCCL and through the host.
 #include <cstring>
 #include <memory>
 #include <numeric>
 #include <vector>
 
-#include "fake_cuda.hpp"
-#include "kolo/cuda.hpp"
-#include "kolo/kolo.hpp"
+#include "gpu_session.hpp"
 #include "session/api/cuda_device.hpp"
-#include "session/api/current.hpp"
 
 namespace kolo::internal {
 namespace {
 
-using backend::FakeCuda;
 using testing::AllOf;
 using testing::HasSubstr;
 
-/// Ranks have GPUs with other numbers.
-class GpuSession : public testing::Test {
- protected:
-  GpuSession() {
-    session::start_session({.options = {.flight_recorder_dir = "off"},
-                            .gpu_libraries = {cuda_, [] { return nullptr; }}});
-  }
-  ~GpuSession() override {
-    for (std::byte* memory : memory_) cuda_->free_memory(memory);
-    if (stream_ != nullptr) cuda_->destroy_stream(stream_);
-    session::end_session(true, "");
-    for (const std::string& complaint : cuda_->complaints()) ADD_FAILURE() << complaint;
-  }
+INSTANTIATE_TEST_SUITE_P(Paths, GpuSession, gpu_paths, name_of_path);
 
-  [[nodiscard]] static Device device() { return {DeviceType::cuda, rank()}; }
-
-  /// Memory on the GPU, which the user's stream fills some time.
-  template <typename Value>
-  float* make(std::int64_t elements, Value value) {
-    const CudaStreamScope scope(stream());
-    auto* const tensor = static_cast<float*>(allocate(elements));
-    cuda_->enqueue(stream(), [=] {
-      for (std::int64_t k = 0; k < elements; ++k) tensor[k] = static_cast<float>(value(k));
-      return true;
-    });
-    return tensor;
-  }
-  void* allocate(std::int64_t elements) {
-    const std::size_t bytes = static_cast<std::size_t>(elements) * sizeof(float);
-    return memory_.emplace_back(cuda_->make_memory(bytes));
-  }
-  [[nodiscard]] TensorView view(float* tensor, std::int64_t elements) const {
-    return {tensor, Shape{elements}, device()};
-  }
-  [[nodiscard]] backend::gpu::StreamHandle stream() {
-    if (stream_ == nullptr) {
-      cuda_->use_device(rank());
-      stream_ = cuda_->create_stream();
-    }
-    return stream_;
-  }
-
-  std::shared_ptr<FakeCuda> cuda_ = std::make_shared<FakeCuda>(std::vector{0, 1, 2, 3}, 7);
-
- private:
-  backend::gpu::StreamHandle stream_ = nullptr;
-  std::vector<std::byte*> memory_{};
-};
-
-double sum_of_ranks() { return size() * (size() - 1) / 2.0; }
-
-TEST_F(GpuSession, AllreduceWaitsForTheSubmittersStream) {
+TEST_P(GpuSession, AllreduceWaitsForTheSubmittersStream) {
   const std::int64_t elements = 5000;
   float* const tensor = make(elements, [](std::int64_t k) { return rank() + k % 5; });
   const CudaStreamScope scope(stream());
@@ -81,7 +25,7 @@ TEST_F(GpuSession, AllreduceWaitsForTheSubmittersStream) {
     ASSERT_EQ(tensor[k], sum_of_ranks() + static_cast<double>(size() * (k % 5)));
 }
 
-TEST_F(GpuSession, ManyAtOnceAndAGroup) {
+TEST_P(GpuSession, ManyAtOnceAndAGroup) {
   std::vector<float*> tensors;
   std::vector<Future<void>> futures;
   const CudaStreamScope scope(stream());
@@ -104,7 +48,7 @@ TEST_F(GpuSession, ManyAtOnceAndAGroup) {
   }
 }
 
-TEST_F(GpuSession, RowsTravelToo) {
+TEST_P(GpuSession, RowsTravelToo) {
   const CudaStreamScope scope(stream());
   float* const own = make(rank() + 1, [](std::int64_t) { return rank(); });
   float* gathered = nullptr;
@@ -125,7 +69,7 @@ TEST_F(GpuSession, RowsTravelToo) {
     ASSERT_EQ(tensor[k], static_cast<float>(1000 * (size() - 1) + k));
 }
 
-TEST_F(GpuSession, CpuAndGpuTensorsUnderOneNameAreAMismatch) {
+TEST_P(GpuSession, CpuAndGpuTensorsUnderOneNameAreAMismatch) {
   if (size() == 1) GTEST_SKIP() << "needs two ranks";
   const CudaStreamScope scope(stream());
   float* const on_gpu = make(4, [](std::int64_t) { return 1.0; });
@@ -145,7 +89,7 @@ TEST_F(GpuSession, CpuAndGpuTensorsUnderOneNameAreAMismatch) {
   EXPECT_EQ(on_gpu[0], size()) << "the session goes on";
 }
 
-TEST_F(GpuSession, ADeviceThatIsNotThereIsRefusedAtTheCall) {
+TEST_P(GpuSession, ADeviceThatIsNotThereIsRefusedAtTheCall) {
   float* const tensor = make(4, [](std::int64_t) { return 1.0; });
   const TensorView elsewhere(tensor, Shape{4}, Device{DeviceType::cuda, 9});
   try {
@@ -160,7 +104,7 @@ TEST_F(GpuSession, ADeviceThatIsNotThereIsRefusedAtTheCall) {
   EXPECT_EQ(tensor[3], size());
 }
 
-TEST_F(GpuSession, ACallThatFailsAtTheSubmissionIsNamed) {
+TEST_P(GpuSession, ACallThatFailsAtTheSubmissionIsNamed) {
   float* const tensor = make(4, [](std::int64_t) { return 1.0; });
   const CudaStreamScope scope(stream());
   cuda_->faults.plan("cudaEventRecord");
@@ -177,7 +121,7 @@ TEST_F(GpuSession, ACallThatFailsAtTheSubmissionIsNamed) {
 }
 
 /// What a device of the program's own gives works with the session, which has another handle of it.
-TEST_F(GpuSession, MemoryOfADeviceOfTheProgramsOwn) {
+TEST_P(GpuSession, MemoryOfADeviceOfTheProgramsOwn) {
   const CudaDevice gpu(std::make_shared<CudaDevice::State>(cuda_, rank()));
   constexpr std::size_t elements = 70000;
   std::vector<float> numbers(elements);

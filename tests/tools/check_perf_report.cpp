@@ -51,6 +51,7 @@ void check_row(const Json& row) {
     require(row.contains(field), std::string(field) + " is missing");
   require(row.at("wrong") == 0, "wrong elements");
   check_side(row, "kolo");
+  if (row.at("path") == "cuda") return require(row.at("ratio").is_null(), "MPI has GPU tensors");
   const std::string dtype = row.at("dtype");
   const bool half = dtype == "f16" || dtype == "bf16";
   if (half && !row.at("reduce_op").is_null()) {

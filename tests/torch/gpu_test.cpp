@@ -20,6 +20,7 @@
 
 #include "fake_cuda.hpp"
 #include "fake_gpu_guard.hpp"
+#include "fake_nccl.hpp"
 #include "session/api/current.hpp"
 #include "torch/gpu_stream.hpp"
 
@@ -101,12 +102,19 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("empty.memory_format", Empty<at::_ops::empty_memory_format::schema>::make);
 }
 
-class TorchGpuTest : public testing::Test {
+/// True: over NCCL, else through the host.
+class TorchGpuTest : public testing::TestWithParam<bool> {
  protected:
   TorchGpuTest() {
-    cuda = std::make_shared<FakeCuda>(std::vector{0, 1, 2, 3}, 11);
+    cuda = std::make_shared<FakeCuda>(std::vector{0, 1, 2, 3}, 11, FakeCuda::Clock::by_itself);
+    std::shared_ptr<backend::FakeNccl> nccl;
+    if (GetParam()) {
+      world_ = backend::FakeNcclWorld::of_job();
+      nccl = std::make_shared<backend::FakeNccl>(world_, cuda);
+      nccl->notices_aborts = false;
+    }
     session::start_session({.options = {.flight_recorder_dir = "off"},
-                            .gpu_libraries = {cuda, [] { return nullptr; }}});
+                            .gpu_libraries = {cuda, [nccl] { return nccl; }}});
     cuda->use_device(rank());
     user_stream = cuda->create_stream();
     allocated_between_streams = 0;
@@ -115,9 +123,15 @@ class TorchGpuTest : public testing::Test {
     cuda->destroy_stream(std::exchange(user_stream, nullptr));
     session::end_session(true, "");
     for (const std::string& complaint : cuda->complaints()) ADD_FAILURE() << complaint;
+    if (world_ != nullptr)
+      for (const std::string& complaint : world_->complaints()) ADD_FAILURE() << complaint;
     cuda.reset();
   }
+
+ private:
+  std::shared_ptr<backend::FakeNcclWorld> world_{};
 };
+INSTANTIATE_TEST_SUITE_P(Paths, TorchGpuTest, testing::Bool());
 
 double sum_of_ranks() { return size() * (size() - 1) / 2.0; }
 
@@ -128,7 +142,7 @@ void expect_numbers(const Tensor& tensor, Value wanted) {
     ASSERT_FLOAT_EQ(numbers_of(tensor)[k], static_cast<float>(wanted(k))) << k;
 }
 
-TEST_F(TorchGpuTest, AllreducesWaitForLibTorchsStream) {
+TEST_P(TorchGpuTest, AllreducesWaitForLibTorchsStream) {
   const auto own = [](std::int64_t k) { return rank() + static_cast<double>(k % 7); };
   const auto sum = [](std::int64_t k) {
     return sum_of_ranks() + size() * static_cast<double>(k % 7);
@@ -144,7 +158,7 @@ TEST_F(TorchGpuTest, AllreducesWaitForLibTorchsStream) {
   for (const Tensor& member : group) expect_numbers(member, sum);
 }
 
-TEST_F(TorchGpuTest, BroadcastsAndReducescatters) {
+TEST_P(TorchGpuTest, BroadcastsAndReducescatters) {
   const auto own = [](std::int64_t k) { return 100 * rank() + static_cast<double>(k); };
   Tensor tensor = filled({70}, own);
   broadcast_(tensor, size() - 1, {.name = "b"});
@@ -157,7 +171,7 @@ TEST_F(TorchGpuTest, BroadcastsAndReducescatters) {
   });
 }
 
-TEST_F(TorchGpuTest, RowsArriveInMemoryThatBothStreamsKnow) {
+TEST_P(TorchGpuTest, RowsArriveInMemoryThatBothStreamsKnow) {
   const auto own = [](std::int64_t) { return rank(); };
   const Tensor all = allgather(filled({rank() + 1, 2}, own), {.name = "g"});
   ASSERT_EQ(all.size(0), size() * (size() + 1) / 2);
@@ -194,7 +208,7 @@ void accumulate(const Tensor& parameter, double factor) {
   for (const auto& hook : accumulator->post_hooks()) static_cast<void>((*hook)({}, {}));
 }
 
-TEST_F(TorchGpuTest, GradientsAreFinalAfterBackward) {
+TEST_P(TorchGpuTest, GradientsAreFinalAfterBackward) {
   const Tensor first = make_tensor({40}).set_requires_grad(true);
   const Tensor second = make_tensor({3000}).set_requires_grad(true);
   DistributedOptimizer optimizer(::torch::optim::SGD({first, second}, 0.1));

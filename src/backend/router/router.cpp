@@ -141,7 +141,41 @@ class Router::Deferred : public Execution {
   bool done_ = false;
 };
 
-Router::~Router() = default;
+/// The thread writes all but `is_done` before it sets that.
+struct Router::Preparation {
+  std::shared_ptr<nccl::Library> library{};
+  std::string why_not{};
+  gpu::UniqueId unique_id{};
+  std::exception_ptr error{};
+  std::atomic<bool> is_done{false};
+
+  /// `find` is empty if NCCL was looked for before.
+  void prepare(gpu::Runtime& runtime, int device, const FindLibrary& find, bool needs_id) {
+    try {
+      const gpu::DeviceGuard guard(runtime, device);
+      if (find) look_for_nccl(find);
+      if (library != nullptr && needs_id) unique_id = library->make_unique_id();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    is_done.store(true, std::memory_order_release);
+  }
+
+ private:
+  void look_for_nccl(const FindLibrary& find) {
+    try {
+      library = find();
+      if (library == nullptr) why_not = "this build of Kolo is without NCCL";
+    } catch (const BackendError& failure) {
+      why_not = failure.what();
+    }
+  }
+};
+
+Router::~Router() {
+  if (!preparer_.stop(options_.nccl.exit_timeout))
+    log(LogLevel::warning, "NCCL does not return from a call; its thread is left behind");
+}
 
 std::unique_ptr<Execution> Router::start(Batch batch) {
   if (!on_gpu(batch) && held_back_.empty()) return cpu_.start(std::move(batch));
@@ -158,9 +192,12 @@ bool Router::advance() {
       const Progress progress = agreement_->infos.step();
       if (progress != Progress::done) return moved || progress == Progress::moved;
       end_agreement();
+    } else if (preparation_ != nullptr) {
+      if (!preparation_->is_done.load(std::memory_order_acquire)) return moved;
+      begin_agreement(held_back_.front()->batch());
     } else if (const Batch& batch = held_back_.front()->batch();
                on_gpu(batch) && !paths_.contains(batch.ranks)) {
-      begin_agreement(batch);
+      begin_to_prepare(batch);
     } else {
       Deferred* const next = held_back_.front();
       held_back_.pop_front();
@@ -171,10 +208,35 @@ bool Router::advance() {
   return moved;
 }
 
+/// The driver must not wait for dlopen, which loads hundreds of megabytes, nor for ncclGetUniqueId,
+/// which looks for networks and opens a socket.
+void Router::begin_to_prepare(const Batch& batch) {
+  preparation_ = std::make_shared<Preparation>();
+  FindLibrary find;
+  if (!std::exchange(looked_for_nccl_, true)) {
+    if (options_.operations == GpuOperations::staged)
+      why_no_nccl_ = "gpu_operations is staged";
+    else
+      find = find_library_;
+  } else if (nccl_) {
+    preparation_->library = nccl_->shared_library();
+  }
+  const bool needs_id = batch.ranks.front() == rank_ && !(nccl_ && nccl_->has_parent(batch.ranks));
+  preparer_.post(
+      [preparation = preparation_, find, needs_id, runtime = gpu_.runtime(),
+       device = gpu_.index()] { preparation->prepare(*runtime, device, find, needs_id); });
+}
+
 void Router::begin_agreement(const Batch& batch) {
   const gpu::DeviceGuard guard(*gpu_.runtime(), gpu_.index());
-  find_nccl();
-  agreement_.emplace(cpu_, batch, own_info(batch));
+  const std::shared_ptr<Preparation> done = std::exchange(preparation_, nullptr);
+  if (done->error) std::rethrow_exception(done->error);
+  if (!done->why_not.empty()) why_no_nccl_ = done->why_not;
+  if (done->library != nullptr && !nccl_)
+    nccl_.emplace(done->library, gpu_, cpu_, rank_, options_.nccl);
+  gpu::GpuInfo info = own_info();
+  info.unique_id = done->unique_id;
+  agreement_.emplace(cpu_, batch, info);
 }
 
 void Router::end_agreement() {
@@ -205,23 +267,7 @@ void Router::end_agreement() {
   paths_.emplace(ranks, path);
 }
 
-void Router::find_nccl() {
-  if (std::exchange(looked_for_nccl_, true)) return;
-  if (options_.operations == GpuOperations::staged) {
-    why_no_nccl_ = "gpu_operations is staged";
-    return;
-  }
-  try {
-    if (std::shared_ptr<nccl::Library> library = find_library_())
-      nccl_.emplace(std::move(library), gpu_, cpu_, rank_, options_.nccl);
-    else
-      why_no_nccl_ = "this build of Kolo is without NCCL";
-  } catch (const BackendError& error) {
-    why_no_nccl_ = error.what();
-  }
-}
-
-gpu::GpuInfo Router::own_info(const Batch& batch) {
+gpu::GpuInfo Router::own_info() {
   gpu::GpuInfo info;
   info.uuid = gpu_.properties().uuid;
   info.device = gpu_.index();
@@ -229,8 +275,7 @@ gpu::GpuInfo Router::own_info(const Batch& batch) {
   put(why_no_nccl_, info.why_no_nccl);
   if (!nccl_) return info;
   info.nccl_version = nccl_->library().version();
-  if (batch.ranks.front() == rank_ && !nccl_->has_parent(batch.ranks))
-    info.unique_id = nccl_->library().make_unique_id();
+  info.may_share_gpu = nccl_->library().allows_shared_gpus() ? 1 : 0;
   return info;
 }
 

@@ -122,14 +122,19 @@ class Router : public Backend {
     SmallAllgather infos;
   };
 
+  /// Loads NCCL and makes a unique id, which take long, before an agreement begins.
+  struct Preparation;
+
   [[nodiscard]] std::unique_ptr<Execution> start_now(Batch batch);
+  /// By a thread of its own.
+  void begin_to_prepare(const Batch& batch);
+  /// Throws what the preparation has thrown.
   void begin_agreement(const Batch& batch);
-  /// Advances the current agreement, then starts the batches that were held back. True if there was
-  /// progress.
+  /// Advances the current preparation and agreement, then starts the batches that were held back.
+  /// True if there was progress.
   bool advance();
   void end_agreement();
-  void find_nccl();
-  [[nodiscard]] gpu::GpuInfo own_info(const Batch& batch);
+  [[nodiscard]] gpu::GpuInfo own_info();
 
   Backend& cpu_;
   gpu::Gpu& gpu_;
@@ -140,6 +145,8 @@ class Router : public Backend {
   std::string why_no_nccl_{};
   std::optional<nccl::NcclBackend> nccl_{};
   std::map<std::vector<int>, gpu::GpuPath> paths_{};
+  std::shared_ptr<Preparation> preparation_{};
+  nccl::Worker preparer_{};
   std::optional<Agreement> agreement_{};
   std::deque<Deferred*> held_back_{};
   std::atomic<int> gpu_executions_{0};

@@ -111,7 +111,10 @@ std::optional<Readiness> Tally::add(const Key& key, const Descriptor& descriptor
 void Tally::add(const Lag& lag, TimePoint now) {
   Pending& pending = find(lag.key, lag.type, now);
   pending.lagging.insert(lag.submitted);
-  pending.since = std::min(pending.since, now - lag.waited);
+  const TimePoint since = now - lag.waited;
+  if (since >= pending.since) return;
+  pending.since = since;
+  next_late_ = {};  // it may be late already
 }
 
 std::optional<Lag> Tally::lag(const Key& key, TimePoint now) const {
@@ -122,9 +125,15 @@ std::optional<Lag> Tally::lag(const Key& key, TimePoint now) const {
 
 std::vector<Lag> Tally::late(std::chrono::nanoseconds age, TimePoint now) {
   std::vector<Lag> late;
+  // Asked again and again, while many thousands of keys may be pending.
+  if (now < next_late_) return late;
+  next_late_ = now + age;  // keys that come from now on
   for (auto& [key, pending] : pending_) {
-    if (now - pending.since < age) continue;
-    if (pending.reported && now - *pending.reported < age) continue;
+    const TimePoint next = std::max(pending.since, pending.reported.value_or(pending.since)) + age;
+    if (next > now) {
+      next_late_ = std::min(next_late_, next);
+      continue;
+    }
     pending.reported = now;
     late.push_back(lag_of(key, pending, now));
   }

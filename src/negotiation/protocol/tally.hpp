@@ -41,7 +41,8 @@ class Tally {
   /// The ranks known to have submitted `key`; nothing unless it is pending.
   [[nodiscard]] std::optional<Lag> lag(const Key& key, TimePoint now) const;
 
-  /// Keys that have been pending for `age` and were not returned before within `age`.
+  /// Keys that have been pending for `age` and were not returned before within `age`, which is the
+  /// same in each call.
   [[nodiscard]] std::vector<Lag> late(std::chrono::nanoseconds age, TimePoint now);
 
   struct Overdue {
@@ -85,6 +86,7 @@ class Tally {
   RankSet expected_;
   RankSet joined_;
   std::unordered_map<Key, Pending, KeyHash> pending_;
+  TimePoint next_late_{};  // no key is late before this time
 };
 
 }  // namespace kolo::internal::negotiation

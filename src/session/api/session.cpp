@@ -97,7 +97,11 @@ std::shared_ptr<node::SharedHeap> shared_heap() {
 }
 
 void* allocate_shared(const std::shared_ptr<node::SharedHeap>& heap, std::size_t bytes) {
-  return heap ? heap->allocate(std::max<std::size_t>(bytes, 1)) : nullptr;
+  if (!heap) return nullptr;
+  bytes = std::max<std::size_t>(bytes, 1);
+  void* const block = heap->allocate(bytes);
+  // A full heap: it has this rank's share of the memory. Others may use less than theirs.
+  return block != nullptr ? block : node::allocate_reserved(bytes);
 }
 
 bool deallocate_shared(const std::shared_ptr<node::SharedHeap>& heap, void* block,

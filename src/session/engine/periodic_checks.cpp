@@ -102,18 +102,17 @@ void ProgressEngine::publish_status() {
   const std::uint64_t progress = submissions_ + finished_;
   quiet_checks_ = std::exchange(progress_, progress) == progress ? quiet_checks_ + 1 : 0;
   RankStatus status{.rank = rank_, .waits = presence_.any_waits()};
-  for (const Pending& pending : negotiating_) {
-    if (pending.operation == nullptr) continue;
-    ++status.pending;
-    const detail::Operation& operation = *pending.operation;
-    status.operations.push_back({operation.key(), operation.descriptor().type,
-                                 std::chrono::duration_cast<milliseconds>(now_ - pending.since)});
-  }
-  const auto listed =
-      static_cast<std::ptrdiff_t>(std::min(status.operations.size(), negotiation::max_listed));
-  std::ranges::partial_sort(status.operations, status.operations.begin() + listed,
-                            std::ranges::greater(), &negotiation::WaitingOperation::waited);
-  status.operations.resize(static_cast<std::size_t>(listed));
+  // Only what is listed is copied: many thousands may be pending.
+  std::vector<const Pending*> oldest;
+  for (const Pending& pending : negotiating_)
+    if (pending.operation != nullptr) oldest.push_back(&pending);
+  status.pending = static_cast<int>(oldest.size());
+  const auto listed = static_cast<std::ptrdiff_t>(std::min(oldest.size(), negotiation::max_listed));
+  std::ranges::partial_sort(oldest, oldest.begin() + listed, std::ranges::less(), &Pending::since);
+  oldest.resize(static_cast<std::size_t>(listed));
+  for (const Pending* pending : oldest)
+    status.operations.push_back({pending->operation->key(), pending->operation->descriptor().type,
+                                 std::chrono::duration_cast<milliseconds>(now_ - pending->since)});
   if (executing()) {
     backend::Awaited awaited = running_.front().execution->waits_for();
     status.batch = describe(running_.front());

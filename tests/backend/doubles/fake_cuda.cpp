@@ -5,12 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
-#include <iterator>
 #include <utility>
 
-#include "backend/gpu/runtime/transfer_element.hpp"
-#include "base/elements.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::backend {
@@ -21,33 +17,7 @@ std::uintptr_t number_of(Handle handle) {
   return reinterpret_cast<std::uintptr_t>(handle);
 }
 
-/// One element after the other, as the kernel's threads together.
-struct TransferAll {
-  const gpu::Segment& segment;
-
-  template <typename From, typename To>
-  void operator()() const {
-    const gpu::TransferElement<From, To> element(segment.scaling);
-    for (std::int64_t i = 0; i < segment.elements; ++i)
-      store<To>(segment.to, i, element(load<From>(segment.from, i)));
-  }
-};
-
-std::size_t bytes_on(const gpu::Segment& segment, DType type) {
-  return static_cast<std::size_t>(segment.elements * signed_size_of(type));
-}
-
 }  // namespace
-
-void transfer_on_host(const gpu::Segment& segment) {
-  if (gpu::is_copy(segment)) {
-    std::memmove(segment.to, segment.from,
-                 static_cast<std::size_t>(segment.elements * signed_size_of(segment.from_type)));
-  } else {
-    const TransferAll all{segment};
-    gpu::visit_types(segment.from_type, segment.to_type, all);
-  }
-}
 
 void Faults::pass(const std::string& call) {
   const std::lock_guard lock(mutex_);
@@ -58,13 +28,63 @@ void Faults::pass(const std::string& call) {
   throw BackendError(call + " failed: as planned");
 }
 
-FakeCuda::FakeCuda(std::vector<int> gpus, std::uint64_t seed)
+FakeCuda::FakeCuda(std::vector<int> gpus, std::uint64_t seed, Clock clock)
     : gpus_(std::move(gpus)), random_(seed) {
   streams_[0] = {0};
   ids_[nullptr] = 0;
+  if (clock == Clock::by_itself) thread_ = std::thread([this] { run(); });
 }
 
-FakeCuda::~FakeCuda() = default;
+FakeCuda::~FakeCuda() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+/// Work that waits for another rank's is tried again and again, at last with pauses.
+void FakeCuda::run() {
+  constexpr int patience = 100;
+  int fruitless = 0;
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (!is_busy()) {
+      changed_.wait(lock);
+      continue;
+    }
+    lock.unlock();
+    fruitless = advance() ? 0 : fruitless + 1;
+    if (fruitless > patience)
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    else
+      std::this_thread::yield();
+    lock.lock();
+  }
+}
+
+void FakeCuda::pass(const char* call) {
+  faults.pass(call);
+  const std::lock_guard lock(mutex_);
+  if (!broken_.empty()) throw BackendError(fmt::format("{} failed: {}", call, broken_));
+}
+
+void FakeCuda::break_down(const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  broken_ = error;
+}
+
+bool FakeCuda::is_broken() const {
+  const std::lock_guard lock(mutex_);
+  return !broken_.empty();
+}
+
+void FakeCuda::fault(const std::string& text) {
+  complain(text);
+  break_down("an illegal memory access was encountered");
+}
 
 void FakeCuda::complain(const std::string& text) {
   const std::lock_guard lock(mutex_);
@@ -81,23 +101,27 @@ std::vector<std::string> FakeCuda::complaints() const {
   return all;
 }
 
-void FakeCuda::advance() {
+bool FakeCuda::advance() {
   const std::lock_guard lock(mutex_);
+  if (is_broken()) return false;
   std::vector<Number> busy;
   for (const auto& [number, stream] : streams_)
     if (!stream.work.empty()) busy.push_back(number);
-  if (busy.empty()) return;
+  if (busy.empty()) return false;
   const Number chosen = busy[random_() % busy.size()];
   Stream& stream = streams_[chosen];
-  if (stream.work.front()()) stream.work.pop_front();
+  const bool done = stream.work.front()();
+  if (done) stream.work.pop_front();
   if (stream.destroyed && stream.work.empty()) streams_.erase(chosen);
   if (!is_busy())
     for (std::byte* memory : std::exchange(freed_, {})) give_back(memory, false);
+  return done;
 }
 
 bool FakeCuda::is_busy() const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::any_of(streams_, [](const auto& s) { return !s.second.work.empty(); });
+  return broken_.empty() &&
+         std::ranges::any_of(streams_, [](const auto& s) { return !s.second.work.empty(); });
 }
 
 void FakeCuda::wait_until_idle(const char* call) {
@@ -110,7 +134,7 @@ void FakeCuda::wait_until_idle(const char* call) {
 }
 
 void FakeCuda::synchronize(gpu::StreamHandle /*stream*/) {
-  faults.pass("cudaStreamSynchronize");
+  pass("cudaStreamSynchronize");
   wait_until_idle("cudaStreamSynchronize");
 }
 
@@ -149,13 +173,13 @@ FakeCuda::Number FakeCuda::id_of(gpu::StreamHandle handle) {
 }
 
 std::uint64_t FakeCuda::stream_id(gpu::StreamHandle stream) {
-  faults.pass("cudaStreamGetId");
+  pass("cudaStreamGetId");
   const std::lock_guard lock(mutex_);
   return id_of(stream);
 }
 
 bool FakeCuda::is_capturing(gpu::StreamHandle handle) {
-  faults.pass("cudaStreamIsCapturing");
+  pass("cudaStreamIsCapturing");
   const std::lock_guard lock(mutex_);
   const Stream* const stream = find_stream(handle, "cudaStreamIsCapturing");
   return stream != nullptr && (stream->capturing || (handle == nullptr && captures()));
@@ -173,6 +197,7 @@ void FakeCuda::enqueue(gpu::StreamHandle handle, Work work) {
   if (stream->capturing || (handle == nullptr && captures()))
     complain("work is given to a stream that is captured");
   stream->work.push_back(std::move(work));
+  changed_.notify_all();
 }
 
 FakeCuda::Stream* FakeCuda::find_stream(gpu::StreamHandle handle, const char* call) {
@@ -192,45 +217,6 @@ FakeCuda::Event* FakeCuda::find_event(gpu::EventHandle handle, const char* call)
   if (found != events_.end()) return &found->second;
   complain(fmt::format("{} with an event that does not exist", call));
   return nullptr;
-}
-
-void FakeCuda::check_memory(const void* begin, std::size_t bytes, const char* what) {
-  if (bytes > 0 && !is_memory(begin, bytes))
-    complain(fmt::format("{} touches memory that is none of the device's", what));
-}
-
-bool FakeCuda::is_memory(const void* begin, std::size_t bytes) const {
-  const std::lock_guard lock(mutex_);
-  const auto* const first = static_cast<const std::byte*>(begin);
-  auto after = memory_.upper_bound(first);
-  if (after == memory_.begin()) return false;
-  const auto& [start, memory] = *std::prev(after);
-  return first + bytes <= start + memory.size;
-}
-
-std::byte* FakeCuda::take(std::size_t bytes, bool pinned) {
-  const std::lock_guard lock(mutex_);
-  auto made = std::make_unique<std::byte[]>(bytes);
-  std::memset(made.get(), 0x5a, bytes);
-  std::byte* const address = made.get();
-  memory_[address] = {std::move(made), bytes, pinned};
-  return address;
-}
-
-void FakeCuda::give_back(std::byte* memory, bool pinned) {
-  const std::lock_guard lock(mutex_);
-  const auto found = memory_.find(memory);
-  if (found == memory_.end()) return complain("memory is released that was not given");
-  if (found->second.pinned != pinned) complain("memory is released as if of the other kind");
-  memory_.erase(found);
-}
-
-std::byte* FakeCuda::make_memory(std::size_t bytes) { return take(bytes, false); }
-
-void FakeCuda::free_memory(std::byte* memory) {
-  const std::lock_guard lock(mutex_);
-  if (is_busy()) return freed_.push_back(memory);
-  give_back(memory, false);
 }
 
 gpu::Versions FakeCuda::versions() {
@@ -262,7 +248,7 @@ int FakeCuda::current_device() {
 }
 
 void FakeCuda::use_device(int device) {
-  faults.pass("cudaSetDevice");
+  pass("cudaSetDevice");
   const std::lock_guard lock(mutex_);
   if (device < 0 || device >= device_count()) complain("cudaSetDevice with a device not there");
   used_.insert(device);
@@ -275,7 +261,7 @@ bool FakeCuda::is_in_use(int device) {
 }
 
 gpu::StreamHandle FakeCuda::create_stream() {
-  faults.pass("cudaStreamCreateWithPriority");
+  pass("cudaStreamCreateWithPriority");
   const std::lock_guard lock(mutex_);
   streams_[next_] = {current_device()};
   auto handle = reinterpret_cast<gpu::StreamHandle>(next_);
@@ -299,9 +285,9 @@ void FakeCuda::destroy_stream(gpu::StreamHandle stream) noexcept {
 }
 
 gpu::EventHandle FakeCuda::create_event() {
-  faults.pass("cudaEventCreateWithFlags");
+  pass("cudaEventCreateWithFlags");
   const std::lock_guard lock(mutex_);
-  events_[next_];
+  events_[next_] = {current_device()};
   return reinterpret_cast<gpu::EventHandle>(next_++);
 }
 
@@ -311,10 +297,13 @@ void FakeCuda::destroy_event(gpu::EventHandle event) noexcept {
 }
 
 void FakeCuda::record(gpu::EventHandle handle, gpu::StreamHandle stream) {
-  faults.pass("cudaEventRecord");
+  pass("cudaEventRecord");
   const std::lock_guard lock(mutex_);
   Event* const event = find_event(handle, "cudaEventRecord");
   if (event == nullptr) return;
+  const Stream* const own = find_stream(stream, "cudaEventRecord");
+  if (stream != nullptr && own != nullptr && own->device != event->device)
+    complain("cudaEventRecord with an event of another device");
   enqueue(stream, [reached = event->reached, value = ++event->recorded] {
     *reached = value;
     return true;
@@ -322,7 +311,7 @@ void FakeCuda::record(gpu::EventHandle handle, gpu::StreamHandle stream) {
 }
 
 void FakeCuda::wait(gpu::StreamHandle stream, gpu::EventHandle handle) {
-  faults.pass("cudaStreamWaitEvent");
+  pass("cudaStreamWaitEvent");
   const std::lock_guard lock(mutex_);
   const Event* const event = find_event(handle, "cudaStreamWaitEvent");
   if (event == nullptr) return;
@@ -332,62 +321,11 @@ void FakeCuda::wait(gpu::StreamHandle stream, gpu::EventHandle handle) {
 }
 
 bool FakeCuda::is_done(gpu::EventHandle handle) {
-  faults.pass("cudaEventQuery");
+  pass("cudaEventQuery");
   pass_captures("cudaEventQuery");
   const std::lock_guard lock(mutex_);
-  advance();
   const Event* const event = find_event(handle, "cudaEventQuery");
   return event != nullptr && *event->reached >= event->recorded;
-}
-
-std::byte* FakeCuda::allocate(std::size_t bytes) {
-  faults.pass("cudaMalloc");
-  pass_captures("cudaMalloc");
-  return take(bytes, false);
-}
-void FakeCuda::release(std::byte* memory) noexcept {
-  wait_until_idle("cudaFree");
-  give_back(memory, false);
-}
-
-std::byte* FakeCuda::allocate_pinned(std::size_t bytes) {
-  faults.pass("cudaHostAlloc");
-  pass_captures("cudaHostAlloc");
-  return take(bytes, true);
-}
-void FakeCuda::release_pinned(std::byte* memory) noexcept {
-  wait_until_idle("cudaFreeHost");
-  give_back(memory, true);
-}
-
-void FakeCuda::copy(void* to, const void* from, std::size_t bytes, gpu::CopyKind kind,
-                    gpu::StreamHandle stream) {
-  faults.pass("cudaMemcpyAsync");
-  const int number = kind == gpu::CopyKind::to_host ? copies_to_host_++ : -1;
-  enqueue(stream, [=, this] {
-    if (number >= max_copies_to_host) return false;
-    check_memory(from, bytes, "a copy's source");
-    check_memory(to, bytes, "a copy's target");
-    std::memcpy(to, from, bytes);
-    return true;
-  });
-}
-
-void FakeCuda::launch(const gpu::TransferTable& table, gpu::StreamHandle stream) {
-  faults.pass("the launch of the transfer kernel");
-  ++launches_;
-  if (table.tiles < 1) complain("a launch without a tile");
-  enqueue(stream, [=, this] {
-    const auto count = static_cast<std::size_t>(table.count);
-    check_memory(table.segments, count * sizeof(gpu::Segment), "a launch's table");
-    for (std::size_t i = 0; i < count; ++i) {
-      const gpu::Segment& segment = table.segments[i];
-      check_memory(segment.from, bytes_on(segment, segment.from_type), "a segment's source");
-      check_memory(segment.to, bytes_on(segment, segment.to_type), "a segment's target");
-      transfer_on_host(segment);
-    }
-    return true;
-  });
 }
 
 }  // namespace kolo::internal::backend

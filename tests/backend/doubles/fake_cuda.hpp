@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A CUDA runtime of one process, in its memory and without a GPU. What streams are given is done
-// later, one thing at a time, in a random one of the orders that streams and events allow. As
-// unkind as CUDA: handles of streams are used again, threads have default streams of their own,
-// cudaFree waits for the GPU, and calls invalidate captures.
+// later, one thing at a time, in a random one of the orders that streams and events allow, out of
+// step with the calls. As unkind as CUDA: handles of streams are used again, threads have devices
+// and default streams of their own, memory is finite, cudaFree waits for the GPU, calls invalidate
+// captures, and after a fault every call fails.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -45,15 +47,27 @@ class FakeCuda : public gpu::Runtime {
   /// Returns false while it cannot be done yet; then it is called again.
   using Work = std::function<bool()>;
 
-  /// GPUs with these numbers, which no other process should have unless it shares them.
-  FakeCuda(std::vector<int> gpus, std::uint64_t seed);
-  ~FakeCuda() override;
+  /// Whether work is done by a thread of the double's own, or by `advance` alone.
+  enum class Clock : std::uint8_t { by_hand, by_itself };
 
-  /// One attempt to do the next thing of a random stream.
-  void advance();
+  /// GPUs with these numbers, which no other process should have unless it shares them.
+  FakeCuda(std::vector<int> gpus, std::uint64_t seed, Clock clock = Clock::by_hand);
+  ~FakeCuda() override;
+  FakeCuda(const FakeCuda&) = delete;
+  FakeCuda& operator=(const FakeCuda&) = delete;
+
+  /// One attempt to do the next thing of a random stream. True if it was done.
+  bool advance();
   /// What was done wrongly, and what was not given back.
   [[nodiscard]] std::vector<std::string> complaints() const;
   void complain(const std::string& text);
+
+  /// An error of a kernel, which the process keeps: nothing more is done, and every later call
+  /// fails.
+  void break_down(const std::string& error);
+  [[nodiscard]] bool is_broken() const;
+  /// Likewise, and a complaint.
+  void fault(const std::string& text);
 
   /// Held while work is done.
   [[nodiscard]] std::recursive_mutex& mutex() const { return mutex_; }
@@ -77,6 +91,8 @@ class FakeCuda : public gpu::Runtime {
   /// So many copies to the host are done; later ones wait until there may be more.
   int max_copies_to_host = std::numeric_limits<int>::max();
   bool has_kernels = true;
+  /// Of the device's memory.
+  std::size_t max_bytes = std::numeric_limits<std::size_t>::max();
 
   gpu::Versions versions() override;
   int device_count() override;
@@ -105,15 +121,21 @@ class FakeCuda : public gpu::Runtime {
   void launch(const gpu::TransferTable& table, gpu::StreamHandle stream) override;
 
   [[nodiscard]] int launches() const { return launches_; }
+  /// The most of the device's memory that was allocated at a time.
+  [[nodiscard]] std::size_t peak_bytes() const { return peak_bytes_; }
 
  private:
   using Number = std::uintptr_t;  // of an event: its handle; of a stream: its id
+  struct Free {
+    void operator()(std::byte* memory) const noexcept;
+  };
   struct Memory {
-    std::unique_ptr<std::byte[]> bytes;
+    std::unique_ptr<std::byte[], Free> bytes;
     std::size_t size;
     bool pinned;
   };
   struct Event {
+    int device;
     std::uint64_t recorded = 0;
     std::shared_ptr<std::uint64_t> reached = std::make_shared<std::uint64_t>(0);
   };
@@ -124,6 +146,9 @@ class FakeCuda : public gpu::Runtime {
     bool destroyed = false;  // its work is still done
   };
 
+  /// Fails if it was planned, or after a fault.
+  void pass(const char* call);
+  void run();
   [[nodiscard]] std::byte* take(std::size_t bytes, bool pinned);
   void give_back(std::byte* memory, bool pinned);
   [[nodiscard]] bool is_busy() const;
@@ -151,9 +176,15 @@ class FakeCuda : public gpu::Runtime {
   std::map<Number, Event> events_{};
   std::map<const std::byte*, Memory> memory_{};
   std::vector<std::byte*> freed_{};  // until the GPU is idle
+  std::size_t bytes_ = 0;            // of the device
+  std::size_t peak_bytes_ = 0;
+  std::string broken_{};  // the error that the process keeps
   Number next_ = 16;
   int launches_ = 0;
   int copies_to_host_ = 0;
+  bool stopping_ = false;
+  std::condition_variable_any changed_{};
+  std::thread thread_{};
 };
 
 }  // namespace kolo::internal::backend

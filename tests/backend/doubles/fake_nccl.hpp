@@ -1,73 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// An NCCL among ranks of one process, which checks that they call alike.
+// An NCCL among ranks of one process or of several, which checks that they call alike.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/gpu/nccl/library.hpp"
 #include "fake_cuda.hpp"
+#include "fake_nccl_world.hpp"
 
 namespace kolo::internal::backend {
-
-/// What the ranks' communicators have in common.
-class FakeNcclWorld {
- public:
-  struct Collective {
-    std::string name{};  // all of the call that must be alike
-    const void* from = nullptr;
-    void* to = nullptr;
-    std::int64_t count = 0;
-    DType dtype = DType::u8;
-    nccl::RedOp op = nccl::RedOp::sum;
-    int root = 0;
-    std::string places{};  // of `from` and `to` in registered memory
-  };
-  /// A place in which the ranks' n-th collectives meet.
-  struct Meeting {
-    std::vector<std::optional<Collective>> calls{};
-    bool done = false;
-  };
-  struct Message {
-    const void* from = nullptr;
-    std::int64_t bytes = 0;
-    bool received = false;
-  };
-  struct Clique {
-    int size = 0;
-    int joined = 0;
-    std::map<std::pair<std::vector<int>, int>, nccl::UniqueId> children{};
-    int aborted = 0;
-    std::deque<Meeting> meetings{};
-    std::map<std::pair<int, int>, std::deque<Message>> messages{};  // from, to
-  };
-
-  [[nodiscard]] std::recursive_mutex& mutex() { return mutex_; }
-  [[nodiscard]] nccl::UniqueId make_id();
-  [[nodiscard]] Clique& clique(const nccl::UniqueId& id);
-  void complain(const std::string& text) { complaints_.push_back(text); }
-  [[nodiscard]] const std::vector<std::string>& complaints() const { return complaints_; }
-
- private:
-  std::recursive_mutex mutex_{};
-  std::map<nccl::UniqueId, Clique> cliques_{};
-  int ids_ = 0;
-  std::vector<std::string> complaints_{};
-};
 
 /// One rank's, as unkind as NCCL: the handle of a communicator that is shrunk is null until the
 /// parent is ready, and is written through the pointer that the caller gave; an abort waits for
 /// kernels, and in vain for those of a communicator that is not aborted with it; ranks register
-/// memory in the same order and use the same places of it. Once a rank has aborted, the others'
-/// `state` throws.
+/// memory in the same order and use the same places of it.
 class FakeNccl : public nccl::Library {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, std::shared_ptr<FakeCuda> cuda)
@@ -78,9 +31,14 @@ class FakeNccl : public nccl::Library {
   int looks_at_init = 3;
   /// Calls of `abort` do nothing, and do not return, until this is false.
   std::atomic<bool> holds_aborts = false;
+  /// Nor those of `make_unique_id`.
+  std::atomic<bool> holds_ids = false;
   /// So is a group; negative: never.
   int looks_at_group = 1;
   int reported_version = 22809;
+  /// Once a rank has aborted, the others' `state` throws. NCCL promises neither that nor that their
+  /// kernels end.
+  bool notices_aborts = true;
   /// From now on `state` throws this.
   void fail_later(const std::string& error);
 
@@ -122,16 +80,17 @@ class FakeNccl : public nccl::Library {
   /// A communicator that is made of another.
   struct Child {
     nccl::CommHandle* handle = nullptr;  // of the caller
-    FakeNcclWorld::Clique* clique = nullptr;
+    NcclClique* clique = nullptr;
     int size = 0;
     int rank = 0;
   };
   struct Comm {
-    nccl::UniqueId id{};
-    FakeNcclWorld::Clique* clique = nullptr;
+    NcclClique* clique = nullptr;
     int rank = 0;
     int looks_left = 0;
-    std::size_t collectives = 0;                                         // that were called
+    std::uint64_t collectives = 0;                                       // that were called
+    std::map<int, std::uint64_t> sends{};                                // by peer
+    std::map<int, std::uint64_t> receives{};                             // by peer
     std::shared_ptr<int> under_way = std::make_shared<int>(0);           // groups that are not done
     std::map<std::vector<int>, int> shrinks{};                           // by who was left out
     std::vector<std::pair<const std::byte*, std::size_t>> registered{};  // in their order
@@ -143,14 +102,21 @@ class FakeNccl : public nccl::Library {
     nccl::StreamHandle stream = nullptr;
   };
 
-  [[nodiscard]] FakeNcclWorld::Clique& join(int size, const nccl::UniqueId& id);
-  void write(nccl::CommHandle& comm, FakeNcclWorld::Clique& clique, int rank, int looks);
+  using Lock = std::scoped_lock<std::recursive_mutex, SharedMutex>;
+
+  [[nodiscard]] Lock lock() const { return Lock(cuda_->mutex(), world_.mutex()); }
+  void write(nccl::CommHandle& comm, NcclClique& clique, int rank, int looks);
   void write_children(Comm& parent, int looks);
   [[nodiscard]] static bool children_have_joined(const Comm& comm);
   [[nodiscard]] static std::string place_of(const Comm& comm, const void* memory);
+  [[nodiscard]] static std::string places_of(const Comm& comm, const NcclCollective& collective);
+  /// Tells the kernels to end. False if the communicator has ended.
+  bool begin_to_abort(nccl::CommHandle handle, std::vector<std::shared_ptr<int>>& under_way);
   void wait_for_kernels(const std::vector<std::shared_ptr<int>>& under_way);
+  /// Releases a communicator without kernels.
+  void end(nccl::CommHandle handle);
   [[nodiscard]] Comm& find(nccl::CommHandle handle, const char* call, bool idle = true);
-  void add_collective(FakeNcclWorld::Collective call, nccl::CommHandle comm,
+  void add_collective(const char* function, const NcclCollective& collective, nccl::CommHandle comm,
                       nccl::StreamHandle stream);
   void add(FakeCuda::Work work, Comm& comm, nccl::StreamHandle stream);
 

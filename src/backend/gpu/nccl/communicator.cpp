@@ -9,6 +9,7 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -121,7 +122,14 @@ void CommunicatorGroup::post(Work work) {
   worker_.post([library = library_, runtime = gpu_.runtime(), device = gpu_.index(),
                 work = std::move(work)] {
     try {
-      const gpu::DeviceGuard guard(*runtime, device);
+      std::optional<gpu::DeviceGuard> guard;
+      try {
+        guard.emplace(*runtime, device);
+      } catch (const BackendError& error) {
+        // After a kernel's fault every call of CUDA fails, and NCCL must be told to end all the
+        // same.
+        log(LogLevel::warning, error.what());
+      }
       work(*library);
     } catch (const std::exception& error) {
       log(LogLevel::warning,

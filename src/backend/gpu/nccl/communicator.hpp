@@ -75,12 +75,13 @@ class CommunicatorGroup {
   CommunicatorGroup& operator=(const CommunicatorGroup&) = delete;
 
   [[nodiscard]] Library& library() const { return *library_; }
+  [[nodiscard]] const std::shared_ptr<Library>& shared_library() const { return library_; }
   [[nodiscard]] gpu::Gpu& gpu() const { return gpu_; }
 
   /// A communicator that begins to be made, after those that it is made of.
   [[nodiscard]] std::shared_ptr<CommState> add();
-  /// Calls `begin`, and waits until the communicator is made, failed or canceled. `parent` is that
-  /// which it is made of, or null. What was begun is ended by `abort` only.
+  /// Calls `begin`, and waits until the communicator is made, failed or canceled. `parent` is the
+  /// communicator that it is shrunk from, or null. Only `abort` ends what was begun.
   void make(std::shared_ptr<CommState> state, std::shared_ptr<CommState> parent, const char* call,
             std::chrono::nanoseconds timeout, std::function<State(Library&, CommState&)> begin);
   /// Destroys a communicator that is made and idle.
@@ -90,7 +91,7 @@ class CommunicatorGroup {
   [[nodiscard]] bool aborted() const { return aborted_; }
 
  private:
-  /// Calls `work(library)` with the GPU as the worker's device; not at all if that fails.
+  /// Calls `work(library)` with the GPU as the worker's device, if that is possible.
   template <typename Work>
   void post(Work work);
 
@@ -125,7 +126,7 @@ class Communicator {
   [[nodiscard]] bool ready();
   [[nodiscard]] bool is_being_made() const { return state_ != nullptr && handle_ == nullptr; }
 
-  /// What it is made of; null: of nothing.
+  /// The communicator that it was shrunk from, or null.
   [[nodiscard]] const Communicator* parent() const { return parent_; }
 
   /// Counts the executions that have launched work and are not done.

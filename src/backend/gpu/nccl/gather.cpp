@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,64 +13,177 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Allgather and alltoall. The ranks have different numbers of rows, so they exchange these first,
-/// over the CPU's backend.
-class Gather : public GpuExecution {
+/// Tensors of at least so many bytes from all ranks together stay in place: packing would cost more
+/// than the calls that it saves.
+constexpr std::int64_t min_bytes_in_place = 4 << 20;
+/// A gather that pads the ranks' parts to the same length may move so many times their bytes.
+constexpr std::int64_t max_padding = 2;
+
+/// Of one tensor.
+struct Arrival {
+  const BatchTensor* tensor = nullptr;
+  std::byte* to = nullptr;
+  std::vector<std::int64_t> rows{};  // from each rank
+
+  [[nodiscard]] std::int64_t bytes_from(std::size_t rank) const {
+    return rows[rank] * tensor->row_bytes();
+  }
+  [[nodiscard]] std::int64_t bytes() const {
+    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0}) * tensor->row_bytes();
+  }
+  [[nodiscard]] bool is_even() const {
+    return std::ranges::adjacent_find(rows, std::not_equal_to<>()) == rows.end();
+  }
+};
+
+/// Ranks have different numbers of rows, so they exchange these first, over the CPU's backend.
+class RowExecution : public GpuExecution {
  public:
-  Gather(const LaunchContext& context, Batch given) : GpuExecution(context, std::move(given)) {
+  RowExecution(const LaunchContext& context, Batch given)
+      : GpuExecution(context, std::move(given)) {
     const std::vector<std::int64_t> rows = sent_rows(batch());
     exchange_numbers(std::as_bytes(std::span(rows)));
   }
 
- private:
-  /// Of one tensor.
-  struct Arrival {
-    std::byte* to = nullptr;
-    std::vector<std::int64_t> rows{};  // from each rank
-  };
-
-  [[nodiscard]] bool is_alltoall() const { return batch().kind.type == OperationType::alltoall; }
-
-  bool begin() override {
+ protected:
+  /// Allocates the results. `targets`: for how many ranks each has numbers, of which those at `own`
+  /// concern this one.
+  void allocate_results(std::size_t targets, std::size_t own) {
     const CudaStreamScope scope(stream());
-    const auto targets = static_cast<std::size_t>(is_alltoall() ? size() : 1);
-    const auto own = static_cast<std::size_t>(is_alltoall() ? index() : 0);
-    const auto any = [](const std::vector<std::int64_t>& rows) {
-      return std::ranges::any_of(rows, [](std::int64_t count) { return count > 0; });
-    };
-    bool moves = false;
     for (std::size_t m = 0; m < batch().tensors.size(); ++m) {
-      const BatchTensor& tensor = *batch().tensors[m];
       Arrival& arrival = arrivals_.emplace_back();
+      arrival.tensor = batch().tensors[m];
       for (std::size_t rank = 0; rank < batch().ranks.size(); ++rank)
         arrival.rows.push_back(gathered().get<std::int64_t>(rank, m * targets + own));
-      arrival.to = allocate(batch(), tensor, arrival.rows);
-      moves |= tensor.row_bytes() > 0 && (any(arrival.rows) || any(tensor.counts));
+      arrival.to = allocate(batch(), *arrival.tensor, arrival.rows);
     }
-    return moves;
+  }
+  [[nodiscard]] const std::vector<Arrival>& arrivals() const { return arrivals_; }
+
+ private:
+  std::vector<Arrival> arrivals_{};
+};
+
+/// Small tensors travel together: packed by one launch, gathered by one call, or by one broadcast
+/// of each rank where padding would cost too much, and unpacked by one launch. NCCL takes long to
+/// plan a group of many calls.
+class Allgather : public RowExecution {
+ public:
+  Allgather(const LaunchContext& context, Batch given)
+      : RowExecution(context, std::move(given)), before_(gpu()), after_(gpu()) {}
+
+ private:
+  bool begin() override {
+    allocate_results(1, 0);
+    for (const Arrival& arrival : arrivals())
+      if (arrival.bytes() > 0) (stays(arrival) ? in_place_ : packed_).push_back(&arrival);
+    if (!packed_.empty()) pack();
+    before_.launch(stream());
+    return !in_place_.empty() || !packed_.empty();
   }
 
   void call() override {
-    for (std::size_t m = 0; m < arrivals_.size(); ++m)
-      is_alltoall() ? exchange(*batch().tensors[m], arrivals_[m])
-                    : gather(*batch().tensors[m], arrivals_[m]);
+    for (const Arrival* arrival : in_place_) {
+      std::vector<std::int64_t> bytes;
+      for (std::size_t rank = 0; rank < arrival->rows.size(); ++rank)
+        bytes.push_back(arrival->bytes_from(rank));
+      gather(arrival->tensor->input, arrival->to, bytes, arrival->is_even());
+    }
+    if (packed_.empty()) return;
+    const auto own = static_cast<std::size_t>(index());
+    gather(buffer_ + offsets_[own], buffer_, bytes_, is_padded_);
   }
 
-  /// If all ranks have as many rows, NCCL gathers; else each rank broadcasts its rows.
-  void gather(const BatchTensor& tensor, const Arrival& arrival) {
-    const auto& rows = arrival.rows;
-    std::byte* to = arrival.to;
-    if (std::ranges::adjacent_find(rows, std::not_equal_to<>()) == rows.end()) {
-      const std::int64_t bytes = rows.front() * tensor.row_bytes();
-      if (bytes > 0) library().all_gather(tensor.input, to, bytes, comm(), stream());
-      return;
+  void end() override { after_.launch(stream()); }
+
+  void abandon() override {
+    before_.abandon();
+    after_.abandon();
+  }
+
+  [[nodiscard]] bool stays(const Arrival& arrival) const {
+    return arrival.bytes() >= min_bytes_in_place ||
+           (batch().tensors.size() == 1 && arrival.is_even());
+  }
+
+  /// The parts of the ranks, one after the other; in each, the rows of the tensors.
+  void pack() {
+    const auto ranks = static_cast<std::size_t>(size());
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      std::int64_t part = 0;
+      for (const Arrival* arrival : packed_) part += aligned(arrival->bytes_from(rank));
+      bytes_.push_back(part);
     }
-    for (int rank = 0; rank < size(); ++rank) {
-      const std::int64_t bytes = rows[static_cast<std::size_t>(rank)] * tensor.row_bytes();
-      if (bytes == 0) continue;
-      library().broadcast(tensor.input, to, bytes, rank, comm(), stream());
-      to += bytes;
+    const std::int64_t total = std::accumulate(bytes_.begin(), bytes_.end(), std::int64_t{0});
+    const std::int64_t longest = std::ranges::max(bytes_);
+    is_padded_ = longest * size() <= max_padding * total;
+    if (is_padded_) bytes_.assign(ranks, longest);
+    std::int64_t offset = 0;
+    for (const std::int64_t bytes : bytes_) {
+      offsets_.push_back(offset);
+      offset += bytes;
     }
+    buffer_ = communicator().buffer(static_cast<std::size_t>(offset));
+    for (std::size_t rank = 0; rank < ranks; ++rank) add_copies(rank);
+  }
+
+  void add_copies(std::size_t rank) {
+    std::byte* place = buffer_ + offsets_[rank];
+    for (const Arrival* arrival : packed_) {
+      const BatchTensor& tensor = *arrival->tensor;
+      const std::int64_t elements = arrival->rows[rank] * tensor.row_elements;
+      const DType type = tensor.dtype == DType::boolean ? DType::u8 : tensor.dtype;
+      const auto sender = static_cast<std::ptrdiff_t>(rank);
+      const std::int64_t first_row =
+          std::accumulate(arrival->rows.begin(), arrival->rows.begin() + sender, std::int64_t{0});
+      if (rank == static_cast<std::size_t>(index()))
+        before_.add({static_cast<const std::byte*>(tensor.input), place, elements, {}, type, type});
+      after_.add({place, arrival->to + first_row * tensor.row_bytes(), elements, {}, type, type});
+      place += aligned(arrival->bytes_from(rank));
+    }
+  }
+
+  /// `even`: all ranks have as many bytes.
+  void gather(const void* from, std::byte* to, const std::vector<std::int64_t>& bytes, bool even) {
+    if (even) return library().all_gather(from, to, bytes.front(), comm(), stream());
+    for (std::size_t rank = 0; rank < bytes.size(); ++rank) {
+      const int root = static_cast<int>(rank);
+      if (bytes[rank] > 0)
+        library().broadcast(root == index() ? from : to, to, bytes[rank], root, comm(), stream());
+      to += bytes[rank];
+    }
+  }
+
+  static std::int64_t aligned(std::int64_t bytes) { return (bytes + 15) / 16 * 16; }
+
+  std::vector<const Arrival*> in_place_{};
+  std::vector<const Arrival*> packed_{};
+  std::byte* buffer_ = nullptr;          // of the packed
+  std::vector<std::int64_t> bytes_{};    // from each rank
+  std::vector<std::int64_t> offsets_{};  // in the buffer
+  bool is_padded_ = false;
+  gpu::TransferLaunch before_;
+  gpu::TransferLaunch after_;
+};
+
+/// Each rank sends every other its rows.
+class Alltoall : public RowExecution {
+ public:
+  using RowExecution::RowExecution;
+
+ private:
+  bool begin() override {
+    allocate_results(static_cast<std::size_t>(size()), static_cast<std::size_t>(index()));
+    const auto any = [](const std::vector<std::int64_t>& rows) {
+      return std::ranges::any_of(rows, [](std::int64_t count) { return count > 0; });
+    };
+    return std::ranges::any_of(arrivals(), [&](const Arrival& arrival) {
+      return arrival.tensor->row_bytes() > 0 && (any(arrival.rows) || any(arrival.tensor->counts));
+    });
+  }
+
+  void call() override {
+    for (const Arrival& arrival : arrivals()) exchange(*arrival.tensor, arrival);
   }
 
   void exchange(const BatchTensor& tensor, const Arrival& arrival) {
@@ -77,21 +192,21 @@ class Gather : public GpuExecution {
     for (int peer = 0; peer < size(); ++peer) {
       const auto place = static_cast<std::size_t>(peer);
       const std::int64_t sent = tensor.counts[place] * tensor.row_bytes();
-      const std::int64_t received = arrival.rows[place] * tensor.row_bytes();
+      const std::int64_t received = arrival.bytes_from(place);
       if (sent > 0) library().send(from, sent, peer, comm(), stream());
       if (received > 0) library().receive(to, received, peer, comm(), stream());
       if (sent > 0) from += sent;
       if (received > 0) to += received;
     }
   }
-
-  std::vector<Arrival> arrivals_{};
 };
 
 }  // namespace
 
 std::unique_ptr<Execution> make_gather(const LaunchContext& context, Batch batch) {
-  return std::make_unique<Gather>(context, std::move(batch));
+  if (batch.kind.type == OperationType::alltoall)
+    return std::make_unique<Alltoall>(context, std::move(batch));
+  return std::make_unique<Allgather>(context, std::move(batch));
 }
 
 }  // namespace kolo::internal::backend::nccl

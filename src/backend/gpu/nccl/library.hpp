@@ -36,6 +36,11 @@ class Library {
 
   /// As NCCL spells it: 22809 is 2.28.9.
   [[nodiscard]] virtual int version() = 0;
+  /// False before NCCL 2.27: `shrink` is not called. The same in all libraries of a version.
+  [[nodiscard]] virtual bool can_shrink() { return true; }
+  /// True if the user lets ranks share a GPU: NCCL_MULTI_RANK_GPU_ENABLE is 1, with NCCL 2.30 or
+  /// later.
+  [[nodiscard]] virtual bool allows_shared_gpus() { return false; }
   [[nodiscard]] virtual UniqueId make_unique_id() = 0;
 
   /// Non-blocking, but may be slow. It may set `comm` even if it throws: then `comm` must be
@@ -58,7 +63,7 @@ class Library {
   [[nodiscard]] virtual std::byte* allocate(std::size_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
   /// All ranks call it with the same size. The network and other GPUs then access the memory
-  /// directly.
+  /// directly. Null before NCCL 2.19, which cannot register memory.
   [[nodiscard]] virtual void* register_buffer(CommHandle comm, std::byte* memory,
                                               std::size_t bytes) = 0;
   virtual void deregister_buffer(CommHandle comm, void* registration) noexcept = 0;

@@ -4,7 +4,10 @@
 #include <nccl.h>
 
 #include <bit>
+#include <cstdlib>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "backend/gpu/nccl/library.hpp"
@@ -29,6 +32,11 @@ void* load_nccl() {
   return library;
 }
 
+/// NCCL's ABI is stable since 2.18: newer headers only append to its structures, and it reads as
+/// much of a configuration as it knows (parseCommConfig: `realSize`).
+constexpr int oldest_version = 21800;
+constexpr int shared_gpus_since = 23000;
+
 /// A function of NCCL, by its name.
 template <typename Signature>
 struct Function {
@@ -41,6 +49,26 @@ struct Function {
   Signature* pointer;
 };
 
+/// One that older versions lack. Its type is given here, because their headers lack it too.
+template <typename Signature>
+struct NewerFunction {
+  NewerFunction(void* library, const char* symbol)
+      : name(symbol), pointer(reinterpret_cast<Signature*>(::dlsym(library, symbol))) {}
+  explicit operator bool() const { return pointer != nullptr; }
+
+  const char* name;
+  Signature* pointer;
+};
+
+using Allocate = ncclResult_t(void** memory, std::size_t bytes);
+using Release = ncclResult_t(void* memory);
+using RegisterBuffer = ncclResult_t(ncclComm_t comm, void* memory, std::size_t bytes,
+                                    void** registration);
+using DeregisterBuffer = ncclResult_t(ncclComm_t comm, void* registration);
+using Shrink = ncclResult_t(ncclComm_t comm, int* excluded, int count, ncclComm_t* made,
+                            ncclConfig_t* config, int flags);
+constexpr int shrink_default = 0;  // NCCL_SHRINK_DEFAULT
+
 struct Functions {
   void* library = load_nccl();  // for good: its threads may outlive us
   Function<decltype(ncclGetVersion)> get_version{library, "ncclGetVersion"};
@@ -48,14 +76,14 @@ struct Functions {
   Function<decltype(ncclGetLastError)> get_last_error{library, "ncclGetLastError"};
   Function<decltype(ncclGetUniqueId)> get_unique_id{library, "ncclGetUniqueId"};
   Function<decltype(ncclCommInitRankConfig)> init{library, "ncclCommInitRankConfig"};
-  Function<decltype(ncclCommShrink)> shrink{library, "ncclCommShrink"};
+  NewerFunction<Shrink> shrink{library, "ncclCommShrink"};  // 2.27
   Function<decltype(ncclCommGetAsyncError)> get_async_error{library, "ncclCommGetAsyncError"};
   Function<decltype(ncclCommDestroy)> destroy{library, "ncclCommDestroy"};
   Function<decltype(ncclCommAbort)> abort{library, "ncclCommAbort"};
-  Function<decltype(ncclMemAlloc)> allocate{library, "ncclMemAlloc"};
-  Function<decltype(ncclMemFree)> release{library, "ncclMemFree"};
-  Function<decltype(ncclCommRegister)> register_buffer{library, "ncclCommRegister"};
-  Function<decltype(ncclCommDeregister)> deregister_buffer{library, "ncclCommDeregister"};
+  NewerFunction<Allocate> allocate{library, "ncclMemAlloc"};                         // 2.19
+  NewerFunction<Release> release{library, "ncclMemFree"};                            // 2.19
+  NewerFunction<RegisterBuffer> register_buffer{library, "ncclCommRegister"};        // 2.19
+  NewerFunction<DeregisterBuffer> deregister_buffer{library, "ncclCommDeregister"};  // 2.19
   Function<decltype(ncclGroupStart)> group_start{library, "ncclGroupStart"};
   Function<decltype(ncclGroupEnd)> group_end{library, "ncclGroupEnd"};
   Function<decltype(ncclAllReduce)> all_reduce{library, "ncclAllReduce"};
@@ -89,16 +117,24 @@ class RealLibrary : public Library {
  public:
   RealLibrary() {
     const int found = version();
-    if (found / 10000 != NCCL_MAJOR || found < NCCL_VERSION_CODE)
-      throw BackendError(fmt::format(
-          "NCCL {}.{}.{} is older than the {}.{}.{} that this build of Kolo needs", found / 10000,
-          found % 10000 / 100, found % 100, NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH));
+    if (found / 10000 != oldest_version / 10000 || found < oldest_version)
+      throw BackendError(
+          fmt::format("NCCL {}.{}.{} is not supported: Kolo needs NCCL 2.18 or a later 2.x",
+                      found / 10000, found % 10000 / 100, found % 100));
   }
 
   int version() override {
     int version = 0;
     call(nccl_.get_version, &version);
     return version;
+  }
+
+  bool can_shrink() override { return static_cast<bool>(nccl_.shrink); }
+
+  /// As NCCL reads it (init.cc: `MultiRankGpuEnable`), but for a setting in its file nccl.conf.
+  bool allows_shared_gpus() override {
+    const char* const setting = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    return setting != nullptr && std::string_view(setting) == "1" && version() >= shared_gpus_since;
   }
 
   UniqueId make_unique_id() override {
@@ -115,8 +151,7 @@ class RealLibrary : public Library {
   State shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) override {
     ncclConfig_t config = make_config();
     std::vector<int> list(excluded.begin(), excluded.end());
-    return call(nccl_.shrink, parent, list.data(), list.size(), &comm, &config,
-                NCCL_SHRINK_DEFAULT);
+    return call(nccl_.shrink, parent, list.data(), list.size(), &comm, &config, shrink_default);
   }
 
   State state(CommHandle comm) override {
@@ -129,6 +164,7 @@ class RealLibrary : public Library {
     static_cast<void>(nccl_.destroy.pointer(comm));
   }
   void abort(std::span<const CommHandle* const> comms) noexcept override {
+    if (!nccl_.shrink) return abort_at_once(comms);
     // Inside of a group ncclCommAbort tells the kernels to end; ncclGroupEnd waits for them. It
     // blocks although the communicators do not (ncclAsyncLaunch: `comm->destroyFlag`).
     static_cast<void>(nccl_.group_start.pointer());
@@ -139,14 +175,24 @@ class RealLibrary : public Library {
 
   std::byte* allocate(std::size_t bytes) override {
     void* memory = nullptr;
-    call(nccl_.allocate, &memory, bytes);
+    if (nccl_.allocate) {
+      call(nccl_.allocate, &memory, bytes);
+    } else if (const cudaError_t error = cudaMalloc(&memory, bytes); error != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      throw BackendError(fmt::format("cudaMalloc failed: {}", cudaGetErrorString(error)));
+    }
     return static_cast<std::byte*>(memory);
   }
   void release(std::byte* memory) noexcept override {
-    static_cast<void>(nccl_.release.pointer(memory));
+    if (nccl_.allocate) {
+      static_cast<void>(nccl_.release.pointer(memory));
+    } else {
+      static_cast<void>(cudaFree(memory));
+    }
   }
 
   void* register_buffer(CommHandle comm, std::byte* memory, std::size_t bytes) override {
+    if (!nccl_.register_buffer) return nullptr;
     void* registration = nullptr;
     call(nccl_.register_buffer, comm, memory, bytes, &registration);
     return registration;
@@ -195,9 +241,24 @@ class RealLibrary : public Library {
     return config;
   }
 
+  /// Older versions do not defer aborts to the end of a group: each waits for its kernels, which
+  /// may wait on the stream for those of another communicator. So all are called at the same time.
+  void abort_at_once(std::span<const CommHandle* const> comms) const noexcept {
+    std::vector<std::thread> threads;
+    for (const CommHandle* comm : comms) {
+      if (*comm == nullptr) continue;
+      try {
+        threads.emplace_back([this, comm] { static_cast<void>(nccl_.abort.pointer(*comm)); });
+      } catch (...) {  // no thread, or no memory
+        static_cast<void>(nccl_.abort.pointer(*comm));
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
   /// The casts are of counts, which NCCL has without a sign, and of RedOp.
-  template <typename... Parameters, typename... Arguments>
-  State call(const Function<ncclResult_t(Parameters...)>& function, Arguments... arguments) const {
+  template <template <typename> typename Called, typename... Parameters, typename... Arguments>
+  State call(const Called<ncclResult_t(Parameters...)>& function, Arguments... arguments) const {
     return check(function.pointer(static_cast<Parameters>(arguments)...), function.name);
   }
 

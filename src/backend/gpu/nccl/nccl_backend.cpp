@@ -32,6 +32,7 @@ NcclBackend::~NcclBackend() {
 /// may never make it.
 NcclBackend::Entries::iterator NcclBackend::parent_of(const std::vector<int>& ranks) {
   auto best = entries_.end();
+  if (!library().can_shrink()) return best;
   for (auto candidate = entries_.begin(); candidate != entries_.end(); ++candidate)
     if (candidate->second.has_batches && std::ranges::includes(candidate->first, ranks) &&
         (best == entries_.end() || candidate->first.size() < best->first.size()))
@@ -54,11 +55,12 @@ void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
 }
 
 /// The communicators that lack ranks of the batch's set, all of which are back. Each takes as much
-/// memory as that of all ranks. And those that were to be made of them and have no batches yet: of
-/// a communicator that is made again, other ranks may never make their part.
+/// memory as that of all ranks, but an NCCL that cannot shrink could not make it again. And those
+/// that were to be made of them and have no batches yet: of a communicator that is made again,
+/// other ranks may never make their part.
 std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   std::vector<Communicator*> found;
-  if (batch.ranks != batch.set) return found;
+  if (batch.ranks != batch.set || !library().can_shrink()) return found;
   for (auto& [ranks, entry] : entries_) {
     if (entry.has_batches && entry.lacks_ranks_of == batch.set)
       found.push_back(&entry.communicator);

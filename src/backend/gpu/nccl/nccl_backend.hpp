@@ -39,6 +39,7 @@ class NcclBackend : public Backend {
   NcclBackend& operator=(const NcclBackend&) = delete;
 
   [[nodiscard]] Library& library() { return group_.library(); }
+  [[nodiscard]] std::shared_ptr<Library> shared_library() { return group_.shared_library(); }
 
   /// False if NCCL does not support the batch. The same on all ranks.
   [[nodiscard]] static bool can_execute(const Batch& batch);
@@ -58,7 +59,7 @@ class NcclBackend : public Backend {
   void abort() noexcept { group_.abort(); }
 
  private:
-  /// What the batches so far say about it, so that all its ranks agree.
+  /// A communicator and what is derived from its batches, which is the same on all of its ranks.
   struct Entry {
     template <typename... Arguments>
     explicit Entry(Arguments&&... arguments)

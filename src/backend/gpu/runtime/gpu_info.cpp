@@ -23,7 +23,8 @@ GpuPath select_path(std::span<const int> ranks, std::span<const GpuInfo> infos) 
                                  nccl_text(infos[i].nccl_version))};
   for (std::size_t i = 0; i < infos.size(); ++i)
     for (std::size_t j = i + 1; j < infos.size(); ++j)
-      if (infos[i].uuid == infos[j].uuid)
+      if (infos[i].uuid == infos[j].uuid &&
+          (infos[i].may_share_gpu == 0 || infos[j].may_share_gpu == 0))
         return {false,
                 fmt::format("ranks {} and {} use the same GPU (cuda:{} and cuda:{}, PCI {}): "
                             "give each rank a GPU of its own",

@@ -20,7 +20,8 @@ struct GpuInfo {
   std::array<char, 160> why_no_nccl{};  // "" if there is NCCL
   std::int32_t nccl_version = 0;
   std::int32_t device = 0;
-  UniqueId unique_id{};  // the first rank's counts
+  std::int32_t may_share_gpu = 0;  // 1 if its NCCL lets several ranks use one GPU
+  UniqueId unique_id{};            // the first rank's counts
 };
 static_assert(std::is_trivially_copyable_v<GpuInfo>);  // travels as bytes
 

@@ -29,6 +29,14 @@ __host__ __device__ bool aligned(const void* a, const void* b, std::size_t bytes
   return ((reinterpret_cast<std::uintptr_t>(a) | reinterpret_cast<std::uintptr_t>(b)) % bytes) == 0;
 }
 
+/// Memory of the device or of the host, not shared or local memory. Otherwise the GPU must look for
+/// it at each access.
+__host__ __device__ void assume_global([[maybe_unused]] const void* memory) {
+#ifdef __CUDA_ARCH__
+  __builtin_assume(__isGlobal(memory));
+#endif
+}
+
 /// Accesses of one thread that are under way at once: four loads of 16 bytes hide the latency of
 /// memory. Where elements are divided as integers, the arithmetic needs the registers and takes
 /// longer than the loads.
@@ -39,11 +47,12 @@ constexpr int loads_of = is_half_type<To> || std::is_floating_point_v<To>
 
 /// Whole accesses from `source`, each of which `make` turns into one to `target`. Written so that
 /// all loads come before the stores: the compiler must assume that a store changes what is loaded
-/// after it. Each access goes to the place it came from, so the two may be the same memory.
+/// after it. Each access goes to the place it came from, so the two may be the same memory. A tile
+/// is small enough for counters of 32 bits, which leave registers for the loads.
 template <int loads, typename Source, typename Target, typename Make>
-__host__ __device__ void move_accesses(const Source* source, Target* target, std::int64_t count,
-                                       std::int64_t thread, const Make& make) {
-  std::int64_t i = thread;
+__host__ __device__ void move_accesses(const Source* source, Target* target, int count, int thread,
+                                       const Make& make) {
+  int i = thread;
   for (; i + (loads - 1) * threads < count; i += loads * threads) {
     Source held[loads];
 #pragma unroll
@@ -63,16 +72,18 @@ struct Same {
 
 /// Bytes in accesses of `Word`, as many as there are whole ones.
 template <typename Word>
-__device__ void copy_words(const std::byte* from, std::byte* to, std::int64_t bytes) {
-  const std::int64_t words = bytes / static_cast<std::int64_t>(sizeof(Word));
-  move_accesses<4>(reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), words,
-                   threadIdx.x, Same());
-  for (std::int64_t i = words * static_cast<std::int64_t>(sizeof(Word)) + threadIdx.x; i < bytes;
-       i += threads)
+__device__ void copy_words(const std::byte* from, std::byte* to, int bytes) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int words = bytes / static_cast<int>(sizeof(Word));
+  move_accesses<4>(reinterpret_cast<const Word*>(from), reinterpret_cast<Word*>(to), words, thread,
+                   Same());
+  for (int i = words * static_cast<int>(sizeof(Word)) + thread; i < bytes; i += threads)
     to[i] = from[i];
 }
 
-__device__ void copy_bytes(const std::byte* from, std::byte* to, std::int64_t bytes) {
+__device__ void copy_bytes(const std::byte* from, std::byte* to, int bytes) {
+  assume_global(from);
+  assume_global(to);
   if (aligned(from, to, 16)) {
     copy_words<uint4>(from, to, bytes);
   } else if (aligned(from, to, 8)) {
@@ -126,15 +137,17 @@ struct TransferTile {
   const Scaling& scaling;
   const std::byte* from;
   std::byte* to;
-  std::int64_t elements;
-  std::int64_t thread;
+  int elements;
+  int thread;
 
   template <typename From, typename To>
   __host__ __device__ void operator()() const {
     constexpr int count =
         16 / static_cast<int>(sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
     const TransferElement<From, To, HardwareConversion> element(scaling);
-    std::int64_t whole = 0;
+    assume_global(from);
+    assume_global(to);
+    int whole = 0;
     if (aligned(from, to, 16)) {
       whole = elements / count;
       move_accesses<loads_of<Several<From, count>, To>>(
@@ -142,11 +155,11 @@ struct TransferTile {
           reinterpret_cast<Several<To, count>*>(to), whole, thread,
           EachElement<From, To, count>{element});
     }
-    for (std::int64_t i = whole * count + thread; i < elements; i += threads) {
+    for (int i = whole * count + thread; i < elements; i += threads) {
       From source;
-      std::memcpy(&source, from + i * static_cast<std::int64_t>(sizeof(From)), sizeof(From));
+      std::memcpy(&source, from + i * static_cast<int>(sizeof(From)), sizeof(From));
       const To target = element(source);
-      std::memcpy(to + i * static_cast<std::int64_t>(sizeof(To)), &target, sizeof(To));
+      std::memcpy(to + i * static_cast<int>(sizeof(To)), &target, sizeof(To));
     }
   }
 };
@@ -169,14 +182,13 @@ __global__ void __launch_bounds__(threads, 3) transfer(const TransferTable table
     const std::int64_t each = tile_elements(segment);
     const std::int64_t first = (tile - segment.first_tile) * each;
     const std::int64_t left = segment.elements - first;
-    const std::int64_t elements = left < each ? left : each;
+    const auto elements = static_cast<int>(left < each ? left : each);
     const std::byte* const from = segment.from + first * from_bytes;
     std::byte* const to = segment.to + first * to_bytes;
     if (is_copy(segment)) {
-      copy_bytes(from, to, elements * from_bytes);
+      copy_bytes(from, to, elements * static_cast<int>(from_bytes));
     } else {
-      const TransferTile work{segment.scaling, from, to, elements,
-                              static_cast<std::int64_t>(threadIdx.x)};
+      const TransferTile work{segment.scaling, from, to, elements, static_cast<int>(threadIdx.x)};
       visit_types(segment.from_type, segment.to_type, work);
     }
   }

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session records: a timeline of some steps, a flight record, statistics. Writes files into
+// the directory that is its argument. Run as: mpirun -np 2 diagnostics DIRECTORY
+#include <kolo/kolo.hpp>
+
+#include <iostream>
+#include <string>
+#include <vector>
+
+int main(int argc, char** argv) {
+  kolo::Session session(argc, argv);
+  const std::string directory = argc > 1 ? argv[1] : ".";
+  std::vector<float> weight(1 << 20, 1.0F);
+  std::vector<float> bias(1 << 10, 1.0F);
+
+  // Ten steps in a timeline for ui.perfetto.dev: one file per rank, because of %r.
+  kolo::start_timeline(directory + "/steps-%r.json");
+  for (int step = 0; step < 10; ++step) {
+    auto first = kolo::allreduce_async(bias, {.name = "bias"});
+    auto second = kolo::allreduce_async(weight, {.name = "weight"});
+    first.wait();
+    second.wait();
+  }
+  kolo::stop_timeline();
+
+  // The most recent events of this rank, for kolo-diagnose.
+  kolo::write_flight_record(directory + "/flight-" + std::to_string(kolo::rank()) + ".jsonl");
+  if (kolo::rank() == 0) std::cout << kolo::statistics();
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+// FlatBuffers' verifier checks offsets, not values. Each value is checked where it is read, so that
+// later code can rely on it.
+#include "rendezvous/codec.hpp"
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "base/enumerators.hpp"
+#include "rendezvous/layout.hpp"
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+using flatbuffers::Offset;
+template <typename Element>
+using VectorOffset = Offset<flatbuffers::Vector<Element>>;
+
+void require(bool holds, const char* otherwise) {
+  if (!holds) throw ProtocolError(otherwise);
+}
+
+/// One overload of `write` for each kind of field. Empty fields take no space.
+class RendezvousWriter {
+ public:
+  /// FlatBuffers needs the parts of a table before the table: the arguments write them.
+  template <typename Item>
+  Offset<TableOf<Item>> make_table(const Item& item) {
+    return std::apply(
+        [&](const auto&... members) {
+          return TableOf<Item>::Traits::Create(out_, write(members)...);
+        },
+        LayoutOf<const Item>::of(item));
+  }
+
+  template <typename Body>
+  Bytes finish(const Body& body) {
+    const auto table = make_table(body);
+    out_.Finish(
+        wire::CreateEnvelope(out_, wire::BodyTraits<TableOf<Body>>::enum_value, table.Union()));
+    const auto* begin = reinterpret_cast<const std::byte*>(out_.GetBufferPointer());
+    return {begin, begin + out_.GetSize()};
+  }
+
+ private:
+  template <typename Number>
+    requires std::is_arithmetic_v<Number> Number write(Number number) { return number; }
+  std::uint8_t write(Role role) { return static_cast<std::uint8_t>(role); }
+  std::int64_t write(std::chrono::nanoseconds time) { return time.count(); }
+  Offset<flatbuffers::String> write(const std::string& text) {
+    return text.empty() ? 0 : out_.CreateString(text.data(), std::min(text.size(), max_text));
+  }
+  VectorOffset<std::uint8_t> write(const Bytes& bytes) {
+    return bytes.empty() ? 0
+                         : out_.CreateVector(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                             bytes.size());
+  }
+  VectorOffset<std::int32_t> write(const std::vector<std::int32_t>& numbers) {
+    return numbers.empty() ? 0 : out_.CreateVector(numbers);
+  }
+  template <typename Item>
+  VectorOffset<Offset<TableOf<Item>>> write(const std::vector<Item>& items) {
+    std::vector<Offset<TableOf<Item>>> tables;
+    for (const Item& item : items) tables.push_back(make_table(item));
+    return tables.empty() ? 0 : out_.CreateVector(tables);
+  }
+
+  flatbuffers::FlatBufferBuilder out_{};
+};
+
+/// What the schema allows but no sender means.
+class RendezvousChecks {
+ public:
+  static void check(const Hello& hello) {
+    require(hello.secret.size() == half_secret, "a greeting without a secret");
+    require_name(hello.host);
+    require_name(hello.machine);
+    require_name(hello.version);
+    require(hello.wanted_rank >= -1 && hello.wanted_rank < max_ranks, "a rank that no job has");
+    require(hello.slots >= 0 && hello.slots <= max_ranks, "slots that no host has");
+  }
+  static void check(const Contribution& part) {
+    require(part.root >= -1 && part.root < max_ranks, "a root that no generation has");
+    require(part.payload.size() <= max_payload, "a payload beyond all bounds");
+  }
+  static void check(const Accusation& accusation) { require_ranks(accusation.ranks); }
+  static void check(const Interruption& interruption) { require_ranks(interruption.ranks); }
+  static void check(const Exited& exited) {
+    require(exited.status >= 0 && exited.status < 256, "a status that no process ends with");
+  }
+  static void check(const Welcome& welcome) {
+    require(welcome.secret.size() == half_secret, "an answer without a secret");
+    require(welcome.lease.count() >= 0, "a lease that no server gives");
+  }
+  static void check(const Member& member) {
+    require(member.process != 0, "a member that is no process");
+    require_name(member.host);
+    require_name(member.machine);
+  }
+  static void check(const Roster& roster) {
+    require(roster.generation != 0 && !roster.members.empty(), "a generation of nobody");
+    require(roster.members.size() <= max_ranks, "more members than a generation has");
+    require(roster.secret.size() == half_secret, "a generation without a secret");
+  }
+  static void check(const Launch& launch) {
+    require(launch.process != 0, "a process without a number");
+    require(launch.rank >= -1 && launch.rank < max_ranks, "a rank that no job has");
+    require(launch.size >= 0 && launch.size <= max_ranks, "a size that no job has");
+    require(launch.local_rank >= 0 && launch.local_rank < max_ranks, "a slot that no host has");
+    require(launch.local_size >= 0 && launch.local_size <= max_ranks, "a size that no host has");
+  }
+  static void check(const End& end) {
+    require(end.status >= 0 && end.status < 256, "a status that no job ends with");
+  }
+  template <typename Item>
+  static void check(const Item& /*item*/) {}
+
+ private:
+  static void require_name(const std::string& name) {
+    require(name.size() <= max_name, "a name beyond all bounds");
+  }
+  static void require_ranks(const std::vector<std::int32_t>& ranks) {
+    for (const std::int32_t rank : ranks)
+      require(rank >= 0 && rank < max_ranks, "a rank that no generation has");
+  }
+};
+
+/// One overload of `read` for each kind of field. An absent field leaves the member as it is.
+class RendezvousReader : RendezvousChecks {
+ public:
+  template <typename Item>
+  static void read(const TableOf<Item>* in, Item& out) {
+    const auto members = LayoutOf<Item>::of(out);
+    [&]<std::size_t... i>(std::index_sequence<i...> /*fields*/) {
+      (read(in->template get_field<i>(), std::get<i>(members)), ...);
+    }
+    (std::make_index_sequence<std::tuple_size_v<decltype(members)>>{});
+    check(out);
+  }
+
+ private:
+  template <typename Number>
+    requires std::is_arithmetic_v<Number>
+  static void read(Number in, Number& out) { out = in; }
+  static void read(std::uint8_t in, Role& out) {
+    require(is_enumerator<Role>(in), "a role that nobody has");
+    out = static_cast<Role>(in);
+  }
+  static void read(std::int64_t in, std::chrono::nanoseconds& out) {
+    out = std::chrono::nanoseconds(in);
+  }
+  static void read(const flatbuffers::String* in, std::string& out) {
+    if (in == nullptr) return;
+    require(in->size() <= max_text, "a text beyond all bounds");
+    out = in->str();
+  }
+  static void read(const flatbuffers::Vector<std::uint8_t>* in, Bytes& out) {
+    if (in == nullptr) return;
+    const auto* begin = reinterpret_cast<const std::byte*>(in->data());
+    out.assign(begin, begin + in->size());
+  }
+  /// The verifier looks at where a vector begins, not at where its elements do.
+  static void read(const flatbuffers::Vector<std::int32_t>* in, std::vector<std::int32_t>& out) {
+    if (in == nullptr) return;
+    require(in->size() <= max_ranks, "a list beyond all bounds");
+    require(in->size() == 0 ||
+                reinterpret_cast<std::uintptr_t>(in->Data()) % alignof(std::int32_t) == 0,
+            "a list of numbers that no encoder places there");
+    out.assign(in->begin(), in->end());
+  }
+  template <typename Item, typename Table>
+  static void read(const flatbuffers::Vector<Offset<Table>>* in, std::vector<Item>& out) {
+    if (in == nullptr) return;
+    require(in->size() <= max_ranks, "a list beyond all bounds");
+    out.reserve(in->size());
+    for (const Table* table : *in) read(table, out.emplace_back());
+  }
+};
+
+template <typename... Bodies>
+Message read_body(const wire::Envelope& in, std::type_identity<std::variant<Bodies...>> /*all*/) {
+  Message out;
+  const auto read_if = [&]<typename Body>(std::type_identity<Body> /*alternative*/) {
+    using Table = TableOf<Body>;
+    if (in.body_type() != wire::BodyTraits<Table>::enum_value) return false;
+    RendezvousReader::read(in.body_as<Table>(), out.emplace<Body>());
+    return true;
+  };
+  require((read_if(std::type_identity<Bodies>{}) || ...), "a message of an unknown kind");
+  return out;
+}
+
+}  // namespace
+
+Bytes encode(const Message& message) {
+  RendezvousWriter writer;
+  return std::visit([&](const auto& body) { return writer.finish(body); }, message);
+}
+
+Message decode(std::span<const std::byte> bytes) {
+  std::vector<std::byte> aligned;
+  if (reinterpret_cast<std::uintptr_t>(bytes.data()) % sizeof(std::uint64_t) != 0) {
+    aligned.assign(bytes.begin(), bytes.end());
+    bytes = aligned;
+  }
+  // Each table of an encoder has at least four bytes of its own. This bound keeps the work for a
+  // message in proportion to its length.
+  constexpr flatbuffers::uoffset_t max_depth = 16;
+  constexpr std::size_t min_table = 4;
+  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  flatbuffers::Verifier verifier(data, bytes.size(), max_depth,
+                                 static_cast<flatbuffers::uoffset_t>(bytes.size() / min_table));
+  if (bytes.empty() || !verifier.VerifyBuffer<wire::Envelope>(nullptr))
+    throw ProtocolError("a message of " + std::to_string(bytes.size()) + " bytes is damaged");
+  return read_body(*flatbuffers::GetRoot<wire::Envelope>(data), std::type_identity<Message>{});
+}
+
+}  // namespace kolo::internal::rendezvous

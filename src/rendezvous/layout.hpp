@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the structs of message.hpp correspond to the tables of rendezvous.fbs. Reading and writing
+// both follow these lists, so that a field cannot be forgotten on one side.
+#pragma once
+
+#include <flatbuffers/flatbuffers.h>
+
+#include <functional>
+#include <tuple>
+
+#include "rendezvous/message.hpp"
+#include "rendezvous_generated.h"
+
+namespace kolo::internal::rendezvous {
+
+/// The members of a struct in the order in which the schema lists the fields of its table.
+template <typename SchemaTable, auto... members>
+struct Fields {
+  using Table = SchemaTable;
+
+  template <typename Item>
+  static auto of(Item& item) {
+    static_assert(sizeof...(members) == Table::Traits::fields_number);
+    return std::forward_as_tuple(std::invoke(members, item)...);
+  }
+};
+
+// One overload for each struct; they are declared only.
+
+auto layout_of(const Hello*)
+    -> Fields<wire::Hello, &Hello::secret, &Hello::role, &Hello::process, &Hello::host,
+              &Hello::machine, &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version>;
+auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::commit, &Join::orderly>;
+auto layout_of(const Contribution*)
+    -> Fields<wire::Contribution, &Contribution::generation, &Contribution::sequence,
+              &Contribution::root, &Contribution::payload>;
+auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
+auto layout_of(const Failed*) -> Fields<wire::Failed, &Failed::reason>;
+auto layout_of(const Accusation*)
+    -> Fields<wire::Accusation, &Accusation::generation, &Accusation::ranks, &Accusation::reason>;
+auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
+auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
+auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
+auto layout_of(const Welcome*)
+    -> Fields<wire::Welcome, &Welcome::secret, &Welcome::lease, &Welcome::process>;
+auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason>;
+auto layout_of(const Member*)
+    -> Fields<wire::Member, &Member::process, &Member::host, &Member::machine, &Member::pid,
+              &Member::commit, &Member::age>;
+auto layout_of(const Roster*)
+    -> Fields<wire::Roster, &Roster::generation, &Roster::secret, &Roster::members>;
+auto layout_of(const Interruption*) -> Fields<wire::Interruption, &Interruption::generation,
+                                              &Interruption::ranks, &Interruption::reason>;
+auto layout_of(const Payload*) -> Fields<wire::Payload, &Payload::bytes>;
+auto layout_of(const Result*)
+    -> Fields<wire::Result, &Result::generation, &Result::sequence, &Result::payloads>;
+auto layout_of(const Announcement*)
+    -> Fields<wire::Announcement, &Announcement::generation, &Announcement::reason>;
+auto layout_of(const Launch*) -> Fields<wire::Launch, &Launch::process, &Launch::rank,
+                                        &Launch::size, &Launch::local_rank, &Launch::local_size>;
+auto layout_of(const Start*) -> Fields<wire::Start, &Start::launches>;
+auto layout_of(const Kill*) -> Fields<wire::Kill, &Kill::process, &Kill::reason>;
+auto layout_of(const End*) -> Fields<wire::End, &End::status, &End::reason>;
+
+template <typename Item>
+using LayoutOf = decltype(layout_of(static_cast<Item*>(nullptr)));
+template <typename Item>
+using TableOf = typename LayoutOf<Item>::Table;
+
+}  // namespace kolo::internal::rendezvous

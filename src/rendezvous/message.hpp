@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the rendezvous server, its processes and its agents tell each other.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace kolo::internal::rendezvous {
+
+using Bytes = std::vector<std::byte>;
+/// Of a process that the server has started, or that has come by itself. 0: none. Not used again.
+using ProcessId = std::uint64_t;
+/// Counts the sessions of a job, from 1 on. 0: none.
+using GenerationNumber = std::uint64_t;
+
+/// Shared by all that take part in a job. A greeting has the first half, the answer the second.
+using Secret = std::array<std::byte, 32>;
+inline constexpr std::size_t half_secret = 16;
+[[nodiscard]] inline Bytes first_half(const Secret& secret) {
+  return {secret.begin(), secret.begin() + half_secret};
+}
+[[nodiscard]] inline Bytes second_half(const Secret& secret) {
+  return {secret.begin() + half_secret, secret.end()};
+}
+
+// Bounds of what is read from a connection, in bytes.
+inline constexpr std::size_t max_text = 4096;         // reasons; longer ones are cut off
+inline constexpr std::size_t max_name = 256;          // hosts, machines, versions
+inline constexpr std::size_t max_payload = 1 << 20;   // one rank's part of a collective call
+inline constexpr std::size_t max_greeting = 4096;     // a message before the greeting is accepted
+inline constexpr std::size_t max_message = 64 << 20;  // any other
+inline constexpr int max_ranks = 1 << 16;             // of a generation; slots of a host
+
+enum class Role : std::uint8_t { process, agent };
+
+// ---- from processes ----
+
+/// The first message of a process or an agent.
+struct Hello {
+  Bytes secret{};  // the first half
+  Role role{};
+  ProcessId process = 0;  // 0: of a process that no agent has started, or of an agent
+  std::string host{};     // its name, for people
+  std::string machine{};  // the same for all processes that can share memory
+  std::int32_t pid = 0;
+  std::int32_t wanted_rank = -1;  // of a process without an agent
+  std::int32_t slots = 0;         // of an agent: how many processes it can run
+  std::string version{};          // of Kolo
+
+  friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+/// The process is ready for the next generation.
+struct Join {
+  GenerationNumber generation = 0;  // whose member it was; 0: none yet
+  std::uint64_t commit = 0;         // the number of its newest one; 0: none
+  bool orderly = false;  // it left the generation as all agreed; else the generation broke
+
+  friend bool operator==(const Join&, const Join&) = default;
+};
+
+/// A rank's part of a collective call. All ranks make the same calls in the same order.
+struct Contribution {
+  GenerationNumber generation = 0;
+  std::uint64_t sequence = 0;
+  std::int32_t root = -1;  // of a broadcast; -1: all get the payloads of all
+  Bytes payload{};
+
+  friend bool operator==(const Contribution&, const Contribution&) = default;
+};
+
+/// The process has done its part of the job. 0: without having been a member.
+struct Leave {
+  GenerationNumber generation = 0;
+
+  friend bool operator==(const Leave&, const Leave&) = default;
+};
+
+/// The process ends because of an exception.
+struct Failed {
+  std::string reason{};
+
+  friend bool operator==(const Failed&, const Failed&) = default;
+};
+
+/// Ranks that do nothing more although others wait for them.
+struct Accusation {
+  GenerationNumber generation = 0;
+  std::vector<std::int32_t> ranks{};
+  std::string reason{};
+
+  friend bool operator==(const Accusation&, const Accusation&) = default;
+};
+
+// ---- from agents ----
+
+/// A process has ended; `status` as a shell has it: 128 and the signal's number if one killed it.
+struct Exited {
+  ProcessId process = 0;
+  std::int32_t status = 0;
+
+  friend bool operator==(const Exited&, const Exited&) = default;
+};
+
+/// The host is about to go away.
+struct Removal {
+  std::string reason{};
+
+  friend bool operator==(const Removal&, const Removal&) = default;
+};
+
+/// Between agent and server: each shows that it is there.
+struct Keepalive {
+  std::uint64_t count = 0;
+
+  friend bool operator==(const Keepalive&, const Keepalive&) = default;
+};
+
+// ---- from the server ----
+
+struct Welcome {
+  Bytes secret{};  // the second half
+  std::chrono::nanoseconds lease{};
+  ProcessId process = 0;  // 0: to an agent
+
+  friend bool operator==(const Welcome&, const Welcome&) = default;
+};
+
+/// The process or agent has no part in the job, or none any more. Nothing follows.
+struct Refusal {
+  std::string reason{};
+
+  friend bool operator==(const Refusal&, const Refusal&) = default;
+};
+
+struct Member {
+  ProcessId process = 0;
+  std::string host{};
+  std::string machine{};
+  std::int32_t pid = 0;
+  std::uint64_t commit = 0;
+  GenerationNumber age = 0;  // the first generation whose member it was
+
+  friend bool operator==(const Member&, const Member&) = default;
+};
+
+/// A new generation. The ranks are the places in `members`.
+struct Roster {
+  GenerationNumber generation = 0;
+  Bytes secret{};  // known to the members only
+  std::vector<Member> members{};
+
+  friend bool operator==(const Roster&, const Roster&) = default;
+};
+
+/// The generation is over, in disorder.
+struct Interruption {
+  GenerationNumber generation = 0;
+  std::vector<std::int32_t> ranks{};  // that are lost
+  std::string reason{};
+
+  friend bool operator==(const Interruption&, const Interruption&) = default;
+};
+
+struct Payload {
+  Bytes bytes{};
+
+  friend bool operator==(const Payload&, const Payload&) = default;
+};
+
+/// Of a collective call: by rank, or that of the root alone.
+struct Result {
+  GenerationNumber generation = 0;
+  std::uint64_t sequence = 0;
+  std::vector<Payload> payloads{};
+
+  friend bool operator==(const Result&, const Result&) = default;
+};
+
+/// To rank 0: membership is to change, so all should leave the generation at the next commit.
+struct Announcement {
+  GenerationNumber generation = 0;
+  std::string reason{};
+
+  friend bool operator==(const Announcement&, const Announcement&) = default;
+};
+
+/// A process that an agent is to start; the ranks are those of the first generation, -1 later on.
+struct Launch {
+  ProcessId process = 0;
+  std::int32_t rank = -1;
+  std::int32_t size = 0;
+  std::int32_t local_rank = 0;  // also the number of the slot
+  std::int32_t local_size = 0;
+
+  friend bool operator==(const Launch&, const Launch&) = default;
+};
+
+struct Start {
+  std::vector<Launch> launches{};
+
+  friend bool operator==(const Start&, const Start&) = default;
+};
+
+/// The process must end; the agent gives it a moment to do so by itself.
+struct Kill {
+  ProcessId process = 0;
+  std::string reason{};
+
+  friend bool operator==(const Kill&, const Kill&) = default;
+};
+
+/// The job is over, and so are all processes; `status` is that of the job.
+struct End {
+  std::int32_t status = 0;
+  std::string reason{};
+
+  friend bool operator==(const End&, const End&) = default;
+};
+
+using Message =
+    std::variant<Hello, Join, Contribution, Leave, Failed, Accusation, Exited, Removal, Keepalive,
+                 Welcome, Refusal, Roster, Interruption, Result, Announcement, Start, Kill, End>;
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/server.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+/// In a time that does not tell where they differ.
+bool is_same_secret(const Bytes& a, const Bytes& b) {
+  if (a.size() != b.size()) return false;
+  std::byte difference{};
+  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
+  return difference == std::byte{};
+}
+
+}  // namespace
+
+Server::Server(const ServerOptions& options, std::function<std::uint64_t()> random)
+    : options_(options),
+      random_(std::move(random)),
+      cooldown_(options.min_cooldown, options.max_cooldown) {
+  if (!options_.elastic) options_.min_np = options_.max_np = options_.np;
+}
+
+void Server::on_open(Link link, const std::string& from, Time now) {
+  if (strangers_.size() >= options_.max_strangers) {
+    const auto oldest = std::ranges::min_element(
+        strangers_, {}, [](const auto& entry) { return std::pair(entry.second, entry.first); });
+    note(LogLevel::warning, fmt::format("too many connections without a greeting; that from {} is "
+                                        "closed",
+                                        peers_.at(oldest->first).from));
+    close(oldest->first);
+  }
+  peers_.emplace(link, Peer{.from = from, .opened = now});
+  strangers_.emplace(link, now);
+}
+
+void Server::on_message(Link link, const Message& message, Time now) {
+  const auto found = peers_.find(link);
+  if (found == peers_.end()) return;
+  if (!found->second.role) {
+    if (const auto* hello = std::get_if<Hello>(&message))
+      greet(link, *hello, now);
+    else
+      refuse(link, "its first message is no greeting");
+  } else if (finished_) {
+    return;
+  } else if (*found->second.role == Role::agent) {
+    handle_agent(link, message, now);
+  } else if (Process* process = find(found->second.process)) {
+    handle(*process, message, now);
+  }
+  settle(now);
+}
+
+void Server::on_close(Link link, const std::string& reason, Time now) {
+  const auto found = peers_.find(link);
+  if (found == peers_.end()) return;
+  const Peer peer = found->second;
+  peers_.erase(found);
+  strangers_.erase(link);
+  if (!peer.role) {
+    note(LogLevel::warning, fmt::format("a connection from {} is refused: {}", peer.from, reason));
+  } else if (finished_) {
+    agents_.erase(link);
+  } else if (*peer.role == Role::agent) {
+    lose_agent(link, reason, now);
+  } else if (Process* process = find(peer.process)) {
+    process->link.reset();
+    dirty_ = true;
+    if (process->exited)
+      judge_exit(*process, now);
+    else
+      lose(*process, reason, Fault::own, now);
+  }
+  settle(now);
+}
+
+void Server::on_time(Time now) {
+  std::vector<Link> silent;
+  for (const auto& [link, opened] : strangers_)
+    if (now >= opened + options_.hello_timeout) silent.push_back(link);
+  for (const Link link : silent) refuse(link, "it does not introduce itself");
+  if (!finished_) {
+    expire_leases(now);
+    expire_exits(now);
+    end_late(now);
+  }
+  settle(now);
+}
+
+std::optional<Time> Server::next_time() const {
+  std::optional<Time> next;
+  const auto consider = [&](std::optional<Time> time) {
+    if (time && (!next || *time < *next)) next = time;
+  };
+  for (const auto& [link, opened] : strangers_) consider(opened + options_.hello_timeout);
+  if (finished_) return next;
+  for (const auto& [link, agent] : agents_) consider(agent.heard + options_.lease);
+  if (number_ == 0) consider(options_.start_timeout);
+  if (meeting_since_) consider(*meeting_since_ + options_.elastic_timeout);
+  for (const auto& [sequence, call] : collectives_)
+    consider(call.since + options_.collective_timeout);
+  for (const auto& [process, until] : exits_) consider(until);
+  consider(announcement_time());
+  if (options_.elastic && started_) consider(cooldown_.next(last_time_));
+  return next;
+}
+
+// ---- admission ----
+
+void Server::greet(Link link, const Hello& hello, Time now) {
+  // Texts for who knows the secret; others learn nothing.
+  if (!is_same_secret(hello.secret, first_half(options_.secret))) {
+    refuse(link, "the secret is wrong");
+    return;
+  }
+  if (const std::string reason = why_refused(hello); !reason.empty()) {
+    refuse(link, reason);
+    return;
+  }
+  strangers_.erase(link);
+  peers_.at(link).role = hello.role;
+  if (hello.role == Role::agent)
+    greet_agent(link, hello, now);
+  else
+    greet_process(link, hello);
+  send(link, Welcome{second_half(options_.secret), options_.lease, peers_.at(link).process});
+}
+
+std::string Server::why_refused(const Hello& hello) const {
+  if (finished_) return "the job is over";
+  if (hello.version != options_.version)
+    return fmt::format("it uses Kolo {}, and this job Kolo {}: use one version everywhere",
+                       hello.version, options_.version);
+  if (hello.role == Role::agent) {
+    if (!options_.has_agents) return "this job has no agents";
+    return hello.slots > 0 ? "" : "an agent without slots";
+  }
+  if (options_.has_agents) {
+    const auto found = processes_.find(hello.process);
+    return found != processes_.end() && found->second.stage == Stage::launched &&
+                   !found->second.exited
+               ? ""
+               : "it is no process of this job, or none any more";
+  }
+  if (hello.wanted_rank < 0 || hello.wanted_rank >= options_.np)
+    return fmt::format("rank {} does not exist in a job of {} ranks", hello.wanted_rank,
+                       options_.np);
+  for (const auto& [id, process] : processes_)
+    if (process.order == hello.wanted_rank)
+      return fmt::format("rank {} is taken by process {} on {}", hello.wanted_rank,
+                         process.hello.pid, process.hello.host);
+  return number_ == 0 ? "" : "the job has begun without it";
+}
+
+void Server::greet_process(Link link, const Hello& hello) {
+  const ProcessId id = options_.has_agents ? hello.process : ++last_process_;
+  Process& process = processes_[id];
+  process.id = id;
+  process.link = link;
+  process.stage = Stage::greeted;
+  process.hello = hello;
+  if (!options_.has_agents) process.order = hello.wanted_rank;
+  peers_.at(link).process = id;
+}
+
+void Server::refuse(Link link, const std::string& reason) {
+  note(LogLevel::warning,
+       fmt::format("a connection from {} is refused: {}", peers_.at(link).from, reason));
+  send(link, Refusal{reason});
+  close(link);
+}
+
+// ---- processes ----
+
+void Server::handle(Process& process, const Message& message, Time now) {
+  if (const auto* join = std::get_if<Join>(&message)) {
+    on(process, *join, now);
+  } else if (const auto* part = std::get_if<Contribution>(&message)) {
+    on(process, *part, now);
+  } else if (const auto* leave = std::get_if<Leave>(&message)) {
+    on(process, *leave, now);
+  } else if (const auto* failed = std::get_if<Failed>(&message)) {
+    lose(process, failed->reason, Fault::own, now);
+  } else if (const auto* accusation = std::get_if<Accusation>(&message)) {
+    on(process, *accusation, now);
+  } else if (!std::holds_alternative<Keepalive>(message)) {
+    breach(process, "it sent a message that is not for a process to send", now);
+  }
+}
+
+void Server::on(Process& process, const Join& join, Time now) {
+  const bool is_member = process.stage == Stage::member;
+  if (!is_member && process.stage != Stage::greeted) {
+    breach(process, "it wants to join a second time", now);
+    return;
+  }
+  if (join.generation != (is_member ? number_ : 0)) {
+    breach(process,
+           fmt::format("it comes from generation {} of the job, which is at {}", join.generation,
+                       number_),
+           now);
+    return;
+  }
+  process.stage = Stage::waiting;
+  process.commit = join.commit;
+  process.joined = now;
+  if (!is_member) {
+    newcomers_.insert(process.id);
+    return;
+  }
+  if (phase_ == Phase::running && !join.orderly)
+    break_generation(name_of(process) + " has lost its session", {}, now);
+  if (!meeting_since_) meeting_since_ = now;
+}
+
+void Server::on(Process& process, const Leave& /*leave*/, Time now) {
+  const bool was_member = is_living_member(process);
+  process.stage = Stage::left;
+  newcomers_.erase(process.id);
+  dirty_ = true;
+  if (!was_member) return;
+  ending_ = was_member_ = true;
+  // Calls that the others have begun will never have its part.
+  if (phase_ == Phase::running && !collectives_.empty())
+    break_generation(name_of(process) + " has left while others start a session", {process.rank},
+                     now);
+}
+
+void Server::on(Process& process, const Accusation& accusation, Time now) {
+  if (accusation.generation != number_ || !is_living_member(process)) return;
+  for (const std::int32_t rank : accusation.ranks) {
+    if (static_cast<std::size_t>(rank) >= roster_.size()) continue;
+    Process* const accused = find(roster_[static_cast<std::size_t>(rank)]);
+    if (accused != nullptr && accused != &process && accused->stage == Stage::member)
+      lose(*accused, accusation.reason, Fault::own, now);
+  }
+}
+
+void Server::breach(Process& process, const std::string& what, Time now) {
+  lose(process, what, Fault::own, now);
+}
+
+void Server::lose(Process& process, const std::string& reason, Fault fault, Time now) {
+  if (process.stage == Stage::lost || process.stage == Stage::left) return;
+  const bool was_member = is_living_member(process);
+  const std::string text = fmt::format("{} is lost: {}", name_of(process), reason);
+  process.stage = Stage::lost;
+  process.reason = text;
+  newcomers_.erase(process.id);
+  dirty_ = any_lost_ = true;
+  if (process.link) {
+    send(*process.link, Refusal{reason});
+    close(*std::exchange(process.link, std::nullopt));
+  }
+  if (process.agent && !process.exited) send(*process.agent, Kill{process.id, reason});
+  if (const auto agent = process.agent ? agents_.find(*process.agent) : agents_.end();
+      agent != agents_.end() && fault == Fault::own)
+    cooldown_.fail(agent->second.hello.host, now);
+  note(options_.elastic ? LogLevel::warning : LogLevel::info, text);
+  if (was_member && phase_ == Phase::running) break_generation(text, {process.rank}, now);
+  exits_.erase(process.id);
+  if (options_.elastic) return;
+  if (first_lost_ == 0) first_lost_ = process.id;
+  if (!process.agent) finish(1, text);
+  finish_as(process);
+}
+
+// ---- what all of it shares ----
+
+void Server::settle(Time now) {
+  last_time_ = now;
+  if (!finished_) {
+    start_processes(now);
+    meet(now);
+    announce_if_due(now);
+    conclude();
+  }
+  sweep();
+}
+
+/// A process is forgotten when nothing can come from it any more.
+void Server::sweep() {
+  if (!dirty_) return;
+  dirty_ = false;
+  std::erase_if(processes_, [&](const auto& entry) {
+    const Process& process = entry.second;
+    if (process.link || (process.agent && !process.exited)) return false;
+    if (process.stage == Stage::left) return options_.has_agents;
+    return process.stage == Stage::lost;
+  });
+}
+
+void Server::send(Link link, Message message) {
+  actions_.emplace_back(Send{link, std::make_shared<const Message>(std::move(message))});
+}
+
+void Server::close(Link link) {
+  actions_.emplace_back(Close{link});
+  peers_.erase(link);
+  strangers_.erase(link);
+}
+
+void Server::note(LogLevel level, std::string text) {
+  actions_.emplace_back(Note{level, std::move(text)});
+}
+
+std::string Server::name_of(const Process& process) const {
+  const std::string what =
+      process.rank >= 0 ? fmt::format("rank {}", process.rank) : std::string("a new process");
+  if (process.hello.pid == 0) return fmt::format("{} (number {})", what, process.id);
+  return fmt::format("{} (process {} on {})", what, process.hello.pid, process.hello.host);
+}
+
+Server::Process* Server::find(ProcessId id) {
+  const auto found = processes_.find(id);
+  return found == processes_.end() ? nullptr : &found->second;
+}
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decides who takes part in a job: a state machine without clock, threads or sockets.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/log.hpp"
+#include "rendezvous/cooldown.hpp"
+#include "rendezvous/message.hpp"
+
+namespace kolo::internal::rendezvous {
+
+/// Since the server has started.
+using Time = std::chrono::nanoseconds;
+/// A connection. Not used again.
+using Link = std::uint64_t;
+
+struct ServerOptions {
+  Secret secret{};
+  std::string version{};   // of Kolo; others are refused
+  int np = 1;              // ranks of the first generation
+  int min_np = 1;          // fewer ranks do not go on
+  int max_np = 1;          // more are not started
+  bool elastic = false;    // else one lost process ends the job, and min_np and max_np are np
+  bool has_agents = true;  // else np processes come by themselves, each with the rank it wants
+  Time hello_timeout = std::chrono::seconds(5);
+  Time start_timeout = std::chrono::seconds(600);       // until the first generation
+  Time elastic_timeout = std::chrono::seconds(600);     // from a loss to the next generation
+  Time collective_timeout = std::chrono::seconds(600);  // from a call's first rank to its last
+  Time lease = std::chrono::seconds(10);                // an agent silent for so long is lost
+  Time growth_delay = std::chrono::seconds(1);  // newcomers that come together join together
+  Time min_cooldown = std::chrono::seconds(10);
+  Time max_cooldown = std::chrono::seconds(600);
+  int reset_limit = -1;             // losses after which the job fails; negative: any number
+  std::size_t max_strangers = 256;  // connections without a greeting
+};
+
+// ---- what the caller is to do ----
+
+struct Send {
+  Link link;
+  std::shared_ptr<const Message> message;  // many sends may share one
+};
+/// After what was sent has left. The link is not reported any more.
+struct Close {
+  Link link;
+};
+struct Note {
+  LogLevel level;
+  std::string text;
+};
+/// The job is over. Only agents and processes that have been told remain to go.
+struct Finish {
+  int status;
+  std::string reason;
+};
+using Action = std::variant<Send, Close, Note, Finish>;
+
+/// Membership of a job is a sequence of generations, and a generation is one session. Within a
+/// generation the server also carries the collective calls by which a session starts. Times never
+/// decrease from call to call. Not thread-safe.
+class Server {
+ public:
+  /// `random` makes the secrets of generations.
+  Server(const ServerOptions& options, std::function<std::uint64_t()> random);
+
+  /// `from`: whose connection it is, for people.
+  void on_open(Link link, const std::string& from, Time now);
+  void on_message(Link link, const Message& message, Time now);
+  /// The other side has closed it, it broke, or something came that is no message.
+  void on_close(Link link, const std::string& reason, Time now);
+  /// Does what is due. Nothing is due before `next_time`.
+  void on_time(Time now);
+  [[nodiscard]] std::optional<Time> next_time() const;
+
+  /// What is to be done, in this order.
+  [[nodiscard]] std::vector<Action> take() { return std::move(actions_); }
+
+  [[nodiscard]] bool finished() const { return finished_; }
+  [[nodiscard]] GenerationNumber generation() const { return number_; }
+  [[nodiscard]] bool is_running() const { return phase_ == Phase::running; }
+
+ private:
+  using AgentId = Link;  // its connection
+
+  struct Peer {
+    std::string from;
+    Time opened;
+    std::optional<Role> role{};  // none: a stranger
+    ProcessId process = 0;
+  };
+
+  struct Agent {
+    Hello hello{};
+    Time heard{};
+    std::vector<ProcessId> slots{};  // 0: free
+    bool removing = false;
+  };
+
+  enum class Stage : std::uint8_t {
+    launched,  // an agent starts it
+    greeted,   // it has a connection
+    waiting,   // for the next generation
+    member,    // of the current one
+    left,      // it has done its part
+    lost,
+  };
+
+  struct Process {
+    ProcessId id = 0;
+    std::optional<AgentId> agent{};
+    std::optional<Link> link{};
+    Stage stage = Stage::launched;
+    std::int32_t order = max_ranks;  // among newcomers
+    std::int32_t rank = -1;          // in the latest generation; -1: none
+    Hello hello{};
+    std::uint64_t commit = 0;
+    GenerationNumber age = 0;
+    Time joined{};
+    std::uint64_t sequence = 0;  // of its next collective call
+    bool exited = false;
+    int status = 0;        // then
+    std::string reason{};  // why it is lost
+  };
+
+  struct Collective {
+    std::int32_t root;
+    std::int32_t first;  // rank
+    Time since;
+    std::vector<std::optional<Payload>> parts;
+    std::size_t count = 0;
+    std::size_t bytes = 0;
+  };
+
+  enum class Phase : std::uint8_t { none, running, broken };
+  enum class Fault : std::uint8_t { none, own };  // does a loss count against its host?
+
+  // server.cpp: connections and processes
+  void greet(Link link, const Hello& hello, Time now);
+  void refuse(Link link, const std::string& reason);
+  [[nodiscard]] std::string why_refused(const Hello& hello) const;
+  void greet_process(Link link, const Hello& hello);
+  void handle(Process& process, const Message& message, Time now);
+  void on(Process& process, const Join& join, Time now);
+  void on(Process& process, const Leave& leave, Time now);
+  void on(Process& process, const Accusation& accusation, Time now);
+  void lose(Process& process, const std::string& reason, Fault fault, Time now);
+  void breach(Process& process, const std::string& what, Time now);
+  void send(Link link, Message message);
+  void close(Link link);
+  void note(LogLevel level, std::string text);
+  void settle(Time now);
+  void sweep();
+  [[nodiscard]] std::string name_of(const Process& process) const;
+  [[nodiscard]] Process* find(ProcessId id);
+
+  // server_generations.cpp
+  void on(Process& process, const Contribution& part, Time now);
+  void deliver(std::uint64_t sequence);
+  void break_generation(const std::string& reason, const std::vector<std::int32_t>& ranks,
+                        Time now);
+  void meet(Time now);
+  [[nodiscard]] bool first_generation_is_due(Time now);
+  [[nodiscard]] bool all_have_come() const;
+  struct Candidates {
+    std::vector<Process*> survivors;  // by rank
+    std::vector<Process*> newcomers;  // those with a rank first
+  };
+  [[nodiscard]] Candidates candidates();
+  void dismiss_removed(Candidates& candidates, Time now);
+  void publish(const Candidates& candidates);
+  void give_up_if_hopeless(std::size_t candidates);
+  void end_late(Time now);
+  void announce_if_due(Time now);
+  [[nodiscard]] std::optional<Time> announcement_time() const;
+  [[nodiscard]] bool is_living_member(const Process& process) const;
+  [[nodiscard]] bool can_do_without_removed() const;
+  [[nodiscard]] bool is_removed(const Process& process) const;
+
+  // server_agents.cpp
+  void greet_agent(Link link, const Hello& hello, Time now);
+  void handle_agent(Link link, const Message& message, Time now);
+  void on_exit(Link link, const Exited& exited, Time now);
+  void judge_exit(Process& process, Time now);
+  void expire_exits(Time now);
+  void finish_as(const Process& process);
+  void lose_agent(Link link, const std::string& reason, Time now);
+  void expire_leases(Time now);
+  void start_processes(Time now);
+  void start_first(Time now);
+  void start_more(Time now);
+  void launch(Link link, Start& start, std::int32_t rank, std::int32_t size);
+  void release_removed();
+  [[nodiscard]] std::vector<Link> agents_in_order() const;
+  void conclude();
+  void finish(int status, const std::string& reason);
+
+  ServerOptions options_;
+  std::function<std::uint64_t()> random_;
+  std::vector<Action> actions_{};
+  std::map<Link, Peer> peers_{};
+  std::map<Link, Time> strangers_{};
+  std::map<Link, Agent> agents_{};
+  std::map<ProcessId, Process> processes_{};
+  std::set<ProcessId> newcomers_{};    // that wait and were in no generation
+  std::map<ProcessId, Time> exits_{};  // reported, while the connection is open: until when
+  ProcessId last_process_ = 0;
+  Cooldown cooldown_;
+
+  GenerationNumber number_ = 0;
+  Phase phase_ = Phase::none;
+  std::vector<ProcessId> roster_{};  // by rank
+  std::map<std::uint64_t, Collective> collectives_{};
+  std::optional<Time> meeting_since_{};  // the members leave the generation
+  bool announced_ = false;               // to rank 0
+  int losses_ = 0;
+
+  bool started_ = false;     // agents have been told to start processes
+  bool ending_ = false;      // a process has done its part, so nobody new is admitted
+  bool was_member_ = false;  // a member has done its part
+  bool any_lost_ = false;
+  int late_status_ = 0;       // of a process that failed after it had done its part
+  ProcessId first_lost_ = 0;  // of a job that is not elastic: its status is that of the job
+  bool finished_ = false;
+  bool dirty_ = false;  // processes or agents have gone since the last event
+  Time last_time_{};
+};
+
+}  // namespace kolo::internal::rendezvous

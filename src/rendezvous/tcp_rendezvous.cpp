@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/tcp_rendezvous.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cstdlib>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+// Without a sign of the server's host.
+constexpr std::chrono::seconds server_silence{30};
+
+[[nodiscard]] std::string text_in(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value == nullptr ? "" : value;
+}
+
+/// True once there is something to read, or `most` has passed.
+void wait_on(const Connection& connection, std::chrono::nanoseconds most) {
+  const bool writes = !connection.flushed();
+  pollfd waits{.fd = connection.descriptor(),
+               .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
+               .revents = 0};
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(most).count();
+  ::poll(&waits, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, 10'000)));
+}
+
+}  // namespace
+
+std::string to_hex(const Secret& secret) {
+  std::string text;
+  for (const std::byte byte : secret) text += fmt::format("{:02x}", std::to_integer<int>(byte));
+  return text;
+}
+
+Secret secret_from_hex(const std::string& text) {
+  Secret secret{};
+  const bool is_hex = text.size() == 2 * secret.size() && std::ranges::all_of(text, [](char c) {
+                        return std::isxdigit(static_cast<unsigned char>(c)) != 0;
+                      });
+  if (!is_hex)
+    throw InvalidArgument(fmt::format("the secret has {} characters, not {} hex digits",
+                                      text.size(), 2 * secret.size()));
+  for (std::size_t i = 0; i < secret.size(); ++i)
+    secret[i] = static_cast<std::byte>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  return secret;
+}
+
+std::optional<ClientOptions> read_environment(const std::string& version) {
+  const std::string server = text_in(server_variable);
+  if (server.empty()) return std::nullopt;
+  ClientOptions options{.server = parse_endpoint(server), .version = version};
+  options.secret = secret_from_hex(text_in(secret_variable));
+  const std::string process = text_in(process_variable);
+  const auto [end, error] =
+      std::from_chars(process.data(), process.data() + process.size(), options.process);
+  if (error != std::errc() || end != process.data() + process.size() || options.process == 0)
+    throw InvalidArgument(
+        fmt::format("{}='{}' is no number of a process", process_variable, process));
+  return options;
+}
+
+TcpRendezvous::TcpRendezvous(const ClientOptions& options)
+    : options_(options), connection_(connect_to(options.server, options.connect_timeout)) {
+  tune(connection_.descriptor(), server_silence);
+  connection_.send(Hello{.secret = first_half(options_.secret),
+                         .role = Role::process,
+                         .process = options_.process,
+                         .host = host_name(),
+                         .machine = machine_name(),
+                         .pid = ::getpid(),
+                         .wanted_rank = options_.wanted_rank,
+                         .version = options_.version});
+  const auto until = steady_clock::now() + options_.connect_timeout;
+  while (!welcome_) {
+    throw_if_over();
+    if (steady_clock::now() >= until)
+      throw BackendError(
+          fmt::format("{} does not answer as a rendezvous server", to_string(options_.server)));
+    wait_on(connection_, until - steady_clock::now());
+    receive();
+  }
+}
+
+const Roster& TcpRendezvous::join(std::uint64_t commit, bool orderly) {
+  receive();
+  interruption_.reset();
+  announcement_.reset();
+  results_.clear();
+  sequence_ = 0;
+  joined_for_ = roster_.generation;
+  connection_.send(Join{roster_.generation, commit, orderly});
+  wait_for([&] { return roster_.generation > joined_for_; }, "for the session's other processes");
+  return roster_;
+}
+
+std::vector<Bytes> TcpRendezvous::gather_all(std::span<const std::byte> mine) {
+  std::vector<Bytes> all;
+  for (Payload& payload : call(mine, -1)) all.push_back(std::move(payload.bytes));
+  if (all.size() != roster_.members.size())
+    throw BackendError("the rendezvous server has sent a result that is none");
+  return all;
+}
+
+Bytes TcpRendezvous::broadcast(std::span<const std::byte> mine, int root) {
+  if (root < 0 || root >= size())
+    throw InvalidArgument(fmt::format("broadcast from rank {} among {} ranks", root, size()));
+  std::vector<Payload> one = call(rank_ == root ? mine : std::span<const std::byte>(), root);
+  if (one.size() != 1) throw BackendError("the rendezvous server has sent a result that is none");
+  return std::move(one.front().bytes);
+}
+
+std::vector<Payload> TcpRendezvous::call(std::span<const std::byte> mine, int root) {
+  if (mine.size() > max_payload)
+    throw InvalidArgument(
+        fmt::format("{} bytes are more than the {} that a rank can send by the "
+                    "rendezvous server",
+                    mine.size(), max_payload));
+  check();
+  const std::uint64_t sequence = sequence_++;
+  connection_.send(
+      Contribution{roster_.generation, sequence, root, Bytes(mine.begin(), mine.end())});
+  wait_for([&] { return results_.contains(sequence); }, "for the other ranks to start the session");
+  return std::move(results_.extract(sequence).mapped());
+}
+
+void TcpRendezvous::check() {
+  receive();
+  throw_if_over();
+}
+
+bool TcpRendezvous::interrupted() {
+  receive();
+  return interruption_ || refusal_ || end_;
+}
+
+const std::optional<std::string>& TcpRendezvous::announcement() {
+  receive();
+  return announcement_;
+}
+
+void TcpRendezvous::accuse(const std::vector<int>& ranks, const std::string& reason) {
+  connection_.send(Accusation{roster_.generation, {ranks.begin(), ranks.end()}, reason});
+}
+
+void TcpRendezvous::leave() {
+  connection_.send(Leave{roster_.generation});
+  flush();
+}
+
+void TcpRendezvous::fail(const std::string& reason) {
+  connection_.send(Failed{reason});
+  flush();
+}
+
+/// The process may end next, and must not take its last words along.
+void TcpRendezvous::flush() {
+  const auto until = steady_clock::now() + 1s;
+  while (!connection_.flushed() && !connection_.closed() && steady_clock::now() < until) {
+    wait_on(connection_, until - steady_clock::now());
+    receive();
+  }
+}
+
+void TcpRendezvous::wait_for(const std::function<bool()>& what, const char* doing) {
+  const auto until = steady_clock::now() + options_.call_timeout;
+  while (true) {
+    receive();
+    if (what()) return;
+    throw_if_over();
+    if (steady_clock::now() >= until)
+      throw BackendError(
+          fmt::format("the rendezvous server at {} does not answer: this process waited {} s {}",
+                      to_string(options_.server),
+                      std::chrono::duration<double>(options_.call_timeout).count(), doing));
+    wait_on(connection_, until - steady_clock::now());
+  }
+}
+
+void TcpRendezvous::receive() {
+  connection_.write();
+  connection_.read([&](const Message& message) {
+    take(message);
+    return true;
+  });
+  if (connection_.closed() && !refusal_ && !end_)
+    refusal_ = fmt::format("the rendezvous server at {} is gone: {}", to_string(options_.server),
+                           connection_.reason());
+}
+
+void TcpRendezvous::take(const Message& message) {
+  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+    process_ = welcome->process;
+    welcome_ = welcome->secret == second_half(options_.secret);
+    if (!welcome_) refusal_ = "whoever answers does not know the secret of this job";
+  } else if (const auto* roster = std::get_if<Roster>(&message)) {
+    roster_ = *roster;
+    const auto own = std::ranges::find(roster_.members, process_, &Member::process);
+    rank_ = static_cast<int>(own - roster_.members.begin());
+  } else if (const auto* result = std::get_if<Result>(&message)) {
+    if (result->generation == roster_.generation)
+      results_.emplace(result->sequence, result->payloads);
+  } else if (const auto* over = std::get_if<Interruption>(&message)) {
+    // One of an earlier session came while this process joined the next.
+    if (over->generation == roster_.generation && over->generation > joined_for_)
+      interruption_ = *over;
+  } else if (const auto* change = std::get_if<Announcement>(&message)) {
+    if (change->generation == roster_.generation) announcement_ = change->reason;
+  } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
+    refusal_ = fmt::format("the rendezvous server at {} refuses this process: {}",
+                           to_string(options_.server), refusal->reason);
+  } else if (const auto* end = std::get_if<End>(&message)) {
+    end_ = end->reason;
+  }
+}
+
+void TcpRendezvous::throw_if_over() const {
+  if (interruption_)
+    throw PeerLeft(interruption_->reason, "",
+                   {interruption_->ranks.begin(), interruption_->ranks.end()});
+  if (refusal_) throw BackendError(*refusal_);
+  if (end_) throw ShutDown(end_->empty() ? "the job is over" : "the job is over: " + *end_);
+}
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// A process's place in the job, held by its connection to the rendezvous server.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "rendezvous/connection.hpp"
+#include "rendezvous/rendezvous.hpp"
+#include "rendezvous/sockets.hpp"
+
+namespace kolo::internal::rendezvous {
+
+struct ClientOptions {
+  Endpoint server{};
+  Secret secret{};
+  ProcessId process = 0;  // by which the agent has started it; 0: without an agent
+  int wanted_rank = -1;   // without an agent
+  std::string version{};  // of Kolo
+  std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);
+  std::chrono::nanoseconds call_timeout = std::chrono::seconds(1200);  // beyond the server's own
+};
+
+// The variables that kolorun gives to a process.
+inline constexpr const char* server_variable = "KOLO_RENDEZVOUS";           // HOST:PORT
+inline constexpr const char* secret_variable = "KOLO_RENDEZVOUS_SECRET";    // 64 hex digits
+inline constexpr const char* process_variable = "KOLO_RENDEZVOUS_PROCESS";  // a number
+
+/// From these variables; none if kolorun has not started this process. Throws InvalidArgument for
+/// values that cannot be used.
+[[nodiscard]] std::optional<ClientOptions> read_environment(const std::string& version);
+[[nodiscard]] std::string to_hex(const Secret& secret);
+/// Throws InvalidArgument, which does not show the text.
+[[nodiscard]] Secret secret_from_hex(const std::string& text);
+
+/// One connection for all sessions of a process. Every call throws PeerLeft, with the ranks and the
+/// reason, as soon as the server tells of a loss; ShutDown if the job is over; BackendError if the
+/// server refuses this process, or is gone. Not thread-safe.
+class TcpRendezvous : public Rendezvous {
+ public:
+  /// Connects and introduces this process.
+  explicit TcpRendezvous(const ClientOptions& options);
+
+  /// Waits for the next session, whose ranks are the places in `members`. `commit`: the number of
+  /// this process's newest one, 0 for none. `orderly`: all ranks have left the last session by
+  /// agreement; otherwise this call ends it for all.
+  const Roster& join(std::uint64_t commit = 0, bool orderly = false);
+  [[nodiscard]] const Roster& roster() const { return roster_; }
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return static_cast<int>(roster_.members.size()); }
+  [[nodiscard]] std::vector<Bytes> gather_all(std::span<const std::byte> mine) override;
+  [[nodiscard]] Bytes broadcast(std::span<const std::byte> mine, int root) override;
+  void check() override;
+  [[nodiscard]] bool interrupted() override;
+
+  /// On rank 0, of the latest session: why all should leave it at the next commit; none if nothing
+  /// is to change.
+  [[nodiscard]] const std::optional<std::string>& announcement();
+  /// Readable when the server has sent something; `interrupted` and `announcement` read it.
+  [[nodiscard]] int descriptor() const { return connection_.descriptor(); }
+
+  /// These ranks do nothing although others wait for them: they are to be ended.
+  void accuse(const std::vector<int>& ranks, const std::string& reason);
+  /// This process has done its part of the job; others do not miss it. Waits until that is sent.
+  void leave();
+  /// This process ends because of an error, which the others are told.
+  void fail(const std::string& reason);
+
+ private:
+  [[nodiscard]] std::vector<Payload> call(std::span<const std::byte> mine, int root);
+  void wait_for(const std::function<bool()>& what, const char* doing);
+  void receive();
+  void take(const Message& message);
+  void flush();
+  void throw_if_over() const;
+
+  ClientOptions options_;
+  Connection connection_;
+  bool welcome_ = false;
+  ProcessId process_ = 0;
+  Roster roster_{};
+  GenerationNumber joined_for_ = 0;  // a roster beyond this generation is awaited
+  int rank_ = -1;
+  std::uint64_t sequence_ = 0;
+  std::map<std::uint64_t, std::vector<Payload>> results_{};
+  std::optional<Interruption> interruption_{};
+  std::optional<std::string> announcement_{};
+  std::optional<std::string> refusal_{};
+  std::optional<std::string> end_{};
+};
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "rendezvous/tcp_server.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+
+// For a last message to arrive.
+constexpr Time patience_to_close = 5s;
+// Agents end their processes first, and report that by closing their connections.
+constexpr Time patience_to_end = 15s;
+// Without descriptors for more connections, the next attempt to accept one.
+constexpr int retry_ms = 100;
+
+std::function<std::uint64_t()> system_random() {
+  auto device = std::make_shared<std::random_device>();
+  return [device] { return std::uint64_t{(*device)()} << 32 | (*device)(); };
+}
+
+}  // namespace
+
+TcpServer::TcpServer(const ServerOptions& options, const Endpoint& at,
+                     std::function<void(LogLevel, const std::string&)> write_note)
+    : silence_(options.lease),
+      server_(options, system_random()),
+      write_note_(std::move(write_note)),
+      listener_(listen_at(at)),
+      port_(port_of(listener_.get())),
+      stopped_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void TcpServer::stop() {
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(stopped_.get(), &one, sizeof one));
+}
+
+JobEnd TcpServer::run() {
+  while (!(end_ && (clients_.empty() || now() > end_at_))) {
+    wait();
+    std::uint64_t count = 0;
+    if (::read(stopped_.get(), &count, sizeof count) > 0)
+      return end_.value_or(JobEnd{1, "the server was stopped"});
+    accept_all();
+    std::vector<Link> links;
+    for (const auto& [link, client] : clients_) links.push_back(link);
+    for (const Link link : links) serve(link);
+    if (const auto next = server_.next_time(); next && now() >= *next) server_.on_time(now());
+    carry_out();
+    drop_closed();
+  }
+  return *end_;
+}
+
+int TcpServer::milliseconds_to_wait() const {
+  std::optional<Time> next = server_.next_time();
+  const auto consider = [&](Time time) {
+    if (!next || time < *next) next = time;
+  };
+  if (end_) consider(end_at_);
+  for (const auto& [link, client] : clients_)
+    if (client.closing) consider(client.until);
+  if (!accepts_) consider(now() + std::chrono::milliseconds(retry_ms));
+  if (!next) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+}
+
+void TcpServer::wait() {
+  std::vector<pollfd> waits{{.fd = stopped_.get(), .events = POLLIN, .revents = 0}};
+  if (accepts_) waits.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});
+  for (const auto& [link, client] : clients_) {
+    const bool writes = !client.connection.flushed();
+    waits.push_back({.fd = client.connection.descriptor(),
+                     .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
+                     .revents = 0});
+  }
+  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
+}
+
+void TcpServer::accept_all() {
+  accepts_ = true;
+  while (true) {
+    node::FileDescriptor socket(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket.valid()) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      accepts_ = errno == EAGAIN || errno == EWOULDBLOCK;
+      return;
+    }
+    tune(socket.get(), silence_);
+    const std::string from = peer_name(socket.get());
+    const Link link = ++last_link_;
+    clients_.emplace(link, Client{.connection = Connection(std::move(socket), max_greeting)});
+    server_.on_open(link, from, now());
+    carry_out();
+  }
+}
+
+void TcpServer::serve(Link link) {
+  const auto found = clients_.find(link);
+  if (found == clients_.end()) return;
+  Client& client = found->second;
+  client.connection.write();
+  client.connection.read([&](const Message& message) {
+    if (client.closing) return true;  // thrown away
+    server_.on_message(link, message, now());
+    carry_out();
+    return !client.closing;
+  });
+  if (!client.connection.closed()) return;
+  const std::string reason = client.connection.reason();
+  const bool known = !client.closing;
+  clients_.erase(found);
+  if (known) server_.on_close(link, reason, now());
+  carry_out();
+}
+
+void TcpServer::carry_out() {
+  std::shared_ptr<const Message> last;
+  Frame frame;  // of it
+  for (const Action& action : server_.take()) {
+    if (const auto* send = std::get_if<Send>(&action)) {
+      const auto found = clients_.find(send->link);
+      if (found == clients_.end()) continue;
+      if (last != send->message) frame = make_frame(*send->message);
+      last = send->message;
+      found->second.connection.send(frame);
+      // Who is welcome may say more than a stranger.
+      if (std::holds_alternative<Welcome>(*last))
+        found->second.connection.set_max_bytes(max_payload + max_greeting);
+    } else if (const auto* close = std::get_if<Close>(&action)) {
+      const auto found = clients_.find(close->link);
+      if (found == clients_.end()) continue;
+      found->second.closing = true;
+      found->second.until = now() + patience_to_close;
+    } else if (const auto* note = std::get_if<Note>(&action)) {
+      write_note_(note->level, note->text);
+    } else if (const auto* finish = std::get_if<Finish>(&action)) {
+      end_ = JobEnd{finish->status, finish->reason};
+      end_at_ = now() + patience_to_end;
+    }
+  }
+}
+
+void TcpServer::drop_closed() {
+  std::erase_if(clients_, [&](const auto& entry) {
+    const Client& client = entry.second;
+    if (!client.closing) return false;
+    if (!client.connection.flushed() && now() < client.until) return false;
+    // Bytes that nobody reads would reset the connection, and the last message with it.
+    ::shutdown(client.connection.descriptor(), SHUT_WR);
+    return now() >= client.until;
+  });
+}
+
+}  // namespace kolo::internal::rendezvous

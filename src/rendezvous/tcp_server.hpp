@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rendezvous server on TCP.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "node/file_descriptor.hpp"
+#include "rendezvous/connection.hpp"
+#include "rendezvous/server.hpp"
+#include "rendezvous/sockets.hpp"
+
+namespace kolo::internal::rendezvous {
+
+/// How a job has ended.
+struct JobEnd {
+  int status = 0;
+  std::string reason{};
+};
+
+/// One thread makes and runs it; `stop` and `port` are for any thread.
+class TcpServer {
+ public:
+  /// Listens from now on. `write_note` gets what people should know. Throws BackendError.
+  TcpServer(const ServerOptions& options, const Endpoint& at,
+            std::function<void(LogLevel, const std::string&)> write_note);
+
+  [[nodiscard]] std::uint16_t port() const { return port_; }
+
+  /// Until the job is over and all have been told, or `stop`.
+  JobEnd run();
+  void stop();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Client {
+    Connection connection;
+    bool greeted = false;
+    bool closing = false;  // once what was sent has left, or `until`
+    Time until{};
+  };
+
+  [[nodiscard]] Time now() const { return Clock::now() - begin_; }
+  void wait();
+  void accept_all();
+  void serve(Link link);
+  void carry_out();
+  void drop_closed();
+  [[nodiscard]] int milliseconds_to_wait() const;
+
+  Clock::time_point begin_ = Clock::now();
+  Time silence_;
+  Server server_;
+  std::function<void(LogLevel, const std::string&)> write_note_;
+  node::FileDescriptor listener_;
+  std::uint16_t port_;
+  node::FileDescriptor stopped_;  // readable once it is to stop
+  Link last_link_ = 0;
+  std::map<Link, Client> clients_{};
+  std::optional<JobEnd> end_{};
+  Time end_at_{};
+  bool accepts_ = true;
+};
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory in which the ranks of the double of NCCL meet: private to a process, or shared by the
+// processes of a job. It holds no pointers, and all zeros are its initial state.
+#pragma once
+
+#include <pthread.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "backend/gpu/nccl/library.hpp"
+
+namespace kolo::internal::backend {
+
+/// Between threads and processes. If a process ends that has locked it, the others go on.
+class SharedMutex {
+ public:
+  void init();
+  void lock();
+  void unlock();
+  [[nodiscard]] bool try_lock();
+
+ private:
+  pthread_mutex_t mutex_;
+};
+
+/// All of a collective that must be alike on all ranks.
+struct NcclCall {
+  std::array<char, 160> name;
+  std::array<char, 160> places;  // in registered memory
+};
+
+/// Of one rank in a communicator. Ranks exchange chunks in rounds, which are counted over all
+/// collectives.
+struct NcclSlot {
+  static constexpr std::int64_t chunk_bytes = std::int64_t{64} << 10;
+
+  std::uint64_t collectives;  // that it has done
+  std::uint64_t deposited;    // rounds for which it has given its chunk
+  std::uint64_t taken;        // rounds of which it has used all chunks
+  NcclCall call;
+  std::array<std::byte, chunk_bytes> chunk;
+};
+
+/// What one rank sends to another.
+struct NcclChannel {
+  static constexpr std::int64_t chunk_bytes = std::int64_t{16} << 10;
+
+  std::uint64_t sends;     // that are done
+  std::uint64_t receives;  // that are done
+  std::uint64_t deposited;
+  std::uint64_t taken;
+  std::int64_t message_bytes;
+  std::array<std::byte, chunk_bytes> chunk;
+};
+
+/// A communicator as its ranks have it in common.
+struct NcclClique {
+  static constexpr std::size_t max_ranks = 8;
+  /// That is made of this one.
+  struct Child {
+    std::uint64_t number;  // 0: none
+    std::uint32_t excluded;
+    int turn;  // of the shrinks that exclude these ranks
+  };
+
+  std::uint64_t number;  // 0: unused
+  int size;
+  int joined;
+  int aborted;
+  int ended;
+  std::array<Child, 16> children;
+  std::array<NcclSlot, max_ranks> slots;
+  std::array<std::array<NcclChannel, max_ranks>, max_ranks> channels;  // from, to
+};
+
+struct NcclMemory {
+  SharedMutex mutex;
+  std::uint64_t ids;
+  int processes;  // that have mapped it
+  std::array<NcclClique, 64> cliques;
+};
+
+/// Maps memory; only what is touched takes any.
+class NcclMapping {
+ public:
+  /// Of this process alone.
+  NcclMapping();
+  /// Of `processes` processes that give the same name; the last one removes the name. Throws
+  /// std::system_error.
+  NcclMapping(const std::string& name, int processes);
+  ~NcclMapping();
+  NcclMapping(const NcclMapping&) = delete;
+  NcclMapping& operator=(const NcclMapping&) = delete;
+
+  [[nodiscard]] NcclMemory& memory() const { return *memory_; }
+
+ private:
+  NcclMemory* memory_ = nullptr;
+};
+
+}  // namespace kolo::internal::backend

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What reaches the rendezvous server: any message that is read comes back the same when it is
+// written and read again, and none from a stranger makes the server more than refuse it.
+#include "../rendezvous/samples.hpp"
+#include "rendezvous/codec.hpp"
+#include "rendezvous/server.hpp"
+#include "target.hpp"
+
+namespace kolo::internal::fuzz {
+namespace {
+
+using rendezvous::Action;
+using rendezvous::decode;
+using rendezvous::encode;
+using rendezvous::first_half;
+using rendezvous::Hello;
+using rendezvous::Message;
+using rendezvous::ProtocolError;
+using rendezvous::Refusal;
+using rendezvous::sample_messages;
+using rendezvous::Send;
+using rendezvous::Server;
+using rendezvous::ServerOptions;
+
+ServerOptions fuzz_options(bool has_agents) {
+  ServerOptions options{
+      .version = "0.1.0", .np = 2, .elastic = has_agents, .has_agents = has_agents};
+  options.min_np = 1;
+  options.max_np = 2;
+  options.secret.fill(std::byte{7});
+  return options;
+}
+
+/// A second message of the same sender, too: a greeting may have been accepted.
+void tell_server(const Message& message, bool has_agents) {
+  Server server(fuzz_options(has_agents), [] { return std::uint64_t{4}; });
+  server.on_open(1, "a stranger", {});
+  server.on_message(1, message, {});
+  const auto* hello = std::get_if<Hello>(&message);
+  const bool knows = hello != nullptr && hello->secret == first_half(fuzz_options(true).secret);
+  for (const Action& action : server.take()) {
+    const auto* send = std::get_if<Send>(&action);
+    require(knows || send == nullptr || std::holds_alternative<Refusal>(*send->message),
+            "a stranger is answered");
+  }
+  require(!server.finished() && server.generation() == 0, "a stranger changes the job");
+  for (const Message& next : sample_messages()) server.on_message(1, next, {});
+  server.on_message(1, message, {});
+  static_cast<void>(server.next_time());
+  server.on_close(1, "closed", {});
+}
+
+bool run(Bytes bytes) {
+  Message first;
+  try {
+    first = decode(std::as_bytes(bytes));
+  } catch (const ProtocolError&) {
+    return false;
+  }
+  require(decode(encode(first)) == first,
+          "a message is another one when it is written and read again");
+  tell_server(first, true);
+  tell_server(first, false);
+  return true;
+}
+
+std::vector<Seed> seeds() {
+  std::vector<Seed> seeds;
+  for (const Message& message : sample_messages()) {
+    const rendezvous::Bytes bytes = encode(message);
+    seeds.push_back({"kind-" + std::to_string(message.index()),
+                     {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
+  }
+  return seeds;
+}
+
+}  // namespace
+
+const Target rendezvous_target{.name = "rendezvous", .max_bytes = 2048, .run = run, .seeds = seeds};
+
+}  // namespace kolo::internal::fuzz

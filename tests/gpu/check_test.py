@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gpu-check's own logic: limits, results, going on where it stopped."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import steps  # noqa: E402  (its folder is named above)
+import trim_fatbin  # noqa: E402
+
+# Steps whose programs are scripts in a folder that the test fills.
+FAKE_STEPS = '''
+import sys
+sys.path.insert(0, {here!r})
+import steps
+def make(arguments):
+    maker = steps.Maker(arguments)
+    return [steps.Step("first", [maker.alone("one", "one"), maker.alone("two", "two")],
+                       is_required={required}),
+            steps.Step("second", [maker.alone("three", "three", seconds=1, patterns=["is whole"]),
+                                  maker.alone("four", "four")])]
+steps.make = make
+import check
+check.main()
+'''
+
+
+class CheckTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+        for name in ("one", "two", "three", "four"):
+            self.program(name, "echo the model is whole; echo %s >>ran" % name)
+
+    def program(self, name, script):
+        path = self.path / name
+        path.write_text(f"#!/bin/sh\ncd {self.path}\n{script}\n")
+        path.chmod(0o755)
+
+    def check(self, *options, required=False):
+        script = FAKE_STEPS.format(here=str(HERE), required=required)
+        result = subprocess.run(
+            [sys.executable, "-c", script, "--programs", self.path, "--output",
+             self.path / "output", *options], stdout=subprocess.PIPE, text=True, check=False)
+        self.summary = json.loads((self.path / "output/summary.json").read_text())
+        return result.returncode
+
+    def ran(self):
+        return (self.path / "ran").read_text().split()
+
+    def test_all_commands_run_once(self):
+        self.assertEqual(self.check(), 0)
+        self.assertEqual(self.check(), 0)
+        self.assertEqual(self.ran(), ["one", "two", "three", "four"])
+        self.assertEqual(len(self.summary["passed"]), 4)
+        self.assertIn("the model is whole", (self.path / "output/second.log").read_text())
+
+    def test_what_is_left_is_run_by_the_next_call(self):
+        self.assertEqual(self.check("--seconds", "30"), 75)  # only the one with a limit of 1 s
+        self.assertEqual(self.ran(), ["three"])
+        self.assertEqual(self.summary["left"], ["first/one", "first/two", "second/four"])
+        self.assertEqual(self.check(), 0)
+        self.assertEqual(self.ran(), ["three", "one", "two", "four"])
+
+    def test_a_failure_is_kept_until_it_is_asked_for_again(self):
+        self.program("two", "echo two >>ran; exit 5")
+        self.assertEqual(self.check(), 1)
+        self.assertEqual(self.summary["failed"], ["first/two"])
+        self.assertEqual(self.summary["steps"]["first"]["two"]["reason"], "exit status 5")
+        self.assertEqual(self.check(), 1)
+        self.assertEqual(self.ran().count("two"), 1)
+        self.program("two", "echo two >>ran")
+        self.assertEqual(self.check("--again"), 0)
+        self.assertEqual(self.ran().count("two"), 2)
+
+    def test_no_step_follows_a_required_one_that_failed(self):
+        self.program("one", "exit 3")
+        self.assertEqual(self.check(required=True), 1)
+        self.assertEqual(self.ran(), ["two"])
+
+    def test_a_program_that_hangs_is_ended_with_its_children(self):
+        self.program("three", "sleep 1000 & echo $! >child; echo is whole; wait")
+        self.assertEqual(self.check(), 1)
+        self.assertEqual(self.summary["steps"]["second"]["three"]["reason"], "not done after 1 s")
+        child = pathlib.Path("/proc") / (self.path / "child").read_text().strip() / "cmdline"
+        self.assertFalse(child.exists() and b"sleep" in child.read_bytes())
+        self.assertIn("four", self.ran())
+
+    def test_output_must_match(self):
+        self.program("three", "echo the model is damaged")
+        self.assertEqual(self.check(), 1)
+        self.assertIn("no line of the output matches",
+                      self.summary["steps"]["second"]["three"]["reason"])
+
+    def test_a_program_that_is_missing_or_skips_is_no_failure(self):
+        (self.path / "one").unlink()
+        self.program("two", "echo there is no card; exit 77")
+        self.assertEqual(self.check(), 0)
+        self.assertEqual(self.summary["skipped"], ["first/one", "first/two"])
+        self.assertEqual(self.summary["steps"]["first"]["two"]["reason"], "there is no card")
+
+    def test_one_output_is_of_one_mode(self):
+        self.assertEqual(self.check(), 0)
+        self.assertEqual(self.check("--dry-run"), 1)
+
+
+class StepsTest(unittest.TestCase):
+    def test_every_step_ends_within_eight_minutes(self):
+        for dry_run in (True, False):
+            for programs in (pathlib.Path("bin"), None):
+                class Arguments:
+                    mpirun = "mpirun"
+                Arguments.dry_run, Arguments.programs = dry_run, programs
+                names = [step.name for step in steps.make(Arguments)]
+                self.assertEqual(names[-6:], ["probe", "kernel", "nccl", "faults", "torch", "bench"])
+
+
+class TrimTest(unittest.TestCase):
+    def test_code_of_other_architectures_becomes_zeros(self):
+        def entry(kind, architecture, code):
+            header = bytearray(64)
+            trim_fatbin.ENTRY.pack_into(header, 0, kind, 1, 64, len(code))
+            header[28:32] = architecture.to_bytes(4, "little")
+            return bytes(header) + code
+        all_entries = [entry(2, 80, b"a" * 24), entry(2, 90, b"b" * 16), entry(1, 90, b"c" * 8)]
+        body = b"".join(all_entries)
+        image = bytearray(b"before!!" + trim_fatbin.CONTAINER.pack(
+            trim_fatbin.MAGIC, 1, trim_fatbin.CONTAINER.size, len(body)) + body + b"behind")
+        length = len(image)
+        end, has_code = trim_fatbin.trim_container(image, 8, {90})
+        self.assertTrue(has_code)
+        self.assertEqual((len(image), image[end:]), (length, b"behind"))
+        left = list(trim_fatbin.entries(image, 8 + 16, 8 + 16 + len(all_entries[1])))
+        self.assertEqual([(kind, architecture) for _, kind, architecture, _ in left], [(2, 90)])
+        self.assertEqual(image[24:24 + len(all_entries[1])], all_entries[1])
+        self.assertEqual(set(image[24 + len(all_entries[1]):end]), {0})
+
+
+if __name__ == "__main__":
+    unittest.main()

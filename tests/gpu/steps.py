@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of gpu-check and their commands, on a card or against doubles."""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STEP_SECONDS = 470  # the limits of a step's commands together
+
+# NCCL 2.30 and later: several ranks on one GPU. Their kernels take turns unless they are small.
+SHARED_CARD = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
+OVER_NCCL = {**SHARED_CARD, "KOLO_GPU_OPERATIONS": "nccl"}
+OPERATIONS = "allreduce,allgather,broadcast,alltoall,reducescatter"
+
+
+@dataclasses.dataclass
+class Command:
+    name: str
+    argv: list
+    seconds: int = 60
+    environment: dict = dataclasses.field(default_factory=dict)
+    status: int = 0  # None: any
+    patterns: list = dataclasses.field(default_factory=list)  # all found in the output
+    needs: list = dataclasses.field(default_factory=list)  # programs, by path or name
+    keeps_output: bool = False  # in the summary
+
+    def __post_init__(self):
+        self.argv = [str(word) for word in self.argv]
+
+    def missing(self):
+        for program in self.needs:
+            if shutil.which(str(program)) is None:
+                return f"there is no {pathlib.Path(program).name} here"
+        return ""
+
+
+@dataclasses.dataclass
+class Step:
+    name: str
+    commands: list
+    is_required: bool = False  # for all later steps
+
+    def __post_init__(self):
+        total = sum(command.seconds for command in self.commands)
+        assert total <= STEP_SECONDS, f"step {self.name} may take {total} s"
+
+
+class Maker:
+    """What the steps have in common."""
+
+    def __init__(self, arguments):
+        self.dry = arguments.dry_run
+        self.mpirun = arguments.mpirun
+        self.builds = arguments.programs is None
+        self.bin = (arguments.programs or ROOT / "build/gpu/bin").resolve()
+        self.doubles = "_doubles" if self.dry else ""  # the end of programs' names
+
+    def alone(self, name, program, *arguments, **more):
+        path = self.bin / program
+        return Command(name, [path, *arguments], needs=[path], **more)
+
+    def ranks(self, name, count, program, *arguments, options=(), seconds=60, **more):
+        path = self.bin / program
+        return Command(
+            name, [self.mpirun, *options, "-np", count, "--timeout", seconds - 10, path, *arguments],
+            needs=[self.mpirun, path], seconds=seconds, **more)
+
+    def probe(self):
+        commands = [self.alone("gpu", "gpu_probe" + self.doubles, keeps_output=True,
+                               environment=SHARED_CARD)]
+        if self.dry:
+            # The real libraries too: without a GPU they say so.
+            commands.append(self.alone("this-machine", "gpu_probe", status=None, keeps_output=True,
+                                       patterns=["there is no GPU here|cuda:0: "]))
+        else:
+            commands.append(Command("nvidia-smi", ["nvidia-smi"], needs=["nvidia-smi"],
+                                    keeps_output=True))
+        return Step("probe", commands, is_required=True)
+
+    def build(self):
+        build = ROOT / "build/gpu"
+        options = ["-DCMAKE_BUILD_TYPE=Release", "-DKOLO_WITH_CUDA=ON", "-DKOLO_WITH_NCCL=ON"]
+        targets = ["gpu_probe", "gpu_faults", "unit.gpu_card", "kolo-perf", "bench-gpu"]
+        wheel = torch_wheel()
+        if wheel:
+            options += ["-DKOLO_WITH_TORCH=ON", f"-DTorch_DIR={ROOT}/cmake/torch-wheel",
+                        f"-DKOLO_TORCH_WHEEL={wheel}"]
+            targets += ["cifar10", "gpu_side_stream"]
+        else:
+            options.append("-DKOLO_WITH_TORCH=OFF")
+        return Step("build", [
+            Command("configure", ["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", *options],
+                    needs=["cmake", "ninja"]),
+            Command("compile", ["cmake", "--build", build, "--target", *targets], seconds=400)],
+            is_required=True)
+
+    def kernel(self):
+        if self.dry:
+            return Step("kernel", [self.alone("on-the-host", "unit.gpu_kernel", seconds=120)])
+        kernel = ("unit.gpu_card", "--gtest_filter=*TheKernel*")
+        commands = [self.alone("against-the-reference", *kernel, patterns=["OK .*TheKernel"])]
+        for tool in ("memcheck", "racecheck", "initcheck"):
+            command = self.alone(tool, *kernel, seconds=80, patterns=["OK .*TheKernel"])
+            command.argv[:0] = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
+            command.needs.append("compute-sanitizer")
+            commands.append(command)
+        commands.append(Command("machine-code", [
+            sys.executable, ROOT / "tests/gpu/kernel_shape.py", "--architectures", "80,90"],
+            seconds=150, keeps_output=True))
+        return Step("kernel", commands)
+
+    def nccl(self):
+        if self.dry:
+            return Step("nccl", [
+                self.alone("communicators", "unit.nccl", seconds=120),
+                self.alone("random-programs", "unit.gpu_programs", seconds=240),
+                self.ranks("two-processes", 2, "mpi.gpu")])
+        commands = [
+            self.alone("one-rank", "unit.gpu_card", "--gtest_filter=*OneRank*",
+                       patterns=["OK .*OneRankOverNccl"]),
+            self.alone("one-process", "unit.gpu_card", "--gtest_filter=*TwoRanks*",
+                       environment=SHARED_CARD, patterns=["OK .*TwoRanksInOneProcess"])]
+        for name, environment in (("two-processes", OVER_NCCL),
+                                  ("staged", {"KOLO_GPU_OPERATIONS": "staged"})):
+            commands.append(self.ranks(
+                name, 2, "kolo-perf", "--device", "cuda", "--operation", OPERATIONS, "--sizes",
+                "4,1000,64K,5M", "--dtype", "f32,f64,f16,bf16,i16,i32,u8", "--iterations", "4",
+                "--warmup", "1", "--csv", seconds=120, environment=environment))
+        return Step("nccl", commands)
+
+    def faults(self):
+        commands = []
+        for scenario, ranks in (("kill", 2), ("two", 3), ("init", 2), ("shrink", 3)):
+            survivors = [rank for rank in range(ranks) if rank != ranks - 2]
+            commands.append(self.ranks(
+                scenario, ranks, "gpu_faults" + self.doubles, scenario,
+                options=["--enable-recovery"], seconds=90, status=None,
+                environment=OVER_NCCL,
+                patterns=[f"rank {rank}: its model, copied off the GPU, is whole"
+                          for rank in survivors]))
+        return Step("faults", commands)
+
+    def torch(self):
+        if self.dry:
+            return Step("torch", [
+                self.ranks("collectives-and-hooks", 2, "torch.gpu", seconds=120),
+                *(self.ranks(f"cifar10-{count}", count, "cifar10", "--device", "cpu", "--epochs",
+                             "1", "--stand-in-size", "200", seconds=120) for count in (1, 2))])
+        wheel = torch_wheel()
+        libraries = {"LD_LIBRARY_PATH": ":".join(
+            [f"{wheel}/lib", *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])} if wheel else {}
+        commands = [self.ranks(f"cifar10-{count}", count, "cifar10", "--device", "cuda", "--epochs",
+                               "3", "--stand-in-size", "4000", seconds=100,
+                               environment={**libraries, **(OVER_NCCL if count > 1 else {})})
+                    for count in (1, 2)]
+        commands += [self.ranks(f"side-stream-{count}", count, "gpu_side_stream", seconds=100,
+                                environment={**libraries, **SHARED_CARD}) for count in (1, 2)]
+        return Step("torch", commands)
+
+    def bench(self):
+        if self.dry:
+            return Step("bench", [
+                self.alone("plan", "bench-gpu", "--plan", keeps_output=True),
+                self.ranks("gradients-cpu", 2, "kolo-perf", "--gradients", "1000x1KB",
+                           "--iterations", "2", keeps_output=True)])
+        commands = [self.alone("kernel-and-nccl", "bench-gpu", seconds=120, keeps_output=True)]
+        for name, count, environment in (("one-rank", 1, {}), ("nccl-2", 2, OVER_NCCL),
+                                         ("staged-2", 2, {"KOLO_GPU_OPERATIONS": "staged"})):
+            commands.append(self.ranks(
+                f"gradients-{name}", count, "kolo-perf", "--device", "cuda", "--gradients",
+                "resnet50,1000x1KB", "--iterations", "10", seconds=100, environment=environment,
+                keeps_output=True))
+        return Step("bench", commands)
+
+
+def torch_wheel():
+    """The folder of PyTorch, if it has CUDA."""
+    if "KOLO_TORCH_WHEEL" in os.environ:
+        return os.environ["KOLO_TORCH_WHEEL"]
+    script = ("import os, torch\n"
+              "if torch.version.cuda: print(os.path.dirname(torch.__file__))")
+    found = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL, text=True, check=False)
+    return found.stdout.strip()
+
+
+def make(arguments):
+    maker = Maker(arguments)
+    chosen = [maker.probe(), maker.kernel(), maker.nccl(), maker.faults(), maker.torch(),
+              maker.bench()]
+    return [maker.build(), *chosen] if maker.builds else chosen

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls that must be refused on this rank alone.
+#pragma once
+
+#include "incidents.hpp"
+
+namespace kolo::internal::journeys {
+
+/// The odd rank makes some calls that are wrong, or submits a name that is pending.
+void wrong_argument(const Scene& scene);
+
+}  // namespace kolo::internal::journeys

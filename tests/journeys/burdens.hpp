@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a session has to bear: many names, sets that come and go, a rank that stops.
+#pragma once
+
+#include "incidents.hpp"
+
+namespace kolo::internal::journeys {
+
+/// All ranks submit many operations, each of a name of its own, in different orders.
+void many_names(const Scene& scene);
+
+/// Sets come, have names, and go. They must not use up the cache.
+void churn_sets(const Scene& scene);
+
+/// The odd rank's process stops while the others go on in a set without it.
+void stop(const Scene& scene);
+
+}  // namespace kolo::internal::journeys

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many random jobs, one for each seed, and what came of them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace kolo::internal::rendezvous {
+
+struct Campaign {
+  std::uint64_t runs = 0;
+  std::uint64_t generations = 0;
+  std::uint64_t results = 0;
+  std::uint64_t lost = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t largest = 0;
+  std::map<std::uint64_t, std::string> broken{};  // by seed
+};
+
+/// The jobs of the seeds from `first` on, in `threads` threads, until so many are broken.
+[[nodiscard]] Campaign run_campaign(std::uint64_t first, std::uint64_t runs, int threads,
+                                    std::size_t max_broken = 3);
+
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,148 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# kolorun with real processes: what they get, how the job ends, and that none remains.
+#
+# Usage: kolorun_test.sh KOLORUN RANK_PROGRAM DIRECTORY
+set -uo pipefail
+kolorun=$1
+rank_program=$2
+work=$3
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work" || exit 1
+failed=0
+
+# expect NAME STATUS PATTERN COMMAND...: each line of PATTERN is a regular expression that a line of
+# the output must match.
+expect() {
+  local name=$1 status=$2 patterns=$3 output got=0 pattern
+  shift 3
+  output=$(timeout 100 "$@" 2>&1 </dev/null) || got=$?
+  if ((got != status)); then
+    printf 'FAILED %s: status %d instead of %d\n%s\n' "$name" "$got" "$status" "$output"
+    failed=1
+  fi
+  while IFS= read -r pattern; do
+    grep -qE -e "$pattern" <<<"$output" && continue
+    printf 'FAILED %s: no line matches %s:\n%s\n' "$name" "$pattern" "$output"
+    failed=1
+  done <<<"$patterns"
+}
+
+expect "four ranks" 0 $'^generation 1: rank 3 of 4, commit 0$\n^done: rank 0 of 4, commit 5$' \
+  "$kolorun" -np 4 "$rank_program" 5
+
+# shellcheck disable=SC2016  # the processes expand them
+expect "variables" 0 $'^\\[0\\] 0 2 0 2 127.0.0.1 x y$\n^\\[1\\] 1 2 1 2 127.0.0.1 x y$' \
+  env HERE=y "$kolorun" -n 2 --tag-output -x GIVEN=x -x HERE sh -c \
+  'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $GIVEN $HERE'
+
+expect "tags of lines without an end" 0 $'^\\[0\\] one$\n^\\[0\\] two$' \
+  "$kolorun" -n 1 --tag-output printf 'one\ntwo'
+
+expect "options of the program" 0 '^-np 7 --help$' "$kolorun" -np 1 echo -np 7 --help
+
+expect "an exit status" 3 'rank 1 .*it has ended with status 3' \
+  "$kolorun" -np 3 "$rank_program" 6 exit 1 1
+expect "a signal" 137 'rank 1 .*signal 9' "$kolorun" -np 3 "$rank_program" 6 kill 1 1
+expect "an exception" 1 'PeerLeft: rank 0 .*the data set is empty|rank 0 .*the data set is empty' \
+  "$kolorun" -np 2 "$rank_program" 6 throw 1 0
+expect "a program that does not exist" 127 "'./absent' cannot be run: No such file" \
+  "$kolorun" -np 2 ./absent
+expect "no program" 2 'the program is missing' "$kolorun" -np 2
+expect "an unknown option" 2 'there is no option --bogus' "$kolorun" -np 2 --bogus true
+expect "no number" 2 '-np N is missing' "$kolorun" true
+expect "help" 0 $'--rendezvous\nExit status' "$kolorun" --help
+
+# Without sessions it is a starter of processes.
+expect "files" 0 '' "$kolorun" -np 2 --output-dir files sh -c 'echo out $RANK; echo error $RANK >&2'
+for rank in 0 1; do
+  if [[ $(cat "files/rank.$rank.out") != "out $rank" || $(cat "files/rank.$rank.err") != "error $rank" ]]; then
+    echo "FAILED files: of rank $rank"
+    failed=1
+  fi
+done
+if [[ $(echo input | timeout 100 "$kolorun" -np 2 cat) != input ]]; then
+  echo "FAILED input: only rank 0 reads it"
+  failed=1
+fi
+
+# Survivors meet again, and a lost process is started again.
+expect "a loss" 0 $'generation 2: rank 0 of 2, commit 3\ndone: rank 0 of [23], commit 6' \
+  "$kolorun" -np 3 --min-np 2 --cooldown 0.1:1 "$rank_program" 6 kill 1 1
+expect "the loss of rank 0" 0 $'generation 2: rank 0 of 2, commit 3\ndone: rank 1 of [23], commit 6' \
+  "$kolorun" -np 3 --min-np 2 --cooldown 100:100 "$rank_program" 6 kill 1 0
+expect "too many losses" 1 'the session was lost 1 times, and the limit is 0' \
+  "$kolorun" -np 3 --min-np 2 --reset-limit 0 "$rank_program" 6 kill 1 1
+
+# Two hosts, which are two of them on this one. The second joins the first.
+head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+port=$((20000 + $$ % 20000))
+two=(-np 4 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
+"$kolorun" "${two[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
+expect "two hosts" 0 $'(generation 1|done): rank [0-3] of 4' "$kolorun" "${two[@]}" "$rank_program" 5
+wait $! || {
+  printf 'FAILED two hosts: status %d of the other:\n%s\n' $? "$(cat second.log)"
+  failed=1
+}
+
+# meets NAME FILE PATTERN: waits for a line.
+meets() {
+  local i
+  for ((i = 0; i < 600; ++i)); do
+    grep -qE -e "$3" "$2" && return
+    sleep 0.1
+  done
+  printf 'FAILED %s: no line matches %s:\n%s\n' "$1" "$3" "$(cat "$2")"
+  failed=1
+}
+
+# One of two hosts goes away, announced or not; the other one goes on.
+for signal in KILL TERM; do
+  port=$((20000 + (port + 1) % 20000))
+  two=(-np 4 --min-np 2 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
+  "$kolorun" "${two[@]}" "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
+  first=$!
+  until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+    sleep 0.05
+  done
+  "$kolorun" "${two[@]}" "$rank_program" 1000000000 >second.log 2>&1 </dev/null &
+  second=$!
+  meets "$signal of a host" second.log '^generation 1: rank 3 of 4'
+  meets "$signal of a host" first.log '^generation 1: rank 0 of 4'
+  kill "-$signal" "$second"
+  got=0
+  wait "$second" || got=$?
+  meets "$signal of a host" first.log '^generation 2: rank 1 of 2, commit [1-9]'
+  [[ $signal == KILL ]] || ((got == 0)) || {
+    printf 'FAILED removal: status %d\n%s\n' "$got" "$(cat second.log)"
+    failed=1
+  }
+  if [[ $signal == TERM ]] && grep -q PeerLeft first.log second.log; then
+    printf 'FAILED removal: not in good order\n%s\n' "$(cat first.log second.log)"
+    failed=1
+  fi
+  kill -TERM "$first"
+  wait "$first"
+done
+
+# A signal ends the job, with a process that ignores SIGTERM and one that is stopped.
+# shellcheck disable=SC2016
+"$kolorun" -np 2 sh -c 'trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done' >signal.log 2>&1 </dev/null &
+until [[ -s pid.0 && -s pid.1 ]]; do sleep 0.05; done
+kill -STOP "$(cat pid.1)"
+kill -TERM $!
+got=0
+wait $! || got=$?
+if ((got != 143)); then
+  printf 'FAILED signal: status %d\n%s\n' "$got" "$(cat signal.log)"
+  failed=1
+fi
+for rank in 0 1; do
+  if kill -0 "$(cat "pid.$rank")" 2>/dev/null; then
+    echo "FAILED signal: process of rank $rank remains"
+    failed=1
+  fi
+done
+((failed == 0)) && echo "kolorun: all as expected"
+exit "$failed"

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// One message of each kind, with a value in every field.
+#pragma once
+
+#include <vector>
+
+#include "rendezvous/message.hpp"
+
+namespace kolo::internal::rendezvous {
+
+[[nodiscard]] inline std::vector<Message> sample_messages() {
+  const Bytes half(half_secret, std::byte{7});
+  const Member member{
+      .process = 4711, .host = "node1", .machine = "boot 1 2", .pid = 12, .commit = 8, .age = 3};
+  return {Hello{half, Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0"},
+          Join{2, 9, true},
+          Contribution{2, 1, 3, Bytes(9, std::byte{1})},
+          Leave{2},
+          Failed{"an exception"},
+          Accusation{2, {0, 3}, "it does nothing"},
+          Exited{4711, 137},
+          Removal{"the host is to go"},
+          Keepalive{3},
+          Welcome{half, std::chrono::seconds(10), 4711},
+          Refusal{"the secret is wrong"},
+          Roster{3, half, {member, member}},
+          Interruption{3, {1}, "rank 1 is lost"},
+          Result{3, 2, {{Bytes(4, std::byte{2})}, {}}},
+          Announcement{3, "2 new processes wait"},
+          Start{{{4711, 1, 4, 1, 2}, {4712, -1, 4, 0, 2}}},
+          Kill{4711, "it is lost"},
+          End{1, "too few ranks"}};
+}
+
+}  // namespace kolo::internal::rendezvous

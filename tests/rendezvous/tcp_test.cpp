@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+// The server and its clients on TCP, with real processes and strangers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <future>
+#include <mutex>
+#include <thread>
+
+#include "kolo/error.hpp"
+#include "rendezvous/tcp_rendezvous.hpp"
+#include "rendezvous/tcp_server.hpp"
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+Secret make_secret() {
+  Secret secret{};
+  for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i * 7);
+  return secret;
+}
+
+Bytes bytes_of(const std::string& text) {
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// A job whose processes come by themselves. They are forked before the server has its thread.
+class TcpRendezvousTest : public testing::Test {
+ protected:
+  void begin(int np) {
+    ServerOptions options{.secret = make_secret(), .version = "1", .np = np};
+    options.has_agents = false;
+    options.hello_timeout = 300ms;
+    options.start_timeout = 60s;
+    server_.emplace(options, Endpoint{"127.0.0.1", 0}, [this](LogLevel, const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      notes_ += text + '\n';
+    });
+    client_ = {.server = {"127.0.0.1", server_->port()},
+               .secret = make_secret(),
+               .version = "1",
+               .connect_timeout = 20s,
+               .call_timeout = 60s};
+  }
+
+  /// The process ends with status 0 if `program` returns true.
+  pid_t fork_rank(int rank, const std::function<bool(TcpRendezvous&)>& program) {
+    const pid_t pid = ::fork();
+    if (pid != 0) {
+      ranks_.push_back(pid);
+      return pid;
+    }
+    int status = 1;
+    try {
+      ClientOptions options = client_;
+      options.wanted_rank = rank;
+      TcpRendezvous rendezvous(options);
+      status = program(rendezvous) ? 0 : 2;
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+    }
+    ::_exit(status);
+  }
+
+  JobEnd run() { return server_->run(); }
+
+  std::vector<int> statuses() {
+    std::vector<int> statuses;
+    for (const pid_t pid : ranks_) {
+      int how = 0;
+      EXPECT_EQ(::waitpid(pid, &how, 0), pid);
+      statuses.push_back(WIFSIGNALED(how) ? 128 + WTERMSIG(how) : WEXITSTATUS(how));
+    }
+    return statuses;
+  }
+
+  std::optional<TcpServer> server_;
+  ClientOptions client_{};
+  std::vector<pid_t> ranks_{};
+  std::mutex mutex_;
+  std::string notes_{};
+};
+
+/// What a session's start needs.
+bool exchange(TcpRendezvous& rendezvous, int size) {
+  const int rank = rendezvous.rank();
+  bool right = rendezvous.size() == size;
+  const auto all =
+      rendezvous.gather_all(bytes_of(std::string(static_cast<std::size_t>(rank), 'x')));
+  for (int other = 0; other < size; ++other)
+    right &= all.at(static_cast<std::size_t>(other)).size() == static_cast<std::size_t>(other);
+  const int root = size - 1;
+  right &= rendezvous.broadcast(bytes_of("from " + std::to_string(rank)), root) ==
+           bytes_of("from " + std::to_string(root));
+  const std::vector<int> half = rendezvous.split(rank % 2 == 0 ? "even" : "odd");
+  for (const int other : half) right &= other % 2 == rank % 2;
+  right &= half.size() == static_cast<std::size_t>((size + (rank % 2 == 0 ? 1 : 0)) / 2);
+  rendezvous.check();
+  return right && !rendezvous.interrupted();
+}
+
+TEST_F(TcpRendezvousTest, RanksExchangeInOneSessionAfterTheOther) {
+  begin(4);
+  for (int rank = 0; rank < 4; ++rank)
+    fork_rank(rank, [rank](TcpRendezvous& rendezvous) {
+      rendezvous.join();
+      bool right = rendezvous.rank() == rank && exchange(rendezvous, 4);
+      // The next one: rank 2 has the newest commit, and becomes rank 0.
+      rendezvous.join(rank == 2 ? 6 : 5, true);
+      right &= rendezvous.rank() == (rank == 2 ? 0 : rank < 2 ? rank + 1 : rank);
+      right &= rendezvous.roster().members.front().commit == 6;
+      right &= exchange(rendezvous, 4);
+      rendezvous.leave();
+      return right;
+    });
+  EXPECT_EQ(run().status, 0);
+  EXPECT_THAT(statuses(), testing::Each(0));
+}
+
+/// The message of the loss that a call throws.
+std::string loss_of(const std::function<void()>& call, const std::vector<int>& ranks) {
+  try {
+    call();
+  } catch (const PeerLeft& error) {
+    return error.ranks() == ranks ? error.what() : "other ranks";
+  }
+  return "nothing";
+}
+
+TEST_F(TcpRendezvousTest, AKilledRankEndsTheCallsOfTheOthers) {
+  begin(3);
+  for (int rank = 0; rank < 3; ++rank)
+    fork_rank(rank, [rank](TcpRendezvous& rendezvous) {
+      rendezvous.join();
+      static_cast<void>(rendezvous.gather_all({}));
+      if (rank == 2) ::kill(::getpid(), SIGKILL);
+      const std::string loss = loss_of([&] { static_cast<void>(rendezvous.gather_all({})); }, {2});
+      return loss.starts_with("rank 2 ") && rendezvous.interrupted();
+    });
+  const JobEnd end = run();
+  EXPECT_EQ(end.status, 1);
+  EXPECT_THAT(end.reason, HasSubstr("rank 2 (process " + std::to_string(ranks_[2])));
+  EXPECT_EQ(statuses(), (std::vector<int>{0, 0, 137}));
+}
+
+TEST_F(TcpRendezvousTest, TheOthersLearnTheTextOfAnException) {
+  begin(2);
+  for (int rank = 0; rank < 2; ++rank)
+    fork_rank(rank, [rank](TcpRendezvous& rendezvous) {
+      rendezvous.join();
+      if (rank == 0) {
+        rendezvous.fail("the data set is empty");
+        return true;
+      }
+      const std::string loss =
+          loss_of([&] { static_cast<void>(rendezvous.broadcast({}, 0)); }, {0});
+      return loss.find("the data set is empty") != std::string::npos;
+    });
+  EXPECT_EQ(run().status, 1);
+  EXPECT_THAT(statuses(), testing::Each(0));
+}
+
+TEST_F(TcpRendezvousTest, AStoppedRankIsGivenUpOnceItIsAccused) {
+  begin(2);
+  fork_rank(0, [](TcpRendezvous& rendezvous) {
+    rendezvous.join();
+    rendezvous.accuse({1}, "it does nothing");
+    return loss_of([&] { static_cast<void>(rendezvous.gather_all({})); }, {1})
+               .find("it does nothing") != std::string::npos;
+  });
+  fork_rank(1, [](TcpRendezvous& rendezvous) {
+    rendezvous.join();
+    ::raise(SIGSTOP);
+    // Continued, it is refused.
+    try {
+      static_cast<void>(rendezvous.gather_all({}));
+    } catch (const BackendError&) {
+      return true;
+    }
+    return false;
+  });
+  EXPECT_EQ(run().status, 1);
+  ::kill(ranks_[1], SIGCONT);
+  EXPECT_EQ(statuses(), (std::vector<int>{0, 0}));
+}
+
+TEST_F(TcpRendezvousTest, DifferentCallsAreReported) {
+  begin(2);
+  for (int rank = 0; rank < 2; ++rank)
+    fork_rank(rank, [rank](TcpRendezvous& rendezvous) {
+      rendezvous.join();
+      const std::string loss = loss_of(
+          [&] {
+            if (rank == 0)
+              static_cast<void>(rendezvous.gather_all({}));
+            else
+              static_cast<void>(rendezvous.broadcast({}, 1));
+          },
+          {});
+      if (loss.find("gather_all") == std::string::npos) return false;
+      rendezvous.join();
+      const bool right = exchange(rendezvous, 2);
+      rendezvous.leave();
+      return right;
+    });
+  EXPECT_EQ(run().status, 0);
+  EXPECT_THAT(statuses(), testing::Each(0));
+}
+
+/// Sends these bytes and reads until the other side closes.
+void send_garbage(const Endpoint& to, const std::string& bytes) {
+  const node::FileDescriptor socket = connect_to(to, 10s);
+  static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
+  if (bytes == "scan") return;
+  Connection connection(node::FileDescriptor(::dup(socket.get())));
+  while (!connection.closed()) {
+    connection.read([](const Message&) { return true; });
+    std::this_thread::yield();
+  }
+}
+
+TEST_F(TcpRendezvousTest, StrangersChangeNothingButALineInTheLog) {
+  begin(2);
+  for (int rank = 0; rank < 2; ++rank)
+    fork_rank(rank, [rank](TcpRendezvous& rendezvous) {
+      // The second one comes when the strangers are through.
+      if (rank == 1) ::raise(SIGSTOP);
+      rendezvous.join();
+      const bool right = exchange(rendezvous, 2);
+      rendezvous.leave();
+      return right;
+    });
+  std::thread strangers([this] {
+    const Endpoint& to = client_.server;
+    send_garbage(to, "GET / HTTP/1.1\r\nHost: kolo\r\n\r\n");
+    send_garbage(to, "scan");
+    send_garbage(to, "");
+    send_garbage(to, std::string("KoR1\xff\xff\xff\x7f", 8));
+    send_garbage(to, std::string("KoR1\x08\0\0\0abcdefgh", 16));
+    ClientOptions wrong = client_;
+    wrong.wanted_rank = 0;
+    wrong.secret[3] ^= std::byte{1};
+    EXPECT_THROW(TcpRendezvous{wrong}, BackendError);
+    ClientOptions old = client_;
+    old.wanted_rank = 1;
+    old.version = "0";
+    EXPECT_THROW(TcpRendezvous{old}, BackendError);
+    int how = 0;
+    ::waitpid(ranks_[1], &how, WUNTRACED);
+    ::kill(ranks_[1], SIGCONT);
+  });
+  const JobEnd end = run();
+  strangers.join();
+  EXPECT_EQ(end.status, 0) << end.reason;
+  EXPECT_THAT(statuses(), testing::Each(0));
+  EXPECT_THAT(notes_, HasSubstr("something that is no message"));
+  EXPECT_THAT(notes_, HasSubstr("is damaged"));
+  EXPECT_THAT(notes_, HasSubstr("does not introduce itself"));
+  EXPECT_THAT(notes_, HasSubstr("the secret is wrong"));
+  EXPECT_THAT(notes_, HasSubstr("use one version everywhere"));
+}
+
+TEST_F(TcpRendezvousTest, WithoutTheServerCallsThrow) {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  begin(2);
+  fork_rank(0, [](TcpRendezvous& rendezvous) {
+    ::kill(::getppid(), SIGUSR1);
+    try {
+      rendezvous.join();  // the other one never comes
+    } catch (const BackendError& error) {
+      return std::string(error.what()).find("is gone") != std::string::npos;
+    }
+    return false;
+  });
+  std::thread stopper([&] {
+    int signal = 0;
+    ::sigwait(&signals, &signal);
+    server_->stop();
+  });
+  EXPECT_EQ(run().status, 1);
+  stopper.join();
+  server_.reset();
+  EXPECT_EQ(statuses(), (std::vector<int>{0}));
+}
+
+TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
+  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  std::thread impostor([&] {
+    node::FileDescriptor socket;
+    while (!socket.valid())
+      socket = node::FileDescriptor(::accept(listener.get(), nullptr, nullptr));
+    Connection(std::move(socket)).send(Welcome{Bytes(half_secret), 1s, 1});
+  });
+  const ClientOptions options{.server = {"127.0.0.1", port_of(listener.get())},
+                              .secret = make_secret(),
+                              .version = "1",
+                              .connect_timeout = 20s};
+  EXPECT_THROW(TcpRendezvous{options}, BackendError);
+  impostor.join();
+}
+
+TEST(TcpRendezvousClient, NobodyThereIsReportedAfterTheTimeout) {
+  std::uint16_t port = 0;
+  { port = port_of(listen_at({"127.0.0.1", 0}).get()); }
+  EXPECT_THROW(static_cast<void>(connect_to({"127.0.0.1", port}, 100ms)), BackendError);
+}
+
+TEST(Endpoints, AreParsed) {
+  EXPECT_EQ(parse_endpoint("node1:4711").host, "node1");
+  EXPECT_EQ(parse_endpoint("[fd00::1]:80").host, "fd00::1");
+  EXPECT_EQ(to_string(parse_endpoint("[fd00::1]:80")), "[fd00::1]:80");
+  for (const char* const wrong : {"", "node1", ":80", "node1:", "node1:x", "node1:70000", "[]:80"})
+    EXPECT_THROW(static_cast<void>(parse_endpoint(wrong)), InvalidArgument) << wrong;
+}
+
+TEST(Secrets, AreReadAsTheyAreWritten) {
+  EXPECT_EQ(secret_from_hex(to_hex(make_secret())), make_secret());
+  EXPECT_THROW(static_cast<void>(secret_from_hex("12")), InvalidArgument);
+  EXPECT_THROW(static_cast<void>(secret_from_hex(std::string(64, 'g'))), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace kolo::internal::rendezvous

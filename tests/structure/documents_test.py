@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of tools/figures/figures.py, tools/quotes.py and tools/links.py on the documents, and on copies with mistakes."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Documents(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        shutil.copy(ROOT / "README.md", self.root)
+        for name in ("docs", "examples"):
+            shutil.copytree(ROOT / name, self.root / name)
+
+    def run_script(self, *command):
+        done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False)
+        return done.returncode, done.stderr
+
+    def figures(self, *options):
+        return self.run_script(ROOT / "tools/figures/figures.py", *options, self.root)
+
+    def quotes(self):
+        return self.run_script(ROOT / "tools/quotes.py", self.root)
+
+    def change(self, path, old, new):
+        text = (self.root / path).read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        (self.root / path).write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+class Figures(Documents):
+    def test_the_documents_have_the_recorded_figures(self):
+        self.assertEqual(self.figures("--check"), (0, ""))
+
+    def test_a_changed_measurement_is_found_and_drawn(self):
+        self.change("docs/measurements/peers.csv", "resnet50,2,22.31,horovod,4.6,", "resnet50,2,22.31,horovod,4.7,")
+        status, errors = self.figures("--check")
+        self.assertEqual(status, 1)
+        for name in ("README.md", "docs/performance.md", "docs/pictures/peers.svg"):
+            self.assertIn(f"{self.root / name}: differs", errors)
+        self.assertEqual(self.figures()[0], 0)
+        self.assertEqual(self.figures("--check"), (0, ""))
+
+    def test_a_figure_typed_into_a_table_is_found(self):
+        self.change("docs/testing.md", "| 131 ms |", "| 13 ms |")
+        self.assertIn("docs/testing.md: differs", self.figures("--check")[1])
+
+    def test_a_changed_picture_is_found(self):
+        self.change("docs/pictures/scale.svg", "<circle", "<circle ")
+        self.assertIn("docs/pictures/scale.svg: differs", self.figures("--check")[1])
+
+    def test_measurements_say_where_they_are_from(self):
+        self.change("docs/measurements/idle.csv", "# Command: ", "# ")
+        self.assertIn("idle.csv: no line begins with '# Command: '", self.figures("--check")[1])
+
+    def test_marks_come_in_pairs(self):
+        self.change("docs/scale.md", "<!-- figures: end -->", "")
+        self.assertIn("without its", self.figures("--check")[1])
+
+
+class Quotes(Documents):
+    def test_the_documents_quote_files_as_they_are(self):
+        self.assertEqual(self.quotes(), (0, ""))
+
+    def test_a_changed_example_is_found(self):
+        self.change("examples/basics/resumable.cpp", ".seed = 42", ".seed = 43")
+        status, errors = self.quotes()
+        self.assertEqual(status, 1)
+        self.assertIn("docs/training.md", errors)
+        self.assertIn(".seed = 42", errors)
+
+    def test_lines_in_another_order_are_found(self):
+        self.change("examples/basics/resumable.cpp", "sampler.load(found->part(\"sampler\"));", "step = found->step;")
+        self.assertIn("docs/training.md", self.quotes()[1])
+
+    def test_a_missing_file_is_found(self):
+        (self.root / "examples/basics/resumable.cpp").unlink()
+        self.assertIn("there is no such file", self.quotes()[1])
+
+    def test_every_page_of_the_user_guide_has_one(self):
+        self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
+        self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])
+
+
+class Links(unittest.TestCase):
+    def errors(self, **files):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                (pathlib.Path(folder) / f"{name}.md").write_text(text, encoding="utf-8")
+            done = subprocess.run([sys.executable, str(ROOT / "tools/links.py"), folder], capture_output=True, text=True,
+                                  check=False)
+        self.assertEqual(done.returncode, 1 if done.stderr else 0)
+        return done.stderr
+
+    def test_the_documents_have_no_broken_links(self):
+        done = subprocess.run([sys.executable, str(ROOT / "tools/links.py")], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_files_and_headings_are_found(self):
+        self.assertEqual(self.errors(one="[a](two.md) [b](two.md#some-words-and-code) [c](#here)\n\n# Here\n",
+                                     two="## Some words, and `code`\n"), "")
+
+    def test_a_missing_file_is_an_error(self):
+        self.assertIn("broken link: two.md\n", self.errors(one="[a](two.md)\n"))
+
+    def test_a_missing_heading_is_an_error(self):
+        self.assertIn("no such heading", self.errors(one="[a](#there)\n\n# Here\n"))
+
+    def test_code_has_no_links_and_no_headings(self):
+        self.assertIn("no such heading", self.errors(one="[a](#here)\n\n```sh\n# Here\n[b](none.md)\n```\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets LibTorch without CUDA compute on GPU tensors whose memory the double of CUDA has given: each
+// kernel is the CPU's, on the same memory. Autograd runs backward on the thread of the device.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/NativeFunctions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/ops/from_blob.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "../fake_gpu_guard.hpp"
+#include "backend/gpu/runtime/runtime.hpp"
+#include "fake_cuda.hpp"
+#include "torch/gpu_stream.hpp"
+
+namespace kolo::internal {
+
+CUstream_st* gpu_stream(const ::torch::Device& /*gpu*/) { return nullptr; }
+
+::torch::Tensor empty_between_streams(const std::vector<std::int64_t>& sizes,
+                                      const ::torch::TensorOptions& options,
+                                      CUstream_st* /*user*/) {
+  return at::empty(sizes, options);
+}
+
+namespace {
+
+using at::Tensor;
+
+backend::FakeCuda& device() {
+  static const auto runtime = backend::gpu::find_runtime();
+  return dynamic_cast<backend::FakeCuda&>(*runtime);
+}
+
+Tensor make_on_gpu(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType type,
+                   c10::Device gpu) {
+  std::size_t elements = 1;  // from the first to the last
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    elements += static_cast<std::size_t>((sizes[i] - 1) * strides[i]);
+  if (std::ranges::find(sizes, 0) != sizes.end()) elements = 0;
+  const auto dtype = c10::scalarTypeToTypeMeta(type);
+  const std::size_t bytes = elements * dtype.itemsize();
+  std::byte* const memory = bytes > 0 ? device().make_memory(bytes) : nullptr;
+  const auto release = [](void* pointer) {
+    device().free_memory(static_cast<std::byte*>(pointer));
+  };
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes,
+                       c10::DataPtr(memory, memory, release, gpu));
+  Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), dtype);
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  return made;
+}
+
+c10::Device gpu_of(c10::optional<c10::Device> device) {
+  if (!device) return {c10::DeviceType::CUDA, 0};
+  return {c10::DeviceType::CUDA, device->has_index() ? device->index() : c10::DeviceIndex{0}};
+}
+
+Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                     c10::optional<at::ScalarType> type, c10::optional<at::Layout> /*layout*/,
+                     c10::optional<at::Device> device, c10::optional<bool> /*pinned*/) {
+  return make_on_gpu(sizes, strides, c10::dtype_or_default(type), gpu_of(device));
+}
+
+Tensor empty(at::IntArrayRef sizes, c10::optional<at::ScalarType> type,
+             c10::optional<at::Layout> layout, c10::optional<at::Device> device,
+             c10::optional<bool> pinned, c10::optional<at::MemoryFormat> format) {
+  // The strides are those that the CPU chooses.
+  const Tensor like = at::empty(sizes, at::TensorOptions().dtype(at::kByte), format);
+  return empty_strided(sizes, like.strides(), type, layout, device, pinned);
+}
+
+/// As a saved tensor is copied to the CPU with all of its storage.
+Tensor& set_storage(Tensor& tensor, c10::Storage storage, std::int64_t offset,
+                    at::IntArrayRef sizes, at::IntArrayRef strides) {
+  at::TensorImpl& implementation = *tensor.unsafeGetTensorImpl();
+  implementation.set_storage_keep_dtype(std::move(storage));
+  implementation.set_storage_offset(offset);
+  if (strides.empty() && !sizes.empty())
+    implementation.set_sizes_contiguous(sizes);
+  else
+    implementation.set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+/// The same memory as a tensor of the CPU.
+Tensor on_host(const Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_cuda()) return tensor;
+  return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
+                       at::TensorOptions().dtype(tensor.dtype()));
+}
+
+Tensor on_gpu(const Tensor& tensor, c10::Device gpu) {
+  if (!tensor.defined() || tensor.is_cuda()) return tensor;
+  Tensor made = make_on_gpu(tensor.sizes(), tensor.strides(), tensor.scalar_type(), gpu);
+  on_host(made).copy_(tensor);
+  return made;
+}
+
+/// Calls of one operator: its arguments on the host, its results on the GPU.
+class HostCall {
+ public:
+  explicit HostCall(const c10::OperatorHandle& function) : function_(function) {}
+
+  void operator()(torch::jit::Stack* stack) {
+    const auto& schema = function_.schema();
+    const std::size_t first = stack->size() - schema.arguments().size();
+    const std::vector<c10::IValue> given(stack->begin() + static_cast<std::ptrdiff_t>(first),
+                                         stack->end());
+    for (std::size_t i = 0; i < given.size(); ++i) (*stack)[first + i] = to_host(given[i]);
+    function_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    const std::size_t results = stack->size() - schema.returns().size();
+    for (std::size_t i = 0; i < schema.returns().size(); ++i) {
+      c10::IValue& result = (*stack)[results + i];
+      const c10::IValue* const same = written(schema, given, schema.returns()[i]);
+      result = same != nullptr ? *same : to_gpu(result);
+    }
+  }
+
+ private:
+  c10::IValue to_host(const c10::IValue& value) {
+    if (value.isTensor()) return note(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(note(tensor));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<c10::optional<Tensor>> list;
+      for (const c10::optional<Tensor> tensor : value.toOptionalTensorList())
+        list.push_back(tensor ? c10::optional<Tensor>(note(*tensor)) : c10::nullopt);
+      return list;
+    }
+    if (value.isDevice() && value.toDevice().is_cuda()) {
+      gpu_ = value.toDevice();
+      return c10::Device(c10::DeviceType::CPU);
+    }
+    return value;
+  }
+  Tensor note(const Tensor& tensor) {
+    if (tensor.defined() && tensor.is_cuda()) gpu_ = tensor.device();
+    return on_host(tensor);
+  }
+
+  c10::IValue to_gpu(const c10::IValue& value) const {
+    if (value.isTensor()) return on_gpu(value.toTensor(), gpu_);
+    if (!value.isTensorList()) return value;
+    c10::List<Tensor> list;
+    for (const Tensor& tensor : value.toTensorVector()) list.push_back(on_gpu(tensor, gpu_));
+    return list;
+  }
+
+  /// The argument that this result is, if the operator writes it.
+  static const c10::IValue* written(const c10::FunctionSchema& schema,
+                                    const std::vector<c10::IValue>& given,
+                                    const c10::Argument& result) {
+    if (result.alias_info() == nullptr || !result.alias_info()->isWrite()) return nullptr;
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      const auto* const alias = schema.arguments()[i].alias_info();
+      if (alias != nullptr && alias->isWrite() &&
+          alias->beforeSets() == result.alias_info()->beforeSets())
+        return &given[i];
+    }
+    return nullptr;
+  }
+
+  const c10::OperatorHandle& function_;
+  c10::Device gpu_{c10::DeviceType::CUDA, 0};
+};
+
+void call_on_host(const c10::OperatorHandle& function, torch::jit::Stack* stack) {
+  HostCall call(function);
+  call(stack);
+}
+
+/// What LibTorch asks of CUDA apart from streams.
+class CUDAHooks : public at::CUDAHooksInterface {  // the name that LibTorch looks for
+ public:
+  explicit CUDAHooks(at::CUDAHooksArgs /*arguments*/) {}
+
+  void initCUDA() const override {}
+  bool hasCUDA() const override { return true; }
+  bool hasPrimaryContext(int64_t /*device*/) const override { return true; }
+  int getNumGPUs() const override { return device().device_count(); }
+  int64_t current_device() const override { return 0; }
+  bool isPinnedPtr(void* /*memory*/) const override { return false; }
+  const at::Generator& getDefaultCUDAGenerator(at::DeviceIndex /*device*/) const override {
+    return at::detail::getDefaultCPUGenerator();
+  }
+};
+
+using at::CUDAHooksRegistry;
+using at::RegistererCUDAHooksRegistry;
+REGISTER_CUDA_HOOKS(CUDAHooks);
+C10_REGISTER_GUARD_IMPL(CUDA, FakeGpuGuard);
+
+TORCH_LIBRARY_IMPL(_, CUDA, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&call_on_host>());
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("empty.memory_format", empty);
+  library.impl("empty_strided", empty_strided);
+  library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("view", at::native::view);
+  library.impl("set_.source_Storage_storage_offset", set_storage);
+  library.impl("_reshape_alias", at::native::_reshape_alias);
+  // Else LibTorch would choose an algorithm for GPUs, whose results have other bits.
+  for (const char* name : {"copy_", "convolution", "convolution_backward", "native_dropout"})
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&call_on_host>());
+}
+
+}  // namespace
+}  // namespace kolo::internal

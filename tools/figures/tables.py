@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of README.md and docs/ that are made from recorded measurements, by the name in their marks."""
+from charts import SETS, flat_mpi, number
+
+
+def markdown(head, rows, align=None):
+    lines = ["| " + " | ".join(head) + " |", "| " + " | ".join(align or ["---"] * len(head)) + " |"]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def by(rows, *keys):
+    """Groups rows by some of their fields, in the order of the file."""
+    groups = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    return groups
+
+
+def one_host(data):
+    rows = []
+    for key, runs in by(data["one_host"], "ranks", "what", "path", "mpi").items():
+        rows.append([*key, "; ".join(f"{run['kolo_us']} ({run['kolo_p90_us']})" for run in runs),
+                     "; ".join(run["mpi_us"] for run in runs), "; ".join(run["ratio"] for run in runs)])
+    return markdown(["np", "what", "path", "MPI", "Kolo, µs: median (p90)", "MPI, µs: median", "MPI over Kolo"], rows)
+
+
+def idle(data):
+    return markdown(["np", "idle, per cent of a core"],
+                    [[row["ranks"], f"{row['min']} to {row['max']}"] for row in data["idle"]])
+
+
+def peers(data):
+    rows = []
+    for (gradients, ranks, kolo), own in by(data["peers"], "gradients", "ranks", "kolo_ms").items():
+        rows.append([gradients, ranks, kolo,
+                     *(f"{row['times']} times ({row['min']} to {row['max']})" for row in own)])
+    return markdown(["gradients", "np", "Kolo, ms", "Horovod takes", "with tuned MPI", "DistributedDataParallel"], rows)
+
+
+def readme(data):
+    names = {"resnet50": "ResNet-50 (161 tensors, 102 MB)", "1000x1KB": "1000 tensors of 1 KiB"}
+    rows = []
+    groups = sorted(by(data["peers"], "gradients", "ranks", "kolo_ms").items(),
+                    key=lambda group: (group[0][0] != "resnet50", group[0][1]))
+    for (gradients, ranks, kolo), own in groups:
+        ratio, _, _, which = flat_mpi(data["one_host"], gradients, ranks)
+        rows.append([names[gradients], ranks, f"{float(kolo):.3g} ms", *(f"{row['times']}x" for row in own),
+                     f"{ratio:.2g}x ({which} MPI)"])
+    return markdown(["gradients", "ranks", "Kolo", "Horovod 0.28.1", "Horovod, tuned MPI",
+                     "DistributedDataParallel, Gloo", "one flat `MPI_Allreduce`"], rows,
+                    ["---", "---:", "---:", "---:", "---:", "---:", "---:"])
+
+
+def training_step(data):
+    return markdown(["run", "without communication", "with Kolo", "longer by", "with a barrier, longer by"],
+                    [[f"`{row['options']}`", f"{row['without_ms']} ms", f"{row['kolo_ms']} ms",
+                      f"{row['kolo_longer']} %", f"{row['barrier_longer']} %"] for row in data["training_step"]])
+
+
+def two_hosts(data):
+    return markdown(["link, each direction", "packets lost", "100 MB one way, MPI", "both ways, MPI",
+                     "`kolo::allreduce` of 100 MB", "relative to one way"],
+                    [[f"{row['mbit']} Mbit/s", row["lost"], f"{row['one_way_ms']} ms", f"{row['both_ways_ms']} ms",
+                      f"{row['allreduce_ms']} ms", row["relative"]] for row in data["two_hosts"]])
+
+
+def faults(data):
+    def with_unit(value, unit):
+        return f"{value} {unit}" if value else ""
+
+    rows = [[row["fault"], row["phase"], row["runs"], row["broken"], row["named"], with_unit(row["median_ms"], "ms"),
+             with_unit(row["max_ms"], "ms"), with_unit(row["gone_s"], "s"), row["late"], row["in_mpi"]]
+            for row in data["faults"]]
+    return markdown(["fault", "phase", "runs", "broken", "ranks that named it", "named within, median", "max",
+                     "job gone within, max", "later than promised", "waits in MPI"], rows)
+
+
+def scale(data):
+    rows = []
+    for row in data["scale"]:
+        name = SETS[row["gradients"]] + (", star" if row["shape"] == "star" else "")
+        rows.append([name, row["step"], row["ranks"], number(row["root_messages"]), number(row["root_bytes"]),
+                     number(row["max_messages"]), number(row["max_bytes"]), row["batches"],
+                     f"{float(row['tail_us']):,.0f}", row["hops"] if row["step"] == "one" else ""])
+    return markdown(["gradients", "step", "ranks", "messages at rank 0", "bytes at rank 0", "most messages of a rank",
+                     "most bytes of a rank", "batches", "last answer after, µs", "messages in a row"], rows,
+                    ["---", "---"] + ["---:"] * 8)
+
+
+def cifar10_accuracy(data):
+    return markdown(["np", "epochs", "test accuracy", "images/s", "command"],
+                    [[row["ranks"], row["epochs"], row["accuracy"], row["images_per_s"],
+                      f"`mpirun -np {row['ranks']} cifar10 --data-dir DIR --epochs {row['epochs']} --seed 42 "
+                      f"--save np{row['ranks']}`"] for row in data["cifar10_accuracy"]])
+
+
+def cifar10_scaling(data):
+    return markdown(["Open MPI settings", "rounds", "1 rank, images/s", "2 ranks, images/s", "ratio: median (min to max)"],
+                    [[row["settings"], row["rounds"], f"{row['one_min']}-{row['one_max']}",
+                      f"{row['two_min']}-{row['two_max']}", f"{row['ratio']} ({row['ratio_min']}-{row['ratio_max']})"]
+                     for row in data["cifar10_scaling"]])
+
+
+def synthetic_benchmark(data):
+    return markdown(["model, batch size", "iterations", "2 ranks", "1 alone", "2 without exchange", "efficiency",
+                     "relative to the same ranks without exchange"],
+                    [[f"{row['model']}, {row['batch']}", row["iterations"], row["two"], row["alone"], row["without"],
+                      f"{row['efficiency']} % ({row['efficiency_min']} to {row['efficiency_max']})",
+                      f"{row['relative']} % ({row['relative_min']} to {row['relative_max']})"]
+                     for row in data["synthetic_benchmark"]])
+
+
+TABLES = {"one_host": one_host, "idle": idle, "peers": peers, "readme": readme, "training_step": training_step,
+          "two_hosts": two_hosts, "faults": faults, "scale": scale, "cifar10_accuracy": cifar10_accuracy,
+          "cifar10_scaling": cifar10_scaling, "synthetic_benchmark": synthetic_benchmark}

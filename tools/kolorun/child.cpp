@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "child.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+
+namespace kolorun {
+namespace {
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+std::string_view name_in(std::string_view variable) {
+  return variable.substr(0, variable.find('='));
+}
+
+/// kolorun's variables, but for those that are given.
+std::vector<std::string> environment_with(const std::vector<std::string>& variables) {
+  std::vector<std::string> all = variables;
+  for (char** each = environ; *each != nullptr; ++each)
+    if (std::ranges::find(variables, name_in(*each), name_in) == variables.end())
+      all.emplace_back(*each);
+  return all;
+}
+
+/// In the child: system calls only, since other threads of kolorun may have held locks.
+[[noreturn]] void become(char* const* command, char* const* environment, const Streams& streams,
+                         pid_t parent, int report) {
+  ::setpgid(0, 0);
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != parent) ::_exit(1);  // it has ended meanwhile
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int ignored : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) ::signal(ignored, SIG_DFL);
+  if (::dup2(streams.in, 0) >= 0 && ::dup2(streams.out, 1) >= 0 && ::dup2(streams.error, 2) >= 0)
+    ::execvpe(command[0], command, environment);
+  const int error = errno;
+  static_cast<void>(::write(report, &error, sizeof error));
+  ::_exit(127);
+}
+
+}  // namespace
+
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0)
+    throw std::runtime_error(fmt::format("no pipe: {}", std::generic_category().message(errno)));
+  return {node::FileDescriptor(ends[0]), node::FileDescriptor(ends[1])};
+}
+
+pid_t start_child(const std::vector<std::string>& command,
+                  const std::vector<std::string>& variables, const Streams& streams) {
+  std::vector<std::string> words = command;
+  std::vector<std::string> environment = environment_with(variables);
+  const std::vector<char*> argv = pointers_to(words);
+  const std::vector<char*> envp = pointers_to(environment);
+  Pipe report = make_pipe();
+  const pid_t parent = ::getpid();
+  const pid_t pid = ::fork();
+  if (pid == 0) become(argv.data(), envp.data(), streams, parent, report.to.get());
+  if (pid < 0)
+    throw std::runtime_error(
+        fmt::format("no process can be started: {}", std::generic_category().message(errno)));
+  ::setpgid(pid, pid);
+  report.to = node::FileDescriptor();  // closed in the child too, once the program runs
+  int error = 0;
+  if (::read(report.from.get(), &error, sizeof error) != sizeof error) return pid;
+  ::waitpid(pid, nullptr, 0);
+  throw std::runtime_error(fmt::format("'{}' cannot be run: {}", command.front(),
+                                       std::generic_category().message(error)));
+}
+
+}  // namespace kolorun

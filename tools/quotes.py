@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that documents quote files as they are. A block of code after the mark
+
+    <!-- quote: examples/basics/quickstart.cpp -->
+
+consists of lines of that file, in its order; they may be broken elsewhere. A line "..." stands for lines that are left
+out. Comments at the ends of lines, lines with only a comment, empty lines and indentation do not count. Of a diff, the
+lines that it leaves or adds are lines of the file. Every page of the user guide, as docs/README.md lists it, has at least
+one quote.
+
+Usage: quotes.py [ROOT]
+"""
+import re
+import sys
+from pathlib import Path
+
+MARK = re.compile(r"^<!-- quote: (\S+) -->\n+```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMENT = {".cpp": "//", ".hpp": "//", ".py": "#", ".sh": "#", ".sbatch": "#", ".yaml": "#", "": "#"}
+
+
+def lines_of(text, comment):
+    """The lines that count, without what does not count in them."""
+    for line in text.splitlines():
+        line = re.split(rf"(?:^|\s){re.escape(comment)}(?!SBATCH)", line, maxsplit=1)[0]
+        line = " ".join(line.split())
+        if line:
+            yield line
+
+
+def find(chunk, text, begin):
+    """Where chunk ends in text, at or after begin; None if it is not there. Lines may be broken elsewhere."""
+    pattern = r"\s".join(re.escape(word) for word in " ".join(chunk).split())
+    found = re.compile(rf"^{pattern}$", re.MULTILINE).search(text, begin)
+    return found.end() if found else None
+
+
+def differs(block, path):
+    """What is wrong with a quote of a file, or None."""
+    if not path.is_file():
+        return "there is no such file"
+    comment = COMMENT.get(path.suffix, "#")
+    text = "\n".join(lines_of(path.read_text(encoding="utf-8"), comment))
+    position, chunk, chunks = 0, [], []
+    for line in [*lines_of(block, comment), "..."]:
+        if line != "...":
+            chunk.append(line)
+        elif chunk:
+            chunks.append(chunk)
+            chunk = []
+    if not chunks:
+        return "the block is empty"
+    for chunk in chunks:
+        end = find(chunk, text, position)
+        if end is None:
+            missing = [line for line in chunk if line not in text]
+            return (f"the file has no line '{missing[0]}'" if missing
+                    else f"the lines from '{chunk[0]}' on are not together there, or not in this order")
+        position = end
+    return None
+
+
+def user_guide(root):
+    text = (root / "docs/README.md").read_text(encoding="utf-8")
+    section = re.search(r"^## User guide\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
+    return [root / "docs" / name for name in re.findall(r"\]\(([\w-]+\.md)\)", section[1])] if section else []
+
+
+def check(root):
+    errors = []
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / "examples").rglob("*.md"))]
+    quoted = set()
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        found = list(MARK.finditer(text))
+        if len(found) != len(re.findall("^<!-- quote: ", text, re.MULTILINE)):
+            errors.append(f"{page}: a mark '<!-- quote: FILE -->' without a block of code")
+        for match in found:
+            quoted.add(page)
+            block = re.sub(r"^-.*\n|^[+ ]", "", match[3], flags=re.MULTILINE) if match[2] == "diff" else match[3]
+            wrong = differs(block, root / match[1])
+            if wrong:
+                line = text.count("\n", 0, match.start()) + 1
+                errors.append(f"{page}:{line}: not a quote of {match[1]}: {wrong}")
+    errors += [f"{page}: a page of the user guide without a quote of a file" for page in user_guide(root)
+               if page not in quoted]
+    return errors
+
+
+def main():
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    errors = check(root)
+    for error in errors:
+        print(f"quotes: {error}", file=sys.stderr)
+    return 1 if errors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
