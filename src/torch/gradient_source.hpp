@@ -41,7 +41,7 @@ struct Parameter {
   // The gradient that holds the last result, and its version then. Weak, so that the memory can go.
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
-  std::uint32_t reduced_version = 0;
+  std::int64_t reduced_version = 0;
 };
 
 /// With an uncompressed average, a gradient that is reduced already is reduced again with what

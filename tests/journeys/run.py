@@ -33,7 +33,11 @@ NEVER_TOGETHER = {
     ("hosts_of_one", "hosts_of_two"): "two values of one setting",
     ("fewer_ranks", "more_ranks"): "a program changes its number of ranks once",
     ("killed", "polled"): "without sockets, nothing tells that a process of another host is dead",
-    ("hook_exception", "shared_memory"): "hooks are LibTorch's, a SharedVector has other gradients",
+    ("every_pass", "no_sync"): "each pass is reduced, or only the last",
+} | {
+    tuple(sorted((torch, own))): "one is of LibTorch, the other of programs without it"
+    for torch in ("every_pass", "hook_exception", "module_gradients", "no_sync", "set_to_none")
+    for own in ("shared_memory", "token")
 }
 # Over MPI, a session that failed in a batch ends the job when the program is done.
 OVER_MPI = {"over_mpi", "hosts_of_one", "hosts_of_two"}
