@@ -110,7 +110,7 @@ class ReductionCore {
   [[nodiscard]] bool active() const { return active_ && !failed_; }
   [[nodiscard]] bool reducing() const { return reducing_; }
   /// The factor of gradients before they are submitted, and the prescale of operations.
-  void set_scales(double factor, double prescale);
+  KOLO_EXPORT void set_scales(double factor, double prescale);
 
   /// The gradient is complete for now. Submits its unit if that is complete.
   KOLO_EXPORT void ready(std::size_t slot);
