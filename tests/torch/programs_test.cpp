@@ -151,25 +151,35 @@ TEST_F(ProgramsTest, ATransferredHeadIsOneProcess) {
   expect_close(flat(head->parameters()), flat(reference->parameters()), 1e-8);
 }
 
-nn::Sequential make_generator() {
-  return nn::Sequential(
-      nn::ConvTranspose2d(nn::ConvTranspose2dOptions(4, 3, 3).bias(false)), nn::BatchNorm2d(3),
-      nn::ReLU(), nn::ConvTranspose2d(nn::ConvTranspose2dOptions(3, 1, 3).bias(false)), nn::Tanh());
+/// What normalizes activations: batch statistics depend on a rank's share of the batch.
+nn::AnyModule normalization(bool uses_batch) {
+  if (uses_batch) return nn::AnyModule(nn::BatchNorm2d(3));
+  return nn::AnyModule(nn::GroupNorm(nn::GroupNormOptions(1, 3)));
 }
 
-nn::Sequential make_discriminator() {
-  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 3, 3).bias(false)),
-                        nn::LeakyReLU(nn::LeakyReLUOptions().negative_slope(0.2)),
-                        nn::BatchNorm2d(3), nn::Conv2d(nn::Conv2dOptions(3, 1, 3).bias(false)),
-                        nn::Sigmoid());
+nn::Sequential make_generator(bool uses_batch) {
+  nn::Sequential network(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(4, 3, 3).bias(false)));
+  network->push_back(normalization(uses_batch));
+  network->push_back(nn::ReLU());
+  network->push_back(nn::ConvTranspose2d(nn::ConvTranspose2dOptions(3, 1, 3).bias(false)));
+  network->push_back(nn::Tanh());
+  return network;
+}
+
+nn::Sequential make_discriminator(bool uses_batch) {
+  nn::Sequential network(nn::Conv2d(nn::Conv2dOptions(1, 3, 3).bias(false)),
+                         nn::LeakyReLU(nn::LeakyReLUOptions().negative_slope(0.2)));
+  network->push_back(normalization(uses_batch));
+  network->push_back(nn::Conv2d(nn::Conv2dOptions(3, 1, 3).bias(false)));
+  network->push_back(nn::Sigmoid());
+  return network;
 }
 
 /// dcgan.cpp: the discriminator has two passes before its step, and the generator's pass runs
 /// through it. Only the discriminator's module is zeroed, not its optimizer.
 template <typename OptimizerG, typename OptimizerD>
 void train_gan(nn::Sequential& generator, nn::Sequential& discriminator, OptimizerG& optimizer_g,
-               OptimizerD& optimizer_d) {
-  const Share share = own_share();
+               OptimizerD& optimizer_d, const Share& share = own_share()) {
   for (int step = 0; step < 5; ++step) {
     discriminator->zero_grad();
     const Tensor real = examples({1, 5, 5}, step, share);
@@ -195,10 +205,10 @@ void train_gan(nn::Sequential& generator, nn::Sequential& discriminator, Optimiz
 }
 
 struct Gan {
-  Gan() {
+  explicit Gan(bool uses_batch) {
     ::torch::manual_seed(4);
-    generator = make_generator();
-    discriminator = make_discriminator();
+    generator = make_generator(uses_batch);
+    discriminator = make_discriminator(uses_batch);
     for (auto* module : {&generator, &discriminator}) (*module)->to(f64);
   }
   std::vector<Tensor> parameters() {
@@ -210,11 +220,32 @@ struct Gan {
   nn::Sequential discriminator{nullptr};
 };
 
+TEST_F(ProgramsTest, AGanWithoutBatchStatisticsIsOneProcess) {
+  const auto options = optim::SGDOptions(0.05).momentum(0.5);
+  for (const int num_groups : {0, 2}) {
+    Gan own(/*uses_batch=*/false);
+    Gan reference(/*uses_batch=*/false);
+    const Tensor before = flat(reference.parameters());
+    DistributedOptimizer optimizer_g(optim::SGD(own.generator->parameters(), options),
+                                     own.generator->named_parameters(), {.num_groups = num_groups});
+    DistributedOptimizer optimizer_d(optim::SGD(own.discriminator->parameters(), options),
+                                     own.discriminator->named_parameters(),
+                                     {.num_groups = num_groups});
+    optim::SGD plain_g(reference.generator->parameters(), options);
+    optim::SGD plain_d(reference.discriminator->parameters(), options);
+    train_gan(own.generator, own.discriminator, optimizer_g, optimizer_d);
+    train_gan(reference.generator, reference.discriminator, plain_g, plain_d, Share{});
+    expect_same_bits_on_all_ranks(own.parameters());
+    expect_close(flat(own.parameters()), flat(reference.parameters()), 1e-10);
+    EXPECT_GT((flat(own.parameters()) - before).abs().max().item<double>(), 1e-3);
+  }
+}
+
 TEST_F(ProgramsTest, AGanTrainsAlikeWithOptimizersOrModulesWrapped) {
   const auto options = optim::AdamOptions(2e-3).betas(std::make_tuple(0.5, 0.5));
   for (const auto& reduction :
        {DistributedOptimizerOptions{}, {.op = ReduceOp::sum}, {.num_groups = 2}}) {
-    Gan wrapped;
+    Gan wrapped(/*uses_batch=*/true);
     DistributedOptimizer optimizer_g(optim::Adam(wrapped.generator->parameters(), options),
                                      wrapped.generator->named_parameters(), reduction);
     DistributedOptimizer optimizer_d(optim::Adam(wrapped.discriminator->parameters(), options),
@@ -224,7 +255,7 @@ TEST_F(ProgramsTest, AGanTrainsAlikeWithOptimizersOrModulesWrapped) {
     expect_same_bits_on_all_ranks(wrapped.parameters());
     EXPECT_GT((flat(wrapped.parameters()) - before).abs().max().item<double>(), 1e-3);
 
-    Gan plain;
+    Gan plain(/*uses_batch=*/true);
     const DistributedGradients gradients_g(*plain.generator, reduction);
     const DistributedGradients gradients_d(*plain.discriminator, reduction);
     optim::Adam plain_g(plain.generator->parameters(), options);
