@@ -120,7 +120,9 @@ int TorchSource::content(std::size_t slot) const {
 
 void TorchSource::expect(std::size_t slot, int content) {
   Parameter& parameter = parameters_[slot];
-  if (content > 0 && this->content(slot) == 0) parameter.sparse_dims = content - 1;
+  if (content == 0 || this->content(slot) > 0) return;
+  parameter.sparse_dims = content - 1;
+  parameter.expected = takes_part(slot);
 }
 
 // A missing gradient is assumed to be of the kind of other ranks' gradients, or of the parameter's
@@ -242,7 +244,13 @@ void TorchSource::close(std::size_t slot, bool keep) {
   Parameter& parameter = parameters_[slot];
   ::torch::Tensor total = std::exchange(parameter.set_aside, ::torch::Tensor());
   const std::deque<GradientPart> parts = std::exchange(parameter.parts, {});
-  if (!keep || (parts.empty() && !total.defined())) return;
+  const bool expected = std::exchange(parameter.expected, false);
+  if (!keep) return;
+  // Nothing to reduce, such as zeros from before a failure here: but optimizers step a parameter
+  // that has a gradient, so either all ranks have one or none.
+  if (parts.empty() && !total.defined() && expected && parameter.sparse_dims == 0)
+    total = at::zeros_like(parameter.tensor);
+  if (parts.empty() && !total.defined()) return;
   for (const GradientPart& part : parts) {
     ::torch::Tensor result = part.buffer;
     if (!result.defined()) result = part.gradient;  // its operation has failed

@@ -92,7 +92,9 @@ void ReductionCore::submit(Unit& unit) {
     if (source_.takes_part(slot)) slots.push_back(slot);
   if (!is_member_) {
     apply_factor(unit);
-  } else if (!slots.empty()) {
+  } else if (slots.empty()) {
+    return;  // no round, or other ranks would count one
+  } else {
     submit_group(unit, slots);
   }
   ++unit.rounds;

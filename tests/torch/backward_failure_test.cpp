@@ -23,10 +23,11 @@ class BackwardFailureTest : public TorchTest {
   Tensor early_ = parameter({1.0, 1.0});  // its gradient is ready first
   Tensor middle_ = parameter({1.0});
   Tensor late_ = parameter({1.0});
+  Tensor frozen_ = values({1.0});
 
   DistributedOptimizer<optim::SGD> make(const DistributedOptimizerOptions& options = {}) {
-    return {optim::SGD({early_, middle_, late_}, 1.0),
-            {{"early", early_}, {"middle", middle_}, {"late", late_}},
+    return {optim::SGD({frozen_, early_, middle_, late_}, 1.0),
+            {{"frozen", frozen_}, {"early", early_}, {"middle", middle_}, {"late", late_}},
             options};
   }
 
@@ -77,6 +78,26 @@ TEST_F(BackwardFailureTest, AnExceptionOnAllRanksStaysTheirOwn) {
   run(false);
   EXPECT_DOUBLE_EQ(middle_.grad().item<double>(),
                    2.0 * size() * (size() + 1.0) * (2.0 * size() + 1.0) / 6.0);
+}
+
+// The rank that has thrown has no gradients any more, and the others have zeros.
+TEST_F(BackwardFailureTest, ParametersThatAreNotUsedAfterwardsAreSteppedAlike) {
+  const auto all = {&early_, &middle_, &late_};
+  DistributedOptimizer optimizer(
+      optim::SGD({early_, middle_, late_}, optim::SGDOptions(0.5).momentum(0.5)));
+  run(false);
+  optimizer.step();
+  const auto zero = [&] {
+    for (Tensor* w : all)
+      if (w->grad().defined()) w->mutable_grad().zero_();
+  };
+  zero();
+  EXPECT_ANY_THROW(run(rank() == last_));
+  zero();
+  backward(early_, rank() + 1.0);
+  optimizer.step();
+  expect_same_bits_on_all_ranks({early_, middle_, late_});
+  EXPECT_EQ(late_.grad().defined(), size() > 1);
 }
 
 TEST_F(BackwardFailureTest, APassMoreOnOneRankIsAMismatch) {
