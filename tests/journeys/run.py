@@ -46,6 +46,7 @@ class Job:
         recovery = ["--enable-recovery"] if "--kill" in options else []
         self.command = [args.mpirun, *recovery, "-np", str(ranks), program, *map(str, options)]
         self.survivors = ranks - 1 if recovery and ranks > 1 else 0
+        self.programs = options[options.index("--programs") + 1] if "--programs" in options else 1
         # Each program ends itself if it hangs.
         limit = args.patience * (5 + (args.batch // 2 if "--programs" in options else 0))
         process = subprocess.Popen(self.command + ["--patience", str(args.patience)],
@@ -66,9 +67,13 @@ class Job:
     def failed(self):
         if self.survivors:
             return self.hung or self.output.count("JOURNEY SURVIVED") != self.survivors
-        if self.hung or "all as expected" not in self.output:
+        if self.hung or self.complaints:
             return True
-        return self.status != 0 and not self.aborts_at_exit()
+        # MPI_Abort of one rank may come before the last words of rank 0.
+        if self.aborts_at_exit() and len(self.done) == self.programs:
+            return False
+        return "all as expected" not in self.output or (self.status != 0 and
+                                                        not self.aborts_at_exit())
 
     def aborts_at_exit(self):
         """True if a session failed in a batch that MPI carried.
