@@ -45,7 +45,8 @@ class CpuRouter::MpiExecution : public Execution {
 };
 
 void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
-  inter_node_.emplace(data_, node_of, memory_->arena());
+  inter_node_.emplace(data_, node_of, memory_->arena(), InterNodeBackend::default_message_bytes,
+                      max_tag_);
 }
 
 void CpuRouter::select_algorithm(HostAllreduce choice) {
