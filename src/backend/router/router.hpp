@@ -137,8 +137,10 @@ class Router : public Backend {
   /// Throws what the preparation has thrown.
   void begin_agreement(const Batch& batch);
   /// Advances the current preparation and agreement, then starts the batches that were held back.
-  /// True if there was progress.
+  /// True if there was progress. Keeps an exception for the next step of the first of them.
   bool advance();
+  /// Throws it.
+  bool advance_first();
   void end_agreement();
   [[nodiscard]] gpu::GpuInfo own_info();
 
