@@ -2,6 +2,9 @@
 // allreduce of every type with every operator.
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include "fixture.hpp"
 
@@ -156,6 +159,28 @@ TEST_F(Allreduce, IsTheSameBitsOnEveryRank) {
     broadcast(first, 0);
     EXPECT_EQ(first, tensor);
   }
+}
+
+using LongAllreduce = WithSession;
+
+// With few tags (see CMakeLists.txt) later operations wait where they have those of the long one.
+TEST_F(LongAllreduce, AnOperationMayOutlastManyOthers) {
+  const ProcessSet all = add_process_set(ranks());
+  const ProcessSet alone = add_process_set({0});
+  std::vector<std::uint8_t> large(std::size_t{32} << 20, 1);
+  Future<void> done = allreduce_async(large, {.op = ReduceOp::sum, .process_set = all});
+  for (std::int64_t i = 0; i < 60; ++i) {
+    // Operations of one rank number the batches of all.
+    std::int64_t own = i;
+    if (me_ == 0 && i % 3 == 0) allreduce(own, {.op = ReduceOp::sum, .process_set = alone});
+    EXPECT_EQ(own, i);
+    std::vector<std::int64_t> values(i % 2 == 0 ? 1 : 100'000, i);
+    allreduce(values, {.op = ReduceOp::sum});
+    ASSERT_THAT(values, testing::Each(i * n_));
+  }
+  done.get();
+  EXPECT_EQ(std::count(large.begin(), large.end(), static_cast<std::uint8_t>(n_)),
+            std::ssize(large));
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ class CpuRouter::MpiExecution : public Execution {
 };
 
 void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
-  inter_node_.emplace(data_, node_of, memory_->arena());
+  inter_node_.emplace(data_, node_of, memory_->arena(), InterNodeBackend::default_message_bytes,
+                      max_tag_);
 }
 
 void CpuRouter::select_algorithm(HostAllreduce choice) {
@@ -95,16 +96,17 @@ class Router::Deferred : public Execution {
 
   /// An exception is kept for the next step.
   void start() {
-    try {
-      run([this] { execution_ = owner_.start_now(std::move(batch_)); });
-    } catch (...) {
-      error_ = std::current_exception();
-    }
+    attempt([this] { execution_ = owner_.start_now(std::move(batch_)); });
   }
+  /// In a `catch`: so does the exception that is handled.
+  void fail() {
+    attempt([] { throw; });
+  }
+  [[nodiscard]] bool failed() const { return error_ != nullptr; }
 
   Progress step() override {
     bool moved = false;
-    if (execution_ == nullptr && !error_) run([&] { moved = owner_.advance(); });
+    if (execution_ == nullptr && !error_) moved = owner_.advance();
     if (error_) std::rethrow_exception(error_);
     if (execution_ == nullptr) return moved ? Progress::moved : Progress::waiting;
     Progress progress = Progress::waiting;
@@ -120,6 +122,14 @@ class Router::Deferred : public Execution {
   }
 
  private:
+  template <typename Work>
+  void attempt(Work work) {
+    try {
+      run(work);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
   template <typename Work>
   void run(Work work) {
     if (!on_gpu_) return work();
@@ -186,8 +196,18 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 }
 
 bool Router::advance() {
+  try {
+    return advance_first();
+  } catch (...) {
+    // It is the error of the batch that is prepared, whichever calls.
+    held_back_.front()->fail();
+    return true;
+  }
+}
+
+bool Router::advance_first() {
   bool moved = false;
-  while (!held_back_.empty()) {
+  while (!held_back_.empty() && !held_back_.front()->failed()) {
     if (agreement_) {
       const Progress progress = agreement_->infos.step();
       if (progress != Progress::done) return moved || progress == Progress::moved;

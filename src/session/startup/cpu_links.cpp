@@ -24,13 +24,14 @@ bool some_share(const std::vector<int>& sharing_node_of) {
 CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topology,
                    std::unique_ptr<node::LocalGroup> neighbors,
                    std::unique_ptr<transport::SocketTransport> sockets,
-                   const std::vector<int>& sharing_node_of)
+                   const std::vector<int>& sharing_node_of, int max_tag)
     : control_(std::move(control)),
       data_(std::move(data)),
       neighbors_(std::move(neighbors)),
       sockets_(std::move(sockets)),
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
-      ranks_of_host_(ranks_of_host(topology, topology.rank)) {
+      ranks_of_host_(ranks_of_host(topology, topology.rank)),
+      backend_(data_.get(), transport_.mpi_activity(), max_tag) {
   if (neighbors_ != nullptr) {
     share_memory();
     if (sockets_ != nullptr) neighbors_->watch(sockets_->descriptor());

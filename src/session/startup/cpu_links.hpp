@@ -29,10 +29,11 @@ class CpuLinks : public Links {
   /// `control` and `data` carry nothing else. `neighbors` may be null, on all ranks of the host
   /// alike; `sockets`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of those
   /// that share memory with it, which is the rank itself if none do.
+  /// `max_tag` as for MpiBackend.
   CpuLinks(Communicator control, Communicator data, const Topology& topology,
            std::unique_ptr<node::LocalGroup> neighbors,
            std::unique_ptr<transport::SocketTransport> sockets,
-           const std::vector<int>& sharing_node_of);
+           const std::vector<int>& sharing_node_of, int max_tag);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
@@ -75,7 +76,7 @@ class CpuLinks : public Links {
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
   transport::CpuTransport transport_{control_.get(), sockets_.get()};
-  backend::CpuRouter backend_{data_.get(), transport_.mpi_activity()};
+  backend::CpuRouter backend_;
 };
 
 }  // namespace kolo::internal::session

@@ -37,6 +37,7 @@ struct alignas(1024) HostRecord {
   std::uint64_t machine = 0;  // ranks with the same one have the same loopback; 0: not known
   std::int32_t lowest_rank_of_host = 0;
   CpuOperations cpu_operations{};
+  std::int32_t max_tag = 0;   // of MPI
   std::uint64_t inbox = 0;    // for the others' memory; 0: this rank has none to share
   bool wants_sockets = true;  // between hosts
   std::uint32_t address_count = 0;

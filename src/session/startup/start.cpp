@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/mpi/exchange.hpp"
 #include "base/failure.hpp"
 #include "kolo/version.hpp"
 #include "node/error_codes.hpp"
@@ -144,6 +145,8 @@ Preparation prepare(MPI_Comm world, const SessionOptions& options) {
     attempt(problem, [&] {
       ::gethostname(record.host.data(), record.host.size() - 1);
       record.machine = find_machine();
+      record.max_tag = static_cast<std::int32_t>(
+          std::min<std::int64_t>(backend::mpi::find_max_tag(), own.settings.test_max_tag));
       if (own.rank == 0) fill_terms(own.settings, record);
     });
     open_listeners(own, position, size, problem);
@@ -296,7 +299,8 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
     auto made = std::make_unique<CpuLinks>(
         std::move(control), std::move(data), topology, std::move(memory.neighbors),
         make_sockets(records.front(), std::move(setup.connections)),
-        memory.verdict.sharing_node_of(topology));
+        memory.verdict.sharing_node_of(topology),
+        std::ranges::min(records, {}, &HostRecord::max_tag).max_tag);
     links = made.get();
     engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
                                       topology, std::move(made), arguments.gpu_libraries);
