@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
+#include "session/launcher.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -104,6 +105,12 @@ void start_mpi(int argc, char** argv) {
         ", but Kolo has a thread of its own that calls MPI: initialize it by MPI_Init_thread with "
         "MPI_THREAD_SERIALIZED, or MPI_THREAD_MULTIPLE if the program calls MPI itself during the "
         "session; or leave MPI to Kolo");
+}
+
+void require_whole_world() {
+  int size = 1;
+  node::check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  require_all_processes(size);
 }
 
 void before_mpi_ends(void (*end)()) {

@@ -151,6 +151,7 @@ void start_session(const StartArguments& arguments) {
   watch_forks();
   // First all that may fail on this rank alone: the others must not have a session without it.
   start_mpi(arguments.argc, arguments.argv);
+  if (arguments.comm == MPI_COMM_NULL) require_whole_world();
   announce_departures();
   before_mpi_ends([] { end_session(true, "its program finalizes MPI"); });
   std::shared_ptr<Engine> started = start_engine(arguments);
