@@ -35,7 +35,7 @@ constexpr std::array launchers{
     Launcher{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", false, true,
              "start it with mpirun, or with srun --mpi=pmix if Slurm and MPI are built with the "
              "same PMIx"},
-    Launcher{"RANK", "WORLD_SIZE", false, false, "start it with mpirun"},
+    Launcher{"RANK", "WORLD_SIZE", false, false, "start it with kolorun or mpirun"},
 };
 
 std::string_view text_in(const char* variable) {
@@ -61,12 +61,10 @@ bool looks_for_launchers() {
 
 }  // namespace
 
+bool started_by_kolorun() { return looks_for_launchers() && !text_in("KOLO_RENDEZVOUS").empty(); }
+
 void require_all_processes(int mpi_processes) {
   if (!looks_for_launchers() || mpi_processes > 1) return;
-  if (!text_in("KOLO_RENDEZVOUS").empty())
-    throw InvalidArgument(
-        "kolorun has started this process (KOLO_RENDEZVOUS is set), but a session needs MPI, which "
-        "sees this process alone: start it with mpirun");
   bool mpi_is_right = false;
   for (const Launcher& launcher : launchers) {
     if (text_in(launcher.rank).empty()) continue;

@@ -146,9 +146,10 @@ Communicator Communicator::duplicate(MPI_Comm comm) {
 }
 
 Communicator::~Communicator() {
+  if (comm_ == MPI_COMM_NULL) return;
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (comm_ != MPI_COMM_NULL && finalized == 0) MPI_Comm_free(&comm_);
+  if (finalized == 0) MPI_Comm_free(&comm_);
 }
 
 }  // namespace kolo::internal::session

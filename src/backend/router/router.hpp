@@ -43,10 +43,11 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
-  /// this.
-  CpuRouter(MPI_Comm data, transport::MpiActivity& activity)
-      : data_(data), activity_(activity), mpi_(data) {}
+  /// `data` carries nothing else; MPI_COMM_NULL: there is no MPI, and all ranks share memory.
+  /// `activity` counts the executions that call MPI. Both outlive this.
+  CpuRouter(MPI_Comm data, transport::MpiActivity& activity) : data_(data), activity_(activity) {
+    if (data_ != MPI_COMM_NULL) mpi_.emplace(data_);
+  }
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
@@ -67,7 +68,7 @@ class CpuRouter : public Backend {
 
   MPI_Comm data_;
   transport::MpiActivity& activity_;
-  MpiBackend mpi_;
+  std::optional<MpiBackend> mpi_{};
   ShmBackend* memory_ = nullptr;
   std::optional<InterNodeBackend> inter_node_{};
 };
