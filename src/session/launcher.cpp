@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 #include "kolo/error.hpp"
 
@@ -59,9 +61,39 @@ bool looks_for_launchers() {
   throw InvalidArgument(fmt::format("{}={}: must be auto or mpi", choice_variable, choice));
 }
 
+/// MPI's own launcher has told this process of the others, if there are any.
+bool is_known_to_mpi() {
+  constexpr std::array variables{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+  return std::ranges::any_of(variables, [](const char* name) { return !text_in(name).empty(); });
+}
+
+/// Next to torchrun's own, or one that differs between the steps of Slurm on a host.
+std::uint16_t find_port() {
+  for (const auto& [variable, offset] :
+       {std::pair("KOLO_RENDEZVOUS_PORT", 0), {"MASTER_PORT", 1}}) {
+    const int port = number_in(variable);
+    if (port > 0 && port < 65536)
+      return static_cast<std::uint16_t>(port + offset < 65536 ? port + offset : port - offset);
+  }
+  const auto job = static_cast<unsigned>(number_in("SLURM_JOB_ID"));
+  const auto step = static_cast<unsigned>(number_in("SLURM_STEP_ID"));
+  return static_cast<std::uint16_t>(20000 + (job * 31 + step) % 10000);
+}
+
 }  // namespace
 
 bool started_by_kolorun() { return looks_for_launchers() && !text_in("KOLO_RENDEZVOUS").empty(); }
+
+std::optional<ServerlessJob> find_serverless_job() {
+  if (!looks_for_launchers() || is_known_to_mpi()) return std::nullopt;
+  const bool by_srun = text_in("RANK").empty() || text_in("WORLD_SIZE").empty();
+  const int size = number_in(by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE");
+  const std::string_view rank = text_in(by_srun ? "SLURM_PROCID" : "RANK");
+  const bool has_one_host =
+      by_srun ? number_in("SLURM_STEP_NUM_NODES") == 1 : number_in("LOCAL_WORLD_SIZE") == size;
+  if (size < 2 || rank.empty() || !has_one_host) return std::nullopt;
+  return ServerlessJob{number_in(by_srun ? "SLURM_PROCID" : "RANK"), size, find_port()};
+}
 
 void require_all_processes(int mpi_processes) {
   if (!looks_for_launchers() || mpi_processes > 1) return;

@@ -107,6 +107,16 @@ void start_mpi(int argc, char** argv) {
         "session; or leave MPI to Kolo");
 }
 
+bool mpi_has_company() {
+  int initialized = 0;
+  int finalized = 0;
+  int size = 1;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0 &&
+         MPI_Comm_size(MPI_COMM_WORLD, &size) == MPI_SUCCESS && size > 1;
+}
+
 void require_whole_world() {
   int size = 1;
   node::check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");

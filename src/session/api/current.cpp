@@ -112,8 +112,7 @@ std::string describe_current_exception() {
 
 void on_exit(int status, void* /*unused*/) {
   end_session(true, "its process exits");
-  // A process that exits with another status has failed, and so does the job.
-  if (status == 0 && !forked()) leave_job();
+  if (!forked()) leave_job(status);
 }
 
 /// Once, and after MPI was started: exit handlers run in reverse order, and a session that is still
@@ -181,7 +180,8 @@ void start_session(const StartArguments& arguments) {
   require_not_forked();
   const Change change = begin_start();
   watch_forks();
-  const bool in_job = arguments.comm == MPI_COMM_NULL && started_by_kolorun();
+  const bool in_job = arguments.comm == MPI_COMM_NULL &&
+                      (started_by_kolorun() || (find_serverless_job() && !mpi_has_company()));
   std::shared_ptr<Engine> started = in_job ? start_in_job(arguments) : start_over_mpi(arguments);
   count_restart();
   const std::lock_guard lock(current.mutex);
