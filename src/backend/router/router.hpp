@@ -43,6 +43,7 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
+<<<<<<< HEAD
   /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
   /// this. `max_tag` as for MpiBackend.
   CpuRouter(MPI_Comm data, transport::MpiActivity& activity, int max_tag = mpi::guaranteed_max_tag)
@@ -50,6 +51,18 @@ class CpuRouter : public Backend {
         activity_(activity),
         max_tag_(max_tag),
         mpi_(data, MpiBackend::default_piece_bytes, max_tag) {}
+||||||| 231db2f
+  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
+  /// this.
+  CpuRouter(MPI_Comm data, transport::MpiActivity& activity)
+      : data_(data), activity_(activity), mpi_(data) {}
+=======
+  /// `data` carries nothing else; MPI_COMM_NULL: there is no MPI, and all ranks share memory.
+  /// `activity` counts the executions that call MPI. Both outlive this.
+  CpuRouter(MPI_Comm data, transport::MpiActivity& activity) : data_(data), activity_(activity) {
+    if (data_ != MPI_COMM_NULL) mpi_.emplace(data_);
+  }
+>>>>>>> start
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
@@ -71,8 +84,14 @@ class CpuRouter : public Backend {
 
   MPI_Comm data_;
   transport::MpiActivity& activity_;
+<<<<<<< HEAD
   int max_tag_;
   MpiBackend mpi_;
+||||||| 231db2f
+  MpiBackend mpi_;
+=======
+  std::optional<MpiBackend> mpi_{};
+>>>>>>> start
   ShmBackend* memory_ = nullptr;
   std::optional<InterNodeBackend> inter_node_{};
 };
