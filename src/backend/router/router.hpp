@@ -43,26 +43,13 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-<<<<<<< HEAD
-  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
-  /// this. `max_tag` as for MpiBackend.
-  CpuRouter(MPI_Comm data, transport::MpiActivity& activity, int max_tag = mpi::guaranteed_max_tag)
-      : data_(data),
-        activity_(activity),
-        max_tag_(max_tag),
-        mpi_(data, MpiBackend::default_piece_bytes, max_tag) {}
-||||||| 231db2f
-  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
-  /// this.
-  CpuRouter(MPI_Comm data, transport::MpiActivity& activity)
-      : data_(data), activity_(activity), mpi_(data) {}
-=======
   /// `data` carries nothing else; MPI_COMM_NULL: there is no MPI, and all ranks share memory.
-  /// `activity` counts the executions that call MPI. Both outlive this.
-  CpuRouter(MPI_Comm data, transport::MpiActivity& activity) : data_(data), activity_(activity) {
-    if (data_ != MPI_COMM_NULL) mpi_.emplace(data_);
+  /// `activity` counts the executions that call MPI. Both outlive this. `max_tag` as for
+  /// MpiBackend.
+  CpuRouter(MPI_Comm data, transport::MpiActivity& activity, int max_tag = mpi::guaranteed_max_tag)
+      : data_(data), activity_(activity), max_tag_(max_tag) {
+    if (data_ != MPI_COMM_NULL) mpi_.emplace(data_, MpiBackend::default_piece_bytes, max_tag);
   }
->>>>>>> start
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
@@ -77,21 +64,17 @@ class CpuRouter : public Backend {
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
-  [[nodiscard]] std::uint64_t sequence_span() const override { return mpi_.sequence_span(); }
+  [[nodiscard]] std::uint64_t sequence_span() const override {
+    return mpi_ ? mpi_->sequence_span() : Backend::sequence_span();
+  }
 
  private:
   class MpiExecution;
 
   MPI_Comm data_;
   transport::MpiActivity& activity_;
-<<<<<<< HEAD
   int max_tag_;
-  MpiBackend mpi_;
-||||||| 231db2f
-  MpiBackend mpi_;
-=======
   std::optional<MpiBackend> mpi_{};
->>>>>>> start
   ShmBackend* memory_ = nullptr;
   std::optional<InterNodeBackend> inter_node_{};
 };

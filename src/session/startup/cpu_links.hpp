@@ -26,6 +26,7 @@ namespace kolo::internal::session {
 struct DataOverMpi {
   Communicator control;
   Communicator data;
+  int max_tag;  // as for MpiBackend
 };
 
 /// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
@@ -35,17 +36,10 @@ class CpuLinks : public Links {
   /// Without `mpi` all ranks are neighbors. `neighbors` may be null, on all ranks of the host
   /// alike; `sockets`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of those
   /// that share memory with it, which is the rank itself if none do.
-<<<<<<< HEAD
-  /// `max_tag` as for MpiBackend.
-  CpuLinks(Communicator control, Communicator data, const Topology& topology,
-||||||| 231db2f
-  CpuLinks(Communicator control, Communicator data, const Topology& topology,
-=======
   CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
->>>>>>> start
            std::unique_ptr<node::LocalGroup> neighbors,
            std::unique_ptr<transport::SocketTransport> sockets,
-           const std::vector<int>& sharing_node_of, int max_tag);
+           const std::vector<int>& sharing_node_of);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
@@ -87,16 +81,9 @@ class CpuLinks : public Links {
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
-<<<<<<< HEAD
-  transport::CpuTransport transport_{control_.get(), sockets_.get()};
-  backend::CpuRouter backend_;
-||||||| 231db2f
-  transport::CpuTransport transport_{control_.get(), sockets_.get()};
-  backend::CpuRouter backend_{data_.get(), transport_.mpi_activity()};
-=======
   transport::CpuTransport transport_{mpi_ ? mpi_->control.get() : MPI_COMM_NULL, sockets_.get()};
-  backend::CpuRouter backend_{mpi_ ? mpi_->data.get() : MPI_COMM_NULL, transport_.mpi_activity()};
->>>>>>> start
+  backend::CpuRouter backend_{mpi_ ? mpi_->data.get() : MPI_COMM_NULL, transport_.mpi_activity(),
+                              mpi_ ? mpi_->max_tag : backend::mpi::guaranteed_max_tag};
 };
 
 }  // namespace kolo::internal::session

@@ -133,15 +133,7 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options) {
     attempt(problem, [&] {
       ::gethostname(record.host.data(), record.host.size() - 1);
       record.machine = find_machine();
-<<<<<<< HEAD
-      record.max_tag = static_cast<std::int32_t>(
-          std::min<std::int64_t>(backend::mpi::find_max_tag(), own.settings.test_max_tag));
-      if (own.rank == 0) fill_terms(own.settings, record);
-||||||| 231db2f
-      if (own.rank == 0) fill_terms(own.settings, record);
-=======
       if (world.rank() == 0) fill_terms(own.settings, record);
->>>>>>> start
     });
     open_listeners(own, position, world.size(), problem);
     write_addresses(own.listeners, record);
@@ -258,6 +250,9 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
 std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi> mpi,
                                     const StartArguments& arguments) {
   Preparation own = prepare(world, arguments.options);
+  if (mpi)
+    own.record.max_tag =
+        static_cast<std::int32_t>(std::min<std::int64_t>(mpi->max_tag, own.settings.test_max_tag));
 
   const std::vector<HostRecord> records = gather(world, own.record);
   throw_if_any(find_errors(records));
@@ -279,23 +274,11 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
   std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
-<<<<<<< HEAD
-    auto made = std::make_unique<CpuLinks>(
-        std::move(control), std::move(data), topology, std::move(memory.neighbors),
-        make_sockets(records.front(), std::move(setup.connections)),
-        memory.verdict.sharing_node_of(topology),
-        std::ranges::min(records, {}, &HostRecord::max_tag).max_tag);
-||||||| 231db2f
-    auto made = std::make_unique<CpuLinks>(
-        std::move(control), std::move(data), topology, std::move(memory.neighbors),
-        make_sockets(records.front(), std::move(setup.connections)),
-        memory.verdict.sharing_node_of(topology));
-=======
+    if (mpi) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
     auto made =
         std::make_unique<CpuLinks>(std::move(mpi), topology, std::move(memory.neighbors),
                                    make_sockets(records.front(), std::move(setup.connections)),
                                    memory.verdict.sharing_node_of(topology));
->>>>>>> start
     links = made.get();
     engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
                                       topology, std::move(made), arguments.gpu_libraries);
@@ -314,7 +297,9 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
 
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   MpiRendezvous world(arguments.comm);
-  return start_among(world, DataOverMpi{world.duplicate(), world.duplicate()}, arguments);
+  return start_among(
+      world, DataOverMpi{world.duplicate(), world.duplicate(), backend::mpi::find_max_tag()},
+      arguments);
 }
 
 std::shared_ptr<Engine> start_engine_without_mpi(Rendezvous& world,
