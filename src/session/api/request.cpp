@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "base/enumerators.hpp"
 #include "base/format.hpp"
@@ -33,18 +34,33 @@ bool overlap(const void* a, const void* b, std::size_t bytes) {
   return a != b && before(first, second + bytes) && before(second, first + bytes);
 }
 
-thread_local std::unique_ptr<Submission> spare;
+// Exit handlers and destructors of static objects may submit too. They run after the thread_local
+// objects of their thread are destroyed, so these two must need no destructor.
+thread_local Submission* spare = nullptr;
+thread_local bool keeps_spare = true;
+
+struct FreeSpare {
+  FreeSpare() = default;
+  ~FreeSpare() {
+    keeps_spare = false;
+    const std::unique_ptr<Submission> freed(std::exchange(spare, nullptr));
+  }
+  FreeSpare& operator=(FreeSpare&&) = delete;
+};
 
 }  // namespace
 
 void KeepForNext::operator()(Submission* submission) const {
-  submission->clear();
-  spare.reset(submission);
+  thread_local const FreeSpare at_end_of_thread;
+  std::unique_ptr<Submission> done(submission);
+  if (!keeps_spare) return;
+  done->clear();
+  const std::unique_ptr<Submission> previous(std::exchange(spare, done.release()));
 }
 
 Draft make_draft() {
-  if (spare == nullptr) spare = std::make_unique<Submission>();
-  return Draft(spare.release());
+  if (spare == nullptr) return Draft(std::make_unique<Submission>().release());
+  return Draft(std::exchange(spare, nullptr));
 }
 
 Rows rows_of(const Shape& shape) {
