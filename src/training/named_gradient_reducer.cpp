@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/overlap.hpp"
 #include "kolo/error.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/session.hpp"
@@ -54,6 +55,7 @@ struct NamedGradientReducer::State {
   void require_not_synchronized(const std::string& call) const;
   void require_same(const Gradients& gradients) const;
   void require_in_place(const Gradients& gradients) const;
+  void require_disjoint(const Gradients& gradients) const;
   void submit(Unit& unit, const Gradients& gradients);
   void reduce(const Gradients& gradients);
   void wait();
@@ -71,6 +73,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
   const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
+  require_disjoint(gradients);
   if (!takes_part) return;
   const std::int64_t number = agree_on_optimizer_number(options.process_set);
   make_units(number, groups);
@@ -149,6 +152,20 @@ void NamedGradientReducer::State::require_in_place(const Gradients& gradients) c
 }
 
 void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
+// Operations that are pending together must not write to the same memory.
+void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) const {
+  const auto both = find_overlap_of_written(gradients.size(), [&](std::size_t i) {
+    return MemoryUse::of(gradients[i].tensor, i, /*written=*/true);
+  });
+  if (!both) return;
+  const std::string& second = items[both->second].name;
+  throw InvalidArgument(
+      fmt::format("{}: the gradients '{}' and '{}' share memory. List a gradient once, also if "
+                  "several parameters share it",
+                  subject, items[both->first].name, second),
+      second);
+}
+
   std::vector<TensorView> tensors;
   for (const std::size_t i : unit.gradients) tensors.push_back(gradients[i].tensor);
   // The last pass of a step is not ended by `end_pass`, so it is not counted yet.
@@ -269,6 +286,7 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
   state.require_not_synchronized("synchronize()");
   state.require_same(gradients);
   state.forget_passes_before_join();
+  state.require_disjoint(gradients);
   state.require_in_place(gradients);
   state.reduce(gradients);
 }

@@ -8,6 +8,7 @@
 
 #include "base/enumerators.hpp"
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::session {
@@ -161,6 +162,32 @@ void Request::add(const ConstTensorView& input, const TensorView& output) {
   member.dtype = input.dtype();
   member.rows = input.elements();
   member.ready = ready_;
+}
+
+void Request::check_disjoint() const {
+  const auto& members = draft_->members;
+  const auto both = find_overlap_of_written(members.size(), [&](std::size_t i) {
+    const backend::BatchTensor& member = members[i];
+    return MemoryUse::of(member.output, member.rows, member.dtype, i, /*written=*/true);
+  });
+  if (both)
+    refuse(fmt::format("tensors {} and {} of the group share memory: each needs its own",
+                       both->first, both->second));
+}
+
+void Request::check_disjoint(std::span<const TensorView> outputs) const {
+  std::vector<MemoryUse> uses;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const backend::BatchTensor& member = draft_->members[i];
+    uses.push_back(MemoryUse::of(member.input, member.rows * member.row_elements, member.dtype, i,
+                                 /*written=*/false));
+    uses.push_back(MemoryUse::of(outputs[i], i, /*written=*/true));
+  }
+  if (const auto both = find_overlap(std::move(uses)))
+    refuse(
+        fmt::format("output {} of the group shares memory with input or output {}: it needs its "
+                    "own",
+                    both->first, both->second));
 }
 
 void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output,
