@@ -102,12 +102,13 @@ void NamedGradientReducer::State::make_units(std::int64_t number, const GroupNum
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto group = groups.find(items[i].name);
     // A group's operation is named after its number: it must not depend on which gradients the
-    // group has, because names identify operations across ranks.
+    // group has, because names identify operations across ranks. Without the dot it is the name of
+    // no gradient's operation.
     std::size_t unit = units.size();
     std::string name = fmt::format("{}.{}", number, items[i].name);
     if (group != groups.end()) {
       unit = unit_of_group.try_emplace(group->second, unit).first->second;
-      name = fmt::format("{}.(group {})", number, group->second);
+      name = fmt::format("{}(group {})", number, group->second);
     }
     if (unit == units.size()) units.push_back({.name = std::move(name), .gradients = {}});
     units[unit].gradients.push_back(i);
