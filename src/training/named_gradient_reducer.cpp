@@ -59,7 +59,7 @@ struct NamedGradientReducer::State {
   void submit(Unit& unit, const Gradients& gradients);
   void reduce(const Gradients& gradients);
   void wait();
-  bool forget_passes_before_join();
+  void forget_passes_before_join();
   void clear();
   void end_step();
 };
@@ -152,7 +152,6 @@ void NamedGradientReducer::State::require_in_place(const Gradients& gradients) c
   }
 }
 
-void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
 // Operations that are pending together must not write to the same memory.
 void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) const {
   const auto both = find_overlap_of_written(gradients.size(), [&](std::size_t i) {
@@ -167,6 +166,7 @@ void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) c
       second);
 }
 
+void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
   std::vector<TensorView> tensors;
   for (const std::size_t i : unit.gradients) tensors.push_back(gradients[i].tensor);
   // The last pass of a step is not ended by `end_pass`, so it is not counted yet.
@@ -212,13 +212,11 @@ void NamedGradientReducer::State::wait() {
 }
 
 // The other ranks do not know of passes that a join cut before anything was submitted, so this rank
-// drops them alone. Returns whether there were any.
-bool NamedGradientReducer::State::forget_passes_before_join() {
-  if (synchronized || !step.is_behind_join()) return false;
-  const bool any = passes_ended > 0 || std::find(ready.begin(), ready.end(), true) != ready.end();
+// drops them alone.
+void NamedGradientReducer::State::forget_passes_before_join() {
+  if (synchronized || !step.is_behind_join()) return;
   clear();
   step.catch_up();
-  return any;
 }
 
 void NamedGradientReducer::State::clear() {
@@ -287,15 +285,17 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
   state.require_not_synchronized("synchronize()");
   state.require_same(gradients);
   state.forget_passes_before_join();
-  state.require_disjoint(gradients);
   state.require_in_place(gradients);
+  state.require_disjoint(gradients);
   state.reduce(gradients);
 }
 
 bool NamedGradientReducer::synchronized() const { return state_->synchronized; }
 
 void NamedGradientReducer::skip_step(const std::function<Gradients()>& gradients) {
-  if (state_->forget_passes_before_join()) return;
+  // A rank that drops what a join cut does so alone. So a rank with nothing to drop must not begin
+  // a step for it: that would match the first step of the other rank.
+  if (!state_->synchronized && state_->step.is_behind_join()) return state_->clear();
   if (state_->step.is_cut_by_join()) {
     state_->wait();
   } else if (!state_->synchronized) {
