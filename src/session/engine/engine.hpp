@@ -89,6 +89,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// True if the session has failed because a process of another rank ended or does not respond, as
   /// far as this rank has seen by itself. Only after `shut_down`.
   [[nodiscard]] bool lost_a_process() const { return progress_engine_.lost_a_process(); }
+  /// True if the session has ended before its ranks have left it. Only after `shut_down`.
+  [[nodiscard]] bool failed() const { return progress_engine_.failed(); }
   /// True if MPI may still write the memory of batches. Only after `shut_down`.
   [[nodiscard]] bool left_requests() const { return progress_engine_.left_requests(); }
 
