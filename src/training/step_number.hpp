@@ -47,10 +47,9 @@ class StepNumber {
     restarts_ = restarts;
   }
 
-  /// Ends the step. The next begins with its first operation.
+  /// Ends the step. The next begins with its first operation, and after a join with number 0.
   void advance() {
     ++number_;
-    catch_up();
     begun_ = false;
   }
 

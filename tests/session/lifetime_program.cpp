@@ -201,6 +201,54 @@ void stalled() {
   MPI_Finalize();
 }
 
+/// Prints `text` if `body` does not throw, and ends the process otherwise.
+void say_if_fine(const char* text, const std::function<void()>& body) {
+  try {
+    body();
+    std::puts(text);
+    std::fflush(stdout);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", text, error.what());
+    _exit(1);
+  }
+}
+
+struct Model {
+  std::vector<double> gradient = std::vector<double>(5, 1.0);
+
+  std::vector<kolo::NamedTensor> gradients() { return {{"gradient", gradient}}; }
+  void step() { gradient.assign(gradient.size(), kolo::rank()); }
+};
+
+/// Trains for the last time when it is destroyed, and before.
+struct Trainer {
+  Model model{};
+  kolo::DistributedOptimizer<Model> optimizer{model};
+
+  Trainer() { optimizer.step(); }
+  ~Trainer() {
+    say_if_fine("a static object has trained", [this] {
+      work(kolo::rank(), kolo::size());
+      optimizer.step();
+      optimizer.synchronize();
+      check(model.gradient.back() == (kolo::size() - 1) / 2.0, "the average");
+    });
+  }
+  Trainer& operator=(Trainer&&) = delete;
+};
+
+/// What Kolo does after `main`: the session is open until its own exit handler.
+void after_main() {
+  kolo::init();
+  static const Trainer trainer;
+  std::atexit([] {
+    say_if_fine("an exit handler has trained", [] {
+      work(kolo::rank(), kolo::size());
+      check(kolo::average(kolo::rank()) == (kolo::size() - 1) / 2.0, "the average");
+    });
+  });
+}
+
 int rank_of_kolorun() { return std::atoi(std::getenv("RANK")); }
 
 bool mpi_is_used() {
@@ -327,6 +375,7 @@ int main(int, char** argv) {
       {"broken", broken},
       {"stalled", stalled},
       {"finalized", finalized_early},
+      {"after_main", after_main},
       {"fork_before", fork_before},
       {"fork_after", fork_after},
       {"without_mpi", without_mpi},

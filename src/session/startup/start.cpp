@@ -205,6 +205,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
   }
   std::string problem = has_network ? own.no_addresses : "";
   attempt(problem, [&] {
+    diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
   });
   setup.report = {StartupReport::make(version, problem),
