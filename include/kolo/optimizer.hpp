@@ -94,7 +94,7 @@ class NamedGradientReducer {
 /// together. If `join` cuts a step in which some gradients were submitted, `synchronize` and `step`
 /// throw InvalidArgument until `skip_step`. If `join` cuts a step before any gradient was
 /// submitted, the backward passes of that step are dropped, and the next call begins a new step.
-/// If `skip_step` is the first call after `join`, it drops what is left and involves no other rank.
+/// `skip_step` then only drops the passes and does not involve other ranks.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:

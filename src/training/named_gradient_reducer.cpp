@@ -59,7 +59,7 @@ struct NamedGradientReducer::State {
   void submit(Unit& unit, const Gradients& gradients);
   void reduce(const Gradients& gradients);
   void wait();
-  void forget_passes_before_join();
+  bool forget_passes_before_join();
   void clear();
   void end_step();
 };
@@ -212,11 +212,13 @@ void NamedGradientReducer::State::wait() {
 }
 
 // The other ranks do not know of passes that a join cut before anything was submitted, so this rank
-// drops them alone.
-void NamedGradientReducer::State::forget_passes_before_join() {
-  if (synchronized || !step.is_behind_join()) return;
+// drops them alone. Returns whether there were any.
+bool NamedGradientReducer::State::forget_passes_before_join() {
+  if (synchronized || !step.is_behind_join()) return false;
+  const bool any = passes_ended > 0 || std::find(ready.begin(), ready.end(), true) != ready.end();
   clear();
   step.catch_up();
+  return any;
 }
 
 void NamedGradientReducer::State::clear() {
@@ -293,9 +295,7 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
 bool NamedGradientReducer::synchronized() const { return state_->synchronized; }
 
 void NamedGradientReducer::skip_step(const std::function<Gradients()>& gradients) {
-  // A rank that drops what a join cut does so alone. So a rank with nothing to drop must not begin
-  // a step for it: that would match the first step of the other rank.
-  if (!state_->synchronized && state_->step.is_behind_join()) return state_->clear();
+  if (state_->forget_passes_before_join()) return;
   if (state_->step.is_cut_by_join()) {
     state_->wait();
   } else if (!state_->synchronized) {

@@ -47,9 +47,10 @@ class StepNumber {
     restarts_ = restarts;
   }
 
-  /// Ends the step. The next begins with its first operation, and after a join with number 0.
+  /// Ends the step. The next begins with its first operation.
   void advance() {
     ++number_;
+    catch_up();
     begun_ = false;
   }
 

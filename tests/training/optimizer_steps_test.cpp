@@ -167,40 +167,6 @@ TEST_F(OptimizerSteps, AHalfReadyGroupBeforeAJoinIsForgotten) {
   for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(mean_));
 }
 
-// One rank has something to drop, and all begin their epoch with `skip_step`.
-TEST_F(OptimizerSteps, AllRanksMaySkipWhatAJoinHasCutOnOne) {
-  DistributedOptimizer optimizer(layers_, {.backward_passes_per_step = 2});
-  const auto reduce = [&](double factor) {
-    layers_.fill(factor * (me_ + 1.0));
-    optimizer.end_pass();
-    optimizer.step();
-    for (const auto& gradient : layers_.values) EXPECT_THAT(gradient, Each(factor * mean_));
-  };
-  for (int round = 0; round < 6; ++round) {
-    reduce(1.0);
-    const bool cut = me_ == round % n_;
-    if (cut) optimizer.end_pass();
-    if (cut && round % 2 == 0) optimizer.ready("layer1");
-    (void)join();
-    if (cut && round % 3 == 0) optimizer.skip_step();  // for itself
-    optimizer.skip_step();
-    for (const double factor : {10.0, 20.0, 30.0}) reduce(factor);
-  }
-}
-
-TEST_F(OptimizerSteps, AStepThatEndsAfterTheJoinIsNotSkippedAgain) {
-  DistributedOptimizer optimizer(layers_);
-  for (const bool steps : {true, false}) {
-    layers_.fill(me_ + 1.0);
-    if (me_ != last_) optimizer.synchronize();
-    (void)join();
-    if (me_ != last_ && steps) optimizer.step();
-    optimizer.skip_step();
-    expect_average(optimizer);
-    expect_average(optimizer);
-  }
-}
-
 // What a pending join refuses was not submitted, so the join cuts no step.
 TEST_F(OptimizerSteps, ARefusedGradientBeginsNoStep) {
   DistributedOptimizer optimizer(layers_);
@@ -293,6 +259,40 @@ TEST_F(OptimizerSteps, AGradientThatMovesAfterReadyIsRefused) {
   expect_average(optimizer);
 }
 
+TEST_F(OptimizerSteps, ANameThatIsTooLongForItsOperationIsRefusedAtOnce) {
+  const std::string name(std::size_t{64} << 10, 'x');
+  double gradient = me_ + 1.0;
+  const auto construct = [&](const std::string& given) {
+    return detail::NamedGradientReducer({{given, gradient}}, {});
+  };
+  const auto error = thrown_by<InvalidArgument>([&] { (void)construct(name); });
+  EXPECT_EQ(error.tensor(), name);
+  EXPECT_THAT(error.what(), HasSubstr("65536 bytes"));
+  const std::string longest = name.substr(64);
+  detail::NamedGradientReducer reducer = construct(longest);
+  reducer.synchronize({{longest, gradient}});
+  EXPECT_EQ(gradient, mean_);
+}
+
+// Each half of the ranks has a session of its own, in which the ranks of one half join.
+TEST(OptimizerSessions, NumberTheStepsAnew) {
+  Layers layers;
+  std::optional<DistributedOptimizer<Layers>> optimizer;
+  {
+    const Session session;
+    optimizer.emplace(layers);
+    optimizer->step();
+  }
+  int me = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, me % 2, me, &half);
+  init(half);
+  if (me % 2 == 0) (void)join();
+  shutdown();
+  MPI_Comm_free(&half);
+  const Session session;
+  layers.fill(me + 1.0);
 TEST_F(OptimizerSteps, GradientsThatShareMemoryAreRefused) {
   std::vector<double> tied(6, me_ + 1.0);
   const std::span all(tied);
@@ -322,58 +322,6 @@ TEST_F(OptimizerSteps, AGradientMayBeNamedAsAGroup) {
   EXPECT_THAT(values, Each(mean_));
 }
 
-TEST_F(OptimizerSteps, ANameThatIsTooLongForItsOperationIsRefusedAtOnce) {
-  const std::string name(std::size_t{64} << 10, 'x');
-  double gradient = me_ + 1.0;
-  const auto construct = [&](const std::string& given) {
-    return detail::NamedGradientReducer({{given, gradient}}, {});
-  };
-  const auto error = thrown_by<InvalidArgument>([&] { (void)construct(name); });
-  EXPECT_EQ(error.tensor(), name);
-  EXPECT_THAT(error.what(), HasSubstr("65536 bytes"));
-  const std::string longest = name.substr(64);
-  detail::NamedGradientReducer reducer = construct(longest);
-  reducer.synchronize({{longest, gradient}});
-  EXPECT_EQ(gradient, mean_);
-}
-
-// The optimizer of one rank has a step that the end of the session has cut.
-TEST(OptimizerSessions, MayBeginWithASkippedStepOnAllRanks) {
-  Layers layers;
-  std::optional<DistributedOptimizer<Layers>> optimizer;
-  for (int round = 0; round < 3; ++round) {
-    const Session session;
-    if (!optimizer) optimizer.emplace(layers, DistributedOptimizerOptions{.num_groups = 1});
-    if (round > 0) optimizer->skip_step();
-    for (const double factor : {1.0, 2.0, 3.0}) {
-      layers.fill(factor * (rank() + 1.0));
-      optimizer->step();
-      for (const auto& gradient : layers.values)
-        EXPECT_THAT(gradient, Each(factor * (size() + 1) / 2.0));
-    }
-    if (rank() == 0) optimizer->ready("layer0");
-  }
-}
-
-// Each half of the ranks has a session of its own, in which the ranks of one half join.
-TEST(OptimizerSessions, NumberTheStepsAnew) {
-  Layers layers;
-  std::optional<DistributedOptimizer<Layers>> optimizer;
-  {
-    const Session session;
-    optimizer.emplace(layers);
-    optimizer->step();
-  }
-  int me = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &me);
-  MPI_Comm half = MPI_COMM_NULL;
-  MPI_Comm_split(MPI_COMM_WORLD, me % 2, me, &half);
-  init(half);
-  if (me % 2 == 0) (void)join();
-  shutdown();
-  MPI_Comm_free(&half);
-  const Session session;
-  layers.fill(me + 1.0);
   optimizer->step();
   for (const auto& gradient : layers.values) EXPECT_THAT(gradient, Each((size() + 1) / 2.0));
 }
