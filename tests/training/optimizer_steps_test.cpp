@@ -274,25 +274,6 @@ TEST_F(OptimizerSteps, ANameThatIsTooLongForItsOperationIsRefusedAtOnce) {
   EXPECT_EQ(gradient, mean_);
 }
 
-// Each half of the ranks has a session of its own, in which the ranks of one half join.
-TEST(OptimizerSessions, NumberTheStepsAnew) {
-  Layers layers;
-  std::optional<DistributedOptimizer<Layers>> optimizer;
-  {
-    const Session session;
-    optimizer.emplace(layers);
-    optimizer->step();
-  }
-  int me = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &me);
-  MPI_Comm half = MPI_COMM_NULL;
-  MPI_Comm_split(MPI_COMM_WORLD, me % 2, me, &half);
-  init(half);
-  if (me % 2 == 0) (void)join();
-  shutdown();
-  MPI_Comm_free(&half);
-  const Session session;
-  layers.fill(me + 1.0);
 TEST_F(OptimizerSteps, GradientsThatShareMemoryAreRefused) {
   std::vector<double> tied(6, me_ + 1.0);
   const std::span all(tied);
@@ -322,6 +303,25 @@ TEST_F(OptimizerSteps, AGradientMayBeNamedAsAGroup) {
   EXPECT_THAT(values, Each(mean_));
 }
 
+// Each half of the ranks has a session of its own, in which the ranks of one half join.
+TEST(OptimizerSessions, NumberTheStepsAnew) {
+  Layers layers;
+  std::optional<DistributedOptimizer<Layers>> optimizer;
+  {
+    const Session session;
+    optimizer.emplace(layers);
+    optimizer->step();
+  }
+  int me = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &me);
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, me % 2, me, &half);
+  init(half);
+  if (me % 2 == 0) (void)join();
+  shutdown();
+  MPI_Comm_free(&half);
+  const Session session;
+  layers.fill(me + 1.0);
   optimizer->step();
   for (const auto& gradient : layers.values) EXPECT_THAT(gradient, Each((size() + 1) / 2.0));
 }
