@@ -9,6 +9,7 @@ the end the number of programs and steps, and how often each pair of features oc
 import argparse
 import collections
 import itertools
+import json
 import os
 import re
 import signal
@@ -147,7 +148,13 @@ class Campaign:
         self.begin = time.monotonic()
         self.programs = collections.Counter()  # by ranks
         self.steps = 0
-        self.pairs = collections.Counter()
+        self.pairs = collections.Counter()  # of this and of earlier campaigns
+        self.earlier = 0  # programs
+        if args.counts and os.path.exists(args.counts):
+            with open(args.counts, encoding="utf-8") as file:
+                counts = json.load(file)
+            self.earlier = counts["programs"]
+            self.pairs.update({tuple(pair.split(" ")): times for pair, times in counts["pairs"].items()})
         self.failures = collections.defaultdict(list)  # by kind
 
     def count(self, ranks, job):
@@ -234,9 +241,27 @@ class Campaign:
             if self.pairs[pair] < FEW and pair not in NEVER_TOGETHER:
                 yield pair
 
+    def rarest(self):
+        """A row for each feature: how many programs have it, and with which other one the fewest do."""
+        names = self.names()
+        rows = ["| feature | programs | fewest with | programs |", "| --- | --: | --- | --: |"]
+        for name in names:
+            pairs = [tuple(sorted((name, other))) for other in names if other != name]
+            pair = min((pair for pair in pairs if pair not in NEVER_TOGETHER), key=self.pairs.get)
+            other = pair[0] if pair[1] == name else pair[1]
+            rows.append(f"| `{name}` | {self.pairs[(name, name)]} | `{other}` | {self.pairs[pair]} |")
+        return rows
+
+    def save_counts(self):
+        counts = {"programs": self.earlier + sum(self.programs.values()),
+                  "pairs": {" ".join(pair): times for pair, times in sorted(self.pairs.items())}}
+        with open(self.args.counts, "w", encoding="utf-8") as file:
+            json.dump(counts, file, indent=0)
+
     def markdown(self):
         names = self.names()
-        rows = ["| | " + " | ".join(str(i + 1) for i in range(len(names))) + " |",
+        rows = [f"{self.earlier + sum(self.programs.values())} programs.\n", *self.rarest(), "",
+                "| | " + " | ".join(str(i + 1) for i in range(len(names))) + " |",
                 "| --- |" + " --: |" * len(names)]
         for i, name in enumerate(names):
             pairs = [tuple(sorted((name, other))) for other in names[:i + 1]]
@@ -264,6 +289,8 @@ class Campaign:
             seeds = " ".join(f"{seed}/np{ranks}" for seed, ranks, _ in failures[:12])
             print(f"{len(failures)} times: {kind}\n  all with: {', '.join(sorted(common)) or 'nothing'}"
                   f"\n  seeds: {seeds}")
+        if self.args.counts:
+            self.save_counts()
         if self.args.markdown:
             with open(self.args.markdown, "w", encoding="utf-8") as file:
                 file.write(self.markdown() + "\n")
@@ -286,6 +313,7 @@ def main():
     parser.add_argument("--mpirun", default="mpirun")
     parser.add_argument("--kolorun", help="start programs by this kolorun, without MPI")
     parser.add_argument("--markdown", help="write the table of pairs into this file")
+    parser.add_argument("--counts", help="add the counts of pairs to those in this file, if it exists")
     parser.add_argument("--no-kill", action="store_true", help="kill no ranks")
     parser.add_argument("--list-rare", action="store_true", help="list the rare pairs")
     args = parser.parse_args()
