@@ -78,18 +78,18 @@ TEST_F(HostLockTest, OfAnotherIsAwaitedOnceAndReportedOnce) {
 }
 
 /// A child that lives until it is ended, or the process that forks it is.
-class Child {
+class SleepingChild {
  public:
-  Child() : pid_(::fork()) {
+  SleepingChild() : pid_(::fork()) {
     if (pid_ == 0)
       for (;;) ::pause();
   }
-  ~Child() {
+  ~SleepingChild() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
+  SleepingChild(const SleepingChild&) = delete;
+  SleepingChild& operator=(const SleepingChild&) = delete;
 
  private:
   pid_t pid_;
@@ -98,7 +98,7 @@ class Child {
 TEST_F(HostLockTest, IsNotKeptByAChild) {
   HostLock lock(directory_, 1h, 1h);
   std::optional<HostLock::Guard> guard(lock);
-  const Child child;
+  const SleepingChild child;
   guard.reset();
   EXPECT_TRUE(is_free());
 }
