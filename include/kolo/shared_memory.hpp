@@ -29,14 +29,14 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 }  // namespace detail
 
 /// An allocator for containers whose contents are reduced, such as gradients: `SharedVector<float>`
-/// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into such memory
-/// needs no copy into a buffer: the ranks of a host read each other's tensors. The allreduce
-/// completes only when all of them have read this rank's tensor.
+/// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into it needs no
+/// copy: the host's ranks read each other's tensors, and it completes when all have read this one.
 ///
-/// Blocks are whole pages and stay valid after the session's end; a forked child has copies.
-/// Ordinary memory serves if ranks cannot share, or the heap is full. `allocate` throws
-/// BackendError if the host or its control group lacks memory; outside a session the constructor
-/// throws NotInitialized. Thread-safe.
+/// Blocks are whole pages, valid after the session too. Ordinary memory serves if ranks cannot
+/// share, or the heap is full. `allocate` throws BackendError if the host or its control group
+/// lacks memory; outside a session the constructor throws NotInitialized. Thread-safe.
+/// A forked child sees its parent's memory, also as it changes, and zeros once the parent has freed
+/// it; a page that the child writes is its own from then on. Copy before the fork what it needs.
 template <typename T>
 class SharedAllocator {
  public:

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -115,6 +116,12 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
+
+  /// A batch is started only when, on this rank, none runs whose sequence is lower by so much. The
+  /// same on all ranks.
+  [[nodiscard]] virtual std::uint64_t sequence_span() const {
+    return std::numeric_limits<std::uint64_t>::max();
+  }
 };
 
 }  // namespace kolo::internal::backend

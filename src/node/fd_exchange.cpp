@@ -76,7 +76,7 @@ int send_to(int from, const Address& to, int index, std::span<const int> descrip
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
-  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
+  std::ranges::copy(std::as_bytes(descriptors), reinterpret_cast<std::byte*>(CMSG_DATA(header)));
   if (::sendmsg(from, &message, MSG_NOSIGNAL) >= 0) return 0;
   // ETOOMANYREFS: this user has too many descriptors on their way, which others are about to take.
   if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS && errno != ETOOMANYREFS)

@@ -2,15 +2,18 @@
 #include "node/local_group.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "node/error_codes.hpp"
 #include "node/process_state.hpp"
 
 namespace kolo::internal::node {
@@ -18,6 +21,18 @@ namespace {
 
 BellWord& word_in(const SharedMemory& segment) {
   return *reinterpret_cast<BellWord*>(segment.data());
+}
+
+[[noreturn]] void throw_not_seen(int error) {
+  if (error == EMFILE || error == ENFILE)
+    throw BackendError(fmt::format(
+        "no file descriptor is left for the process of another rank of this host: {}. Raise the "
+        "limit{}",
+        error_text(error), error == EMFILE ? " of open files, `ulimit -n`" : ", fs.file-max"));
+  throw BackendError(
+      "the process of another rank of this host cannot be seen: it may be in another PID "
+      "namespace, or /proc may not be mounted. Start the containers of a host with one PID "
+      "namespace");
 }
 
 /// Not valid where there are none: in kernels before 5.3, and under some seccomp filters.
@@ -35,12 +50,10 @@ OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
   // Not seen here, it would count as ended at once, or its end would never be noticed.
   FileDescriptor process = open_process(received.pid);
+  int error = errno;
   const std::uint64_t started = start_of_process(received.pid);
-  if (received.pid <= 0 || (!process.valid() && started == 0))
-    throw BackendError(
-        "the process of another rank of this host cannot be seen: it may be in another PID "
-        "namespace, or /proc may not be mounted. Start the containers of a host with one PID "
-        "namespace");
+  if (error != EMFILE && error != ENFILE) error = errno;
+  if (received.pid <= 0 || (!process.valid() && started == 0)) throw_not_seen(error);
   std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(sent[0], bytes);
   BellWord& word = word_in(segment);

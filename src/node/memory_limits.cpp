@@ -39,9 +39,10 @@ std::optional<std::size_t> read_number(const std::string& path) {
   return std::nullopt;
 }
 
-std::size_t kilobytes_of_host(const std::string& root, std::string_view name) {
+/// In bytes.
+std::optional<std::size_t> find_in_meminfo(const std::string& root, std::string_view name) {
   const std::optional<std::size_t> kilobytes = find_number(root + "/proc/meminfo", name);
-  return kilobytes ? *kilobytes * 1024 : unlimited;
+  return kilobytes ? std::optional(*kilobytes * 1024) : std::nullopt;
 }
 
 /// One control group with a limit, and what it has left of it.
@@ -56,6 +57,7 @@ struct Version {
   std::string_view mount;
   std::string_view limit;
   std::string_view usage;
+  std::string_view swap_limit;
   // In memory.stat: what the kernel drops before it ends a process. A warm page cache may fill all
   // of a group.
   std::array<std::string_view, 3> reclaimable;
@@ -63,10 +65,12 @@ struct Version {
 constexpr Version version_1{"/sys/fs/cgroup/memory",
                             "memory.limit_in_bytes",
                             "memory.usage_in_bytes",
+                            "memory.memsw.limit_in_bytes",
                             {"total_inactive_file", "total_active_file", ""}};
 constexpr Version version_2{"/sys/fs/cgroup",
                             "memory.max",
                             "memory.current",
+                            "memory.swap.max",
                             {"inactive_file", "active_file", "slab_reclaimable"}};
 
 std::optional<Group> read_group(const std::string& directory, const Version& version) {
@@ -81,10 +85,20 @@ std::optional<Group> read_group(const std::string& directory, const Version& ver
   return Group{std::move(file), *limit, *limit - std::min(*limit, needed)};
 }
 
+struct Groups {
+  std::vector<Group> limited{};
+  bool limit_swap = false;  // at least one of them
+};
+
+bool limits_swap(const std::string& directory, const Version& version) {
+  const std::optional<std::size_t> limit = read_number(directory + std::string(version.swap_limit));
+  return limit && *limit < unlimited / 4;  // version 1 has a number where there is no limit
+}
+
 /// Those of the process and all above them, as far as they can be seen: a container may have its
 /// own group where the host has the root.
-std::vector<Group> find_groups(const std::string& root) {
-  std::vector<Group> groups;
+Groups find_groups(const std::string& root) {
+  Groups groups;
   std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
     // Number, controllers and path, with colons between them. Version 2 names no controllers.
@@ -100,7 +114,8 @@ std::vector<Group> find_groups(const std::string& root) {
     for (;;) {
       if (!path.ends_with('/')) path += '/';
       if (std::optional<Group> group = read_group(mount + path, version))
-        groups.push_back(std::move(*group));
+        groups.limited.push_back(std::move(*group));
+      groups.limit_swap |= limits_swap(mount + path, version);
       if (path.size() == 1) break;
       path.erase(path.rfind('/', path.size() - 2) + 1);
     }
@@ -119,15 +134,21 @@ std::size_t address_space_left(const std::string& root) {
 }  // namespace
 
 AvailableMemory available_memory(const std::string& root) {
-  AvailableMemory available{kilobytes_of_host(root, "MemAvailable:"), "the host"};
-  for (Group& group : find_groups(root))
+  AvailableMemory available{find_in_meminfo(root, "MemAvailable:").value_or(unlimited), "the host"};
+  Groups groups = find_groups(root);
+  // Where swap is limited, this process may not get any of it.
+  if (available.bytes != unlimited && !groups.limit_swap)
+    available.bytes += find_in_meminfo(root, "SwapFree:").value_or(0);
+  for (Group& group : groups.limited)
     if (group.left < available.bytes) available = {group.left, std::move(group.limit_file)};
   return available;
 }
 
 MemoryLimits memory_limits(const std::string& root) {
-  MemoryLimits limits{kilobytes_of_host(root, "MemTotal:"), address_space_left(root)};
-  for (const Group& group : find_groups(root)) limits.memory = std::min(limits.memory, group.limit);
+  const Groups groups = find_groups(root);
+  MemoryLimits limits{find_in_meminfo(root, "MemTotal:").value_or(unlimited),
+                      address_space_left(root)};
+  for (const Group& group : groups.limited) limits.memory = std::min(limits.memory, group.limit);
   return limits;
 }
 

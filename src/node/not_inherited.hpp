@@ -18,7 +18,7 @@ class NotInherited {
   /// What the child finds where the memory was. It can write to either; no other process sees that.
   enum class InChild : std::uint8_t {
     zeros,
-    content,  // what the parent has there, until the child writes to it
+    content,  // what the parent has there then and later, until the child writes to the page
   };
 
   NotInherited() = default;

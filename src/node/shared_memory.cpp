@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -16,11 +15,11 @@
 #include <new>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
+#include "node/host_lock.hpp"
 #include "node/memory_limits.hpp"
 
 namespace kolo::internal::node {
@@ -59,21 +58,12 @@ bool memory_suffices(std::size_t bytes) {
 }
 
 /// Ranks reserve memory at the same time, each for its gradients. One after the other, so that none
-/// counts on memory that another is about to take. Any process may hold this lock: after a while
-/// it is done without.
-class OneAtATime {
- public:
-  OneAtATime() : directory_(::open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (!directory_.valid()) return;
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (::flock(directory_.get(), LOCK_EX | LOCK_NB) != 0 &&
-           (errno == EWOULDBLOCK || errno == EINTR) && std::chrono::steady_clock::now() < end)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-
- private:
-  FileDescriptor directory_;
-};
+/// counts on memory that another is about to take. Never destroyed: statics may still allocate.
+HostLock& one_at_a_time() {
+  static HostLock& lock =
+      *new HostLock("/dev/shm", std::chrono::seconds(10), std::chrono::minutes(1));
+  return lock;
+}
 
 bool is_small(std::size_t bytes) { return bytes < std::size_t{64} << 10; }
 
@@ -102,17 +92,28 @@ SharedMemory SharedMemory::create(std::size_t bytes) {
 }
 
 bool SharedMemory::reserve(std::size_t offset, std::size_t bytes) const {
-  std::optional<OneAtATime> guard;
-  if (!is_small(bytes)) guard.emplace();
+  std::optional<HostLock::Guard> guard;
+  if (!is_small(bytes)) guard.emplace(one_at_a_time());
   if (!memory_suffices(bytes)) {
     errno = ENOMEM;
     return false;
   }
-  int result = -1;
-  do {
-    result = ::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);  // any signal ends it on kernels before 5.16
-  return result == 0;
+  // Before Linux 5.16 any signal ends the call, which undoes what it has done. A profiler's signals
+  // may come too often for a long one ever to end.
+  constexpr std::size_t max_chunk = std::size_t{16} << 20;
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t chunk = std::min(bytes - done, max_chunk);
+    if (::fallocate(fd_.get(), 0, static_cast<off_t>(offset + done), static_cast<off_t>(chunk)) ==
+        0) {
+      done += chunk;
+    } else if (errno != EINTR) {
+      const int error = errno;
+      if (done > 0) give_back(offset, done);
+      errno = error;
+      return false;
+    }
+  }
+  return true;
 }
 
 void SharedMemory::give_back(std::size_t offset, std::size_t bytes) const {
@@ -186,7 +187,7 @@ void* SharedHeap::allocate(std::size_t bytes) {
 }
 
 void SharedHeap::deallocate(void* block, std::size_t bytes) noexcept {
-  // In a forked child the block is a copy. Its memory goes with the child.
+  // In a forked child the memory goes with the child.
   if (memory_.lost()) return;
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(block) - memory_.data());
   const std::size_t size = pages(bytes);
@@ -225,7 +226,7 @@ void SharedHeap::put_back(std::size_t offset, std::size_t size) {
 void* allocate_reserved(std::size_t bytes) {
   void* const block = ::operator new(bytes, std::align_val_t(64));
   if (is_small(bytes)) return block;
-  const OneAtATime guard;
+  const HostLock::Guard guard(one_at_a_time());
   if (!memory_suffices(bytes)) {
     ::operator delete(block, std::align_val_t(64));
     throw BackendError(no_memory(bytes, ENOMEM));

@@ -61,8 +61,9 @@ class SharedMemory {
 };
 
 /// Memory of one rank that the others of its host can read, handed out in blocks. These are whole
-/// pages, first fit; what is given back joins its neighbors. Thread-safe. In a forked child blocks
-/// are private copies: the child can read and write them, and allocates no more.
+/// pages, first fit; what is given back joins its neighbors. Thread-safe. A forked
+/// child sees its parent's blocks until it writes a page, and zeros once they are given back; what
+/// it writes no other process sees. It allocates no more.
 class SharedHeap {
  public:
   /// At most `bytes`; takes memory only for what is handed out. Throws BackendError.

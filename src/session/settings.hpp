@@ -49,6 +49,7 @@ struct Settings {
   std::chrono::nanoseconds peer_timeout = std::chrono::seconds(30);
   LogLevel log_level = LogLevel::warning;
   std::int64_t test_ranks_per_host = 0;
+  std::int64_t test_max_tag = std::numeric_limits<int>::max();
 };
 
 // The kinds of settings.
@@ -201,6 +202,8 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .meaning = "Least urgent messages that are written, to standard error."},
     {.name = "test_ranks_per_host",  // divides a host into several of so many ranks; 0: does not
      .type = CountSetting{nullptr, &Settings::test_ranks_per_host, "ranks"}},
+    {.name = "test_max_tag",  // as if MPI had fewer tags
+     .type = CountSetting{nullptr, &Settings::test_max_tag, "", std::numeric_limits<int>::max()}},
     {.name = "mpi_collectives",
      .type = RemovedSetting{"Kolo always reduces in an order of its own, so that all ranks get the "
                             "same bits; host_allreduce chooses how it goes between hosts"}},

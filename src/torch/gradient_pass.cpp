@@ -45,7 +45,11 @@ void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int p
     return;
   }
   switch (part) {
-    case 0: core.submit_counts(); break;
+    case 0:
+      // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
+      source.require_disjoint();
+      core.submit_counts();
+      break;
     case 1: core.submit_missing(); break;
     case 2: core.finish(); break;
     default:
@@ -111,6 +115,7 @@ void GradientReducer::State::reduce_all() {
   const auto& parameters = source.parameters();
   for (std::size_t slot = 0; slot < parameters.size(); ++slot)
     if (source.takes_part(slot)) source.require_reducible(slot, is_grouped(parameters[slot]));
+  source.require_disjoint();
   set_scales(core.passes());
   core.begin(/*reducing=*/true);
   try {

@@ -92,6 +92,27 @@ void TorchSource::require_unreduced(std::size_t slot) {
       parameter.name);
 }
 
+// A gradient in another memory order is copied before its operation, so that none writes to it.
+void TorchSource::require_disjoint() const {
+  std::vector<MemoryUse> uses;
+  const auto add = [&](const ::torch::Tensor& gradient, std::size_t slot) {
+    if (!gradient.defined() || is_sparse(gradient) || !gradient.is_non_overlapping_and_dense())
+      return;
+    const auto* begin = static_cast<const std::byte*>(gradient.data_ptr());
+    uses.push_back({begin, begin + gradient.nbytes(), slot, /*written=*/true});
+  };
+  for (std::size_t slot = 0; slot < parameters_.size(); ++slot) {
+    if (!takes_part(slot)) continue;
+    const Parameter& parameter = parameters_[slot];
+    add(parameter.tensor.grad(), slot);
+    add(parameter.set_aside, slot);
+    for (const GradientPart& part : parameter.parts) add(part.gradient, slot);
+  }
+  internal::require_disjoint(
+      uses.size(), [&](std::size_t i) { return uses[i]; },
+      [&](std::size_t slot) { return parameters_[slot].name; });
+}
+
 void TorchSource::forget() {
   for (Parameter& parameter : parameters_) {
     parameter.waiting = false;

@@ -137,7 +137,7 @@ NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }
 ::torch::Tensor GradientReducer::reduce_loss(const ::torch::Tensor& loss) {
   if (!loss.defined() || !state_->is_member) return loss;
   const bool is_sum = state_->options.op == ReduceOp::sum;
-  return allreduce(loss.detach(), {.name = std::to_string(state_->core.number()) + ".(loss)",
+  return allreduce(loss.detach(), {.name = std::to_string(state_->core.number()) + "(loss)",
                                    .op = is_sum ? ReduceOp::sum : ReduceOp::average,
                                    .process_set = state_->options.process_set});
 }

@@ -49,6 +49,7 @@ struct NamedGradientReducer::State {
   void require_not_synchronized(const std::string& call) const;
   void require_same(const Gradients& gradients) const;
   void require_in_place(const Gradients& gradients) const;
+  void require_disjoint(const Gradients& gradients) const;
   void list(Gradients gradients);
   void reduce(Gradients gradients);
   void note_change();
@@ -66,13 +67,14 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
   const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
+  require_disjoint(gradients);
   if (!takes_part) return;
   core.set_number(agree_on_optimizer_number(options.process_set));
   add_gradients(groups);
   // Agreed at construction: during a step, different groups would only show as a hang.
   std::vector<Item> agreed = items;
   for (std::size_t i = 0; i < items.size(); ++i)
-    agreed[i].description += fmt::format(", reduced in {}.{}", core.number(), core.unit_name(i));
+    agreed[i].description += ", reduced in " + core.operation_of(i);
   agreed.push_back(describe(options));
   require_agreement(fmt::format("kolo.optimizer.{}", core.number()),
                     "The gradients of the DistributedOptimizer", agreed, options.process_set);
@@ -130,6 +132,13 @@ void NamedGradientReducer::State::require_in_place(const Gradients& gradients) c
                     subject, items[i].name),
         items[i].name);
   }
+}
+
+void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) const {
+  internal::require_disjoint(
+      gradients.size(),
+      [&](std::size_t i) { return MemoryUse::of(gradients[i].tensor, i, /*written=*/true); },
+      [&](std::size_t slot) { return items[slot].name; });
 }
 
 void NamedGradientReducer::State::list(Gradients gradients) {
@@ -209,6 +218,7 @@ void NamedGradientReducer::ready(const std::string& name,
   if (may_submit && state.source.tensors.empty()) {
     Gradients all = gradients();
     state.require_same(all);
+    state.require_disjoint(all);
     state.list(std::move(all));
   }
   state.ready[position] = true;
@@ -238,6 +248,7 @@ std::int64_t NamedGradientReducer::reduce(const Gradients& gradients) {
   state.require_same(gradients);
   state.forget_passes_before_join();
   state.require_in_place(gradients);
+  state.require_disjoint(gradients);
   state.reduce(gradients);
   return state.reduction;
 }
@@ -268,7 +279,7 @@ double NamedGradientReducer::clip(const Gradients& gradients, double max_norm) {
   // The gradients are equal on all ranks, but ranks may sum them with different instruction sets.
   // The maximum keeps the scaled gradients equal bit for bit.
   if (state.takes_part)
-    allreduce(norm, {.name = fmt::format("{}.(norm)", state.core.number()),
+    allreduce(norm, {.name = fmt::format("{}(norm)", state.core.number()),
                      .op = ReduceOp::max,
                      .process_set = state.options.process_set});
   constexpr double margin = 1e-6;  // as in LibTorch

@@ -47,6 +47,9 @@ void require_valid(const DistributedOptimizerOptions& options) {
   if (!std::isfinite(factor) || factor <= 0.0) {
     refuse("gradient_predivide_factor", factor, "it must be positive and finite");
   }
+  if (!std::isfinite(1.0 / factor) || prescale(options) == 0.0) {
+    refuse("gradient_predivide_factor", factor, "gradients divided by it are infinite or zero");
+  }
   if (factor != 1.0 && options.op != ReduceOp::average) {
     refuse("gradient_predivide_factor", factor,
            "op is " + std::string(to_string(options.op)) + ": it works only with average");
@@ -58,7 +61,7 @@ void require_valid(const DistributedOptimizerOptions& options) {
 }
 
 void require_short(const std::string& name) {
-  constexpr std::size_t added_bytes = 64;  // "N.(group of " and ")", with space for the number
+  constexpr std::size_t added_bytes = 64;  // "N(round R).", with space for the numbers
   constexpr std::size_t max_bytes = max_name_bytes - added_bytes;
   if (name.size() <= max_bytes) return;
   throw InvalidArgument("DistributedOptimizer: the name that begins with '" +

@@ -15,6 +15,18 @@ constexpr auto no_unit = static_cast<std::size_t>(-1);
 
 }  // namespace
 
+void require_disjoint(std::size_t uses, const std::function<MemoryUse(std::size_t)>& use_of,
+                      const std::function<std::string(std::size_t)>& name_of_slot) {
+  const Overlap both = find_overlap_of_written(uses, use_of);
+  if (!both) return;
+  const std::string second = name_of_slot(both->second);
+  throw InvalidArgument(
+      fmt::format("DistributedOptimizer: the gradients '{}' and '{}' share memory. Give each its "
+                  "own, or list a gradient once if several parameters share it",
+                  name_of_slot(both->first), second),
+      second);
+}
+
 ReductionCore::ReductionCore(GradientSource& source, const DistributedOptimizerOptions& options,
                              bool counted)
     : source_(source),
@@ -36,14 +48,16 @@ void ReductionCore::add(const std::string& name, std::optional<std::size_t> grou
   // A group's operation is named after its number: it must not depend on which gradients the group
   // has, because names identify operations across ranks.
   if (unit == units_.size())
-    units_.push_back({.name = group ? fmt::format("(group {})", *group) : name, .slots = {}});
+    units_.push_back({.name = group ? fmt::format("(group {})", *group) : name,
+                      .is_group = group.has_value(),
+                      .slots = {}});
   units_[unit].slots.push_back(slot);
   unit_of_.push_back(unit);
   fresh_.push_back(false);
 }
 
-const std::string& ReductionCore::unit_name(std::size_t slot) const {
-  return units_[unit_of_[slot]].name;
+std::string ReductionCore::operation_of(std::size_t slot) const {
+  return operation_name(units_[unit_of_[slot]], 0);
 }
 
 void ReductionCore::set_scales(double factor, double prescale) {
@@ -81,9 +95,12 @@ bool ReductionCore::is_submitted(std::size_t slot) const {
   return units_[unit_of_[slot]].rounds > 0;
 }
 
-std::string ReductionCore::operation_name(const Unit& unit) const {
-  if (unit.rounds == 0) return fmt::format("{}.{}", number_, unit.name);
-  return fmt::format("{}.{}.({})", number_, unit.name, unit.rounds + 1);
+// Only the operation of a gradient has a dot after the optimizer's number or the round, so that no
+// gradient's name makes it another operation.
+std::string ReductionCore::operation_name(const Unit& unit, int round) const {
+  const std::string first =
+      round == 0 ? std::to_string(number_) : fmt::format("{}(round {})", number_, round + 1);
+  return first + (unit.is_group ? "" : ".") + unit.name;
 }
 
 void ReductionCore::submit(Unit& unit) {
@@ -105,7 +122,7 @@ void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slo
   // The number is part of the operation, so a rank in another pass gets Mismatch instead of a sum
   // of gradients of different passes.
   const std::int64_t number = step_.of_operation();
-  const std::string name = operation_name(unit);
+  const std::string name = operation_name(unit, unit.rounds);
   std::vector<TensorView> views;
   Flight flight;
   try {
@@ -169,7 +186,7 @@ void ReductionCore::submit_counts() noexcept {
     fill_counts();
     if (!counted_ || !is_member_ || counts_submitted_) return;
     const TensorView view(counts_);
-    const GroupedAllreduceOptions max{.name = fmt::format("{}.(backward)", number_),
+    const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
                                       .op = ReduceOp::max,
                                       .process_set = options_.process_set};
     counts_future_ =

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/overlap.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/export.hpp"
 #include "kolo/optimizer.hpp"
@@ -63,6 +64,13 @@ class GradientSource {
   virtual void detach(std::size_t /*slot*/) {}
 };
 
+/// Throws InvalidArgument, naming two gradients, if they share memory: operations that are pending
+/// together must not write to the same memory. `use_of(i)`, for `i` below `uses`, says which slot's
+/// memory it is.
+KOLO_EXPORT void require_disjoint(std::size_t uses,
+                                  const std::function<MemoryUse(std::size_t)>& use_of,
+                                  const std::function<std::string(std::size_t)>& name_of_slot);
+
 /// Units, rounds and passes. A unit is what one operation reduces: a gradient, or a group of them.
 /// A pass ends when all gradients are final. Within a pass, a gradient may accumulate again after
 /// its unit was submitted: the unit then has a further round.
@@ -89,8 +97,8 @@ class ReductionCore {
 
   /// Adds the next slot, to a group or as a unit of its own.
   KOLO_EXPORT void add(const std::string& name, std::optional<std::size_t> group);
-  /// The operation that reduces the slot, without the optimizer's number.
-  [[nodiscard]] KOLO_EXPORT const std::string& unit_name(std::size_t slot) const;
+  /// The name of the operation that reduces the slot.
+  [[nodiscard]] KOLO_EXPORT std::string operation_of(std::size_t slot) const;
   [[nodiscard]] std::size_t slots() const { return unit_of_.size(); }
 
   /// Backward passes of this step that have ended.
@@ -143,6 +151,7 @@ class ReductionCore {
  private:
   struct Unit {
     std::string name;
+    bool is_group;
     std::vector<std::size_t> slots;
     int rounds = 0;  // that this rank has submitted in this pass
   };
@@ -152,7 +161,7 @@ class ReductionCore {
   };
 
   [[nodiscard]] bool is_complete(const Unit& unit) const;
-  [[nodiscard]] std::string operation_name(const Unit& unit) const;
+  [[nodiscard]] std::string operation_name(const Unit& unit, int round) const;
   void submit(Unit& unit);
   void submit_group(Unit& unit, const std::vector<std::size_t>& slots);
   void apply_factor(Unit& unit);

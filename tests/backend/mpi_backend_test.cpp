@@ -20,6 +20,13 @@ TEST_F(MpiBackendRefuses, PiecesOfNoUse) {
   EXPECT_THROW(MpiBackend(comm_, std::int64_t{1} << 31), InvalidArgument);
 }
 
+TEST_F(MpiBackendRefuses, TooFewTagsForOneBatch) {
+  EXPECT_THROW(MpiBackend(comm_, piece_bytes, 70), InvalidArgument);
+  EXPECT_EQ(MpiBackend(comm_, piece_bytes, 71).sequence_span(), 1U);
+  EXPECT_EQ(MpiBackend(comm_, piece_bytes, mpi::guaranteed_max_tag).sequence_span(), 455U);
+  EXPECT_GE(mpi::find_max_tag(), mpi::guaranteed_max_tag);
+}
+
 using MpiExchange = BackendTest;
 
 // If MPI kept the receive, it would take the message that the second exchange waits for, and write

@@ -163,5 +163,31 @@ TEST(NcclPreparation, TheDriverDoesNotWaitForAUniqueId) {
   batch.expect_sums(1.0);
 }
 
+/// It is reported as the error of the batch that needs NCCL, though another notices it.
+TEST(NcclPreparation, AnErrorIsThatOfTheFirstBatchHeldBack) {
+  GpuWorld world({.ranks = 1});
+  world.rank(0).nccl->holds_ids = true;
+  world.rank(0).cuda->faults.plan("ncclGetUniqueId", 0);
+  Allreduces batch(world, {8});
+  batch.start(allreduce_of(ReduceOp::sum), 0);
+  const auto barrier = [&](std::uint64_t sequence) {
+    return world.rank(0).backend->start({.kind = {.type = OperationType::barrier},
+                                         .tensors = {},
+                                         .set = {0},
+                                         .ranks = {0},
+                                         .sequence = sequence});
+  };
+  const auto second = barrier(1);
+  ASSERT_EQ(second->step(), Progress::waiting);
+  world.rank(0).nccl->holds_ids = false;
+  while (second->step() == Progress::waiting) std::this_thread::yield();
+  const auto third = barrier(2);
+  EXPECT_EQ(third->step(), Progress::waiting);
+  EXPECT_THAT([&] { (void)batch.running.front()->step(); },
+              testing::ThrowsMessage<BackendError>(
+                  testing::HasSubstr("on rank 0, cuda:0: ncclGetUniqueId failed")));
+  batch.running.clear();
+}
+
 }  // namespace
 }  // namespace kolo::internal::backend

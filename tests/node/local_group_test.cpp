@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <mpi.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +14,7 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -149,6 +151,53 @@ TEST_F(NeighborhoodTest, KeepsThreeDescriptorsOfEachOther) {
   const LocalGroup host = share(4096);
   const std::ptrdiff_t own = 4;  // two memories, and two of the bell
   EXPECT_LE(open_descriptors() - before, own + 3 * (size_ - 1));
+  barrier();
+}
+
+/// Every number below `limit` is taken, so that this process can open as many descriptors as the
+/// limit is moved up.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int more) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    for (;;) {
+      FileDescriptor next(::eventfd(0, EFD_CLOEXEC));
+      const int number = next.get();
+      taken_.push_back(std::move(next));
+      if (number >= open_descriptors() - 2) break;  // the directory is one more
+    }
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(taken_.back().get() + 1 + more);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+  std::vector<FileDescriptor> taken_{};
+};
+
+TEST_F(NeighborhoodTest, WithoutDescriptorsForTheOthersProcessesSaysSo) {
+  if (size_ != 2) GTEST_SKIP() << "counts what comes from one other rank";
+  OwnMemory own(4096, 8192);
+  const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, own.inbox());
+  std::string problem;
+  {
+    std::optional<FewDescriptors> few;
+    if (rank_ == 1) few.emplace(4);  // those that the other sends
+    try {
+      const LocalGroup host(std::move(own), group, [] {});
+    } catch (const BackendError& error) {
+      problem = error.what();
+    }
+  }
+  EXPECT_EQ(problem.empty(), rank_ == 0);
+  if (rank_ == 1) {
+    EXPECT_THAT(problem, testing::HasSubstr("ulimit -n"));
+    EXPECT_THAT(problem, testing::Not(testing::HasSubstr("namespace")));
+  }
   barrier();
 }
 

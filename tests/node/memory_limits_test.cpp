@@ -102,6 +102,24 @@ TEST_F(MemoryLimitsTest, AGroupOfVersion1MayHaveLess) {
   EXPECT_EQ(memory_limits(root_).memory, 1024 * mib);
 }
 
+TEST_F(MemoryLimitsTest, FreeSwapCountsUnlessAGroupLimitsIt) {
+  write("proc/meminfo",
+        "MemTotal:       16777216 kB\nMemAvailable:    1048576 kB\nSwapTotal:      4194304 kB\n"
+        "SwapFree:       2097152 kB\n");
+  expect_available(3072 * mib, "the host");
+  EXPECT_EQ(memory_limits(root_).memory, 16384 * mib);
+  write("proc/self/cgroup", "0::/slurm/job_7\n");
+  write("sys/fs/cgroup/slurm/job_7/memory.swap.max", "max\n");
+  expect_available(3072 * mib, "the host");
+  write("sys/fs/cgroup/slurm/memory.swap.max", "0\n");
+  expect_available(1024 * mib, "the host");
+  write("proc/self/cgroup", "4:memory:/\n");
+  write("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "9223372036854771712\n");
+  expect_available(3072 * mib, "the host");
+  write("sys/fs/cgroup/memory/memory.memsw.limit_in_bytes", "1073741824\n");
+  expect_available(1024 * mib, "the host");
+}
+
 TEST_F(MemoryLimitsTest, WhatThisHostSaysIsUnderstood) {
   const AvailableMemory available = available_memory();
   EXPECT_GT(available.bytes, 0U);

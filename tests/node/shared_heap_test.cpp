@@ -106,6 +106,40 @@ TEST(SharedHeap, AForkedChildHasCopies) {
   EXPECT_EQ(heap.allocate(1), nullptr) << "the block was given back";
 }
 
+// Pages are not copied at the fork: a child that needs what was there copies it before.
+TEST(SharedHeap, AForkedChildSeesItsParentsMemoryUntilItWritesAPage) {
+  SharedHeap heap(8 * page_bytes);
+  auto* const block = static_cast<char*>(heap.allocate(2 * page_bytes));
+  std::memset(block, 'p', 2 * page_bytes);
+  std::array<int, 2> to_child{};
+  std::array<int, 2> to_parent{};
+  ASSERT_EQ(::pipe2(to_child.data(), O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(to_parent.data(), O_CLOEXEC), 0);
+  const auto tell = [](const std::array<int, 2>& pipe) { return ::write(pipe[1], "1", 1) == 1; };
+  const auto await = [](const std::array<int, 2>& pipe) {
+    char one = 0;
+    return ::read(pipe[0], &one, 1) == 1;
+  };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    block[page_bytes] = 'c';
+    if (!tell(to_parent) || !await(to_child)) ::_exit(2);
+    if (block[0] != 'q' || block[page_bytes] != 'c' || block[page_bytes + 1] != 'p') ::_exit(3);
+    if (!tell(to_parent) || !await(to_child)) ::_exit(4);
+    ::_exit(block[0] == 0 && block[page_bytes] == 'c' ? 0 : 5);
+  }
+  EXPECT_TRUE(await(to_parent));
+  std::memset(block, 'q', 2 * page_bytes);
+  EXPECT_TRUE(tell(to_child));
+  EXPECT_TRUE(await(to_parent));
+  heap.deallocate(block, 2 * page_bytes);
+  EXPECT_TRUE(tell(to_child));
+  int status = -1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (const int end : {to_child[0], to_child[1], to_parent[0], to_parent[1]}) ::close(end);
+}
+
 TEST(SharedHeap, AForkedChildDoesNotWaitForALockOfItsParent) {
   SharedHeap heap(4 * page_bytes);
   std::atomic<bool> ended{false};

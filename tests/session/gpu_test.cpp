@@ -48,6 +48,21 @@ TEST_P(GpuSession, ManyAtOnceAndAGroup) {
   }
 }
 
+TEST_P(GpuSession, OneMayOutlastManyOfTheHost) {
+  constexpr std::int64_t elements = 4 << 20;  // staged in several chunks
+  float* const large = make(elements, [](std::int64_t k) { return k % 7; });
+  const CudaStreamScope scope(stream());
+  Future<void> done = allreduce_async(view(large, elements), {.op = ReduceOp::sum});
+  for (std::int64_t i = 0; i < 60; ++i) {
+    std::vector<std::int64_t> values(i % 2 == 0 ? 1 : 10'000, i);
+    allreduce(values, {.op = ReduceOp::sum});
+    ASSERT_THAT(values, testing::Each(i * size()));
+  }
+  done.wait();
+  for (std::int64_t k = 0; k < elements; ++k)
+    ASSERT_EQ(large[k], static_cast<float>(k % 7 * size())) << k;
+}
+
 TEST_P(GpuSession, RowsTravelToo) {
   const CudaStreamScope scope(stream());
   float* const own = make(rank() + 1, [](std::int64_t) { return rank(); });

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdlib>
+#include <limits>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -283,6 +284,12 @@ TEST(Settings, TestsMayMakeUpHosts) {
   }
   const Variable wrong("KOLO_TEST_RANKS_PER_HOST", "two");
   EXPECT_THAT(refusal(), HasSubstr("KOLO_TEST_RANKS_PER_HOST=two"));
+}
+
+TEST(Settings, TestsMayLeaveMpiFewerTags) {
+  EXPECT_EQ(read_settings({}).test_max_tag, std::numeric_limits<int>::max());
+  const Variable tags("KOLO_TEST_MAX_TAG", "143");
+  EXPECT_EQ(read_settings({}).test_max_tag, 143);
 }
 
 }  // namespace

@@ -142,6 +142,9 @@ class Startup : public testing::Test {
 };
 
 TEST_F(Startup, ARankWithoutDescriptorsIsNamedOnAll) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "without a descriptor for a pipe, UBSan takes each exception for no object";
+#endif
   (void)starts({});  // what MPI opens at first use
   EXPECT_GT(spare_descriptors_needed({.cpu_operations = "shm"}), 1);
   EXPECT_GT(spare_descriptors_needed({.cpu_operations = "mpi"}), 1);

@@ -129,6 +129,38 @@ TEST_F(BackwardFailureTest, AParameterFrozenOnOneRankOnlyIsNamed) {
   expect_same_bits_on_all_ranks({early_, middle_, late_});
 }
 
+TEST_F(BackwardFailureTest, GradientsThatShareMemoryAreRefused) {
+  const double squares = (size() + 1.0) * (2.0 * size() + 1.0) / 6.0;
+  auto optimizer = make();
+  const auto share = [&] {
+    early_.mutable_grad() = values({0.0, 0.0});
+    middle_.mutable_grad() = early_.grad().slice(0, 1);
+  };
+  const auto refuse = [](const auto& call) {
+    const auto error = error_of<InvalidArgument>(call);
+    EXPECT_THAT(error.what(), HasSubstr("'early' and 'middle' share memory"));
+    EXPECT_EQ(error.tensor(), "middle");
+  };
+  for (const bool everywhere : {true, false}) {
+    if (everywhere || rank() == last_) {
+      share();
+      refuse([&] { run(false); });
+    } else {
+      EXPECT_EQ(error_of<BackwardFailed>([&] { run(false); }).ranks(), std::vector<int>{last_});
+    }
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+    run(false);
+    expect_reduced(squares);
+  }
+  optimizer.step();
+  // Gradients set by hand, without a backward pass.
+  share();
+  refuse([&] { optimizer.synchronize(); });
+  middle_.mutable_grad() = values({rank() + 1.0});
+  optimizer.synchronize();
+  expect_close(middle_.grad(), values({mean_rank()}));
+}
+
 TEST_F(BackwardFailureTest, CreateGraphIsRefusedInFavorOfGrad) {
   auto optimizer = make();
   const auto error = error_of<InvalidArgument>(

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Grouped collectives on LibTorch tensors, and their gradients.
+#include <string>
+
 #include "support.hpp"
 
 namespace kolo::internal::testing_support {
@@ -118,7 +120,9 @@ TEST_F(GroupsTest, ScatterWhatIsReduced) {
 }
 
 TEST_F(GroupsTest, WhatCannotBeDoneIsRefusedAsAWhole) {
-  const auto refused = [](const auto& call) { return error_of<InvalidArgument>(call).what(); };
+  const auto refused = [](const auto& call) -> std::string {
+    return error_of<InvalidArgument>(call).what();
+  };
   const Tensor scalar = ::torch::scalar_tensor(1.0);
   const Tensor sparse = full(1, 1.0).to_sparse();
   EXPECT_THAT(refused([] { static_cast<void>(grouped_allgather({})); }),

@@ -116,7 +116,7 @@ class GradientReducer {
 /// or added to a parameter group later, in the same way on all ranks: the next `synchronize`,
 /// `step` or `zero_grad` adapts to it. Optimizers with equal options may share parameters, which
 /// are reduced once. `torch::autograd::grad` reduces nothing; `backward` with `create_graph` throws
-/// InvalidArgument.
+/// InvalidArgument, and so it does if the gradients of two parameters share memory.
 ///
 /// Sparse gradients stay sparse and are coalesced. Their indices and values are gathered from all
 /// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks

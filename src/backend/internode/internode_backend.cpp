@@ -94,8 +94,8 @@ class Allreduce : public shm::SlicedAllreduce {
 }  // namespace internode
 
 InterNodeBackend::InterNodeBackend(MPI_Comm comm, const std::vector<int>& node_of,
-                                   shm::Arena& arena, std::int64_t message_bytes)
-    : endpoint_(comm, message_bytes), placements_(node_of), arena_(arena) {
+                                   shm::Arena& arena, std::int64_t message_bytes, int max_tag)
+    : endpoint_(comm, message_bytes, max_tag), placements_(node_of), arena_(arena) {
   for (int rank = 0; rank < endpoint_.size; ++rank)
     if (node_of[static_cast<std::size_t>(rank)] ==
         node_of[static_cast<std::size_t>(endpoint_.rank)])

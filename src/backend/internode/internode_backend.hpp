@@ -31,9 +31,11 @@ class InterNodeBackend : public Backend {
   /// `comm` as for MpiBackend, which may use it too: no batch is executed by both. `node_of` has
   /// for each rank the lowest of its host. `arena` is that of this host, where this rank has the
   /// same place among the ranks of the host; all hosts have arenas with the same slots.
-  /// `message_bytes`, the same on all ranks, is the most that is sent at once.
+  /// `message_bytes`, the same on all ranks, is the most that is sent at once; `max_tag` as for an
+  /// Endpoint.
   InterNodeBackend(MPI_Comm comm, const std::vector<int>& node_of, shm::Arena& arena,
-                   std::int64_t message_bytes = default_message_bytes);
+                   std::int64_t message_bytes = default_message_bytes,
+                   int max_tag = mpi::guaranteed_max_tag);
 
   /// How slices are reduced between hosts, for the batches from now on; the same on all ranks.
   void use(const internode::AlgorithmTable& algorithms) { algorithms_ = algorithms; }
@@ -45,6 +47,7 @@ class InterNodeBackend : public Backend {
 
   /// As MpiBackend's.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  [[nodiscard]] std::uint64_t sequence_span() const override { return endpoint_.sequences; }
 
  private:
   mpi::Endpoint endpoint_;

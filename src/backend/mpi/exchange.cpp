@@ -12,23 +12,34 @@ namespace {
 
 constexpr int max_under_way = 4;  // chunks of a flow
 
-// A tag is the exchange's sequence and a lane. MPI guarantees no tags above 32767, so sequences
-// wrap around: two exchanges that far apart are never alive at once. Within a tag MPI keeps the
-// messages of two ranks in their order, so chunks need no numbers.
-constexpr std::uint64_t sequences = 4096;
-constexpr std::uint64_t max_tag = 32767;
-static_assert(sequences * Exchange::lanes - 1 <= max_tag);
+/// The sequences for which there are tags.
+std::uint64_t count_sequences(int max_tag) {
+  return (static_cast<std::uint64_t>(max_tag) + 1) / (Batch::parts * Exchange::lanes);
+}
 
 }  // namespace
 
-Endpoint::Endpoint(MPI_Comm communicator, std::int64_t bytes)
-    : comm(communicator), piece_bytes(bytes - bytes % 8) {
+int find_max_tag() {
+  int* max_tag = nullptr;
+  int found = 0;
+  node::check_mpi(
+      MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&max_tag), &found),
+      "MPI_Comm_get_attr");
+  return found != 0 ? std::max(*max_tag, guaranteed_max_tag) : guaranteed_max_tag;
+}
+
+Endpoint::Endpoint(MPI_Comm communicator, std::int64_t bytes, int max_tag)
+    : comm(communicator), piece_bytes(bytes - bytes % 8), sequences(count_sequences(max_tag)) {
   node::check_mpi(MPI_Comm_rank(comm, &rank), "MPI_Comm_rank");
   node::check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
 }
 
-Exchange::Exchange(Endpoint& endpoint, std::uint64_t sequence)
-    : endpoint_(endpoint), first_tag_(static_cast<int>(sequence % sequences) * lanes) {}
+// A tag is the batch's sequence and part, and a lane. Sequences wrap around, and `sequence_span`
+// keeps those apart that have the same tags. Within a tag MPI keeps the messages of two ranks in
+// their order, so chunks need no numbers.
+Exchange::Exchange(Endpoint& endpoint, std::uint64_t order)
+    : endpoint_(endpoint),
+      first_tag_(static_cast<int>(order % (endpoint.sequences * Batch::parts)) * lanes) {}
 
 Exchange::~Exchange() {
   withdraw_receives();

@@ -10,19 +10,27 @@
 #include <tuple>
 #include <vector>
 
+#include "backend/backend.hpp"
 #include "backend/mpi/buffer_pool.hpp"
 
 namespace kolo::internal::backend::mpi {
 
+/// The highest tag that every MPI has.
+inline constexpr int guaranteed_max_tag = 32767;
+/// The highest tag of this MPI, the same on all ranks.
+[[nodiscard]] int find_max_tag();
+
 /// This rank's end of a communicator, with the state that the executions over it share.
 struct Endpoint {
-  /// `bytes` are rounded down to whole elements of every type.
-  Endpoint(MPI_Comm communicator, std::int64_t bytes);
+  /// `bytes` are rounded down to whole elements of every type. `max_tag`, the same on all ranks, is
+  /// the highest tag to be used: at least `Exchange::min_max_tag`.
+  Endpoint(MPI_Comm communicator, std::int64_t bytes, int max_tag = guaranteed_max_tag);
 
   MPI_Comm comm;
   int rank = 0;
   int size = 1;
   std::int64_t piece_bytes;  // a multiple of 8
+  std::uint64_t sequences;   // that tags can tell apart
   BufferPool buffers{};
 };
 
@@ -35,9 +43,12 @@ struct Endpoint {
 class Exchange {
  public:
   static constexpr int lanes = 8;
+  /// That of an endpoint with tags for one sequence.
+  static constexpr int min_max_tag = static_cast<int>(Batch::parts) * lanes - 1;
 
-  /// Exchanges of the same ranks that are alive at once have different sequences.
-  Exchange(Endpoint& endpoint, std::uint64_t sequence);
+  /// `order` is the batch's. The sequences of exchanges that are alive at once on a rank differ by
+  /// less than the endpoint's `sequences`.
+  Exchange(Endpoint& endpoint, std::uint64_t order);
   ~Exchange();
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;

@@ -22,10 +22,14 @@ void check_ranks(const Batch& batch, int size) {
 
 }  // namespace
 
-MpiBackend::MpiBackend(MPI_Comm comm, std::int64_t piece_bytes) : endpoint_(comm, piece_bytes) {
+MpiBackend::MpiBackend(MPI_Comm comm, std::int64_t piece_bytes, int max_tag)
+    : endpoint_(comm, piece_bytes, max_tag) {
   if (piece_bytes < 8 || piece_bytes > std::numeric_limits<int>::max())
     throw InvalidArgument(
         fmt::format("piece_bytes is {}; it must be at least 8 and below 2^31", piece_bytes));
+  if (max_tag < mpi::Exchange::min_max_tag)
+    throw InvalidArgument(
+        fmt::format("max_tag is {}; it must be at least {}", max_tag, mpi::Exchange::min_max_tag));
 }
 
 std::unique_ptr<Execution> MpiBackend::start(Batch batch) {

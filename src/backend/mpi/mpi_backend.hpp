@@ -20,13 +20,15 @@ class MpiBackend : public Backend {
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
   /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this; its ranks
-  /// are those of the batches. `piece_bytes`, the same on all ranks, is at least 8 and below 2^31.
-  explicit MpiBackend(MPI_Comm comm, std::int64_t piece_bytes = default_piece_bytes);
+  /// are those of the batches. `piece_bytes`, the same on all ranks, is at least 8 and below 2^31;
+  /// `max_tag` as for an Endpoint.
+  explicit MpiBackend(MPI_Comm comm, std::int64_t piece_bytes = default_piece_bytes,
+                      int max_tag = mpi::guaranteed_max_tag);
 
-  /// The executions must be gone before the backend, and at most 4096 batches may be begun while an
-  /// older one is under way. Throws InvalidArgument for a batch that it cannot execute, such as a
-  /// sum of booleans or memory that is not on the CPU.
+  /// The executions must be gone before the backend. Throws InvalidArgument for a batch that it
+  /// cannot execute, such as a sum of booleans or memory that is not on the CPU.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  [[nodiscard]] std::uint64_t sequence_span() const override { return endpoint_.sequences; }
 
  private:
   mpi::Endpoint endpoint_;

@@ -45,7 +45,8 @@ class CpuRouter::MpiExecution : public Execution {
 };
 
 void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
-  inter_node_.emplace(data_, node_of, memory_->arena());
+  inter_node_.emplace(data_, node_of, memory_->arena(), InterNodeBackend::default_message_bytes,
+                      max_tag_);
 }
 
 void CpuRouter::select_algorithm(HostAllreduce choice) {
@@ -70,8 +71,11 @@ Route CpuRouter::route_of(const Batch& batch) const {
 std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
   const Route route = route_of(batch);
   if (route == Route::shared_memory) return memory_->start(std::move(batch));
+  if (!mpi_)
+    throw BackendError(
+        fmt::format("\"{}\" needs MPI, and this session has none", to_string(batch.kind)));
   auto execution = route == Route::inter_node ? inter_node_->start(std::move(batch))
-                                              : mpi_.start(std::move(batch));
+                                              : mpi_->start(std::move(batch));
   return std::make_unique<MpiExecution>(std::move(execution), activity_);
 }
 
@@ -95,16 +99,17 @@ class Router::Deferred : public Execution {
 
   /// An exception is kept for the next step.
   void start() {
-    try {
-      run([this] { execution_ = owner_.start_now(std::move(batch_)); });
-    } catch (...) {
-      error_ = std::current_exception();
-    }
+    attempt([this] { execution_ = owner_.start_now(std::move(batch_)); });
   }
+  /// In a `catch`: so does the exception that is handled.
+  void fail() {
+    attempt([] { throw; });
+  }
+  [[nodiscard]] bool failed() const { return error_ != nullptr; }
 
   Progress step() override {
     bool moved = false;
-    if (execution_ == nullptr && !error_) run([&] { moved = owner_.advance(); });
+    if (execution_ == nullptr && !error_) moved = owner_.advance();
     if (error_) std::rethrow_exception(error_);
     if (execution_ == nullptr) return moved ? Progress::moved : Progress::waiting;
     Progress progress = Progress::waiting;
@@ -120,6 +125,14 @@ class Router::Deferred : public Execution {
   }
 
  private:
+  template <typename Work>
+  void attempt(Work work) {
+    try {
+      run(work);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
   template <typename Work>
   void run(Work work) {
     if (!on_gpu_) return work();
@@ -186,8 +199,18 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 }
 
 bool Router::advance() {
+  try {
+    return advance_first();
+  } catch (...) {
+    // It is the error of the batch that is prepared, whichever calls.
+    held_back_.front()->fail();
+    return true;
+  }
+}
+
+bool Router::advance_first() {
   bool moved = false;
-  while (!held_back_.empty()) {
+  while (!held_back_.empty() && !held_back_.front()->failed()) {
     if (agreement_) {
       const Progress progress = agreement_->infos.step();
       if (progress != Progress::done) return moved || progress == Progress::moved;

@@ -43,10 +43,13 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
-  /// this.
-  CpuRouter(MPI_Comm data, transport::MpiActivity& activity)
-      : data_(data), activity_(activity), mpi_(data) {}
+  /// `data` carries nothing else; MPI_COMM_NULL: there is no MPI, and all ranks share memory.
+  /// `activity` counts the executions that call MPI. Both outlive this. `max_tag` as for
+  /// MpiBackend.
+  CpuRouter(MPI_Comm data, transport::MpiActivity& activity, int max_tag = mpi::guaranteed_max_tag)
+      : data_(data), activity_(activity), max_tag_(max_tag) {
+    if (data_ != MPI_COMM_NULL) mpi_.emplace(data_, MpiBackend::default_piece_bytes, max_tag);
+  }
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
@@ -61,13 +64,17 @@ class CpuRouter : public Backend {
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  [[nodiscard]] std::uint64_t sequence_span() const override {
+    return mpi_ ? mpi_->sequence_span() : Backend::sequence_span();
+  }
 
  private:
   class MpiExecution;
 
   MPI_Comm data_;
   transport::MpiActivity& activity_;
-  MpiBackend mpi_;
+  int max_tag_;
+  std::optional<MpiBackend> mpi_{};
   ShmBackend* memory_ = nullptr;
   std::optional<InterNodeBackend> inter_node_{};
 };
@@ -104,6 +111,7 @@ class Router : public Backend {
   Router& operator=(const Router&) = delete;
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  [[nodiscard]] std::uint64_t sequence_span() const override { return cpu_.sequence_span(); }
 
   /// True while batches of GPU tensors run: a GPU that is done rings no doorbell.
   [[nodiscard]] bool must_poll() const { return gpu_executions_ > 0; }
@@ -131,8 +139,10 @@ class Router : public Backend {
   /// Throws what the preparation has thrown.
   void begin_agreement(const Batch& batch);
   /// Advances the current preparation and agreement, then starts the batches that were held back.
-  /// True if there was progress.
+  /// True if there was progress. Keeps an exception for the next step of the first of them.
   bool advance();
+  /// Throws it.
+  bool advance_first();
   void end_agreement();
   [[nodiscard]] gpu::GpuInfo own_info();
 

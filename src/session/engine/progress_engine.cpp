@@ -203,12 +203,33 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
       batch.tensors.push_back(&member);
   }
   record_start(batch, running);
+  if (may_start(running))
+    begin(running, std::move(batch));
+  else
+    running.held_back = std::make_unique<backend::Batch>(std::move(batch));
+}
+
+/// The backend may use the same tags for both. A rank that is done with the earlier batch may begin
+/// the later one before this rank is: it sends all messages of the one before those of the other,
+/// this rank expects them in that order, and MPI keeps it. No ranks wait for each other in a
+/// circle: a batch waits for earlier ones only, and the earliest that is not done anywhere for
+/// none.
+bool ProgressEngine::may_start(const Running& running) const {
+  return running.sequence - running_.front().sequence < backend_.sequence_span();
+}
+
+void ProgressEngine::begin(Running& running, backend::Batch batch) {
   running.execution = of_batch(running, [&] { return backend_.start(std::move(batch)); });
 }
 
 bool ProgressEngine::execute() {
   bool moved = false;
   for (auto running = running_.begin(); running != running_.end();) {
+    if (running->held_back != nullptr) {
+      if (!may_start(*running)) break;  // nor may those after it
+      begin(*running, std::move(*std::exchange(running->held_back, nullptr)));
+      moved = true;
+    }
     const backend::Progress progress =
         of_batch(*running, [&] { return running->execution->step(); });
     if (progress != backend::Progress::waiting) {

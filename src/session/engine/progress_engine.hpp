@@ -77,11 +77,12 @@ class ProgressEngine {
     TimePoint since;
   };
   struct Running {
-    std::unique_ptr<backend::Execution> execution;
+    std::unique_ptr<backend::Execution> execution;  // null while it is held back
     std::vector<detail::Operation*> operations;
     SetId set;
     std::uint64_t sequence;
     TimePoint moved_at;
+    std::unique_ptr<backend::Batch> held_back{};
   };
 
   /// What is submitted and not done.
@@ -106,6 +107,8 @@ class ProgressEngine {
   negotiation::Ticket keep(detail::Operation* operation);
   bool negotiate();
   bool execute();
+  [[nodiscard]] bool may_start(const Running& running) const;
+  void begin(Running& running, backend::Batch batch);
   /// The result of the work. An error of a backend names the batch.
   template <typename Work>
   auto of_batch(const Running& running, const Work& work) const;
@@ -156,7 +159,7 @@ class ProgressEngine {
   Watch watch_;
   std::vector<Pending> negotiating_;  // by ticket
   std::vector<negotiation::Ticket> free_tickets_;
-  std::deque<Running> running_;
+  std::deque<Running> running_;  // by sequence
   std::uint64_t submissions_ = 0;
   std::uint64_t plans_ = 0;     // that were begun
   std::uint64_t finished_ = 0;  // operations

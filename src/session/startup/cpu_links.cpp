@@ -21,12 +21,11 @@ bool some_share(const std::vector<int>& sharing_node_of) {
 
 }  // namespace
 
-CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topology,
+CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
                    std::unique_ptr<node::LocalGroup> neighbors,
                    std::unique_ptr<transport::SocketTransport> sockets,
                    const std::vector<int>& sharing_node_of)
-    : control_(std::move(control)),
-      data_(std::move(data)),
+    : mpi_(std::move(mpi)),
       neighbors_(std::move(neighbors)),
       sockets_(std::move(sockets)),
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
@@ -112,8 +111,8 @@ std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
 
 void CpuLinks::abandon() {
   abandoned_ = true;
-  control_.leak();
-  data_.leak();
+  if (mpi_) mpi_->control.leak();
+  if (mpi_) mpi_->data.leak();
   if (sockets_ != nullptr) sockets_->abandon();
 }
 

@@ -37,6 +37,7 @@ struct alignas(1024) HostRecord {
   std::uint64_t machine = 0;  // ranks with the same one have the same loopback; 0: not known
   std::int32_t lowest_rank_of_host = 0;
   CpuOperations cpu_operations{};
+  std::int32_t max_tag = 0;   // of MPI
   std::uint64_t inbox = 0;    // for the others' memory; 0: this rank has none to share
   bool wants_sockets = true;  // between hosts
   std::uint32_t address_count = 0;
@@ -68,6 +69,11 @@ struct MemoryVerdict {
 [[nodiscard]] MemoryVerdict judge_memory(std::span<const HostRecord> records,
                                          std::span<const StartupReport> reports,
                                          const Topology& topology);
+
+/// Without MPI: what the ranks need it for.
+[[nodiscard]] StartupErrors find_needs_of_mpi(std::span<const HostRecord> records,
+                                              const Topology& topology);
+[[nodiscard]] StartupErrors find_needs_of_mpi(const MemoryVerdict& verdict);
 
 /// The result of a rank's setup after memory was judged. A session can do without `connections`.
 struct SetupReport {
