@@ -1,29 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-# The package: find_package(kolo) gives kolo::kolo and, where it was built, kolo::torch.
+# What `cmake --install` installs, in components: the shared libraries, what one compiles against, and
+# the programs. find_package(kolo) gives kolo::kolo and, where it was built, kolo::torch; pkg-config
+# finds kolo and kolo-torch.
 include(CMakePackageConfigHelpers)
 
 set(kolo_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/kolo")
 
-set(kolo_installed "")
-if(BUILD_SHARED_LIBS)
-  set(kolo_installed _shared)
-endif()
-install(TARGETS kolo${kolo_installed} EXPORT koloTargets
-  FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  FILE_SET mpi_headers DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-  INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-install(EXPORT koloTargets NAMESPACE kolo:: DESTINATION "${kolo_package_dir}")
+# kolo_install(<target> <prefix of its components> <export> <file set>...)
+function(kolo_install target prefix export)
+  if(BUILD_SHARED_LIBS)
+    string(APPEND target _shared)
+  endif()
+  set(file_sets "")
+  foreach(file_set IN LISTS ARGN)
+    list(APPEND file_sets FILE_SET ${file_set}
+      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT ${prefix}development)
+  endforeach()
+  install(TARGETS ${target} EXPORT ${export}
+    LIBRARY COMPONENT ${prefix}runtime NAMELINK_COMPONENT ${prefix}development
+    ARCHIVE COMPONENT ${prefix}development
+    ${file_sets}
+    INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+  install(EXPORT ${export} NAMESPACE kolo:: DESTINATION "${kolo_package_dir}"
+    COMPONENT ${prefix}development)
+endfunction()
 
+kolo_install(kolo "" koloTargets HEADERS mpi_headers)
 # In a file of its own, which is read only where LibTorch is found too.
 if(KOLO_HAVE_TORCH)
-  install(TARGETS kolo_torch${kolo_installed} EXPORT koloTorchTargets
-    FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
-    INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-  install(EXPORT koloTorchTargets NAMESPACE kolo:: DESTINATION "${kolo_package_dir}")
+  kolo_install(kolo_torch torch_ koloTorchTargets HEADERS)
 endif()
 
 if(TARGET kolo-perf)
-  install(TARGETS kolo-perf kolo-diagnose kolorun RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS kolo-perf kolo-diagnose kolorun
+    RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
+  include(KoloManPages)
 endif()
 
 # A static library asks its users to link what it uses.
@@ -38,5 +49,12 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/koloConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES
   "${PROJECT_BINARY_DIR}/koloConfig.cmake" "${PROJECT_BINARY_DIR}/koloConfigVersion.cmake"
-  DESTINATION "${kolo_package_dir}")
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+  DESTINATION "${kolo_package_dir}" COMPONENT development)
+
+include(KoloPkgConfig)
+if(KOLO_PACKAGES)
+  include(KoloPackages)
+else()
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+    COMPONENT development)
+endif()

@@ -37,6 +37,9 @@ kolo_choice(KOLO_WITH_CUDA AUTO "Support tensors on GPUs, which needs CUDA")
 kolo_choice(KOLO_WITH_NCCL AUTO "Support NCCL between GPUs")
 
 option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
+option(KOLO_PACKAGES "Let cpack make Debian packages; needs BUILD_SHARED_LIBS" OFF)
+set(KOLO_MAINTAINER "Kolo developers <kolo@example.org>" CACHE STRING
+  "Name and address of who made the Debian packages")
 option(KOLO_UNITY "Compile several files of a target together, which makes a build from scratch faster" OFF)
 option(KOLO_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 

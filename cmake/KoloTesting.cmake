@@ -5,11 +5,14 @@
 #   The program `<kind>.x`, and an entry `<kind>.x.np<N>` for each number of ranks.
 # kolo_add_mpi_variant(NAME x KIND mpi VARIANT v RANKS 2 ... ENVIRONMENT NAME=value ...)
 #   The same program in another environment: entries `<kind>.x.<v>.np<N>`.
+# kolo_add_kolorun_variant(NAME x KIND mpi RANKS 2 ... [WITHOUT gtest-pattern])
+#   The same program started by kolorun, without MPI: entries `<kind>.x.kolorun.np<N>`. WITHOUT: tests
+#   that need MPI.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
-#                       [ENVIRONMENT NAME=value ...] COMMAND target [args...])
+#                       [ENVIRONMENT NAME=value ...] [KOLORUN] COMMAND target [args...])
 #   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; default: 0. OUTPUT: a regular
 #   expression that a line of standard output or error must match; with STATUS any, the whole output,
-#   joined to one line, must match.
+#   joined to one line, must match. KOLORUN: under kolorun instead, as `<kind>.x.kolorun.np<N>`.
 # kolo_add_mpi_script(NAME x KIND mpi SCRIPT x.sh RANKS 1 2 ... PROGRAMS target ...)
 #   Runs a script of the current folder, as `<kind>.x.np<N>`. Its arguments are expect.sh, the
 #   programs, a working directory, and the command that starts N ranks.
@@ -96,19 +99,42 @@ function(kolo_add_mpi_variant)
   endforeach()
 endfunction()
 
+function(kolo_add_kolorun_variant)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;WITHOUT" "RANKS")
+  if(NOT TARGET kolorun)
+    return()
+  endif()
+  kolo_test_needs(${arg_KIND} kolorun)
+  set(program ${arg_KIND}.${arg_NAME})
+  foreach(ranks IN LISTS arg_RANKS)
+    set(name ${program}.kolorun.np${ranks})
+    add_test(NAME ${name}
+      COMMAND kolorun -np ${ranks} "$<TARGET_FILE:${program}>" "--gtest_filter=-${arg_WITHOUT}")
+    kolo_test_entry(${name} ${arg_KIND} ${ranks})
+  endforeach()
+endfunction()
+
 function(kolo_add_mpirun_check)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;STATUS;OUTPUT" "RANKS;ENVIRONMENT;COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "KOLORUN" "NAME;KIND;STATUS;OUTPUT" "RANKS;ENVIRONMENT;COMMAND")
   if(NOT DEFINED arg_STATUS)
     set(arg_STATUS 0)
   endif()
   list(POP_FRONT arg_COMMAND program)
   kolo_test_needs(${arg_KIND} ${program})
+  set(launcher "${MPIEXEC_EXECUTABLE}" --timeout ${kolo_mpirun_timeout})
+  if(arg_KOLORUN)
+    if(NOT TARGET kolorun)
+      return()
+    endif()
+    kolo_test_needs(${arg_KIND} kolorun)
+    string(APPEND arg_NAME .kolorun)
+    set(launcher "$<TARGET_FILE:kolorun>")
+  endif()
   foreach(ranks IN LISTS arg_RANKS)
     set(name ${arg_KIND}.${arg_NAME}.np${ranks})
     add_test(NAME ${name}
       COMMAND bash "${PROJECT_SOURCE_DIR}/tests/support/expect.sh" "${arg_STATUS}" "${arg_OUTPUT}"
-        "${MPIEXEC_EXECUTABLE}" -np ${ranks} --timeout ${kolo_mpirun_timeout}
-        "$<TARGET_FILE:${program}>" ${arg_COMMAND})
+        ${launcher} -np ${ranks} "$<TARGET_FILE:${program}>" ${arg_COMMAND})
     kolo_test_entry(${name} ${arg_KIND} ${ranks})
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT})
   endforeach()

@@ -7,8 +7,8 @@
 // their order in the process set; only one thread at a time may have such operations pending in a
 // set.
 //
-// The memory passed to an asynchronous call must stay alive and unused until its future is done.
-// Tensors without elements or dimensions are allowed unless stated otherwise.
+// Memory passed to a call must stay alive, unused by the program and by other operations, until the
+// operation is done. Tensors without elements or dimensions are allowed unless stated otherwise.
 //
 // Every operation can throw
 // - NotInitialized: there is no session;
@@ -136,7 +136,7 @@ template <OwningRange R>
 Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions& options = {});
 
 /// Reduces several tensors as one operation, in place: all in one batch, or none. Their dtypes may
-/// differ. Adasum treats each tensor separately.
+/// differ, their memory must not overlap. Adasum treats each tensor separately.
 KOLO_EXPORT void grouped_allreduce(std::span<const TensorView> tensors,
                                    const GroupedAllreduceOptions& options = {});
 KOLO_EXPORT void grouped_allreduce(std::initializer_list<TensorView> tensors,
@@ -166,7 +166,7 @@ Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_asyn
     R&& range, const ReducescatterOptions& options = {});
 
 /// Reduces and scatters several tensors as one operation: all or none. `outputs[i]` receives this
-/// rank's rows of `inputs[i]`.
+/// rank's rows of `inputs[i]`, and must not overlap another output or input.
 KOLO_EXPORT void grouped_reducescatter(std::span<const ConstTensorView> inputs,
                                        std::span<const TensorView> outputs,
                                        const ReducescatterOptions& options = {});

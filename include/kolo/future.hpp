@@ -56,7 +56,7 @@ class FutureBase {
 /// The result, of type `T`, of an asynchronous operation.
 ///
 /// The destructor waits until a pending operation no longer uses its memory. If an exception
-/// unwinds the stack, the destructor waits for 10 s, or for `stall_warning` if that is shorter.
+/// unwinds the stack, or the process exits, it waits for 10 s, or for `stall_warning` if shorter.
 /// If the operation is still pending, THIS RANK LEAVES THE SESSION, because the ranks that it waits
 /// for may be waiting for this rank: all other ranks get PeerLeft. To survive an exception in every
 /// case, catch it inside the scope that holds the futures.

@@ -4,10 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <iostream>
 
 #include "base/log.hpp"
+#include "kolo/error.hpp"
 
 namespace kolo::internal::diagnostics {
 namespace {
@@ -37,19 +40,35 @@ std::uint64_t nanoseconds(Clock::duration duration) {
       0, std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count()));
 }
 
+/// The statistics' file of a rank; "" if it writes none.
+std::string statistics_file(const std::string& path, int rank) {
+  return path == "stderr" ? "" : path_of_rank(path, rank);
+}
+
+std::string statistics_refusal(const std::string& file) {
+  return fmt::format("the statistics \"{}\" cannot be written: {}", file, std::strerror(errno));
+}
+
 void write_statistics(const std::string& path, int rank, const Statistics& statistics) {
   if (path == "stderr") {
     std::cerr << fmt::format("[kolo rank {}] statistics\n{}", rank, to_string(statistics));
     return;
   }
-  const std::string own = path_of_rank(path, rank);
+  const std::string own = statistics_file(path, rank);
   if (own.empty()) return;
   std::ofstream file(own);
-  file << statistics << std::flush;
-  if (!file) log(LogLevel::warning, "the statistics \"" + own + "\" cannot be written");
+  if (file) file << statistics << std::flush;
+  if (!file) log(LogLevel::warning, statistics_refusal(own));
 }
 
 }  // namespace
+
+void require_writable_statistics(const std::string& path, int rank) {
+  const std::string own = statistics_file(path, rank);
+  if (own.empty()) return;
+  const std::ofstream file(own, std::ios::app);  // what an earlier session has written stays
+  if (!file) throw InvalidArgument(statistics_refusal(own));
+}
 
 std::uint32_t TrackPool::take() {
   const auto free = std::ranges::find(taken_, false);

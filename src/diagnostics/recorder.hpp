@@ -30,6 +30,10 @@ struct RecorderOptions {
   std::string statistics{};     // where they go at the end, a path or "stderr"; "": nowhere
 };
 
+/// Throws InvalidArgument, with the system's reason, if a rank cannot write the file that
+/// `RecorderOptions::statistics` names. Creates it.
+void require_writable_statistics(const std::string& path, int rank);
+
 /// What the recorder remembers of an operation: it lies with the operation until that is done.
 struct Tag {
   TimePoint submitted{};

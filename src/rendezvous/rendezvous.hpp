@@ -3,17 +3,16 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "rendezvous/message.hpp"
 
 namespace kolo::internal::rendezvous {
 
-/// The ranks of one session. All ranks make the same calls in the same order. A call throws
-/// PeerLeft as soon as a rank is lost, and then every further call does. Not thread-safe.
+/// The ranks of one session. All ranks make the same calls in the same order. Where the
+/// implementation notices that a rank is lost, a call throws PeerLeft, and then every further call
+/// does. Not thread-safe.
 class Rendezvous {
  public:
   Rendezvous() = default;
@@ -24,28 +23,19 @@ class Rendezvous {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  /// By rank: the `mine` of each, which may differ in length.
+  /// By rank: the `mine` of each; all have the same number of bytes.
   [[nodiscard]] virtual std::vector<Bytes> gather_all(std::span<const std::byte> mine) = 0;
 
-  /// The root's `mine`; that of other ranks is ignored.
-  [[nodiscard]] virtual Bytes broadcast(std::span<const std::byte> mine, int root) = 0;
-
-  /// The ranks that give the same `group` as this one, ascending; at most `max_name` bytes.
-  [[nodiscard]] std::vector<int> split(const std::string& group) {
-    const std::vector<Bytes> all = gather_all(std::as_bytes(std::span(group)));
-    const Bytes& own = all[static_cast<std::size_t>(rank())];
-    std::vector<int> ranks;
-    for (std::size_t other = 0; other < all.size(); ++other)
-      if (all[other] == own) ranks.push_back(static_cast<int>(other));
-    return ranks;
-  }
+  /// The ranks that may share memory with this one, itself included, ascending.
+  [[nodiscard]] virtual std::vector<int> ranks_of_machine() = 0;
 
   /// Does not block. Ranks that wait for each other outside these calls call it every few
   /// milliseconds, so that a loss ends their wait: it throws as they do.
   virtual void check() = 0;
 
-  /// True if the session is over, without a throw.
-  [[nodiscard]] virtual bool interrupted() = 0;
+  /// The last call of a start: after it, no rank needs to be in another call for what has been sent
+  /// to arrive.
+  virtual void settle() = 0;
 };
 
 }  // namespace kolo::internal::rendezvous

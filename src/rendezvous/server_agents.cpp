@@ -223,6 +223,8 @@ void Server::conclude() {
               process.stage == Stage::waiting;
   }
   if (living || finishing) return;
+  // The job ends as the first lost process has, which its agent will report.
+  if (!options_.elastic && options_.has_agents && first_lost_ != 0) return;
   if (number_ > 0) {
     if (was_member_)
       finish(late_status_, late_status_ == 0 ? "" : how_it_ended(late_status_));

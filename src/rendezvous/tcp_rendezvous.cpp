@@ -122,6 +122,15 @@ Bytes TcpRendezvous::broadcast(std::span<const std::byte> mine, int root) {
   return std::move(one.front().bytes);
 }
 
+std::vector<int> TcpRendezvous::ranks_of_machine() {
+  std::vector<int> ranks;
+  const std::vector<Member>& members = roster_.members;
+  const std::string& own = members.at(static_cast<std::size_t>(rank_)).machine;
+  for (int rank = 0; rank < size(); ++rank)
+    if (members[static_cast<std::size_t>(rank)].machine == own) ranks.push_back(rank);
+  return ranks;
+}
+
 std::vector<Payload> TcpRendezvous::call(std::span<const std::byte> mine, int root) {
   if (mine.size() > max_payload)
     throw InvalidArgument(

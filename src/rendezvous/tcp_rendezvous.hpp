@@ -54,10 +54,17 @@ class TcpRendezvous : public Rendezvous {
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(roster_.members.size()); }
+  /// The ranks' parts may differ in length.
   [[nodiscard]] std::vector<Bytes> gather_all(std::span<const std::byte> mine) override;
-  [[nodiscard]] Bytes broadcast(std::span<const std::byte> mine, int root) override;
+  /// The root's `mine`; that of other ranks is ignored.
+  [[nodiscard]] Bytes broadcast(std::span<const std::byte> mine, int root);
+  /// Those of one kernel and its namespaces of network and processes; the server is not asked.
+  [[nodiscard]] std::vector<int> ranks_of_machine() override;
   void check() override;
-  [[nodiscard]] bool interrupted() override;
+  /// The server delivers what it has without a call of any rank.
+  void settle() override {}
+  /// True if the session is over, without a throw.
+  [[nodiscard]] bool interrupted();
 
   /// On rank 0, of the latest session: why all should leave it at the next commit; none if nothing
   /// is to change.

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "node/file_descriptor.hpp"
+#include "node/not_inherited.hpp"
 #include "rendezvous/connection.hpp"
 #include "rendezvous/server.hpp"
 #include "rendezvous/sockets.hpp"
@@ -60,6 +61,7 @@ class TcpServer {
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;
   node::FileDescriptor listener_;
+  node::NotInherited not_inherited_{listener_.get()};
   std::uint16_t port_;
   node::FileDescriptor stopped_;  // readable once it is to stop
   Link last_link_ = 0;

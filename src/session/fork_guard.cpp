@@ -25,7 +25,8 @@ bool forked() noexcept { return is_child; }
 void require_not_forked() {
   if (forked())
     throw InvalidArgument(
-        "this process was forked from one that had started Kolo, and MPI does not survive that: "
+        "this process was forked from one that had started Kolo, whose connections do not survive "
+        "that: "
         "fork before kolo::init, or leave Kolo to the parent");
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI does not survive a fork: the child of a process that has initialized it must not use Kolo.
+// Neither MPI nor a session survives a fork: the child of a process that has started Kolo must not
+// use it.
 #pragma once
 
 namespace kolo::internal::session {

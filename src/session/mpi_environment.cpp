@@ -14,6 +14,7 @@
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "node/error_codes.hpp"
+#include "session/launcher.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -106,6 +107,22 @@ void start_mpi(int argc, char** argv) {
         "session; or leave MPI to Kolo");
 }
 
+bool mpi_has_company() {
+  int initialized = 0;
+  int finalized = 0;
+  int size = 1;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized != 0 && finalized == 0 &&
+         MPI_Comm_size(MPI_COMM_WORLD, &size) == MPI_SUCCESS && size > 1;
+}
+
+void require_whole_world() {
+  int size = 1;
+  node::check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+  require_all_processes(size);
+}
+
 void before_mpi_ends(void (*end)()) {
   if (started_here || std::exchange(end_what_needs_mpi, end) != nullptr) return;
   int key = MPI_KEYVAL_INVALID;
@@ -139,9 +156,10 @@ Communicator Communicator::duplicate(MPI_Comm comm) {
 }
 
 Communicator::~Communicator() {
+  if (comm_ == MPI_COMM_NULL) return;
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (comm_ != MPI_COMM_NULL && finalized == 0) MPI_Comm_free(&comm_);
+  if (finalized == 0) MPI_Comm_free(&comm_);
 }
 
 }  // namespace kolo::internal::session

@@ -16,6 +16,13 @@ namespace kolo::internal::session {
 /// finalized already or offers less than MPI_THREAD_SERIALIZED.
 void start_mpi(int argc, char** argv);
 
+/// True if the program has initialized MPI, and has not finalized it, on several processes.
+[[nodiscard]] bool mpi_has_company();
+
+/// Throws InvalidArgument if MPI_COMM_WORLD has this process alone, but its launcher has started
+/// several.
+void require_whole_world();
+
 /// Calls `end` when the program finalizes MPI that it initialized itself: MPI still works then. Of
 /// several calls the first counts.
 void before_mpi_ends(void (*end)());

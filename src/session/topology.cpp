@@ -6,9 +6,6 @@
 #include <map>
 #include <utility>
 
-#include "node/error_codes.hpp"
-#include "session/mpi_environment.hpp"
-
 namespace kolo::internal::session {
 
 Topology make_topology(int rank, std::vector<int> node_of) {
@@ -42,19 +39,11 @@ std::vector<int> ranks_of_host(const Topology& topology, int rank) {
   return ranks;
 }
 
-LocalPosition find_local_position(MPI_Comm world, std::int64_t max_ranks_per_host) {
-  int rank = 0;
-  MPI_Comm_rank(world, &rank);
-  MPI_Comm split = MPI_COMM_NULL;
-  node::check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &split),
-                  "MPI_Comm_split_type");
-  const Communicator host(split);
-  LocalPosition position;
-  MPI_Comm_rank(host.get(), &position.local_rank);
-  MPI_Comm_size(host.get(), &position.local_size);
-  std::vector<int> ranks(static_cast<std::size_t>(position.local_size));
-  node::check_mpi(MPI_Allgather(&rank, 1, MPI_INT, ranks.data(), 1, MPI_INT, host.get()),
-                  "MPI_Allgather");
+LocalPosition find_local_position(int rank, const std::vector<int>& ranks_of_machine,
+                                  std::int64_t max_ranks_per_host) {
+  const auto found = std::ranges::find(ranks_of_machine, rank);
+  LocalPosition position{.local_rank = static_cast<int>(found - ranks_of_machine.begin()),
+                         .local_size = static_cast<int>(ranks_of_machine.size())};
   int first = 0;  // of this rank's part of the host
   if (max_ranks_per_host > 0) {
     const int part =
@@ -63,7 +52,7 @@ LocalPosition find_local_position(MPI_Comm world, std::int64_t max_ranks_per_hos
     position.local_rank -= first;
     position.local_size = std::min(part, position.local_size - first);
   }
-  position.lowest_rank = ranks[static_cast<std::size_t>(first)];
+  position.lowest_rank = ranks_of_machine[static_cast<std::size_t>(first)];
   return position;
 }
 

@@ -2,8 +2,6 @@
 // Which rank this is, and how the ranks lie on hosts.
 #pragma once
 
-#include <mpi.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -33,9 +31,9 @@ struct LocalPosition {
   int local_size = 1;
 };
 
-/// A host is the ranks that can share memory, according to MPI; `max_ranks_per_host` divides those
-/// with more ranks into several. 0: no limit. Collective.
-[[nodiscard]] LocalPosition find_local_position(MPI_Comm world,
+/// `ranks_of_machine`: the ranks that may share memory with `rank`, itself included, ascending.
+/// They are one host; `max_ranks_per_host` divides those with more ranks into several. 0: no limit.
+[[nodiscard]] LocalPosition find_local_position(int rank, const std::vector<int>& ranks_of_machine,
                                                 std::int64_t max_ranks_per_host = 0);
 
 }  // namespace kolo::internal::session

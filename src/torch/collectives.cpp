@@ -22,7 +22,7 @@ using Tensors = std::vector<Tensor>;
 
 // The tensor itself if it is in row-major order, else a copy.
 Tensor image_of(const Tensor& tensor, const std::string& name) {
-  require_supported(tensor, name);
+  require_writable(tensor, name);
   return tensor.is_contiguous() ? tensor : tensor.detach().contiguous();
 }
 

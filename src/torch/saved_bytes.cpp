@@ -41,28 +41,48 @@ void read(const std::string& bytes, const char* what, const ::torch::Device& dev
   }
 }
 
-// The devices of a module's tensors. Loading moves the tensors to the archive's device.
-class TensorDevices {
+// A module's tensors before it is loaded. Loading replaces their data, on the archive's device and
+// with the archive's shapes.
+class TensorsBefore {
  public:
-  explicit TensorDevices(const ::torch::nn::Module& module) {
-    for (const auto& tensors : {module.parameters(), module.buffers()})
-      for (const ::torch::Tensor& tensor : tensors)
-        if (tensor.defined()) devices_.emplace_back(tensor, tensor.device());
+  explicit TensorsBefore(const ::torch::nn::Module& module) {
+    for (const auto& tensors : {module.named_parameters(), module.named_buffers()})
+      for (const auto& item : tensors)
+        if (item.value().defined())
+          tensors_.push_back({item.key(), item.value(), item.value().detach()});
   }
 
   // The device of the first tensor.
-  [[nodiscard]] ::torch::Device first() const {
-    return devices_.empty() ? ::torch::Device(c10::DeviceType::CPU) : devices_.front().second;
+  [[nodiscard]] ::torch::Device device() const {
+    return tensors_.empty() ? ::torch::Device(c10::DeviceType::CPU)
+                            : tensors_.front().before.device();
   }
 
-  void restore() {
-    const at::NoGradGuard no_grad;
-    for (auto& [tensor, device] : devices_)
-      if (tensor.device() != device) tensor.set_data(tensor.detach().to(device));
+  void restore_devices() {
+    for (auto& [name, tensor, before] : tensors_)
+      if (tensor.device() != before.device()) tensor.set_data(tensor.detach().to(before.device()));
+  }
+
+  // Throws if a tensor has another shape now; then all have their old data again.
+  void require_same_shapes() {
+    for (const auto& [name, tensor, before] : tensors_) {
+      if (tensor.sizes() == before.sizes()) continue;
+      const std::string message =
+          c10::str("these bytes are of another module: '", name, "' has the shape ", tensor.sizes(),
+                   " in them and ", before.sizes(), " here");
+      for (auto& each : tensors_) each.tensor.set_data(each.before);
+      throw InvalidArgument(message);
+    }
   }
 
  private:
-  std::vector<std::pair<::torch::Tensor, ::torch::Device>> devices_{};
+  struct Tensor {
+    std::string name;
+    ::torch::Tensor tensor;
+    ::torch::Tensor before;  // shares the data
+  };
+
+  std::vector<Tensor> tensors_{};
 };
 
 // The device of the first parameter.
@@ -83,10 +103,12 @@ std::string to_bytes(const ::torch::nn::Module& module) {
 }
 
 void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
-  TensorDevices devices(module);
-  read(bytes, "this module", devices.first(), [&](InputArchive& archive) {
+  TensorsBefore tensors(module);
+  read(bytes, "this module", tensors.device(), [&](InputArchive& archive) {
     module.load(archive);
-    devices.restore();
+    const at::NoGradGuard no_grad;
+    tensors.require_same_shapes();
+    tensors.restore_devices();
   });
 }
 

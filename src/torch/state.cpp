@@ -31,7 +31,7 @@ void broadcast_all(const NamedParameters& tensors, int root, const ProcessSet& s
   require_root("broadcast_parameters", root, set);
   std::vector<Item> items;
   for (const auto& [name, tensor] : tensors) {
-    require_supported(tensor, name);
+    require_writable(tensor, name);
     items.push_back({name, describe(tensor)});
   }
   // Before the first broadcast, so that after a mismatch no tensor has changed.

@@ -77,6 +77,17 @@ void require_supported(const ::torch::Tensor& tensor, const std::string& name) {
   }
 }
 
+void require_writable(const ::torch::Tensor& tensor, const std::string& name) {
+  require_supported(tensor, name);
+  for (std::int64_t i = 0; i < tensor.dim(); ++i) {
+    if (tensor.size(i) > 1 && tensor.stride(i) == 0)
+      throw InvalidArgument("'" + name + "': " + describe(tensor) +
+                                " has elements that share memory, as expand() makes them, so that "
+                                "no result can be written into it: use its clone()",
+                            name);
+  }
+}
+
 ::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
   return tensor.detach().contiguous();

@@ -19,6 +19,9 @@ namespace kolo::internal {
 /// supports.
 void require_supported(const ::torch::Tensor& tensor, const std::string& name);
 
+/// As `require_supported`, and refuses tensors whose elements share memory.
+void require_writable(const ::torch::Tensor& tensor, const std::string& name);
+
 /// The tensor itself if it is in row-major order, else a copy; for reading. Throws as
 /// `require_supported`.
 [[nodiscard]] ::torch::Tensor source_of(const ::torch::Tensor& tensor, const std::string& name);

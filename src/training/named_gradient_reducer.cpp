@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/overlap.hpp"
 #include "kolo/error.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/session.hpp"
@@ -54,6 +55,7 @@ struct NamedGradientReducer::State {
   void require_not_synchronized(const std::string& call) const;
   void require_same(const Gradients& gradients) const;
   void require_in_place(const Gradients& gradients) const;
+  void require_disjoint(const Gradients& gradients) const;
   void submit(Unit& unit, const Gradients& gradients);
   void reduce(const Gradients& gradients);
   void wait();
@@ -71,6 +73,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
   const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
+  require_disjoint(gradients);
   if (!takes_part) return;
   const std::int64_t number = agree_on_optimizer_number(options.process_set);
   make_units(number, groups);
@@ -99,12 +102,13 @@ void NamedGradientReducer::State::make_units(std::int64_t number, const GroupNum
   for (std::size_t i = 0; i < items.size(); ++i) {
     const auto group = groups.find(items[i].name);
     // A group's operation is named after its number: it must not depend on which gradients the
-    // group has, because names identify operations across ranks.
+    // group has, because names identify operations across ranks. Without the dot it is the name of
+    // no gradient's operation.
     std::size_t unit = units.size();
     std::string name = fmt::format("{}.{}", number, items[i].name);
     if (group != groups.end()) {
       unit = unit_of_group.try_emplace(group->second, unit).first->second;
-      name = fmt::format("{}.(group {})", number, group->second);
+      name = fmt::format("{}(group {})", number, group->second);
     }
     if (unit == units.size()) units.push_back({.name = std::move(name), .gradients = {}});
     units[unit].gradients.push_back(i);
@@ -146,6 +150,20 @@ void NamedGradientReducer::State::require_in_place(const Gradients& gradients) c
           items[i].name);
     }
   }
+}
+
+// Operations that are pending together must not write to the same memory.
+void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) const {
+  const auto both = find_overlap_of_written(gradients.size(), [&](std::size_t i) {
+    return MemoryUse::of(gradients[i].tensor, i, /*written=*/true);
+  });
+  if (!both) return;
+  const std::string& second = items[both->second].name;
+  throw InvalidArgument(
+      fmt::format("{}: the gradients '{}' and '{}' share memory. List a gradient once, also if "
+                  "several parameters share it",
+                  subject, items[both->first].name, second),
+      second);
 }
 
 void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
@@ -270,6 +288,7 @@ void NamedGradientReducer::synchronize(const Gradients& gradients) {
   state.require_same(gradients);
   state.forget_passes_before_join();
   state.require_in_place(gradients);
+  state.require_disjoint(gradients);
   state.reduce(gradients);
 }
 

@@ -47,6 +47,9 @@ void require_valid(const DistributedOptimizerOptions& options) {
   if (!std::isfinite(factor) || factor <= 0.0) {
     refuse("gradient_predivide_factor", factor, "it must be positive and finite");
   }
+  if (!std::isfinite(1.0 / factor) || prescale(options) == 0.0) {
+    refuse("gradient_predivide_factor", factor, "gradients divided by it are infinite or zero");
+  }
   if (factor != 1.0 && options.op != ReduceOp::average) {
     refuse("gradient_predivide_factor", factor,
            "op is " + std::string(to_string(options.op)) + ": it works only with average");

@@ -48,7 +48,9 @@ void on_every_rank(const std::function<void()>& work, const ProcessSet& set) {
   if (failed.empty()) return;
   // All ranks throw the message of the same rank, so that logs agree.
   broadcast(failure, failed.front(), {.name = "kolo.on_every_rank.failure", .process_set = set});
-  throw Error(failure + " (on rank " + to_string(RankSet::of(failed)) + ")", {}, failed);
+  throw Error(failure + (failed.size() == 1 ? " (on rank " : " (on ranks ") +
+                  to_string(RankSet::of(failed)) + ")",
+              {}, failed);
 }
 
 void on_one_rank(int root, const std::function<void()>& work, const ProcessSet& set) {

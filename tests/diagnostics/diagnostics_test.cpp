@@ -133,6 +133,17 @@ TEST_F(Diagnostics, ATimelineThatCannotBeMadeIsRefusedOnAllRanks) {
   }
 }
 
+TEST_F(Diagnostics, StatisticsThatCannotBeWrittenAreRefusedOnAllRanks) {
+  const std::string me = std::to_string(world_rank_);
+  try {
+    const Session session({.statistics = "/no/such/directory/s-%r.txt"});
+    ADD_FAILURE() << "it was not refused";
+  } catch (const InvalidArgument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank " + me + ": the statistics \"/no/such/directory/s-" +
+                                        me + ".txt\" cannot be written: No such file"));
+  }
+}
+
 TEST_F(Diagnostics, StatisticsCountWhatWasDone) {
   constexpr std::uint64_t steps = 5;
   const Session session({.statistics = path("s-%r.txt")});

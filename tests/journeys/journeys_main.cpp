@@ -20,6 +20,7 @@
 #include "journey.hpp"
 #include "kolo/kolo.hpp"
 #include "program.hpp"
+#include "support/world.hpp"
 #include "surroundings.hpp"
 
 namespace kolo::internal::journeys {
@@ -68,6 +69,16 @@ Options read_options(int argc, char** argv) {
   }
   if (!bounded) options.programs = 1;
   return options;
+}
+
+/// Rank 0's value on all ranks, outside sessions.
+void agree_on(int& value) {
+  if (with_mpi()) {
+    MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return;
+  }
+  const Session session;
+  broadcast(value, 0, {.name = "outside sessions"});
 }
 
 void run_program(const Program& program, int rank, const MakeTrainer& make) {
@@ -141,13 +152,13 @@ void run_all(const Options& options, int rank, int ranks, const MakeTrainer& mak
     ++programs;
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
     go_on = programs < options.programs && spent.count() < options.seconds ? 1 : 0;
-    MPI_Bcast(&go_on, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    agree_on(go_on);
     if (go_on == 0 && program.has(Feature::killed) && !options.print) survive(program, rank);
   }
   if (rank == 0) std::printf("%lld programs on %d ranks: all as expected\n", programs, ranks);
   std::fflush(stdout);
   // The first process to exit may end the others, if a session failed while MPI carried a batch.
-  MPI_Barrier(MPI_COMM_WORLD);
+  if (with_mpi()) MPI_Barrier(MPI_COMM_WORLD);
 }
 
 }  // namespace
@@ -156,14 +167,15 @@ int run_journeys(int argc, char** argv, const MakeTrainer& make, bool torch) {
   try {
     Options options = read_options(argc, argv);
     // Half of the programs leave the start and the end of MPI to Kolo.
-    const bool own_mpi = options.seed % 2 == 0;
+    const bool own_mpi = options.seed % 2 == 0 && with_mpi();
     int provided = MPI_THREAD_SINGLE;
     if (own_mpi) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
     init();
     const int rank = kolo::rank();
     const int ranks = kolo::size();
     shutdown();
-    MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    // Without MPI all ranks are given the same one.
+    if (with_mpi()) MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (ranks > 4) throw std::invalid_argument("results are exact up to 4 ranks only");
     run_all(options, rank, ranks, make, torch);
     if (own_mpi) MPI_Finalize();

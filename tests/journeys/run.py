@@ -9,6 +9,7 @@ the end the number of programs and steps, and how often each pair of features oc
 import argparse
 import collections
 import itertools
+import json
 import os
 import re
 import signal
@@ -37,15 +38,19 @@ NEVER_TOGETHER = {
 }
 # Over MPI, a session that failed in a batch ends the job when the program is done.
 OVER_MPI = {"over_mpi", "hosts_of_one", "hosts_of_two"}
+# Without MPI all ranks share memory, and a session has all of them.
+NEEDS_MPI = ["over_mpi", "hosts_of_one", "hosts_of_two", "polled", "fewer_ranks", "more_ranks"]
 
 
 class Job:
-    """One run of a program under mpirun."""
+    """One run of a program under mpirun or kolorun."""
 
     def __init__(self, args, program, ranks, options):
-        recovery = ["--enable-recovery"] if "--kill" in options else []
-        self.command = [args.mpirun, *recovery, "-np", str(ranks), program, *map(str, options)]
-        self.survivors = ranks - 1 if recovery and ranks > 1 else 0
+        kill = "--kill" in options
+        recovery = ["--enable-recovery"] if kill and not args.kolorun else []
+        self.command = [args.kolorun or args.mpirun, *recovery, "-np", str(ranks), program,
+                        *map(str, options)]
+        self.survivors = ranks - 1 if kill and ranks > 1 else 0
         self.programs = options[options.index("--programs") + 1] if "--programs" in options else 1
         # Each program ends itself if it hangs.
         limit = args.patience * (5 + (args.batch // 2 if "--programs" in options else 0))
@@ -143,7 +148,13 @@ class Campaign:
         self.begin = time.monotonic()
         self.programs = collections.Counter()  # by ranks
         self.steps = 0
-        self.pairs = collections.Counter()
+        self.pairs = collections.Counter()  # of this and of earlier campaigns
+        self.earlier = 0  # programs
+        if args.counts and os.path.exists(args.counts):
+            with open(args.counts, encoding="utf-8") as file:
+                counts = json.load(file)
+            self.earlier = counts["programs"]
+            self.pairs.update({tuple(pair.split(" ")): times for pair, times in counts["pairs"].items()})
         self.failures = collections.defaultdict(list)  # by kind
 
     def count(self, ranks, job):
@@ -173,7 +184,7 @@ class Campaign:
             print(Job(self.args, program, small_ranks, options + ["--print"]).output.strip())
             print("  " + ("fails so: " + (again.lines() or ["?"])[0] if again.failed()
                           else "the smaller program did not fail again"))
-            print(f"  repeat: mpirun -np {small_ranks} {program} "
+            print(f"  repeat: {args.kolorun or 'mpirun'} -np {small_ranks} {program} "
                   + " ".join(map(str, options)))
         sys.stdout.flush()
 
@@ -230,9 +241,27 @@ class Campaign:
             if self.pairs[pair] < FEW and pair not in NEVER_TOGETHER:
                 yield pair
 
+    def rarest(self):
+        """A row for each feature: how many programs have it, and with which other one the fewest do."""
+        names = self.names()
+        rows = ["| feature | programs | fewest with | programs |", "| --- | --: | --- | --: |"]
+        for name in names:
+            pairs = [tuple(sorted((name, other))) for other in names if other != name]
+            pair = min((pair for pair in pairs if pair not in NEVER_TOGETHER), key=self.pairs.get)
+            other = pair[0] if pair[1] == name else pair[1]
+            rows.append(f"| `{name}` | {self.pairs[(name, name)]} | `{other}` | {self.pairs[pair]} |")
+        return rows
+
+    def save_counts(self):
+        counts = {"programs": self.earlier + sum(self.programs.values()),
+                  "pairs": {" ".join(pair): times for pair, times in sorted(self.pairs.items())}}
+        with open(self.args.counts, "w", encoding="utf-8") as file:
+            json.dump(counts, file, indent=0)
+
     def markdown(self):
         names = self.names()
-        rows = ["| | " + " | ".join(str(i + 1) for i in range(len(names))) + " |",
+        rows = [f"{self.earlier + sum(self.programs.values())} programs.\n", *self.rarest(), "",
+                "| | " + " | ".join(str(i + 1) for i in range(len(names))) + " |",
                 "| --- |" + " --: |" * len(names)]
         for i, name in enumerate(names):
             pairs = [tuple(sorted((name, other))) for other in names[:i + 1]]
@@ -260,6 +289,8 @@ class Campaign:
             seeds = " ".join(f"{seed}/np{ranks}" for seed, ranks, _ in failures[:12])
             print(f"{len(failures)} times: {kind}\n  all with: {', '.join(sorted(common)) or 'nothing'}"
                   f"\n  seeds: {seeds}")
+        if self.args.counts:
+            self.save_counts()
         if self.args.markdown:
             with open(self.args.markdown, "w", encoding="utf-8") as file:
                 file.write(self.markdown() + "\n")
@@ -280,11 +311,15 @@ def main():
     parser.add_argument("--only", help="features, separated by commas")
     parser.add_argument("--first-failure", action="store_true", help="stop there")
     parser.add_argument("--mpirun", default="mpirun")
+    parser.add_argument("--kolorun", help="start programs by this kolorun, without MPI")
     parser.add_argument("--markdown", help="write the table of pairs into this file")
+    parser.add_argument("--counts", help="add the counts of pairs to those in this file, if it exists")
     parser.add_argument("--no-kill", action="store_true", help="kill no ranks")
     parser.add_argument("--list-rare", action="store_true", help="list the rare pairs")
     args = parser.parse_args()
     args.more = []
+    if args.kolorun:
+        args.without = ",".join([*NEEDS_MPI, *(args.without.split(",") if args.without else [])])
     if args.without:
         args.more += ["--without", args.without]
     if args.only:

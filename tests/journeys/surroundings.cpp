@@ -17,6 +17,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "kolo/mpi.hpp"
+#include "support/world.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
@@ -145,8 +146,7 @@ std::ptrdiff_t open_descriptors() {
 
 OpenSession::OpenSession(const Program& program, int ranks) {
   const bool two = program.has(Feature::two_inits);
-  int all = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &all);
+  const int all = world_size();
   by_init_ = two || ranks != all;
   if (!by_init_) {
     session_.emplace();

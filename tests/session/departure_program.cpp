@@ -35,6 +35,12 @@ void leave(const std::string& how) {
     (void)pending.wait_for(std::chrono::milliseconds(10));  // any moment will do
     std::raise(SIGKILL);
   }
+  if (how == "static") {
+    static std::vector<float> given(8);
+    static const kolo::Future<void> pending =
+        kolo::allreduce_async(given, {.name = "of the leaver"});
+    std::exit(3);
+  }
   if (how == "refused") {  // the second time
     const kolo::Future<void> pending = kolo::barrier_async({.name = "of the leaver"});
     kolo::barrier({.name = "of the leaver"});

@@ -111,6 +111,21 @@ TEST_F(HostRecords, MemoryThatIsDemandedIsAnErrorOnAll) {
   EXPECT_THAT(memory().errors.text, HasSubstr("cpu_operations is shm"));
 }
 
+TEST_F(HostRecords, WithoutMpiAllRanksMustShareMemory) {
+  const StartupErrors of_hosts = find_needs_of_mpi(records_, topology_);
+  EXPECT_THAT(of_hosts.ranks, ElementsAre(2));
+  EXPECT_THAT(of_hosts.text, HasSubstr("start it with mpirun"));
+  records_[1].cpu_operations = CpuOperations::mpi;
+  EXPECT_THAT(find_needs_of_mpi(records_, topology_).ranks, ElementsAre(1, 2));
+  EXPECT_EQ(find_needs_of_mpi(records_, make_topology(0, {0, 0, 0})).text,
+            "rank 1: cpu_operations is mpi, but the program was started without MPI: start it with "
+            "mpirun");
+  EXPECT_THAT(find_needs_of_mpi(memory()).ranks, IsEmpty());
+  memory_[1] = StartupReport::make("1.2", "mmap failed");
+  EXPECT_THAT(find_needs_of_mpi(memory()).ranks, ElementsAre(0, 1));
+  EXPECT_THAT(find_needs_of_mpi(memory()).text, HasSubstr("cannot share memory (mmap failed)"));
+}
+
 TEST_F(HostRecords, SocketsReachTheParentsThatMemoryDoesNot) {
   EXPECT_THAT(find_unreachable_parents(records_, topology_, memory()),
               ElementsAre("", "", HasSubstr("cannot reach rank 0")));

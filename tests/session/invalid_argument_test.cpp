@@ -104,6 +104,42 @@ TEST_F(InvalidArguments, InputsAndOutputs) {
   refuse([&] { broadcast(all, all.first(3), 0, {.name = name}); }, "[3]");
 }
 
+TEST_F(InvalidArguments, GroupsThatShareMemory) {
+  std::vector<float> other(4);
+  const std::span all(tensor_);
+  refuse(
+      [&] {
+        grouped_allreduce({tensor_, other, tensor_}, {.name = name});
+      },
+      "tensors 0 and 2 of the group share memory");
+  refuse(
+      [&] {
+        grouped_allreduce({all.last(2), other, all.first(3)}, {.name = name});
+      },
+      "tensors 0 and 2 of the group share memory");
+  // In any order, tensors that only touch each other.
+  grouped_allreduce({all.last(1), all.first(2), other, all.subspan(2, 1), all.first(0)});
+  EXPECT_THAT(tensor_, Each(1.0F));
+
+  const auto scatter = [&](std::span<float> first, std::span<float> second,
+                           std::span<float> first_output, std::span<float> second_output) {
+    const std::vector<ConstTensorView> inputs{first, second};
+    const std::vector<TensorView> outputs{first_output, second_output};
+    grouped_reducescatter(inputs, outputs, {.name = name, .op = ReduceOp::sum});
+  };
+  const auto rows = static_cast<std::size_t>(n_);  // one for each rank
+  std::vector<float> in(rows, 1.0F);
+  std::vector<float> out(2);
+  const std::span one(in);
+  const std::span two(out);
+  const auto why = "output 0 of the group shares memory with input or output 1";
+  refuse([&] { scatter(one, one, two.first(1), two.first(1)); }, why);
+  std::vector<float> next(rows, 1.0F);
+  refuse([&] { scatter(one, next, std::span(next).last(1), two.first(1)); }, why);
+  scatter(one, one, two.first(1), two.last(1));
+  EXPECT_THAT(out, Each(static_cast<float>(n_)));
+}
+
 TEST_F(InvalidArguments, Scales) {
   const double infinity = std::numeric_limits<double>::infinity();
   const double nan = std::numeric_limits<double>::quiet_NaN();

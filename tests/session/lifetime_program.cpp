@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <map>
@@ -199,6 +201,124 @@ void stalled() {
   MPI_Finalize();
 }
 
+/// Prints `text` if `body` does not throw, and ends the process otherwise.
+void say_if_fine(const char* text, const std::function<void()>& body) {
+  try {
+    body();
+    std::puts(text);
+    std::fflush(stdout);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s: %s\n", text, error.what());
+    _exit(1);
+  }
+}
+
+struct Model {
+  std::vector<double> gradient = std::vector<double>(5, 1.0);
+
+  std::vector<kolo::NamedTensor> gradients() { return {{"gradient", gradient}}; }
+  void step() { gradient.assign(gradient.size(), kolo::rank()); }
+};
+
+/// Trains for the last time when it is destroyed, and before.
+struct Trainer {
+  Model model{};
+  kolo::DistributedOptimizer<Model> optimizer{model};
+
+  Trainer() { optimizer.step(); }
+  ~Trainer() {
+    say_if_fine("a static object has trained", [this] {
+      work(kolo::rank(), kolo::size());
+      optimizer.step();
+      optimizer.synchronize();
+      check(model.gradient.back() == (kolo::size() - 1) / 2.0, "the average");
+    });
+  }
+  Trainer& operator=(Trainer&&) = delete;
+};
+
+/// What Kolo does after `main`: the session is open until its own exit handler.
+void after_main() {
+  kolo::init();
+  static const Trainer trainer;
+  std::atexit([] {
+    say_if_fine("an exit handler has trained", [] {
+      work(kolo::rank(), kolo::size());
+      check(kolo::average(kolo::rank()) == (kolo::size() - 1) / 2.0, "the average");
+    });
+  });
+}
+
+int rank_of_kolorun() { return std::atoi(std::getenv("RANK")); }
+
+bool mpi_is_used() {
+  int used = 0;
+  MPI_Initialized(&used);
+  return used != 0;
+}
+
+/// Under kolorun: what needs MPI is refused on all ranks, and a session starts afterwards.
+void without_mpi() {
+  const int me = rank_of_kolorun();
+  const int size = std::atoi(std::getenv("WORLD_SIZE"));
+  const bool is_last = me == size - 1;
+  check_throws<kolo::InvalidArgument>([] { kolo::init({.cpu_operations = "mpi"}); }, "mpirun");
+  check_throws<kolo::InvalidArgument>(
+      [&] { kolo::init({.cpu_operations = is_last ? "mpi" : "auto"}); },
+      "rank " + std::to_string(size - 1) + ": cpu_operations is mpi");
+  check_throws<kolo::InvalidArgument>([&] { kolo::init({.log_level = is_last ? "loud" : "info"}); },
+                                      "rank " + std::to_string(size - 1) + ": log_level=loud");
+  setenv("KOLO_TEST_RANKS_PER_HOST", "1", 1);
+  if (size > 1) check_throws<kolo::InvalidArgument>([] { kolo::init(); }, "start it with mpirun");
+  unsetenv("KOLO_TEST_RANKS_PER_HOST");
+  const kolo::Session session;
+  work(me, size);
+  check(kolo::cpu_operations() == "shm", "data goes through shared memory");
+  std::vector<double> tensor(100, 1.0);
+  check_throws<kolo::InvalidArgument>(
+      [&] { kolo::allreduce(tensor, {.op = kolo::ReduceOp::adasum}); }, "mpirun");
+  work(me, size);
+  check(!mpi_is_used(), "MPI is not initialized");
+}
+
+/// Under kolorun: MPI, which the program has started, has one rank, on which a session works too.
+void beside_mpi() {
+  const int me = rank_of_kolorun();
+  const int size = std::atoi(std::getenv("WORLD_SIZE"));
+  for (int round = 0; round < 2; ++round) {
+    const kolo::Session session;
+    work(me, size);
+  }
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+  {
+    kolo::init(MPI_COMM_WORLD);
+    work(0, 1);
+    kolo::shutdown();
+  }
+  const kolo::Session session;
+  work(me, size);
+  MPI_Finalize();
+  work(me, size);
+}
+
+/// Under kolorun: rank 1 ends as it says, before a session that the others start or, if `before`
+/// has sessions, between two.
+void lost_at_start(int sessions, const std::function<void()>& end) {
+  for (int round = 0; round < sessions; ++round) {
+    const kolo::Session session;
+    work(rank_of_kolorun(), kolo::size());
+  }
+  if (rank_of_kolorun() == 1) end();
+  try {
+    kolo::init();
+  } catch (const kolo::Error& error) {
+    std::printf("rank %d was told: %s\n", rank_of_kolorun(), error.what());
+    std::fflush(stdout);
+    throw;
+  }
+}
+
 /// The exit status of a child that runs `body`; 0 if that returns true.
 int status_of_child(const std::function<bool()>& body) {
   const pid_t child = fork();
@@ -255,8 +375,15 @@ int main(int, char** argv) {
       {"broken", broken},
       {"stalled", stalled},
       {"finalized", finalized_early},
+      {"after_main", after_main},
       {"fork_before", fork_before},
       {"fork_after", fork_after},
+      {"without_mpi", without_mpi},
+      {"beside_mpi", beside_mpi},
+      {"killed_before_init", [] { lost_at_start(0, [] { std::raise(SIGKILL); }); }},
+      {"exits_before_init", [] { lost_at_start(0, [] { std::exit(3); }); }},
+      {"killed_between", [] { lost_at_start(2, [] { std::raise(SIGKILL); }); }},
+      {"fails_between", [] { lost_at_start(2, [] { std::exit(3); }); }},
   };
   try {
     ways.at(argv[1])();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever the settings of a session are, its results are the same.
-#include <mpi.h>
-
 #include <cstdlib>
 #include <limits>
 #include <vector>
 
+#include "../support/world.hpp"
 #include "fixture.hpp"
 
 namespace kolo::internal {
@@ -103,13 +102,8 @@ INSTANTIATE_TEST_SUITE_P(Of, AnyCpuOperations, testing::Values(0, 1, 2));
 
 class CpuOperationsOfRanks : public AnySession {
  protected:
-  CpuOperationsOfRanks() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &world_size_);
-  }
-
-  int world_rank_ = 0;
-  int world_size_ = 1;
+  const int world_rank_ = world_rank();
+  const int world_size_ = world_size();
 };
 
 TEST_F(CpuOperationsOfRanks, OneThatWantsMpiDecides) {
@@ -151,9 +145,7 @@ TEST_F(CpuOperationsOfRanks, ADemandThatCannotBeMetIsRefusedOnAll) {
 
 TEST(SessionOptions, MayDifferBetweenRanks) {
   for (const bool at_root : {false, true}) {
-    int world_rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-    const bool small = (world_rank == 0) == at_root;
+    const bool small = (world_rank() == 0) == at_root;
     const Session session(
         {.fusion_threshold = small ? 0 : 1 << 20, .cache_capacity = small ? 1 : 100});
     std::vector<std::vector<double>> tensors(10, std::vector<double>(100, rank()));

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "../support/world.hpp"
 #include "kolo/kolo.hpp"
 
 namespace {
@@ -38,19 +39,7 @@ namespace {
 
 using testing::HasSubstr;
 
-int world_rank() {
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return rank;
-}
-
-int world_size() {
-  int size = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return size;
-}
-
-TEST(Session, QueriesAgreeWithMpi) {
+TEST(Session, QueriesAgreeWithTheLauncher) {
   const Session session;
   EXPECT_TRUE(initialized());
   EXPECT_EQ(rank(), world_rank());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main function of tests on several ranks: a failure on any rank fails the whole run. MPI is
-// initialized here, before any session, and finalized after all of them.
+// The main function of tests on several ranks: a failure on any rank fails the whole run. Under
+// mpirun MPI is initialized here, before any session, and finalized after all of them. Under
+// kolorun nothing calls MPI.
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -8,7 +9,12 @@
 #include <sstream>
 #include <string>
 
+#include "world.hpp"
+
 namespace {
+
+using kolo::internal::with_mpi;
+using kolo::internal::world_rank;
 
 // Prints failures only, each with its rank.
 class FailurePrinter : public testing::EmptyTestEventListener {
@@ -35,19 +41,21 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   int rank_;
 };
 
+void start_mpi(int argc, char** argv) {
+  int provided = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+  if (provided >= MPI_THREAD_MULTIPLE) return;
+  std::cerr << "This MPI library gives no MPI_THREAD_MULTIPLE.\n";
+  MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  int provided = MPI_THREAD_SINGLE;
-  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
-  if (provided < MPI_THREAD_MULTIPLE) {
-    std::cerr << "This MPI library gives no MPI_THREAD_MULTIPLE.\n";
-    MPI_Abort(MPI_COMM_WORLD, 1);
-  }
+  if (with_mpi()) start_mpi(argc, argv);
   testing::InitGoogleTest(&argc, argv);
 
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int rank = world_rank();
   if (rank != 0) {
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     delete listeners.Release(listeners.default_result_printer());
@@ -55,6 +63,7 @@ int main(int argc, char** argv) {
   }
 
   int failed = RUN_ALL_TESTS() == 0 ? 0 : 1;
+  if (!with_mpi()) return failed;
   MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (rank == 0 && failed != 0) std::cerr << "A test failed on at least one rank.\n";
   MPI_Finalize();

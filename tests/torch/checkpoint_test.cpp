@@ -108,5 +108,17 @@ TEST_F(CheckpointTest, BytesOfSomethingElseAreRefused) {
   error_of<InvalidArgument>([&] { from_bytes(to_bytes(*other), *training.model); });
 }
 
+TEST_F(CheckpointTest, AModuleOfOtherShapesIsRefusedAndUnchanged) {
+  const nn::Sequential saved(nn::Linear(2, 6), nn::Linear(6, 1));
+  nn::Sequential other(nn::Linear(2, 7), nn::Linear(7, 1));
+  std::vector<::torch::Tensor> before;
+  for (const auto& parameter : other->parameters()) before.push_back(parameter.detach().clone());
+  const auto error = error_of<InvalidArgument>([&] { from_bytes(to_bytes(*saved), *other); });
+  EXPECT_THAT(error.what(), HasSubstr("'0.weight' has the shape [6, 2] in them and [7, 2] here"));
+  expect_same_bits(before, other->parameters());
+  error_of<InvalidArgument>([&] { from_bytes(to_bytes(saved), other); });
+  expect_same_bits(before, other->parameters());
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

@@ -25,6 +25,9 @@ TEST_F(CollectivesTest, AsynchronousAllreduceInAndOutOfPlace) {
                 static_cast<void>(allreduce_async_(with_gaps, {.name = "x"}));
               }).what(),
               HasSubstr("without gaps"));
+  Tensor expanded = full(1, 1.0).expand({3, 2, 2});
+  EXPECT_THAT(error_of<InvalidArgument>([&] { allreduce_(expanded, {.name = "y"}); }).what(),
+              testing::AllOf(HasSubstr("'y'"), HasSubstr("share memory")));
 }
 
 TEST_F(CollectivesTest, GathersDifferentNumbersOfRows) {
@@ -228,6 +231,9 @@ TEST_F(ArchiveTest, ARankThatCannotLoadIsNamed) {
     }
   });
   EXPECT_EQ(error.ranks(), std::vector<int>{size() - 1});
+  nn::Linear wide(rank() == 0 ? 3 : 4, 2);
+  error_of<Error>([&] { broadcast_archive(wide, 0); });
+  EXPECT_EQ(wide->weight.size(1), rank() == 0 ? 3 : 4);
   EXPECT_DOUBLE_EQ(average(rank() + 1.0), mean_rank());
   error_of<InvalidArgument>([&] { broadcast_archive(linear, size()); });
 }

@@ -3,7 +3,9 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
+#include <span>
 
 #include "../session/fixture.hpp"
 #include "kolo/mpi.hpp"
@@ -270,6 +272,35 @@ TEST_F(OptimizerSteps, ANameThatIsTooLongForItsOperationIsRefusedAtOnce) {
   detail::NamedGradientReducer reducer = construct(longest);
   reducer.synchronize({{longest, gradient}});
   EXPECT_EQ(gradient, mean_);
+}
+
+TEST_F(OptimizerSteps, GradientsThatShareMemoryAreRefused) {
+  std::vector<double> tied(6, me_ + 1.0);
+  const std::span all(tied);
+  const auto refuse = [](const std::function<void()>& call) {
+    const auto error = thrown_by<InvalidArgument>(call);
+    EXPECT_EQ(error.tensor(), "b");
+    EXPECT_THAT(error.what(), HasSubstr("'a' and 'b' share memory"));
+  };
+  refuse([&] { (void)detail::NamedGradientReducer({{"a", tied}, {"b", tied}}, {}); });
+  refuse([&] {
+    (void)detail::NamedGradientReducer({{"a", all.last(3)}, {"b", all.first(4)}},
+                                       {.num_groups = 1});
+  });
+  // Parts of one array are no overlap.
+  detail::NamedGradientReducer reducer({{"a", all.last(3)}, {"b", all.first(3)}}, {});
+  refuse([&] { reducer.synchronize({{"a", all.last(3)}, {"b", all.subspan(3)}}); });
+  reducer.synchronize({{"a", all.last(3)}, {"b", all.first(3)}});
+  EXPECT_THAT(tied, Each(mean_));
+}
+
+TEST_F(OptimizerSteps, AGradientMayBeNamedAsAGroup) {
+  std::vector<double> values(3, me_ + 1.0);
+  const std::vector<NamedTensor> gradients{
+      {"(group 0)", values[0]}, {"b", values[1]}, {"c", values[2]}};
+  detail::NamedGradientReducer reducer(gradients, {.groups = {{"b", "c"}}});
+  reducer.synchronize(gradients);
+  EXPECT_THAT(values, Each(mean_));
 }
 
 // Each half of the ranks has a session of its own, in which the ranks of one half join.

@@ -237,6 +237,11 @@ TEST_F(OwnOptimizer, OptionsThatCannotBeUsedAreRefused) {
   refuse({.gradient_predivide_factor = -1.0}, "gradient_predivide_factor is -1");
   refuse({.gradient_predivide_factor = std::numeric_limits<double>::infinity()},
          "gradient_predivide_factor is inf");
+  refuse({.gradient_predivide_factor = 1e-310}, "gradient_predivide_factor is 1e-310");
+  refuse({.backward_passes_per_step = 100,
+          .accumulation = Accumulation::mean,
+          .gradient_predivide_factor = 1e307},
+         "gradient_predivide_factor is 1e+307");
   refuse({.op = ReduceOp::sum, .gradient_predivide_factor = 2.0}, "gradient_predivide_factor");
   refuse({.num_groups = -1}, "num_groups is -1");
   refuse({.groups = {{"bias"}}, .num_groups = 2}, "num_groups is 2");

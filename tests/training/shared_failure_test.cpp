@@ -40,7 +40,8 @@ TEST_F(SharedFailure, OfAllRanksIsTheFirstRanks) {
   const Error error = thrown_by<Error>([&] {
     on_every_rank([&] { throw std::runtime_error("rank " + std::to_string(me_) + " failed"); });
   });
-  EXPECT_THAT(error.what(), HasSubstr("rank 0 failed"));
+  EXPECT_THAT(error.what(), HasSubstr("rank 0 failed (on rank" +
+                                      (n_ == 1 ? " 0)" : "s 0-" + std::to_string(last_) + ')')));
   EXPECT_EQ(error.ranks(), ranks());
 }
 

@@ -26,6 +26,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::chrono::seconds grace{5};  // from SIGTERM to SIGKILL
+// When a process has failed, the others notice it by themselves, and say what they miss.
+constexpr std::chrono::seconds patience_after_failure{2};
 constexpr int signal_base = 128;
 constexpr int cannot_run = 127;
 
@@ -95,7 +97,8 @@ int Agent::run() {
 int Agent::milliseconds_to_wait() const {
   auto next = Clock::now() + lease_ / 8;
   for (const auto& [pid, child] : children_)
-    if (child.kill_at) next = std::min(next, *child.kill_at);
+    for (const auto& time : {child.end_at, child.kill_at})
+      if (time) next = std::min(next, *time);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, 10'000));
 }
@@ -145,7 +148,8 @@ void Agent::take(const rendezvous::Message& message) {
       if (child.id == kill->process && !child.kill_at) child.kill_at = Clock::now() + grace;
   } else if (const auto* end = std::get_if<rendezvous::End>(&message)) {
     told_ = true;
-    end_all(end->status, "");
+    end_all(end->status, "",
+            end->status == 0 ? Clock::duration{} : Clock::duration(patience_after_failure));
   }
 }
 
@@ -247,20 +251,23 @@ void Agent::copy_output() {
 void Agent::kill_due() {
   const auto now = Clock::now();
   for (auto& [pid, child] : children_) {
+    if (child.end_at && now >= *child.end_at) {
+      signal_group(pid, SIGTERM);
+      child.end_at.reset();
+      child.kill_at = now + grace;
+    }
     if (!child.kill_at || now < *child.kill_at) continue;
     ::kill(-pid, SIGKILL);
     child.kill_at = now + grace;
   }
 }
 
-void Agent::end_all(int status, const std::string& reason) {
+void Agent::end_all(int status, const std::string& reason, Clock::duration patience) {
   if (status_) return;
   status_ = status;
   if (!reason.empty()) say(reason);
-  for (auto& [pid, child] : children_) {
-    signal_group(pid, SIGTERM);
-    child.kill_at = Clock::now() + grace;
-  }
+  for (auto& [pid, child] : children_) child.end_at = Clock::now() + patience;
+  kill_due();
 }
 
 // ---- signals ----
@@ -285,7 +292,8 @@ void Agent::on_signal(int signal) {
   }
   // A second one does not wait.
   if (status_)
-    for (auto& [pid, child] : children_) child.kill_at = Clock::now();
+    for (auto& [pid, child] : children_)
+      (child.end_at ? child.end_at : child.kill_at) = Clock::now();
   end_all(signal_base + signal, fmt::format("signal {}: the job ends", signal));
 }
 

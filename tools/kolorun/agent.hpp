@@ -42,7 +42,8 @@ class Agent {
 
   struct Running {
     rendezvous::ProcessId id;
-    std::optional<Clock::time_point> kill_at{};
+    std::optional<Clock::time_point> end_at{};   // by SIGTERM
+    std::optional<Clock::time_point> kill_at{};  // by SIGKILL
   };
 
   void wait();
@@ -56,7 +57,8 @@ class Agent {
   void copy_output();
   void take_signals();
   void on_signal(int signal);
-  void end_all(int status, const std::string& reason);
+  /// `patience`: the processes may end by themselves for so long.
+  void end_all(int status, const std::string& reason, Clock::duration patience = {});
   void kill_due();
   void keep_alive();
 

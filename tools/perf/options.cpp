@@ -163,6 +163,7 @@ Options parse_options(int argc, const char* const* argv) {
   Flags flags;
   CLI::App app(description, "kolo-perf");
   app.footer(footer);
+  app.get_formatter()->column_width(36);
   add_what(app, flags, options);
   add_how(app, flags, options);
   try {

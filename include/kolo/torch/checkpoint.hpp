@@ -21,7 +21,7 @@ namespace kolo {
 
 /// Converts a module's parameters and buffers to bytes and back. `from_bytes` assigns to the
 /// module's existing tensors, so optimizers of the module stay valid. It throws InvalidArgument if
-/// the bytes are not a module of the same structure; the module may then be partly changed.
+/// the bytes are not a module with the same names and shapes; it may then be partly changed.
 ///
 ///     checkpoints.save(step,
 ///                      {{"model", kolo::to_bytes(*model)},
@@ -44,6 +44,12 @@ template <typename T>
 concept ModuleOrOptimizer =
     std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer>;
 
+/// A `ModuleHolder`, as `TORCH_MODULE` defines them.
+template <typename T>
+concept ModuleHolder = requires(const T& holder) {
+  requires std::derived_from<typename T::ContainedType, ::torch::nn::Module>;
+};
+
 /// As above for anything else that `torch::save` takes: a tensor, a vector of tensors, a module
 /// holder.
 template <typename T>
@@ -56,10 +62,14 @@ template <typename T>
 template <typename T>
   requires(!ModuleOrOptimizer<T>)
 void from_bytes(const std::string& bytes, T& value) {
-  std::istringstream stream(bytes);
-  // LibTorch appends to a vector when loading.
-  if constexpr (std::same_as<T, std::vector<::torch::Tensor>>) value.clear();
-  ::torch::load(value, stream);
+  if constexpr (ModuleHolder<T>) {
+    from_bytes(bytes, static_cast<::torch::nn::Module&>(*value));
+  } else {
+    std::istringstream stream(bytes);
+    // LibTorch appends to a vector when loading.
+    if constexpr (std::same_as<T, std::vector<::torch::Tensor>>) value.clear();
+    ::torch::load(value, stream);
+  }
 }
 
 /// The state of this process's random number generators: the CPU's, and that of this rank's GPU

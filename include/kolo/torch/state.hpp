@@ -11,15 +11,16 @@
 #include <torch/ordered_dict.h>
 #include <torch/serialize.h>
 
-#include <concepts>
 #include <functional>
-#include <iosfwd>
+#include <istream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kolo/collectives.hpp"
 #include "kolo/export.hpp"
+#include "kolo/torch/checkpoint.hpp"
 
 namespace kolo {
 
@@ -64,9 +65,8 @@ template <typename T>
 void broadcast_archive(T& value, int root, const BroadcastOptions& options = {}) {
   const auto save = [&](std::ostream& stream) { ::torch::save(value, stream); };
   const auto load = [&](std::istream& stream) {
-    // LibTorch appends to a vector when loading.
-    if constexpr (std::same_as<T, std::vector<::torch::Tensor>>) value.clear();
-    ::torch::load(value, stream);
+    const std::string bytes(std::istreambuf_iterator<char>(stream), {});
+    from_bytes(bytes, value);
   };
   detail::broadcast_saved(save, load, root, options);
 }

@@ -71,8 +71,11 @@ Route CpuRouter::route_of(const Batch& batch) const {
 std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
   const Route route = route_of(batch);
   if (route == Route::shared_memory) return memory_->start(std::move(batch));
+  if (!mpi_)
+    throw BackendError(
+        fmt::format("\"{}\" needs MPI, and this session has none", to_string(batch.kind)));
   auto execution = route == Route::inter_node ? inter_node_->start(std::move(batch))
-                                              : mpi_.start(std::move(batch));
+                                              : mpi_->start(std::move(batch));
   return std::make_unique<MpiExecution>(std::move(execution), activity_);
 }
 

@@ -43,13 +43,13 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-  /// `data` carries nothing else. `activity` counts the executions that call MPI. Both outlive
-  /// this. `max_tag` as for MpiBackend.
+  /// `data` carries nothing else; MPI_COMM_NULL: there is no MPI, and all ranks share memory.
+  /// `activity` counts the executions that call MPI. Both outlive this. `max_tag` as for
+  /// MpiBackend.
   CpuRouter(MPI_Comm data, transport::MpiActivity& activity, int max_tag = mpi::guaranteed_max_tag)
-      : data_(data),
-        activity_(activity),
-        max_tag_(max_tag),
-        mpi_(data, MpiBackend::default_piece_bytes, max_tag) {}
+      : data_(data), activity_(activity), max_tag_(max_tag) {
+    if (data_ != MPI_COMM_NULL) mpi_.emplace(data_, MpiBackend::default_piece_bytes, max_tag);
+  }
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
@@ -64,7 +64,9 @@ class CpuRouter : public Backend {
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
-  [[nodiscard]] std::uint64_t sequence_span() const override { return mpi_.sequence_span(); }
+  [[nodiscard]] std::uint64_t sequence_span() const override {
+    return mpi_ ? mpi_->sequence_span() : Backend::sequence_span();
+  }
 
  private:
   class MpiExecution;
@@ -72,7 +74,7 @@ class CpuRouter : public Backend {
   MPI_Comm data_;
   transport::MpiActivity& activity_;
   int max_tag_;
-  MpiBackend mpi_;
+  std::optional<MpiBackend> mpi_{};
   ShmBackend* memory_ = nullptr;
   std::optional<InterNodeBackend> inter_node_{};
 };

@@ -84,6 +84,7 @@ std::shared_ptr<Operation> submit(const GroupedAllreduceCall& call, bool waits) 
   Request request(OperationType::allreduce, call.options);
   require_group(request, call.tensors.size());
   for (const TensorView& tensor : call.tensors) request.add(tensor, tensor);
+  request.check_disjoint();
   describe_allreduce(request, call.options, call.step);
   request.descriptor().alone = call.options.fuse_exactly;
   return std::move(request).submit(waits);
@@ -97,6 +98,7 @@ std::shared_ptr<Operation> submit(const ReducescatterCall& call, bool waits) {
         fmt::format("{} inputs, but {} outputs", call.inputs.size(), call.outputs.size()));
   for (std::size_t i = 0; i < call.inputs.size(); ++i)
     add_reducescatter(request, call.inputs[i], call.outputs[i]);
+  if (call.outputs.size() > 1) request.check_disjoint(call.outputs);
   if (call.options.op == ReduceOp::adasum) request.refuse("adasum needs whole tensors");
   request.set_reduction(call.options);
   return std::move(request).submit(waits);

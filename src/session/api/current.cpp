@@ -14,7 +14,9 @@
 #include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "session/fork_guard.hpp"
+#include "session/launcher.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/startup/job.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -22,9 +24,10 @@ namespace {
 /// The one global. Never destroyed, so that neither the end of the process nor that of a forked
 /// child touches the thread of a session that is still open.
 struct Current {
-  std::mutex mutex;  // of `engine`, `stuck` and `changing`
+  std::mutex mutex;  // of `engine`, `stuck`, `changing` and `in_job`
   std::shared_ptr<Engine> engine;
   bool changing = false;  // a thread starts or destroys an engine
+  bool in_job = false;    // the engine's ranks are those of kolorun's job
   // The same engine, for threads that only count themselves in `uses`. Such a thread counts first
   // and reads this afterwards; the thread that ends the session clears this first and reads `uses`
   // afterwards. Both are sequentially consistent, so either the one sees null or the other sees the
@@ -69,6 +72,11 @@ Change begin_start() {
   return {};
 }
 
+bool in_job() {
+  const std::lock_guard lock(current.mutex);
+  return current.in_job;
+}
+
 /// From now on there is no session.
 Change take_current() {
   const std::lock_guard lock(current.mutex);
@@ -102,14 +110,37 @@ std::string describe_current_exception() {
   std::abort();
 }
 
+void on_exit(int status, void* /*unused*/) {
+  end_session(true, "its process exits");
+  if (!forked()) leave_job(status);
+}
+
 /// Once, and after MPI was started: exit handlers run in reverse order, and a session that is still
 /// open when `exit` is called needs MPI to end.
 void announce_departures() {
   static std::once_flag once;
   std::call_once(once, [] {
     next_handler = std::set_terminate(on_terminate);
-    std::atexit([] { end_session(true, "its process exits"); });
+    ::on_exit(on_exit, nullptr);
   });
+}
+
+/// First all that may fail on this rank alone: the others must not have a session without it.
+std::shared_ptr<Engine> start_over_mpi(const StartArguments& arguments) {
+  start_mpi(arguments.argc, arguments.argv);
+  if (arguments.comm == MPI_COMM_NULL) require_whole_world();
+  announce_departures();
+  before_mpi_ends([] {
+    if (!in_job()) end_session(true, "its program finalizes MPI");
+  });
+  std::shared_ptr<Engine> started = start_engine(arguments);
+  expect_no_abort(started->topology().size);
+  return started;
+}
+
+std::shared_ptr<Engine> start_in_job(const StartArguments& arguments) {
+  announce_departures();
+  return start_engine_without_mpi(meet_job(), arguments);
 }
 
 }  // namespace
@@ -149,14 +180,12 @@ void start_session(const StartArguments& arguments) {
   require_not_forked();
   const Change change = begin_start();
   watch_forks();
-  // First all that may fail on this rank alone: the others must not have a session without it.
-  start_mpi(arguments.argc, arguments.argv);
-  announce_departures();
-  before_mpi_ends([] { end_session(true, "its program finalizes MPI"); });
-  std::shared_ptr<Engine> started = start_engine(arguments);
-  expect_no_abort(started->topology().size);
+  const bool in_job = arguments.comm == MPI_COMM_NULL &&
+                      (started_by_kolorun() || (find_serverless_job() && !mpi_has_company()));
+  std::shared_ptr<Engine> started = in_job ? start_in_job(arguments) : start_over_mpi(arguments);
   count_restart();
   const std::lock_guard lock(current.mutex);
+  current.in_job = in_job;
   current.usable = started.get();
   current.engine = std::move(started);
 }
@@ -168,8 +197,12 @@ void end_session(bool clean, const std::string& reason) {
   std::shared_ptr<Engine> ended = find_engine();
   if (!ended) return;
   ended->shut_down(clean, reason);
-  if (ended->lost_a_process() || ended->left_requests()) abort_at_exit(ended->left_requests());
-  watch_at_exit(ended->links().other_processes());
+  if (in_job()) {
+    if (clean && !ended->failed()) end_generation();
+  } else {
+    if (ended->lost_a_process() || ended->left_requests()) abort_at_exit(ended->left_requests());
+    watch_at_exit(ended->links().other_processes());
+  }
   current.usable = nullptr;  // before `uses` is read: see there
   const Change change = take_current();
   // It is destroyed here, because that calls MPI, which no other thread may do unasked.

@@ -2,7 +2,10 @@
 // The public face of futures: kolo/future.hpp.
 #include "kolo/future.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <exception>
 
 #include "base/format.hpp"
@@ -15,6 +18,22 @@ namespace kolo::detail {
 
 using namespace internal;
 namespace {
+
+/// The process exits, so static objects are being destroyed.
+std::atomic<bool> exiting{false};
+
+/// `exit` destroys the thread_local objects of the thread that calls it before any static object.
+struct SeesExit {
+  SeesExit() = default;
+  ~SeesExit() {
+    if (::gettid() == ::getpid()) exiting = true;  // else a thread ends that loaded this library
+  }
+  SeesExit& operator=(SeesExit&&) = delete;
+};
+[[maybe_unused]] const bool main_thread_sees_exit = [] {
+  thread_local const SeesExit at_exit;
+  return true;
+}();
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
@@ -77,7 +96,9 @@ bool FutureBase::abandon() noexcept {
                                ", which is not done: its tensors must stay until it is");
     return false;
   }
-  if (std::uncaught_exceptions() > exceptions_at_start_) engine->wait_or_leave(*operation);
+  const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
+  if (unwinding || exiting)
+    engine->wait_or_leave(*operation, unwinding ? "an exception" : "the exit of the process");
   engine->wait(*operation, TimePoint::max());
   return true;
 }

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <utility>
 
 #include "base/enumerators.hpp"
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "kolo/error.hpp"
 
 namespace kolo::internal::session {
@@ -33,18 +35,33 @@ bool overlap(const void* a, const void* b, std::size_t bytes) {
   return a != b && before(first, second + bytes) && before(second, first + bytes);
 }
 
-thread_local std::unique_ptr<Submission> spare;
+// Exit handlers and destructors of static objects may submit too. They run after the thread_local
+// objects of their thread are destroyed, so these two must need no destructor.
+thread_local Submission* spare = nullptr;
+thread_local bool keeps_spare = true;
+
+struct FreeSpare {
+  FreeSpare() = default;
+  ~FreeSpare() {
+    keeps_spare = false;
+    const std::unique_ptr<Submission> freed(std::exchange(spare, nullptr));
+  }
+  FreeSpare& operator=(FreeSpare&&) = delete;
+};
 
 }  // namespace
 
 void KeepForNext::operator()(Submission* submission) const {
-  submission->clear();
-  spare.reset(submission);
+  thread_local const FreeSpare at_end_of_thread;
+  std::unique_ptr<Submission> done(submission);
+  if (!keeps_spare) return;
+  done->clear();
+  const std::unique_ptr<Submission> previous(std::exchange(spare, done.release()));
 }
 
 Draft make_draft() {
-  if (spare == nullptr) spare = std::make_unique<Submission>();
-  return Draft(spare.release());
+  if (spare == nullptr) return Draft(std::make_unique<Submission>().release());
+  return Draft(std::exchange(spare, nullptr));
 }
 
 Rows rows_of(const Shape& shape) {
@@ -147,6 +164,32 @@ void Request::add(const ConstTensorView& input, const TensorView& output) {
   member.ready = ready_;
 }
 
+void Request::check_disjoint() const {
+  const auto& members = draft_->members;
+  const auto both = find_overlap_of_written(members.size(), [&](std::size_t i) {
+    const backend::BatchTensor& member = members[i];
+    return MemoryUse::of(member.output, member.rows, member.dtype, i, /*written=*/true);
+  });
+  if (both)
+    refuse(fmt::format("tensors {} and {} of the group share memory: each needs its own",
+                       both->first, both->second));
+}
+
+void Request::check_disjoint(std::span<const TensorView> outputs) const {
+  std::vector<MemoryUse> uses;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    const backend::BatchTensor& member = draft_->members[i];
+    uses.push_back(MemoryUse::of(member.input, member.rows * member.row_elements, member.dtype, i,
+                                 /*written=*/false));
+    uses.push_back(MemoryUse::of(outputs[i], i, /*written=*/true));
+  }
+  if (const auto both = find_overlap(std::move(uses)))
+    refuse(
+        fmt::format("output {} of the group shares memory with input or output {}: it needs its "
+                    "own",
+                    both->first, both->second));
+}
+
 void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output,
                        Allocator allocate) {
   std::vector<std::int64_t> lengths(input.shape().lengths().begin(), input.shape().lengths().end());
@@ -178,6 +221,10 @@ void Request::check_reduction() const {
     if (!has_meaning(descriptor.op, tensor.dtype))
       refuse(
           fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(descriptor.op)));
+  if (descriptor.op == ReduceOp::adasum && !engine_->links().has_mpi())
+    refuse(
+        "adasum is computed over MPI, and the program was started without it: start it with "
+        "mpirun");
 }
 
 void Request::set_divisor(AverageOver over) {

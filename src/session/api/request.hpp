@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,6 +51,10 @@ class Request {
   void add(const ConstTensorView& input, const TensorView& output);
   /// A tensor of which rows travel; ranks may differ in their number if `any_rows`.
   void add_rows(const ConstTensorView& input, bool any_rows, void* output, Allocator allocate);
+  /// After the tensors of a group were added: refuses two that are reduced in the same memory.
+  void check_disjoint() const;
+  /// As above, of tensors whose rows travel, and of one's output and another's input.
+  void check_disjoint(std::span<const TensorView> outputs) const;
   void add_text(std::string& text);
   /// The member that was added last.
   [[nodiscard]] backend::BatchTensor& member() { return draft_->members.back(); }

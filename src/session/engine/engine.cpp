@@ -7,7 +7,10 @@
 // driver sees the work or the other thread sees the listener.
 #include "session/engine/engine.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "base/log.hpp"
@@ -74,6 +77,17 @@ class AtScopeEnd {
   End end_;
 };
 
+std::thread start_thread(std::function<void()> run) {
+  try {
+    return std::thread(std::move(run));
+  } catch (const std::system_error& error) {
+    throw BackendError(fmt::format(
+        "the session's own thread cannot be started: {}. It needs memory for its stack and a "
+        "place among the processes of the user: see ulimit -v, -s and -u",
+        error.what()));
+  }
+}
+
 /// Whose pass this thread is in. An allocator of the program runs in one.
 thread_local const Engine* in_pass_of = nullptr;
 
@@ -90,7 +104,7 @@ Engine::Engine(const EngineOptions& options, const Topology& topology, std::uniq
       recorder_(complete(options.recording, options.negotiation.session, topology)),
       progress_engine_(complete(options.negotiation, topology, *links_), queue_, *links_,
                        devices_.backend(), recorder_, presence_),
-      thread_([this] { run(); }) {}
+      thread_(start_thread([this] { run(); })) {}
 
 Engine::~Engine() {
   if (thread_.joinable()) stop_thread();

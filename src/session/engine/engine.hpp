@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "session/engine/devices.hpp"
@@ -63,9 +64,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// This thread makes progress now: a callback of the program has called.
   [[nodiscard]] bool in_pass() const;
 
-  /// For a thread that an exception unwinds: other ranks may be waiting for what it will not
-  /// submit. If `operation` is not done in time, this rank leaves the session.
-  void wait_or_leave(const detail::Operation& operation);
+  /// For a thread that an exception unwinds, or that exits: other ranks may be waiting for what it
+  /// will not submit. If `operation` is not done in time, this rank leaves the session. `cause`:
+  /// of the destruction of the future, in words.
+  void wait_or_leave(const detail::Operation& operation, std::string_view cause);
 
   [[nodiscard]] Statistics statistics() const { return recorder_.statistics(); }
   /// Throws InvalidArgument if there is one.
@@ -87,6 +89,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// True if the session has failed because a process of another rank ended or does not respond, as
   /// far as this rank has seen by itself. Only after `shut_down`.
   [[nodiscard]] bool lost_a_process() const { return progress_engine_.lost_a_process(); }
+  /// True if the session has ended before its ranks have left it. Only after `shut_down`.
+  [[nodiscard]] bool failed() const { return progress_engine_.failed(); }
   /// True if MPI may still write the memory of batches. Only after `shut_down`.
   [[nodiscard]] bool left_requests() const { return progress_engine_.left_requests(); }
 

@@ -13,18 +13,19 @@
 namespace kolo::internal::session {
 namespace {
 
-// A rank that an exception unwinds lets the others do their part in a pending operation for so
-// long, unless a warning is due sooner. Then it leaves: they may be waiting for it.
+// A rank that exits, or that an exception unwinds, lets the others do their part in a pending
+// operation for so long, unless a warning is due sooner. Then it leaves: they may be waiting for
+// it.
 constexpr std::chrono::nanoseconds max_unwinding = std::chrono::seconds(10);
 
 }  // namespace
 
-void Engine::wait_or_leave(const detail::Operation& operation) {
+void Engine::wait_or_leave(const detail::Operation& operation, std::string_view cause) {
   const std::chrono::nanoseconds patient =
       stall_warning_.count() > 0 ? std::min(stall_warning_, max_unwinding) : max_unwinding;
   if (wait(operation, std::chrono::steady_clock::now() + patient)) return;
   const std::string reason =
-      fmt::format("an exception destroyed the future of {}, which was not done {} s later",
+      fmt::format("{} destroyed the future of {}, which was not done {} s later", cause,
                   negotiation::operation_in_words(operation.descriptor().type, operation.key()),
                   std::chrono::duration<double>(patient).count());
   log(LogLevel::warning, "this rank leaves the session: " + reason);

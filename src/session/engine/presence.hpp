@@ -12,10 +12,13 @@ namespace kolo::internal::session {
 /// after several checks in a row with the same result, a tenth of a second apart.
 class Presence {
  public:
-  /// The calling thread submits something. It counts as one that does until it ends.
+  /// The calling thread submits something. It counts as one that does until it ends. In exit
+  /// handlers and destructors of static objects, which run after the mark is destroyed, it counts
+  /// no more.
   void submits() {
-    thread_local Mark mark;
-    if (mark.counted != submitters_) mark.count(submitters_);
+    thread_local bool ended = false;  // needs no destructor, so it is valid to the last
+    thread_local Mark mark(ended);
+    if (!ended && mark.counted != submitters_) mark.count(submitters_);
   }
 
   /// The calling thread waits in Kolo while this lives; `for_good`: however long it takes.
@@ -48,8 +51,13 @@ class Presence {
   using Count = std::atomic<int>;
   struct Mark {
     std::shared_ptr<Count> counted{};
+    bool& ended;
 
-    ~Mark() { count(nullptr); }
+    explicit Mark(bool& flag) : ended(flag) {}
+    ~Mark() {
+      count(nullptr);
+      ended = true;
+    }
     Mark& operator=(Mark&&) = delete;
     void count(const std::shared_ptr<Count>& at) {
       if (counted) counted->fetch_sub(1, std::memory_order_relaxed);

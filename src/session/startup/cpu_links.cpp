@@ -21,17 +21,15 @@ bool some_share(const std::vector<int>& sharing_node_of) {
 
 }  // namespace
 
-CpuLinks::CpuLinks(Communicator control, Communicator data, const Topology& topology,
+CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
                    std::unique_ptr<node::LocalGroup> neighbors,
                    std::unique_ptr<transport::SocketTransport> sockets,
-                   const std::vector<int>& sharing_node_of, int max_tag)
-    : control_(std::move(control)),
-      data_(std::move(data)),
+                   const std::vector<int>& sharing_node_of)
+    : mpi_(std::move(mpi)),
       neighbors_(std::move(neighbors)),
       sockets_(std::move(sockets)),
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
-      ranks_of_host_(ranks_of_host(topology, topology.rank)),
-      backend_(data_.get(), transport_.mpi_activity(), max_tag) {
+      ranks_of_host_(ranks_of_host(topology, topology.rank)) {
   if (neighbors_ != nullptr) {
     share_memory();
     if (sockets_ != nullptr) neighbors_->watch(sockets_->descriptor());
@@ -113,8 +111,8 @@ std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
 
 void CpuLinks::abandon() {
   abandoned_ = true;
-  control_.leak();
-  data_.leak();
+  if (mpi_) mpi_->control.leak();
+  if (mpi_) mpi_->data.leak();
   if (sockets_ != nullptr) sockets_->abandon();
 }
 

@@ -22,18 +22,24 @@
 
 namespace kolo::internal::session {
 
+/// Communicators of all ranks; each carries nothing else.
+struct DataOverMpi {
+  Communicator control;
+  Communicator data;
+  int max_tag;  // as for MpiBackend
+};
+
 /// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
 /// hosts it is called only for data. Without, it carries control messages too, and is polled.
 class CpuLinks : public Links {
  public:
-  /// `control` and `data` carry nothing else. `neighbors` may be null, on all ranks of the host
+  /// Without `mpi` all ranks are neighbors. `neighbors` may be null, on all ranks of the host
   /// alike; `sockets`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of those
   /// that share memory with it, which is the rank itself if none do.
-  /// `max_tag` as for MpiBackend.
-  CpuLinks(Communicator control, Communicator data, const Topology& topology,
+  CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
            std::unique_ptr<node::LocalGroup> neighbors,
            std::unique_ptr<transport::SocketTransport> sockets,
-           const std::vector<int>& sharing_node_of, int max_tag);
+           const std::vector<int>& sharing_node_of);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
@@ -49,6 +55,7 @@ class CpuLinks : public Links {
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
+  [[nodiscard]] bool has_mpi() const override { return mpi_.has_value(); }
   [[nodiscard]] bool mpi_has_batches() override { return transport_.mpi_activity().has_batches(); }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
@@ -61,8 +68,7 @@ class CpuLinks : public Links {
   void share_memory();
   void use_private_memory(int rank);
 
-  Communicator control_;
-  Communicator data_;
+  std::optional<DataOverMpi> mpi_;
   std::unique_ptr<node::LocalGroup> neighbors_;
   std::unique_ptr<transport::SocketTransport> sockets_;
   bool all_are_neighbors_;
@@ -75,8 +81,9 @@ class CpuLinks : public Links {
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
-  transport::CpuTransport transport_{control_.get(), sockets_.get()};
-  backend::CpuRouter backend_;
+  transport::CpuTransport transport_{mpi_ ? mpi_->control.get() : MPI_COMM_NULL, sockets_.get()};
+  backend::CpuRouter backend_{mpi_ ? mpi_->data.get() : MPI_COMM_NULL, transport_.mpi_activity(),
+                              mpi_ ? mpi_->max_tag : backend::mpi::guaranteed_max_tag};
 };
 
 }  // namespace kolo::internal::session

@@ -5,10 +5,17 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string_view>
 
 #include "kolo/version.hpp"
 
 namespace kolo::internal::session {
+namespace {
+
+constexpr std::string_view without_mpi =
+    "the program was started without MPI: start it with mpirun";
+
+}  // namespace
 
 StartupErrors find_errors(std::span<const HostRecord> records) {
   const HostRecord& first = records.front();
@@ -63,6 +70,32 @@ MemoryVerdict judge_memory(std::span<const HostRecord> records,
   }
   verdict.errors = collect_errors(starts);
   return verdict;
+}
+
+StartupErrors find_needs_of_mpi(std::span<const HostRecord> records, const Topology& topology) {
+  std::vector<StartupReport> reports;
+  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+    std::string problem;
+    if (records[rank].cpu_operations == CpuOperations::mpi)
+      problem = fmt::format("cpu_operations is mpi, but {}", without_mpi);
+    else if (topology.node_of[rank] != topology.node_of.front())
+      problem = fmt::format("on host {}, rank 0 on host {}; MPI carries data between hosts, but {}",
+                            read_string(records[rank].host), read_string(records.front().host),
+                            without_mpi);
+    reports.push_back(StartupReport::make(version, problem));
+  }
+  return collect_errors(reports);
+}
+
+StartupErrors find_needs_of_mpi(const MemoryVerdict& verdict) {
+  std::vector<StartupReport> reports;
+  for (const std::string& reason : verdict.reasons)
+    reports.push_back(StartupReport::make(
+        version, reason.empty()
+                     ? ""
+                     : fmt::format("the ranks of this host cannot share memory ({}), and {}",
+                                   reason, without_mpi)));
+  return collect_errors(reports);
 }
 
 Verdict reach_verdict(std::span<const SetupReport> reports) {

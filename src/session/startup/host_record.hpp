@@ -70,6 +70,11 @@ struct MemoryVerdict {
                                          std::span<const StartupReport> reports,
                                          const Topology& topology);
 
+/// Without MPI: what the ranks need it for.
+[[nodiscard]] StartupErrors find_needs_of_mpi(std::span<const HostRecord> records,
+                                              const Topology& topology);
+[[nodiscard]] StartupErrors find_needs_of_mpi(const MemoryVerdict& verdict);
+
 /// The result of a rank's setup after memory was judged. A session can do without `connections`.
 struct SetupReport {
   StartupReport start{};

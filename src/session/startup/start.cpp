@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstring>
 #include <optional>
 #include <random>
 #include <span>
@@ -15,20 +16,22 @@
 
 #include "backend/mpi/exchange.hpp"
 #include "base/failure.hpp"
+#include "base/log.hpp"
+#include "kolo/error.hpp"
 #include "kolo/version.hpp"
-#include "node/error_codes.hpp"
 #include "node/memory_limits.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/host_memory.hpp"
+#include "session/startup/mpi_rendezvous.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
-using node::check_mpi;
+using rendezvous::Rendezvous;
 
 /// Runs `work`; an exception becomes the `problem`, unless there is one already. A rank must not
-/// leave start-up alone: the others would wait for it in their next call of MPI.
+/// leave start-up alone: the others would wait for it in their next call.
 template <typename Work>
 void attempt(std::string& problem, Work work) {
   try {
@@ -40,25 +43,19 @@ void attempt(std::string& problem, Work work) {
 
 /// One from each rank.
 template <typename Record>
-std::vector<Record> gather(MPI_Comm world, const Record& mine) {
-  int size = 1;
-  MPI_Comm_size(world, &size);
-  std::vector<Record> all(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all.data(), sizeof mine, MPI_BYTE, world),
-            "MPI_Allgather");
+std::vector<Record> gather(Rendezvous& world, const Record& mine) {
+  std::vector<Record> all;
+  for (const rendezvous::Bytes& bytes : world.gather_all(std::as_bytes(std::span(&mine, 1)))) {
+    if (bytes.size() != sizeof mine)
+      throw BackendError("a rank has sent a record of another size than this one's");
+    std::memcpy(&all.emplace_back(), bytes.data(), sizeof mine);
+  }
   return all;
 }
 
 /// Throws InvalidArgument on every rank if any has a problem.
-void check_all_ranks(MPI_Comm world, const std::string& problem) {
+void check_all_ranks(Rendezvous& world, const std::string& problem) {
   throw_if_any(collect_errors(gather(world, StartupReport::make(version, problem))));
-}
-
-/// MPI may have to send what others still wait for before they come to where this rank is.
-void let_mpi_progress(MPI_Comm world) {
-  int found = 0;
-  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, world, &found, MPI_STATUS_IGNORE),
-            "MPI_Iprobe");
 }
 
 EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
@@ -76,15 +73,8 @@ EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
                   .nccl = {.init_timeout = settings.nccl_timeout}}};
 }
 
-/// MPI may keep a message until it has a connection and is called again, and from now on it may not
-/// be called. Connections that were made for the first barrier carry the second at once.
-void settle(MPI_Comm world) {
-  for (int i = 0; i < 2; ++i) check_mpi(MPI_Barrier(world), "MPI_Barrier");
-}
-
 /// What a rank makes by itself, before it knows of the others.
 struct Preparation {
-  int rank = 0;
   Settings settings{};
   HostRecord record{};
   std::optional<node::OwnMemory> memory{};
@@ -128,28 +118,24 @@ void fill_terms(const Settings& settings, HostRecord& record) {
   record.host_allreduce = settings.host_allreduce;
 }
 
-Preparation prepare(MPI_Comm world, const SessionOptions& options) {
+Preparation prepare(Rendezvous& world, const SessionOptions& options) {
   Preparation own;
   HostRecord& record = own.record;
-  int size = 1;
-  MPI_Comm_rank(world, &own.rank);
-  MPI_Comm_size(world, &size);
   std::string problem;
   attempt(problem, [&] { own.settings = read_settings(options); });
-  const LocalPosition position = find_local_position(world, own.settings.test_ranks_per_host);
+  const LocalPosition position =
+      find_local_position(world.rank(), world.ranks_of_machine(), own.settings.test_ranks_per_host);
   record.lowest_rank_of_host = position.lowest_rank;
   record.cpu_operations = own.settings.cpu_operations;
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
   if (problem.empty()) {
-    prepare_memory(own, position, size);
+    prepare_memory(own, position, world.size());
     attempt(problem, [&] {
       ::gethostname(record.host.data(), record.host.size() - 1);
       record.machine = find_machine();
-      record.max_tag = static_cast<std::int32_t>(
-          std::min<std::int64_t>(backend::mpi::find_max_tag(), own.settings.test_max_tag));
-      if (own.rank == 0) fill_terms(own.settings, record);
+      if (world.rank() == 0) fill_terms(own.settings, record);
     });
-    open_listeners(own, position, size, problem);
+    open_listeners(own, position, world.size(), problem);
     write_addresses(own.listeners, record);
   }
   record.report = StartupReport::make(version, problem);
@@ -170,7 +156,7 @@ struct SharedMemorySetup {
 };
 
 /// Collective. Throws InvalidArgument on every rank if one cannot do without memory.
-SharedMemorySetup set_up_memory(MPI_Comm world, std::span<const HostRecord> records,
+SharedMemorySetup set_up_memory(Rendezvous& world, std::span<const HostRecord> records,
                                 const Topology& topology, Preparation& own) {
   SharedMemorySetup setup;
   std::string problem = why_no_memory(records, topology, topology.rank);
@@ -180,8 +166,8 @@ SharedMemorySetup set_up_memory(MPI_Comm world, std::span<const HostRecord> reco
     for (const int rank : ranks_of_host(topology, topology.rank))
       group.inboxes.push_back(records[static_cast<std::size_t>(rank)].inbox);
     attempt(problem, [&] {
-      setup.neighbors = std::make_unique<node::LocalGroup>(std::move(*own.memory), group,
-                                                           [=] { let_mpi_progress(world); });
+      setup.neighbors =
+          std::make_unique<node::LocalGroup>(std::move(*own.memory), group, [&] { world.check(); });
     });
   }
   setup.verdict =
@@ -202,7 +188,7 @@ struct Setup {
   SetupReport report{};
 };
 
-Setup set_up(MPI_Comm world, std::span<const HostRecord> records, const Topology& topology,
+Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topology& topology,
              const MemoryVerdict& memory, const Preparation& own) {
   Setup setup;
   const bool has_network = topology.size > 1 && !(memory.shared_by(topology.rank) &&
@@ -213,12 +199,13 @@ Setup set_up(MPI_Comm world, std::span<const HostRecord> records, const Topology
     setup.connections.emplace();
     attempt(no_connections, [&] {
       *setup.connections =
-          connect_hosts(topology, records, memory, own.listeners, [=] { let_mpi_progress(world); });
+          connect_hosts(topology, records, memory, own.listeners, [&] { world.check(); });
       no_connections = setup.connections->problem;
     });
   }
   std::string problem = has_network ? own.no_addresses : "";
   attempt(problem, [&] {
+    diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
   });
   setup.report = {StartupReport::make(version, problem),
@@ -258,34 +245,26 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
   if (has_sockets) log(LogLevel::info, "sockets between hosts carry control messages");
 }
 
-Communicator duplicate_world(MPI_Comm given) {
-  if (given == MPI_COMM_NULL) return Communicator::duplicate(MPI_COMM_WORLD);
-  int has_two_groups = 0;
-  node::check_mpi(MPI_Comm_test_inter(given, &has_two_groups), "MPI_Comm_test_inter");
-  if (has_two_groups != 0)
-    throw InvalidArgument("kolo::init: the communicator is an intercommunicator");
-  return Communicator::duplicate(given);
-}
+/// The ranks agree four times: on their records, on who shares memory, on the connections between
+/// them, and on the end of the start-up. Between two agreements a rank works by itself or with
+/// others over sockets that time out, and keeps an error for the next agreement.
+std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi> mpi,
+                                    const StartArguments& arguments) {
+  Preparation own = prepare(world, arguments.options);
+  if (mpi)
+    own.record.max_tag =
+        static_cast<std::int32_t>(std::min<std::int64_t>(mpi->max_tag, own.settings.test_max_tag));
 
-}  // namespace
-
-// The ranks agree four times: on their records, on who shares memory, on the connections between
-// them, and on the end of the start-up. Between two agreements a rank works by itself or with
-// others over sockets that time out, and keeps an error for the next agreement.
-std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
-  const Communicator world = duplicate_world(arguments.comm);
-  Communicator control = Communicator::duplicate(world.get());
-  Communicator data = Communicator::duplicate(world.get());
-  Preparation own = prepare(world.get(), arguments.options);
-
-  const std::vector<HostRecord> records = gather(world.get(), own.record);
+  const std::vector<HostRecord> records = gather(world, own.record);
   throw_if_any(find_errors(records));
-  const Topology topology = find_topology(own.rank, records);
+  const Topology topology = find_topology(world.rank(), records);
+  if (!mpi) throw_if_any(find_needs_of_mpi(records, topology));
 
-  SharedMemorySetup memory = set_up_memory(world.get(), records, topology, own);
-  Setup setup = set_up(world.get(), records, topology, memory.verdict, own);
+  SharedMemorySetup memory = set_up_memory(world, records, topology, own);
+  if (!mpi) throw_if_any(find_needs_of_mpi(memory.verdict));
+  Setup setup = set_up(world, records, topology, memory.verdict, own);
 
-  const Verdict verdict = reach_verdict(gather(world.get(), setup.report));
+  const Verdict verdict = reach_verdict(gather(world, setup.report));
   throw_if_any(verdict.errors);
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
@@ -296,23 +275,37 @@ std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
-    auto made = std::make_unique<CpuLinks>(
-        std::move(control), std::move(data), topology, std::move(memory.neighbors),
-        make_sockets(records.front(), std::move(setup.connections)),
-        memory.verdict.sharing_node_of(topology),
-        std::ranges::min(records, {}, &HostRecord::max_tag).max_tag);
+    if (mpi) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
+    auto made =
+        std::make_unique<CpuLinks>(std::move(mpi), topology, std::move(memory.neighbors),
+                                   make_sockets(records.front(), std::move(setup.connections)),
+                                   memory.verdict.sharing_node_of(topology));
     links = made.get();
     engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
                                       topology, std::move(made), arguments.gpu_libraries);
   });
 
   // From here on a rank needs nothing that it may not get.
-  check_all_ranks(world.get(), problem);
+  check_all_ranks(world, problem);
   links->select_inter_node_algorithm(records.front().host_allreduce);
-  settle(world.get());
+  world.settle();
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
+}
+
+}  // namespace
+
+std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
+  MpiRendezvous world(arguments.comm);
+  return start_among(
+      world, DataOverMpi{world.duplicate(), world.duplicate(), backend::mpi::find_max_tag()},
+      arguments);
+}
+
+std::shared_ptr<Engine> start_engine_without_mpi(Rendezvous& world,
+                                                 const StartArguments& arguments) {
+  return start_among(world, std::nullopt, arguments);
 }
 
 }  // namespace kolo::internal::session

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "kolo/session.hpp"
+#include "rendezvous/rendezvous.hpp"
 #include "session/engine/engine.hpp"
 
 namespace kolo::internal::session {
@@ -23,5 +24,11 @@ struct StartArguments {
 /// Collective over all ranks, after `start_mpi`. Throws InvalidArgument on every rank if one cannot
 /// start.
 [[nodiscard]] std::shared_ptr<Engine> start_engine(const StartArguments& arguments);
+
+/// As `start_engine`, for the ranks of `world`; the session neither initializes MPI nor calls it.
+/// Throws InvalidArgument on every rank if they cannot share memory: between hosts, MPI carries
+/// data. Throws what `world` throws. `arguments.comm` is ignored.
+[[nodiscard]] std::shared_ptr<Engine> start_engine_without_mpi(rendezvous::Rendezvous& world,
+                                                               const StartArguments& arguments);
 
 }  // namespace kolo::internal::session

@@ -115,6 +115,9 @@ class HostCall {
     const std::vector<c10::IValue> given(stack->begin() + static_cast<std::ptrdiff_t>(first),
                                          stack->end());
     for (std::size_t i = 0; i < given.size(); ++i) (*stack)[first + i] = to_host(given[i]);
+    // LibTorch drops the arguments before it takes results that are references to them.
+    const std::vector<c10::IValue> alive(stack->begin() + static_cast<std::ptrdiff_t>(first),
+                                         stack->end());
     function_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
     const std::size_t results = stack->size() - schema.returns().size();
     for (std::size_t i = 0; i < schema.returns().size(); ++i) {

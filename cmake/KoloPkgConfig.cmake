@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+# kolo.pc and kolo-torch.pc. For static libraries, `pkg-config --static` gives what they need.
+
+# kolo_pkg_config(<name> <component>): installs cmake/<name>.pc.in, filled in.
+function(kolo_pkg_config name component)
+  configure_file("${PROJECT_SOURCE_DIR}/cmake/${name}.pc.in" "${PROJECT_BINARY_DIR}/${name}.pc.1"
+    @ONLY)
+  file(GENERATE OUTPUT "${PROJECT_BINARY_DIR}/${name}.pc" INPUT "${PROJECT_BINARY_DIR}/${name}.pc.1")
+  install(FILES "${PROJECT_BINARY_DIR}/${name}.pc"
+    DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT ${component})
+endfunction()
+
+# Relative to the file, so that an installation can be moved.
+file(RELATIVE_PATH kolo_pc_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+
+# A shared library has linked all of it.
+if(NOT BUILD_SHARED_LIBS)
+  list(JOIN MPI_CXX_LIBRARIES " " kolo_pc_libraries)
+  string(APPEND kolo_pc_libraries " -lpthread")
+  if(KOLO_HAVE_CUDA)
+    string(APPEND kolo_pc_libraries " $<TARGET_FILE:CUDA::cudart_static> -ldl -lrt")
+  endif()
+  set(kolo_pc_packages "spdlog, fmt, libhwy, zlib")
+endif()
+kolo_pkg_config(kolo development)
+
+# LibTorch has no file of its own for pkg-config.
+if(KOLO_HAVE_TORCH)
+  kolo_pkg_config(kolo-torch torch_development)
+endif()

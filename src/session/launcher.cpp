@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/launcher.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+constexpr const char* choice_variable = "KOLO_LAUNCHER";
+
+/// The variables by which a launcher tells a process its rank and the number of processes.
+struct Launcher {
+  const char* rank;
+  const char* size;
+  bool knows_mpi;      // MPI takes the number from it: 1 is no failure of MPI's
+  bool may_enclose;    // one that knows MPI may have been started in it
+  const char* remedy;  // what to do if MPI does not see the others
+};
+
+constexpr const char* other_library =
+    "start it with the mpirun of the MPI library that Kolo was built with";
+
+constexpr std::array launchers{
+    Launcher{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", true, false, other_library},
+    Launcher{"PMI_RANK", "PMI_SIZE", true, false, other_library},
+    Launcher{"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", false, true,
+             "start it with mpirun, or with srun --mpi=pmix if Slurm and MPI are built with the "
+             "same PMIx"},
+    Launcher{"RANK", "WORLD_SIZE", false, false, "start it with kolorun or mpirun"},
+};
+
+std::string_view text_in(const char* variable) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? "" : text;
+}
+
+/// 0 if the variable has no number.
+int number_in(const char* variable) {
+  const std::string_view text = text_in(variable);
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+/// False: MPI alone decides.
+bool looks_for_launchers() {
+  const std::string_view choice = text_in(choice_variable);
+  if (choice.empty() || choice == "auto") return true;
+  if (choice == "mpi") return false;
+  throw InvalidArgument(fmt::format("{}={}: must be auto or mpi", choice_variable, choice));
+}
+
+/// MPI's own launcher has told this process of the others, if there are any.
+bool is_known_to_mpi() {
+  constexpr std::array variables{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
+  return std::ranges::any_of(variables, [](const char* name) { return !text_in(name).empty(); });
+}
+
+/// Next to torchrun's own, or one that differs between the steps of Slurm on a host.
+std::uint16_t find_port() {
+  for (const auto& [variable, offset] :
+       {std::pair("KOLO_RENDEZVOUS_PORT", 0), {"MASTER_PORT", 1}}) {
+    const int port = number_in(variable);
+    if (port > 0 && port < 65536)
+      return static_cast<std::uint16_t>(port + offset < 65536 ? port + offset : port - offset);
+  }
+  const auto job = static_cast<unsigned>(number_in("SLURM_JOB_ID"));
+  const auto step = static_cast<unsigned>(number_in("SLURM_STEP_ID"));
+  return static_cast<std::uint16_t>(20000 + (job * 31 + step) % 10000);
+}
+
+}  // namespace
+
+bool started_by_kolorun() { return looks_for_launchers() && !text_in("KOLO_RENDEZVOUS").empty(); }
+
+std::optional<ServerlessJob> find_serverless_job() {
+  if (!looks_for_launchers() || is_known_to_mpi()) return std::nullopt;
+  const bool by_srun = text_in("RANK").empty() || text_in("WORLD_SIZE").empty();
+  const int size = number_in(by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE");
+  const std::string_view rank = text_in(by_srun ? "SLURM_PROCID" : "RANK");
+  const bool has_one_host =
+      by_srun ? number_in("SLURM_STEP_NUM_NODES") == 1 : number_in("LOCAL_WORLD_SIZE") == size;
+  if (size < 2 || rank.empty() || !has_one_host) return std::nullopt;
+  return ServerlessJob{number_in(by_srun ? "SLURM_PROCID" : "RANK"), size, find_port()};
+}
+
+void require_all_processes(int mpi_processes) {
+  if (!looks_for_launchers() || mpi_processes > 1) return;
+  bool mpi_is_right = false;
+  for (const Launcher& launcher : launchers) {
+    if (text_in(launcher.rank).empty()) continue;
+    const int size = number_in(launcher.size);
+    if (launcher.knows_mpi && size == 1) mpi_is_right = true;
+    if (size < 2 || (launcher.may_enclose && mpi_is_right)) continue;
+    throw InvalidArgument(fmt::format(
+        "the launcher has started {} processes ({}={}, {}={}), but MPI sees this one alone: {}. If "
+        "each process is to train by itself, set {}=mpi",
+        size, launcher.rank, text_in(launcher.rank), launcher.size, text_in(launcher.size),
+        launcher.remedy, choice_variable));
+  }
+}
+
+}  // namespace kolo::internal::session

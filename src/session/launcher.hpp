@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the environment says of the launcher that has started this process.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace kolo::internal::session {
+
+/// Processes of one host that know their ranks, but have no rendezvous server.
+struct ServerlessJob {
+  int rank = 0;
+  int size = 1;
+  std::uint16_t port = 0;  // where rank 0 is to serve, on loopback
+};
+
+/// True if kolorun has started this process. KOLO_LAUNCHER=mpi: as if it had not. Throws
+/// InvalidArgument for another value.
+[[nodiscard]] bool started_by_kolorun();
+
+/// From the variables of torchrun or srun; none if there are none, if they tell of several hosts,
+/// or if MPI has variables of its own. KOLO_LAUNCHER=mpi: none.
+[[nodiscard]] std::optional<ServerlessJob> find_serverless_job();
+
+/// `mpi_processes`: the number of processes that MPI sees. Throws InvalidArgument, which names the
+/// variables, if MPI sees this process alone although its launcher has started several: each of
+/// them would train by itself. KOLO_LAUNCHER=mpi trusts MPI, also if it sees one process.
+void require_all_processes(int mpi_processes);
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/startup/job.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/log.hpp"
+#include "kolo/error.hpp"
+#include "kolo/version.hpp"
+#include "rendezvous/tcp_rendezvous.hpp"
+#include "rendezvous/tcp_server.hpp"
+#include "session/launcher.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+using rendezvous::ClientOptions;
+
+// Until all processes have come to connect.
+constexpr std::chrono::seconds start_timeout{600};
+
+/// The server of a job whose launcher has none, on this host only.
+class OwnServer {
+ public:
+  OwnServer(const ServerlessJob& job, const rendezvous::Secret& secret)
+      : server_({.secret = secret,
+                 .version = std::string(version),
+                 .np = job.size,
+                 .has_agents = false,
+                 .start_timeout = start_timeout},
+                {"127.0.0.1", job.port},
+                [](LogLevel level, const std::string& text) { log(level, text); }) {
+    // The program's signals are for its own threads.
+    sigset_t all;
+    sigset_t before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    thread_ = std::thread([this] { server_.run(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+  ~OwnServer() {
+    server_.stop();
+    thread_.join();
+  }
+  OwnServer& operator=(OwnServer&&) = delete;
+
+ private:
+  rendezvous::TcpServer server_;
+  std::thread thread_{};
+};
+
+/// Never destroyed: the server takes a connection that closes without a farewell for a loss.
+struct Place {
+  std::optional<OwnServer> server{};
+  std::optional<rendezvous::TcpRendezvous> connection{};
+  bool in_order = false;  // the last session has ended so, or there was none
+};
+Place& place = *new Place;
+
+/// As the processes of the job all have it.
+ClientOptions options_without_server(const ServerlessJob& job) {
+  const char* const secret = std::getenv(rendezvous::secret_variable);
+  return {.server = {"127.0.0.1", job.port},
+          .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
+          .wanted_rank = job.rank,
+          .version = std::string(version),
+          .connect_timeout = start_timeout};
+}
+
+void connect() {
+  if (started_by_kolorun()) {
+    place.connection.emplace(*rendezvous::read_environment(std::string(version)));
+    return;
+  }
+  const ServerlessJob job = find_serverless_job().value();
+  const ClientOptions options = options_without_server(job);
+  if (job.rank == 0 && !place.server) try {
+      place.server.emplace(job, options.secret);
+    } catch (const BackendError& error) {
+      throw BackendError(
+          fmt::format("{}. Set KOLO_RENDEZVOUS_PORT, the same for all processes", error.what()));
+    }
+  place.connection.emplace(options);
+}
+
+}  // namespace
+
+rendezvous::Rendezvous& meet_job() {
+  if (!place.connection) connect();
+  place.connection->join(/*commit=*/0, std::exchange(place.in_order, false));
+  return *place.connection;
+}
+
+void end_generation() { place.in_order = true; }
+
+void leave_job(int status) noexcept {
+  try {
+    if (place.connection && status == 0) place.connection->leave();
+    place.server.reset();
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        std::string("the job was not told of the end of this process: ") + error.what());
+  }
+}
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// This process's place in its job, for all its sessions. The job was started by kolorun, which has
+// a rendezvous server; or by torchrun or srun on one host, and then rank 0 has the server.
+//
+// None of these functions is thread-safe: one thread at a time starts or ends a session.
+#pragma once
+
+#include "rendezvous/rendezvous.hpp"
+
+namespace kolo::internal::session {
+
+/// Waits until all processes of the job start a session, which the result connects; it lives as
+/// long as the process. The job's rendezvous server carries the calls. Throws PeerLeft if a process
+/// is lost meanwhile; ShutDown if the job is over; BackendError if the server cannot be reached or
+/// refuses this process, or cannot serve.
+[[nodiscard]] rendezvous::Rendezvous& meet_job();
+
+/// The last session has ended as all ranks have agreed. Otherwise the next call of `meet_job` ends
+/// it for those that still start it.
+void end_generation();
+
+/// At the end of the process. It has done its part if its exit status is 0; otherwise it has
+/// failed, and so does kolorun's job. Does nothing if the process has never met the others.
+void leave_job(int status) noexcept;
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Tries Kolo's Debian packages: lintian, and in a bare Debian 12 root installation, a program on 2 ranks
+# by find_package and by pkg-config, the programs, and removal, which must leave nothing.
+#
+# Usage: tests/package/debian.sh DIRECTORY   (as root; needs lintian and mmdebstrap)
+#   DIRECTORY   that has the packages
+#   KOLO_BARE_ROOT   keep the root in this folder, for a second run
+set -euo pipefail
+sources=$(cd "$(dirname "$0")/../.." && pwd)
+packages=$(cd "$1" && pwd)
+
+say() { printf '\n== %s\n' "$*"; }
+die() {
+  printf 'debian.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+((EUID == 0)) || die "must run as root"
+for program in lintian mmdebstrap; do
+  command -v "$program" >/dev/null || die "$program is missing: apt-get install $program"
+done
+
+say "lintian"
+lintian --fail-on error --tag-display-limit 0 "$packages"/*.deb
+
+root=${KOLO_BARE_ROOT:-}
+if [[ -z $root ]]; then
+  root=$(mktemp -d /var/tmp/kolo-root.XXXXXX)
+  trap 'umount "$root/proc" "$root/dev/shm" "$root/dev" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
+else
+  trap 'umount "$root/proc" "$root/dev/shm" "$root/dev" 2>/dev/null || true' EXIT
+fi
+if [[ ! -e $root/etc/debian_version ]]; then
+  say "A bare Debian 12"
+  mmdebstrap --quiet --variant=apt --include=ca-certificates bookworm "$root" \
+    ${KOLO_DEBIAN_SOURCES:+"$KOLO_DEBIAN_SOURCES"}
+fi
+cp /etc/resolv.conf "$root/etc/" 2>/dev/null || true
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount --make-rslave "$root/dev"
+mkdir -p "$root/kolo"
+rm -rf "$root/kolo"/*
+cp "$packages"/*.deb "$root/kolo/"
+cp -r "$sources/examples" "$sources/tests/package/consumer" "$root/kolo/"
+
+cat >"$root/kolo/inside.sh" <<'INSIDE'
+set -euo pipefail
+export DEBIAN_FRONTEND=noninteractive OMP_NUM_THREADS=1
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+say() { printf '\n== %s\n' "$*"; }
+cd /kolo
+names=(libkolo0.1 libkolo-torch0.1 libkolo-dev libkolo-torch-dev kolo-tools)
+apt-get update -qq
+say "Installation of the libraries alone"
+apt-get install -y -qq --no-install-recommends ./libkolo0.1_*.deb >install.log 2>&1 || { cat install.log; exit 1; }
+for file in $(dpkg -L libkolo0.1 | grep 'so\.0'); do ! ldd "$file" | grep 'not found'; done
+say "Installation of all packages, and of what programs need"
+apt-get install -y -qq --no-install-recommends ./*.deb g++ make cmake pkg-config libopenmpi-dev openmpi-bin \
+  libopenblas0-pthread >install.log 2>&1 || { cat install.log; exit 1; }
+dpkg -L "${names[@]}" | sort -u | while read -r path; do [[ -d $path ]] || echo "$path"; done >files
+wc -l <files
+say "find_package"
+mkdir -p tests/package && cp -r consumer tests/package/
+cmake -S tests/package/consumer -B build -DWITH_TORCH=ON -DCMAKE_BUILD_TYPE=Release >build.log
+cmake --build build >>build.log
+for program in consumer quickstart custom_trainer torch_training; do
+  mpirun -np 2 "build/$program" >run.log 2>&1 || { cat run.log; exit 1; }
+  echo "$program: $(tail -n 1 run.log)"
+done
+say "pkg-config"
+g++ -std=c++20 -O1 examples/basics/quickstart.cpp $(pkg-config --cflags --libs kolo) -o by_pkg_config
+mpirun -np 2 ./by_pkg_config
+g++ -std=c++20 -O1 examples/torch_training/torch_training.cpp $(pkg-config --cflags --libs kolo-torch) \
+  -o torch_by_pkg_config
+mpirun -np 2 ./torch_by_pkg_config
+say "Programs"
+mpirun -np 2 kolo-perf --sizes 4,64K --iterations 2
+kolorun -np 2 sh -c 'echo "rank $RANK of $WORLD_SIZE"'
+kolo-diagnose --version
+say "Removal"
+dpkg -r "${names[@]}" >/dev/null
+while read -r path; do
+  if [[ -e $path ]]; then
+    echo "left: $path"
+    exit 1
+  fi
+done <files
+for folder in /usr/include/kolo /usr/share/doc/libkolo-dev /usr/lib/*/cmake/kolo; do
+  if [[ -e $folder ]]; then
+    echo "left: $folder"
+    exit 1
+  fi
+done
+echo "nothing is left"
+INSIDE
+chroot "$root" bash /kolo/inside.sh

@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Does what the README's section "Install" says, line by line, and runs a program on 2 ranks.
+
+Each way of installing is a paragraph with a bold title, with commands for the shell, lines for a
+CMakeLists.txt, or both. The program is examples/torch_training.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+PROJECT = """cmake_minimum_required(VERSION 3.25)
+project(train LANGUAGES CXX)
+add_executable(train train.cpp)
+"""
+
+
+def section(readme, title):
+    found = re.search(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", readme, re.M | re.S)
+    if not found:
+        raise SystemExit(f"README.md has no section '{title}'")
+    return found[1]
+
+
+def blocks(text):
+    """Its code blocks: (language, lines)."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)
+
+
+def ways(readme):
+    """By title: the paragraphs between bold titles; None for what stands before the first."""
+    parts = re.split(r"^\*\*(.+?)\*\*", section(readme, "Install"), flags=re.M)
+    return parts[0], dict(zip(parts[1::2], parts[2::2]))
+
+
+def run(commands, folder, sudo):
+    """Each line of the shell as a user would type it, in one shell that stops at the first error."""
+    if not sudo:
+        commands = re.sub(r"^sudo ", "", commands, flags=re.M)
+    print("".join(f"  $ {line}\n" for line in commands.splitlines()), end="", flush=True)
+    begin = time.monotonic()
+    done = subprocess.run(["bash", "-e", "-o", "pipefail", "-c", commands], cwd=folder,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    print(f"    {time.monotonic() - begin:.0f} s", flush=True)
+    if done.returncode != 0:
+        print(done.stdout[-6000:])
+        raise SystemExit(f"ended with status {done.returncode}: {commands}")
+    return done.stdout
+
+
+def build_program(clone, work, title, lines):
+    """The example as a user's project, with these lines in its CMakeLists.txt."""
+    project = work / re.sub(r"\W+", "_", title.lower())
+    shutil.rmtree(project, ignore_errors=True)
+    project.mkdir(parents=True)
+    shutil.copy(clone / "examples/torch_training/torch_training.cpp", project / "train.cpp")
+    (project / "CMakeLists.txt").write_text(PROJECT + lines.replace("/path/to/kolo", str(clone)))
+    if "add_subdirectory(kolo)" in lines:
+        (project / "kolo").symlink_to(clone)
+    run("cmake -S . -B build -DCMAKE_BUILD_TYPE=Release\ncmake --build build\n", project, True)
+    return project / "build"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("clone", type=pathlib.Path, help="a clone of Kolo")
+    parser.add_argument("work", type=pathlib.Path, help="a folder for the programs")
+    parser.add_argument("--way", action="append", help="its title, or a part of it; default: all")
+    parser.add_argument("--packages", action="store_true", help="install the packages that all ways need")
+    parser.add_argument("--list", action="store_true", help="print the commands, and run none")
+    parser.add_argument("--sudo", action="store_true", help="keep sudo, which root does not need")
+    args = parser.parse_args()
+    clone = args.clone.resolve()
+    before, all_ways = ways((clone / "README.md").read_text(encoding="utf-8"))
+    chosen = {title: text for title, text in all_ways.items()
+              if not args.way or any(way.lower() in title.lower() for way in args.way)}
+    if not chosen:
+        raise SystemExit(f"README.md has only these ways: {', '.join(all_ways)}")
+    if args.list:
+        for title, text in chosen.items():
+            print(title, *(lines for _, lines in blocks(text)), sep="\n")
+        return
+    if args.packages:
+        for language, lines in blocks(before):
+            if language == "sh":
+                run(lines, clone, args.sudo)
+    for title, text in chosen.items():
+        print(f"== {title}", flush=True)
+        build = None
+        for language, lines in blocks(text):
+            if language == "sh" and build is None:
+                run(lines, clone, args.sudo)
+            elif language == "cmake":
+                build = build_program(clone, args.work, title, lines)
+            else:  # the program's start
+                print(run(re.sub(r"-np \d+", "-np 2", lines), build, True))
+        if "mpirun" not in text:
+            print(run("mpirun -np 2 ./train\n", build, True))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
+    os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+    os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    sys.exit(main())

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Starts N processes with the variables that torchrun, or srun without PMIx, gives to those of one
+# host. Its status is that of the last process that failed, or 0.
+#
+# Usage: by_variables.sh torchrun|srun N PROGRAM [ARGUMENTS...]
+set -uo pipefail
+how=$1
+n=$2
+shift 2
+port=$((10000 + RANDOM % 10000))
+processes=()
+for ((rank = 0; rank < n; rank++)); do
+  if [[ $how == torchrun ]]; then
+    variables=(RANK=$rank LOCAL_RANK=$rank WORLD_SIZE="$n" LOCAL_WORLD_SIZE="$n" GROUP_RANK=0
+      MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TORCHELASTIC_RUN_ID=none)
+  else
+    variables=(SLURM_JOB_ID=$port SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_LOCALID=$rank
+      SLURM_NTASKS="$n" SLURM_STEP_NUM_TASKS="$n" SLURM_STEP_NUM_NODES=1)
+  fi
+  timeout 100 env "${variables[@]}" "$@" &
+  processes+=($!)
+done
+status=0
+for process in "${processes[@]}"; do wait "$process" || status=$?; done
+exit $status
