@@ -273,8 +273,8 @@ KOLO_EXPORT void barrier(const BarrierOptions& options = {});
 KOLO_EXPORT void barrier(const ProcessSet& set);
 KOLO_EXPORT Future<void> barrier_async(const BarrierOptions& options = {});
 
-/// Declares that this rank has no more data, and waits until all ranks have joined. Until then,
-/// operations of other ranks, in the world and in all sets, complete without this rank: reductions
+/// Declares that this rank has no more data, and waits for every rank to join. In the meantime, the
+/// other ranks' operations, in the world and in all sets, complete without this rank: reductions
 /// combine the tensors of the others, and an allgather returns no rows from this rank. Operations
 /// that are undefined without this rank (a broadcast from it, alltoall, reducescatter) fail with
 /// Mismatch. Operations that this rank has submitted before complete as usual. Returns the last

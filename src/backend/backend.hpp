@@ -117,8 +117,8 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
 
-  /// A batch is started only when, on this rank, none runs whose sequence is lower by so much. The
-  /// same on all ranks.
+  /// The same on all ranks. A batch starts only once the sequences of all batches that still run on
+  /// this rank are less than this far behind its own.
   [[nodiscard]] virtual std::uint64_t sequence_span() const {
     return std::numeric_limits<std::uint64_t>::max();
   }

@@ -34,8 +34,8 @@ struct MemoryUse {
 /// Two positions, the lower first.
 using Overlap = std::optional<std::pair<std::size_t, std::size_t>>;
 
-/// Two positions of which one writes what the other reads or writes. A position may read what it
-/// writes.
+/// Two positions, one of which writes memory that the other reads or writes. A position may read
+/// the memory that it writes.
 [[nodiscard]] KOLO_EXPORT Overlap find_overlap(std::vector<MemoryUse> uses);
 
 /// Of `count` tensors that are written; `use_of` returns the MemoryUse of a position. Allocates

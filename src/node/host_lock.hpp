@@ -12,9 +12,9 @@
 
 namespace kolo::internal::node {
 
-/// Any process can hold the lock of a file that it can read. So the lock is an aid only: after
-/// `patience` it is done without, with a warning, and then for `pause` nobody waits again.
-/// Thread-safe.
+/// Any process can lock a file that it can read, and keep the lock. So nobody waits for longer than
+/// `patience`: work then goes on without the lock, with a warning, and for `pause` nobody waits at
+/// all. Thread-safe.
 class HostLock {
  public:
   HostLock(std::string path, std::chrono::nanoseconds patience, std::chrono::nanoseconds pause)
@@ -28,7 +28,7 @@ class HostLock {
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
 
-    /// False if it is done without.
+    /// False if work goes on without the lock.
     [[nodiscard]] bool holds() const { return holds_; }
 
    private:

@@ -7,8 +7,8 @@
 
 namespace kolo::internal::node {
 
-/// What can be used without making the kernel end processes. Free swap counts, unless a control
-/// group limits its use: the kernel moves there what is not used.
+/// How much memory can still be used before the kernel kills a process. Free swap counts, because
+/// the kernel can move unused pages there, unless a control group limits swap.
 struct AvailableMemory {
   std::size_t bytes;       // the largest number if not known
   std::string limited_by;  // "the host", or a file of a control group

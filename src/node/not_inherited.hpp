@@ -15,7 +15,7 @@ namespace kolo::internal::node {
 /// call `exec` lose all of it anyway.
 class NotInherited {
  public:
-  /// What the child finds where the memory was. It can write to either; no other process sees that.
+  /// What the child finds at these addresses. It can write there; no other process sees its writes.
   enum class InChild : std::uint8_t {
     zeros,
     content,  // what the parent has there then and later, until the child writes to the page

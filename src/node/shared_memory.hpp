@@ -27,7 +27,7 @@ class SharedMemory {
   /// Zeros, none of them reserved yet: what is not used takes no memory. See `reserve`.
   [[nodiscard]] static SharedMemory create_sparse(std::size_t bytes,
                                                   InChild in_child = InChild::zeros);
-  /// Another's, of which `fd` came here; `fd` is not needed afterwards. Throws BackendError.
+  /// Maps the memory of the process that sent `fd`, which may then be closed. Throws BackendError.
   [[nodiscard]] static SharedMemory map(const FileDescriptor& fd);
   /// The same; it must have so many bytes.
   [[nodiscard]] static SharedMemory map(const FileDescriptor& fd, std::size_t bytes);

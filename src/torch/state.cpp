@@ -4,7 +4,6 @@
 
 #include <c10/util/Type.h>
 
-#include <sstream>
 #include <typeinfo>
 #include <unordered_set>
 
@@ -114,21 +113,12 @@ void set_learning_rate(Optimizer& optimizer, double learning_rate) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
 }
 
-void detail::broadcast_saved(const std::function<void(std::ostream&)>& save,
-                             const std::function<void(std::istream&)>& load, int root,
+void detail::broadcast_saved(const std::function<std::string()>& save,
+                             const std::function<void(const std::string&)>& load, int root,
                              const BroadcastOptions& options) {
   const std::string function = "broadcast_archive";
   require_root(function, root, options.process_set);
-  const auto save_bytes = [&] {
-    std::ostringstream stream;
-    save(stream);
-    return stream.str();
-  };
-  const auto load_bytes = [&](const std::string& bytes) {
-    std::istringstream stream(bytes);
-    load(stream);
-  };
-  broadcast_bytes(function, save_bytes, load_bytes, root, options);
+  broadcast_bytes(function, save, load, root, options);
 }
 
 }  // namespace kolo

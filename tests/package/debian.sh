@@ -25,12 +25,18 @@ say "lintian"
 lintian --fail-on error --tag-display-limit 0 "$packages"/*.deb
 
 root=${KOLO_BARE_ROOT:-}
-if [[ -z $root ]]; then
-  root=$(mktemp -d /var/tmp/kolo-root.XXXXXX)
-  trap 'umount "$root/proc" "$root/dev/shm" "$root/dev" 2>/dev/null || true; rm -rf --one-file-system "$root"' EXIT
-else
-  trap 'umount "$root/proc" "$root/dev/shm" "$root/dev" 2>/dev/null || true' EXIT
-fi
+kept=$root
+[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-root.XXXXXX)
+
+# Nothing is removed while something of this host is mounted below.
+clean_up() {
+  local folder
+  for folder in proc dev/pts dev/shm dev; do
+    mountpoint -q "$root/$folder" && umount "$root/$folder"
+  done
+  if [[ -z $kept ]] && ! grep -q " $root/" /proc/mounts; then rm -rf --one-file-system "$root"; fi
+}
+trap clean_up EXIT
 if [[ ! -e $root/etc/debian_version ]]; then
   say "A bare Debian 12"
   mmdebstrap --quiet --variant=apt --include=ca-certificates bookworm "$root" \
@@ -38,8 +44,16 @@ if [[ ! -e $root/etc/debian_version ]]; then
 fi
 cp /etc/resolv.conf "$root/etc/" 2>/dev/null || true
 mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-mount --make-rslave "$root/dev"
+# Devices of its own: those of this host must not be in reach.
+mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+for device in null zero full random urandom; do
+  cp -a "/dev/$device" "$root/dev/"
+done
+mkdir "$root/dev/shm" "$root/dev/pts"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"
+ln -s pts/ptmx "$root/dev/ptmx"
+ln -s /proc/self/fd "$root/dev/fd"
 mkdir -p "$root/kolo"
 rm -rf "$root/kolo"/*
 cp "$packages"/*.deb "$root/kolo/"

@@ -44,9 +44,9 @@ template <typename T>
 concept ModuleOrOptimizer =
     std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer>;
 
-/// A `ModuleHolder`, as `TORCH_MODULE` defines them.
+/// What `TORCH_MODULE` defines.
 template <typename T>
-concept ModuleHolder = requires(const T& holder) {
+concept HoldsModule = requires(const T& holder) {
   requires std::derived_from<typename T::ContainedType, ::torch::nn::Module>;
 };
 
@@ -62,7 +62,7 @@ template <typename T>
 template <typename T>
   requires(!ModuleOrOptimizer<T>)
 void from_bytes(const std::string& bytes, T& value) {
-  if constexpr (ModuleHolder<T>) {
+  if constexpr (HoldsModule<T>) {
     from_bytes(bytes, static_cast<::torch::nn::Module&>(*value));
   } else {
     std::istringstream stream(bytes);

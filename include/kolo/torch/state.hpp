@@ -12,8 +12,6 @@
 #include <torch/serialize.h>
 
 #include <functional>
-#include <istream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,25 +48,21 @@ KOLO_EXPORT void set_learning_rate(::torch::optim::Optimizer& optimizer, double 
 namespace detail {
 
 /// Calls `save` on the root and `load` on the other ranks.
-KOLO_EXPORT void broadcast_saved(const std::function<void(std::ostream&)>& save,
-                                 const std::function<void(std::istream&)>& load, int root,
+KOLO_EXPORT void broadcast_saved(const std::function<std::string()>& save,
+                                 const std::function<void(const std::string&)>& load, int root,
                                  const BroadcastOptions& options);
 
 }  // namespace detail
 
 /// Copies `root`'s `value` to every rank: a module, a tensor, a vector of tensors, or anything else
-/// that `torch::save` and `torch::load` take. A module must have the same structure as on the root.
-/// Collective.
-/// If any rank fails to save or load, every rank throws an Error that names the failed ranks. For
-/// text use `broadcast`, which takes a `std::string`.
+/// that `torch::save` and `torch::load` take. A module must have the same names and shapes as the
+/// root's. Collective. If any rank fails to save or load, every rank throws an Error that names the
+/// failed ranks. For text use `broadcast`, which takes a `std::string`.
 template <typename T>
 void broadcast_archive(T& value, int root, const BroadcastOptions& options = {}) {
-  const auto save = [&](std::ostream& stream) { ::torch::save(value, stream); };
-  const auto load = [&](std::istream& stream) {
-    const std::string bytes(std::istreambuf_iterator<char>(stream), {});
-    from_bytes(bytes, value);
-  };
-  detail::broadcast_saved(save, load, root, options);
+  detail::broadcast_saved([&] { return to_bytes(value); },
+                          [&](const std::string& bytes) { from_bytes(bytes, value); }, root,
+                          options);
 }
 
 }  // namespace kolo

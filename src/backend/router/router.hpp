@@ -139,7 +139,8 @@ class Router : public Backend {
   /// Throws what the preparation has thrown.
   void begin_agreement(const Batch& batch);
   /// Advances the current preparation and agreement, then starts the batches that were held back.
-  /// True if there was progress. Keeps an exception for the next step of the first of them.
+  /// True if there was progress. An exception is kept for the first of them, whose next step
+  /// throws.
   bool advance();
   /// Throws it.
   bool advance_first();

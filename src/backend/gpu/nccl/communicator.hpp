@@ -52,7 +52,7 @@ struct CommState {
   };
 
   std::atomic<bool> canceled{false};
-  std::vector<Buffer> buffers{};  // the driver's until the worker is told to end it
+  std::vector<Buffer> buffers{};  // the driver's until it asks the worker to abort
   CommHandle handle = nullptr;    // the worker's until it is made
 
   std::mutex mutex{};  // guards what follows; never held during a call of NCCL
@@ -60,8 +60,8 @@ struct CommState {
   std::string error{};
 };
 
-/// The communicators of a rank. They are aborted together: a kernel of NCCL occupies the stream
-/// until it is told to end, so the abort of one communicator waits for the kernels of the others.
+/// The communicators of a rank. They are aborted together: an NCCL kernel occupies its stream until
+/// its communicator is aborted, so aborting one alone would wait for the kernels of the others.
 /// For the driver.
 class CommunicatorGroup {
  public:
