@@ -10,14 +10,26 @@ namespace {
 
 using Variables = ::torch::autograd::variable_list;
 
+// Autograd keeps the incoming gradient if nothing else refers to that tensor. But its memory may
+// also be that of another view, which backward still needs while this one is reduced in place.
+bool shares_memory(const ::torch::Tensor& gradient) {
+  if (!gradient.defined() || gradient.layout() != at::kStrided) return false;
+  const bool is_view = gradient.is_view();  // then its base, which nothing else needs, is alive
+  if (is_view && gradient._base().use_count() > 1) return true;
+  return gradient.storage().use_count() > (is_view ? 2 : 1);
+}
+
 class BeforeHook : public ::torch::autograd::FunctionPreHook {
  public:
   BeforeHook(std::weak_ptr<GradientListener> listener, std::size_t slot)
       : listener_(std::move(listener)), slot_(slot) {}
 
   Variables operator()(const Variables& gradients) override {
-    if (const auto listener = listener_.lock()) listener->before_accumulation(slot_);
-    return gradients;
+    const auto listener = listener_.lock();
+    if (!listener || !listener->before_accumulation(slot_) || !shares_memory(gradients.front()))
+      return gradients;
+    const at::NoGradGuard no_grad;
+    return {gradients.front().clone()};
   }
 
   [[nodiscard]] std::shared_ptr<GradientListener> listener() const { return listener_.lock(); }

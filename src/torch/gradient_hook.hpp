@@ -15,7 +15,8 @@ namespace kolo::internal {
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
-  virtual void before_accumulation(std::size_t slot) = 0;
+  /// Returns true if the parameter has no gradient, so that autograd may keep the incoming one.
+  virtual bool before_accumulation(std::size_t slot) = 0;
   virtual void after_accumulation(std::size_t slot) = 0;
 };
 

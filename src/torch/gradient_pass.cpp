@@ -85,7 +85,7 @@ void GradientReducer::State::begin_pass() {
   core.begin(*guards == 0 && core.in_last_pass());
 }
 
-void GradientReducer::State::before_accumulation(std::size_t slot) {
+bool GradientReducer::State::before_accumulation(std::size_t slot) {
   // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
   // order may differ between ranks; operations are matched by name.
   const std::lock_guard lock(hooks);
@@ -95,6 +95,7 @@ void GradientReducer::State::before_accumulation(std::size_t slot) {
   } else {
     source.require_unreduced(slot);
   }
+  return !source.parameters()[slot].tensor.grad().defined();
 }
 
 void GradientReducer::State::after_accumulation(std::size_t slot) {

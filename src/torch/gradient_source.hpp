@@ -60,8 +60,7 @@ class TorchSource : public GradientSource {
   void require_unreduced(std::size_t slot);
   /// Throws InvalidArgument for a gradient that no operation can reduce.
   void require_reducible(std::size_t slot, bool grouped) const;
-  /// Throws InvalidArgument if the gradients of two parameters share memory. Autograd itself makes
-  /// such gradients, for example those of `a.view(-1) + b.view(-1)`.
+  /// Throws InvalidArgument if the gradients of two parameters share memory.
   void require_disjoint() const;
   /// Forgets which gradients are reduced or wait: they are about to be zeroed.
   void forget();

@@ -43,7 +43,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   void make_groups(const Groups& optimizer_groups);
   void require_agreement();
 
-  void before_accumulation(std::size_t slot) override;
+  bool before_accumulation(std::size_t slot) override;
   void after_accumulation(std::size_t slot) override;
 
   /// Reduces what the passes of this step have left, unless all is final.

@@ -258,6 +258,27 @@ TEST_F(BackwardTest, OptimizersMayShareParameters) {
             "again");
 }
 
+// Autograd hands both parameters, and what is below, views of the same memory.
+TEST_F(BackwardTest, ViewsOfOneGradientAreReducedApart) {
+  constexpr std::int64_t length = 100000;
+  const auto ones = [] { return ::torch::ones({1, length}, f64).set_requires_grad(true); };
+  Tensor a = ones();
+  Tensor b = ones();
+  Tensor below = ones();
+  DistributedOptimizer optimizer(optim::SGD({a, b, below}, 1.0), {.op = ReduceOp::sum});
+  for (int step = 0; step < 3; ++step) {
+    for (Tensor* w : {&a, &b, &below}) w->mutable_grad().reset();
+    const Tensor x = (below * 2.0).view(-1);
+    ((x + a.view(-1) + b.view(-1)) * (rank() + 1)).sum().backward();
+    EXPECT_NE(a.grad().data_ptr(), b.grad().data_ptr());
+    const double sum = mean_rank() * size();
+    for (const Tensor* w : {&a, &b})
+      EXPECT_TRUE(::torch::equal(w->grad(), ::torch::full_like(a, sum)));
+    EXPECT_TRUE(::torch::equal(below.grad(), ::torch::full_like(a, 2.0 * sum)));
+    optimizer.step();
+  }
+}
+
 TEST_F(BackwardTest, GradientsOfAModuleServePlainOptimizers) {
   nn::Linear layer(2, 1);
   layer->to(f64);
