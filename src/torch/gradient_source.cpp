@@ -56,6 +56,7 @@ TorchSource::TorchSource(DistributedOptimizerOptions options)
     : options_(std::move(options)),
       reduces_again_(
           options_.op == ReduceOp::average && options_.compression == Compression::none &&
+          !options_.hook &&
           (options_.accumulation == Accumulation::sum || options_.backward_passes_per_step == 1)) {}
 
 // The program may have zeroed the gradient since: then nothing of the result is left.
