@@ -205,7 +205,7 @@ struct PowerSgdOptions {
   int rank = 4;
   /// A tensor is compressed if that divides its elements at least by this factor, above 1.
   double min_compression = 2.0;
-  /// Begins with the last approximation, instead of random vectors.
+  /// Begins with the last approximation, instead of the same random vectors in every step.
   bool warm_start = true;
   /// Adds what the approximation has lost to the next gradient. Without it accuracy suffers.
   bool error_feedback = true;
@@ -215,9 +215,10 @@ struct PowerSgdOptions {
 
 /// A hook that sends an approximation of low rank (Vogels et al., 2019, "PowerSGD",
 /// https://arxiv.org/abs/1905.13727). A gradient with at least two dimensions is taken for a matrix
-/// of its first dimension by all others. With `rank` r, a matrix of n x m elements takes (n + m) r
-/// elements of f32 in two allreduces. Other gradients of the same group travel whole in the first
-/// of them; units without a gradient that is worth compressing are not handled.
+/// of its first dimension, other than of length 1, by all later ones. With `rank` r, a matrix of n
+/// x m elements takes (n + m) r elements of f32 in two allreduces. Other gradients of the same
+/// group travel whole in the first of them; units without a gradient that is worth compressing are
+/// not handled.
 ///
 /// Each rank keeps the error of its approximations, one f32 per element: its own state. The right
 /// factors are the shared state. If a gradient of a unit has an infinity or NaN on some rank, or a

@@ -96,7 +96,7 @@ class Int8Reduction {
     const std::int64_t elements = slices_.elements_in(self);
     m.sum.assign(values, values + elements);
     for (int i = 0; i < slices_.ranks - 1; ++i)
-      quantizer_.add(m.received.data() + i * bytes_of(blocks), elements, m.sum.data());
+      quantizer_.add(m.received.data() + bytes_of(i * blocks), elements, m.sum.data());
     m.own.resize(bytes_of(blocks));
     quantizer_.quantize(m.sum.data(), elements, m.own.data());
     return allgather_async(records(m.own, blocks), into(m.results),

@@ -42,7 +42,7 @@ TEST_F(Int8, IsExactForIntegers) {
 
 TEST_F(Int8, GivesTheSameBitsOnAllRanksNearTheMean) {
   DistributedOptimizer optimizer(model_, {.hook = int8()});
-  for (int step = 0; step < 5; ++step) {
+  for (unsigned step = 0; step < 5; ++step) {
     const std::vector<Values> mean = fill_randomly(step);
     optimizer.step();
     expect_same_bits();
