@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients are final when backward() returns: what a program may do before a step.
+#include "../support/halves_hook.hpp"
 #include "support.hpp"
 
 #include <functional>
@@ -27,7 +28,9 @@ std::vector<Reduction> reductions() {
           {"predivided", {.gradient_predivide_factor = 2.0}},
           {"grouped", {.num_groups = 1}},
           {"grouped sum", {.op = ReduceOp::sum, .num_groups = 1}, false, true},
-          {"mean", {.accumulation = Accumulation::mean}}};
+          {"mean", {.accumulation = Accumulation::mean}},
+          {"hook", {.hook = std::make_shared<HalvesHook>()}, false},
+          {"hook of a group", {.num_groups = 1, .hook = std::make_shared<HalvesHook>()}, false}};
 }
 
 class BackwardTest : public TorchTest {
@@ -220,19 +223,25 @@ TEST_F(BackwardTest, NestedPassesOfSharedWeightsAreReduced) {
 }
 
 TEST_F(BackwardTest, OptimizersOfOneBackwardMayEndInAnyOrder) {
-  Tensor a = parameter({1.0});
-  Tensor b = parameter({1.0});
-  DistributedOptimizer first(optim::SGD({a}, 1.0));
-  DistributedOptimizer second(optim::SGD({b}, 1.0), {.op = ReduceOp::sum});
-  for (int step = 0; step < 3; ++step) {
-    first.zero_grad();
-    second.zero_grad();
-    const bool swapped = rank() % 2 == 1;
-    const Tensor one = (swapped ? b : a).sum() * (rank() + 1);
-    const Tensor two = (swapped ? a : b).sum() * (rank() + 1);
-    (one + two).backward();
-    expect_close(a.grad(), values({mean_rank()}));
-    expect_close(b.grad(), values({mean_rank() * size()}));
+  // Hooks submit operations while the pass ends.
+  for (const auto& [for_first, for_second] :
+       {std::pair<bool, bool>{false, false}, {true, true}, {true, false}}) {
+    Tensor a = parameter({1.0});
+    Tensor b = parameter({1.0});
+    const auto hook = [](bool wanted) { return wanted ? std::make_shared<HalvesHook>() : nullptr; };
+    DistributedOptimizer first(optim::SGD({a}, 1.0), {.hook = hook(for_first)});
+    DistributedOptimizer second(optim::SGD({b}, 1.0),
+                                {.op = ReduceOp::sum, .hook = hook(for_second)});
+    for (int step = 0; step < 3; ++step) {
+      first.zero_grad();
+      second.zero_grad();
+      const bool swapped = rank() % 2 == 1;
+      const Tensor one = (swapped ? b : a).sum() * (rank() + 1);
+      const Tensor two = (swapped ? a : b).sum() * (rank() + 1);
+      (one + two).backward();
+      expect_close(a.grad(), values({mean_rank()}));
+      expect_close(b.grad(), values({mean_rank() * size()}));
+    }
   }
 }
 

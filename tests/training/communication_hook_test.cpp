@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
-#include <stdexcept>
 #include <utility>
 
 #include "../session/fixture.hpp"
+#include "../support/halves_hook.hpp"
 #include "kolo/optimizer.hpp"
 
 namespace kolo::internal {
@@ -17,66 +16,7 @@ namespace {
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-/// Where a hook throws.
-enum class Place : std::uint8_t { nowhere, reduce, first, second, last, after_submission };
-
-/// Sums f64 copies of f32 gradients in two halves, one after the other.
-class HalvesHook : public CommunicationHook {
- public:
-  Place throws = Place::nowhere;
-  std::string throws_for{};  // this unit, or all
-  std::multiset<std::string> reduced{};
-
-  [[nodiscard]] std::string description() const override { return "halves"; }
-  [[nodiscard]] bool handles(std::span<const TensorView> unit) const noexcept override {
-    return std::ranges::all_of(unit, [](const auto& view) { return view.dtype() == DType::f32; });
-  }
-
-  HookStages reduce(GradientUnit unit) override {
-    maybe(Place::reduce, unit);
-    auto values = std::make_shared<std::vector<double>>();
-    const auto sum = [=, this](Place place, const std::string& name) {
-      maybe(place, unit);
-      const std::size_t middle = values->size() / 2;
-      const std::span<double> all(*values);
-      const std::span<double> half =
-          place == Place::first ? all.subspan(0, middle) : all.subspan(middle);
-      return allreduce_async(half, {.name = name,
-                                    .op = ReduceOp::sum,
-                                    .prescale = unit.prescale,
-                                    .postscale = unit.postscale,
-                                    .process_set = unit.process_set});
-    };
-    return HookStages()
-        .then([=] { read(unit, *values); })
-        .then([=](const std::string& name) { return sum(Place::first, name); })
-        .then([=](const std::string& name) { return sum(Place::second, name); })
-        .then([=, this] {
-          maybe(Place::last, unit);
-          write(*values, unit);
-          reduced.insert(unit.name);
-        });
-  }
-
- private:
-  void maybe(Place place, const GradientUnit& unit) const {
-    if (throws == place && (throws_for.empty() || throws_for == unit.name))
-      throw std::runtime_error("the planted error");
-  }
-  static void read(const GradientUnit& unit, std::vector<double>& values) {
-    for (const TensorView& view : unit.tensors) {
-      const auto* const data = static_cast<const float*>(view.data());
-      values.insert(values.end(), data, data + view.elements());
-    }
-  }
-  static void write(const std::vector<double>& values, const GradientUnit& unit) {
-    auto from = values.begin();
-    for (const TensorView& view : unit.tensors)
-      for (std::int64_t i = 0; i < view.elements(); ++i)
-        static_cast<float*>(view.data())[i] = static_cast<float>(*from++);
-  }
-};
+using Place = HalvesHook::Place;
 
 struct TwoFloats {
   std::vector<float> a = std::vector<float>(7);

@@ -64,9 +64,10 @@ TEST_F(PowerSgd, FeedsErrorsBack) {
                                    {.hook = power_sgd({.rank = 2, .error_feedback = feedback})});
     constexpr int steps = 200;
     std::vector<double> total(model_.all[0].size());
-    std::vector<Values> mean;
+    const std::vector<Values> mean = fill_randomly(0);
+    const std::vector<Values> own = model_.all;
     for (int step = 0; step < steps; ++step) {
-      mean = fill_randomly(0);
+      model_.all = own;
       optimizer.step();
       for (std::size_t i = 0; i < total.size(); ++i) total[i] += model_.all[0][i];
     }
