@@ -81,6 +81,7 @@ void GradientReducer::State::set_scales(int passes_made) {
 
 void GradientReducer::State::begin_pass() {
   queue_part(std::make_shared<PassEnd>(weak_from_this()), 0);
+  core.drop_before_join();
   set_scales(0);
   core.begin(*guards == 0 && core.in_last_pass());
 }
@@ -139,6 +140,12 @@ void GradientReducer::State::synchronize() {
   }
   const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
   if (is_final || core.slots() == 0) return;
+  if (core.drop_before_join() != ReductionCore::Cut::nothing) {
+    throw InvalidArgument(
+        "DistributedOptimizer: join() was called after backward passes that reduce nothing, before "
+        "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
+        "step()");
+  }
   reduce_all();
   if (!watches_steps) core.forget_passes();
 }

@@ -124,7 +124,9 @@ class GradientReducer {
 ///
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
-/// together.
+/// together. Passes without reduction that a rank made before its `join` belong to no step and are
+/// dropped; `zero_grad` drops their gradients. If its next call is `synchronize` or `step`, it
+/// throws InvalidArgument once.
 ///
 /// Construction is collective in the process set: its members construct their optimizers in the
 /// same order. It throws Mismatch on every member if options, or the parameters' names, shapes or
