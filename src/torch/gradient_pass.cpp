@@ -130,7 +130,7 @@ void GradientReducer::State::reduce_all() {
   core.end_pass();
 }
 
-void GradientReducer::State::synchronize() {
+void GradientReducer::State::synchronize(bool skips) {
   core.settle();
   for (Parameter& parameter : source.parameters()) {
     if (!parameter.elsewhere) continue;
@@ -140,7 +140,7 @@ void GradientReducer::State::synchronize() {
   }
   const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
   if (is_final || core.slots() == 0) return;
-  if (core.drop_before_join() != ReductionCore::Cut::nothing) {
+  if (core.drop_before_join() != ReductionCore::Cut::nothing && !skips) {
     throw InvalidArgument(
         "DistributedOptimizer: join() was called after backward passes that reduce nothing, before "
         "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "

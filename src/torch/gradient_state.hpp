@@ -46,8 +46,9 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   bool before_accumulation(std::size_t slot) override;
   void after_accumulation(std::size_t slot) override;
 
-  /// Reduces what the passes of this step have left, unless all is final.
-  void synchronize();
+  /// Reduces what the passes of this step have left, unless all is final. Throws InvalidArgument if
+  /// a join has cut the step, unless the caller drops it anyhow.
+  void synchronize(bool skips = false);
   void forget_passes();
 
  private:

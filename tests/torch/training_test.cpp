@@ -168,8 +168,7 @@ TEST_F(TrainingTest, APassBeforeAJoinIsForgotten) {
     (void)join();
     if (next == "skip") optimizer.skip_step();  // of all ranks
     if (next == "step" && is_cut) {
-      EXPECT_THAT(thrown_by<InvalidArgument>([&] { optimizer.step(); }).what(),
-                  testing::HasSubstr("join() was called after backward passes"));
+      EXPECT_THROW(optimizer.step(), InvalidArgument);
     }
     for (int step = 0; step < 2; ++step) {
       optimizer.zero_grad();

@@ -128,9 +128,10 @@ TEST_F(OptimizerSteps, AStepThatIsCutByAJoinIsDropped) {
     if (cut) optimizer.ready("layer1");
     (void)join();
     if (next == "skip") optimizer.skip_step();  // of all ranks
-    if (next == "step" && cut)
+    if (next == "step" && cut) {
       EXPECT_THAT(thrown_by<InvalidArgument>([&] { optimizer.step(); }).what(),
                   HasSubstr("join() was called in the middle of a step"));
+    }
     if (next == "ready") layers_.fill(me_ + 1.0);
     if (next == "ready") optimizer.ready("layer1");
     if (next == "ready") optimizer.step();
@@ -206,7 +207,9 @@ TEST_F(OptimizerSteps, ARankThatSkipsAloneIsAMismatch) {
     layers_.fill(1.0);
     if (synchronizes) optimizer.synchronize();
     me_ == last_ ? optimizer.skip_step() : optimizer.step();
-    if (n_ > 1) EXPECT_THROW(optimizer.step(), Mismatch);
+    if (n_ > 1) {
+      EXPECT_THROW(optimizer.step(), Mismatch);
+    }
     (void)join();
     expect_average(optimizer);
   }

@@ -73,6 +73,9 @@ class GradientReducer {
   /// Ends a step. The next counts its passes from zero.
   KOLO_EXPORT void end_step();
 
+  /// Synchronizes, and forgets the passes of this step. Drops what a join has cut.
+  KOLO_EXPORT void skip(const Groups& groups);
+
   /// Forgets the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
 
@@ -192,13 +195,11 @@ class DistributedOptimizer<Base> : public Base {
     });
   }
 
-  /// Calls `synchronize` and ends the step without `Base`'s step, for example after an overflow in
-  /// mixed precision. All ranks must skip the same steps. The gradients keep their values until
-  /// `zero_grad`. If every rank has had a backward pass, not calling `step` does the same.
-  void skip_step() {
-    synchronize();
-    reducer_.end_step();
-  }
+  /// Reduces what `synchronize` would, and drops the step, for example after an overflow in mixed
+  /// precision. All ranks must skip the same steps: if one skips alone, the next pass raises
+  /// Mismatch. The gradients keep their values until `zero_grad`. If every rank has had a backward
+  /// pass that reduced, not calling `step` does the same.
+  void skip_step() { reducer_.skip(this->param_groups()); }
 
   /// As `Base`'s. The passes of `backward_passes_per_step` are counted from zero. A module's
   /// `zero_grad` does as well, except that it does not reset this count.
