@@ -47,6 +47,7 @@ void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int p
   switch (part) {
     case 0:
       // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
+      source.require_unmixed();
       source.require_disjoint();
       core.submit_counts();
       break;
@@ -94,7 +95,7 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
   if (core.reducing()) {
     source.make_room(slot);
   } else {
-    source.require_unreduced(slot);
+    source.accumulate_locally(slot);
   }
   return !source.parameters()[slot].tensor.grad().defined();
 }
@@ -111,10 +112,12 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
   }
 }
 
-void GradientReducer::State::reduce_all() {
+void GradientReducer::State::reduce_all(bool skips) {
   // All gradients are checked before any is submitted, so that the call can be repeated after an
   // exception.
   const auto& parameters = source.parameters();
+  if (!skips) source.require_unmixed();
+  source.forget_changed();
   for (std::size_t slot = 0; slot < parameters.size(); ++slot)
     if (source.takes_part(slot)) source.require_reducible(slot, is_grouped(parameters[slot]));
   source.require_disjoint();
@@ -146,7 +149,7 @@ void GradientReducer::State::synchronize(bool skips) {
         "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
         "step()");
   }
-  reduce_all();
+  reduce_all(skips);
   if (!watches_steps) core.forget_passes();
 }
 

@@ -59,7 +59,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   void fail_pass() noexcept;
   static void queue_part(const std::shared_ptr<PassEnd>& end, int part);
   void set_scales(int passes_made);
-  void reduce_all();
+  void reduce_all(bool skips);
   void attach(std::size_t slot);
   void require_same_options(const internal::Parameter& parameter, const State& other) const;
   [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {

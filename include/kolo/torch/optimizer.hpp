@@ -106,9 +106,8 @@ class GradientReducer {
 /// the other ranks get BackwardFailed; call `zero_grad`, and the next pass is reduced.
 ///
 /// There may be any number of backward passes before a step, nested and partial ones too, alike on
-/// all ranks: a rank that is a pass or a step ahead gets Mismatch. Passes accumulate, and each is
-/// reduced: an uncompressed average reduces the whole gradient again, and with other options only
-/// what the pass has added travels. In `no_sync`, and before the last of
+/// all ranks: a rank that is a pass or a step ahead gets Mismatch. Passes accumulate, and each
+/// reduces what it has added; until then, what is reduced has memory of its own. In `no_sync`, and before the last of
 /// `backward_passes_per_step`, gradients accumulate on this rank only, and the next pass that
 /// reduces takes them along; so does `step` after fewer passes. Accumulation::mean divides each
 /// pass by `backward_passes_per_step`, and if a step had fewer, by the passes that this rank made.
