@@ -73,6 +73,21 @@ void ReductionCore::forget_passes() {
   std::fill(fresh_.begin(), fresh_.end(), false);
 }
 
+ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
+  if (step_.is_cut_by_join()) {
+    finish();
+    error_ = nullptr;
+    forget_passes();
+    return Cut::operations;
+  }
+  if (!step_.is_behind_join()) return Cut::nothing;
+  const bool any =
+      local_passes_ > 0 || std::find(fresh_.begin(), fresh_.end(), true) != fresh_.end();
+  forget_passes();
+  step_.catch_up();
+  return any ? Cut::passes : Cut::nothing;
+}
+
 void ReductionCore::begin(bool reducing) {
   settle();
   error_ = nullptr;

@@ -110,6 +110,11 @@ class ReductionCore {
   }
   /// Drops passes that ended without reduction.
   KOLO_EXPORT void forget_passes();
+  /// What was begun and not reduced before ranks joined, or before a session began, belongs to no
+  /// step of the other ranks: they completed what was submitted of it. Drops it, and returns what
+  /// it was. To be called before anything else in a new pass or step.
+  enum class Cut : std::uint8_t { nothing, passes, operations };
+  KOLO_EXPORT Cut drop_before_join() noexcept;
   /// True if gradients are reduced, and none has accumulated since.
   [[nodiscard]] bool is_final() const { return reduced_ && local_passes_ == 0; }
   [[nodiscard]] int local_passes() const { return local_passes_; }
@@ -148,7 +153,8 @@ class ReductionCore {
   /// Waits for the operations of a pass that failed on this rank.
   KOLO_EXPORT void settle() noexcept;
 
-  /// Ends the step.
+  /// Ends the step. A step that is dropped does not end, so that its number tells ranks that
+  /// stepped from ranks that did not: `forget_passes` drops it.
   KOLO_EXPORT void end_step();
   [[nodiscard]] StepNumber& step() { return step_; }
 
