@@ -45,8 +45,8 @@ struct DistributedOptimizerOptions {
   /// Number of groups of consecutive parameters; 0: no groups. Cannot be combined with `groups`.
   int num_groups = 0;
   bool sparse_as_dense = false;  ///< Convert sparse gradients to dense before reducing them.
-  /// Sums gradients in place of an allreduce (see `CommunicationHook`); null for none. `op` must not
-  /// be adasum. An optimizer needs a hook of its own.
+  /// Sums gradients in place of an allreduce (see `CommunicationHook`); null for none. `op` must
+  /// not be adasum. An optimizer needs a hook of its own.
   std::shared_ptr<CommunicationHook> hook{};
   ProcessSet process_set{};  ///< Ranks that take part. On other ranks the optimizer only steps.
 };

@@ -83,6 +83,8 @@ void HookChain::run_stages() noexcept {
         ++operations_;
       }
       ++next_;
+    } catch (const NeedsAllreduce&) {
+      turn_to_allreduce();
     } catch (...) {
       fail();
       try {
@@ -131,9 +133,12 @@ void HookChain::take_answers() noexcept {
   }
   pending_.clear();
   if (error_) drop();
-  if (!is_absent) return;
-  // In place of a stage that is done, so that it takes no memory. The stages before it stay: what
-  // they own is not used any more.
+  if (is_absent) turn_to_allreduce();
+}
+
+// In place of the last stage, so that it takes no memory. Those that are done own memory that
+// nothing uses any more.
+void HookChain::turn_to_allreduce() noexcept {
   next_ = stages_.size() - 1;
   stages_[next_] = {true, [this](const std::string& name) {
                       return std::make_shared<Future<void>>(calls_.allreduce(name));

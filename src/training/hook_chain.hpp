@@ -31,6 +31,10 @@ class HookClaim {
 
 namespace kolo::internal {
 
+/// Thrown by a stage, on all ranks alike: the unit needs an allreduce after all, because a rank has
+/// joined between two operations.
+class NeedsAllreduce {};
+
 /// The ranks number the operations of a reduction from 1, in the order of the stages. A rank whose
 /// stage throws submits, under the number of the operation that the others submit or will submit
 /// next, one that matches no hook's. Then all ranks get Mismatch there, and none waits for ever.
@@ -78,6 +82,7 @@ class HookChain {
  private:
   void run_stages() noexcept;
   void take_answers() noexcept;
+  void turn_to_allreduce() noexcept;
   void fail() noexcept;
   void submit_refusal();
   [[nodiscard]] bool submits_more() const noexcept;

@@ -12,6 +12,7 @@
 #include "kolo/communication_hook.hpp"
 #include "kolo/error.hpp"
 #include "training/block_quantizer.hpp"
+#include "training/hook_chain.hpp"
 #include "training/hook_state.hpp"
 #include "training/unit_memory.hpp"
 
@@ -91,7 +92,8 @@ class Int8Reduction {
     Int8Memory& m = *memory_;
     const int self = slices_.self;
     const std::int64_t blocks = slices_.blocks_of(self);
-    require(m.received.size() == bytes_of(blocks * (slices_.ranks - 1)));
+    for (int rank = 0; rank < slices_.ranks; ++rank)
+      require(rows_[static_cast<std::size_t>(rank)] == (rank == self ? 0 : blocks), rank);
     const float* const values = m.values.data() + slices_.begin(self);
     const std::int64_t elements = slices_.elements_in(self);
     m.sum.assign(values, values + elements);
@@ -105,7 +107,11 @@ class Int8Reduction {
 
   void finish() {
     Int8Memory& m = *memory_;
-    require(m.results.size() == bytes_of(slices_.blocks()));
+    for (int rank = 0; rank < slices_.ranks; ++rank) {
+      const std::int64_t rows = rows_[static_cast<std::size_t>(rank)];
+      if (rows == 0 && slices_.blocks_of(rank) > 0) throw NeedsAllreduce();
+      require(rows == slices_.blocks_of(rank), rank);
+    }
     if (feedback_) keep_errors();
     quantizer_.dequantize(m.results.data(), slices_.elements, static_cast<float>(unit_.postscale),
                           m.values.data());
@@ -123,9 +129,10 @@ class Int8Reduction {
   }
 
   // As long as what comes, whatever that is: an allocator must not throw.
-  [[nodiscard]] Allocator into(std::vector<std::byte>& memory) const {
+  [[nodiscard]] Allocator into(std::vector<std::byte>& memory) {
     return [this, &memory](std::span<const std::int64_t> rows) -> void* {
       std::int64_t blocks = 0;
+      rows_.assign(rows.begin(), rows.end());
       for (const std::int64_t of_rank : rows) blocks += of_rank;
       memory.resize(bytes_of(blocks));
       return memory.data();
@@ -147,13 +154,12 @@ class Int8Reduction {
     }
   }
 
-  void require(bool is_complete) const {
+  void require(bool is_complete, int rank) const {
     if (is_complete) return;
-    throw Error(
-        fmt::format("int8: the ranks have unequal gradients in the unit '{}', or a rank has "
-                    "joined in the middle of the step",
-                    unit_.name),
-        unit_.name);
+    throw Error(fmt::format("int8: member {} of the set has other gradients in this unit than this "
+                            "rank: freeze and unfreeze parameters on all ranks alike",
+                            rank),
+                unit_.name);
   }
 
   GradientUnit unit_;
@@ -161,6 +167,7 @@ class Int8Reduction {
   bool feedback_;
   BlockQuantizer quantizer_;
   Slices slices_;
+  std::vector<std::int64_t> rows_;  // records from each rank, in the last operation
 };
 
 class Int8Hook : public CommunicationHook {

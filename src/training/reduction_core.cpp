@@ -264,22 +264,6 @@ void ReductionCore::submit_missing() noexcept {
   }
 }
 
-// Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.
-void ReductionCore::refuse_frozen(Unit& unit) {
-  if (std::any_of(unit.slots.begin(), unit.slots.end(),
-                  [&](std::size_t slot) { return source_.takes_part(slot); }))
-    return;
-  attempt([&] { submit_group(unit, unit.slots); });
-  ++unit.rounds;
-  attempt([&] {
-    throw InvalidArgument(
-        fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
-                    "unfreeze parameters on all ranks alike",
-                    unit.name),
-        unit.name);
-  });
-}
-
 void ReductionCore::finish() noexcept {
   for (int operations = 2; reach_hooks(operations); ++operations) {
   }

@@ -49,6 +49,22 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit, std::siz
   return chain;
 }
 
+// Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.
+void ReductionCore::refuse_frozen(Unit& unit) {
+  if (std::any_of(unit.slots.begin(), unit.slots.end(),
+                  [&](std::size_t slot) { return source_.takes_part(slot); }))
+    return;
+  attempt([&] { submit_group(unit, unit.slots); });
+  ++unit.rounds;
+  attempt([&] {
+    throw InvalidArgument(
+        fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
+                    "unfreeze parameters on all ranks alike",
+                    unit.name),
+        unit.name);
+  });
+}
+
 // Returns whether any unit takes that many operations. All ranks find the same.
 bool ReductionCore::reach_hooks(int operations) noexcept {
   bool any = false;

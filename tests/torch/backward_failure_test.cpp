@@ -76,44 +76,6 @@ TEST_F(BackwardFailureTest, AnExceptionOnOneRankIsThrownOnAll) {
   }
 }
 
-TEST_F(BackwardFailureTest, AHookThatThrowsOnOneRankFailsThePassOnAll) {
-  const double squares = (size() + 1.0) * (2.0 * size() + 1.0) / 6.0;
-  using Place = HalvesHook::Place;
-  for (const int groups : {0, 2})
-    for (const Place place : {Place::reduce, Place::first, Place::second, Place::last}) {
-      const auto hook = std::make_shared<HalvesHook>();
-      auto optimizer = make({.num_groups = groups, .hook = hook});
-      run(false);
-      optimizer.zero_grad();
-      if (size() > 1) {
-        if (rank() == last_) hook->throws = place;
-        const auto error = error_of<HookFailed>([&] { run(false); });
-        EXPECT_EQ(error.ranks(), std::vector<int>{last_});
-        EXPECT_THAT(error.what(), HasSubstr(rank() == last_ ? "the planted error" : "on rank"));
-        hook->throws = Place::nowhere;
-      }
-      barrier({.name = "none waits for the next pass"});
-      optimizer.zero_grad();
-      run(false);
-      expect_reduced(squares);
-      optimizer.step();
-      const ::torch::NoGradGuard no_grad;
-      for (Tensor* w : {&early_, &middle_, &late_}) w->fill_(1.0);
-    }
-}
-
-TEST_F(BackwardFailureTest, AUnitOfAHookMayLoseAndGetParameters) {
-  auto optimizer =
-      make({.groups = {{"early", "middle"}}, .hook = int8({.block = 16, .min_elements = 1})});
-  for (int step = 0; step < 6; ++step) {
-    middle_.set_requires_grad(step % 3 != 1);
-    optimizer.zero_grad();
-    run(false);
-    optimizer.step();
-    expect_same_bits_on_all_ranks({early_, middle_, late_});
-  }
-}
-
 TEST_F(BackwardFailureTest, AnExceptionOnAllRanksStaysTheirOwn) {
   auto optimizer = make({.op = ReduceOp::sum});
   for (int round = 0; round < 3; ++round) {

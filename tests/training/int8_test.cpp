@@ -215,6 +215,28 @@ TEST_F(Int8, ReducesWithoutIntegersWhenRanksHaveJoined) {
   EXPECT_EQ(model_.all[0][16], 127.0F * static_cast<float>(n_));
 }
 
+// The rank has sent its part of the first operation, but not of the second.
+TEST_F(Int8, ReducesWithoutARankThatJoinsInTheMiddleOfAStep) {
+  if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
+  DistributedOptimizer optimizer(model_, {.op = ReduceOp::sum, .hook = int8()});
+  fill_exactly(1.0);
+  if (me_ == last_) optimizer.ready("large");
+  if (me_ != last_) {
+    optimizer.step();
+    EXPECT_EQ(model_.all[0][16], 127.0F * static_cast<float>(last_));
+    EXPECT_EQ(model_.all[1][1], -8.0F * static_cast<float>(last_));
+  }
+  join();
+  if (me_ == last_) {
+    EXPECT_THROW(optimizer.step(), InvalidArgument);
+  }
+  for (int step = 0; step < 2; ++step) {
+    fill_exactly(1.0);
+    optimizer.step();
+    EXPECT_EQ(model_.all[0][16], 127.0F * static_cast<float>(n_));
+  }
+}
+
 TEST_F(Int8, ReducesInSubsets) {
   std::vector<int> ends{0};
   if (last_ > 0) ends.push_back(last_);
