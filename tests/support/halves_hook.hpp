@@ -43,11 +43,8 @@ class HalvesHook : public CommunicationHook {
       const std::span<double> all(*values);
       const std::span<double> half =
           place == Place::first ? all.subspan(0, middle) : all.subspan(middle);
-      return allreduce_async(half, {.name = name,
-                                    .op = ReduceOp::sum,
-                                    .prescale = unit.prescale,
-                                    .postscale = unit.postscale,
-                                    .process_set = unit.process_set});
+      return allreduce_async(half,
+                             {.name = name, .op = ReduceOp::sum, .process_set = unit.process_set});
     };
     return HookStages()
         .then([=] { read(unit, *values); })
@@ -79,12 +76,15 @@ class HalvesHook : public CommunicationHook {
     }
   }
   static void write(const std::vector<double>& values, const GradientUnit& unit) {
+    // Once, so that sums of integers stay exact.
+    const double scale = unit.prescale * unit.postscale;
     auto from = values.begin();
     for (const TensorView& view : unit.tensors) {
       if (view.dtype() == DType::f32)
-        for (float& element : elements_of<float>(view)) element = static_cast<float>(*from++);
+        for (float& element : elements_of<float>(view))
+          element = static_cast<float>(scale * *from++);
       if (view.dtype() == DType::f64)
-        for (double& element : elements_of<double>(view)) element = *from++;
+        for (double& element : elements_of<double>(view)) element = scale * *from++;
     }
   }
 };
