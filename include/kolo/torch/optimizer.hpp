@@ -107,10 +107,11 @@ class GradientReducer {
 ///
 /// There may be any number of backward passes before a step, nested and partial ones too, alike on
 /// all ranks: a rank that is a pass or a step ahead gets Mismatch. Passes accumulate, and each
-/// reduces what it has added; until then, what is reduced has memory of its own. In `no_sync`, and before the last of
-/// `backward_passes_per_step`, gradients accumulate on this rank only, and the next pass that
-/// reduces takes them along; so does `step` after fewer passes. Accumulation::mean divides each
-/// pass by `backward_passes_per_step`, and if a step had fewer, by the passes that this rank made.
+/// reduces what it has added; until then, what is reduced has memory of its own. In `no_sync`, and
+/// before the last of `backward_passes_per_step`, gradients accumulate on this rank only, and the
+/// next pass that reduces takes them along; so does `step` after fewer passes. Accumulation::mean
+/// divides each pass by `backward_passes_per_step`, and if a step had fewer, by the passes that
+/// this rank made.
 ///
 /// A parameter that some ranks did not use in a pass has a gradient of zero there. One that no rank
 /// used is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
