@@ -10,10 +10,19 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
 #include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
 
 namespace kolo {
+
+/// The backward pass of another rank, in `ranks()`, has thrown, so this pass reduced no gradients.
+/// Those of this rank have no meaning: call `zero_grad`. The session stays usable, and the next
+/// pass is reduced.
+class KOLO_EXPORT BackwardFailed : public Error {
+ public:
+  using Error::Error;
+};
 
 /// How the gradients of several backward passes are combined: summed or averaged.
 enum class Accumulation : std::uint8_t { sum, mean };
@@ -60,12 +69,17 @@ class NamedGradientReducer {
   KOLO_EXPORT NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
   KOLO_EXPORT ~NamedGradientReducer();
 
-  /// Calls `gradients` at most once in a step.
+  /// Calls `gradients` at most once in a pass.
   KOLO_EXPORT void ready(const std::string& name, const std::function<Gradients()>& gradients);
   KOLO_EXPORT void end_pass();
+  /// Returns the number of this reduction.
+  KOLO_EXPORT std::int64_t reduce(const Gradients& gradients);
+  /// Throws InvalidArgument, naming `call`, if gradients have changed since that reduction.
+  KOLO_EXPORT void require_current(std::int64_t reduction, const char* call) const;
+  KOLO_EXPORT double clip(const Gradients& gradients, double max_norm);
   KOLO_EXPORT void synchronize(const Gradients& gradients);
   [[nodiscard]] KOLO_EXPORT bool synchronized() const;
-  KOLO_EXPORT void skip_step(const std::function<Gradients()>& gradients);
+  KOLO_EXPORT void discard(const std::function<Gradients()>& gradients);
   KOLO_EXPORT void end_step();
 
  private:
@@ -75,6 +89,24 @@ class NamedGradientReducer {
 
 }  // namespace detail
 
+/// Says that the gradients of a DistributedOptimizer are reduced. Only `step` uses it up: dropping
+/// it skips the step.
+class [[nodiscard]] ReducedGradients {
+ public:
+  ReducedGradients(ReducedGradients&&) noexcept = default;
+  ReducedGradients& operator=(ReducedGradients&&) noexcept = default;
+  ReducedGradients(const ReducedGradients&) = delete;
+  ReducedGradients& operator=(const ReducedGradients&) = delete;
+  ~ReducedGradients() = default;
+
+ private:
+  template <typename Optimizer>
+  friend class DistributedOptimizer;
+  explicit ReducedGradients(std::int64_t reduction) : reduction_(reduction) {}
+
+  std::int64_t reduction_;
+};
+
 /// Reduces the gradients of a custom optimizer over the ranks before each of its steps:
 ///
 ///     kolo::DistributedOptimizer optimizer(model, {.op = kolo::ReduceOp::average});
@@ -82,19 +114,28 @@ class NamedGradientReducer {
 ///     optimizer.ready("weight");  // optional: starts the reduction of a complete gradient
 ///     optimizer.step();           // reduces the others, waits for all, and steps
 ///
+/// Between the reduction and the step, gradients may be looked at and clipped:
+///
+///     kolo::ReducedGradients reduced = optimizer.reduce();
+///     if (std::isfinite(optimizer.clip_grad_norm(reduced, 1.0)))
+///     optimizer.step(std::move(reduced));
+///
+/// Without `step`, this skips the step: the next one reduces its own gradients. All ranks find the
+/// same norm, so they skip the same steps; a rank that skips alone gets Mismatch, as the others do.
+///
 /// Construction is collective: all ranks of the set construct their optimizers in the same order.
 /// It throws Mismatch on every rank if names, shapes, dtypes or options differ, and InvalidArgument
-/// for invalid options or a repeated name. `synchronize`, `step` and `skip_step` throw the errors
-/// of `allreduce`; after an error the step is over on all ranks. The wrapped optimizer must outlive
-/// this object. Movable, not copyable; not thread-safe. `kolo/torch.hpp` has the version for
-/// LibTorch's optimizers.
+/// for invalid options or a repeated name. `reduce`, `synchronize`, `step`, `discard` and
+/// `skip_step` throw the errors of `allreduce`; after an error the step is over on all ranks. The
+/// wrapped optimizer must outlive this object. Movable, not copyable; not thread-safe.
+/// `kolo/torch.hpp` has the version for LibTorch's optimizers.
 ///
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
-/// together. If `join` cuts a step in which some gradients were submitted, `synchronize` and `step`
-/// throw InvalidArgument until `skip_step`. If `join` cuts a step before any gradient was
-/// submitted, the backward passes of that step are dropped, and the next call begins a new step.
-/// `skip_step` then only drops the passes and does not involve other ranks.
+/// together. What a rank began before its `join` and did not reduce is dropped, and its next call
+/// begins a new step. If that call is `reduce`, `synchronize` or `step`, and some gradients had
+/// been submitted before the join, it throws InvalidArgument once: it seems to end the step that
+/// is dropped.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:
@@ -105,10 +146,10 @@ class DistributedOptimizer {
       : optimizer_(&optimizer), reducer_(optimizer.gradients(), options) {}
   // clang-format on
 
-  /// Declares that this gradient is complete in this backward pass. Do not touch it until
-  /// `synchronize` or `step` returns. In the last pass of a step its reduction starts; a group's
-  /// starts when all its gradients are ready. From the first call in that pass until the end of the
-  /// step, no gradient may move in memory; a step with one that moved can only be skipped. Throws
+  /// Declares that this gradient is complete in this backward pass. Do not touch it until `reduce`
+  /// or `step` returns. In the last pass of a step its reduction starts; a group's starts when all
+  /// its gradients are ready. From the first call in that pass until the end of the step, no
+  /// gradient may move in memory; a step with one that moved can only be discarded. Throws
   /// InvalidArgument for an unknown name, for a gradient that is already ready, and between
   /// `synchronize` and the end of the step.
   void ready(const std::string& name) {
@@ -120,25 +161,46 @@ class DistributedOptimizer {
   /// passes, for example at the end of the data, if it does on all ranks.
   void end_pass() { reducer_.end_pass(); }
 
-  /// Waits until all gradients are reduced, for example to clip or to inspect them. `step` or
-  /// `skip_step` must follow: another call before it throws InvalidArgument.
-  void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
+  /// Ends the backward pass: reduces all gradients and waits for them. Collective in the set.
+  ReducedGradients reduce() { return ReducedGradients(reducer_.reduce(optimizer_->gradients())); }
 
-  /// Calls `synchronize`, which has no effect if already called, then runs the optimizer's step.
-  void step() {
-    if (!reducer_.synchronized()) synchronize();
+  /// Scales the reduced gradients if the norm of all of them together exceeds `max_norm`, which
+  /// must be positive. Returns the norm before that, with the same bits on all ranks of the set;
+  /// infinity or NaN if a gradient has such an element. Collective in the set. Throws
+  /// InvalidArgument for gradients of an earlier reduction, of integers, or in GPU memory.
+  double clip_grad_norm(ReducedGradients& gradients, double max_norm) {
+    reducer_.require_current(gradients.reduction_, "clip_grad_norm()");
+    return reducer_.clip(optimizer_->gradients(), max_norm);
+  }
+
+  /// Runs the optimizer's step. Throws InvalidArgument if gradients have changed since they were
+  /// reduced: by `ready` or `end_pass`, or because another step has used them.
+  void step(ReducedGradients gradients) {
+    reducer_.require_current(gradients.reduction_, "step()");
     optimizer_->step();
     reducer_.end_step();
   }
 
-  /// Ends the step without the optimizer's step, for example after an overflow in mixed precision.
-  /// Synchronizes unless that is done; all ranks must skip the same steps:
-  ///
-  ///     optimizer.synchronize();
-  ///     if (all_finite(gradients)) optimizer.step(); else optimizer.skip_step();
-  void skip_step() {
-    reducer_.skip_step([this] { return optimizer_->gradients(); });
+  /// Reduces the gradients, unless `synchronize` has, and runs the optimizer's step.
+  void step() {
+    if (!reducer_.synchronized()) return step(reduce());
+    optimizer_->step();
+    reducer_.end_step();
   }
+
+  /// Drops the gradients of this step and its passes. Collective in the set, also after a `join`:
+  /// the reductions that some rank has begun are completed. If a rank discards a step that others
+  /// make, the next step raises Mismatch on all of them.
+  void discard() {
+    reducer_.discard([this] { return optimizer_->gradients(); });
+  }
+
+  /// As `reduce`, for programs that keep no ReducedGradients. `step` or `skip_step` must follow:
+  /// the next `step` takes the gradients for reduced, whatever they are then.
+  void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
+
+  /// As `discard`; the end of a step after `synchronize`.
+  void skip_step() { discard(); }
 
  private:
   Optimizer* optimizer_;

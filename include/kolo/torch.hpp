@@ -8,6 +8,7 @@
 #include "kolo/torch/clip_gradients.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/device.hpp"
+#include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"

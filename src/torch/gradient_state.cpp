@@ -1,177 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracks an optimizer's parameters, their hooks and their backward passes.
+// Tracks an optimizer's parameters and their hooks.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include "torch/gradient_state.hpp"
 
-#include <torch/csrc/autograd/function.h>
-
 #include <algorithm>
+#include <optional>
+#include <vector>
 
 #include "kolo/error.hpp"
 #include "kolo/torch/collectives.hpp"
+#include "kolo/torch/gradients.hpp"
 #include "torch/tensor_view.hpp"
-
-namespace kolo::internal {
-namespace {
-
-class Hook : public ::torch::autograd::FunctionPostHook {
- public:
-  using Variables = ::torch::autograd::variable_list;
-
-  explicit Hook(std::function<void()> action) : action_(std::move(action)) {}
-
-  Variables operator()(const Variables& outputs, const Variables&) override {
-    action_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> action_;
-};
-
-}  // namespace
-
-void GradientHook::attach(const ::torch::Tensor& parameter, std::function<void()> action) {
-  if (!parameter.requires_grad()) return;
-  auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
-  if (accumulator == accumulator_) return;  // the hook is in place; a second would count twice
-  accumulator->add_post_hook(std::make_unique<Hook>(std::move(action)));
-  accumulator_ = std::move(accumulator);
-}
-
-}  // namespace kolo::internal
 
 namespace kolo::detail {
 
 using namespace internal;
 
 void GradientReducer::State::adopt(const Groups& optimizer_groups) {
+  auto& parameters = source.parameters();
+  for_each_parameter(
+      optimizer_groups, [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
+        // A tied weight has one gradient, and so one hook and one reduction.
+        if (!known.insert(tensor.unsafeGetTensorImpl()).second) return;
+        Parameter& parameter = parameters.emplace_back();
+        parameter.name = names.of(tensor, i, j);
+        parameter.tensor = tensor;
+        const auto group = group_numbers.find(parameter.name);
+        core.add(parameter.name, group == group_numbers.end() ? std::optional<std::size_t>()
+                                                              : std::optional(group->second));
+      });
+  for (std::size_t slot = 0; slot < parameters.size(); ++slot) attach(slot);
+}
+
+void GradientReducer::State::attach(std::size_t slot) {
+  Parameter& parameter = source.parameters()[slot];
+  const auto other =
+      std::dynamic_pointer_cast<State>(GradientHook::other_listener(parameter.tensor, *this));
+  if (other) require_same_options(parameter, *other);
+  parameter.elsewhere = other != nullptr;
+  if (!other) parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
+}
+
+void GradientReducer::State::require_same_options(const Parameter& parameter,
+                                                  const State& other) const {
+  const std::string mine = describe(options).description;
+  const std::string others = describe(other.options).description;
+  const bool same_ranks = options.process_set.ranks() == other.options.process_set.ranks();
+  if (mine == others && same_ranks) return;
+  throw InvalidArgument(
+      "'" + parameter.name +
+          "': two optimizers share this parameter, so it is reduced once and they need the same "
+          "options; this one has " +
+          (same_ranks ? mine + ", and the other " + others : "another process set than the other"),
+      parameter.name);
+}
+
+void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
+  std::vector<std::string> all;
+  std::vector<std::string> trained;
+  std::unordered_set<const c10::TensorImpl*> seen;
   for_each_parameter(optimizer_groups,
                      [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
-                       // A tied weight has one gradient, and so one hook and one reduction.
-                       if (!known.insert(tensor.unsafeGetTensorImpl()).second) return;
-                       Parameter& parameter = parameters.emplace_back();
-                       parameter.name = names.of(tensor, i, j);
-                       parameter.tensor = tensor;
-                       const auto group = group_numbers.find(parameter.name);
-                       if (group != group_numbers.end())
-                         join_group(parameters.size() - 1, group->second);
+                       if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return;
+                       all.push_back(names.of(tensor, i, j));
+                       require_short(all.back());
+                       if (tensor.requires_grad()) trained.push_back(all.back());
                      });
-  // A weak pointer, because the autograd graph owns the hook and may outlive the optimizer.
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i].hook.attach(parameters[i].tensor, [weak = weak_from_this(), i] {
-      if (const auto state = weak.lock()) state->on_gradient(i);
-    });
-  }
-}
-
-void GradientReducer::State::make_groups() {
   if (options.num_groups > 0) {
-    std::vector<std::string> trained;
-    for (const Parameter& parameter : parameters) {
-      if (parameter.tensor.requires_grad()) trained.push_back(parameter.name);
-    }
     group_numbers = consecutive_groups(trained, static_cast<std::size_t>(options.num_groups));
-  } else {
-    group_numbers =
-        listed_groups(options.groups, [&](const std::string& name) -> std::optional<std::string> {
-          if (const auto first = names.first_name(name)) return first;
-          const bool is_known =
-              std::any_of(parameters.begin(), parameters.end(),
-                          [&](const Parameter& parameter) { return parameter.name == name; });
-          return is_known ? std::optional(name) : std::nullopt;
-        });
+    return;
   }
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto group = group_numbers.find(parameters[i].name);
-    if (group != group_numbers.end()) join_group(i, group->second);
-  }
+  group_numbers =
+      listed_groups(options.groups, [&](const std::string& name) -> std::optional<std::string> {
+        if (const auto first = names.first_name(name)) return first;
+        const bool is_known = std::find(all.begin(), all.end(), name) != all.end();
+        return is_known ? std::optional(name) : std::nullopt;
+      });
 }
 
-void GradientReducer::State::join_group(std::size_t index, std::size_t number_of_group) {
-  if (groups.size() <= number_of_group) groups.resize(number_of_group + 1);
-  GradientGroup& group = groups[number_of_group];
-  if (group.indices.empty()) group.name = "(group of " + parameters[index].name + ")";
-  group.indices.push_back(index);
-  parameters[index].group = number_of_group;
-}
-
-void GradientReducer::State::require_agreement() const {
+void GradientReducer::State::require_agreement() {
   std::vector<Item> items{describe(options)};
-  for (const Parameter& parameter : parameters) {
+  for (const Parameter& parameter : source.parameters()) {
     std::string description = describe(parameter.tensor);
     if (!parameter.tensor.requires_grad()) description += ", frozen";
-    if (parameter.group) description += ", in group " + std::to_string(*parameter.group);
+    if (parameter.elsewhere) description += ", reduced by another optimizer";
+    const auto group = group_numbers.find(parameter.name);
+    if (group != group_numbers.end()) description += ", in group " + std::to_string(group->second);
     items.push_back({parameter.name, description});
   }
-  internal::require_agreement("kolo.parameters." + std::to_string(number),
+  internal::require_agreement("kolo.parameters." + std::to_string(core.number()),
                               "The options or parameters of the DistributedOptimizer", items,
                               options.process_set);
 }
 
-void GradientReducer::State::count_pass(Parameter& parameter) const {
-  const std::string name = "'" + parameter.name + "'";
-  if (synchronized) {
-    throw InvalidArgument(name +
-                              ": a backward pass between synchronize() and step(). Call step(), or "
-                              "skip_step() to drop the synchronized gradients",
-                          parameter.name);
-  }
-  if (parameter.passes >= options.backward_passes_per_step || parameter.submitted) {
-    throw InvalidArgument(name + ": more backward passes than backward_passes_per_step (" +
-                              std::to_string(options.backward_passes_per_step) +
-                              ") before step(). Call step(), or the DistributedOptimizer's "
-                              "zero_grad() to discard these passes",
-                          parameter.name);
-  }
-  ++parameter.passes;  // after the checks: a refused pass does not count
-}
-
-// 0 if no hook ran, which happens when parameters were converted after the last step.
-int GradientReducer::State::passes_made() const {
-  int made = 0;
-  for (const Parameter& parameter : parameters) made = std::max(made, parameter.passes);
-  return made;
-}
-
-// The prescale of an operation divides by the passes of a complete step. If this step had fewer,
-// gradients are multiplied by this factor first, so that the result is the mean of the passes made.
-double GradientReducer::State::mean_correction() const {
-  const int made = passes_made();
-  if (options.accumulation == Accumulation::sum || made == 0) return 1.0;
-  return static_cast<double>(options.backward_passes_per_step) / made;
-}
-
-void GradientReducer::State::accumulate_alone() {
-  if (options.accumulation == Accumulation::sum) return;
-  const at::NoGradGuard no_grad;
-  const double factor = mean_correction() / options.backward_passes_per_step;
-  for (const Parameter& parameter : parameters) {
-    ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
-    if (parameter.tensor.requires_grad() && gradient.defined()) gradient.mul_(factor);
-  }
-}
-
-void GradientReducer::State::forget_passes() {
-  for (Parameter& parameter : parameters) {
-    parameter.passes = 0;
-    parameter.ready = false;
-  }
-}
-
-void GradientReducer::State::end_step() {
-  forget_passes();
-  for (Parameter& parameter : parameters) parameter.submitted = false;
-  synchronized = false;
-  step.advance();
-}
-
 GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
-                                 const DistributedOptimizerOptions& options)
-    : state_(std::make_shared<State>()) {
+                                 const DistributedOptimizerOptions& options, bool watches_steps) {
   require_valid(options);
-  state_->options = options;
+  state_ = std::make_shared<State>(options);
+  state_->watches_steps = watches_steps;
   state_->is_member = options.process_set.rank() >= 0;
   if (names) {
     state_->names = ParameterNames(*names);
@@ -179,11 +106,10 @@ GradientReducer::GradientReducer(const Groups& groups, const std::optional<Named
   }
   // Hooks are attached first: a member that fails later throws from this constructor, and the weak
   // pointers in its hooks expire. The collectives come last, after all local checks.
+  state_->make_groups(groups);
   state_->adopt(groups);
-  for (const Parameter& parameter : state_->parameters) require_short(parameter.name);
-  state_->make_groups();
   if (!state_->is_member) return;
-  state_->number = agree_on_optimizer_number(options.process_set);
+  state_->core.set_number(agree_on_optimizer_number(options.process_set));
   state_->require_agreement();
 }
 
@@ -192,52 +118,52 @@ GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = defaul
 GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::synchronize(const Groups& groups) {
-  if (state_->synchronized) return;
   // Parameters may have been added or converted since the last step.
   state_->adopt(groups);
-  if (state_->is_member) {
-    state_->submit_missing();
-    state_->wait();
-  } else {
-    state_->accumulate_alone();
-  }
-  state_->synchronized = true;
+  state_->synchronize();
 }
 
 const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
 
-void GradientReducer::end_step() { state_->end_step(); }
+void GradientReducer::end_step() { state_->core.end_step(); }
 
-void GradientReducer::skip_step(const Groups& groups) {
-  if (state_->step.is_cut_by_join()) {
-    state_->wait();
-  } else {
-    // Also if nothing was submitted here: other ranks may have begun the step.
-    synchronize(groups);
-  }
-  end_step();
+void GradientReducer::skip(const Groups& groups) {
+  state_->adopt(groups);
+  state_->synchronize(/*skips=*/true);
+  state_->core.forget_passes();
 }
 
 void GradientReducer::discard(const Groups& groups) {
-  const bool begun = state_->synchronized ||
-                     std::any_of(state_->parameters.begin(), state_->parameters.end(),
-                                 [](const Parameter& parameter) { return parameter.submitted; });
-  // Operations that have begun cannot be taken back: other ranks take part in them. The step is
-  // completed on all ranks, and its gradients are dropped by the caller.
-  if (begun) {
-    skip_step(groups);
-  } else {
-    state_->adopt(groups);
-    state_->forget_passes();
-  }
+  state_->forget_passes();
+  state_->adopt(groups);
 }
+
+NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }
 
 ::torch::Tensor GradientReducer::reduce_loss(const ::torch::Tensor& loss) {
   if (!loss.defined() || !state_->is_member) return loss;
   const bool is_sum = state_->options.op == ReduceOp::sum;
-  return allreduce(loss.detach(), {.name = std::to_string(state_->number) + ".(loss)",
+  return allreduce(loss.detach(), {.name = std::to_string(state_->core.number()) + "(loss)",
                                    .op = is_sum ? ReduceOp::sum : ReduceOp::average,
                                    .process_set = state_->options.process_set});
 }
 
 }  // namespace kolo::detail
+
+namespace kolo {
+namespace {
+
+detail::GradientReducer::Groups group_of(const ModuleTensors& parameters) {
+  return {::torch::optim::OptimizerParamGroup(parameters.values())};
+}
+
+}  // namespace
+
+DistributedGradients::DistributedGradients(::torch::nn::Module& module,
+                                           const DistributedOptimizerOptions& options)
+    : groups_(group_of(module.named_parameters())),
+      reducer_(groups_, module.named_parameters().pairs(), options, /*watches_steps=*/false) {}
+
+void DistributedGradients::synchronize() { reducer_.synchronize(groups_); }
+
+}  // namespace kolo

@@ -3,16 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
+#include <cmath>
 #include <unordered_map>
 #include <utility>
 
-#include "base/overlap.hpp"
 #include "kolo/error.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/session.hpp"
+#include "training/gradient_norm.hpp"
 #include "training/optimizer_setup.hpp"
-#include "training/step_number.hpp"
+#include "training/reduction_core.hpp"
 
 namespace kolo::detail {
 
@@ -24,49 +24,44 @@ constexpr const char* subject = "DistributedOptimizer";
 }  // namespace
 
 struct NamedGradientReducer::State {
-  /// Gradients that one operation reduces: a group, or a single gradient without a group.
-  struct Unit {
-    std::string name;                    // of the operation
-    std::vector<std::size_t> gradients;  // by position
-    std::size_t ready = 0;               // number of gradients that are ready
-    bool submitted = false;
-    Future<void> future{};
+  /// The memory that the program listed last.
+  struct ListedGradients : GradientSource {
+    std::vector<NamedTensor> tensors;
+
+    TensorView open(std::size_t slot, double /*factor*/) override { return tensors[slot].tensor; }
   };
 
   DistributedOptimizerOptions options;
   std::vector<Item> items;
   std::unordered_map<std::string, std::size_t> position_of;
-  std::vector<Unit> units;
-  std::vector<std::size_t> unit_of;  // by position
-  std::vector<bool> ready;           // by position, in this pass
-  Gradients listed;                  // in this step, when the first of its gradients became ready
-  StepNumber step;
-  int passes_ended = 0;  // in this step
+  std::vector<bool> ready;  // by position, in this pass
+  ListedGradients source;   // of this pass, when the first of its gradients became ready
+  ReductionCore core;
   bool synchronized = false;
   bool takes_part = true;
+  std::int64_t reduction = 0;  // increases when gradients are reduced, or begin to change
+  bool changes = true;         // since the last reduction
 
   State(const Gradients& gradients, const DistributedOptimizerOptions& given);
 
   [[nodiscard]] GroupNumbers group_numbers() const;
-  void make_units(std::int64_t number, const GroupNumbers& groups);
-  [[nodiscard]] bool in_last_pass() const {
-    return passes_ended == options.backward_passes_per_step - 1;
-  }
+  void add_gradients(const GroupNumbers& groups);
   void require_not_synchronized(const std::string& call) const;
   void require_same(const Gradients& gradients) const;
   void require_in_place(const Gradients& gradients) const;
   void require_disjoint(const Gradients& gradients) const;
-  void submit(Unit& unit, const Gradients& gradients);
-  void reduce(const Gradients& gradients);
-  void wait();
-  bool forget_passes_before_join();
+  void list(Gradients gradients);
+  void reduce(Gradients gradients);
+  void note_change();
+  bool drop_before_join();
   void clear();
+  void drop_step();
   void end_step();
 };
 
 NamedGradientReducer::State::State(const Gradients& gradients,
                                    const DistributedOptimizerOptions& given)
-    : options(given), items(items_of(gradients, subject)) {
+    : options(given), items(items_of(gradients, subject)), core(source, given, /*counted=*/false) {
   require_valid(options);
   for (const Item& item : items) require_short(item.name);
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
@@ -75,14 +70,14 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
   require_disjoint(gradients);
   if (!takes_part) return;
-  const std::int64_t number = agree_on_optimizer_number(options.process_set);
-  make_units(number, groups);
+  core.set_number(agree_on_optimizer_number(options.process_set));
+  add_gradients(groups);
   // Agreed at construction: during a step, different groups would only show as a hang.
   std::vector<Item> agreed = items;
   for (std::size_t i = 0; i < items.size(); ++i)
-    agreed[i].description += ", reduced in " + units[unit_of[i]].name;
+    agreed[i].description += ", reduced in " + core.operation_of(i);
   agreed.push_back(describe(options));
-  require_agreement(fmt::format("kolo.optimizer.{}", number),
+  require_agreement(fmt::format("kolo.optimizer.{}", core.number()),
                     "The gradients of the DistributedOptimizer", agreed, options.process_set);
 }
 
@@ -97,22 +92,11 @@ GroupNumbers NamedGradientReducer::State::group_numbers() const {
              : listed_groups(options.groups, known);
 }
 
-void NamedGradientReducer::State::make_units(std::int64_t number, const GroupNumbers& groups) {
-  std::unordered_map<std::size_t, std::size_t> unit_of_group;
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const auto group = groups.find(items[i].name);
-    // A group's operation is named after its number: it must not depend on which gradients the
-    // group has, because names identify operations across ranks. Without the dot it is the name of
-    // no gradient's operation.
-    std::size_t unit = units.size();
-    std::string name = fmt::format("{}.{}", number, items[i].name);
-    if (group != groups.end()) {
-      unit = unit_of_group.try_emplace(group->second, unit).first->second;
-      name = fmt::format("{}(group {})", number, group->second);
-    }
-    if (unit == units.size()) units.push_back({.name = std::move(name), .gradients = {}});
-    units[unit].gradients.push_back(i);
-    unit_of.push_back(unit);
+void NamedGradientReducer::State::add_gradients(const GroupNumbers& groups) {
+  for (const Item& item : items) {
+    const auto group = groups.find(item.name);
+    core.add(item.name,
+             group == groups.end() ? std::optional<std::size_t>() : std::optional(group->second));
   }
 }
 
@@ -139,102 +123,77 @@ void NamedGradientReducer::State::require_not_synchronized(const std::string& ca
 
 // Operations in progress write to the memory that was listed when they were submitted.
 void NamedGradientReducer::State::require_in_place(const Gradients& gradients) const {
-  for (const Unit& unit : units) {
-    if (!unit.submitted || listed.empty()) continue;
-    for (const std::size_t i : unit.gradients) {
-      if (gradients[i].tensor.data() == listed[i].tensor.data()) continue;
-      throw InvalidArgument(
-          fmt::format("{}: the memory of '{}' has moved since ready(). Gradients must stay in "
-                      "place from the first ready() of a step to its end",
-                      subject, items[i].name),
-          items[i].name);
-    }
+  if (source.tensors.empty()) return;
+  for (std::size_t i = 0; i < gradients.size() && i < core.slots(); ++i) {
+    if (!core.is_submitted(i) || gradients[i].tensor.data() == source.tensors[i].tensor.data())
+      continue;
+    throw InvalidArgument(
+        fmt::format("{}: the memory of '{}' has moved since ready(). Gradients must stay in "
+                    "place from the first ready() of a step to its end",
+                    subject, items[i].name),
+        items[i].name);
   }
 }
 
-// Operations that are pending together must not write to the same memory.
 void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) const {
-  const auto both = find_overlap_of_written(gradients.size(), [&](std::size_t i) {
-    return MemoryUse::of(gradients[i].tensor, i, /*written=*/true);
-  });
-  if (!both) return;
-  const std::string& second = items[both->second].name;
-  throw InvalidArgument(
-      fmt::format("{}: the gradients '{}' and '{}' share memory. List a gradient once, also if "
-                  "several parameters share it",
-                  subject, items[both->first].name, second),
-      second);
+  internal::require_disjoint(
+      gradients.size(),
+      [&](std::size_t i) { return MemoryUse::of(gradients[i].tensor, i, /*written=*/true); },
+      [&](std::size_t slot) { return items[slot].name; });
 }
 
-void NamedGradientReducer::State::submit(Unit& unit, const Gradients& gradients) {
-  std::vector<TensorView> tensors;
-  for (const std::size_t i : unit.gradients) tensors.push_back(gradients[i].tensor);
+void NamedGradientReducer::State::list(Gradients gradients) {
+  source.tensors = std::move(gradients);
   // The last pass of a step is not ended by `end_pass`, so it is not counted yet.
   const double passes =
-      options.accumulation == Accumulation::mean ? static_cast<double>(passes_ended + 1) : 1.0;
-  const double factor = options.gradient_predivide_factor;
-  unit.future = call_async(GroupedAllreduceCall{tensors,
-                                                {.name = unit.name,
-                                                 .op = options.op,
-                                                 .prescale = 1.0 / (factor * passes),
-                                                 .postscale = factor,
-                                                 .compression = options.compression,
-                                                 .process_set = options.process_set},
-                                                step.of_operation()});
-  step.begin();
-  unit.submitted = true;
+      options.accumulation == Accumulation::mean ? static_cast<double>(core.passes() + 1) : 1.0;
+  core.set_scales(1.0, 1.0 / (options.gradient_predivide_factor * passes));
 }
 
-void NamedGradientReducer::State::reduce(const Gradients& gradients) {
+void NamedGradientReducer::State::note_change() {
+  if (!std::exchange(changes, true)) ++reduction;
+}
+
+void NamedGradientReducer::State::reduce(Gradients gradients) {
+  if (!core.active()) core.begin(/*reducing=*/true);
+  list(std::move(gradients));
   // All are submitted before the first wait, so that they travel together.
-  for (Unit& unit : units)
-    if (!unit.submitted) submit(unit, gradients);
-  wait();
-  synchronized = true;
-}
-
-// Waits for all operations even after one has failed, because they still write to the gradients.
-// After a failure the step is over on all ranks, so that they stay in step.
-void NamedGradientReducer::State::wait() {
-  std::exception_ptr first_error;
-  for (Unit& unit : units) {
-    if (!unit.future.valid()) continue;
-    try {
-      unit.future.get();
-    } catch (...) {
-      if (!first_error) first_error = std::current_exception();
-      unit.future = {};
-    }
-  }
-  if (!first_error) return;
-  end_step();
-  std::rethrow_exception(first_error);
-}
-
-// The other ranks do not know of passes that a join cut before anything was submitted, so this rank
-// drops them alone. Returns whether there were any.
-bool NamedGradientReducer::State::forget_passes_before_join() {
-  if (synchronized || !step.is_behind_join()) return false;
-  const bool any = passes_ended > 0 || std::find(ready.begin(), ready.end(), true) != ready.end();
+  core.submit_rest();
+  core.finish();
   clear();
-  step.catch_up();
-  return any;
+  ++reduction;
+  changes = false;
+  try {
+    core.rethrow();
+  } catch (...) {
+    note_change();
+    throw;
+  }
+}
+
+// Returns whether some of what was dropped had been submitted.
+bool NamedGradientReducer::State::drop_before_join() {
+  if (synchronized || !core.step().is_before_join()) return false;
+  const bool submitted = core.drop_before_join() == ReductionCore::Cut::operations;
+  clear();
+  return submitted;
 }
 
 void NamedGradientReducer::State::clear() {
-  for (Unit& unit : units) {
-    unit.submitted = false;
-    unit.ready = 0;
-  }
   std::fill(ready.begin(), ready.end(), false);
-  listed.clear();
-  passes_ended = 0;
+  source.tensors.clear();
+  core.forget_passes();
+}
+
+void NamedGradientReducer::State::drop_step() {
+  clear();
   synchronized = false;
+  note_change();
 }
 
 void NamedGradientReducer::State::end_step() {
-  clear();
-  step.advance();
+  drop_step();
+  core.end_step();
 }
 
 NamedGradientReducer::NamedGradientReducer(const Gradients& gradients,
@@ -252,61 +211,96 @@ void NamedGradientReducer::ready(const std::string& name,
   if (found == state.position_of.end())
     throw InvalidArgument(fmt::format("{}: there is no gradient '{}'", subject, name), name);
   state.require_not_synchronized(fmt::format("ready('{}')", name));
-  state.forget_passes_before_join();
+  state.drop_before_join();
   const std::size_t position = found->second;
   if (state.ready[position])
     throw InvalidArgument(fmt::format("{}: '{}' was already ready in this pass", subject, name),
                           name);
-  const bool may_submit = state.takes_part && state.in_last_pass();
-  if (may_submit && state.listed.empty()) {
+  const bool may_submit = state.takes_part && state.core.in_last_pass();
+  if (may_submit && state.source.tensors.empty()) {
     Gradients all = gradients();
     state.require_same(all);
-    state.listed = std::move(all);
+    state.require_disjoint(all);
+    state.list(std::move(all));
   }
   state.ready[position] = true;
+  state.note_change();
   if (!may_submit) return;
-  // The ranks agree on the order of operations by name, so units may become ready in any order.
-  State::Unit& unit = state.units[state.unit_of[position]];
-  if (++unit.ready == unit.gradients.size()) state.submit(unit, state.listed);
+  if (!state.core.active()) state.core.begin(/*reducing=*/true);
+  state.core.ready(position);
 }
 
 void NamedGradientReducer::end_pass() {
   State& state = *state_;
   state.require_not_synchronized("end_pass()");
-  state.forget_passes_before_join();
-  if (state.in_last_pass())
+  state.drop_before_join();
+  if (state.core.in_last_pass())
     throw InvalidArgument(
         fmt::format("{}: a step has {} backward passes, and this is the last: call step()", subject,
                     state.options.backward_passes_per_step));
-  ++state.passes_ended;
+  state.note_change();
+  state.core.begin(/*reducing=*/false);
+  state.core.end_pass();
   std::fill(state.ready.begin(), state.ready.end(), false);
 }
 
-void NamedGradientReducer::synchronize(const Gradients& gradients) {
+std::int64_t NamedGradientReducer::reduce(const Gradients& gradients) {
   State& state = *state_;
-  state.require_not_synchronized("synchronize()");
+  state.require_not_synchronized("reduce()");
   state.require_same(gradients);
-  state.forget_passes_before_join();
+  if (state.drop_before_join()) StepNumber::refuse_cut();
   state.require_in_place(gradients);
   state.require_disjoint(gradients);
   state.reduce(gradients);
+  return state.reduction;
+}
+
+void NamedGradientReducer::synchronize(const Gradients& gradients) {
+  state_->require_not_synchronized("synchronize()");
+  reduce(gradients);
+  state_->synchronized = true;
 }
 
 bool NamedGradientReducer::synchronized() const { return state_->synchronized; }
 
-void NamedGradientReducer::skip_step(const std::function<Gradients()>& gradients) {
-  if (state_->forget_passes_before_join()) return;
-  if (state_->step.is_cut_by_join()) {
-    state_->wait();
-  } else if (!state_->synchronized) {
+void NamedGradientReducer::require_current(std::int64_t reduction, const char* call) const {
+  const State& state = *state_;
+  if (!state.changes && reduction == state.reduction) return;
+  throw InvalidArgument(
+      fmt::format("{}: {} with gradients of an earlier reduce(). Gradients have changed since, so "
+                  "they are not reduced: call reduce() again",
+                  subject, call));
+}
+
+double NamedGradientReducer::clip(const Gradients& gradients, double max_norm) {
+  const State& state = *state_;
+  if (!(max_norm > 0.0))
+    throw InvalidArgument(
+        fmt::format("{}: clip_grad_norm to {}, which must be positive", subject, max_norm));
+  double norm = norm_of(gradients, "clip_grad_norm");
+  // The gradients are equal on all ranks, but ranks may sum them with different instruction sets.
+  // The maximum keeps the scaled gradients equal bit for bit.
+  if (state.takes_part)
+    allreduce(norm, {.name = fmt::format("{}(norm)", state.core.number()),
+                     .op = ReduceOp::max,
+                     .process_set = state.options.process_set});
+  constexpr double margin = 1e-6;  // as in LibTorch
+  const double factor = max_norm / (norm + margin);
+  if (factor < 1.0 || std::isnan(factor)) multiply(gradients, factor);
+  return norm;
+}
+
+void NamedGradientReducer::discard(const std::function<Gradients()>& gradients) {
+  state_->drop_before_join();
+  if (!state_->synchronized) {
     // Also if nothing was submitted here: other ranks may have begun the step.
-    const Gradients all = gradients();
+    Gradients all = gradients();
     state_->require_same(all);
     // Also if a submitted gradient has moved: the other ranks wait for this rank's other gradients,
     // and what is dropped may be anywhere.
-    state_->reduce(all);
+    state_->reduce(std::move(all));
   }
-  end_step();
+  state_->drop_step();
 }
 
 void NamedGradientReducer::end_step() { state_->end_step(); }

@@ -61,7 +61,7 @@ void require_valid(const DistributedOptimizerOptions& options) {
 }
 
 void require_short(const std::string& name) {
-  constexpr std::size_t added_bytes = 64;  // "N.(group of " and ")", with space for the number
+  constexpr std::size_t added_bytes = 64;  // "N(round R).", with space for the numbers
   constexpr std::size_t max_bytes = max_name_bytes - added_bytes;
   if (name.size() <= max_bytes) return;
   throw InvalidArgument("DistributedOptimizer: the name that begins with '" +

@@ -28,6 +28,12 @@ enum class Feature : std::uint8_t {
   set_optimizer,      // one more optimizer on some ranks
   optimizer_per_set,  // the ranks are divided; each part has its own optimizer
   shared_memory,      // gradients in a SharedVector
+  token,              // reduce() and step() of its result; without LibTorch only
+  // backward, with LibTorch only
+  no_sync,           // guards in place of backward_passes_per_step; needs accumulation
+  every_pass,        // each pass is reduced; needs accumulation
+  set_to_none,       // gradients are undefined before a step, and may stay so
+  module_gradients,  // DistributedGradients, and a plain optimizer
   // helpers
   metrics,
   schedule,
@@ -67,31 +73,60 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 48> feature_names{
-    "uneven",         "sampler",
-    "accumulation",   "clipping",
-    "skipped_steps",  "unused",
-    "frozen",         "shared",
-    "groups",         "compression",
-    "two_optimizers", "set_optimizer",
-    "per_set",        "shared_memory",
-    "metrics",        "schedule",
-    "plateau",        "checkpoints",
-    "rollback",       "resume",
-    "fewer_ranks",    "more_ranks",
-    "reopened",       "two_inits",
-    "kept_future",    "forward_exception",
-    "hook_exception", "callback_exception",
-    "pending_future", "mismatch",
-    "wrong_argument", "fork",
-    "stopped",        "many_names",
-    "set_churn",      "threads",
-    "departure",      "killed",
-    "long_names",     "record_signal",
-    "over_mpi",       "hosts_of_one",
-    "hosts_of_two",   "polled",
-    "stall_shutdown", "no_replay",
-    "small_cache",    "no_fusion",
+inline constexpr std::array<std::string_view, 53> feature_names{
+    "uneven",
+    "sampler",
+    "accumulation",
+    "clipping",
+    "skipped_steps",
+    "unused",
+    "frozen",
+    "shared",
+    "groups",
+    "compression",
+    "two_optimizers",
+    "set_optimizer",
+    "per_set",
+    "shared_memory",
+    "token",
+    "no_sync",
+    "every_pass",
+    "set_to_none",
+    "module_gradients",
+    "metrics",
+    "schedule",
+    "plateau",
+    "checkpoints",
+    "rollback",
+    "resume",
+    "fewer_ranks",
+    "more_ranks",
+    "reopened",
+    "two_inits",
+    "kept_future",
+    "forward_exception",
+    "hook_exception",
+    "callback_exception",
+    "pending_future",
+    "mismatch",
+    "wrong_argument",
+    "fork",
+    "stopped",
+    "many_names",
+    "set_churn",
+    "threads",
+    "departure",
+    "killed",
+    "long_names",
+    "record_signal",
+    "over_mpi",
+    "hosts_of_one",
+    "hosts_of_two",
+    "polled",
+    "stall_shutdown",
+    "no_replay",
+    "small_cache",
+    "no_fusion",
 };
 static_assert(static_cast<std::size_t>(Feature::no_fusion) + 1 == feature_names.size());
 

@@ -161,7 +161,7 @@ bool Journey::run_events(const Epoch& epoch, int step) {
     const std::string name = "event " + std::to_string(i) + " of visit " + std::to_string(visits_);
     stage(name + " before step " + std::to_string(step));
     if (event.ends_session()) over_.insert(i);
-    if (event.incident == Incident::hook_exception) run_hooks(epoch, step);
+    if (event.incident == Incident::hook_exception) run_hooks(epoch, step, event);
     run_incident({.program = program_,
                   .event = event,
                   .name = name,
@@ -173,12 +173,12 @@ bool Journey::run_events(const Epoch& epoch, int step) {
   return true;
 }
 
-// Every rank throws in backward, and gives the step up.
-void Journey::run_hooks(const Epoch& epoch, int step) {
+// One rank or all throw in backward, and all give the step up.
+void Journey::run_hooks(const Epoch& epoch, int step, const Event& event) {
   if (step >= epoch.fewest_steps()) return;
   for (const auto& trainer : trainers_) {
     trainer->zero_gradients();
-    if (trainer->throw_in_hook(epoch, step)) trainer->zero_gradients();
+    if (trainer->throw_in_hook(event)) trainer->zero_gradients();
   }
 }
 
@@ -188,7 +188,7 @@ void Journey::run_step(const Epoch& epoch, int step) {
   if (fails(program_, epoch, step)) return;
   ++steps_;
   // Either one optimizer after the other, or backward of all before the first step.
-  const bool together = program_.seed % 2 == 0;
+  const bool together = program_.steps_together();
   for (std::size_t number = 0; number < trainers_.size(); ++number) {
     backward(epoch, step, number);
     if (!together) finish_step(epoch, step, number);

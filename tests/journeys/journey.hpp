@@ -48,7 +48,7 @@ class Journey {
   void backward(const Epoch& epoch, int step, std::size_t number);
   void finish_step(const Epoch& epoch, int step, std::size_t number);
   void join_all(const Epoch& epoch);
-  void run_hooks(const Epoch& epoch, int step);
+  void run_hooks(const Epoch& epoch, int step, const Event& event);
   void check_metrics(const Epoch& epoch, int step);
   void check_weights(const Epoch& epoch);
   void check_plateau(const Epoch& epoch);

@@ -97,35 +97,45 @@ class PlainTrainer : public Trainer {
     }
   }
 
-  void synchronize() override { optimizer_->synchronize(); }
+  void synchronize() override {
+    if (arguments_.program.has(Feature::token)) {
+      reduced_.emplace(optimizer_->reduce());
+    } else {
+      optimizer_->synchronize();
+    }
+  }
 
   void clip(double max_norm) override {
     std::vector<std::span<float>> spans;
     for (Buffer& buffer : sgd_.buffers) spans.push_back(buffer.span());
+    if (reduced_) {
+      const double wanted = norm_of(spans);
+      require_norm(optimizer_->clip_grad_norm(*reduced_, 1e30), wanted);
+    }
     journeys::clip(spans, max_norm);
   }
 
-  void discard() override { skip_if_possible(*optimizer_); }
+  void discard() override {
+    if (reduced_) return reduced_.reset();
+    optimizer_->skip_step();
+  }
 
   void step(double learning_rate) override {
     sgd_.learning_rate = learning_rate;
-    optimizer_->step();
+    if (!reduced_) return optimizer_->step();
+    optimizer_->step(std::move(*reduced_));
+    reduced_.reset();
   }
 
-  bool throw_in_hook(const Epoch& /*epoch*/, int /*step*/) override { return false; }
+  bool throw_in_hook(const Event& /*event*/) override { return false; }
 
  private:
-  // In an optimizer without `skip_step`, a step that is not taken must end by itself.
-  template <typename Optimizer>
-  static void skip_if_possible(Optimizer& optimizer) {
-    if constexpr (requires { optimizer.skip_step(); }) optimizer.skip_step();
-  }
-
   TrainerArguments arguments_;
   Gradients gradients_;
   differential::Random random_;  // of this rank
   Sgd sgd_;
   std::optional<DistributedOptimizer<Sgd>> optimizer_{};
+  std::optional<ReducedGradients> reduced_{};
 };
 
 }  // namespace
@@ -134,7 +144,7 @@ DistributedOptimizerOptions options_of(const TrainerArguments& arguments) {
   const Model& model = arguments.model;
   DistributedOptimizerOptions options{.op = model.op,
                                       .compression = model.compression,
-                                      .backward_passes_per_step = arguments.program.passes,
+                                      .backward_passes_per_step = model.passes_per_step,
                                       .accumulation = model.accumulation,
                                       .gradient_predivide_factor = model.predivide,
                                       .num_groups = model.num_groups,

@@ -40,7 +40,7 @@ bool needs_others(Feature feature) {
   }
 }
 
-Features draw_features(std::uint64_t seed, int ranks, bool torch, bool kill) {
+Features draw_features(std::uint64_t seed, int ranks, bool kill) {
   Random random = random_for(seed, Stream::features);
   Features features;
   // Few programs kill, so they have more of the other features.
@@ -55,13 +55,21 @@ Features draw_features(std::uint64_t seed, int ranks, bool torch, bool kill) {
   for (std::size_t i = 0; i < feature_names.size(); ++i)
     if (ranks == 1 && needs_others(static_cast<Feature>(i)))
       features.remove(static_cast<Feature>(i));
-  features.remove(torch ? Feature::shared_memory : Feature::hook_exception);
+  if (features.has(Feature::no_sync) && features.has(Feature::every_pass))
+    features.remove(random.once_in(2) ? Feature::no_sync : Feature::every_pass);
   return features;
 }
 
 // What a feature needs is a feature, too, so that it is counted.
 void complete(Program& program) {
   Features& features = program.features;
+  for (const Feature feature : {Feature::hook_exception, Feature::no_sync, Feature::every_pass,
+                                Feature::set_to_none, Feature::module_gradients})
+    if (!program.torch) features.remove(feature);
+  for (const Feature feature : {Feature::shared_memory, Feature::token})
+    if (program.torch) features.remove(feature);
+  if (features.has(Feature::no_sync) || features.has(Feature::every_pass))
+    features.add(Feature::accumulation);
   if (features.has(Feature::rollback) || features.has(Feature::resume) ||
       features.has(Feature::fewer_ranks) || features.has(Feature::more_ranks))
     features.add(Feature::checkpoints);
@@ -165,6 +173,10 @@ Model draw_model(const Program& program, std::uint64_t number) {
   if (program.has(Feature::compression)) model.compression = compression;
   const double predivide = random.one_of({1.0, 1.0, 2.0, 0.5});
   if (model.op == ReduceOp::average) model.predivide = predivide;
+  // Ranks with fewer steps may have fewer passes in their last step: not each can be reduced.
+  const bool may_differ = model.accumulation == Accumulation::sum && program.has(Feature::uneven);
+  const bool every_pass = program.has(Feature::every_pass) && !may_differ;
+  model.passes_per_step = every_pass || program.has(Feature::no_sync) ? 1 : program.passes;
   draw_groups(random, program, model);
   return model;
 }
@@ -197,7 +209,7 @@ std::vector<Model> Program::models(int session_ranks) const {
 
 Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits) {
   Program program{.seed = seed, .ranks = ranks, .torch = torch};
-  program.features = limits.only ? *limits.only : draw_features(seed, ranks, torch, limits.kill);
+  program.features = limits.only ? *limits.only : draw_features(seed, ranks, limits.kill);
   program.features.remove(Feature::killed);
   if (limits.kill) program.features.add(Feature::killed);
   // Without sockets, nothing tells that a process of another host is dead.

@@ -32,6 +32,7 @@ struct Model {
   int num_groups = 0;
   std::vector<std::vector<int>> groups{};  // by parameter
   double momentum = 0.0;
+  int passes_per_step = 1;  // the optimizer's option
 };
 
 /// The single things that happen during an epoch, before one of its steps.
@@ -87,6 +88,8 @@ struct Program {
   std::vector<Event> events{};
 
   [[nodiscard]] bool has(Feature feature) const { return features.has(feature); }
+  /// Backward of all models comes before the first optimizer's step.
+  [[nodiscard]] bool steps_together() const { return seed % 2 == 0; }
   /// Before the session changes, or after it.
   [[nodiscard]] int session_ranks(bool changed) const {
     return has(changed ? Feature::fewer_ranks : Feature::more_ranks) ? fewer : ranks;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "differential/random.hpp"
+#include "surroundings.hpp"
 
 namespace kolo::internal::journeys {
 namespace {
@@ -97,11 +98,21 @@ void apply(Parameter& parameter, std::span<const float> gradient, double learnin
   }
 }
 
-void clip(std::span<const std::span<float>> gradients, double max_norm) {
+double norm_of(std::span<const std::span<float>> gradients) {
   double squares = 0.0;
   for (const auto gradient : gradients)
     for (const float value : gradient) squares += static_cast<double>(value) * value;
-  const double norm = std::sqrt(squares);
+  return std::sqrt(squares);
+}
+
+void require_norm(double norm, double wanted, double tolerance) {
+  if (std::abs(norm - wanted) <= tolerance * wanted) return;
+  throw Unexpected("the norm of the gradients is " + std::to_string(norm) + ", not " +
+                   std::to_string(wanted));
+}
+
+void clip(std::span<const std::span<float>> gradients, double max_norm) {
+  const double norm = norm_of(gradients);
   if (norm <= max_norm) return;
   // A power of two keeps all digits.
   const auto factor = static_cast<float>(std::exp2(std::floor(std::log2(max_norm / norm))));
@@ -195,7 +206,7 @@ void Reference::run_step(const Epoch& epoch, int step, std::size_t number) {
       for (float& value : tensor) value = static_cast<float>(static_cast<double>(value) / divisor);
     for (const int rank : present) {
       Tensors own = sum;
-      finish(own, epoch, step, number, rank);
+      finish(own, reached(epoch, step, number, present), epoch, step, number, rank);
     }
   }
   for (int rank = 0; rank < session_ranks_; ++rank) {
@@ -205,19 +216,38 @@ void Reference::run_step(const Epoch& epoch, int step, std::size_t number) {
       for (auto& tensor : own)
         for (float& value : tensor)
           value /= static_cast<float>(epoch.passes(step, rank, model.accumulation));
-    finish(own, epoch, step, number, rank);
+    finish(own, reached(epoch, step, number, {rank}), epoch, step, number, rank);
   }
 }
 
-void Reference::finish(Tensors& gradients, const Epoch& epoch, int step, std::size_t number,
-                       int rank) {
+// By parameter: whether LibTorch has a gradient for it after backward on these ranks.
+std::vector<bool> Reference::reached(const Epoch& epoch, int step, std::size_t number,
+                                     const std::vector<int>& ranks) const {
+  const Model& model = models_[number];
+  std::vector<bool> reached(model.sizes.size(), !program_.has(Feature::set_to_none));
+  const Gradients gradients(program_, model, number);
+  for (const int rank : ranks) {
+    bool any = false;
+    for (std::size_t i = 0; i < reached.size(); ++i) {
+      if (!gradients.used(i, epoch, step, rank)) continue;
+      reached[i] = true;
+      any = true;
+    }
+    if (!any) reached.back() = true;  // backward needs a parameter
+  }
+  return reached;
+}
+
+void Reference::finish(Tensors& gradients, const std::vector<bool>& reached, const Epoch& epoch,
+                       int step, std::size_t number, int rank) {
   if (epoch.skipped(step)) return;
   const Model& model = models_[number];
   std::vector<std::span<float>> spans(gradients.begin(), gradients.end());
   if (program_.has(Feature::clipping)) clip(spans, max_norm_of(program_));
   ModelState& state = replicas_[static_cast<std::size_t>(rank)][number];
   for (std::size_t i = 0; i < spans.size(); ++i)
-    if (!model.frozen[i]) apply(state[i], spans[i], epoch.learning_rate(step), model.momentum);
+    if (!model.frozen[i] && reached[i])
+      apply(state[i], spans[i], epoch.learning_rate(step), model.momentum);
 }
 
 }  // namespace kolo::internal::journeys

@@ -54,6 +54,9 @@ class Gradients {
 void apply(Parameter& parameter, std::span<const float> gradient, double learning_rate,
            double momentum);
 
+[[nodiscard]] double norm_of(std::span<const std::span<float>> gradients);
+/// Throws Unexpected if the norm that Kolo returned is another one.
+void require_norm(double norm, double wanted, double tolerance = 1e-9);
 /// Scales gradients whose joint norm exceeds `max_norm`; exact for a norm below it.
 void clip(std::span<const std::span<float>> gradients, double max_norm);
 [[nodiscard]] double max_norm_of(const Program& program);
@@ -77,7 +80,10 @@ class Reference {
 
   void run_step(const Epoch& epoch, int step, std::size_t number);
   [[nodiscard]] Tensors local(const Epoch& epoch, int step, std::size_t number, int rank) const;
-  void finish(Tensors& gradients, const Epoch& epoch, int step, std::size_t number, int rank);
+  void finish(Tensors& gradients, const std::vector<bool>& reached, const Epoch& epoch, int step,
+              std::size_t number, int rank);
+  [[nodiscard]] std::vector<bool> reached(const Epoch& epoch, int step, std::size_t number,
+                                          const std::vector<int>& ranks) const;
   [[nodiscard]] bool skips(const Epoch& epoch, int step) const;
   void copy_to_members(std::size_t number, const std::vector<int>& members, int root);
 

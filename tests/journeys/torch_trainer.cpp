@@ -4,6 +4,7 @@
 #include "torch_trainer.hpp"
 
 #include <torch/nn/module.h>
+#include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/version.h>
@@ -12,8 +13,11 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <stdexcept>
+#include <string_view>
 #include <utility>
 
+#include "differential/random.hpp"
 #include "kolo/torch.hpp"
 #include "surroundings.hpp"
 
@@ -40,19 +44,26 @@ void assign(const std::vector<float>& values, const Tensor& tensor) {
   std::ranges::copy(values, elements_of(tensor).begin());
 }
 
+/// SGD whose gradients are reduced by a DistributedOptimizer, or else by the module's
+/// DistributedGradients.
 class TorchTrainer : public Trainer {
  public:
   explicit TorchTrainer(const TrainerArguments& arguments)
       : arguments_(arguments), gradients_(arguments.program, arguments_.model, arguments.number) {
-    NamedParameters names;
-    for (std::size_t i = 0; i < arguments_.model.sizes.size(); ++i) {
-      parameters_.push_back(::torch::zeros({arguments_.model.sizes[i]}));
-      parameters_.back().set_requires_grad(!arguments_.model.frozen[i]);
-      names.emplace_back(name_of(i), parameters_.back());
+    // A name has a dot: it is that of a module's parameter.
+    const auto layer = module_.register_module("layer", std::make_shared<::torch::nn::Module>());
+    for (std::size_t i = 0; i < arguments_.model.sizes.size(); ++i)
+      parameters_.push_back(
+          layer->register_parameter(name_of(i).substr(std::string_view("layer.").size()),
+                                    ::torch::zeros({arguments_.model.sizes[i]}),
+                                    /*requires_grad=*/!arguments_.model.frozen[i]));
+    Sgd sgd(parameters_, ::torch::optim::SGDOptions(0.1).momentum(arguments_.model.momentum));
+    if (arguments_.program.has(Feature::module_gradients)) {
+      plain_.emplace(std::move(sgd));
+      reducer_.emplace(module_, options_of(arguments_));
+    } else {
+      wrapped_.emplace(std::move(sgd), module_.named_parameters(), options_of(arguments_));
     }
-    optimizer_.emplace(
-        Sgd(parameters_, ::torch::optim::SGDOptions(0.1).momentum(arguments_.model.momentum)),
-        names, options_of(arguments_));
   }
 
   void set_state(const ModelState& state) override {
@@ -63,7 +74,7 @@ class TorchTrainer : public Trainer {
       auto momentum = std::make_unique<SgdState>();
       momentum->momentum_buffer(::torch::zeros_like(parameters_[i].detach()));
       assign(state[i].velocities, momentum->momentum_buffer());
-      optimizer_->state()[key_of(parameters_[i])] = std::move(momentum);
+      optimizer().state()[key_of(parameters_[i])] = std::move(momentum);
     }
   }
 
@@ -74,7 +85,7 @@ class TorchTrainer : public Trainer {
       Parameter& saved = state.emplace_back();
       saved.values.assign(values.begin(), values.end());
       saved.velocities.assign(values.size(), 0.0F);
-      const auto& states = optimizer_->state();
+      const auto& states = optimizer().state();
       const auto found = states.find(key_of(parameter));
       if (found == states.end() || arguments_.model.momentum == 0.0) continue;
       const Tensor& buffer = static_cast<const SgdState&>(*found->second).momentum_buffer();
@@ -85,76 +96,113 @@ class TorchTrainer : public Trainer {
   }
 
   void broadcast(int root) override {
-    ModuleTensors tensors;
-    for (std::size_t i = 0; i < parameters_.size(); ++i) tensors.insert(name_of(i), parameters_[i]);
-    broadcast_parameters(tensors, root, arguments_.set);
-    broadcast_optimizer_state(*optimizer_, root, arguments_.set);
+    broadcast_parameters(module_.named_parameters(), root, arguments_.set);
+    broadcast_optimizer_state(optimizer(), root, arguments_.set);
   }
 
   void zero_gradients() override {
-    optimizer_->zero_grad();
-    if (arguments_.set.contains(arguments_.rank)) return;
-    // Outside its set the optimizer is LibTorch's own, which passes over a parameter without a
-    // gradient although it has momentum. The reference does not.
-    for (const Tensor& parameter : parameters_)
-      if (parameter.requires_grad() && !parameter.grad().defined())
+    if (wrapped_) wrapped_->zero_grad();
+    if (plain_) module_.zero_grad();
+    // LibTorch passes over a parameter without a gradient although it has momentum. The reference
+    // does so only with the feature.
+    for (const Tensor& parameter : parameters_) {
+      if (!parameter.requires_grad()) continue;
+      if (arguments_.program.has(Feature::set_to_none))
+        parameter.mutable_grad().reset();
+      else if (!parameter.grad().defined())
         parameter.mutable_grad() = ::torch::zeros_like(parameter.detach());
+    }
   }
 
   void backward(const Pass& pass) override {
+    const Program& program = arguments_.program;
+    const Model& model = arguments_.model;
+    const int passes = pass.epoch.passes(pass.step, arguments_.rank, model.accumulation);
+    const bool divides = model.accumulation == Accumulation::mean && model.passes_per_step == 1;
     Tensor loss = ::torch::zeros({});
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (!gradients_.used(i, pass.epoch, pass.step, arguments_.rank)) continue;
       const Tensor& parameter = parameters_[i];
       const Tensor gradient = ::torch::zeros_like(parameter.detach());
       gradients_.add(i, elements_of(parameter.detach()), pass.examples, elements_of(gradient));
-      if (arguments_.model.shared[i]) {
+      if (divides) gradient.div_(passes);
+      if (model.shared[i]) {
         loss = loss + parameter.dot(0.5 * gradient) + parameter.dot(0.5 * gradient);
       } else {
         loss = loss + parameter.dot(gradient);
       }
     }
-    if (loss.requires_grad()) loss.backward();
+    // Other ranks wait for this backward.
+    if (!loss.requires_grad()) loss = loss + 0.0 * parameters_.back().sum();
+    std::optional<NoSync> local;
+    const bool is_last = pass.number + 1 == passes;
+    if (program.has(Feature::no_sync) && (!is_last || leaves_reduction_to_step(pass)))
+      local.emplace(wrapped_ ? wrapped_->no_sync() : reducer_->no_sync());
+    loss.backward();
+    // Before other ranks are waited for in another model's backward.
+    if (is_last && program.steps_together()) synchronize();
   }
 
-  void synchronize() override { optimizer_->synchronize(); }
+  void synchronize() override {
+    if (wrapped_) wrapped_->synchronize();
+    if (reducer_) reducer_->synchronize();
+  }
 
   void clip(double max_norm) override {
     std::vector<std::span<float>> spans;
-    double squares = 0.0;
-    for (const Tensor& parameter : parameters_)
-      if (parameter.grad().defined()) spans.push_back(elements_of(parameter.grad()));
-    for (const auto span : spans)
-      for (const float value : span) squares += static_cast<double>(value) * value;
-    const double norm = clip_grad_norm(*optimizer_, 1e30);
-    if (std::abs(norm - std::sqrt(squares)) > 1e-9 * norm)
-      throw Unexpected("clip_grad_norm returns " + std::to_string(norm));
+    std::vector<Tensor> with_gradient;
+    for (const Tensor& parameter : parameters_) {
+      if (!parameter.grad().defined()) continue;
+      spans.push_back(elements_of(parameter.grad()));
+      with_gradient.push_back(parameter);
+    }
+    const double wanted = norm_of(spans);
+    if (wrapped_) require_norm(clip_grad_norm(*wrapped_, 1e30), wanted);
+    // In float.
+    if (plain_)
+      require_norm(::torch::nn::utils::clip_grad_norm_(with_gradient, 1e30), wanted, 1e-4);
     journeys::clip(spans, max_norm);
   }
 
-  void discard() override { skip(*optimizer_); }
-
-  void step(double learning_rate) override {
-    set_learning_rate(*optimizer_, learning_rate);
-    optimizer_->step();
+  void discard() override {
+    if (wrapped_) wrapped_->skip_step();
+    if (reducer_) reducer_->synchronize();
   }
 
-  bool throw_in_hook(const Epoch& /*epoch*/, int step) override {
+  void step(double learning_rate) override {
+    set_learning_rate(optimizer(), learning_rate);
+    if (reducer_) reducer_->synchronize();
+    optimizer().step();
+  }
+
+  bool throw_in_hook(const Event& event) override {
+    const bool alone = may_throw_alone(event);
+    const bool throws = !alone || event.odd == arguments_.rank;
     Tensor loss = ::torch::zeros({});
-    const std::size_t thrower = static_cast<std::size_t>(step) % parameters_.size();
+    const auto first = std::ranges::find(arguments_.model.frozen, false);
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (arguments_.model.frozen[i]) continue;
       const Tensor copy = parameters_[i] * 1.0;
-      if (i == thrower || i + 1 == parameters_.size())
+      // Backward begins with the last parameter, and reaches the first at its end. If a rank throws
+      // alone, it does so after the first gradient is complete.
+      const bool begins = i + 1 == parameters_.size() && event.variant % 4 == 0 && !alone;
+      if (throws &&
+          (begins || i == static_cast<std::size_t>(first - arguments_.model.frozen.begin())))
         copy.register_hook(
             [](const Tensor& /*gradient*/) -> Tensor { throw std::runtime_error("in a hook"); });
       loss = loss + copy.sum();
     }
     try {
       loss.backward();
+    } catch (const BackwardFailed& error) {
+      if (!throws && error.ranks() == std::vector<int>{event.odd}) return true;
+      throw;
     } catch (const std::runtime_error&) {
-      return true;
+      if (throws) return true;
+      throw;
     }
+    const ProcessSet& set = arguments_.set;
+    if (!throws && !(set.contains(event.odd) && set.contains(arguments_.rank))) return true;
     throw Unexpected("an exception in a hook was lost");
   }
 
@@ -162,20 +210,30 @@ class TorchTrainer : public Trainer {
   [[nodiscard]] std::string name_of(std::size_t parameter) const {
     return name_of_parameter(arguments_.program, parameter);
   }
+  [[nodiscard]] Sgd& optimizer() const { return wrapped_ ? *wrapped_ : *plain_; }
 
-  template <typename Optimizer>
-  static void skip(Optimizer& optimizer) {
-    if constexpr (requires { optimizer.skip_step(); }) {
-      optimizer.skip_step();
-    } else {
-      optimizer.zero_grad();
-    }
+  // This rank's own choice.
+  [[nodiscard]] bool leaves_reduction_to_step(const Pass& pass) const {
+    return differential::hash({arguments_.program.seed, 66, arguments_.number,
+                               static_cast<std::uint64_t>(pass.epoch.number() * 100 + pass.step),
+                               static_cast<std::uint64_t>(arguments_.rank)}) %
+               3 ==
+           0;
+  }
+
+  // Then the others learn of it, if the pass is one that reduces.
+  [[nodiscard]] bool may_throw_alone(const Event& event) const {
+    return event.variant % 2 == 0 && arguments_.model.passes_per_step == 1 &&
+           std::ranges::count(arguments_.model.frozen, false) > 1;
   }
 
   TrainerArguments arguments_;
   Gradients gradients_;
+  ::torch::nn::Module module_{};
   std::vector<Tensor> parameters_{};
-  mutable std::optional<DistributedOptimizer<Sgd>> optimizer_{};
+  mutable std::optional<DistributedOptimizer<Sgd>> wrapped_{};
+  mutable std::optional<Sgd> plain_{};
+  std::optional<DistributedGradients> reducer_{};
 };
 
 }  // namespace

@@ -40,8 +40,8 @@ class Trainer {
   /// Gives up a step.
   virtual void discard() = 0;
   virtual void step(double learning_rate) = 0;
-  /// A backward pass that throws in a hook; false if there are no hooks.
-  virtual bool throw_in_hook(const Epoch& epoch, int step) = 0;
+  /// A backward pass that throws in a hook, on one rank or all; false if there are no hooks.
+  virtual bool throw_in_hook(const Event& event) = 0;
 };
 
 struct TrainerArguments {

@@ -5,15 +5,17 @@
 #include <kolo/torch.hpp>  // before LibTorch, as clang 14 needs it
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/library.h>
 #include <torch/optim/sgd.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
-#include <thread>
 #include <utility>
 
 #include "fake_cuda.hpp"
@@ -181,29 +183,42 @@ TEST_P(TorchGpuTest, RowsArriveInMemoryThatBothStreamsKnow) {
   EXPECT_EQ(allocated_between_streams, 2);
 }
 
-/// Does what backward does with a parameter on its GPU thread: LibTorch's engine, built without GPU
+/// Runs a function in a backward pass.
+struct InBackward : ::torch::autograd::Function<InBackward> {
+  static Tensor forward(::torch::autograd::AutogradContext* /*context*/, const Tensor& x) {
+    return x.clone();
+  }
+  static ::torch::autograd::variable_list backward(::torch::autograd::AutogradContext* /*context*/,
+                                                   ::torch::autograd::variable_list gradients) {
+    action();
+    return gradients;
+  }
+  static std::function<void()> action;
+};
+std::function<void()> InBackward::action;
+
+/// Does what backward does with a parameter on its GPU: LibTorch's engine, built without GPU
 /// support, cannot be convinced that there are GPUs.
 void accumulate(const Tensor& parameter, double factor) {
-  std::thread thread([&] {
-    cuda->use_device(rank());
-    parameter.mutable_grad() = filled(parameter.sizes(), [=](std::int64_t k) {
-      return factor * (rank() + static_cast<double>(k));
-    });
-    for (const auto& hook : ::torch::autograd::impl::grad_accumulator(parameter)->post_hooks())
-      static_cast<void>((*hook)({}, {}));
+  const auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+  for (const auto& hook : accumulator->pre_hooks()) static_cast<void>((*hook)({}));
+  parameter.mutable_grad() = filled(parameter.sizes(), [=](std::int64_t k) {
+    return factor * (rank() + static_cast<double>(k));
   });
-  thread.join();
+  for (const auto& hook : accumulator->post_hooks()) static_cast<void>((*hook)({}, {}));
 }
 
-TEST_P(TorchGpuTest, GradientsAreReducedFromTheThreadOfBackward) {
+TEST_P(TorchGpuTest, GradientsAreFinalAfterBackward) {
   const Tensor first = make_tensor({40}).set_requires_grad(true);
   const Tensor second = make_tensor({3000}).set_requires_grad(true);
   DistributedOptimizer optimizer(::torch::optim::SGD({first, second}, 0.1));
   const auto mean = [](std::int64_t k) { return sum_of_ranks() / size() + static_cast<double>(k); };
   for (int step = 0; step < 3; ++step) {
-    accumulate(second, 2.0);
-    accumulate(first, 1.0);
-    optimizer.synchronize();
+    InBackward::action = [&] {
+      accumulate(second, 2.0);
+      accumulate(first, 1.0);
+    };
+    InBackward::apply(at::ones({1}).requires_grad_()).sum().backward();
     expect_numbers(first.grad(), mean);
     expect_numbers(second.grad(), [&](std::int64_t k) { return 2.0 * mean(k); });
     first.mutable_grad().reset();

@@ -27,7 +27,7 @@ KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerPar
 
 }  // namespace detail
 
-/// Waits until this step's gradients are reduced, then scales them if their joint norm exceeds
+/// Calls the optimizer's `synchronize`, then scales the gradients if their joint norm exceeds
 /// `max_norm`. Returns the norm before scaling. Call `optimizer.step()` afterwards:
 ///
 ///     loss.backward();

@@ -7,6 +7,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <atomic>
 #include <concepts>
 #include <initializer_list>
 #include <memory>
@@ -25,37 +26,60 @@ namespace kolo {
 template <typename T>
 concept ParameterNaming = std::same_as<T, NamedParameters> || std::same_as<T, ModuleTensors>;
 
+/// While it lives, backward passes accumulate on this rank only. Movable; guards may nest.
+class [[nodiscard]] NoSync {
+ public:
+  explicit NoSync(std::shared_ptr<std::atomic<int>> guards) : guards_(std::move(guards)) {
+    ++*guards_;
+  }
+  NoSync(NoSync&&) noexcept = default;
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(NoSync&&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+  ~NoSync() {
+    if (guards_) --*guards_;
+  }
+
+ private:
+  std::shared_ptr<std::atomic<int>> guards_;
+};
+
 namespace detail {
 
 inline const NamedParameters& pairs_of(const NamedParameters& names) { return names; }
 inline NamedParameters pairs_of(const ModuleTensors& names) { return names.pairs(); }
 
-/// Reduces the gradients of one optimizer. Each parameter has a hook that submits its gradient
-/// after backward has accumulated it. Hooks run on backward's threads; everything else runs on the
-/// thread that owns the optimizer, while no backward runs.
+/// Reduces the gradients of one optimizer. Each parameter has hooks that submit its gradient after
+/// backward has accumulated it, and a callback of autograd's engine ends the pass. Both run on
+/// backward's threads; everything else runs on the thread that owns the optimizer, while no
+/// backward runs.
 class GradientReducer {
  public:
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
 
-  /// Collective. Without names, parameters are identified by their position.
+  /// Collective. Without names, parameters are identified by their position. `watches_steps`:
+  /// whether `end_step` is called after each step.
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
-                              const DistributedOptimizerOptions& options);
+                              const DistributedOptimizerOptions& options,
+                              bool watches_steps = true);
   KOLO_EXPORT GradientReducer(GradientReducer&&) noexcept;
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
 
-  /// Submits the gradients that backward did not submit, and waits for all. Further calls in the
-  /// same step have no effect.
+  /// Reduces what backward has not reduced: gradients of passes on this rank only, or all of them
+  /// if there was no pass. Else no effect.
   KOLO_EXPORT void synchronize(const Groups& groups);
 
-  /// Ends a step whose gradients were used. Backward may run again.
+  /// Ends a step. The next counts its passes from zero.
   KOLO_EXPORT void end_step();
 
-  /// Ends a step without using its gradients.
-  KOLO_EXPORT void skip_step(const Groups& groups);
+  /// Synchronizes, and forgets the passes of this step. Drops what a join has cut.
+  KOLO_EXPORT void skip(const Groups& groups);
 
-  /// Discards a step: waits for its submitted operations and forgets its backward passes.
+  /// Forgets the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
+
+  [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
 
   /// Reduces the loss by sum if the gradients are summed, else by average.
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
@@ -69,37 +93,49 @@ class GradientReducer {
 
 }  // namespace detail
 
-/// A LibTorch optimizer that averages (or sums) its gradients over the ranks before each step. It
-/// derives from `Base`, so `Base`'s members remain available.
+/// A LibTorch optimizer whose gradients are averages (or sums) over the ranks. It derives from
+/// `Base`, so `Base`'s members remain available.
 ///
 ///     kolo::DistributedOptimizer optimizer(torch::optim::SGD(model->parameters(), 0.01),
 ///                                          model->named_parameters());
 ///
-/// The reduction of a gradient starts when backward has accumulated the gradient, and overlaps the
-/// rest of backward. With `backward_passes_per_step` above 1 the reduction starts in the last pass;
-/// a `step` after fewer passes reduces the gradients accumulated so far. Each rank counts its own
-/// passes, and Accumulation::mean divides by the number of passes that this rank made. Backward
-/// throws InvalidArgument in a further pass before `step` or `zero_grad`.
+/// When `backward()` returns, the gradients of this optimizer's parameters are final, whatever uses
+/// them: any optimizer, clipping, or a second model. The reduction of a gradient starts when
+/// backward has accumulated it, and overlaps the rest of backward. So backward waits for the other
+/// ranks, and throws the errors of `allreduce`. If it throws on one rank for a reason of its own,
+/// the other ranks get BackwardFailed; call `zero_grad`, and the next pass is reduced.
 ///
-/// A parameter that is not part of backward contributes a zero gradient. Parameters that require no
-/// gradient are skipped. Parameters may be frozen, unfrozen, converted or added to a parameter
-/// group later, in the same way on all ranks: the next `synchronize`, `step` or `zero_grad` adapts
-/// to it.
+/// There may be any number of backward passes before a step, nested and partial ones too, alike on
+/// all ranks: a rank that is a pass or a step ahead gets Mismatch. Passes accumulate, and each
+/// reduces what it has added; until then, what is reduced has memory of its own. In `no_sync`, and
+/// before the last of `backward_passes_per_step`, gradients accumulate on this rank only, and the
+/// next pass that reduces takes them along; so does `step` after fewer passes. Accumulation::mean
+/// divides each pass by `backward_passes_per_step`, and if a step had fewer, by the passes that
+/// this rank made.
+///
+/// A parameter that some ranks did not use in a pass has a gradient of zero there. One that no rank
+/// used is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
+/// Parameters that require no gradient are skipped. Parameters may be frozen, unfrozen, converted
+/// or added to a parameter group later, in the same way on all ranks: the next `synchronize`,
+/// `step` or `zero_grad` adapts to it. Optimizers with equal options may share parameters, which
+/// are reduced once. `torch::autograd::grad` reduces nothing; `backward` with `create_graph` throws
+/// InvalidArgument, and so it does if the gradients of two parameters share memory.
 ///
 /// Sparse gradients stay sparse and are coalesced. Their indices and values are gathered from all
 /// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks
-/// or on none.
+/// that have one, or on none.
 ///
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
-/// together. If `join` cuts a step in which some gradients were submitted, the next backward pass
-/// or step throws InvalidArgument until `skip_step` or `zero_grad`.
+/// together. Passes without reduction that a rank made before its `join` belong to no step and are
+/// dropped; `zero_grad` drops their gradients. If its next call is `synchronize` or `step`, it
+/// throws InvalidArgument once.
 ///
 /// Construction is collective in the process set: its members construct their optimizers in the
 /// same order. It throws Mismatch on every member if options, or the parameters' names, shapes or
 /// dtypes, differ. It throws InvalidArgument for an invalid option, a parameter without a name, or
-/// a repeated name. backward(), `synchronize`, `step` and `skip_step` throw the errors of
-/// `allreduce`. Movable, not copyable; not thread-safe.
+/// a repeated name. backward(), `synchronize` and `step` throw the errors of `allreduce`. Movable,
+/// not copyable; not thread-safe.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 class DistributedOptimizer<Base> : public Base {
@@ -124,16 +160,25 @@ class DistributedOptimizer<Base> : public Base {
 
   DistributedOptimizer(DistributedOptimizer&&) = default;
 
-  /// Waits until this step's gradients are reduced, for example to clip them. The next `step` then
-  /// uses them without reducing again.
+  /// Reduces gradients that `backward` has left on this rank: those of passes in `no_sync` or
+  /// before the last of `backward_passes_per_step`, or, without a pass since the last step, all
+  /// gradients, with zeros for undefined ones that another rank has. Otherwise it does nothing.
   void synchronize() { reducer_.synchronize(this->param_groups()); }
+
+  /// Backward passes stay on this rank while the guard lives:
+  ///
+  ///     {
+  ///       const auto local = optimizer.no_sync();
+  ///       loss.backward();
+  ///     }
+  [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
 
   /// The ranks that take part.
   [[nodiscard]] const ProcessSet& process_set() const { return reducer_.process_set(); }
 
-  /// Calls `synchronize`, which has no effect if already called, then steps. With a closure, the
-  /// gradients and the loss of each evaluation are reduced, so that line searches agree on all
-  /// ranks.
+  /// Calls `synchronize`, then steps. So a rank without a backward pass takes part with zeros. With
+  /// a closure, the gradients and the loss of each evaluation are reduced, so that line searches
+  /// agree on all ranks.
   ::torch::Tensor step(LossClosure closure = nullptr) override {
     if (closure == nullptr) {
       synchronize();
@@ -150,12 +195,14 @@ class DistributedOptimizer<Base> : public Base {
     });
   }
 
-  /// Ends the step without `Base`'s step, for example after an overflow in mixed precision.
-  /// Synchronizes unless that is done; all ranks must skip the same steps. The gradients keep their
-  /// values until `zero_grad`.
-  void skip_step() { reducer_.skip_step(this->param_groups()); }
+  /// Reduces what `synchronize` would, and drops the step, for example after an overflow in mixed
+  /// precision. All ranks must skip the same steps: if one skips alone, the next pass raises
+  /// Mismatch. The gradients keep their values until `zero_grad`. If every rank has had a backward
+  /// pass that reduced, not calling `step` does the same.
+  void skip_step() { reducer_.skip(this->param_groups()); }
 
-  /// As `Base`'s, but first discards the current step and waits for its pending reductions.
+  /// As `Base`'s. The passes of `backward_passes_per_step` are counted from zero. A module's
+  /// `zero_grad` does as well, except that it does not reset this count.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {

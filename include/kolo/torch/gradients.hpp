@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// DistributedGradients for LibTorch's modules.
+#pragma once
+
+#include "kolo/torch/optimizer.hpp"
+
+// After kolo/torch/optimizer.hpp, as clang 14 needs it.
+#include <torch/nn/module.h>
+
+namespace kolo {
+
+/// Reduces the gradients of a module's parameters; its optimizers stay as they are:
+///
+///     kolo::DistributedGradients gradients(*model);
+///     torch::optim::SGD optimizer(model->parameters(), 0.01);
+///
+/// Gradients are final when `backward()` returns, as with DistributedOptimizer, whose rules for
+/// backward passes and for construction apply. Steps are not seen, so every
+/// `backward_passes_per_step`-th pass reduces, and only passes have to match on all ranks.
+/// Construct it after the module is on its device and has its dtype. Neither movable nor copyable;
+/// not thread-safe.
+class DistributedGradients {
+ public:
+  KOLO_EXPORT explicit DistributedGradients(::torch::nn::Module& module,
+                                            const DistributedOptimizerOptions& options = {});
+  DistributedGradients(const DistributedGradients&) = delete;
+  DistributedGradients& operator=(const DistributedGradients&) = delete;
+
+  /// Backward passes stay on this rank while the guard lives. The next pass that reduces takes
+  /// their gradients along.
+  [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
+
+  /// Reduces the gradients of passes that stayed on this rank. Collective if there are any.
+  KOLO_EXPORT void synchronize();
+
+ private:
+  detail::GradientReducer::Groups groups_;
+  detail::GradientReducer reducer_;
+};
+
+}  // namespace kolo

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/gradient_hook.hpp"
+
+#include <torch/csrc/autograd/function.h>
+
+namespace kolo::internal {
+namespace {
+
+using Variables = ::torch::autograd::variable_list;
+
+// Autograd keeps the incoming gradient if nothing else refers to that tensor. But its memory may
+// also be that of another view, which backward still needs while this one is reduced in place.
+bool shares_memory(const ::torch::Tensor& gradient) {
+  if (!gradient.defined() || gradient.layout() != at::kStrided) return false;
+  const bool is_view = gradient.is_view();  // then its base, which nothing else needs, is alive
+  if (is_view && gradient._base().use_count() > 1) return true;
+  return gradient.storage().use_count() > (is_view ? 2 : 1);
+}
+
+class BeforeHook : public ::torch::autograd::FunctionPreHook {
+ public:
+  BeforeHook(std::weak_ptr<GradientListener> listener, std::size_t slot)
+      : listener_(std::move(listener)), slot_(slot) {}
+
+  Variables operator()(const Variables& gradients) override {
+    const auto listener = listener_.lock();
+    if (!listener || !listener->before_accumulation(slot_) || !shares_memory(gradients.front()))
+      return gradients;
+    const at::NoGradGuard no_grad;
+    return {gradients.front().clone()};
+  }
+
+  [[nodiscard]] std::shared_ptr<GradientListener> listener() const { return listener_.lock(); }
+
+ private:
+  std::weak_ptr<GradientListener> listener_;
+  std::size_t slot_;
+};
+
+class AfterHook : public ::torch::autograd::FunctionPostHook {
+ public:
+  AfterHook(std::weak_ptr<GradientListener> listener, std::size_t slot)
+      : listener_(std::move(listener)), slot_(slot) {}
+
+  Variables operator()(const Variables& outputs, const Variables&) override {
+    if (const auto listener = listener_.lock()) listener->after_accumulation(slot_);
+    return outputs;
+  }
+
+ private:
+  std::weak_ptr<GradientListener> listener_;
+  std::size_t slot_;
+};
+
+}  // namespace
+
+void GradientHook::attach(const ::torch::Tensor& parameter,
+                          const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
+  if (!parameter.requires_grad()) return;
+  auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+  if (accumulator == accumulator_) return;  // the hooks are in place; others would count twice
+  accumulator->add_pre_hook(std::make_unique<BeforeHook>(listener, slot));
+  accumulator->add_post_hook(std::make_unique<AfterHook>(listener, slot));
+  accumulator_ = std::move(accumulator);
+}
+
+std::shared_ptr<GradientListener> GradientHook::other_listener(const ::torch::Tensor& parameter,
+                                                               const GradientListener& self) {
+  if (!parameter.requires_grad()) return nullptr;
+  const auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
+  for (const auto& hook : accumulator->pre_hooks()) {
+    const auto* before = dynamic_cast<const BeforeHook*>(hook.get());
+    if (before == nullptr) continue;
+    auto listener = before->listener();
+    if (listener != nullptr && listener.get() != &self) return listener;
+  }
+  return nullptr;
+}
+
+}  // namespace kolo::internal

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backward pass: its hooks, its end, and the pass that a step makes without backward.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include <torch/csrc/autograd/engine.h>
+
+#include "torch/gradient_state.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+
+/// Lives in the engine's callbacks. If the engine drops them, backward has thrown.
+class GradientReducer::State::PassEnd {
+ public:
+  explicit PassEnd(std::weak_ptr<State> state) : state_(std::move(state)) {}
+  PassEnd(const PassEnd&) = delete;
+  PassEnd& operator=(const PassEnd&) = delete;
+  ~PassEnd() {
+    const auto state = state_.lock();
+    if (!done_ && state) state->fail_pass();
+  }
+
+  [[nodiscard]] std::shared_ptr<State> state() const { return state_.lock(); }
+  void set_done() { done_ = true; }
+
+ private:
+  std::weak_ptr<State> state_;
+  bool done_ = false;
+};
+
+// A callback of its own for each part: the callbacks run in the order in which they were queued, so
+// that each part runs for all optimizers of this backward before the next part.
+void GradientReducer::State::queue_part(const std::shared_ptr<PassEnd>& end, int part) {
+  ::torch::autograd::Engine::get_default_engine().queue_callback([end, part] {
+    if (const auto state = end->state()) state->run_part(end, part);
+  });
+}
+
+void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int part) {
+  const std::lock_guard lock(hooks);
+  if (!core.reducing()) {
+    end->set_done();
+    core.end_pass();
+    return;
+  }
+  switch (part) {
+    case 0:
+      // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
+      source.require_unmixed();
+      source.require_disjoint();
+      core.submit_counts();
+      break;
+    case 1: core.submit_missing(); break;
+    case 2: core.finish(); break;
+    default:
+      end->set_done();
+      // Without steps to count from, the passes count from the last reduction.
+      if (!watches_steps) core.forget_passes();
+      core.rethrow();
+      return;
+  }
+  queue_part(end, part + 1);
+}
+
+void GradientReducer::State::fail_pass() noexcept {
+  const std::lock_guard lock(hooks);
+  core.fail_pass();
+}
+
+// The prescale of an operation divides by the passes of a complete step. If a step had fewer,
+// gradients are multiplied by a factor first, so that the result is the mean of the passes made.
+void GradientReducer::State::set_scales(int passes_made) {
+  double factor = 1.0;
+  const int all = options.backward_passes_per_step;
+  if (options.accumulation == Accumulation::mean) {
+    const int made = passes_made == 0 ? all : std::min(passes_made, all);
+    factor = is_member ? static_cast<double>(all) / made : 1.0 / made;
+  }
+  core.set_scales(factor, prescale(options));
+}
+
+void GradientReducer::State::begin_pass() {
+  queue_part(std::make_shared<PassEnd>(weak_from_this()), 0);
+  core.drop_before_join();
+  set_scales(0);
+  core.begin(*guards == 0 && core.in_last_pass());
+}
+
+bool GradientReducer::State::before_accumulation(std::size_t slot) {
+  // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
+  // order may differ between ranks; operations are matched by name.
+  const std::lock_guard lock(hooks);
+  if (!core.active()) begin_pass();
+  if (core.reducing()) {
+    source.make_room(slot);
+  } else {
+    source.accumulate_locally(slot);
+  }
+  return !source.parameters()[slot].tensor.grad().defined();
+}
+
+void GradientReducer::State::after_accumulation(std::size_t slot) {
+  const std::lock_guard lock(hooks);
+  Parameter& parameter = source.parameters()[slot];
+  if (!core.active() || !parameter.tensor.grad().defined()) return;
+  source.require_reducible(slot, is_grouped(parameter));
+  if (core.reducing()) {
+    core.ready(slot);
+  } else {
+    parameter.waiting = true;
+  }
+}
+
+void GradientReducer::State::reduce_all(bool skips) {
+  // All gradients are checked before any is submitted, so that the call can be repeated after an
+  // exception.
+  const auto& parameters = source.parameters();
+  if (!skips) source.require_unmixed();
+  source.forget_changed();
+  for (std::size_t slot = 0; slot < parameters.size(); ++slot)
+    if (source.takes_part(slot)) source.require_reducible(slot, is_grouped(parameters[slot]));
+  source.require_disjoint();
+  set_scales(core.passes());
+  core.begin(/*reducing=*/true);
+  try {
+    for (std::size_t slot = 0; slot < parameters.size(); ++slot)
+      if (source.takes_part(slot) && source.content(slot) > 0) core.ready(slot);
+  } catch (...) {
+    core.fail_pass();
+    throw;
+  }
+  core.end_pass();
+}
+
+void GradientReducer::State::synchronize(bool skips) {
+  core.settle();
+  for (Parameter& parameter : source.parameters()) {
+    if (!parameter.elsewhere) continue;
+    const auto owner =
+        std::dynamic_pointer_cast<State>(GradientHook::other_listener(parameter.tensor, *this));
+    if (owner && owner->core.local_passes() > 0) owner->synchronize();
+  }
+  const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
+  if (is_final || core.slots() == 0) return;
+  if (core.drop_before_join() != ReductionCore::Cut::nothing && !skips) {
+    throw InvalidArgument(
+        "DistributedOptimizer: join() was called after backward passes that reduce nothing, before "
+        "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
+        "step()");
+  }
+  reduce_all(skips);
+  if (!watches_steps) core.forget_passes();
+}
+
+void GradientReducer::State::forget_passes() {
+  core.settle();
+  core.forget_passes();
+  source.forget();
+}
+
+}  // namespace kolo::detail

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of an optimizer's parameters, as the reduction core sees them.
+#pragma once
+
+#include <torch/types.h>
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kolo/optimizer.hpp"
+#include "torch/gradient_hook.hpp"
+#include "torch/sparse_gradient.hpp"
+#include "training/reduction_core.hpp"
+
+namespace kolo::internal {
+
+/// What accumulated in a gradient between two submissions, while it is reduced.
+struct GradientPart {
+  ::torch::Tensor gradient{};
+  ::torch::Tensor buffer{};  // its elements as they are reduced: the gradient or a copy
+};
+
+struct Parameter {
+  std::string name;
+  ::torch::Tensor tensor;
+  GradientHook hook{};
+  bool elsewhere = false;  // another optimizer reduces it
+  bool waiting = false;    // a pass without reduction accumulated here
+  bool mixed = false;      // it did so onto the reduced gradient
+  // Of the last gradient, here or on another rank; 0 if it was dense.
+  std::int64_t sparse_dims = 0;
+  bool expected = false;        // another rank has a gradient
+  ::torch::Tensor set_aside{};  // the reduced gradient, while a pass is reduced
+  std::deque<GradientPart> parts{};
+  // The gradient that holds the last result, and its version then. Weak, so that the memory can go.
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
+  std::int64_t reduced_version = 0;
+};
+
+/// What is reduced already is set aside before more accumulates, and added afterwards. Even an
+/// average could not reduce it again: ranks that have joined would take part with zeros.
+class TorchSource : public GradientSource {
+ public:
+  explicit TorchSource(DistributedOptimizerOptions options);
+
+  std::deque<Parameter>& parameters() { return parameters_; }
+
+  /// Before a gradient accumulates in a pass that reduces.
+  void make_room(std::size_t slot);
+  /// Before a gradient accumulates in a pass without reduction.
+  void accumulate_locally(std::size_t slot);
+  /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
+  void require_unmixed() const;
+  /// Gradients that changed since they were reduced are taken for new ones, set by the program.
+  void forget_changed();
+  /// Throws InvalidArgument for a gradient that no operation can reduce.
+  void require_reducible(std::size_t slot, bool grouped) const;
+  /// Throws InvalidArgument if the gradients of two parameters share memory.
+  void require_disjoint() const;
+  /// Forgets which gradients are reduced or wait: they are about to be zeroed.
+  void forget();
+
+  [[nodiscard]] bool takes_part(std::size_t slot) const override;
+  [[nodiscard]] int content(std::size_t slot) const override;
+  [[nodiscard]] bool is_waiting(std::size_t slot) const override;
+  void expect(std::size_t slot, int content) override;
+  TensorView open(std::size_t slot, double factor) override;
+  std::unique_ptr<OwnReduction> open_own(std::size_t slot, double factor, const std::string& name,
+                                         std::int64_t number) override;
+  void scale(std::size_t slot, double factor) override;
+  void cancel(std::size_t slot) override;
+  Future<void> submit(std::size_t slot, const detail::GroupedAllreduceCall& call) override;
+  void close(std::size_t slot, bool keep) override;
+  void detach(std::size_t slot) override;
+
+ private:
+  void require_unmixed(std::size_t slot) const;
+  [[nodiscard]] bool is_reduced(const Parameter& parameter) const;
+  [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
+  /// The part of the gradient that is not under reduction; undefined if there is none.
+  ::torch::Tensor take(Parameter& parameter) const;
+  void put(Parameter& parameter, ::torch::Tensor total) const;
+
+  DistributedOptimizerOptions options_;
+  std::deque<Parameter> parameters_;
+};
+
+}  // namespace kolo::internal

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/reduction_core.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo::internal {
+namespace {
+
+constexpr auto no_unit = static_cast<std::size_t>(-1);
+
+}  // namespace
+
+void require_disjoint(std::size_t uses, const std::function<MemoryUse(std::size_t)>& use_of,
+                      const std::function<std::string(std::size_t)>& name_of_slot) {
+  const Overlap both = find_overlap_of_written(uses, use_of);
+  if (!both) return;
+  const std::string second = name_of_slot(both->second);
+  throw InvalidArgument(
+      fmt::format("DistributedOptimizer: the gradients '{}' and '{}' share memory. Give each its "
+                  "own, or list a gradient once if several parameters share it",
+                  name_of_slot(both->first), second),
+      second);
+}
+
+ReductionCore::ReductionCore(GradientSource& source, const DistributedOptimizerOptions& options,
+                             bool counted)
+    : source_(source),
+      options_(options),
+      counted_(counted),
+      is_member_(options.process_set.rank() >= 0),
+      prescale_(prescale(options)) {}
+
+ReductionCore::~ReductionCore() = default;
+
+void ReductionCore::add(const std::string& name, std::optional<std::size_t> group) {
+  const std::size_t slot = unit_of_.size();
+  std::size_t unit = units_.size();
+  if (group) {
+    if (unit_of_group_.size() <= *group) unit_of_group_.resize(*group + 1, no_unit);
+    if (unit_of_group_[*group] == no_unit) unit_of_group_[*group] = unit;
+    unit = unit_of_group_[*group];
+  }
+  // A group's operation is named after its number: it must not depend on which gradients the group
+  // has, because names identify operations across ranks.
+  if (unit == units_.size())
+    units_.push_back({.name = group ? fmt::format("(group {})", *group) : name,
+                      .is_group = group.has_value(),
+                      .slots = {}});
+  units_[unit].slots.push_back(slot);
+  unit_of_.push_back(unit);
+  fresh_.push_back(false);
+}
+
+std::string ReductionCore::operation_of(std::size_t slot) const {
+  return operation_name(units_[unit_of_[slot]], 0);
+}
+
+void ReductionCore::set_scales(double factor, double prescale) {
+  factor_ = factor;
+  prescale_ = prescale;
+}
+
+void ReductionCore::forget_passes() {
+  passes_ = 0;
+  local_passes_ = 0;
+  reduced_ = false;
+  std::fill(fresh_.begin(), fresh_.end(), false);
+}
+
+ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
+  if (step_.is_cut_by_join()) {
+    finish();
+    error_ = nullptr;
+    forget_passes();
+    return Cut::operations;
+  }
+  if (!step_.is_behind_join()) return Cut::nothing;
+  const bool any =
+      local_passes_ > 0 || std::find(fresh_.begin(), fresh_.end(), true) != fresh_.end();
+  forget_passes();
+  step_.catch_up();
+  return any ? Cut::passes : Cut::nothing;
+}
+
+void ReductionCore::begin(bool reducing) {
+  settle();
+  error_ = nullptr;
+  active_ = true;
+  reducing_ = reducing;
+}
+
+bool ReductionCore::is_complete(const Unit& unit) const {
+  return std::all_of(unit.slots.begin(), unit.slots.end(),
+                     [&](std::size_t slot) { return fresh_[slot] || !source_.takes_part(slot); });
+}
+
+void ReductionCore::ready(std::size_t slot) {
+  fresh_[slot] = true;
+  Unit& unit = units_[unit_of_[slot]];
+  // The ranks agree on the order of operations by name, so units may become ready in any order.
+  if (is_complete(unit)) submit(unit);
+}
+
+bool ReductionCore::is_submitted(std::size_t slot) const {
+  return units_[unit_of_[slot]].rounds > 0;
+}
+
+// Only the operation of a gradient has a dot after the optimizer's number or the round, so that no
+// gradient's name makes it another operation.
+std::string ReductionCore::operation_name(const Unit& unit, int round) const {
+  const std::string first =
+      round == 0 ? std::to_string(number_) : fmt::format("{}(round {})", number_, round + 1);
+  return first + (unit.is_group ? "" : ".") + unit.name;
+}
+
+void ReductionCore::submit(Unit& unit) {
+  std::vector<std::size_t> slots;
+  for (const std::size_t slot : unit.slots)
+    if (source_.takes_part(slot)) slots.push_back(slot);
+  if (!is_member_) {
+    apply_factor(unit);
+  } else if (slots.empty()) {
+    return;  // no round, or other ranks would count one
+  } else {
+    submit_group(unit, slots);
+  }
+  ++unit.rounds;
+  for (const std::size_t slot : unit.slots) fresh_[slot] = false;
+}
+
+void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slots) {
+  // The number is part of the operation, so a rank in another pass gets Mismatch instead of a sum
+  // of gradients of different passes.
+  const std::int64_t number = step_.of_operation();
+  const std::string name = operation_name(unit, unit.rounds);
+  std::vector<TensorView> views;
+  Flight flight;
+  try {
+    if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
+    if (!flight.own) {
+      for (const std::size_t slot : slots) views.push_back(source_.open(slot, factor_));
+      const GroupedAllreduceOptions allreduce{.name = name,
+                                              .op = options_.op,
+                                              .prescale = prescale_,
+                                              .postscale = postscale(options_),
+                                              .compression = options_.compression,
+                                              .process_set = options_.process_set};
+      flight.future = source_.submit(slots.front(), {views, allreduce, number});
+    }
+  } catch (...) {
+    for (std::size_t i = 0; i < views.size(); ++i) source_.cancel(slots[i]);
+    throw;
+  }
+  step_.begin();
+  flights_.push_back(std::move(flight));
+}
+
+// Outside the process set, nothing is reduced.
+void ReductionCore::apply_factor(Unit& unit) {
+  for (const std::size_t slot : unit.slots)
+    if (source_.takes_part(slot)) source_.scale(slot, factor_);
+}
+
+void ReductionCore::submit_rest() {
+  for (Unit& unit : units_)
+    if (unit.rounds == 0) submit(unit);
+}
+
+void ReductionCore::attempt(const std::function<void()>& action) noexcept {
+  try {
+    action();
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+// The first number is 0, or tells the lowest rank of the set whose backward has thrown.
+void ReductionCore::fill_counts() {
+  counts_.assign(1 + units_.size() + unit_of_.size(), 0);
+  if (failed_) counts_[0] = options_.process_set.size() - options_.process_set.rank();
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const Unit& unit = units_[u];
+    const bool has_more = std::any_of(unit.slots.begin(), unit.slots.end(), [&](std::size_t slot) {
+      const bool is_left = unit.rounds == 0 && source_.is_waiting(slot);
+      return source_.takes_part(slot) && (fresh_[slot] || is_left);
+    });
+    counts_[1 + u] = unit.rounds + (has_more ? 1 : 0);
+  }
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
+    if (source_.takes_part(slot)) counts_[1 + units_.size() + slot] = source_.content(slot);
+}
+
+void ReductionCore::submit_counts() noexcept {
+  attempt([&] {
+    counts_agreed_ = false;
+    fill_counts();
+    if (!counted_ || !is_member_ || counts_submitted_) return;
+    const TensorView view(counts_);
+    const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
+                                      .op = ReduceOp::max,
+                                      .process_set = options_.process_set};
+    counts_future_ =
+        detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
+    step_.begin();
+    counts_submitted_ = true;
+  });
+}
+
+// The maximum over the ranks is in place now.
+void ReductionCore::read_counts() {
+  counts_agreed_ = true;
+  const int failure = counts_[0];
+  if (failure > 0 && !failed_) {
+    const std::vector<int> members = options_.process_set.ranks();
+    const int rank = members[members.size() - static_cast<std::size_t>(failure)];
+    throw BackwardFailed(
+        fmt::format("backward() has thrown on rank {}, so the gradients of this pass are not "
+                    "reduced. See the error of that rank. Call zero_grad() before the next pass",
+                    rank),
+        {}, {rank});
+  }
+}
+
+void ReductionCore::submit_missing() noexcept {
+  if (counts_submitted_) {
+    attempt([&] {
+      counts_future_.get();
+      read_counts();
+    });
+  }
+  const bool unknown = counted_ && is_member_ && !counts_agreed_;
+  for (std::size_t slot = 0; slot < unit_of_.size() && !unknown; ++slot)
+    source_.expect(slot, counts_[1 + units_.size() + slot]);
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    // If the ranks could not agree, each submits everything once, so that all get an answer.
+    const int wanted = unknown || !counted_ ? 1 : counts_[1 + u];
+    if (wanted > 0 && !unknown && is_member_) refuse_frozen(units_[u]);
+    while (units_[u].rounds < wanted) {
+      const int before = units_[u].rounds;
+      attempt([&] { submit(units_[u]); });
+      if (units_[u].rounds == before) break;
+    }
+  }
+}
+
+// Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.
+void ReductionCore::refuse_frozen(Unit& unit) {
+  if (std::any_of(unit.slots.begin(), unit.slots.end(),
+                  [&](std::size_t slot) { return source_.takes_part(slot); }))
+    return;
+  attempt([&] { submit_group(unit, unit.slots); });
+  ++unit.rounds;
+  attempt([&] {
+    throw InvalidArgument(
+        fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
+                    "unfreeze parameters on all ranks alike",
+                    unit.name),
+        unit.name);
+  });
+}
+
+// Waits for all operations even after one has failed, because they still write to the gradients.
+// After a failure the pass is over on all ranks, so that they stay in step.
+void ReductionCore::finish() noexcept {
+  for (Flight& flight : flights_)
+    attempt([&] {
+      if (flight.own) {
+        flight.own->wait();
+      } else {
+        flight.future.get();
+      }
+    });
+  const std::size_t first = 1 + units_.size();
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
+    attempt([&] {
+      const bool exists = !counts_agreed_ || !is_member_ || counts_[first + slot] > 0;
+      source_.close(slot, exists && !failed_);
+    });
+  leave_pass();
+}
+
+void ReductionCore::leave_pass() {
+  // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
+  if (counts_submitted_ || !flights_.empty()) step_.advance();
+  flights_.clear();
+  counts_future_ = {};
+  counts_submitted_ = false;
+  for (Unit& unit : units_) unit.rounds = 0;
+  std::fill(fresh_.begin(), fresh_.end(), false);
+  active_ = false;
+  if (failed_ || error_) return;
+  ++passes_;
+  local_passes_ = 0;
+  reduced_ = true;
+}
+
+void ReductionCore::rethrow() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ReductionCore::end_pass() {
+  if (!reducing_) {
+    ++passes_;
+    ++local_passes_;
+    active_ = false;
+    std::fill(fresh_.begin(), fresh_.end(), false);
+    return;
+  }
+  submit_counts();
+  submit_missing();
+  finish();
+  rethrow();
+}
+
+void ReductionCore::fail_pass() noexcept {
+  if (!active()) return;
+  if (!reducing_) {
+    active_ = false;
+    return;
+  }
+  failed_ = true;
+  // One round of everything, before the counts, which tell the others of it. What else they have
+  // submitted is not known before the counts are.
+  for (Unit& unit : units_)
+    if (unit.rounds == 0) attempt([&] { submit(unit); });
+  submit_counts();
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot) attempt([&] { source_.detach(slot); });
+}
+
+void ReductionCore::settle() noexcept {
+  if (!failed_) return;
+  // If the session has refused everything, the other ranks know nothing of this pass.
+  if (counts_submitted_ || !flights_.empty()) submit_missing();
+  finish();
+  failed_ = false;
+  error_ = nullptr;  // of a pass whose error the program has already
+}
+
+void ReductionCore::end_step() {
+  forget_passes();
+  step_.advance();
+}
+
+}  // namespace kolo::internal

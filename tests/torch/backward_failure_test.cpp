@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Backward passes that fail, or that some ranks only make.
+#include "support.hpp"
+
+#include <stdexcept>
+
+namespace kolo::internal::testing_support {
+namespace {
+
+namespace optim = ::torch::optim;
+using testing::HasSubstr;
+using ::torch::Tensor;
+
+const std::vector<DistributedOptimizerOptions>& ways_to_reduce() {
+  static const std::vector<DistributedOptimizerOptions> ways{
+      {}, {.op = ReduceOp::sum}, {.num_groups = 2}, {.compression = Compression::fp16}};
+  return ways;
+}
+
+class BackwardFailureTest : public TorchTest {
+ protected:
+  const int last_ = size() - 1;
+  Tensor early_ = parameter({1.0, 1.0});  // its gradient is ready first
+  Tensor middle_ = parameter({1.0});
+  Tensor late_ = parameter({1.0});
+  Tensor frozen_ = values({1.0});
+
+  DistributedOptimizer<optim::SGD> make(const DistributedOptimizerOptions& options = {}) {
+    return {optim::SGD({frozen_, early_, middle_, late_}, 1.0),
+            {{"frozen", frozen_}, {"early", early_}, {"middle", middle_}, {"late", late_}},
+            options};
+  }
+
+  void run(bool throws) {
+    Tensor x = late_ * (rank() + 1.0);
+    x = x * middle_;
+    if (throws)
+      x.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("bad hook"); });
+    (early_.sum() * (rank() + 1.0) * x).sum().backward();
+  }
+
+  void expect_reduced(double factor) {
+    expect_close(late_.grad(), values({2.0 * factor}), 1e-2);
+    expect_close(early_.grad(), values({factor, factor}), 1e-2);
+  }
+};
+
+TEST_F(BackwardFailureTest, AnExceptionOnOneRankIsThrownOnAll) {
+  const double squares = (size() + 1.0) * (2.0 * size() + 1.0) / 6.0;  // the mean of (rank + 1)^2
+  for (const DistributedOptimizerOptions& options : ways_to_reduce()) {
+    auto optimizer = make(options);
+    const double unit = options.op == ReduceOp::sum ? squares * size() : squares;
+    for (const bool has_reduced : {false, true}) {
+      optimizer.zero_grad();
+      if (has_reduced) run(false);
+      if (rank() == last_) {
+        EXPECT_EQ(error_of<std::runtime_error>([&] { run(true); }).what(), std::string("bad hook"));
+      } else {
+        const auto error = error_of<BackwardFailed>([&] { run(false); });
+        EXPECT_EQ(error.ranks(), std::vector<int>{last_});
+      }
+      for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+      run(false);
+      expect_reduced(unit);
+      optimizer.step();
+      const ::torch::NoGradGuard no_grad;
+      for (Tensor* w : {&early_, &middle_, &late_}) w->fill_(1.0);
+    }
+  }
+}
+
+TEST_F(BackwardFailureTest, AnExceptionOnAllRanksStaysTheirOwn) {
+  auto optimizer = make({.op = ReduceOp::sum});
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(error_of<std::runtime_error>([&] { run(true); }).what(), std::string("bad hook"));
+    optimizer.zero_grad();
+  }
+  run(false);
+  EXPECT_DOUBLE_EQ(middle_.grad().item<double>(),
+                   2.0 * size() * (size() + 1.0) * (2.0 * size() + 1.0) / 6.0);
+}
+
+// The rank that has thrown has no gradients any more, and the others have zeros.
+TEST_F(BackwardFailureTest, ParametersThatAreNotUsedAfterwardsAreSteppedAlike) {
+  const auto all = {&early_, &middle_, &late_};
+  DistributedOptimizer optimizer(
+      optim::SGD({early_, middle_, late_}, optim::SGDOptions(0.5).momentum(0.5)));
+  run(false);
+  optimizer.step();
+  const auto zero = [&] {
+    for (Tensor* w : all)
+      if (w->grad().defined()) w->mutable_grad().zero_();
+  };
+  zero();
+  EXPECT_ANY_THROW(run(rank() == last_));
+  zero();
+  backward(early_, rank() + 1.0);
+  optimizer.step();
+  expect_same_bits_on_all_ranks({early_, middle_, late_});
+  EXPECT_EQ(late_.grad().defined(), size() > 1);
+}
+
+TEST_F(BackwardFailureTest, APassMoreOnOneRankIsAMismatch) {
+  if (size() == 1) return;
+  auto optimizer = make();
+  run(false);
+  if (rank() == 0) {
+    const auto error = error_of<Mismatch>([&] { run(false); });
+    EXPECT_THAT(error.what(), HasSubstr("step 1 on rank 0"));
+  } else {
+    optimizer.step();
+    EXPECT_THROW(run(false), Mismatch);
+  }
+}
+
+TEST_F(BackwardFailureTest, AParameterFrozenOnOneRankOnlyIsNamed) {
+  if (size() == 1) return;
+  auto optimizer = make();
+  if (rank() == 0) middle_.set_requires_grad(false);
+  if (rank() == 0) {
+    EXPECT_EQ(error_of<InvalidArgument>([&] { run(false); }).tensor(), "middle");
+  } else {
+    run(false);
+  }
+  middle_.set_requires_grad(true);
+  optimizer.zero_grad();
+  run(false);
+  optimizer.step();
+  expect_same_bits_on_all_ranks({early_, middle_, late_});
+}
+
+TEST_F(BackwardFailureTest, GradientsThatShareMemoryAreRefused) {
+  const double squares = (size() + 1.0) * (2.0 * size() + 1.0) / 6.0;
+  auto optimizer = make();
+  const auto share = [&] {
+    early_.mutable_grad() = values({0.0, 0.0});
+    middle_.mutable_grad() = early_.grad().slice(0, 1);
+  };
+  const auto refuse = [](const auto& call) {
+    const auto error = error_of<InvalidArgument>(call);
+    EXPECT_THAT(error.what(), HasSubstr("'early' and 'middle' share memory"));
+    EXPECT_EQ(error.tensor(), "middle");
+  };
+  for (const bool everywhere : {true, false}) {
+    if (everywhere || rank() == last_) {
+      share();
+      refuse([&] { run(false); });
+    } else {
+      EXPECT_EQ(error_of<BackwardFailed>([&] { run(false); }).ranks(), std::vector<int>{last_});
+    }
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+    run(false);
+    expect_reduced(squares);
+  }
+  optimizer.step();
+  // Gradients set by hand, without a backward pass.
+  share();
+  refuse([&] { optimizer.synchronize(); });
+  middle_.mutable_grad() = values({rank() + 1.0});
+  optimizer.synchronize();
+  expect_close(middle_.grad(), values({mean_rank()}));
+}
+
+TEST_F(BackwardFailureTest, CreateGraphIsRefusedInFavorOfGrad) {
+  auto optimizer = make();
+  const auto error = error_of<InvalidArgument>(
+      [&] { (late_ * late_).sum().backward({}, /*retain_graph=*/true, /*create_graph=*/true); });
+  EXPECT_THAT(error.what(), HasSubstr("torch::autograd::grad"));
+  late_.mutable_grad().reset();
+  optimizer.zero_grad();
+  run(false);
+  optimizer.step();
+  expect_same_bits_on_all_ranks({early_, middle_, late_});
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
