@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/communication_hook.hpp"
 #include "kolo/error.hpp"
 #include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
@@ -44,7 +45,10 @@ struct DistributedOptimizerOptions {
   /// Number of groups of consecutive parameters; 0: no groups. Cannot be combined with `groups`.
   int num_groups = 0;
   bool sparse_as_dense = false;  ///< Convert sparse gradients to dense before reducing them.
-  ProcessSet process_set{};      ///< Ranks that take part. On other ranks the optimizer only steps.
+  /// Sums gradients in place of an allreduce (see `CommunicationHook`); null for none. `op` must
+  /// not be adasum. An optimizer needs a hook of its own.
+  std::shared_ptr<CommunicationHook> hook{};
+  ProcessSet process_set{};  ///< Ranks that take part. On other ranks the optimizer only steps.
 };
 
 /// A custom optimizer. `gradients()` returns the named gradients, always the same names in the same

@@ -52,8 +52,11 @@ void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int p
       core.submit_counts();
       break;
     case 1: core.submit_missing(); break;
-    case 2: core.finish(); break;
     default:
+      if (core.active()) {
+        core.proceed(part);
+        break;
+      }
       end->set_done();
       // Without steps to count from, the passes count from the last reduction.
       if (!watches_steps) core.forget_passes();

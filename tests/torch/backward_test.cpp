@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients are final when backward() returns: what a program may do before a step.
+#include "../support/halves_hook.hpp"
 #include "support.hpp"
 
 #include <functional>
@@ -26,7 +27,9 @@ std::vector<Reduction> reductions() {
           {"predivided", {.gradient_predivide_factor = 2.0}},
           {"grouped", {.num_groups = 1}},
           {"grouped sum", {.op = ReduceOp::sum, .num_groups = 1}, true},
-          {"mean", {.accumulation = Accumulation::mean}}};
+          {"mean", {.accumulation = Accumulation::mean}},
+          {"hook", {.hook = std::make_shared<HalvesHook>()}},
+          {"hook of a group", {.num_groups = 1, .hook = std::make_shared<HalvesHook>()}}};
 }
 
 class BackwardTest : public TorchTest {
