@@ -49,6 +49,7 @@ echo 'CgroupPlugin=cgroup/v1' >"$root/etc/slurm/cgroup.conf"
 
 cat >"$root/kolo/inside.sh" <<'INSIDE'
 set -euo pipefail
+export OMP_NUM_THREADS=1
 say() { printf '\n== %s\n' "$*"; }
 cd /kolo
 if ! command -v slurmctld >/dev/null; then

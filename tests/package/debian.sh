@@ -40,6 +40,7 @@ cp -r "$sources/examples" "$sources/tests/package/consumer" "$root/kolo/"
 
 cat >"$root/kolo/inside.sh" <<'INSIDE'
 set -euo pipefail
+export OMP_NUM_THREADS=1
 say() { printf '\n== %s\n' "$*"; }
 cd /kolo
 names=(libkolo0.1 libkolo-torch0.1 libkolo-dev libkolo-torch-dev kolo-tools)
