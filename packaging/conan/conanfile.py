@@ -59,6 +59,7 @@ class KoloConan(ConanFile):
         toolchain = CMakeToolchain(self)
         for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
             toolchain.cache_variables[f"KOLO_BUILD_{part}"] = "OFF"
+        toolchain.cache_variables["KOLO_UNITY"] = "ON"  # the shortest build from scratch
         for variable, option in (("KOLO_BUILD_TOOLS", "with_tools"), ("KOLO_WITH_TORCH", "with_torch"),
                                  ("KOLO_WITH_CUDA", "with_cuda")):
             toolchain.cache_variables[variable] = "ON" if self.options.get_safe(option) else "OFF"

@@ -8,7 +8,7 @@ source "$(dirname "$0")/../../support/fresh_directory.sh"
 program=$1 directory=$2 ranks=$3 mpirun=$4
 
 train() {
-  "$mpirun" -np "$1" --timeout 60 "$program" --accumulate 2 --batch-size 4 --steps 14 \
+  MPIEXEC_TIMEOUT=60 "$mpirun" -np "$1" "$program" --accumulate 2 --batch-size 4 --steps 14 \
     --log-every 4 --validate-every 5 --sample 0 --text-size 3000 --width 16 --heads 2 \
     --context 16 --compression bf16 "${@:2}"
 }
