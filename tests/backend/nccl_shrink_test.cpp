@@ -183,7 +183,7 @@ class NcclJoins : public testing::Test {
       while (world.rank(rank).nccl->communicators() > count &&
              std::chrono::steady_clock::now() < deadline)
         std::this_thread::yield();
-      EXPECT_EQ(world.rank(rank).nccl->communicators(), count) << "rank " << rank;
+      ASSERT_EQ(world.rank(rank).nccl->communicators(), count) << "rank " << rank;
     }
   }
 
@@ -206,7 +206,7 @@ TEST_F(NcclJoins, TheSameOrderInEachEpochMakesNoNewCommunicators) {
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 2);
   EXPECT_EQ(world.rank(1).nccl->shrinks(), 1);
   EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
-  expect_communicators(world, {3, 2, 1});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 2, 1}));
 }
 
 TEST_F(NcclJoins, TwoCommunicatorsOfAnEpochAreKeptAndTheOthersEnd) {
@@ -214,20 +214,20 @@ TEST_F(NcclJoins, TwoCommunicatorsOfAnEpochAreKeptAndTheOthersEnd) {
   for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1, 2}, {0, 1}, {0}}));
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 2 + 3);
   EXPECT_EQ(world.rank(1).nccl->shrinks(), 2);
-  expect_communicators(world, {3, 3, 2, 1});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 3, 2, 1}));
 }
 
 /// Rank 0 ends its part of {0, 1, 2} although it did not take part in what the others did instead.
 TEST_F(NcclJoins, ACommunicatorThatAnEpochDidNotNeedEnds) {
   GpuWorld world({.ranks = 4});
   ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1, 2}, {0, 1}}));
-  expect_communicators(world, {3, 3, 2, 1});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 3, 2, 1}));
   ASSERT_NO_FATAL_FAILURE(epoch(world, {{1, 2, 3}}));
-  expect_communicators(world, {1, 2, 2, 2});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {1, 2, 2, 2}));
   ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1, 2}, {0, 1}}));
-  expect_communicators(world, {3, 3, 2, 1});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 3, 2, 1}));
   for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {}));
-  expect_communicators(world, {1, 1, 1, 1});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {1, 1, 1, 1}));
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 4);
   EXPECT_EQ(world.rank(0).nccl->inits(), 1);
 }
@@ -237,7 +237,7 @@ TEST_F(NcclJoins, ACommunicatorOutlivesTheOneThatItWasMadeOf) {
   GpuWorld world({.ranks = 3});
   ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1}, {0}}));
   for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {{0}}));
-  expect_communicators(world, {2, 1, 1});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {2, 1, 1}));
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 2);
   ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1}}));
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 3);
@@ -251,7 +251,7 @@ TEST_F(NcclJoins, AnNcclThatCannotShrinkMakesEachCommunicatorOnce) {
   EXPECT_EQ(world.rank(1).nccl->inits(), 2);
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 0);
   EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
-  expect_communicators(world, {3, 2, 1});
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 2, 1}));
 }
 
 }  // namespace
