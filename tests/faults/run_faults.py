@@ -22,9 +22,6 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
-from launcher import option_for_survivors  # noqa: E402
-
 HOWS = ["kill", "exception", "exit0", "_exit0", "_exit3", "abort", "stop", "stop+cont"]
 PHASES = ["start", "first", "steady", "big", "join", "shutdown"]
 # Maximum delay of the fault after the beginning of the phase, in microseconds.
@@ -70,7 +67,7 @@ class Run:
                            OMPI_MCA_btl_vader_backing_directory=os.path.join(self.dir, "tmp"))
         command = [self.args.mpirun, "-np", str(self.ranks)]
         if self.recovery:
-            command.append(option_for_survivors(self.args.mpirun))
+            command.append("--enable-recovery")
         command += [self.args.program, self.how.split("+")[0], self.phase, str(self.victim),
                     str(self.delay), self.log]
         out = open(os.path.join(self.dir, "out"), "w+")

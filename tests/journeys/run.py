@@ -18,9 +18,6 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
-from launcher import option_for_survivors  # noqa: E402
-
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -55,7 +52,7 @@ class Job:
 
     def __init__(self, args, program, ranks, options):
         kill = "--kill" in options
-        recovery = [option_for_survivors(args.mpirun)] if kill and not args.kolorun else []
+        recovery = ["--enable-recovery"] if kill and not args.kolorun else []
         self.command = [args.kolorun or args.mpirun, *recovery, "-np", str(ranks), program,
                         *map(str, options)]
         # mpirun may lose the last words of rank 0 when a process aborts.
