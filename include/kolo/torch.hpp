@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kolo for LibTorch: collectives on LibTorch tensors, distributed optimizers, synchronized batch
-// normalization, equal initial states, and checkpoints.
+// normalization, equal initial states, checkpoints, and safetensors files.
 #pragma once
 
 #include "kolo/kolo.hpp"
@@ -9,5 +9,6 @@
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/device.hpp"
 #include "kolo/torch/optimizer.hpp"
+#include "kolo/torch/safetensors.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"
