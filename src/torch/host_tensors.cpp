@@ -96,7 +96,7 @@ UnmatchedNames copy_by_name(const std::string& subject, const ConstTensorViews& 
     const auto lengths = source.shape().lengths();
     if (target.sizes() != at::IntArrayRef(lengths.data(), lengths.size()))
       throw InvalidArgument(subject + ": '" + found + "' has the shape " +
-                                to_string(source.shape()) + " in them and " +
+                                to_string(source.shape()) + " there and " +
                                 to_string(view_of(target.detach()).shape()) + " here",
                             found);
     if (!torch_dtype(source.dtype())) (void)tensor_of(source, found);  // throws

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kolo/error.hpp"
@@ -146,13 +147,14 @@ TEST_F(CheckpointFile, HasTheTensorsOfItsPartsByName) {
 
 TEST_F(CheckpointFile, KeepsPartsOfAnyNameAndBytes) {
   const std::string tensors = to_safetensors({{"x", weight_}, {"", steps_}}, {{"key", "text"}});
-  std::string other_order = tensors;  // valid, but not as the library writes it
-  other_order.replace(other_order.find(R"("__metadata__":)"), 15,
-                      R"("__metadata__" )"
-                      ":");
+  std::string padded;  // valid, but not as the library writes it
+  append_little_endian(padded, from_little_endian<std::uint64_t>(tensors) + 8);
+  padded += tensors.substr(8);
+  padded.insert(8 + from_little_endian<std::uint64_t>(tensors), 8, ' ');
   for (const std::string& bytes :
-       {tensors, other_order, tensors + "x", tensors.substr(0, tensors.size() - 1), std::string(),
-        to_safetensors({}), to_safetensors({}, {{"key", "text"}}), bytes_of("/proc/self/exe")}) {
+       {tensors, padded, tensors + "x", tensors.substr(0, tensors.size() - 1), std::string(),
+        to_safetensors({}), to_safetensors({}, {{"key", "text"}}),
+        std::string("PK\x03\x04 and more")}) {
     for (const char* name : {"", "%", ".", "a", "a.b", "a.b.c", "own", "own.0", "kolo", "%2E",
                              "__metadata__", "\xFF\x01", "spaces too", "\xC3\xA9"})
       parts_[name] = bytes;
@@ -215,13 +217,14 @@ TEST_F(CheckpointFile, OfAnotherProgramNeedsOnlyAStep) {
   EXPECT_THAT(error_of(path_).what(), HasSubstr("has no 'kolo.step'"));
   put_metadata({{"kolo.step", "5"}, {"kolo.ranks", "2"}});
   EXPECT_THAT(error_of(path_).what(), HasSubstr("'own.2.random', which belongs to no part"));
-  for (const auto& [key, text] : Metadata{{"kolo.step", "five"},
-                                          {"kolo.step", "-1"},
-                                          {"kolo.step", "5 "},
-                                          {"kolo.metric", "good"},
-                                          {"kolo.serial", "2147483648"},
-                                          {"kolo.ranks", "-1"},
-                                          {"kolo.ranks", "2000000000"}}) {
+  using Entries = std::vector<std::pair<std::string, std::string>>;
+  for (const auto& [key, text] : Entries{{"kolo.step", "five"},
+                                         {"kolo.step", "-1"},
+                                         {"kolo.step", "5 "},
+                                         {"kolo.metric", "good"},
+                                         {"kolo.serial", "2147483648"},
+                                         {"kolo.ranks", "-1"},
+                                         {"kolo.ranks", "2000000000"}}) {
     put_metadata({{"kolo.step", "5"}, {"kolo.ranks", "3"}, {"kolo.metric", "1"}});
     put_metadata({{key, text}});
     EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt) << key << ' ' << text;
