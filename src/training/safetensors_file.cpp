@@ -10,11 +10,13 @@ namespace kolo::internal {
 SafetensorsHeader read_header(File& file) {
   const std::uint64_t total = file.size();
   try {
-    std::string start = file.read(std::min<std::uint64_t>(header_start_bytes, total));
+    const std::string start = file.read(std::min<std::uint64_t>(header_start_bytes, total));
     const std::uint64_t length = header_length(start, total);
-    std::string text = start.substr(sizeof(std::uint64_t));
+    // A hostile length may be below that of the part of the JSON that was read already.
+    std::string text = start.substr(sizeof(std::uint64_t), length);
+    const std::size_t have = text.size();
     text.resize(length);
-    file.read(text.data() + 1, length - 1);
+    file.read(text.data() + have, length - have);
     return parse_header(text, total - sizeof(std::uint64_t) - length);
   } catch (const SafetensorsFault& fault) {
     file.refuse(fault.fault(), fault.what());
