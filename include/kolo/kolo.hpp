@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kolo/collectives.hpp"
+#include "kolo/communication_hook.hpp"
 #include "kolo/diagnostics.hpp"
 #include "kolo/error.hpp"
 #include "kolo/future.hpp"

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kolo/collectives.hpp"
+#include "kolo/communication_hook.hpp"
 #include "kolo/error.hpp"
 #include "kolo/export.hpp"
 #include "kolo/process_set.hpp"
@@ -44,7 +45,10 @@ struct DistributedOptimizerOptions {
   /// Number of groups of consecutive parameters; 0: no groups. Cannot be combined with `groups`.
   int num_groups = 0;
   bool sparse_as_dense = false;  ///< Convert sparse gradients to dense before reducing them.
-  ProcessSet process_set{};      ///< Ranks that take part. On other ranks the optimizer only steps.
+  /// Sums gradients in place of an allreduce (see `CommunicationHook`); null for none. `op` must
+  /// not be adasum. An optimizer needs a hook of its own.
+  std::shared_ptr<CommunicationHook> hook{};
+  ProcessSet process_set{};  ///< Ranks that take part. On other ranks the optimizer only steps.
 };
 
 /// A custom optimizer. `gradients()` returns the named gradients, always the same names in the same
@@ -132,10 +136,10 @@ class [[nodiscard]] ReducedGradients {
 ///
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
-/// together. If `join` cuts a step in which some gradients were submitted, `reduce` and `step`
-/// throw InvalidArgument until `discard`. If `join` cuts a step before any gradient was submitted,
-/// the backward passes of that step are dropped, and the next call begins a new step. `discard`
-/// then only drops the passes and does not involve other ranks.
+/// together. What a rank began before its `join` and did not reduce is dropped, and its next call
+/// begins a new step. If that call is `reduce`, `synchronize` or `step`, and some gradients had
+/// been submitted before the join, it throws InvalidArgument once: it seems to end the step that
+/// is dropped.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:
@@ -188,8 +192,9 @@ class DistributedOptimizer {
     reducer_.end_step();
   }
 
-  /// Drops the gradients of this step and its passes. Collective in the set: the reductions that
-  /// some rank has begun are completed.
+  /// Drops the gradients of this step and its passes. Collective in the set, also after a `join`:
+  /// the reductions that some rank has begun are completed. If a rank discards a step that others
+  /// make, the next step raises Mismatch on all of them.
   void discard() {
     reducer_.discard([this] { return optimizer_->gradients(); });
   }

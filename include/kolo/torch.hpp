@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kolo for LibTorch: collectives on LibTorch tensors, distributed optimizers, mixed precision,
-// synchronized batch normalization, equal initial states, and checkpoints.
+// synchronized batch normalization, equal initial states, checkpoints, and safetensors files.
 #pragma once
 
 #include "kolo/kolo.hpp"
@@ -12,5 +12,6 @@
 #include "kolo/torch/grad_scaler.hpp"
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
+#include "kolo/torch/safetensors.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"

@@ -47,12 +47,16 @@ void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int p
   switch (part) {
     case 0:
       // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
+      source.require_unmixed();
       source.require_disjoint();
       core.submit_counts();
       break;
     case 1: core.submit_missing(); break;
-    case 2: core.finish(); break;
     default:
+      if (core.active()) {
+        core.proceed(part);
+        break;
+      }
       end->set_done();
       // Without steps to count from, the passes count from the last reduction.
       if (!watches_steps) core.forget_passes();
@@ -81,6 +85,7 @@ void GradientReducer::State::set_scales(int passes_made) {
 
 void GradientReducer::State::begin_pass() {
   queue_part(std::make_shared<PassEnd>(weak_from_this()), 0);
+  core.drop_before_join();
   set_scales(0);
   core.begin(*guards == 0 && core.in_last_pass());
 }
@@ -93,7 +98,7 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
   if (core.reducing()) {
     source.make_room(slot);
   } else {
-    source.require_unreduced(slot);
+    source.accumulate_locally(slot);
   }
   return !source.parameters()[slot].tensor.grad().defined();
 }
@@ -110,10 +115,12 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
   }
 }
 
-void GradientReducer::State::reduce_all() {
+void GradientReducer::State::reduce_all(bool skips) {
   // All gradients are checked before any is submitted, so that the call can be repeated after an
   // exception.
   const auto& parameters = source.parameters();
+  if (!skips) source.require_unmixed();
+  source.forget_changed();
   for (std::size_t slot = 0; slot < parameters.size(); ++slot)
     if (source.takes_part(slot)) source.require_reducible(slot, is_grouped(parameters[slot]));
   source.require_disjoint();
@@ -129,7 +136,7 @@ void GradientReducer::State::reduce_all() {
   core.end_pass();
 }
 
-void GradientReducer::State::synchronize() {
+void GradientReducer::State::synchronize(bool skips) {
   core.settle();
   for (Parameter& parameter : source.parameters()) {
     if (!parameter.elsewhere) continue;
@@ -139,7 +146,13 @@ void GradientReducer::State::synchronize() {
   }
   const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
   if (is_final || core.slots() == 0) return;
-  reduce_all();
+  if (core.drop_before_join() != ReductionCore::Cut::nothing && !skips) {
+    throw InvalidArgument(
+        "DistributedOptimizer: join() was called after backward passes that reduce nothing, before "
+        "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
+        "step()");
+  }
+  reduce_all(skips);
   if (!watches_steps) core.forget_passes();
 }
 

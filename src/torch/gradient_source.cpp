@@ -52,11 +52,7 @@ class SparsePart : public OwnReduction {
 
 }  // namespace
 
-TorchSource::TorchSource(DistributedOptimizerOptions options)
-    : options_(std::move(options)),
-      reduces_again_(
-          options_.op == ReduceOp::average && options_.compression == Compression::none &&
-          (options_.accumulation == Accumulation::sum || options_.backward_passes_per_step == 1)) {}
+TorchSource::TorchSource(DistributedOptimizerOptions options) : options_(std::move(options)) {}
 
 // The program may have zeroed the gradient since: then nothing of the result is left.
 bool TorchSource::is_reduced(const Parameter& parameter) const {
@@ -68,28 +64,38 @@ bool TorchSource::is_reduced(const Parameter& parameter) const {
 }
 
 void TorchSource::make_room(std::size_t slot) {
+  require_unmixed(slot);
   Parameter& parameter = parameters_[slot];
+  parameter.mixed = false;
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.defined()) return;
   if (!parameter.parts.empty()) {
     if (parameter.parts.back().gradient.is_same(gradient)) gradient.reset();
-  } else if (!reduces_again_ && !parameter.set_aside.defined() && is_reduced(parameter)) {
+  } else if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = std::exchange(gradient, ::torch::Tensor());
   }
   parameter.reduced.reset();  // what accumulates is not
 }
 
-void TorchSource::require_unreduced(std::size_t slot) {
+void TorchSource::accumulate_locally(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
-  if (reduces_again_ || !is_reduced(parameter)) {
-    parameter.reduced.reset();
-    return;
-  }
+  parameter.mixed = is_reduced(parameter);
+  if (!parameter.mixed) parameter.reduced.reset();
+}
+
+void TorchSource::require_unmixed(std::size_t slot) const {
+  const Parameter& parameter = parameters_[slot];
+  if (!parameter.mixed || !is_reduced(parameter)) return;
   throw InvalidArgument(
       "'" + parameter.name +
-          "': a backward pass without reduction would accumulate onto a reduced gradient. Only an "
-          "uncompressed average can be reduced again: call zero_grad() first",
+          "': a backward pass without reduction has accumulated onto the reduced gradient, and the "
+          "next reduction cannot tell them apart: call zero_grad() between them",
       parameter.name);
+}
+
+void TorchSource::require_unmixed() const {
+  for (std::size_t slot = 0; slot < parameters_.size(); ++slot)
+    if (takes_part(slot)) require_unmixed(slot);
 }
 
 // A gradient in another memory order is copied before its operation, so that none writes to it.
@@ -113,9 +119,18 @@ void TorchSource::require_disjoint() const {
       [&](std::size_t slot) { return parameters_[slot].name; });
 }
 
+void TorchSource::forget_changed() {
+  for (Parameter& parameter : parameters_) {
+    const ::torch::Tensor& gradient = parameter.tensor.grad();
+    if (!parameter.mixed && gradient.defined() && gradient._version() != parameter.reduced_version)
+      parameter.reduced.reset();
+  }
+}
+
 void TorchSource::forget() {
   for (Parameter& parameter : parameters_) {
     parameter.waiting = false;
+    parameter.mixed = false;
     parameter.reduced.reset();
   }
 }
@@ -184,11 +199,11 @@ void TorchSource::require_reducible(std::size_t slot, bool grouped) const {
   parameter.waiting = false;
   if (!gradient.defined()) return {};
   if (!parameter.parts.empty() && parameter.parts.back().gradient.is_same(gradient)) return {};
-  if (!reduces_again_ && !parameter.set_aside.defined() && is_reduced(parameter)) {
+  if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = gradient;
     return {};
   }
-  // Part of the last result is in it no longer, or is to be reduced again.
+  // Nothing of the last result is in it.
   parameter.reduced.reset();
   return parameter.set_aside.is_same(gradient) ? ::torch::Tensor() : gradient;
 }
@@ -292,9 +307,9 @@ void TorchSource::close(std::size_t slot, bool keep) {
 void TorchSource::put(Parameter& parameter, ::torch::Tensor total) const {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.is_same(total)) gradient = std::move(total);
-  if (reduces_again_) return;
   parameter.reduced = decltype(parameter.reduced)(gradient.getIntrusivePtr());
   parameter.reduced_version = gradient._version();
+  parameter.mixed = false;
 }
 
 void TorchSource::detach(std::size_t slot) {

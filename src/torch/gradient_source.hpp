@@ -33,6 +33,7 @@ struct Parameter {
   GradientHook hook{};
   bool elsewhere = false;  // another optimizer reduces it
   bool waiting = false;    // a pass without reduction accumulated here
+  bool mixed = false;      // it did so onto the reduced gradient
   // Of the last gradient, here or on another rank; 0 if it was dense.
   std::int64_t sparse_dims = 0;
   bool expected = false;        // another rank has a gradient
@@ -44,9 +45,8 @@ struct Parameter {
   std::int64_t reduced_version = 0;
 };
 
-/// With an uncompressed average, a gradient that is reduced already is reduced again with what
-/// accumulates: equal parts average to themselves. With other operators, the reduced part is set
-/// aside before more accumulates, and added afterwards.
+/// What is reduced already is set aside before more accumulates, and added afterwards. Even an
+/// average could not reduce it again: ranks that have joined would take part with zeros.
 class TorchSource : public GradientSource {
  public:
   explicit TorchSource(DistributedOptimizerOptions options);
@@ -55,9 +55,12 @@ class TorchSource : public GradientSource {
 
   /// Before a gradient accumulates in a pass that reduces.
   void make_room(std::size_t slot);
-  /// Before a gradient accumulates in a pass without reduction. Throws InvalidArgument if the sum
-  /// of a reduced and an unreduced part could not be told apart.
-  void require_unreduced(std::size_t slot);
+  /// Before a gradient accumulates in a pass without reduction.
+  void accumulate_locally(std::size_t slot);
+  /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
+  void require_unmixed() const;
+  /// Gradients that changed since they were reduced are taken for new ones, set by the program.
+  void forget_changed();
   /// Throws InvalidArgument for a gradient that no operation can reduce.
   void require_reducible(std::size_t slot, bool grouped) const;
   /// Throws InvalidArgument if the gradients of two parameters share memory.
@@ -79,6 +82,7 @@ class TorchSource : public GradientSource {
   void detach(std::size_t slot) override;
 
  private:
+  void require_unmixed(std::size_t slot) const;
   [[nodiscard]] bool is_reduced(const Parameter& parameter) const;
   [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
   /// The part of the gradient that is not under reduction; undefined if there is none.
@@ -86,7 +90,6 @@ class TorchSource : public GradientSource {
   void put(Parameter& parameter, ::torch::Tensor total) const;
 
   DistributedOptimizerOptions options_;
-  bool reduces_again_;
   std::deque<Parameter> parameters_;
 };
 

@@ -127,6 +127,12 @@ const ProcessSet& GradientReducer::process_set() const { return state_->options.
 
 void GradientReducer::end_step() { state_->core.end_step(); }
 
+void GradientReducer::skip(const Groups& groups) {
+  state_->adopt(groups);
+  state_->synchronize(/*skips=*/true);
+  state_->core.forget_passes();
+}
+
 void GradientReducer::discard(const Groups& groups) {
   state_->forget_passes();
   state_->adopt(groups);

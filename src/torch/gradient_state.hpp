@@ -46,8 +46,9 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   bool before_accumulation(std::size_t slot) override;
   void after_accumulation(std::size_t slot) override;
 
-  /// Reduces what the passes of this step have left, unless all is final.
-  void synchronize();
+  /// Reduces what the passes of this step have left, unless all is final. Throws InvalidArgument if
+  /// a join has cut the step, unless the caller drops it anyhow.
+  void synchronize(bool skips = false);
   void forget_passes();
 
  private:
@@ -58,7 +59,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   void fail_pass() noexcept;
   static void queue_part(const std::shared_ptr<PassEnd>& end, int part);
   void set_scales(int passes_made);
-  void reduce_all();
+  void reduce_all(bool skips);
   void attach(std::size_t slot);
   void require_same_options(const internal::Parameter& parameter, const State& other) const;
   [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {

@@ -53,8 +53,9 @@ struct NamedGradientReducer::State {
   void list(Gradients gradients);
   void reduce(Gradients gradients);
   void note_change();
-  bool forget_passes_before_join();
+  bool drop_before_join();
   void clear();
+  void drop_step();
   void end_step();
 };
 
@@ -166,19 +167,16 @@ void NamedGradientReducer::State::reduce(Gradients gradients) {
     core.rethrow();
   } catch (...) {
     note_change();
-    end_step();  // on all ranks, so that they stay in step
     throw;
   }
 }
 
-// The other ranks do not know of passes that a join cut before anything was submitted, so this rank
-// drops them alone. Returns whether there were any.
-bool NamedGradientReducer::State::forget_passes_before_join() {
-  if (synchronized || !core.step().is_behind_join()) return false;
-  const bool any = core.passes() > 0 || std::find(ready.begin(), ready.end(), true) != ready.end();
+// Returns whether some of what was dropped had been submitted.
+bool NamedGradientReducer::State::drop_before_join() {
+  if (synchronized || !core.step().is_before_join()) return false;
+  const bool submitted = core.drop_before_join() == ReductionCore::Cut::operations;
   clear();
-  core.step().catch_up();
-  return any;
+  return submitted;
 }
 
 void NamedGradientReducer::State::clear() {
@@ -187,10 +185,14 @@ void NamedGradientReducer::State::clear() {
   core.forget_passes();
 }
 
-void NamedGradientReducer::State::end_step() {
+void NamedGradientReducer::State::drop_step() {
   clear();
   synchronized = false;
   note_change();
+}
+
+void NamedGradientReducer::State::end_step() {
+  drop_step();
   core.end_step();
 }
 
@@ -209,7 +211,7 @@ void NamedGradientReducer::ready(const std::string& name,
   if (found == state.position_of.end())
     throw InvalidArgument(fmt::format("{}: there is no gradient '{}'", subject, name), name);
   state.require_not_synchronized(fmt::format("ready('{}')", name));
-  state.forget_passes_before_join();
+  state.drop_before_join();
   const std::size_t position = found->second;
   if (state.ready[position])
     throw InvalidArgument(fmt::format("{}: '{}' was already ready in this pass", subject, name),
@@ -231,7 +233,7 @@ void NamedGradientReducer::ready(const std::string& name,
 void NamedGradientReducer::end_pass() {
   State& state = *state_;
   state.require_not_synchronized("end_pass()");
-  state.forget_passes_before_join();
+  state.drop_before_join();
   if (state.core.in_last_pass())
     throw InvalidArgument(
         fmt::format("{}: a step has {} backward passes, and this is the last: call step()", subject,
@@ -246,7 +248,7 @@ std::int64_t NamedGradientReducer::reduce(const Gradients& gradients) {
   State& state = *state_;
   state.require_not_synchronized("reduce()");
   state.require_same(gradients);
-  state.forget_passes_before_join();
+  if (state.drop_before_join()) StepNumber::refuse_cut();
   state.require_in_place(gradients);
   state.require_disjoint(gradients);
   state.reduce(gradients);
@@ -289,12 +291,7 @@ double NamedGradientReducer::clip(const Gradients& gradients, double max_norm) {
 }
 
 void NamedGradientReducer::discard(const std::function<Gradients()>& gradients) {
-  if (state_->forget_passes_before_join()) return;
-  if (state_->core.step().is_cut_by_join()) {
-    state_->core.finish();  // counts the steps from the join
-    state_->clear();
-    return;
-  }
+  state_->drop_before_join();
   if (!state_->synchronized) {
     // Also if nothing was submitted here: other ranks may have begun the step.
     Gradients all = gradients();
@@ -303,7 +300,7 @@ void NamedGradientReducer::discard(const std::function<Gradients()>& gradients) 
     // and what is dropped may be anywhere.
     state_->reduce(std::move(all));
   }
-  end_step();
+  state_->drop_step();
 }
 
 void NamedGradientReducer::end_step() { state_->end_step(); }

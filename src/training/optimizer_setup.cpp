@@ -40,6 +40,10 @@ void require_valid(const DistributedOptimizerOptions& options) {
       options.op != ReduceOp::adasum) {
     refuse("op", to_string(options.op), "gradients can be reduced by average, sum and adasum");
   }
+  if (options.op == ReduceOp::adasum && options.hook) {
+    refuse("op", to_string(options.op),
+           "hook is set to " + options.hook->description() + ": hooks sum, for average and sum");
+  }
   if (options.backward_passes_per_step < 1) {
     refuse("backward_passes_per_step", options.backward_passes_per_step,
            "a step needs at least one backward pass");
@@ -76,7 +80,8 @@ Item describe(const DistributedOptimizerOptions& options) {
        << ", backward_passes_per_step " << options.backward_passes_per_step << ", accumulation "
        << (options.accumulation == Accumulation::sum ? "sum" : "mean")
        << ", gradient_predivide_factor " << options.gradient_predivide_factor
-       << ", sparse_as_dense " << (options.sparse_as_dense ? "true" : "false");
+       << ", sparse_as_dense " << (options.sparse_as_dense ? "true" : "false") << ", hook "
+       << (options.hook ? options.hook->description() : "none");
   return {"(options)", text.str()};
 }
 

@@ -31,6 +31,7 @@ ReductionCore::ReductionCore(GradientSource& source, const DistributedOptimizerO
                              bool counted)
     : source_(source),
       options_(options),
+      claim_(options.hook),
       counted_(counted),
       is_member_(options.process_set.rank() >= 0),
       prescale_(prescale(options)) {}
@@ -72,6 +73,21 @@ void ReductionCore::forget_passes() {
   std::fill(fresh_.begin(), fresh_.end(), false);
 }
 
+ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
+  if (step_.is_cut_by_join()) {
+    finish();
+    error_ = nullptr;
+    forget_passes();
+    return Cut::operations;
+  }
+  if (!step_.is_behind_join()) return Cut::nothing;
+  const bool any =
+      local_passes_ > 0 || std::find(fresh_.begin(), fresh_.end(), true) != fresh_.end();
+  forget_passes();
+  step_.catch_up();
+  return any ? Cut::passes : Cut::nothing;
+}
+
 void ReductionCore::begin(bool reducing) {
   settle();
   error_ = nullptr;
@@ -89,6 +105,9 @@ void ReductionCore::ready(std::size_t slot) {
   Unit& unit = units_[unit_of_[slot]];
   // The ranks agree on the order of operations by name, so units may become ready in any order.
   if (is_complete(unit)) submit(unit);
+  if (options_.hook)
+    for (const Flight& flight : flights_)
+      if (flight.chain) flight.chain->poll();
 }
 
 bool ReductionCore::is_submitted(std::size_t slot) const {
@@ -97,10 +116,13 @@ bool ReductionCore::is_submitted(std::size_t slot) const {
 
 // Only the operation of a gradient has a dot after the optimizer's number or the round, so that no
 // gradient's name makes it another operation.
-std::string ReductionCore::operation_name(const Unit& unit, int round) const {
-  const std::string first =
-      round == 0 ? std::to_string(number_) : fmt::format("{}(round {})", number_, round + 1);
+std::string ReductionCore::name_in_pass(const Unit& unit, int round) {
+  const std::string first = round == 0 ? "" : fmt::format("(round {})", round + 1);
   return first + (unit.is_group ? "" : ".") + unit.name;
+}
+
+std::string ReductionCore::operation_name(const Unit& unit, int round) const {
+  return std::to_string(number_) + name_in_pass(unit, round);
 }
 
 void ReductionCore::submit(Unit& unit) {
@@ -119,8 +141,8 @@ void ReductionCore::submit(Unit& unit) {
 }
 
 void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slots) {
-  // The number is part of the operation, so a rank in another pass gets Mismatch instead of a sum
-  // of gradients of different passes.
+  // The number of the step is part of the operation, so a rank in another pass gets Mismatch
+  // instead of a sum of gradients of different passes.
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(unit, unit.rounds);
   std::vector<TensorView> views;
@@ -129,13 +151,11 @@ void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slo
     if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
     if (!flight.own) {
       for (const std::size_t slot : slots) views.push_back(source_.open(slot, factor_));
-      const GroupedAllreduceOptions allreduce{.name = name,
-                                              .op = options_.op,
-                                              .prescale = prescale_,
-                                              .postscale = postscale(options_),
-                                              .compression = options_.compression,
-                                              .process_set = options_.process_set};
-      flight.future = source_.submit(slots.front(), {views, allreduce, number});
+      if (is_for_hook(views)) {
+        flight.chain = begin_chain(unit, slots.front(), views);
+      } else {
+        flight.future = allreduce(slots.front(), name, views);
+      }
     }
   } catch (...) {
     for (std::size_t i = 0; i < views.size(); ++i) source_.cancel(slots[i]);
@@ -143,6 +163,17 @@ void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slo
   }
   step_.begin();
   flights_.push_back(std::move(flight));
+}
+
+Future<void> ReductionCore::allreduce(std::size_t slot, const std::string& name,
+                                      const std::vector<TensorView>& views) {
+  const GroupedAllreduceOptions allreduce{.name = name,
+                                          .op = options_.op,
+                                          .prescale = prescale_,
+                                          .postscale = postscale(options_),
+                                          .compression = options_.compression,
+                                          .process_set = options_.process_set};
+  return source_.submit(slot, {views, allreduce, step_.of_operation()});
 }
 
 // Outside the process set, nothing is reduced.
@@ -233,40 +264,11 @@ void ReductionCore::submit_missing() noexcept {
   }
 }
 
-// Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.
-void ReductionCore::refuse_frozen(Unit& unit) {
-  if (std::any_of(unit.slots.begin(), unit.slots.end(),
-                  [&](std::size_t slot) { return source_.takes_part(slot); }))
-    return;
-  attempt([&] { submit_group(unit, unit.slots); });
-  ++unit.rounds;
-  attempt([&] {
-    throw InvalidArgument(
-        fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
-                    "unfreeze parameters on all ranks alike",
-                    unit.name),
-        unit.name);
-  });
-}
-
-// Waits for all operations even after one has failed, because they still write to the gradients.
-// After a failure the pass is over on all ranks, so that they stay in step.
 void ReductionCore::finish() noexcept {
-  for (Flight& flight : flights_)
-    attempt([&] {
-      if (flight.own) {
-        flight.own->wait();
-      } else {
-        flight.future.get();
-      }
-    });
-  const std::size_t first = 1 + units_.size();
-  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
-    attempt([&] {
-      const bool exists = !counts_agreed_ || !is_member_ || counts_[first + slot] > 0;
-      source_.close(slot, exists && !failed_);
-    });
-  leave_pass();
+  for (int operations = 2; reach_hooks(operations); ++operations) {
+  }
+  submit_hook_status();
+  finish_flights();
 }
 
 void ReductionCore::leave_pass() {
@@ -275,6 +277,7 @@ void ReductionCore::leave_pass() {
   flights_.clear();
   counts_future_ = {};
   counts_submitted_ = false;
+  hook_status_due_ = true;
   for (Unit& unit : units_) unit.rounds = 0;
   std::fill(fresh_.begin(), fresh_.end(), false);
   active_ = false;
@@ -309,11 +312,15 @@ void ReductionCore::fail_pass() noexcept {
     return;
   }
   failed_ = true;
+  for (const Flight& flight : flights_)
+    if (flight.chain) flight.chain->abort();
   // One round of everything, before the counts, which tell the others of it. What else they have
   // submitted is not known before the counts are.
   for (Unit& unit : units_)
     if (unit.rounds == 0) attempt([&] { submit(unit); });
+  const bool are_counted = counts_submitted_ && counts_agreed_;
   submit_counts();
+  if (are_counted) submit_hook_status();  // for no count tells the others
   for (std::size_t slot = 0; slot < unit_of_.size(); ++slot) attempt([&] { source_.detach(slot); });
 }
 

@@ -15,6 +15,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/export.hpp"
 #include "kolo/optimizer.hpp"
+#include "training/hook_chain.hpp"
 #include "training/optimizer_setup.hpp"
 #include "training/step_number.hpp"
 
@@ -109,6 +110,11 @@ class ReductionCore {
   }
   /// Drops passes that ended without reduction.
   KOLO_EXPORT void forget_passes();
+  /// What was begun and not reduced before ranks joined, or before a session began, belongs to no
+  /// step of the other ranks: they completed what was submitted of it. Drops it, and returns what
+  /// it was. To be called before anything else in a new pass or step.
+  enum class Cut : std::uint8_t { nothing, passes, operations };
+  KOLO_EXPORT Cut drop_before_join() noexcept;
   /// True if gradients are reduced, and none has accumulated since.
   [[nodiscard]] bool is_final() const { return reduced_ && local_passes_ == 0; }
   [[nodiscard]] int local_passes() const { return local_passes_; }
@@ -133,9 +139,12 @@ class ReductionCore {
   // for what another rank submits in a later part.
   KOLO_EXPORT void submit_counts() noexcept;   ///< Of a pass that reduces; the first part.
   KOLO_EXPORT void submit_missing() noexcept;  ///< Waits for the counts.
-  KOLO_EXPORT void finish() noexcept;          ///< Waits for all operations, and ends the pass.
-  KOLO_EXPORT void rethrow();                  ///< Throws the first error of these parts.
-  /// All four parts. For a pass without reduction, only counts it.
+  /// The parts from number 2 on, until the pass is no longer active: one for each operation of
+  /// hooks, and the last waits for all operations.
+  KOLO_EXPORT void proceed(int part) noexcept;
+  KOLO_EXPORT void finish() noexcept;  ///< All these parts.
+  KOLO_EXPORT void rethrow();          ///< Throws the first error of all parts.
+  /// All parts. For a pass without reduction, only counts it.
   KOLO_EXPORT void end_pass();
 
   /// This rank cannot complete the pass. Tells the others, and submits zeros for what they may wait
@@ -144,7 +153,8 @@ class ReductionCore {
   /// Waits for the operations of a pass that failed on this rank.
   KOLO_EXPORT void settle() noexcept;
 
-  /// Ends the step.
+  /// Ends the step. A step that is dropped does not end, so that its number tells ranks that
+  /// stepped from ranks that did not: `forget_passes` drops it.
   KOLO_EXPORT void end_step();
   [[nodiscard]] StepNumber& step() { return step_; }
 
@@ -157,13 +167,26 @@ class ReductionCore {
   };
   struct Flight {
     std::unique_ptr<OwnReduction> own{};
+    std::unique_ptr<HookChain> chain{};
     Future<void> future{};
   };
 
   [[nodiscard]] bool is_complete(const Unit& unit) const;
   [[nodiscard]] std::string operation_name(const Unit& unit, int round) const;
+  [[nodiscard]] static std::string name_in_pass(const Unit& unit, int round);
   void submit(Unit& unit);
   void submit_group(Unit& unit, const std::vector<std::size_t>& slots);
+  [[nodiscard]] Future<void> allreduce(std::size_t slot, const std::string& name,
+                                       const std::vector<TensorView>& views);
+  [[nodiscard]] bool has_hook() const;
+  [[nodiscard]] bool is_for_hook(const std::vector<TensorView>& views) const;
+  [[nodiscard]] std::unique_ptr<HookChain> begin_chain(const Unit& unit, std::size_t slot,
+                                                       const std::vector<TensorView>& views);
+  [[nodiscard]] bool reach_hooks(int operations) noexcept;
+  void submit_hook_status() noexcept;
+  void take_hook_status() noexcept;
+  void wait_for(Flight& flight);
+  void finish_flights() noexcept;
   void apply_factor(Unit& unit);
   void refuse_frozen(Unit& unit);
   void fill_counts();
@@ -173,6 +196,7 @@ class ReductionCore {
 
   GradientSource& source_;
   DistributedOptimizerOptions options_;
+  detail::HookClaim claim_;
   bool counted_;
   bool is_member_;
   std::int64_t number_ = 0;
@@ -196,6 +220,9 @@ class ReductionCore {
   // After what the operations write to, so destroyed before.
   Future<void> counts_future_{};
   bool counts_submitted_ = false;
+  std::int32_t hook_status_ = 0;  // above 0: tells the lowest rank whose hook has thrown
+  Future<void> hook_status_future_{};
+  bool hook_status_due_ = true;
   std::vector<Flight> flights_;
 };
 

@@ -19,14 +19,16 @@ class StepNumber {
   /// an operation of this step: the others reduced the step without this rank's other gradients,
   /// and no longer wait for them.
   [[nodiscard]] std::int64_t of_operation() {
-    if (is_cut_by_join()) {
-      throw InvalidArgument(
-          "DistributedOptimizer: join() was called in the middle of a step, or the session ended, "
-          "after the reduction of some of its gradients had begun. Call join() after step(), or "
-          "end this step with skip_step()");
-    }
+    if (is_cut_by_join()) refuse_cut();
     catch_up();
     return number_;
+  }
+
+  [[noreturn]] static void refuse_cut() {
+    throw InvalidArgument(
+        "DistributedOptimizer: join() was called in the middle of a step, or the session ended, "
+        "after the reduction of some of its gradients had begun. The step is dropped on this rank. "
+        "Call join() after step()");
   }
 
   /// An operation of the current step was submitted.
@@ -34,17 +36,20 @@ class StepNumber {
 
   /// True if ranks joined, or a session began, after an operation of this step. Its operations are
   /// all done then.
-  [[nodiscard]] bool is_cut_by_join() const { return begun_ && restarts_ != detail::restarts(); }
+  [[nodiscard]] bool is_cut_by_join() const { return begun_ && is_before_join(); }
 
   /// True if ranks joined, or a session began, since the last step ended, and nothing was submitted
   /// since then: backward passes from before the join belong to no step of the other ranks.
-  [[nodiscard]] bool is_behind_join() const { return !begun_ && restarts_ != detail::restarts(); }
+  [[nodiscard]] bool is_behind_join() const { return !begun_ && is_before_join(); }
+
+  /// True if ranks joined, or a session began, since the last call of this object.
+  [[nodiscard]] bool is_before_join() const { return restarts_ != detail::restarts(); }
 
   /// Begins with step 0 after a join. To be called if nothing was submitted.
   void catch_up() {
-    const std::int64_t restarts = detail::restarts();
-    if (restarts != restarts_) number_ = 0;
-    restarts_ = restarts;
+    if (!is_before_join()) return;
+    number_ = 0;
+    restarts_ = detail::restarts();
   }
 
   /// Ends the step. The next begins with its first operation.

@@ -24,6 +24,7 @@ enum class Feature : std::uint8_t {
   shared_parameters,
   groups,
   compression,
+  communication_hook,  // whose sums are exact
   two_optimizers,
   set_optimizer,      // one more optimizer on some ranks
   optimizer_per_set,  // the ranks are divided; each part has its own optimizer
@@ -73,7 +74,7 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 53> feature_names{
+inline constexpr std::array<std::string_view, 54> feature_names{
     "uneven",
     "sampler",
     "accumulation",
@@ -84,6 +85,7 @@ inline constexpr std::array<std::string_view, 53> feature_names{
     "shared",
     "groups",
     "compression",
+    "communication_hook",
     "two_optimizers",
     "set_optimizer",
     "per_set",

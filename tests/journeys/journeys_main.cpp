@@ -26,6 +26,10 @@
 namespace kolo::internal::journeys {
 namespace {
 
+// What rank 0 has to say. mpirun may lose the last words on its standard output when a process
+// aborts.
+std::FILE* words = stdout;
+
 struct Options {
   std::uint64_t seed = std::random_device()();
   long long programs = std::numeric_limits<long long>::max();
@@ -60,6 +64,9 @@ Options read_options(int argc, char** argv) {
       options.limits.epochs = std::stoi(value);
     } else if (name == "--steps") {
       options.limits.steps = std::stoi(value);
+    } else if (name == "--words") {
+      words = std::fopen(value.c_str(), "a");
+      if (words == nullptr) throw std::invalid_argument("cannot write " + value);
     } else if (name == "--patience") {
       options.patience = static_cast<unsigned>(std::stoul(value));
     } else {
@@ -98,9 +105,10 @@ void run_program(const Program& program, int rank, const MakeTrainer& make) {
   std::filesystem::remove_all(directory);
   std::filesystem::remove_all(record_directory());
   if (rank != 0) return;
-  std::printf("JOURNEY seed %llu steps %lld: %s\n", static_cast<unsigned long long>(program.seed),
-              static_cast<long long>(steps), to_string(program.features).c_str());
-  std::fflush(stdout);
+  std::fprintf(words, "JOURNEY seed %llu steps %lld: %s\n",
+               static_cast<unsigned long long>(program.seed), static_cast<long long>(steps),
+               to_string(program.features).c_str());
+  std::fflush(words);
 }
 
 /// One rank is killed; the others must learn of it. Does not return.
@@ -155,8 +163,9 @@ void run_all(const Options& options, int rank, int ranks, const MakeTrainer& mak
     agree_on(go_on);
     if (go_on == 0 && program.has(Feature::killed) && !options.print) survive(program, rank);
   }
-  if (rank == 0) std::printf("%lld programs on %d ranks: all as expected\n", programs, ranks);
-  std::fflush(stdout);
+  if (rank == 0)
+    std::fprintf(words, "%lld programs on %d ranks: all as expected\n", programs, ranks);
+  std::fflush(words);
   // The first process to exit may end the others, if a session failed while MPI carried a batch.
   if (with_mpi()) MPI_Barrier(MPI_COMM_WORLD);
 }

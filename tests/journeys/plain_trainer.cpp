@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "../support/halves_hook.hpp"
 #include "differential/random.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/shared_memory.hpp"
@@ -149,6 +150,8 @@ DistributedOptimizerOptions options_of(const TrainerArguments& arguments) {
                                       .gradient_predivide_factor = model.predivide,
                                       .num_groups = model.num_groups,
                                       .process_set = arguments.set};
+  if (arguments.program.has(Feature::communication_hook))
+    options.hook = std::make_shared<HalvesHook>();
   for (const std::vector<int>& group : model.groups) {
     std::vector<std::string>& names = options.groups.emplace_back();
     for (const int index : group)

@@ -15,6 +15,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 ENVIRONMENT = {
@@ -54,11 +55,13 @@ class Job:
         recovery = ["--enable-recovery"] if kill and not args.kolorun else []
         self.command = [args.kolorun or args.mpirun, *recovery, "-np", str(ranks), program,
                         *map(str, options)]
+        # mpirun may lose the last words of rank 0 when a process aborts.
+        words = tempfile.NamedTemporaryFile("r", prefix="kolo-journeys-", encoding="utf-8")
         self.survivors = ranks - 1 if kill and ranks > 1 else 0
-        self.programs = options[options.index("--programs") + 1] if "--programs" in options else 1
         # Each program ends itself if it hangs.
         limit = args.patience * (5 + (args.batch // 2 if "--programs" in options else 0))
-        process = subprocess.Popen(self.command + ["--patience", str(args.patience)],
+        process = subprocess.Popen(self.command + ["--patience", str(args.patience),
+                                                   "--words", words.name],
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                    env=os.environ | ENVIRONMENT, start_new_session=True,
                                    errors="replace")
@@ -69,6 +72,8 @@ class Job:
             self.hung = True
             os.killpg(process.pid, signal.SIGKILL)
             self.output = process.communicate()[0]
+        with words:
+            self.output += words.read()
         self.status = process.returncode
         self.done = re.findall(r"^JOURNEY seed (\d+) steps (\d+): (.*)$", self.output, re.M)
         self.complaints = re.findall(r"JOURNEY (?:FAILS|HANGS) seed (\d+) rank \d+: .*", self.output)
@@ -78,9 +83,6 @@ class Job:
             return self.hung or self.output.count("JOURNEY SURVIVED") != self.survivors
         if self.hung or self.complaints:
             return True
-        # MPI_Abort of one rank may come before the last words of rank 0.
-        if self.aborts_at_exit() and len(self.done) == self.programs:
-            return False
         return "all as expected" not in self.output or (self.status != 0 and
                                                         not self.aborts_at_exit())
 
@@ -188,7 +190,7 @@ class Campaign:
             print(Job(self.args, program, small_ranks, options + ["--print"]).output.strip())
             print("  " + ("fails so: " + (again.lines() or ["?"])[0] if again.failed()
                           else "the smaller program did not fail again"))
-            print(f"  repeat: {args.kolorun or 'mpirun'} -np {small_ranks} {program} "
+            print(f"  repeat: {self.args.kolorun or 'mpirun'} -np {small_ranks} {program} "
                   + " ".join(map(str, options)))
         sys.stdout.flush()
 

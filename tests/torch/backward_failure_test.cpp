@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Backward passes that fail, or that some ranks only make.
+#include "../support/halves_hook.hpp"
 #include "support.hpp"
 
 #include <stdexcept>
@@ -13,7 +14,12 @@ using ::torch::Tensor;
 
 const std::vector<DistributedOptimizerOptions>& ways_to_reduce() {
   static const std::vector<DistributedOptimizerOptions> ways{
-      {}, {.op = ReduceOp::sum}, {.num_groups = 2}, {.compression = Compression::fp16}};
+      {},
+      {.op = ReduceOp::sum},
+      {.num_groups = 2},
+      {.compression = Compression::fp16},
+      {.hook = std::make_shared<HalvesHook>()},
+      {.num_groups = 2, .hook = std::make_shared<HalvesHook>()}};
   return ways;
 }
 
@@ -59,6 +65,7 @@ TEST_F(BackwardFailureTest, AnExceptionOnOneRankIsThrownOnAll) {
         const auto error = error_of<BackwardFailed>([&] { run(false); });
         EXPECT_EQ(error.ranks(), std::vector<int>{last_});
       }
+      barrier({.name = "none waits for the next pass"});
       for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
       run(false);
       expect_reduced(unit);

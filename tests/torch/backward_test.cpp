@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients are final when backward() returns: what a program may do before a step.
+#include "../support/halves_hook.hpp"
 #include "support.hpp"
 
 #include <functional>
@@ -12,22 +13,23 @@ namespace optim = ::torch::optim;
 using testing::HasSubstr;
 using ::torch::Tensor;
 
-/// How a gradient is reduced, and reduced again in further passes.
+/// How a gradient is reduced.
 struct Reduction {
   std::string name;
   DistributedOptimizerOptions options;
-  bool again = true;  // the whole gradient, not only what a pass adds
   bool sums = false;
 };
 
 std::vector<Reduction> reductions() {
   return {{"average", {}},
-          {"sum", {.op = ReduceOp::sum}, false, true},
-          {"compressed", {.compression = Compression::bf16}, false},
+          {"sum", {.op = ReduceOp::sum}, true},
+          {"compressed", {.compression = Compression::bf16}},
           {"predivided", {.gradient_predivide_factor = 2.0}},
           {"grouped", {.num_groups = 1}},
-          {"grouped sum", {.op = ReduceOp::sum, .num_groups = 1}, false, true},
-          {"mean", {.accumulation = Accumulation::mean}}};
+          {"grouped sum", {.op = ReduceOp::sum, .num_groups = 1}, true},
+          {"mean", {.accumulation = Accumulation::mean}},
+          {"hook", {.hook = std::make_shared<HalvesHook>()}},
+          {"hook of a group", {.num_groups = 1, .hook = std::make_shared<HalvesHook>()}}};
 }
 
 class BackwardTest : public TorchTest {
@@ -39,8 +41,8 @@ class BackwardTest : public TorchTest {
       SCOPED_TRACE(reduction.name);
       a_ = parameter({1.0, 2.0});
       b_ = parameter({3.0});
-      reduces_again_ = reduction.again;
-      unit_ = reduction.sums ? mean_rank() * size() : mean_rank();
+      divisor_ = reduction.sums ? 1.0 : size();
+      unit_ = mean_rank() * size() / divisor_;
       DistributedOptimizer optimizer(optim::SGD({a_, b_}, 1.0), {{"a", a_}, {"b", b_}},
                                      reduction.options);
       action(optimizer);
@@ -60,7 +62,7 @@ class BackwardTest : public TorchTest {
   Tensor a_;
   Tensor b_;
   double unit_ = 0.0;
-  bool reduces_again_ = true;
+  double divisor_ = 1.0;
 };
 
 TEST_F(BackwardTest, GradientsAreFinalWhenItReturnsAndStayInAStep) {
@@ -141,23 +143,55 @@ TEST_F(BackwardTest, WithoutSyncGradientsStayLocalUntilTheNextReduction) {
   });
 }
 
-TEST_F(BackwardTest, ALocalPassOntoWhatCannotBeReducedAgainIsRefused) {
+TEST_F(BackwardTest, AReductionOfWhatALocalPassAddedToReducedGradientsIsRefused) {
   with_each([&](auto& optimizer) {
     const auto local = [&] {
       const NoSync guard = optimizer.no_sync();
       backward_of_both(1.0);
     };
     backward_of_both(1.0);
-    if (reduces_again_) {
-      local();
-      optimizer.synchronize();
-      expect_gradients(2.0, 2.0);
-    } else {
-      EXPECT_THAT(error_of<InvalidArgument>(local).what(), HasSubstr("zero_grad()"));
-    }
+    local();
+    const auto step = [&] { optimizer.step(); };
+    EXPECT_THAT(error_of<InvalidArgument>(step).what(), HasSubstr("zero_grad() between"));
+    const auto pass = [&] { backward_of_both(1.0); };
+    EXPECT_THAT(error_of<InvalidArgument>(pass).what(), HasSubstr("zero_grad() between"));
+    // However the gradients become zero.
+    for (const Tensor& gradient : {a_.grad(), b_.grad()}) gradient.zero_();
+    local();
+    optimizer.step();
+    expect_gradients(1.0, 1.0);
     optimizer.zero_grad();
     local();
     expect_close(b_.grad(), values({rank() + 1.0}));
+  });
+}
+
+// A rank that has joined takes part with zeros in each pass.
+TEST_F(BackwardTest, PassesAddUpBesideARankThatHasJoined) {
+  with_each([&](auto& optimizer) {
+    const bool joins_first = size() > 1 && rank() == size() - 1;
+    if (!joins_first) {
+      double unit = 0.0;
+      for (int r = 0; r < size() - (size() > 1 ? 1 : 0); ++r) unit += (r + 1) / divisor_;
+      for (int passes = 1; passes <= 3; ++passes) {
+        backward_of_both(1.0);
+        expect_close(b_.grad(), values({passes * unit}));
+      }
+      optimizer.step();
+    }
+    (void)join();
+  });
+}
+
+// Gradients set by hand in the memory of reduced ones are reduced.
+TEST_F(BackwardTest, AStepReducesGradientsSetByHand) {
+  with_each([&](auto& optimizer) {
+    backward_of_both(1.0);
+    optimizer.step();
+    a_.mutable_grad().fill_(2.0 * (rank() + 1));
+    b_.mutable_grad().fill_(2.0 * (rank() + 1));
+    optimizer.step();
+    expect_gradients(2.0, 2.0);
   });
 }
 

@@ -119,19 +119,23 @@ TEST_F(OptimizerSteps, ASynchronizedStepMayEndAfterTheJoin) {
   }
 }
 
-TEST_F(OptimizerSteps, AStepThatIsCutByAJoinIsRefusedUntilItIsSkipped) {
+// One rank stops after some gradients of a step: the others have completed what it submitted.
+TEST_F(OptimizerSteps, AStepThatIsCutByAJoinIsDropped) {
   DistributedOptimizer optimizer(layers_);
-  for (int round = 0; round < 2; ++round) {
+  for (const std::string next : {"step", "ready", "skip", "step"}) {
     const bool cut = me_ == last_;
     layers_.fill(100.0);
     if (cut) optimizer.ready("layer1");
     (void)join();
-    if (cut) {
+    if (next == "skip") optimizer.skip_step();  // of all ranks
+    if (next == "step" && cut) {
       EXPECT_THAT(thrown_by<InvalidArgument>([&] { optimizer.step(); }).what(),
                   HasSubstr("join() was called in the middle of a step"));
-      EXPECT_THROW(optimizer.ready("layer2"), InvalidArgument);
-      optimizer.skip_step();
     }
+    if (next == "ready") layers_.fill(me_ + 1.0);
+    if (next == "ready") optimizer.ready("layer1");
+    if (next == "ready") optimizer.step();
+    expect_average(optimizer);
     expect_average(optimizer);
   }
 }
@@ -145,7 +149,7 @@ TEST_F(OptimizerSteps, PassesBeforeAJoinAreForgotten) {
     if (cut) optimizer.ready("layer1");
     if (cut) optimizer.end_pass();
     (void)join();
-    if (cut && skips) optimizer.skip_step();
+    if (skips) optimizer.skip_step();
     for (int step = 0; step < 2; ++step) {
       layers_.fill(2.0 * (me_ + 1));
       optimizer.ready("layer0");
@@ -194,6 +198,20 @@ TEST_F(OptimizerSteps, ASkippedStepIsDroppedAndTheNextIsReduced) {
     EXPECT_EQ(layers_.weight, weight);
     expect_average(optimizer);
     EXPECT_EQ(layers_.weight, weight + mean_);
+  }
+}
+
+TEST_F(OptimizerSteps, ARankThatSkipsAloneIsAMismatch) {
+  for (const bool synchronizes : {false, true}) {
+    DistributedOptimizer optimizer(layers_);
+    layers_.fill(1.0);
+    if (synchronizes) optimizer.synchronize();
+    me_ == last_ ? optimizer.skip_step() : optimizer.step();
+    if (n_ > 1) {
+      EXPECT_THROW(optimizer.step(), Mismatch);
+    }
+    (void)join();
+    expect_average(optimizer);
   }
 }
 

@@ -73,6 +73,9 @@ class GradientReducer {
   /// Ends a step. The next counts its passes from zero.
   KOLO_EXPORT void end_step();
 
+  /// Synchronizes, and forgets the passes of this step. Drops what a join has cut.
+  KOLO_EXPORT void skip(const Groups& groups);
+
   /// Forgets the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
 
@@ -103,12 +106,12 @@ class GradientReducer {
 /// the other ranks get BackwardFailed; call `zero_grad`, and the next pass is reduced.
 ///
 /// There may be any number of backward passes before a step, nested and partial ones too, alike on
-/// all ranks: a rank that is a pass or a step ahead gets Mismatch. Passes accumulate, and each is
-/// reduced: an uncompressed average reduces the whole gradient again, and with other options only
-/// what the pass has added travels. In `no_sync`, and before the last of
-/// `backward_passes_per_step`, gradients accumulate on this rank only, and the next pass that
-/// reduces takes them along; so does `step` after fewer passes. Accumulation::mean divides each
-/// pass by `backward_passes_per_step`, and if a step had fewer, by the passes that this rank made.
+/// all ranks: a rank that is a pass or a step ahead gets Mismatch. Passes accumulate, and each
+/// reduces what it has added; until then, what is reduced has memory of its own. In `no_sync`, and
+/// before the last of `backward_passes_per_step`, gradients accumulate on this rank only, and the
+/// next pass that reduces takes them along; so does `step` after fewer passes. Accumulation::mean
+/// divides each pass by `backward_passes_per_step`, and if a step had fewer, by the passes that
+/// this rank made.
 ///
 /// A parameter that some ranks did not use in a pass has a gradient of zero there. One that no rank
 /// used is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
@@ -124,7 +127,9 @@ class GradientReducer {
 ///
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
-/// together.
+/// together. Passes without reduction that a rank made before its `join` belong to no step and are
+/// dropped; `zero_grad` drops their gradients. If its next call is `synchronize` or `step`, it
+/// throws InvalidArgument once.
 ///
 /// Construction is collective in the process set: its members construct their optimizers in the
 /// same order. It throws Mismatch on every member if options, or the parameters' names, shapes or
@@ -190,13 +195,11 @@ class DistributedOptimizer<Base> : public Base {
     });
   }
 
-  /// Calls `synchronize` and ends the step without `Base`'s step, for example after an overflow in
-  /// mixed precision. All ranks must skip the same steps. The gradients keep their values until
-  /// `zero_grad`. If every rank has had a backward pass, not calling `step` does the same.
-  void skip_step() {
-    synchronize();
-    reducer_.end_step();
-  }
+  /// Reduces what `synchronize` would, and drops the step, for example after an overflow in mixed
+  /// precision. All ranks must skip the same steps: if one skips alone, the next pass raises
+  /// Mismatch. The gradients keep their values until `zero_grad`. If every rank has had a backward
+  /// pass that reduced, not calling `step` does the same.
+  void skip_step() { reducer_.skip(this->param_groups()); }
 
   /// As `Base`'s. The passes of `backward_passes_per_step` are counted from zero. A module's
   /// `zero_grad` does as well, except that it does not reset this count.

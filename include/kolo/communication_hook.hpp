@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication hooks: other ways to sum gradients over the ranks than an allreduce of all
+// elements.
+#pragma once
+
+#include <atomic>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kolo/error.hpp"
+#include "kolo/export.hpp"
+#include "kolo/future.hpp"
+#include "kolo/process_set.hpp"
+#include "kolo/tensor.hpp"
+
+namespace kolo {
+
+/// A communication hook has thrown on a rank, in `ranks()`, so this pass reduced no gradients.
+/// Every rank of the set gets this error; on the rank itself, the message has the reason, and
+/// `tensor()` names the gradient or group. Gradients of the pass have no meaning. The session stays
+/// usable, and the next pass is reduced.
+class KOLO_EXPORT HookFailed : public Error {
+ public:
+  using Error::Error;
+};
+
+namespace detail {
+class HookClaim;
+
+/// What `then` takes: a function of the operation's name that returns a Future.
+template <typename F>
+concept SubmittingStage = requires(F& stage, const std::string& name) {
+  { stage(name) } -> std::derived_from<FutureBase>;
+};
+
+template <typename F>
+concept LocalStage = requires(F& stage) {
+  { stage() } -> std::same_as<void>;
+};
+
+}  // namespace detail
+
+/// The stages of one reduction, in their order. Move-only.
+class HookStages {
+ public:
+  /// A stage that submits one operation under the name that it is given, and returns its Future.
+  /// The next stage begins when the operation is done. Of the Future, only completion and errors
+  /// are used: choose a call that writes to memory of the hook's, and keep that memory alive.
+  template <detail::SubmittingStage F>
+  HookStages&& then(F stage) && {
+    add(true, [stage = std::make_shared<F>(std::move(stage))](const std::string& name) {
+      auto future = (*stage)(name);
+      return std::shared_ptr<detail::FutureBase>(
+          std::make_shared<decltype(future)>(std::move(future)));
+    });
+    return std::move(*this);
+  }
+
+  /// A stage that only computes.
+  template <detail::LocalStage F>
+  HookStages&& then(F stage) && {
+    add(false, [stage = std::make_shared<F>(std::move(stage))](const std::string&) {
+      (*stage)();
+      return std::shared_ptr<detail::FutureBase>();
+    });
+    return std::move(*this);
+  }
+
+  /// For internal use.
+  struct Stage {
+    bool submits;
+    std::function<std::shared_ptr<detail::FutureBase>(const std::string&)> run;
+  };
+  [[nodiscard]] std::vector<Stage>& list() noexcept { return list_; }
+
+  HookStages() = default;
+  HookStages(HookStages&&) noexcept = default;
+  HookStages& operator=(HookStages&&) noexcept = default;
+  HookStages(const HookStages&) = delete;
+  HookStages& operator=(const HookStages&) = delete;
+  ~HookStages() = default;
+
+ private:
+  template <typename Run>
+  void add(bool submits, Run run) {
+    list_.push_back({submits, std::move(run)});
+  }
+
+  std::vector<Stage> list_;
+};
+
+/// What is reduced together: a gradient, or a group of them. The result is
+/// `postscale * sum over ranks of (prescale * gradient)`, with the same bits on all ranks. For an
+/// average, `postscale` has the division by the number of the set's members.
+struct GradientUnit {
+  /// The same in every pass and after a resumption. A hook keeps state under this name.
+  std::string name;
+  std::vector<TensorView> tensors;  ///< In CPU memory, without overlap. Valid until the last stage.
+  double prescale = 1.0;
+  double postscale = 1.0;
+  ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
+};
+
+/// Sums gradients over the ranks in place of an allreduce. Set it in the options of a
+/// DistributedOptimizer or DistributedGradients, on all ranks alike, with one hook for each of
+/// them:
+///
+///     class Halves : public kolo::CommunicationHook {
+///       std::string description() const override { return "halves"; }
+///       bool handles(std::span<const kolo::TensorView> unit) const noexcept override;
+///       kolo::HookStages reduce(kolo::GradientUnit unit) override {
+///         auto packed = std::make_shared<std::vector<float>>();
+///         return kolo::HookStages()
+///             .then([=](const std::string& name) {
+///               *packed = pack(unit);
+///               return kolo::allreduce_async(
+///                   *packed, {.name = name, .op = kolo::ReduceOp::sum,
+///                             .process_set = unit.process_set});
+///             })
+///             .then([=] { unpack(*packed, unit); });
+///       }
+///     };
+///
+/// Stages run on backward's thread when a later gradient becomes ready, or on the thread that waits
+/// for the gradients; never on the thread that runs Kolo. They may take their time and call Kolo,
+/// but not wait for what other ranks submit later. Calls of one hook never run concurrently.
+///
+/// All ranks run the same stages, whatever the gradients' values: at least one that submits, and
+/// all that submit in the same order. A stage may throw; then the pass fails with HookFailed on all
+/// ranks, and the remaining stages of the unit do not run on any. So a hook changes its state and
+/// the tensors in its last stage only. Operations that are undefined once ranks have joined (such
+/// as alltoall) then fail, and the unit is reduced by an allreduce instead.
+///
+/// A hook is not asked about gradients in GPU memory, sparse ones, and sets of one rank. They are
+/// reduced as without it, and so is what it does not handle, with the `compression` of the options.
+class KOLO_EXPORT CommunicationHook {
+ public:
+  CommunicationHook() = default;
+  CommunicationHook(const CommunicationHook&) = delete;
+  CommunicationHook& operator=(const CommunicationHook&) = delete;
+  virtual ~CommunicationHook() = default;
+
+  /// The hook and its options, for error messages. The optimizer's constructor throws Mismatch if
+  /// it is not the same on all ranks.
+  [[nodiscard]] virtual std::string description() const = 0;
+
+  /// Whether the hook reduces these tensors. Depends on nothing but their shapes and dtypes, so
+  /// that all ranks decide alike.
+  [[nodiscard]] virtual bool handles(std::span<const TensorView> unit) const noexcept = 0;
+
+  /// Returns the stages that reduce the unit. Called once for each reduction; submits nothing.
+  virtual HookStages reduce(GradientUnit unit) = 0;
+
+  /// State for checkpoints, to be saved between steps: what all ranks have in common, and this
+  /// rank's own (`CheckpointExtras::own`), such as the errors of compression.
+  [[nodiscard]] virtual std::string shared_state() const { return {}; }
+  [[nodiscard]] virtual std::string own_state() const { return {}; }
+
+  /// Loads what `shared_state` returned, and drops this rank's own state. So a run that is resumed
+  /// on another number of ranks, for which a checkpoint has no own parts, begins with that of a new
+  /// hook. Throws InvalidArgument for other bytes.
+  virtual void load_shared_state(const std::string& /*state*/) {}
+  /// Loads what `own_state` returned, after `load_shared_state`.
+  virtual void load_own_state(const std::string& /*state*/) {}
+
+ private:
+  friend class detail::HookClaim;
+  std::atomic<bool> taken_{false};  // by an optimizer
+};
+
+/// Options of `int8`.
+struct Int8Options {
+  /// Elements that share a scale: a multiple of 16, at most 65536.
+  int block = 256;
+  /// Units with fewer elements are left to the allreduce.
+  std::int64_t min_elements = 1024;
+  /// Adds what rounding has lost to the next gradient.
+  bool error_feedback = true;
+};
+
+/// A hook that sends gradients as 8-bit integers with an f32 scale per block: about a quarter of
+/// f32's bytes, on any number of ranks. Each rank owns a slice of a unit. It receives this slice
+/// from all ranks, adds it in f32, rounds the sum to 8 bits again, and sends it to all.
+///
+/// With error feedback (Seide et al., 2014, "1-bit stochastic gradient descent"; for both roundings
+/// as in Tang et al., 2019, https://arxiv.org/abs/1905.05957) each rank keeps the error of its
+/// roundings, one f32 per element, and adds it to its next gradient. This is its own state. A block
+/// with an infinity or NaN on some rank, or whose sum overflows f32, becomes NaN on all ranks, and
+/// its errors stay as they are. Blocks whose elements are all below 1e-35 count as zero.
+///
+/// Handles f16, bf16, f32 and f64 gradients; needs about 12 bytes of memory per element. Throws
+/// InvalidArgument for invalid options.
+[[nodiscard]] KOLO_EXPORT std::shared_ptr<CommunicationHook> int8(const Int8Options& options = {});
+
+/// Options of `power_sgd`.
+struct PowerSgdOptions {
+  /// Rank of the approximation, 1 to 64. Twice the rank doubles bytes and computation.
+  int rank = 4;
+  /// A tensor is compressed if that divides its elements at least by this factor, above 1.
+  double min_compression = 2.0;
+  /// Begins with the last approximation, instead of the same random vectors in every step.
+  bool warm_start = true;
+  /// Adds what the approximation has lost to the next gradient. Without it accuracy suffers.
+  bool error_feedback = true;
+  /// Seed of the random vectors.
+  std::uint64_t seed = 0;
+};
+
+/// A hook that sends an approximation of low rank (Vogels et al., 2019, "PowerSGD",
+/// https://arxiv.org/abs/1905.13727). A gradient with at least two dimensions is taken for a matrix
+/// of its first dimension, other than of length 1, by all later ones. With `rank` r, a matrix of n
+/// x m elements takes (n + m) r elements of f32 in two allreduces. Other gradients of the same
+/// group travel whole in the first of them; units without a gradient that is worth compressing are
+/// not handled.
+///
+/// Each rank keeps the error of its approximations, one f32 per element: its own state. The right
+/// factors are the shared state. If a gradient of a unit has an infinity or NaN on some rank, or a
+/// factor overflows, all of the unit becomes NaN on all ranks, and the state stays as it is.
+///
+/// Ranks compute their results from the same factors by f32 additions and multiplications in the
+/// same order, without fused operations, so the results have the same bits on any processor.
+/// Handles f16, bf16, f32 and f64 gradients. Throws InvalidArgument for invalid options.
+[[nodiscard]] KOLO_EXPORT std::shared_ptr<CommunicationHook> power_sgd(
+    const PowerSgdOptions& options = {});
+
+}  // namespace kolo

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Communication hooks of LibTorch's optimizers.
+#include "../support/halves_hook.hpp"
+#include "support.hpp"
+
+namespace kolo::internal::testing_support {
+namespace {
+
+namespace nn = ::torch::nn;
+namespace optim = ::torch::optim;
+using testing::HasSubstr;
+using ::torch::Tensor;
+
+class HooksTest : public TorchTest {
+ protected:
+  void backward_of_all(double factor) {
+    ((early_.sum() + middle_.sum() + late_.sum()) * factor * (rank() + 1)).backward();
+  }
+  void zero_grad() {
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+  }
+
+  const int last_ = size() - 1;
+  Tensor early_ = parameter({1.0, 1.0});
+  Tensor middle_ = parameter({1.0, 2.0, 3.0});
+  Tensor late_ = parameter({1.0});
+};
+
+// Hooks submit operations while the passes of both end.
+TEST_F(HooksTest, OptimizersOfOneBackwardMayEndInAnyOrder) {
+  for (const int hooks : {1, 2}) {
+    Tensor a = parameter({1.0});
+    Tensor b = parameter({1.0});
+    DistributedOptimizerOptions options;
+    options.hook = std::make_shared<HalvesHook>();
+    DistributedOptimizer first(optim::SGD({a}, 1.0), options);
+    options.hook = hooks > 1 ? int8({.min_elements = 1}) : nullptr;
+    DistributedOptimizer second(optim::SGD({b}, 1.0), options);
+    for (int step = 0; step < 5; ++step) {
+      first.zero_grad();
+      second.zero_grad();
+      const bool swapped = (rank() + step) % 2 == 1;
+      const Tensor one = (swapped ? b : a).sum() * (rank() + 1);
+      const Tensor two = (swapped ? a : b).sum() * (rank() + 1);
+      (one + two).backward();
+      expect_close(a.grad(), values({mean_rank()}));
+      expect_close(b.grad(), values({mean_rank()}), 1e-5);
+    }
+  }
+}
+
+TEST_F(HooksTest, ThatThrowOnOneRankFailThePassOnAll) {
+  using Place = HalvesHook::Place;
+  for (const int groups : {0, 2})
+    for (const Place place : {Place::reduce, Place::first, Place::second, Place::last}) {
+      const auto hook = std::make_shared<HalvesHook>();
+      DistributedOptimizer optimizer(optim::SGD({early_, middle_, late_}, 1.0),
+                                     {.num_groups = groups, .hook = hook});
+      zero_grad();
+      backward_of_all(1.0);
+      if (size() > 1) {
+        if (rank() == last_) hook->throws = place;
+        const auto error = error_of<HookFailed>([&] { backward_of_all(1.0); });
+        EXPECT_EQ(error.ranks(), std::vector<int>{last_});
+        EXPECT_THAT(error.what(), HasSubstr(rank() == last_ ? "the planted error" : "on rank"));
+        hook->throws = Place::nowhere;
+      }
+      barrier({.name = "none waits for the next pass"});
+      zero_grad();
+      backward_of_all(2.0);
+      expect_close(late_.grad(), values({2.0 * mean_rank()}));
+      optimizer.step();
+    }
+}
+
+TEST_F(HooksTest, UnitsMayLoseAndGetParameters) {
+  DistributedOptimizer optimizer(
+      optim::SGD({early_, middle_, late_}, 1.0),
+      {{"early", early_}, {"middle", middle_}, {"late", late_}},
+      {.groups = {{"early", "middle"}}, .hook = int8({.block = 16, .min_elements = 1})});
+  for (int step = 0; step < 6; ++step) {
+    middle_.set_requires_grad(step % 3 != 1);
+    optimizer.zero_grad();
+    backward_of_all(0.1);
+    expect_close(early_.grad(), values({0.1 * mean_rank(), 0.1 * mean_rank()}), 1e-3);
+    optimizer.step();
+    expect_same_bits_on_all_ranks({early_, middle_, late_});
+  }
+}
+
+// Frozen on one rank only: the others get an answer, and that rank is told.
+TEST_F(HooksTest, UnitsThatDifferAreRefused) {
+  if (size() == 1) GTEST_SKIP() << "one rank has no hook";
+  DistributedOptimizer optimizer(
+      optim::SGD({early_, middle_, late_}, 1.0),
+      {{"early", early_}, {"middle", middle_}, {"late", late_}},
+      {.groups = {{"early", "middle"}}, .hook = int8({.block = 16, .min_elements = 1})});
+  early_.set_requires_grad(rank() != last_);
+  middle_.set_requires_grad(rank() != last_);
+  if (rank() == last_) {
+    EXPECT_THROW(backward(late_, 1.0), InvalidArgument);
+  } else {
+    backward_of_all(1.0);
+  }
+  early_.set_requires_grad(true);
+  middle_.set_requires_grad(true);
+  optimizer.zero_grad();
+  backward_of_all(1.0);
+  expect_close(late_.grad(), values({mean_rank()}), 1e-3);
+}
+
+// Convolutions in PyTorch's other memory order, several passes, and both hooks.
+TEST_F(HooksTest, NetworksTrainAlikeOnAllRanks) {
+  for (const auto& hook : {int8({.min_elements = 64}), power_sgd({.rank = 2})}) {
+    ::torch::manual_seed(5);
+    nn::Sequential network(nn::Conv2d(nn::Conv2dOptions(3, 16, 3)), nn::ReLU(), nn::Flatten(),
+                           nn::Linear(16 * 36, 10));
+    network->parameters()[0].set_data(
+        network->parameters()[0].contiguous(at::MemoryFormat::ChannelsLast));
+    DistributedOptimizer optimizer(optim::SGD(network->parameters(), 0.1),
+                                   network->named_parameters(), {.hook = hook});
+    ::torch::manual_seed(100 + static_cast<std::uint64_t>(rank()));
+    const Tensor images = ::torch::randn({8, 3, 8, 8});
+    const Tensor labels = ::torch::randint(10, {8}, ::torch::kLong);
+    double first = 0.0;
+    double loss = 0.0;
+    for (int step = 0; step < 10; ++step) {
+      optimizer.zero_grad();
+      loss = 0.0;
+      for (int pass = 0; pass < 2; ++pass) {
+        const Tensor one = nn::functional::cross_entropy(network->forward(images), labels) / 2;
+        one.backward();
+        loss += one.item<double>();
+      }
+      if (step == 0) first = loss;
+      optimizer.step();
+      expect_same_bits_on_all_ranks(network->parameters());
+    }
+    EXPECT_LT(loss, first);
+  }
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
