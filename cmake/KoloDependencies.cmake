@@ -8,11 +8,11 @@ find_package(fmt 9.1 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 find_package(hwy 1.0.3 REQUIRED)
 find_package(ZLIB 1.2.9 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)  # headers only
 
 # Not for the library itself. Whatever lacks one of these is left out: see kolo_leave_out().
 if(KOLO_BUILD_TOOLS OR KOLO_BUILD_EXAMPLES OR KOLO_BUILD_TESTS)
   find_package(CLI11 2.1 QUIET)
-  find_package(nlohmann_json 3.11 QUIET)
 endif()
 if(KOLO_BUILD_TESTS)
   find_package(GTest 1.12 QUIET)

@@ -40,7 +40,13 @@ option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_PACKAGES "Let cpack make Debian packages; needs BUILD_SHARED_LIBS" OFF)
 set(KOLO_MAINTAINER "Kolo developers <kolo@example.org>" CACHE STRING
   "Name and address of who made the Debian packages")
-option(KOLO_UNITY "Compile several files of a target together, which makes a build from scratch faster" OFF)
+# Files of another project's dependency rarely change, so what counts is the build from scratch.
+set(kolo_unity_default ON)
+if(PROJECT_IS_TOP_LEVEL)
+  set(kolo_unity_default OFF)
+endif()
+option(KOLO_UNITY "Compile several files of a target together, which makes a build from scratch faster"
+  ${kolo_unity_default})
 option(KOLO_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 
 set(KOLO_SANITIZE "" CACHE STRING "Build with a sanitizer: empty, address or thread")

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kolo for LibTorch: collectives on LibTorch tensors, distributed optimizers, synchronized batch
-// normalization, equal initial states, and checkpoints.
+// Kolo for LibTorch: collectives on LibTorch tensors, distributed optimizers, mixed precision,
+// synchronized batch normalization, equal initial states, checkpoints, and safetensors files.
 #pragma once
 
 #include "kolo/kolo.hpp"
+#include "kolo/torch/autocast.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/clip_gradients.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/device.hpp"
+#include "kolo/torch/grad_scaler.hpp"
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
+#include "kolo/torch/safetensors.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"

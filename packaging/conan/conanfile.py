@@ -46,19 +46,21 @@ class KoloConan(ConanFile):
 
     def system_requirements(self):
         Apt(self).install(["libopenmpi-dev", "openmpi-bin", "flatbuffers-compiler", "libflatbuffers-dev",
-                           "libspdlog-dev", "libfmt-dev", "libhwy-dev", "zlib1g-dev"], check=True)
+                           "libspdlog-dev", "libfmt-dev", "libhwy-dev", "zlib1g-dev",
+                           "nlohmann-json3-dev"], check=True)
         Dnf(self).install(["openmpi-devel", "flatbuffers-compiler", "flatbuffers-devel", "spdlog-devel",
-                           "fmt-devel", "highway-devel", "zlib-devel"], check=True)
+                           "fmt-devel", "highway-devel", "zlib-devel", "json-devel"], check=True)
         if self.options.with_torch:
             Apt(self).install(["libtorch-dev", "libopenblas0-pthread"], check=True)
         if self.options.with_tools:
-            Apt(self).install(["libcli11-dev", "nlohmann-json3-dev"], check=True)
-            Dnf(self).install(["cli11-devel", "json-devel"], check=True)
+            Apt(self).install(["libcli11-dev"], check=True)
+            Dnf(self).install(["cli11-devel"], check=True)
 
     def generate(self):
         toolchain = CMakeToolchain(self)
         for part in ("TESTS", "EXAMPLES", "BENCHMARKS"):
             toolchain.cache_variables[f"KOLO_BUILD_{part}"] = "OFF"
+        toolchain.cache_variables["KOLO_UNITY"] = "ON"  # the shortest build from scratch
         for variable, option in (("KOLO_BUILD_TOOLS", "with_tools"), ("KOLO_WITH_TORCH", "with_torch"),
                                  ("KOLO_WITH_CUDA", "with_cuda")):
             toolchain.cache_variables[variable] = "ON" if self.options.get_safe(option) else "OFF"

@@ -52,6 +52,7 @@ struct Batch {
                            // is one of them, and so is a broadcast's root
   std::int64_t divisor = 1;           // of averages
   std::uint64_t sequence = 0;         // the same on all its ranks, ascending
+  std::uint64_t joins = 0;            // how often all ranks had joined before it; likewise
   std::uint32_t part = 0;             // below `parts`: numbers the batches for one log entry
   PhaseObserver* observer = nullptr;  // outlives the execution; may be null
 

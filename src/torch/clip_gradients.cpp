@@ -5,33 +5,15 @@
 
 #include <cmath>
 #include <string>
-#include <unordered_set>
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
-#include "torch/parameter_names.hpp"
+#include "torch/optimizer_gradients.hpp"
 
 namespace kolo::detail {
 
 using namespace internal;
 namespace {
-
-// The tensor that holds a gradient's elements. A reduced sparse gradient is coalesced, so its
-// values hold each element once and their norm is the gradient's.
-::torch::Tensor elements_of(const ::torch::Tensor& gradient) {
-  return gradient.is_sparse() ? gradient._values() : gradient;
-}
-
-std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups) {
-  std::vector<::torch::Tensor> gradients;
-  std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed more than once
-  for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& parameter) {
-    const ::torch::Tensor& gradient = parameter.grad();
-    if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) return;
-    gradients.push_back(elements_of(gradient));
-  });
-  return gradients;
-}
 
 // The norm of each gradient, in f64 for any dtype. The norms are copied to the CPU at once, so that
 // the thread waits for the device once and not per gradient.
@@ -63,7 +45,7 @@ double clip_grad_norm(const ParameterGroups& groups, double max_norm, const Clip
   require_positive("max_norm", max_norm);
   require_positive("norm_type", options.norm_type);
   const at::NoGradGuard no_grad;
-  const std::vector<::torch::Tensor> gradients = gradients_of(groups);
+  const std::vector<::torch::Tensor> gradients = gradient_elements(groups);
   double norm = norm_of(gradients, options.norm_type);
   // The gradients are equal on all ranks, but ranks may sum them with different instruction sets or
   // numbers of threads. The maximum keeps the scaled gradients equal bit for bit, and unlike one

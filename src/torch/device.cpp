@@ -6,16 +6,21 @@
 #include <c10/util/Exception.h>
 #include <torch/cuda.h>
 
+#include <algorithm>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/device.hpp"
+#include "kolo/torch/safetensors.hpp"
+#include "torch/host_tensors.hpp"
 
 namespace kolo {
 
+using namespace internal;
 namespace {
 
 // The CPU's generator, then that of this rank's GPU if there is one.
@@ -24,6 +29,26 @@ std::vector<at::Generator> generators() {
   const ::torch::Device device = local_device();
   if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device));
   return all;
+}
+
+std::string name_of(const at::Generator& generator) {
+  return generator.device().is_cpu() ? "cpu" : "cuda";
+}
+
+// In the order of the generators; those that this process lacks follow.
+std::vector<::torch::Tensor> states_from(const std::string& bytes,
+                                         const std::vector<at::Generator>& all) {
+  const Safetensors file = from_safetensors(bytes);
+  std::vector<::torch::Tensor> states;
+  for (const at::Generator& generator : all) {
+    const auto found = file.tensors.find(name_of(generator));
+    if (found == file.tensors.end())
+      throw InvalidArgument("set_random_state: the state has no tensor '" + name_of(generator) +
+                            "'");
+    states.push_back(to_tensor(found->second));
+  }
+  states.resize(std::max(states.size(), file.tensors.size()));
+  return states;
 }
 
 }  // namespace
@@ -36,19 +61,23 @@ std::vector<at::Generator> generators() {
 }
 
 std::string random_state() {
-  std::vector<::torch::Tensor> states;
+  HostTensors states;
   for (at::Generator& generator : generators()) {
     const std::lock_guard lock(generator.mutex());  // other threads may draw from it
-    states.push_back(generator.get_state());
+    states.add(name_of(generator), generator.get_state());
   }
-  return to_bytes(states);
+  return to_safetensors(states.views());
 }
 
 void set_random_state(const std::string& state) {
   try {
-    std::vector<::torch::Tensor> states;
-    from_bytes(state, states);
     std::vector<at::Generator> all = generators();
+    std::vector<::torch::Tensor> states;
+    if (state.starts_with("PK")) {  // of an earlier version
+      from_bytes(state, states);
+    } else {
+      states = states_from(state, all);
+    }
     if (states.size() != all.size()) {
       throw InvalidArgument("set_random_state: the state is for " + std::to_string(states.size()) +
                             " generators, this process has " + std::to_string(all.size()));

@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
 #include <functional>
 #include <sstream>
 #include <utility>
@@ -12,9 +13,14 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/checkpoint.hpp"
+#include "kolo/torch/safetensors.hpp"
+#include "torch/host_tensors.hpp"
+#include "torch/optimizer_state.hpp"
+#include "training/safetensors_names.hpp"
 
 namespace kolo {
 
+using namespace internal;
 namespace {
 
 using ::torch::serialize::InputArchive;
@@ -92,17 +98,40 @@ class TensorsBefore {
   return {c10::DeviceType::CPU};
 }
 
+// LibTorch's archives are zip files. They have what a safetensors file cannot hold, and are in
+// checkpoints of earlier versions.
+bool is_archive(const std::string& bytes) { return bytes.starts_with("PK"); }
+
+SafetensorsViews views_of(const std::string& bytes, const std::string& subject) {
+  try {
+    return parse_safetensors(bytes);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(subject + ": " + error.what());
+  }
+}
+
 std::string group_key(std::size_t group) { return "options" + std::to_string(group); }
 
 }  // namespace
 
 std::string to_bytes(const ::torch::nn::Module& module) {
+  const NamedParameters tensors = tensors_of(module);
+  const auto storable = [](const auto& named) { return is_storable(named.second); };
+  if (std::all_of(tensors.begin(), tensors.end(), storable)) {
+    const HostTensors host(tensors);
+    return to_safetensors(host.views());
+  }
   OutputArchive archive;
   module.save(archive);
   return bytes_of(archive);
 }
 
 void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
+  if (!is_archive(bytes)) {
+    const std::string subject = "these bytes cannot be read as this module";
+    (void)copy_by_name(subject, views_of(bytes, subject).tensors, tensors_of(module), {});
+    return;
+  }
   TensorsBefore tensors(module);
   read(bytes, "this module", tensors.device(), [&](InputArchive& archive) {
     module.load(archive);
@@ -115,6 +144,7 @@ void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
 // `Optimizer::load` restores the options in LibTorch 2 but not in 1.13, so they are saved next to
 // its archive.
 std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
+  if (auto bytes = save_optimizer(optimizer)) return *std::move(bytes);
   OutputArchive archive;
   OutputArchive state(archive.compilation_unit());
   optimizer.save(state);
@@ -129,6 +159,10 @@ std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
 }
 
 void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) {
+  if (!is_archive(bytes)) {
+    load_optimizer(bytes, optimizer);
+    return;
+  }
   read(bytes, "this optimizer's state", device_of(optimizer), [&](InputArchive& archive) {
     InputArchive state;
     archive.read("optimizer", state);

@@ -12,6 +12,23 @@ void append(std::string& bytes, const std::string& text) {
   bytes += text;
 }
 
+// Reserved at once: parts may be gigabytes, and growing the string would copy them repeatedly.
+std::size_t encoded_size(const Blobs& parts) {
+  std::size_t size = sizeof(std::uint32_t);
+  for (const auto& [name, blob] : parts) {
+    size += 2 * sizeof(std::uint64_t) + name.size() + blob.size();
+  }
+  return size;
+}
+
+void append(std::string& bytes, const Blobs& parts) {
+  append_little_endian(bytes, static_cast<std::uint32_t>(parts.size()));
+  for (const auto& [name, blob] : parts) {
+    append(bytes, name);
+    append(bytes, blob);
+  }
+}
+
 class Decoder {
  public:
   explicit Decoder(std::string_view bytes) : left_(bytes) {}
@@ -55,26 +72,20 @@ class Decoder {
 }  // namespace
 
 std::string encode(const Blobs& parts) {
-  // Reserved at once: parts may be gigabytes, and growing the string would copy them repeatedly.
-  std::size_t size = sizeof(std::uint32_t);
-  for (const auto& [name, blob] : parts) {
-    size += 2 * sizeof(std::uint64_t) + name.size() + blob.size();
-  }
   std::string bytes;
-  bytes.reserve(size);
-  append_little_endian(bytes, static_cast<std::uint32_t>(parts.size()));
-  for (const auto& [name, blob] : parts) {
-    append(bytes, name);
-    append(bytes, blob);
-  }
+  bytes.reserve(encoded_size(parts));
+  append(bytes, parts);
   return bytes;
 }
 
-std::string encode(const Blobs& parts, const std::vector<std::string>& encoded_own) {
+std::string encode(const CheckpointPayload& payload) {
+  std::size_t size = sizeof(std::uint32_t) + encoded_size(payload.parts);
+  for (const Blobs& own : payload.own) size += encoded_size(own);
   std::string bytes;
-  append_little_endian(bytes, static_cast<std::uint32_t>(encoded_own.size()));
-  bytes += encode(parts);
-  for (const std::string& own : encoded_own) bytes += own;
+  bytes.reserve(size);
+  append_little_endian(bytes, static_cast<std::uint32_t>(payload.own.size()));
+  append(bytes, payload.parts);
+  for (const Blobs& own : payload.own) append(bytes, own);
   return bytes;
 }
 
@@ -86,6 +97,13 @@ CheckpointPayload decode(std::string_view bytes) {
   for (std::uint32_t rank = 0; rank < ranks; ++rank) payload.own.push_back(decoder.blobs());
   decoder.end();
   return payload;
+}
+
+Blobs decode_parts(std::string_view bytes) {
+  Decoder decoder(bytes);
+  Blobs parts = decoder.blobs();
+  decoder.end();
+  return parts;
 }
 
 }  // namespace kolo::internal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a checkpoint as bytes, without the file's header.
+// The parts of a checkpoint as bytes: how rank 0 sends them, and the payload of `.kolo` files.
 #pragma once
 
 #include <string>
@@ -18,10 +18,11 @@ struct CheckpointPayload {
 /// Numbers are little-endian. The payload is a u32 number of ranks, the shared parts, then each
 /// rank's own parts. Parts are a u32 count, then for each part a u64 length and the name, and a u64
 /// length and the bytes.
-[[nodiscard]] std::string encode(const Blobs& parts, const std::vector<std::string>& encoded_own);
+[[nodiscard]] std::string encode(const CheckpointPayload& payload);
 [[nodiscard]] std::string encode(const Blobs& parts);
 
-/// Throws InvalidArgument unless `encode` made the bytes.
+/// Throw InvalidArgument unless `encode` made the bytes.
 [[nodiscard]] CheckpointPayload decode(std::string_view bytes);
+[[nodiscard]] Blobs decode_parts(std::string_view bytes);
 
 }  // namespace kolo::internal

@@ -79,10 +79,12 @@ Checkpoint shared(CheckpointContents contents, fs::path path) {
                                   contents.header.metric.value_or(0.0)};
   broadcast(metric, 0, {.name = "kolo.checkpoint.metric"});
   broadcast(contents.header.step, 0, {.name = "kolo.checkpoint.step"});
-  broadcast(contents.payload, 0, {.name = "kolo.checkpoint.payload"});
-  require_same_bytes(contents.payload, path);
+  std::string bytes;
+  if (rank() == 0) bytes = encode(std::exchange(contents.payload, {}));
+  broadcast(bytes, 0, {.name = "kolo.checkpoint.payload"});
+  require_same_bytes(bytes, path);
 
-  CheckpointPayload payload = decode(contents.payload);
+  CheckpointPayload payload = decode(bytes);
   Checkpoint checkpoint{.step = contents.header.step,
                         .ranks = static_cast<int>(payload.own.size()),
                         .parts = std::move(payload.parts),
@@ -93,6 +95,14 @@ Checkpoint shared(CheckpointContents contents, fs::path path) {
     checkpoint.own = std::move(payload.own[static_cast<std::size_t>(rank())]);
   }
   return checkpoint;
+}
+
+// A rank that has joined contributes "", which is not an encoding of no parts.
+std::vector<Blobs> decode_all(const std::vector<std::string>& encoded) {
+  std::vector<Blobs> all;
+  for (const std::string& bytes : encoded)
+    all.push_back(bytes.empty() ? Blobs{} : decode_parts(bytes));
+  return all;
 }
 
 struct Found {
@@ -153,14 +163,15 @@ fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const Checkpo
   require(step >= 0, "kolo::Checkpointer: step must not be negative, but is {}", step);
   const CheckpointDirectory directory(options_);
   const fs::path path = directory.path_of(step);
-  std::vector<std::string> own = allgather(encode(extras.own), {.name = "kolo.checkpoint.own"});
-  // A rank that has joined contributes "", which is not an encoding of no parts.
-  for (std::string& parts_of_rank : own)
-    if (parts_of_rank.empty()) parts_of_rank = encode(Blobs{});
+  const std::vector<std::string> encoded_own =
+      allgather(encode(extras.own), {.name = "kolo.checkpoint.own"});
   on_rank_0(path, [&] {
+    const std::vector<Blobs> own = decode_all(encoded_own);
     // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();
-    write_checkpoint(path, step, extras.metric, encode(parts, own), directory.next_serial());
+    write_checkpoint(path,
+                     {.step = step, .metric = extras.metric, .serial = directory.next_serial()},
+                     parts, own);
     directory.prune(path);
   });
   return path;

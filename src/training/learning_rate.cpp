@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 
 #include "kolo/training/learning_rate.hpp"
 #include "training/require.hpp"
@@ -13,6 +14,18 @@ namespace {
 void require_not_negative(const char* what, double value) {
   require(std::isfinite(value) && value >= 0.0,
           "kolo::LearningRateSchedule: {} must be finite and not negative, but is {}", what, value);
+}
+
+void require_valid_cosine(const LearningRateScheduleOptions& options) {
+  require_not_negative("cosine", options.cosine);
+  if (options.cosine == 0.0) return;
+  require(options.milestones.empty() && options.decay_every == 0.0 && !options.multiplier,
+          "kolo::LearningRateSchedule: a cosine cannot be combined with milestones, decay_every or "
+          "a multiplier");
+  require(options.minimum <= options.peak,
+          "kolo::LearningRateSchedule: a cosine falls from peak to minimum, but peak is {} and "
+          "minimum is {}",
+          options.peak, options.minimum);
 }
 
 void require_valid(const LearningRateScheduleOptions& options) {
@@ -35,6 +48,7 @@ void require_valid(const LearningRateScheduleOptions& options) {
   require(options.steps_per_epoch >= 1,
           "kolo::LearningRateSchedule: steps_per_epoch must be at least 1, but is {}",
           options.steps_per_epoch);
+  require_valid_cosine(options);
 }
 
 }  // namespace
@@ -71,6 +85,12 @@ double LearningRateSchedule::factor_at(double epochs) const {
   return factor;
 }
 
+double LearningRateSchedule::cosine_at(double epochs) const {
+  const double way = std::clamp((epochs - options_.warmup) / options_.cosine, 0.0, 1.0);
+  const double factor = (1.0 + std::cos(std::numbers::pi * way)) / 2.0;
+  return options_.minimum + (options_.peak - options_.minimum) * factor;
+}
+
 double LearningRateSchedule::operator()(std::int64_t step) const {
   step = std::max<std::int64_t>(step, 0);
   const double epochs = static_cast<double>(step) / static_cast<double>(options_.steps_per_epoch);
@@ -79,6 +99,7 @@ double LearningRateSchedule::operator()(std::int64_t step) const {
     const double way = epochs / options_.warmup;
     return (options_.warmup_from + (options_.peak - options_.warmup_from) * way) * factor;
   }
+  if (options_.cosine > 0.0) return cosine_at(epochs);
   return std::max(options_.peak * factor, options_.minimum);
 }
 

@@ -14,6 +14,7 @@
 #include "backend/router/router.hpp"
 #include "doubles/fake_cuda.hpp"
 #include "doubles/fake_nccl.hpp"
+#include "kolo/error.hpp"
 #include "shm_host.hpp"
 
 namespace kolo::internal::backend {
@@ -24,6 +25,7 @@ struct WorldOptions {
   int ranks = 2;
   bool share_a_gpu = false;
   bool with_nccl = true;
+  std::string nccl_error{};    // what the search for NCCL fails with, if not empty
   bool nccl_shrinks = true;    // as from NCCL 2.27 on
   bool leaves_memory = false;  // behind
   std::uint64_t seed = 1;
@@ -58,7 +60,9 @@ class GpuWorld {
       made.gpu = std::make_unique<gpu::Gpu>(made.cuda);
       made.backend = std::make_unique<Router>(
           host_.backend(rank), *made.gpu, rank,
-          [nccl = made.nccl, with = options.with_nccl]() -> std::shared_ptr<nccl::Library> {
+          [nccl = made.nccl, with = options.with_nccl,
+           error = options.nccl_error]() -> std::shared_ptr<nccl::Library> {
+            if (!error.empty()) throw BackendError(error);
             return with ? nccl : nullptr;
           },
           options.backend);

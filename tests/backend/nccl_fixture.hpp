@@ -50,15 +50,16 @@ class Allreduces {
   }
   /// Ranks that have joined are in the set and not in `ranks`.
   void start_among(const std::vector<int>& ranks, const std::vector<int>& set,
-                   const Descriptor& kind, std::uint64_t sequence) {
-    for (const int rank : ranks) start_on(rank, kind, sequence, ranks, set);
+                   const Descriptor& kind, std::uint64_t sequence, std::uint64_t joins = 0) {
+    for (const int rank : ranks) start_on(rank, kind, sequence, ranks, set, joins);
   }
   void start_on(int rank, const Descriptor& kind, std::uint64_t sequence) {
     start_on(rank, kind, sequence, GpuWorld::numbers(world_.size()),
              GpuWorld::numbers(world_.size()));
   }
   void start_on(int rank, const Descriptor& kind, std::uint64_t sequence,
-                const std::vector<int>& ranks, const std::vector<int>& set) {
+                const std::vector<int>& ranks, const std::vector<int>& set,
+                std::uint64_t joins = 0) {
     auto& tensors =
         tensors_
             .emplace(rank, GpuTensors<float>(world_, rank, lengths_,
@@ -70,6 +71,7 @@ class Allreduces {
     Batch batch = batch_of(kind, static_cast<int>(ranks.size()), sequence);
     batch.ranks = ranks;
     batch.set = set;
+    batch.joins = joins;
     tensors.add_to(batch);
     running.push_back(world_.rank(rank).backend->start(std::move(batch)));
   }

@@ -147,49 +147,111 @@ void reduce_shorts(GpuWorld& world, const std::vector<int>& ranks, std::uint64_t
 TEST(NcclShrinkTest, ACommunicatorIsNotMadeOfOneThatHasEnded) {
   GpuWorld world({.ranks = 4});
   const std::vector<int> all = GpuWorld::numbers(4);
-  const auto reduce = [&](const std::vector<int>& ranks, std::uint64_t sequence) {
+  const auto reduce = [&](const std::vector<int>& ranks, std::uint64_t sequence,
+                          std::uint64_t joins) {
     Allreduces batch(world, {8});
-    batch.start_among(ranks, all, allreduce_of(ReduceOp::sum), sequence);
+    batch.start_among(ranks, all, allreduce_of(ReduceOp::sum), sequence, joins);
     ASSERT_TRUE(batch.finish());
   };
-  reduce(all, 0);
-  reduce({0, 1, 2}, 1);
+  reduce(all, 0, 0);
+  reduce({0, 1, 2}, 1, 0);
   reduce_shorts(world, {0, 1}, 2);
-  reduce(all, 3);
-  ASSERT_NO_FATAL_FAILURE(reduce({0, 1}, 4));
+  reduce(all, 3, 2);
+  ASSERT_NO_FATAL_FAILURE(reduce({0, 1}, 4, 2));
   EXPECT_EQ(world.rank(0).nccl->inits(), 1);
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 2);
 }
 
-/// Ranks join one after the other, and are all back in the next epoch.
-void join_one_after_the_other(GpuWorld& world, int communicators_left) {
-  const std::vector<int> all{0, 1, 2};
-  std::uint64_t sequence = 0;
-  for (int epoch = 0; epoch < 3; ++epoch) {
-    for (const std::vector<int>& ranks : {all, {0, 1}, {0}, all}) {
-      Allreduces batch(world, {30, 5});
-      batch.start_among(ranks, all, allreduce_of(ReduceOp::sum), sequence++);
-      ASSERT_TRUE(batch.finish());
-    }
-    while (world.rank(0).nccl->communicators() > communicators_left) std::this_thread::yield();
+/// Epochs in which ranks join one after the other, and are all back in the next.
+class NcclJoins : public testing::Test {
+ protected:
+  using Lists = std::vector<std::vector<int>>;
+
+  /// A batch of each list, of all ranks before and after.
+  void epoch(GpuWorld& world, const Lists& lists) {
+    const std::vector<int> all = GpuWorld::numbers(world.size());
+    ASSERT_NO_FATAL_FAILURE(reduce(world, all));
+    for (const std::vector<int>& ranks : lists) ASSERT_NO_FATAL_FAILURE(reduce(world, ranks));
+    ++joins_;
+    ASSERT_NO_FATAL_FAILURE(reduce(world, all));
   }
+  /// The workers end communicators some time after the batch.
+  static void expect_communicators(GpuWorld& world, const std::vector<int>& counts) {
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const int count = counts[static_cast<std::size_t>(rank)];
+      const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (world.rank(rank).nccl->communicators() > count &&
+             std::chrono::steady_clock::now() < deadline)
+        std::this_thread::yield();
+      ASSERT_EQ(world.rank(rank).nccl->communicators(), count) << "rank " << rank;
+    }
+  }
+
+ private:
+  void reduce(GpuWorld& world, const std::vector<int>& ranks) {
+    Allreduces batch(world, {30, 5});
+    batch.start_among(ranks, GpuWorld::numbers(world.size()), allreduce_of(ReduceOp::sum),
+                      sequence_++, joins_);
+    ASSERT_TRUE(batch.finish());
+  }
+
+  std::uint64_t sequence_ = 0;
+  std::uint64_t joins_ = 0;
+};
+
+TEST_F(NcclJoins, TheSameOrderInEachEpochMakesNoNewCommunicators) {
+  GpuWorld world({.ranks = 3});
+  for (int i = 0; i < 4; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1}, {0}, {0}}));
+  EXPECT_EQ(world.rank(0).nccl->inits(), 1);
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 2);
+  EXPECT_EQ(world.rank(1).nccl->shrinks(), 1);
+  EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 2, 1}));
 }
 
-TEST(NcclShrinkTest, CommunicatorsWithoutJoinedRanksEndWhenTheseAreBack) {
-  GpuWorld world({.ranks = 3});
-  ASSERT_NO_FATAL_FAILURE(join_one_after_the_other(world, 1));
+TEST_F(NcclJoins, TwoCommunicatorsOfAnEpochAreKeptAndTheOthersEnd) {
+  GpuWorld world({.ranks = 4});
+  for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1, 2}, {0, 1}, {0}}));
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 2 + 3);
+  EXPECT_EQ(world.rank(1).nccl->shrinks(), 2);
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 3, 2, 1}));
+}
+
+/// Rank 0 ends its part of {0, 1, 2} although it did not take part in what the others did instead.
+TEST_F(NcclJoins, ACommunicatorThatAnEpochDidNotNeedEnds) {
+  GpuWorld world({.ranks = 4});
+  ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1, 2}, {0, 1}}));
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 3, 2, 1}));
+  ASSERT_NO_FATAL_FAILURE(epoch(world, {{1, 2, 3}}));
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {1, 2, 2, 2}));
+  ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1, 2}, {0, 1}}));
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 3, 2, 1}));
+  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {}));
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {1, 1, 1, 1}));
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 4);
   EXPECT_EQ(world.rank(0).nccl->inits(), 1);
-  EXPECT_EQ(world.rank(0).nccl->shrinks(), 6);
+}
+
+/// Its parent ends before it does.
+TEST_F(NcclJoins, ACommunicatorOutlivesTheOneThatItWasMadeOf) {
+  GpuWorld world({.ranks = 3});
+  ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1}, {0}}));
+  for (int i = 0; i < 2; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {{0}}));
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {2, 1, 1}));
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 2);
+  ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1}}));
+  EXPECT_EQ(world.rank(0).nccl->shrinks(), 3);
   EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
 }
 
-TEST(NcclShrinkTest, AnNcclThatCannotShrinkMakesEachCommunicatorOnce) {
+TEST_F(NcclJoins, AnNcclThatCannotShrinkMakesEachCommunicatorOnce) {
   GpuWorld world({.ranks = 3, .nccl_shrinks = false});
-  ASSERT_NO_FATAL_FAILURE(join_one_after_the_other(world, 3));
+  for (int i = 0; i < 3; ++i) ASSERT_NO_FATAL_FAILURE(epoch(world, {{0, 1}, {0}}));
   EXPECT_EQ(world.rank(0).nccl->inits(), 3) << "of all, of ranks 0 and 1, and of rank 0";
   EXPECT_EQ(world.rank(1).nccl->inits(), 2);
   EXPECT_EQ(world.rank(0).nccl->shrinks(), 0);
   EXPECT_EQ(world.rank(0).nccl->aborts(), 0);
+  ASSERT_NO_FATAL_FAILURE(expect_communicators(world, {3, 2, 1}));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GPU tensors by way of the host: how batches are cut into chunks, and that chunks overlap.
+// GPU tensors by way of the host: how batches are cut into chunks, that chunks overlap, and the
+// warning.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -9,6 +10,7 @@
 #include "backend/gpu/staged/staged.hpp"
 #include "base/dtype.hpp"
 #include "gpu_world.hpp"
+#include "nccl_fixture.hpp"
 
 namespace kolo::internal::backend {
 namespace {
@@ -135,6 +137,36 @@ TEST_P(StagedTest, AChunkIsReducedWhileTheNextIsCopied) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, StagedTest, testing::Values(1, 2, 3, 4));
+
+/// What all ranks write during two batches.
+std::string warnings_of(const WorldOptions& options) {
+  testing::internal::CaptureStderr();
+  GpuWorld world(options);
+  for (std::uint64_t sequence = 0; sequence < 2; ++sequence) {
+    Allreduces batch(world, {8});
+    batch.start(allreduce_of(ReduceOp::sum), sequence);
+    EXPECT_TRUE(batch.finish());
+  }
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(StagedWarning, SaysOnceWhyNcclIsNotUsed) {
+  const std::string begin =
+      "[kolo] warning: GPU tensors of the ranks 0-1 travel through the memory of their hosts: ";
+  EXPECT_EQ(warnings_of({.ranks = 2, .with_nccl = false}),
+            begin + "rank 0: this build of Kolo is without NCCL\n");
+  EXPECT_EQ(warnings_of({.ranks = 2, .nccl_error = "NCCL 2.17.1 is not supported"}),
+            begin + "rank 0: NCCL 2.17.1 is not supported\n");
+  EXPECT_THAT(warnings_of({.ranks = 2, .share_a_gpu = true}),
+              testing::StartsWith(begin + "ranks 0 and 1 use the same GPU"));
+}
+
+TEST(StagedWarning, IsNotWrittenOverNcclNorIfTheUserForbidsNccl) {
+  EXPECT_EQ(warnings_of({.ranks = 2}), "");
+  WorldOptions options{.ranks = 2};
+  options.backend.operations = GpuOperations::staged;
+  EXPECT_EQ(warnings_of(options), "");
+}
 
 }  // namespace
 }  // namespace kolo::internal::backend

@@ -48,8 +48,14 @@ void note(const std::string& what) {
   if (::write(log_file, line.data(), line.size()) < 0) std::abort();
 }
 
+/// As Open MPI's or MPICH's launcher says; null without one.
+const char* rank_before_mpi() {
+  const char* const rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  return rank != nullptr ? rank : std::getenv("PMI_RANK");
+}
+
 bool is_victim() {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* rank = rank_before_mpi();
   return rank != nullptr && std::atoi(rank) == victim;
 }
 
@@ -234,7 +240,7 @@ int main(int argc, char** argv) {
   delay = std::chrono::microseconds(std::atoi(arguments[4]));
   log_file = ::open(arguments[5], O_WRONLY | O_APPEND | O_CLOEXEC);
   if (log_file < 0) return 2;
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+  const char* rank = rank_before_mpi();
   own_rank = rank == nullptr ? -1 : std::atoi(rank);
   if (how == "exception" && is_victim()) {  // not caught
     live();

@@ -1,41 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a checkpoint: header, length and checksums.
+// The file of a checkpoint: its header, its checksums, and the parts that its tensors belong to.
 #include "training/checkpoint_file.hpp"
 
 #include <unistd.h>
 
-#include <bit>
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 #include <string>
 
+#include "kolo/training/safetensors.hpp"
 #include "memory_file.hpp"
 #include "target.hpp"
 #include "training/bytes.hpp"
+#include "training/checkpoint_tensors.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {
 
-constexpr std::size_t header_bytes = 48;
-constexpr std::size_t length_at = 32;
-constexpr std::size_t payload_checksum_at = 40;
-constexpr std::size_t header_checksum_at = 44;
-
 bool equal(const internal::CheckpointContents& a, const internal::CheckpointContents& b) {
-  const auto bits = [](const std::optional<double>& metric) {
-    return metric ? std::optional(std::bit_cast<std::uint64_t>(*metric)) : std::nullopt;
-  };
-  return a.header.step == b.header.step && bits(a.header.metric) == bits(b.header.metric) &&
-         a.header.payload_bytes == b.header.payload_bytes &&
-         a.header.payload_checksum == b.header.payload_checksum && a.payload == b.payload;
+  // A NaN as a metric is not equal to itself.
+  return a.header.step == b.header.step && a.header.serial == b.header.serial &&
+         a.header.metric.has_value() == b.header.metric.has_value() &&
+         a.payload.parts == b.payload.parts && a.payload.own == b.payload.own;
 }
 
 /// The bytes that `write_checkpoint` writes.
-std::string write(std::int64_t step, const std::optional<double>& metric,
-                  const std::string& payload) {
+std::string write(const internal::CheckpointHeader& header, const Blobs& parts,
+                  const std::vector<Blobs>& own = {}) {
   const auto path = std::filesystem::temp_directory_path() /
-                    ("kolo-fuzz-" + std::to_string(::getpid()) + ".kolo");
-  internal::write_checkpoint(path, step, metric, payload);
+                    ("kolo-fuzz-" + std::to_string(::getpid()) + ".safetensors");
+  internal::write_checkpoint(path, header, parts, own);
   std::ifstream file(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(file), {}};
   std::filesystem::remove(path);
@@ -51,43 +46,53 @@ bool run(Bytes bytes) {
   } catch (const CheckpointError&) {
     return false;
   }
-  require(first.header.payload_bytes + header_bytes == bytes.size(), "a length that is wrong");
   // Writing waits for the disk, so only some inputs are written.
   static unsigned accepted = 0;
   constexpr unsigned written = 64;  // 1 of 64
   if (accepted++ % written != 0) return true;
-  file.set(as_input(write(first.header.step, first.header.metric, first.payload)));
+  file.set(as_input(write(first.header, first.payload.parts, first.payload.own)));
   require(equal(internal::read_checkpoint(file.path()), first),
           "a checkpoint is another one when it is written and read again");
   return true;
 }
 
-void put(std::span<std::uint8_t> file, std::size_t at, std::uint64_t number, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i)
-    file[at + i] = static_cast<std::uint8_t>(number >> (8 * i));
+/// Writes the checksum to the 8 digits after `key`, unless they are not there.
+template <typename Checksum>
+void repair_checksum(std::span<std::uint8_t> header, std::string_view key,
+                     const Checksum& checksum) {
+  const std::string before = '"' + std::string(key) + "\":\"";
+  const std::size_t found = as_text(header).find(before);
+  if (found == std::string_view::npos || found + before.size() + 8 > header.size()) return;
+  const auto digits = header.subspan(found + before.size(), 8);
+  std::ranges::fill(digits, std::uint8_t{'0'});
+  std::ranges::copy(internal::print_checksum(checksum()), digits.begin());
 }
 
 void repair(std::span<std::uint8_t> file) {
-  if (file.size() < header_bytes) return;
-  const std::string_view text = as_text(file);
-  const std::size_t payload = file.size() - header_bytes;
-  // A length that is off by more is an input of its own: it stays.
-  const auto length = internal::from_little_endian<std::uint64_t>(text.substr(length_at, 8));
-  if (length < 65536) put(file, length_at, payload, sizeof(std::uint64_t));
-  put(file, payload_checksum_at, internal::crc32(text.substr(header_bytes)), sizeof(std::uint32_t));
-  put(file, header_checksum_at, internal::crc32(text.substr(0, header_checksum_at)),
-      sizeof(std::uint32_t));
+  if (file.size() < 9) return;
+  const auto length = internal::from_little_endian<std::uint64_t>(as_text(file));
+  if (length > file.size() - 8) return;
+  const auto header = file.subspan(8, length);
+  const std::string_view data = as_text(file).substr(8 + length);
+  repair_checksum(header, internal::data_checksum_key, [&] { return internal::crc32(data); });
+  repair_checksum(header, internal::header_checksum_key,
+                  [&] { return internal::crc32(as_text(header)); });
 }
 
 std::vector<Seed> seeds() {
-  return {{"empty", write(0, std::nullopt, "")},
-          {"metric", write(1000, 0.25, "payload")},
-          {"negative", write(-1, -0.0, std::string(64, 'x'))}};
+  const std::vector<float> weight{1, 2, 3, 4};
+  const std::string tensors = to_safetensors({{"0.weight", {weight.data(), Shape{2, 2}}}});
+  const std::string state = to_safetensors({{"state.0.exp_avg", weight}}, {{"class", "Adam"}});
+  const Blobs parts{{"model", tensors}, {"sampler", "kolo.sampler.1 0 0 0 10 1"}, {"", ""}};
+  return {{"empty", write({}, {})},
+          {"metric", write({.step = 1000, .metric = 0.25, .serial = 7}, parts)},
+          {"ranks", write({.step = 1}, {{"optimizer", state}},
+                          {{{"random", tensors}}, {}, {{"random", "bytes"}}})}};
 }
 
 }  // namespace
 
 const Target checkpoint_file_target{
-    .name = "checkpoint_file", .max_bytes = 256, .run = run, .seeds = seeds, .repair = repair};
+    .name = "checkpoint_file", .max_bytes = 2048, .run = run, .seeds = seeds, .repair = repair};
 
 }  // namespace kolo::internal::fuzz

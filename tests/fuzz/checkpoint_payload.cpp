@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a checkpoint.
+// The parts of a checkpoint, as rank 0 sends them.
 #include "training/checkpoint_payload.hpp"
 
 #include "kolo/error.hpp"
@@ -8,12 +8,6 @@
 namespace kolo::internal::fuzz {
 namespace {
 
-std::string encode_again(const internal::CheckpointPayload& payload) {
-  std::vector<std::string> own;
-  for (const Blobs& blobs : payload.own) own.push_back(internal::encode(blobs));
-  return internal::encode(payload.parts, own);
-}
-
 bool run(Bytes bytes) {
   internal::CheckpointPayload first;
   try {
@@ -21,7 +15,7 @@ bool run(Bytes bytes) {
   } catch (const InvalidArgument&) {
     return false;
   }
-  const internal::CheckpointPayload second = internal::decode(encode_again(first));
+  const internal::CheckpointPayload second = internal::decode(internal::encode(first));
   require(first.parts == second.parts && first.own == second.own,
           "a checkpoint is another one when it is written and read again");
   return true;
@@ -29,10 +23,11 @@ bool run(Bytes bytes) {
 
 std::vector<Seed> seeds() {
   const Blobs parts{{"model", "0123456789"}, {"sampler", "kolo.sampler.1 0 0 0 10 1"}, {"", ""}};
-  const std::string own = internal::encode({{"random", "\x01\x02"}});
-  return {{"nothing", internal::encode(Blobs{}, std::vector<std::string>{})},
-          {"parts", internal::encode(parts, std::vector<std::string>{})},
-          {"ranks", internal::encode(parts, {own, internal::encode(Blobs{}), own})}};
+  const Blobs own{{"random", "\x01\x02"}};
+  using internal::CheckpointPayload;
+  return {{"nothing", internal::encode(CheckpointPayload{})},
+          {"parts", internal::encode(CheckpointPayload{.parts = parts})},
+          {"ranks", internal::encode(CheckpointPayload{parts, {own, {}, own}})}};
 }
 
 }  // namespace

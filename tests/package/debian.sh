@@ -28,32 +28,11 @@ root=${KOLO_BARE_ROOT:-}
 kept=$root
 [[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-root.XXXXXX)
 
-# Nothing is removed while something of this host is mounted below.
-clean_up() {
-  local folder
-  for folder in proc dev/pts dev/shm dev; do
-    mountpoint -q "$root/$folder" && umount "$root/$folder"
-  done
-  if [[ -z $kept ]] && ! grep -q " $root/" /proc/mounts; then rm -rf --one-file-system "$root"; fi
-}
+# Nothing is mounted there: bare_root.sh mounts in a namespace of its own.
+clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
 trap clean_up EXIT
-if [[ ! -e $root/etc/debian_version ]]; then
-  say "A bare Debian 12"
-  mmdebstrap --quiet --variant=apt --include=ca-certificates bookworm "$root" \
-    ${KOLO_DEBIAN_SOURCES:+"$KOLO_DEBIAN_SOURCES"}
-fi
-cp /etc/resolv.conf "$root/etc/" 2>/dev/null || true
-mount -t proc proc "$root/proc"
-# Devices of its own: those of this host must not be in reach.
-mount -t tmpfs -o mode=755 tmpfs "$root/dev"
-for device in null zero full random urandom; do
-  cp -a "/dev/$device" "$root/dev/"
-done
-mkdir "$root/dev/shm" "$root/dev/pts"
-mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
-mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"
-ln -s pts/ptmx "$root/dev/ptmx"
-ln -s /proc/self/fd "$root/dev/fd"
+in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
+in_root true
 mkdir -p "$root/kolo"
 rm -rf "$root/kolo"/*
 cp "$packages"/*.deb "$root/kolo/"
@@ -61,8 +40,7 @@ cp -r "$sources/examples" "$sources/tests/package/consumer" "$root/kolo/"
 
 cat >"$root/kolo/inside.sh" <<'INSIDE'
 set -euo pipefail
-export DEBIAN_FRONTEND=noninteractive OMP_NUM_THREADS=1
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMP_NUM_THREADS=1
 say() { printf '\n== %s\n' "$*"; }
 cd /kolo
 names=(libkolo0.1 libkolo-torch0.1 libkolo-dev libkolo-torch-dev kolo-tools)
@@ -109,4 +87,4 @@ for folder in /usr/include/kolo /usr/share/doc/libkolo-dev /usr/lib/*/cmake/kolo
 done
 echo "nothing is left"
 INSIDE
-chroot "$root" bash /kolo/inside.sh
+in_root bash /kolo/inside.sh

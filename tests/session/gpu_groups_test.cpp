@@ -123,6 +123,25 @@ TEST_P(GpuGroups, RanksThatHaveJoinedTakeNoPart) {
   }
 }
 
+/// As with data that cannot be shared evenly.
+TEST_P(GpuGroups, ARankThatJoinsFirstInEachEpochMakesNoNewCommunicators) {
+  const CudaStreamScope scope(stream());
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    expect_usable();
+    for (int step = 0; step < 2 && rank() != 0; ++step) {
+      float* const tensor = ones(500);
+      allreduce(view(tensor, 500), {.name = "gradient", .op = ReduceOp::sum});
+      expect_all(tensor, 500, sum_over(others_than(0)));
+    }
+    join();
+  }
+  expect_usable();
+  if (nccl_ != nullptr) {
+    EXPECT_EQ(nccl_->inits(), 1);
+    EXPECT_EQ(nccl_->shrinks(), rank() == 0 ? 0 : 1);
+  }
+}
+
 TEST_P(GpuGroups, AMismatchLeavesTheSessionUsable) {
   if (size() == 1) GTEST_SKIP() << "needs two ranks";
   const CudaStreamScope scope(stream());

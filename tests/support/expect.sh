@@ -13,8 +13,9 @@ output=$("$@" 2>&1)
 got=$?
 printf '%s\n' "$output"
 
+# mpirun's own time ran out, so the program hung: Open MPI's status, and MPICH's words.
+if [[ $output == *"APPLICATION TIMED OUT"* ]]; then got=110; fi
 if [[ $status == nonzero ]]; then
-  # 110: mpirun's own time ran out, so the program hung.
   if ((got == 0 || got == 110)); then
     echo "expect: exit status $got, wanted a failure of the program itself" >&2
     exit 1

@@ -2,7 +2,10 @@
 // The state of training as the parts of a checkpoint.
 #include "support.hpp"
 
+#include <algorithm>
 #include <optional>
+#include <sstream>
+#include <typeinfo>
 
 #include "../training/scratch_directory.hpp"
 
@@ -114,10 +117,200 @@ TEST_F(CheckpointTest, AModuleOfOtherShapesIsRefusedAndUnchanged) {
   std::vector<::torch::Tensor> before;
   for (const auto& parameter : other->parameters()) before.push_back(parameter.detach().clone());
   const auto error = error_of<InvalidArgument>([&] { from_bytes(to_bytes(*saved), *other); });
-  EXPECT_THAT(error.what(), HasSubstr("'0.weight' has the shape [6, 2] in them and [7, 2] here"));
+  EXPECT_THAT(error.what(), HasSubstr("'0.bias' has the shape [6] there and [7] here"));
   expect_same_bits(before, other->parameters());
   error_of<InvalidArgument>([&] { from_bytes(to_bytes(saved), other); });
   expect_same_bits(before, other->parameters());
+}
+
+// The bytes of a module and of an optimizer as earlier versions made them.
+template <typename Save>
+std::string archive_bytes(const Save& save) {
+  ::torch::serialize::OutputArchive archive;
+  save(archive);
+  std::ostringstream stream;
+  archive.save_to(stream);
+  return stream.str();
+}
+
+TEST_F(CheckpointTest, ArchivesOfEarlierVersionsAreRead) {
+  Training saved, loaded;
+  saved.steps(2);
+  const std::string module = archive_bytes([&](auto& archive) { saved.model->save(archive); });
+  const std::string optimizer = archive_bytes([&](auto& archive) {
+    ::torch::serialize::OutputArchive state(archive.compilation_unit());
+    ::torch::serialize::OutputArchive options(archive.compilation_unit());
+    saved.optimizer.save(state);
+    archive.write("optimizer", state);
+    saved.optimizer.param_groups()[0].options().serialize(options);
+    archive.write("options0", options);
+  });
+  from_bytes(module, *loaded.model);
+  from_bytes(optimizer, loaded.optimizer);
+  EXPECT_EQ(to_bytes(*loaded.model), to_bytes(*saved.model));
+  EXPECT_EQ(to_bytes(loaded.optimizer), to_bytes(saved.optimizer));
+  const ::torch::Tensor random = at::globalContext().defaultGenerator(at::kCPU).get_state();
+  set_random_state(to_bytes(std::vector<::torch::Tensor>{random}));
+}
+
+TEST_F(CheckpointTest, FilesHaveTheNamesOfPyTorch) {
+  Training training;
+  training.steps(3);
+  Checkpointer checkpoints({.directory = directory()});
+  const auto path = checkpoints.save(
+      3, {{"model", to_bytes(*training.model)}, {"optimizer", to_bytes(training.optimizer)}},
+      {.own = {{"random", random_state()}}});
+  if (rank() != 0) return;
+  const Safetensors file = kolo::load_safetensors(path);
+  for (const char* name : {"model.0.weight", "model.0.bias", "model.1.running_mean",
+                           "model.1.num_batches_tracked", "model.3.weight", "own.0.random.cpu",
+                           "optimizer.state.0.exp_avg", "optimizer.state.5.exp_avg_sq"})
+    EXPECT_TRUE(file.tensors.contains(name)) << name;
+  EXPECT_TRUE(same_bits(to_tensor(file.tensors.at("model.0.weight")),
+                        training.model->named_parameters()["0.weight"]));
+  EXPECT_EQ(to_tensor(file.tensors.at("optimizer.state.0.step")).item<std::int64_t>(), 3);
+  EXPECT_EQ(file.metadata.at("optimizer.class"), "Adam");
+  EXPECT_EQ(file.metadata.at("optimizer.param_groups"),
+            R"([{"amsgrad":false,"betas":[0.9,0.999],"eps":1e-08,"lr":0.05,)"
+            R"("params":[0,1,2,3,4,5],"weight_decay":0.0}])");
+
+  nn::Sequential other(nn::Linear(4, 8), nn::BatchNorm1d(8), nn::Dropout(0.5), nn::Linear(8, 1));
+  load_safetensors(path, *other, {.prefix = "model."});
+  expect_same_bits(other->parameters(), training.model->parameters());
+  expect_same_bits(other->buffers(), training.model->buffers());
+}
+
+template <typename Optimizer, typename Options>
+void expect_resumed(const Options& options, bool named = true) {
+  SCOPED_TRACE(typeid(Optimizer).name());
+  const auto train = [](nn::Linear& model, Optimizer& optimizer) {
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      const auto loss = [&] {
+        optimizer.zero_grad();
+        const ::torch::Tensor result = model->forward(::torch::ones({2, 3})).square().sum();
+        result.backward();
+        return result;
+      };
+      optimizer.step(loss);
+    }
+  };
+  nn::Linear whole(3, 2), resumed(3, 2);
+  Optimizer first(whole->parameters(), options);
+  train(whole, first);
+  const std::string model = to_bytes(*whole), state = to_bytes(first);
+  EXPECT_EQ(!state.starts_with("PK"), named);
+  train(whole, first);
+
+  Optimizer second(resumed->parameters(), Options(77.0));
+  train(resumed, second);
+  from_bytes(model, *resumed);
+  from_bytes(state, second);
+  if (named) {
+    EXPECT_EQ(to_bytes(second), state);
+  }
+  train(resumed, second);
+  expect_same_bits(whole->parameters(), resumed->parameters());
+}
+
+// An optimizer with state of its own, of which Adam knows nothing.
+struct OwnAdam : optim::Adam {
+  using optim::Adam::Adam;
+};
+
+TEST_F(CheckpointTest, EveryOptimizerComesBack) {
+  expect_resumed<optim::SGD>(optim::SGDOptions(0.01));
+  expect_resumed<optim::SGD>(optim::SGDOptions(0.01).momentum(0.9).nesterov(true));
+  expect_resumed<optim::Adam>(optim::AdamOptions(0.01).amsgrad(true).betas({0.5, 0.75}));
+  expect_resumed<optim::AdamW>(optim::AdamWOptions(0.01).weight_decay(0.25));
+  expect_resumed<optim::RMSprop>(optim::RMSpropOptions(0.01).centered(true).momentum(0.5));
+  expect_resumed<optim::Adagrad>(optim::AdagradOptions(0.01).lr_decay(0.5));
+  expect_resumed<OwnAdam>(optim::AdamOptions(0.01), false);
+}
+
+TEST_F(CheckpointTest, AnotherOptimizersStateIsRefusedAndChangesNothing) {
+  Training training;
+  training.steps(2);
+  const std::string before = to_bytes(training.optimizer);
+  const auto refused = [&](const ::torch::optim::Optimizer& other, const std::string& why) {
+    const auto error =
+        error_of<InvalidArgument>([&] { from_bytes(to_bytes(other), training.optimizer); });
+    EXPECT_THAT(error.what(), HasSubstr("cannot be read as this optimizer's state"));
+    EXPECT_THAT(error.what(), HasSubstr(why));
+    EXPECT_EQ(to_bytes(training.optimizer), before);
+  };
+  nn::Linear small(1, 1);
+  refused(optim::SGD(training.model->parameters(), 0.1), "of the class 'SGD', not of Adam");
+  refused(optim::Adam(small->parameters()), "group 0 has 2 parameters in them and 6 here");
+  std::vector<::torch::Tensor> reversed = training.model->parameters();
+  std::reverse(reversed.begin(), reversed.end());
+  optim::Adam other(reversed, optim::AdamOptions(0.5));
+  other.step();
+  refused(other, "'state.0.exp_avg' is f32 [1], its parameter f32 [8, 4]");
+}
+
+TEST_F(CheckpointTest, ATensorThatSafetensorsLackMakesAnArchive) {
+  struct Complex : nn::Module {
+    ::torch::Tensor weight = register_parameter("weight", ::torch::randn({3}, at::kComplexFloat));
+  };
+  Complex saved, loaded;
+  from_bytes(to_bytes(static_cast<const nn::Module&>(saved)), static_cast<nn::Module&>(loaded));
+  EXPECT_TRUE(::torch::equal(saved.weight, loaded.weight));
+  EXPECT_THROW(save_safetensors("/nowhere", saved), InvalidArgument);
+}
+
+class WeightsTest : public TorchTest {
+ protected:
+  ScratchDirectory directory_;
+  const std::filesystem::path path_ = directory_.path() / "weights.safetensors";
+};
+
+TEST_F(WeightsTest, AreLoadedIntoAModuleByName) {
+  const nn::Sequential saved(nn::Linear(2, 3), nn::BatchNorm1d(3));
+  nn::Sequential loaded(nn::Linear(2, 3), nn::BatchNorm1d(3));
+  save_safetensors(path_, *saved);
+  EXPECT_EQ(kolo::load_safetensors(path_).metadata, (Metadata{{"format", "pt"}}));
+  const UnmatchedNames unmatched = load_safetensors(path_, *loaded);
+  expect_same_bits(saved->parameters(), loaded->parameters());
+  expect_same_bits(saved->buffers(), loaded->buffers());
+  EXPECT_TRUE(unmatched.missing.empty() && unmatched.unexpected.empty());
+}
+
+TEST_F(WeightsTest, OfEveryDTypeAreConverted) {
+  for (const auto dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf,
+                           at::kBFloat16, at::kFloat, at::kDouble, at::kBool}) {
+    const ::torch::Tensor tensor = ::torch::tensor({0, 1, 1, 0, 1, 0}).to(dtype).reshape({2, 3});
+    save_safetensors(path_, {{"t", tensor.t()}});  // not in row-major order
+    const Safetensors file = kolo::load_safetensors(path_);
+    EXPECT_TRUE(::torch::equal(to_tensor(file.tensors.at("t")), tensor.t())) << dtype;
+    ::torch::Tensor doubles = ::torch::zeros({2, 3}, f64).t();
+    load_safetensors(path_, {{"t", doubles}});
+    EXPECT_TRUE(::torch::equal(doubles, tensor.t().to(f64))) << dtype;
+  }
+  EXPECT_THROW((void)to_tensor({.dtype = DType::u32, .shape = {1}, .bytes = "1234"}),
+               InvalidArgument);
+}
+
+TEST_F(WeightsTest, ThatDoNotMatchAreRefusedAndChangeNothing) {
+  const nn::Sequential saved(nn::Linear(2, 3), nn::Linear(3, 3));
+  save_safetensors(path_, *saved);
+  nn::Sequential other(nn::Linear(2, 3), nn::Linear(3, 4), nn::Linear(1, 1));
+  const std::string before = to_bytes(*other);
+  const auto names = error_of<InvalidArgument>([&] { load_safetensors(path_, *other); });
+  EXPECT_THAT(names.what(), HasSubstr("weights.safetensors': the names of tensors differ. Missing "
+                                      "there: '2.bias', '2.weight'"));
+  const auto shapes =
+      error_of<InvalidArgument>([&] { load_safetensors(path_, *other, {.strict = false}); });
+  EXPECT_THAT(shapes.what(), HasSubstr("'1.bias' has the shape [3] there and [4] here"));
+  EXPECT_EQ(to_bytes(*other), before);
+
+  nn::Linear part(2, 3);
+  const UnmatchedNames unmatched = load_safetensors(
+      path_, {{"weight", part->weight}, {"scale", part->bias}}, {.strict = false, .prefix = "0."});
+  EXPECT_THAT(unmatched.missing, testing::ElementsAre("scale"));
+  EXPECT_THAT(unmatched.unexpected, testing::ElementsAre("bias"));
+  EXPECT_TRUE(::torch::equal(part->weight, saved->parameters()[0]));
+  EXPECT_THROW(load_safetensors("/nowhere/a.safetensors", *other), CheckpointError);
 }
 
 }  // namespace

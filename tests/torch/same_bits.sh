@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# A training of GPU tensors over NCCL ends with the bits of one through shared memory.
+# A training of GPU tensors over NCCL, and one by way of the host, end with the bits of a training of
+# CPU tensors, whose gradients are reduced in shared memory. The program trains on the CIFAR-10 in the
+# folder KOLO_TEST_CIFAR10 if it is set, else on generated images.
 # Usage: same_bits.sh EXPECT PROGRAM DIRECTORY MPIRUN -np N ...
 set -euo pipefail
 source "$(dirname "$0")/../support/fresh_directory.sh"
@@ -8,9 +10,12 @@ program=$2 directory=$3
 shift 3
 mpirun=("$@")
 
-train() { # PATH
-  KOLO_GPU_OPERATIONS=$1 "${mpirun[@]}" "$program" --device cuda --stand-in-size 96 \
-    --batch-size 8 --epochs 1 --save "$directory/$1"
+images=(--stand-in-size 96)
+if [[ -n ${KOLO_TEST_CIFAR10:-} ]]; then images=(--data-dir "$KOLO_TEST_CIFAR10" --limit 256); fi
+
+train() { # NAME DEVICE
+  "${mpirun[@]}" "$program" --device "$2" "${images[@]}" --batch-size 8 --epochs 1 \
+    --save "$directory/$1"
 }
 
 # Digests of the tensors of a saved network.
@@ -26,6 +31,8 @@ PYTHON
 }
 
 fresh_directory "$directory"
-train nccl
-train staged
-diff <(tensors nccl) <(tensors staged)
+train cpu cpu
+KOLO_GPU_OPERATIONS=nccl train nccl cuda
+KOLO_GPU_OPERATIONS=staged train staged cuda
+diff <(tensors cpu) <(tensors nccl)
+diff <(tensors cpu) <(tensors staged)

@@ -71,6 +71,75 @@ TEST_F(StateTest, BroadcastsParametersAndBuffers) {
   }
 }
 
+/// Two batch normalizations, one of them listed twice, and buffers of other kinds.
+struct Buffered : nn::Module {
+  Buffered(std::int64_t channels, std::int64_t rows)
+      : norm(register_module("norm", nn::BatchNorm1d(channels))) {
+    register_module("again", norm);
+    register_module("stateless",
+                    nn::BatchNorm1d(nn::BatchNorm1dOptions(3).track_running_stats(false)));
+    matrix = register_buffer("matrix", ::torch::zeros({rows, 3}, ::torch::kFloat64).t());
+    mask = register_buffer("mask", ::torch::zeros({5}, ::torch::kBool));
+    empty = register_buffer("empty", ::torch::zeros({0, 4}));
+    weight = register_parameter("weight", ::torch::full({2}, rank() + 1.0));
+  }
+  nn::BatchNorm1d norm;
+  ::torch::Tensor matrix, mask, empty, weight;
+};
+
+TEST_F(StateTest, BroadcastsBuffersAlone) {
+  const int root = size() - 1;
+  Buffered module(7, 2);
+  for (int round = 1; round <= 3; ++round) {
+    const double value = round * 10.0 + rank();
+    module.norm->running_mean.fill_(value);
+    module.norm->num_batches_tracked.fill_(round * 10 + rank());
+    module.matrix.copy_(::torch::arange(6, f64).reshape({3, 2}) * value);
+    module.mask.fill_(rank() == root);
+    broadcast_buffers(module, root);
+    const double expected = round * 10.0 + root;
+    expect_close(module.norm->running_mean, ::torch::full({7}, expected), 0.0);
+    expect_close(module.norm->running_var, ::torch::ones({7}), 0.0);
+    EXPECT_EQ(module.norm->num_batches_tracked.item<std::int64_t>(), round * 10 + root);
+    expect_close(module.matrix, ::torch::arange(6, f64).reshape({3, 2}) * expected, 0.0);
+    EXPECT_TRUE(module.mask.all().item<bool>());
+    expect_close(module.weight, ::torch::full({2}, rank() + 1.0), 0.0);
+  }
+  nn::Linear without(2, 2);
+  broadcast_buffers(*without, root);
+}
+
+TEST_F(StateTest, BroadcastsBuffersInAProcessSet) {
+  const ProcessSet set = add_process_set({0});
+  Buffered module(7, 2);
+  module.mask.fill_(true);
+  if (rank() == 0) {
+    broadcast_buffers(module, 0, set);
+    EXPECT_TRUE(module.mask.all().item<bool>());
+  }
+  error_of<InvalidArgument>([&] { broadcast_buffers(module, size(), set); });
+}
+
+// Of other sizes, of equal sizes but another shape, and none at all.
+TEST_F(StateTest, BroadcastOfOtherBuffersIsRefusedOnEveryRank) {
+  if (size() == 1) return;
+  const bool differs = rank() == size() - 1;
+  const auto refuse = [&](nn::Module& module, const char* tensor) {
+    const auto error = error_of<Mismatch>([&] { broadcast_buffers(module, 0); });
+    EXPECT_THAT(error.tensor(), tensor);
+    EXPECT_THAT(error.ranks(), testing::ElementsAre(size() - 1));
+  };
+  Buffered channels(differs ? 8 : 7, 2);
+  refuse(channels, "norm.running_mean");
+  Buffered shape(3, differs ? 1 : 2);
+  refuse(shape, "matrix");
+  Buffered buffers(3, 2);
+  nn::Linear without(2, 2);
+  error_of<Mismatch>(
+      [&] { broadcast_buffers(differs ? static_cast<nn::Module&>(*without) : buffers, 0); });
+  EXPECT_DOUBLE_EQ(average(rank() + 1.0), mean_rank());
+}
+
 TEST_F(StateTest, BroadcastOfAnotherModelIsRefusedOnEveryRank) {
   if (size() == 1) return;
   nn::Linear model(3, rank() == 0 ? 4 : 5);

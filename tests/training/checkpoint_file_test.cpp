@@ -8,20 +8,26 @@
 #include <csignal>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "kolo/error.hpp"
+#include "kolo/training/safetensors.hpp"
+#include "kolo_file.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
 #include "training/checkpoint_payload.hpp"
+#include "training/disk_file.hpp"
+#include "training/safetensors_header.hpp"
+#include "training/safetensors_names.hpp"
 
 namespace kolo::internal {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-using testing::IsEmpty;
+using testing_support::kolo_file;
 
 std::string bytes_of(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -64,27 +70,103 @@ class FileSizeLimit {
 
 class CheckpointFile : public testing::Test {
  protected:
+  void write(const CheckpointHeader& header) const {
+    write_checkpoint(path_, header, parts_, own_);
+  }
+
+  // The bytes of a file of an earlier version.
+  void put_old(const CheckpointHeader& header, std::uint32_t version) const {
+    put(path_, kolo_file(header, encode(CheckpointPayload{parts_, own_}), version));
+  }
+
+  // A correct file with other metadata.
+  void put_metadata(const Metadata& metadata) const {
+    const std::string bytes = bytes_of(path_);
+    std::string_view data;
+    SafetensorsHeader header = parse_file(bytes, data);
+    for (const auto& [key, text] : metadata) {
+      if (text.empty()) header.metadata.erase(key);
+      if (!text.empty()) header.metadata[key] = text;
+    }
+    put(path_, print_header(header) + std::string(data));
+  }
+
+  void expect_contents(const CheckpointHeader& header) const {
+    const CheckpointContents contents = read_checkpoint(path_);
+    EXPECT_EQ(contents.payload.parts, parts_);
+    EXPECT_EQ(contents.payload.own, own_);
+    for (const CheckpointHeader& found : {contents.header, read_checkpoint_header(path_)}) {
+      EXPECT_EQ(found.step, header.step);
+      EXPECT_EQ(found.metric, header.metric);
+      EXPECT_EQ(found.serial, header.serial);
+    }
+  }
+
   testing_support::ScratchDirectory directory_;
-  const fs::path path_ = directory_.path() / "a.kolo";
-  const std::string payload_ = "some bytes, " + std::string(300, '\xAB') + std::string(1, '\0');
+  const fs::path path_ = directory_.path() / "a.safetensors";
+  const std::vector<float> weight_{1, 2, 3, 4, 5, 6};
+  const std::int64_t steps_ = 7;
+  Blobs parts_{
+      {"model", to_safetensors({{"weight", {weight_.data(), Shape{2, 3}}}, {"steps", steps_}})},
+      {"sampler", "some bytes, " + std::string(30, '\xAB') + std::string(1, '\0')}};
+  std::vector<Blobs> own_{{{"random", "zero"}}, {}, {{"random", "two"}}};
 };
 
 TEST_F(CheckpointFile, ComesBackAsItWasWritten) {
-  write_checkpoint(path_, 1LL << 40, 1.0 / 3.0, payload_);
-  const CheckpointContents contents = read_checkpoint(path_);
-  EXPECT_EQ(contents.header.step, 1LL << 40);
-  EXPECT_EQ(contents.header.metric, 1.0 / 3.0);
-  EXPECT_EQ(contents.payload, payload_);
-  EXPECT_EQ(read_checkpoint_header(path_).payload_bytes, payload_.size());
+  write({.step = 1LL << 40, .metric = 1.0 / 3.0, .serial = max_serial});
+  expect_contents({.step = 1LL << 40, .metric = 1.0 / 3.0, .serial = max_serial});
   EXPECT_FALSE(fs::exists(unfinished_name(path_)));
+  parts_ = {};
+  own_ = {};
+  write({.step = 3});
+  expect_contents({.step = 3});
+}
 
-  write_checkpoint(path_, 3, std::nullopt, "");
-  EXPECT_FALSE(read_checkpoint(path_).header.metric.has_value());
-  EXPECT_THAT(read_checkpoint(path_).payload, IsEmpty());
+TEST_F(CheckpointFile, HasTheTensorsOfItsPartsByName) {
+  write({.step = 7, .metric = 0.25, .serial = 3});
+  const Safetensors file = load_safetensors(path_);
+  EXPECT_THAT(names_of(file.tensors),
+              testing::ElementsAre("model.steps", "model.weight", "own.0.random", "own.2.random",
+                                   "sampler"));
+  const StoredTensor& weight = file.tensors.at("model.weight");
+  EXPECT_EQ(weight.dtype, DType::f32);
+  EXPECT_EQ(weight.shape, (Shape{2, 3}));
+  EXPECT_EQ(weight.bytes, std::string(reinterpret_cast<const char*>(weight_.data()), 24));
+  EXPECT_EQ(file.tensors.at("own.2.random").bytes, "two");
+  EXPECT_EQ(file.metadata.at("kolo.step"), "7");
+  EXPECT_EQ(file.metadata.at("kolo.metric"), "0.25");
+  EXPECT_EQ(file.metadata.at("kolo.ranks"), "3");
+
+  std::vector<float> loaded(6);
+  std::int64_t steps = 0;
+  load_safetensors(path_, {{"weight", {loaded.data(), Shape{2, 3}}}, {"steps", steps}},
+                   {.prefix = "model."});
+  EXPECT_EQ(loaded, weight_);
+  EXPECT_EQ(steps, 7);
+}
+
+TEST_F(CheckpointFile, KeepsPartsOfAnyNameAndBytes) {
+  const std::string tensors = to_safetensors({{"x", weight_}, {"", steps_}}, {{"key", "text"}});
+  std::string padded;  // valid, but not as the library writes it
+  append_little_endian(padded, from_little_endian<std::uint64_t>(tensors) + 8);
+  padded += tensors.substr(8);
+  padded.insert(8 + from_little_endian<std::uint64_t>(tensors), 8, ' ');
+  for (const std::string& bytes :
+       {tensors, padded, tensors + "x", tensors.substr(0, tensors.size() - 1), std::string(),
+        to_safetensors({}), to_safetensors({}, {{"key", "text"}}),
+        std::string("PK\x03\x04 and more")}) {
+    for (const char* name : {"", "%", ".", "a", "a.b", "a.b.c", "own", "own.0", "kolo", "%2E",
+                             "__metadata__", "\xFF\x01", "spaces too", "\xC3\xA9"})
+      parts_[name] = bytes;
+    own_ = {parts_, {}, parts_};
+    write({.step = 1});
+    expect_contents({.step = 1});
+    parts_ = {};
+  }
 }
 
 TEST_F(CheckpointFile, CutAnywhereIsTruncated) {
-  write_checkpoint(path_, 1, 0.5, payload_);
+  write({.step = 1, .metric = 0.5});
   const std::string whole = bytes_of(path_);
   for (std::size_t length = 0; length < whole.size(); ++length) {
     put(path_, whole.substr(0, length));
@@ -96,21 +178,91 @@ TEST_F(CheckpointFile, CutAnywhereIsTruncated) {
 }
 
 TEST_F(CheckpointFile, AnyByteChangedIsCorrupt) {
-  write_checkpoint(path_, 1, 0.5, payload_);
+  write({.step = 1, .metric = 0.5});
   const std::string whole = bytes_of(path_);
+  const std::string_view view = whole;
+  const std::size_t header_end = 8 + from_little_endian<std::uint64_t>(view);
   for (std::size_t place = 0; place < whole.size(); ++place) {
-    std::string changed = whole;
-    changed[place] = static_cast<char>(changed[place] ^ 0x10);
-    put(path_, changed);
-    const CheckpointFault expected =
-        place < 8 ? CheckpointFault::foreign : CheckpointFault::corrupt;
-    ASSERT_EQ(error_of(path_).fault(), expected) << place;
+    for (const int bits : {0x10, 0x01}) {
+      std::string changed = whole;
+      changed[place] = static_cast<char>(changed[place] ^ bits);
+      put(path_, changed);
+      const CheckpointFault fault = error_of(path_).fault();
+      // The first bytes are the length of the header, the next one begins it.
+      if (place > 8) {
+        ASSERT_EQ(fault, CheckpointFault::corrupt) << place;
+      }
+      if (place < header_end) {
+        ASSERT_THROW((void)read_checkpoint_header(path_), CheckpointError) << place;
+      }
+    }
   }
 }
 
 TEST_F(CheckpointFile, LongerThanItSaysIsCorrupt) {
-  write_checkpoint(path_, 1, 0.5, payload_);
+  write({.step = 1, .metric = 0.5});
   put(path_, bytes_of(path_) + "x");
+  EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
+}
+
+TEST_F(CheckpointFile, OfAnotherProgramNeedsOnlyAStep) {
+  write({.step = 5, .metric = 0.5, .serial = 2});
+  const Metadata foreign{{"kolo.writer.version", ""},    {"kolo.writer.crc32.header", ""},
+                         {"kolo.writer.crc32.data", ""}, {"kolo.serial", ""},
+                         {"kolo.metric", "1e-3"},        {"format", "np"}};
+  put_metadata(foreign);
+  expect_contents({.step = 5, .metric = 1e-3});
+  put_metadata({{"kolo.step", ""}});
+  EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
+  EXPECT_THAT(error_of(path_).what(), HasSubstr("has no 'kolo.step'"));
+  put_metadata({{"kolo.step", "5"}, {"kolo.ranks", "2"}});
+  EXPECT_THAT(error_of(path_).what(), HasSubstr("'own.2.random', which belongs to no part"));
+  using Entries = std::vector<std::pair<std::string, std::string>>;
+  for (const auto& [key, text] : Entries{{"kolo.step", "five"},
+                                         {"kolo.step", "-1"},
+                                         {"kolo.step", "5 "},
+                                         {"kolo.metric", "good"},
+                                         {"kolo.serial", "2147483648"},
+                                         {"kolo.ranks", "-1"},
+                                         {"kolo.ranks", "2000000000"}}) {
+    put_metadata({{"kolo.step", "5"}, {"kolo.ranks", "3"}, {"kolo.metric", "1"}});
+    put_metadata({{key, text}});
+    EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt) << key << ' ' << text;
+  }
+}
+
+TEST_F(CheckpointFile, WithoutItsChecksumsIsCorrupt) {
+  for (const char* key : {"kolo.writer.crc32.header", "kolo.writer.crc32.data"}) {
+    write({.step = 5});
+    put_metadata({{key, ""}});
+    EXPECT_THAT(error_of(path_).what(), HasSubstr("it has no checksum")) << key;
+  }
+}
+
+TEST_F(CheckpointFile, OfAnEarlierVersionIsRead) {
+  for (const std::optional<double> metric : {std::optional<double>(), std::optional(0.5)}) {
+    put_old({.step = 7, .metric = metric, .serial = 4}, 2);
+    expect_contents({.step = 7, .metric = metric, .serial = 4});
+    put_old({.step = 7, .metric = metric}, 1);
+    expect_contents({.step = 7, .metric = metric});
+  }
+}
+
+TEST_F(CheckpointFile, OfAnEarlierVersionCutOrChangedIsReported) {
+  put_old({.step = 7, .metric = 0.5, .serial = 4}, 2);
+  const std::string whole = bytes_of(path_);
+  for (std::size_t place = 0; place < whole.size(); ++place) {
+    put(path_, whole.substr(0, place));
+    ASSERT_EQ(error_of(path_).fault(), CheckpointFault::truncated) << place;
+    std::string changed = whole;
+    changed[place] = static_cast<char>(changed[place] ^ 0x10);
+    put(path_, changed);
+    ASSERT_EQ(error_of(path_).fault(),
+              place < 8 ? CheckpointFault::foreign : CheckpointFault::corrupt);
+  }
+  put(path_, whole + "x");
+  EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
+  put(path_, kolo_file({.step = 7}, "no payload"));
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
 }
 
@@ -121,10 +273,9 @@ std::string with_checksum(std::string bytes) {
   return bytes;
 }
 
-TEST_F(CheckpointFile, ALengthThatNoFileHasIsCorrupt) {
+TEST_F(CheckpointFile, OfAnEarlierVersionWithALengthThatNoFileHasIsCorrupt) {
   // 2^64 - 48 more bytes: with the header, the sum wraps to the length of the file.
-  write_checkpoint(path_, 1, 0.5, "");
-  std::string bytes = bytes_of(path_);
+  std::string bytes = kolo_file({.step = 1, .metric = 0.5}, "");
   bytes.replace(32, 8, "\xD0" + std::string(7, '\xFF'));
   put(path_, with_checksum(bytes).substr(0, 48));
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
@@ -133,70 +284,47 @@ TEST_F(CheckpointFile, ALengthThatNoFileHasIsCorrupt) {
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt);
 }
 
-TEST_F(CheckpointFile, HasASerialNumberBesideTheMetric) {
-  for (const std::uint32_t serial : {1U, max_serial}) {
-    for (const std::optional<double> metric : {std::optional<double>(), std::optional(0.5)}) {
-      write_checkpoint(path_, 1, metric, payload_, serial);
-      const CheckpointHeader header = read_checkpoint_header(path_);
-      EXPECT_EQ(header.serial, serial);
-      EXPECT_EQ(header.metric, metric);
-    }
-  }
-}
-
-TEST_F(CheckpointFile, OfVersionOneIsReadAndHasNoSerialNumber) {
-  for (const std::optional<double> metric : {std::optional<double>(), std::optional(0.5)}) {
-    write_checkpoint(path_, 7, metric, payload_);
-    std::string bytes = bytes_of(path_);
-    bytes[8] = 1;
-    put(path_, with_checksum(bytes));
-    const CheckpointContents contents = read_checkpoint(path_);
-    EXPECT_EQ(contents.header.step, 7);
-    EXPECT_EQ(contents.header.metric, metric);
-    EXPECT_EQ(contents.header.serial, 0U);
-    EXPECT_EQ(contents.payload, payload_);
-  }
-}
-
 TEST_F(CheckpointFile, OfALaterVersionIsForeign) {
-  write_checkpoint(path_, 1, 0.5, payload_);
-  std::string bytes = bytes_of(path_);
-  bytes[8] = 3;
-  put(path_, with_checksum(bytes));
+  put_old({.step = 1}, 3);
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
   EXPECT_THAT(error_of(path_).what(), HasSubstr("version 3"));
+  write({.step = 1});
+  put_metadata({{"kolo.writer.version", "4"}});
+  EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
+  EXPECT_THAT(error_of(path_).what(), HasSubstr("version 4"));
   put(path_, "#!/bin/sh");
   EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
 }
 
 TEST_F(CheckpointFile, ThatIsNotThereIsMissing) {
-  EXPECT_EQ(error_of("/nowhere/a.kolo").fault(), CheckpointFault::missing);
-  EXPECT_EQ(error_of(directory_.path() / "other.kolo").fault(), CheckpointFault::missing);
+  EXPECT_EQ(error_of("/nowhere/a.safetensors").fault(), CheckpointFault::missing);
+  EXPECT_EQ(error_of(directory_.path() / "other.safetensors").fault(), CheckpointFault::missing);
   EXPECT_EQ(error_of(directory_.path()).fault(), CheckpointFault::io);
 }
 
 TEST_F(CheckpointFile, AFailedWriteLeavesTheOldFileAndNothingElse) {
-  write_checkpoint(path_, 1, 0.5, payload_);
+  write({.step = 1, .metric = 0.5});
   const std::string before = bytes_of(path_);
   {
     const FileSizeLimit full(100);
-    EXPECT_THROW(write_checkpoint(path_, 2, 0.5, payload_), CheckpointError);
+    EXPECT_THROW(write({.step = 2, .metric = 0.5}), CheckpointError);
   }
   EXPECT_EQ(bytes_of(path_), before);
   EXPECT_FALSE(fs::exists(unfinished_name(path_)));
-  EXPECT_THROW(write_checkpoint("/nowhere/a.kolo", 1, {}, payload_), CheckpointError);
+  EXPECT_THROW(write_checkpoint("/nowhere/a.safetensors", {}, parts_, own_), CheckpointError);
 }
 
 TEST(CheckpointPayload, ComesBackAsItWas) {
   const Blobs parts{{"model", std::string("\0\1\2", 3)}, {"", "unnamed"}, {"empty", ""}};
   const Blobs own0{{"random", "zero"}};
-  const CheckpointPayload payload = decode(encode(parts, {encode(own0), encode(Blobs{})}));
+  const CheckpointPayload payload = decode(encode(CheckpointPayload{parts, {own0, {}}}));
   EXPECT_EQ(payload.parts, parts);
   EXPECT_THAT(payload.own, testing::ElementsAre(own0, Blobs{}));
+  EXPECT_EQ(decode_parts(encode(parts)), parts);
 }
 
 TEST(CheckpointPayload, RefusesAnythingElse) {
-  const std::string bytes = encode({{"a", "bc"}}, {encode(Blobs{})});
+  const std::string bytes = encode(CheckpointPayload{{{"a", "bc"}}, {Blobs{}}});
   for (std::size_t length = 0; length < bytes.size(); ++length) {
     EXPECT_THROW((void)decode(bytes.substr(0, length)), InvalidArgument) << length;
   }

@@ -74,6 +74,40 @@ TEST(LearningRateSchedule, NeverFallsBelowTheMinimumAfterWarmup) {
   EXPECT_EQ(schedule(600), 0.01);
 }
 
+TEST(LearningRateSchedule, FallsAlongACosineFromTheEndOfWarmup) {
+  const LearningRateSchedule schedule({.peak = 1.0,
+                                       .warmup_from = 0.2,
+                                       .warmup = 2,
+                                       .steps_per_epoch = 10,
+                                       .cosine = 6,
+                                       .minimum = 0.1});
+  EXPECT_DOUBLE_EQ(schedule(10), 0.6);
+  EXPECT_EQ(schedule(20), 1.0);
+  const double third = 0.1 + 0.9 * 0.75;  // the cosine of a third of pi is a half
+  EXPECT_NEAR(schedule(40), third, 1e-12);
+  EXPECT_NEAR(schedule(50), 0.55, 1e-12);
+  for (int step = 21; step <= 80; ++step) EXPECT_LT(schedule(step), schedule(step - 1)) << step;
+  EXPECT_NEAR(schedule(80), 0.1, 1e-12);
+  EXPECT_EQ(schedule(81), schedule(80));
+  EXPECT_EQ(schedule(100'000), schedule(80));
+}
+
+TEST(LearningRateSchedule, ACosineExcludesOtherDecays) {
+  LearningRateScheduleOptions options{.peak = 1.0, .cosine = 5};
+  EXPECT_EQ(LearningRateSchedule(options)(0), 1.0);
+  options.milestones = {{2, 0.1}};
+  EXPECT_THROW(static_cast<void>(LearningRateSchedule(options)), kolo::InvalidArgument);
+  options.milestones.clear();
+  options.decay_every = 1.0;
+  EXPECT_THROW(static_cast<void>(LearningRateSchedule(options)), kolo::InvalidArgument);
+  options.decay_every = 0.0;
+  options.multiplier = [](double) { return 1.0; };
+  EXPECT_THROW(static_cast<void>(LearningRateSchedule(options)), kolo::InvalidArgument);
+  EXPECT_THROW(LearningRateSchedule({.peak = 0.1, .cosine = 5, .minimum = 0.2}),
+               kolo::InvalidArgument);
+  EXPECT_THROW(LearningRateSchedule({.peak = 0.1, .cosine = -1}), kolo::InvalidArgument);
+}
+
 TEST(LearningRateSchedule, CountsInStepsUnlessToldOtherwise) {
   const LearningRateSchedule schedule({.peak = 1.0, .warmup = 4, .milestones = {{6, 0.5}}});
   EXPECT_DOUBLE_EQ(schedule(1), 0.25);

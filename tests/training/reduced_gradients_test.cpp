@@ -5,7 +5,9 @@
 #include <utility>
 
 #include "../session/fixture.hpp"
+#include "base/half.hpp"
 #include "kolo/optimizer.hpp"
+#include "kolo/training.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -71,6 +73,46 @@ TEST_F(ReducedGradientsTest, ThatAreDroppedSkipTheStepAndNeverTheReduction) {
       EXPECT_EQ(model_.weight, expected);
     }
   }
+}
+
+/// One gradient of a scaled loss, in the type that overflows; the step divides by the scale.
+struct ScaledGradient {
+  std::vector<F16> gradient = std::vector<F16>(2);
+  LossScale scale{{.initial = 0x1p15, .growth_interval = 4}};
+  double weight = 0.0;
+
+  std::vector<NamedTensor> gradients() {
+    return {{"g", TensorView(gradient.data(), Shape{2}, DType::f16)}};
+  }
+  void step() { weight -= static_cast<double>(to_float(gradient[0])) / scale.value(); }
+  void backward(double value) {
+    gradient.assign(2, to_f16(static_cast<float>(value * scale.value())));
+  }
+};
+
+// A gradient of 4 on the last rank overflows f16 at first: 2^15 * 4 is above 65504. All ranks find
+// that, skip, and go on with half the scale.
+TEST_F(ReducedGradientsTest, OfAScaledLossOverflowOnAllRanks) {
+  ScaledGradient model;
+  DistributedOptimizer optimizer(model, {.op = ReduceOp::sum});
+  int skipped = 0;
+  double expected = 0.0;
+  for (int step = 0; step < 9; ++step) {
+    model.backward(me_ == last_ ? 4.0 : 0.0);
+    ReducedGradients reduced = optimizer.reduce();
+    const double norm = optimizer.clip_grad_norm(reduced, 100.0 * model.scale.value());
+    if (std::isfinite(norm)) {
+      optimizer.step(std::move(reduced));
+      expected -= 4.0;
+    } else {
+      ++skipped;
+    }
+    model.scale.update(!std::isfinite(norm));
+    EXPECT_EQ(model.weight, expected);
+  }
+  // 2^15 and 2^14 overflow, 2^13 does not; after four steps 2^14 overflows again.
+  EXPECT_EQ(skipped, 3);
+  EXPECT_EQ(model.scale.value(), 0x1p13);
 }
 
 TEST_F(ReducedGradientsTest, OfAnEarlierReductionAreRefused) {

@@ -10,7 +10,7 @@ shift 3
 fresh_directory "$directory"
 whole=$("$@" "$program" "$directory/whole" 4)
 "$@" "$program" "$directory/parts" 2
-newest=$(ls "$directory"/parts/*.kolo | tail -n 1)
+newest=$(ls "$directory"/parts/*.safetensors | tail -n 1)
 truncate -s -1 "$newest"
 parts=$("$@" "$program" "$directory/parts" 4 2>"$directory/messages")
 grep -q "warning: checkpoint '$newest' is truncated.*skipped" "$directory/messages"

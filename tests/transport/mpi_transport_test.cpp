@@ -125,7 +125,8 @@ TEST_F(MpiTransportTest, SaysWhatMpiRefused) {
     FAIL();
   } catch (const BackendError& error) {
     EXPECT_NE(std::string(error.what()).find("MPI_Isend"), std::string::npos) << error.what();
-    EXPECT_NE(std::string(error.what()).find("invalid rank"), std::string::npos) << error.what();
+    // MPICH begins with a capital.
+    EXPECT_NE(std::string(error.what()).find("nvalid rank"), std::string::npos) << error.what();
   }
 }
 

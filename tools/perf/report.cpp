@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <kolo/session.hpp>
 #include <string_view>
@@ -21,7 +22,10 @@ bool is_told(std::string_view name) {
                                                      "OMPI_MCA_initial_wdir"};
   for (const std::string_view prefix : internal)
     if (name.starts_with(prefix)) return false;
-  return name.starts_with("OMPI_MCA_") || name.starts_with("KOLO_") || name.starts_with("HOROVOD_");
+  constexpr std::array<std::string_view, 6> told{"OMPI_MCA_", "MPIR_CVAR_", "UCX_",
+                                                 "FI_",       "KOLO_",      "HOROVOD_"};
+  return std::ranges::any_of(told,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 std::map<std::string, std::string> find_variables() {

@@ -23,7 +23,7 @@ struct Environment {
   std::string mode;
   int warmup = 0;
   int iterations = 0;
-  std::map<std::string, std::string> variables;  ///< OMPI_MCA_*, KOLO_* and HOROVOD_* that are set.
+  std::map<std::string, std::string> variables;  ///< Of MPI, UCX, OFI and Kolo.
 };
 
 [[nodiscard]] Environment describe_environment(const Options& options, const World& world);

@@ -2,7 +2,9 @@
 // A table for people: a header with the environment, then each row as soon as it is measured.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <string>
 
 #include "elements.hpp"
 #include "report.hpp"
@@ -25,6 +27,13 @@ std::string times(const std::optional<Latency>& latency) {
                      microseconds(latency->p90), microseconds(latency->max));
 }
 
+/// Without how it was built: Open MPI tells that after a comma, MPICH on further lines.
+std::string short_name(const std::string& mpi_library) {
+  std::string name = mpi_library.substr(0, mpi_library.find_first_of(",\n"));
+  std::ranges::replace(name, '\t', ' ');
+  return name;
+}
+
 class TableReport : public Report {
  public:
   void begin(const Environment& environment) override {
@@ -33,8 +42,7 @@ class TableReport : public Report {
                environment.ranks, plural(environment.ranks), environment.nodes,
                plural(environment.nodes), environment.cores, plural(environment.cores),
                environment.mode);
-    fmt::print("# Kolo {}; {}\n", environment.kolo_version,
-               environment.mpi_library.substr(0, environment.mpi_library.find(',')));
+    fmt::print("# Kolo {}; {}\n", environment.kolo_version, short_name(environment.mpi_library));
     for (const auto& [name, value] : environment.variables) fmt::print("# {}={}\n", name, value);
     if (environment.mode == "idle") {
       fmt::print("#\n# rank  % of a core\n");

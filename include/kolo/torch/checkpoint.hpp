@@ -19,9 +19,12 @@
 
 namespace kolo {
 
-/// Converts a module's parameters and buffers to bytes and back. `from_bytes` assigns to the
-/// module's existing tensors, so optimizers of the module stay valid. It throws InvalidArgument if
-/// the bytes are not a module with the same names and shapes; it may then be partly changed.
+/// Converts a module's parameters and buffers to bytes and back: those of a safetensors file, which
+/// `Checkpointer` stores tensor by tensor (`model.layers.0.weight`). A module with tensors that
+/// such a file cannot hold (complex or sparse ones) becomes an archive of LibTorch's. `from_bytes`
+/// assigns to the module's existing tensors, so optimizers of the module stay valid, and takes both
+/// formats. It throws InvalidArgument, before anything changes, if the bytes are not a module with
+/// the same names and shapes; an archive may be partly loaded then.
 ///
 ///     checkpoints.save(step,
 ///                      {{"model", kolo::to_bytes(*model)},
@@ -34,8 +37,10 @@ namespace kolo {
 KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::nn::Module& module);
 
 /// Converts an optimizer's state (such as momentum) and the options of its parameter groups to
-/// bytes and back. For a DistributedOptimizer, call it between a step and the next backward.
-/// Throws InvalidArgument as above.
+/// bytes and back. Those of SGD, Adam, AdamW, RMSprop and Adagrad have PyTorch's names:
+/// `state.0.exp_avg` for the optimizer's first parameter, and `param_groups` in the metadata, as
+/// JSON. Other classes become archives of LibTorch's. For a DistributedOptimizer, call it between a
+/// step and the next backward. Throws InvalidArgument as above.
 [[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::optim::Optimizer& optimizer);
 KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
 
@@ -72,9 +77,9 @@ void from_bytes(const std::string& bytes, T& value) {
   }
 }
 
-/// The state of this process's random number generators: the CPU's, and that of this rank's GPU
-/// (`local_device`) if it has one. The state differs between ranks: save it in
-/// `CheckpointExtras::own`.
+/// The state of this process's random number generators, as a safetensors file: the tensors `cpu`
+/// and, if this rank has a GPU (`local_device`), `cuda`. The state differs between ranks: save it
+/// in `CheckpointExtras::own`.
 [[nodiscard]] KOLO_EXPORT std::string random_state();
 
 /// Restores the generators. Throws InvalidArgument unless `random_state` made the string in a

@@ -36,6 +36,14 @@ KOLO_EXPORT void broadcast_parameters(::torch::nn::Module& module, int root,
 KOLO_EXPORT void broadcast_parameters(const ModuleTensors& tensors, int root,
                                       const ProcessSet& set = {});
 
+/// Copies `root`'s buffers, such as the statistics of batch normalization, to every rank: before a
+/// forward whose ranks must have the same, as DistributedDataParallel does before each one in
+/// training, or only before evaluation or a checkpoint. The buffers travel as one operation per
+/// device. `root` is a world rank and a member of the set. Collective. Throws Mismatch on every
+/// rank, before anything changes, if names, shapes or dtypes differ.
+KOLO_EXPORT void broadcast_buffers(::torch::nn::Module& module, int root,
+                                   const ProcessSet& set = {});
+
 /// Copies the state of `root`'s optimizer (such as momentum) and the options of its parameter
 /// groups (such as the learning rate) to every rank. Collective. Throws Mismatch on every rank,
 /// before anything changes, if the optimizers' classes, groups or parameters differ.

@@ -58,7 +58,7 @@ struct Checkpoint {
 
 struct CheckpointerOptions {
   std::filesystem::path directory{};  ///< On rank 0. Created when the first checkpoint is saved.
-  std::string prefix = "checkpoint";  ///< Files are named `<prefix>-<step>.kolo`.
+  std::string prefix = "checkpoint";  ///< Files are named `<prefix>-<step>.safetensors`.
   int keep_last = 2;                  ///< Number of last saved checkpoints to keep; at least 1.
   bool keep_best = true;              ///< Also keep the checkpoint with the best metric.
   Goal best = Goal::minimum;          ///< Whether the lowest or the highest metric is best.

@@ -41,6 +41,9 @@ struct LearningRateScheduleOptions {
   double warmup = 0.0;       ///< Epochs from `warmup_from` to `peak`; 0: none.
   std::int64_t steps_per_epoch = 1;                 ///< At least 1.
   std::vector<LearningRateMilestone> milestones{};  ///< In ascending order of epochs.
+  /// Epochs from the end of warm-up along half a cosine from `peak` to `minimum`, step by step; 0:
+  /// none. Cannot be combined with milestones, decay or a multiplier.
+  double cosine = 0.0;
   double decay = 1.0;        ///< Factor that is applied every `decay_every` epochs.
   double decay_every = 0.0;  ///< In epochs, counted from step 0; 0: no decay.
   /// A custom factor as a function of the epochs completed. Must be equal on all ranks.
@@ -52,9 +55,10 @@ struct LearningRateScheduleOptions {
 };
 
 /// Gradual warm-up (Goyal et al., 2017, https://arxiv.org/abs/1706.02677), then milestones, regular
-/// decay, or both: the usual schedule for large batches. The rate is a function of the step alone,
-/// so ranks agree without communication and a resumed run needs only its step. Safe to call from
-/// any thread.
+/// decay, or both, as is usual for large batches; or a cosine (Loshchilov and Hutter, 2017,
+/// https://arxiv.org/abs/1608.03983, without restarts), as is usual for language models. The rate
+/// is a function of the step alone, so ranks agree without communication and a resumed run needs
+/// only its step. Safe to call from any thread.
 ///
 ///     const kolo::LearningRateSchedule schedule({.peak = 0.1 * kolo::size(),
 ///                                                .warmup_from = 0.1,
@@ -62,10 +66,15 @@ struct LearningRateScheduleOptions {
 ///                                                .steps_per_epoch = steps,
 ///                                                .milestones = {{30, 0.1}, {60, 0.1}}});
 ///     kolo::set_learning_rate(optimizer, schedule(step));
+///
+///     // In steps: 100 of warm-up, then a cosine that ends at step 1000.
+///     const kolo::LearningRateSchedule cosine(
+///         {.peak = 3e-4, .warmup = 100, .cosine = 900, .minimum = 3e-5});
 class LearningRateSchedule {
  public:
   /// Throws InvalidArgument for a rate, factor or length that is negative or not finite, for
-  /// milestones out of order, and for a `steps_per_epoch` below 1.
+  /// milestones out of order, for a `steps_per_epoch` below 1, and for a cosine that is combined
+  /// with another decay or ends above `peak`.
   KOLO_EXPORT explicit LearningRateSchedule(LearningRateScheduleOptions options);
 
   /// The learning rate of step `step`, counted from 0. A negative step counts as 0.
@@ -79,6 +88,7 @@ class LearningRateSchedule {
 
  private:
   [[nodiscard]] double factor_at(double epochs) const;
+  [[nodiscard]] double cosine_at(double epochs) const;
 
   LearningRateScheduleOptions options_;
 };

@@ -204,6 +204,7 @@ class Negotiator {
   Actions actions_;
   std::uint64_t next_sequence_ = 0;
   std::uint64_t next_order_ = 0;
+  std::uint64_t joins_ = 0;  // that all ranks have completed
   Replay replay_;
   std::uint64_t replayed_ = 0;  // batches that all plans so far have run
   Planner planner_;             // used by the root only

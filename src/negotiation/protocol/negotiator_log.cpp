@@ -155,7 +155,7 @@ void Negotiator::apply(const BatchEntry& batch, std::uint64_t sequence) {
   const auto add = [&](const Key& key, const Descriptor& descriptor) {
     if (!takes_part) return;
     if (!execute)
-      execute = Execute{sequence, batch.set, set->members, batch.absent, descriptor, {}};
+      execute = Execute{sequence, batch.set, set->members, batch.absent, descriptor, {}, joins_};
     execute->tickets.push_back(answered(key));
   };
   batch.slots.for_each([&](CacheSlot slot) {
@@ -184,6 +184,7 @@ void Negotiator::apply(const MismatchEntry& entry) {
 
 void Negotiator::apply(const JoinEntry& entry) {
   joined_.clear();
+  ++joins_;
   for (auto& [id, set] : sets_) set.tally.release_joined();
   if (const std::optional<Key> join = std::exchange(own_join_, std::nullopt)) {
     answer(*join, entry.last);

@@ -82,6 +82,8 @@ void Negotiator::follow_plan() {
   const std::size_t before = actions_.executes.size();
   replay_.poll(now_, batches_started - world.unfinished, actions_.executes);
   world.unfinished += static_cast<int>(actions_.executes.size() - before);
+  for (std::size_t i = before; i < actions_.executes.size(); ++i)
+    actions_.executes[i].joins = joins_;
   if (replay_.over()) end_plan();
 }
 

@@ -36,6 +36,7 @@ struct Execute {
   RankSet absent;   // members that take no part; never this rank
   Descriptor kind;
   std::vector<Ticket> tickets;
+  std::uint64_t joins = 0;  // how often all ranks had joined before it
 };
 
 /// The operation of this ticket fails without being executed.

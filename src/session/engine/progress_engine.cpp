@@ -187,7 +187,8 @@ void ProgressEngine::start(const negotiation::Execute& execute) {
                        .set = execute.members.to_vector(),
                        .ranks = execute.members.without(execute.absent).to_vector(),
                        .divisor = 1,
-                       .sequence = execute.sequence};
+                       .sequence = execute.sequence,
+                       .joins = execute.joins};
   if (execute.kind.op == ReduceOp::average) {
     const bool over_all = execute.kind.average_over == AverageOver::all;
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());

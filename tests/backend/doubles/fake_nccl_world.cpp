@@ -2,10 +2,14 @@
 #include "fake_nccl_world.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "kolo/error.hpp"
 
@@ -35,15 +39,25 @@ void clear(NcclClique& clique) {
       channel.sends = channel.receives = channel.deposited = channel.taken = 0;
 }
 
+/// A name that the processes of a job share, and their number; none without mpirun.
+std::optional<std::pair<std::string, int>> find_job() {
+  const char* const job = std::getenv("PMIX_NAMESPACE");
+  const char* const open_mpi = std::getenv("OMPI_COMM_WORLD_SIZE");
+  if (job != nullptr && open_mpi != nullptr) return std::pair(job, std::atoi(open_mpi));
+  // MPICH gives a job no name, but one parent starts all ranks of a host.
+  const char* const mpich = std::getenv("PMI_SIZE");
+  if (mpich != nullptr) return std::pair(std::to_string(::getppid()), std::atoi(mpich));
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::shared_ptr<FakeNcclWorld> FakeNcclWorld::of_job() {
   static std::atomic<int> made{0};
-  const char* const job = std::getenv("PMIX_NAMESPACE");
-  const char* const size = std::getenv("OMPI_COMM_WORLD_SIZE");
-  if (job == nullptr || size == nullptr) return std::make_shared<FakeNcclWorld>();
-  return std::make_shared<FakeNcclWorld>(fmt::format("/kolo-fake-nccl-{}-{}", job, made++),
-                                         std::atoi(size));
+  const auto job = find_job();
+  if (!job) return std::make_shared<FakeNcclWorld>();
+  return std::make_shared<FakeNcclWorld>(fmt::format("/kolo-fake-nccl-{}-{}", job->first, made++),
+                                         job->second);
 }
 
 nccl::UniqueId FakeNcclWorld::make_id() { return id_with(++mapping_.memory().ids); }

@@ -14,12 +14,12 @@ train() { "${mpirun[@]}" "$program" --stand-in-size 200 --batch-size 8 --epochs 
 # An epoch has 100 images for each rank: 13 steps. After 10 of them 40 images are left.
 fresh_directory "$directory"
 train --save-every 5 --save "$directory/two"
-middle=$directory/two/checkpoint-0000000010.kolo
+middle=$directory/two/checkpoint-0000000010.safetensors
 
 mpirun[2]=1 # 5 steps
 train --resume "$middle" --save "$directory/one"
-[[ -e $directory/one/checkpoint-0000000015.kolo ]]
+[[ -e $directory/one/checkpoint-0000000015.safetensors ]]
 
 mpirun[2]=3 # 13 images for each rank, 2 steps
 train --resume "$middle" --save "$directory/three"
-[[ -e $directory/three/checkpoint-0000000012.kolo ]]
+[[ -e $directory/three/checkpoint-0000000012.safetensors ]]

@@ -9,7 +9,7 @@ shift 3
 
 fresh_directory "$directory"
 "$@" "$program" --stand-in-size 64 --epochs 1 --save "$directory"
-head -c 100000 "$directory"/checkpoint-*.kolo >"$directory/cut.kolo"
+head -c 100000 "$directory"/checkpoint-*.safetensors >"$directory/cut.safetensors"
 
-bash "$expect" nonzero "rank [01]: cannot resume: .*cut.kolo' is truncated: it has 100000 of [0-9]+ bytes" \
-  "$@" "$program" --stand-in-size 64 --epochs 2 --resume "$directory/cut.kolo"
+bash "$expect" nonzero "rank [01]: cannot resume: .*cut.safetensors' is truncated: it has [0-9]+ of [0-9]+ bytes of data" \
+  "$@" "$program" --stand-in-size 64 --epochs 2 --resume "$directory/cut.safetensors"

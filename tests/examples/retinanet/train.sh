@@ -13,11 +13,10 @@ run() {
   local count=$1
   shift
   bash "$expect" 0 "^val: 12 pictures, AP [01]\.[0-9]{4}, AP50 [01]\.[0-9]{4}, " \
-    "$mpirun" -np "$count" "${timeout[@]}" "$program" --data "$directory/shapes" --generate 48 \
+    "$mpirun" -np "$count" "$program" --data "$directory/shapes" --generate 48 \
     --backbone tiny --channels 16 --head-layers 1 --image-size 96 --anchor-size 2 \
     --learning-rate 8e-3 --batch-size $((8 / count)) "$@"
 }
-timeout=("${@:4}")
 
 fresh_directory "$directory"
 run "$ranks" --epochs 8 --save "$directory/save" --pictures "$directory/found" | tee "$directory/all"

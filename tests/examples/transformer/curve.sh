@@ -8,7 +8,7 @@ program=$1 mpirun=$2
 
 # Step and loss of each step. The windows of three steps and a part of a fourth make an epoch.
 losses() {
-  "$mpirun" -np "$1" --timeout 60 "$program" --accumulate "$2" --steps 8 --log-every 1 --sample 0 \
+  MPIEXEC_TIMEOUT=60 "$mpirun" -np "$1" "$program" --accumulate "$2" --steps 8 --log-every 1 --sample 0 \
     --text-size 1900 --warmup 2 --learning-rate 0.01 --width 16 --heads 2 --context 16 |
     sed -n 's/^step \([0-9]*\): loss \([0-9.]*\),.*/\1 \2/p'
 }

@@ -8,11 +8,11 @@ source "$(dirname "$0")/../../support/fresh_directory.sh"
 program=$1 directory=$2 ranks=$3 mpirun=$4
 
 train() {
-  "$mpirun" -np "$1" --timeout 60 "$program" --accumulate 2 --batch-size 4 --steps 14 \
+  MPIEXEC_TIMEOUT=60 "$mpirun" -np "$1" "$program" --accumulate 2 --batch-size 4 --steps 14 \
     --log-every 4 --validate-every 5 --sample 0 --text-size 3000 --width 16 --heads 2 \
     --context 16 --compression bf16 "${@:2}"
 }
-last=checkpoint-0000000014.kolo
+last=checkpoint-0000000014.safetensors
 
 fresh_directory "$directory"
 train "$ranks" --checkpoints "$directory/whole"
@@ -20,7 +20,7 @@ train "$ranks" --checkpoints "$directory/parts" --stop-at 6
 cp -r "$directory/parts" "$directory/others"
 [[ ! -e $directory/parts/$last ]]
 train "$ranks" --checkpoints "$directory/parts" | tee "$directory/output"
-grep -q "^going on from '$directory/parts/checkpoint-0000000006.kolo'" "$directory/output"
+grep -q "^going on from '$directory/parts/checkpoint-0000000006.safetensors'" "$directory/output"
 # The header, 48 bytes, has the number of the save, which differs.
 cmp --ignore-initial=48 "$directory/whole/$last" "$directory/parts/$last"
 

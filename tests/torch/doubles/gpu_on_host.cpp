@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -183,6 +184,20 @@ void call_on_host(const c10::OperatorHandle& function, torch::jit::Stack* stack)
   call(stack);
 }
 
+/// LibTorch has a dropout of its own for GPUs. The CPU's version of it draws the mask in the order
+/// of memory, where the dropout for CPU tensors draws it in the order of the indices: for images
+/// whose channels are innermost in memory, these differ.
+std::tuple<Tensor, Tensor> native_dropout(const Tensor& input, double probability,
+                                          c10::optional<bool> train) {
+  const Tensor host = on_host(input);
+  const Tensor mask = at::empty(host.sizes(), host.options().dtype(at::kBool));
+  if (train && !*train)
+    return {on_gpu(host, input.device()), on_gpu(mask.fill_(1), input.device())};
+  mask.bernoulli_(1.0 - probability);
+  const Tensor kept = host.mul(mask).mul_(1.0 / (1.0 - probability));
+  return {on_gpu(kept, input.device()), on_gpu(mask, input.device())};
+}
+
 /// What LibTorch asks of CUDA apart from streams.
 class CUDAHooks : public at::CUDAHooksInterface {  // the name that LibTorch looks for
  public:
@@ -216,7 +231,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("set_.source_Storage_storage_offset", set_storage);
   library.impl("_reshape_alias", at::native::_reshape_alias);
   // Else LibTorch would choose an algorithm for GPUs, whose results have other bits.
-  for (const char* name : {"copy_", "convolution", "convolution_backward", "native_dropout"})
+  library.impl("native_dropout", native_dropout);
+  for (const char* name : {"copy_", "convolution", "convolution_backward"})
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&call_on_host>());
 }
 

@@ -54,16 +54,41 @@ void NcclBackend::connect(const std::vector<int>& ranks, const UniqueId& id) {
   entries_.try_emplace(ranks, group_, ranks, own, id, options_.init_timeout);
 }
 
-/// The communicators that lack ranks of the batch's set, all of which are back. Each takes as much
-/// memory as that of all ranks, but an NCCL that cannot shrink could not make it again. And those
-/// that were to be made of them and have no batches yet: of a communicator that is made again,
-/// other ranks may never make their part.
+/// Ranks join one after the other, so all ranks of a communicator have taken part in the batches of
+/// those before it, and agree on its place.
+void NcclBackend::note_use(Entry& entry, const Batch& batch) {
+  const bool is_first = !std::exchange(entry.has_batches, true);
+  if (batch.ranks == batch.set) {
+    entry.lacks_ranks_of.clear();
+    return;
+  }
+  if (is_first) entry.lacks_ranks_of = batch.set;
+  if (entry.lacks_ranks_of != batch.set || (!is_first && entry.used_after == batch.joins)) return;
+  entry.used_after = batch.joins;
+  entry.place = static_cast<int>(std::ranges::count_if(entries_, [&](const auto& other) {
+    const Entry& before = other.second;
+    return &before != &entry && before.has_batches && before.lacks_ranks_of == batch.set &&
+           before.used_after == batch.joins && std::ranges::includes(other.first, batch.ranks);
+  }));
+}
+
+/// At a batch of all ranks of the set. What decides is known to all ranks of the communicator, also
+/// to one that has joined when the others need another.
+bool NcclBackend::is_over(const Entry& entry, const Batch& batch) {
+  constexpr int kept = 2;  // of each set; a communicator takes as much memory as that of all ranks
+  if (!entry.has_batches || entry.lacks_ranks_of != batch.set) return false;
+  return entry.place >= kept || batch.joins > entry.used_after + 1;
+}
+
+/// The communicators that lack ranks of the batch's set, all of which are back, but for those that
+/// the next epoch will need if its ranks join in the same order. An NCCL that cannot shrink could
+/// not make them again. And those that were to be made of them and have no batches yet: of a
+/// communicator that is made again, other ranks may never make their part.
 std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   std::vector<Communicator*> found;
   if (batch.ranks != batch.set || !library().can_shrink()) return found;
   for (auto& [ranks, entry] : entries_) {
-    if (entry.has_batches && entry.lacks_ranks_of == batch.set)
-      found.push_back(&entry.communicator);
+    if (is_over(entry, batch)) found.push_back(&entry.communicator);
   }
   const std::vector<Communicator*> with_batches = found;
   const auto is_retired = [&](const Communicator* communicator) {
@@ -80,12 +105,7 @@ std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
 
 std::unique_ptr<Execution> NcclBackend::start(Batch batch) {
   Entry& entry = entries_.at(batch.ranks);
-  if (batch.ranks == batch.set) {
-    entry.lacks_ranks_of.clear();
-  } else if (!entry.has_batches) {
-    entry.lacks_ranks_of = batch.set;
-  }
-  entry.has_batches = true;
+  note_use(entry, batch);
   const LaunchContext context{gpu_, cpu_, entry.communicator, order_, rank_, to_retire(batch)};
   switch (batch.kind.type) {
     case OperationType::allreduce: return make_allreduce(context, std::move(batch));

@@ -68,10 +68,15 @@ class NcclBackend : public Backend {
     Communicator communicator;
     bool has_batches = false;           // so all of its ranks make it, and others can be made of it
     std::vector<int> lacks_ranks_of{};  // the set; empty if a batch of all its set's ranks used it
+    // Of one that lacks ranks:
+    std::uint64_t used_after = 0;  // so many joins
+    int place = 0;                 // among those of its set between the same joins, from 0 on
   };
   using Entries = std::map<std::vector<int>, Entry>;
 
   [[nodiscard]] Entries::iterator parent_of(const std::vector<int>& ranks);
+  void note_use(Entry& entry, const Batch& batch);
+  [[nodiscard]] static bool is_over(const Entry& entry, const Batch& batch);
   [[nodiscard]] std::vector<Communicator*> to_retire(const Batch& batch);
 
   gpu::Gpu& gpu_;

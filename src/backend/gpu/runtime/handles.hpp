@@ -116,7 +116,8 @@ class BlockPool {
   [[nodiscard]] Block take(std::size_t bytes) {
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     const auto found = std::ranges::find(free_, size, [](const auto& item) { return item->bytes; });
-    if (found == free_.end()) return {*this, std::make_unique<Item>(make_(runtime_, size), size)};
+    if (found == free_.end())
+      return {*this, std::make_unique<Item>(Item{make_(runtime_, size), size})};
     Block block(*this, std::move(*found));
     free_.erase(found);
     return block;

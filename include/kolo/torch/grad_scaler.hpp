@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scales the loss so that f16 gradients do not underflow.
+#pragma once
+
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
+#include <torch/optim/optimizer.h>
+
+#include <concepts>
+#include <string>
+#include <vector>
+
+#include "kolo/export.hpp"
+#include "kolo/training/loss_scale.hpp"
+
+namespace kolo {
+
+/// An optimizer that steps without a closure: a DistributedOptimizer or one of LibTorch's.
+template <typename T>
+concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
+    requires(T& optimizer) {
+  optimizer.step();
+};
+
+/// Multiplies losses by a LossScale, divides gradients by it before an optimizer's step, and skips
+/// steps whose gradients have an infinity or a NaN:
+///
+///     kolo::GradScaler scaler;
+///     ...
+///     scaler.scale(loss).backward();
+///     scaler.unscale(optimizer);             // only to look at gradients or to clip them
+///     kolo::clip_grad_norm(optimizer, 1.0);
+///     scaler.step(optimizer);                // steps, or skips the step
+///     scaler.update();                       // once, after the steps of all optimizers
+///
+/// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
+/// have the same bits on all ranks. So construct it alike on all ranks, and pass every optimizer as
+/// the type that it has, because a DistributedOptimizer reduces first what is left to reduce. With
+/// DistributedGradients, which a plain optimizer does not know, the last pass before `unscale` or
+/// `step` must reduce. Where ranks train different parameters, as in disjoint process sets, their
+/// scales differ.
+///
+/// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
+/// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If
+/// optimizers share parameters, unscale both before clipping. After `join`, load the state of the
+/// rank that joined last. Copyable; not thread-safe.
+class GradScaler {
+ public:
+  /// If `enabled` is false, nothing is scaled and no step is skipped, so that a program needs one
+  /// loop only. Throws as LossScale.
+  explicit GradScaler(const LossScaleOptions& options = {}, bool enabled = true)
+      : scale_(options), enabled_(enabled) {}
+
+  /// The loss times the scale; in f32 if the loss is f16 or bf16.
+  [[nodiscard]] KOLO_EXPORT ::torch::Tensor scale(const ::torch::Tensor& loss) const;
+
+  /// Divides the optimizer's gradients by the scale, before they are looked at or clipped. At most
+  /// once for each optimizer between two calls of `update`. Calls the `synchronize` of a
+  /// DistributedOptimizer. Throws InvalidArgument if it was called already, and for f16 gradients,
+  /// whose division by the scale would underflow: parameters stay f32, see `Autocast`.
+  template <SteppingOptimizer Optimizer>
+  void unscale(Optimizer& optimizer) {
+    require_scaled(optimizer, "unscale");
+    if constexpr (requires { optimizer.synchronize(); }) optimizer.synchronize();
+    unscale_gradients(optimizer);
+  }
+
+  /// Unscales the gradients if `unscale` has not, and steps unless they have an infinity or a NaN.
+  /// Returns whether it has stepped. Throws InvalidArgument if it was called already since
+  /// `update`, and the errors of `unscale` and of the optimizer's `step`.
+  template <SteppingOptimizer Optimizer>
+  bool step(Optimizer& optimizer) {
+    if (!is_unscaled(optimizer)) unscale(optimizer);
+    if (!begin_step(optimizer)) {
+      if constexpr (requires { optimizer.skip_step(); }) optimizer.skip_step();
+      return false;
+    }
+    optimizer.step();
+    return true;
+  }
+
+  /// Adapts the scale to the steps since the last call. Throws InvalidArgument if there were none.
+  KOLO_EXPORT void update();
+
+  /// The factor of the loss; 1 if not enabled.
+  [[nodiscard]] double loss_scale() const { return enabled_ ? scale_.value() : 1.0; }
+
+  /// Save and restore the scale for a checkpoint, between `update` and the next pass. `load` throws
+  /// InvalidArgument unless `state` made the string.
+  [[nodiscard]] std::string state() const { return scale_.state(); }
+  void load(const std::string& state) { scale_.load(state); }
+
+ private:
+  struct Unscaled {
+    const ::torch::optim::Optimizer* optimizer;
+    bool finite;
+    bool stepped;
+  };
+
+  [[nodiscard]] KOLO_EXPORT bool is_unscaled(const ::torch::optim::Optimizer& optimizer) const;
+  KOLO_EXPORT void require_scaled(const ::torch::optim::Optimizer& optimizer,
+                                  const char* call) const;
+  KOLO_EXPORT void unscale_gradients(const ::torch::optim::Optimizer& optimizer);
+  /// Returns whether the gradients are finite.
+  [[nodiscard]] KOLO_EXPORT bool begin_step(const ::torch::optim::Optimizer& optimizer);
+
+  LossScale scale_;
+  bool enabled_;
+  std::vector<Unscaled> unscaled_;  // since the last update
+};
+
+}  // namespace kolo

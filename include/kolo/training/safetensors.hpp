@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors by name in safetensors files, which most frameworks read and write. No communication.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kolo/export.hpp"
+#include "kolo/tensor.hpp"
+#include "kolo/training/checkpointer.hpp"  // CheckpointError
+
+namespace kolo {
+
+/// A tensor that owns its elements: row-major, without gaps, little-endian.
+struct StoredTensor {
+  DType dtype = DType::u8;
+  Shape shape{};
+  std::string bytes{};
+
+  /// Valid until `bytes` changes.
+  [[nodiscard]] ConstTensorView view() const { return {bytes.data(), shape, dtype}; }
+};
+
+/// Texts by name, beside the tensors of a file. All are UTF-8.
+using Metadata = std::map<std::string, std::string>;
+
+/// The contents of a safetensors file.
+struct Safetensors {
+  std::map<std::string, StoredTensor> tensors{};
+  Metadata metadata{};
+};
+
+/// Tensors in memory by name, such as {{"weight", weight}, {"bias", bias}} of two vectors.
+using TensorViews = std::map<std::string, TensorView>;
+using ConstTensorViews = std::map<std::string, ConstTensorView>;
+
+struct SafetensorsOptions {
+  bool strict = true;    ///< Refuse missing and unexpected names.
+  std::string prefix{};  ///< Take only names that begin so, without this beginning.
+};
+
+/// The names that did not match; both lists are empty if `strict`.
+struct UnmatchedNames {
+  std::vector<std::string> missing{};     ///< Wanted, but not in the file.
+  std::vector<std::string> unexpected{};  ///< In the file, but not wanted.
+};
+
+/// Reads a safetensors file, or the set of files that an index (`*.index.json`) lists; the files
+/// are in the folder of the index. The result is held in memory as a whole. Checksums are verified
+/// if the file has those that `Checkpointer` writes. Throws CheckpointError if the file is missing,
+/// damaged, of another format, or has a dtype that Kolo lacks. Local; any thread.
+[[nodiscard]] KOLO_EXPORT Safetensors load_safetensors(const std::filesystem::path& path);
+
+/// As above, into tensors in the CPU's memory. Throws InvalidArgument for a tensor of another shape
+/// or dtype and, if `strict`, for missing and unexpected names. Nothing has changed then.
+KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
+                                            const TensorViews& into,
+                                            const SafetensorsOptions& options = {});
+
+/// Writes a safetensors file of tensors in the CPU's memory. Writes under a temporary name, flushes
+/// to the disk, and renames, so that `path` always names a complete file. Throws InvalidArgument
+/// for a tensor on a GPU and for names or metadata that are not UTF-8, and CheckpointError if the
+/// system fails. Local; any thread.
+KOLO_EXPORT void save_safetensors(const std::filesystem::path& path,
+                                  const ConstTensorViews& tensors, const Metadata& metadata = {});
+
+/// Converts tensors to the bytes of a safetensors file and back. `Checkpointer` stores a part of
+/// these bytes tensor by tensor: `<part>.<name>`. Throws InvalidArgument, as above and for bytes
+/// that are of another format.
+///
+///     checkpoints.save(step, {{"model", kolo::to_safetensors({{"weight", weight}})}});
+///     kolo::from_safetensors(checkpoint.part("model"), {{"weight", weight}});
+[[nodiscard]] KOLO_EXPORT std::string to_safetensors(const ConstTensorViews& tensors,
+                                                     const Metadata& metadata = {});
+[[nodiscard]] KOLO_EXPORT Safetensors from_safetensors(std::string_view bytes);
+KOLO_EXPORT UnmatchedNames from_safetensors(std::string_view bytes, const TensorViews& into,
+                                            const SafetensorsOptions& options = {});
+
+}  // namespace kolo

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// For LibTorch from 2.4 on.
+#include "torch/autocast_state.hpp"
+
+#include <ATen/autocast_mode.h>
+
+namespace kolo::internal {
+
+AutocastState autocast_state(c10::DeviceType type) {
+  return {at::autocast::is_autocast_enabled(type), at::autocast::get_autocast_dtype(type)};
+}
+
+void set_autocast_state(c10::DeviceType type, const AutocastState& state) {
+  at::autocast::set_autocast_enabled(type, state.enabled);
+  at::autocast::set_autocast_dtype(type, state.dtype);
+}
+
+}  // namespace kolo::internal

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// The reduced gradients of an optimizer, between backward and its step.
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+#include "torch/parameter_names.hpp"
+
+namespace kolo::internal {
+
+/// For each parameter that has a gradient, once: the tensor that holds the gradient's elements.
+[[nodiscard]] std::vector<::torch::Tensor> gradient_elements(const ParameterGroups& groups);
+
+/// Multiplies all elements. Returns whether all were finite before. Waits for the device once.
+[[nodiscard]] bool scale_and_check(const std::vector<::torch::Tensor>& gradients, double factor);
+
+}  // namespace kolo::internal

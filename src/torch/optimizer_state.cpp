@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/optimizer_state.hpp"
+
+#include <ATen/ops/empty_like.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
+#include <torch/optim/sgd.h>
+
+#include <concepts>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "kolo/error.hpp"
+#include "kolo/torch/optimizer.hpp"
+#include "torch/host_tensors.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/safetensors_names.hpp"
+
+namespace kolo::internal {
+namespace {
+
+namespace optim = ::torch::optim;
+using nlohmann::json;
+using optim::Optimizer;
+
+template <typename T, typename... Types>
+concept OneOf = (std::same_as<std::remove_const_t<T>, Types> || ...);
+
+// Calls `visit(name, value)` for each option or state, by PyTorch's names.
+template <OneOf<optim::SGDOptions> Options, typename Visit>
+void visit_each(Options& options, const Visit& visit) {
+  visit("lr", options.lr());
+  visit("momentum", options.momentum());
+  visit("dampening", options.dampening());
+  visit("weight_decay", options.weight_decay());
+  visit("nesterov", options.nesterov());
+}
+template <OneOf<optim::SGDParamState> State, typename Visit>
+void visit_each(State& state, const Visit& visit) {
+  visit("momentum_buffer", state.momentum_buffer());
+}
+
+template <OneOf<optim::AdamOptions, optim::AdamWOptions> Options, typename Visit>
+void visit_each(Options& options, const Visit& visit) {
+  visit("lr", options.lr());
+  visit("betas", options.betas());
+  visit("eps", options.eps());
+  visit("weight_decay", options.weight_decay());
+  visit("amsgrad", options.amsgrad());
+}
+template <OneOf<optim::AdamParamState, optim::AdamWParamState> State, typename Visit>
+void visit_each(State& state, const Visit& visit) {
+  visit("step", state.step());
+  visit("exp_avg", state.exp_avg());
+  visit("exp_avg_sq", state.exp_avg_sq());
+  visit("max_exp_avg_sq", state.max_exp_avg_sq());
+}
+
+template <OneOf<optim::RMSpropOptions> Options, typename Visit>
+void visit_each(Options& options, const Visit& visit) {
+  visit("lr", options.lr());
+  visit("alpha", options.alpha());
+  visit("eps", options.eps());
+  visit("weight_decay", options.weight_decay());
+  visit("momentum", options.momentum());
+  visit("centered", options.centered());
+}
+template <OneOf<optim::RMSpropParamState> State, typename Visit>
+void visit_each(State& state, const Visit& visit) {
+  visit("step", state.step());
+  visit("square_avg", state.square_avg());
+  visit("momentum_buffer", state.momentum_buffer());
+  visit("grad_avg", state.grad_avg());
+}
+
+template <OneOf<optim::AdagradOptions> Options, typename Visit>
+void visit_each(Options& options, const Visit& visit) {
+  visit("lr", options.lr());
+  visit("lr_decay", options.lr_decay());
+  visit("weight_decay", options.weight_decay());
+  visit("initial_accumulator_value", options.initial_accumulator_value());
+  visit("eps", options.eps());
+}
+template <OneOf<optim::AdagradParamState> State, typename Visit>
+void visit_each(State& state, const Visit& visit) {
+  visit("step", state.step());
+  visit("sum", state.sum());
+}
+
+template <typename O, typename S>
+struct Kind {
+  using Options = O;
+  using State = S;
+  const char* name;
+};
+
+// Calls `visit` with the kind of the optimizer; false if it is of none. A derived class may have
+// state of its own, so the class must be the same.
+template <typename Visit>
+bool with_kind(const Optimizer& optimizer, const Visit& visit) {
+  const auto attempt = [&]<typename Base, typename K>(std::type_identity<Base>, K kind) {
+    if (typeid(optimizer) != typeid(Base) &&
+        typeid(optimizer) != typeid(DistributedOptimizer<Base>))
+      return false;
+    visit(kind);
+    return true;
+  };
+  using optim::AdagradOptions, optim::AdagradParamState, optim::AdamOptions, optim::AdamParamState;
+  using optim::AdamWOptions, optim::AdamWParamState, optim::RMSpropOptions;
+  using optim::RMSpropParamState, optim::SGDOptions, optim::SGDParamState;
+  return attempt(std::type_identity<optim::SGD>(), Kind<SGDOptions, SGDParamState>{"SGD"}) ||
+         attempt(std::type_identity<optim::Adam>(), Kind<AdamOptions, AdamParamState>{"Adam"}) ||
+         attempt(std::type_identity<optim::AdamW>(),
+                 Kind<AdamWOptions, AdamWParamState>{"AdamW"}) ||
+         attempt(std::type_identity<optim::RMSprop>(),
+                 Kind<RMSpropOptions, RMSpropParamState>{"RMSprop"}) ||
+         attempt(std::type_identity<optim::Adagrad>(),
+                 Kind<AdagradOptions, AdagradParamState>{"Adagrad"});
+}
+
+// LibTorch 1.13 finds a parameter's state by the address of the tensor as text, later ones by the
+// address.
+template <typename Map>
+typename Map::key_type key_of(const Map&, const ::torch::Tensor& parameter) {
+  void* const address = parameter.unsafeGetTensorImpl();
+  if constexpr (std::same_as<typename Map::key_type, std::string>) {
+    std::ostringstream text;
+    text << address;
+    return text.str();
+  } else {
+    return address;
+  }
+}
+
+json json_of(double value) { return value; }
+json json_of(bool value) { return value; }
+json json_of(const std::tuple<double, double>& value) {
+  return {std::get<0>(value), std::get<1>(value)};
+}
+void from_json_to(const json& text, double& value) { value = text.get<double>(); }
+void from_json_to(const json& text, bool& value) { value = text.get<bool>(); }
+void from_json_to(const json& text, std::tuple<double, double>& value) {
+  value = {text.at(0).get<double>(), text.at(1).get<double>()};
+}
+
+void add_state(HostTensors& tensors, const std::string& name, std::int64_t value) {
+  tensors.add(name, ::torch::scalar_tensor(value, ::torch::kInt64));
+}
+void add_state(HostTensors& tensors, const std::string& name, const ::torch::Tensor& value) {
+  if (value.defined()) tensors.add(name, value);
+}
+
+template <typename K>
+std::string save_as(K kind, const Optimizer& optimizer) {
+  HostTensors tensors;
+  json groups = json::array();
+  std::size_t number = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    json options = json::object();
+    visit_each(dynamic_cast<const typename K::Options&>(group.options()),
+               [&](const char* name, const auto& value) { options[name] = json_of(value); });
+    options["params"] = json::array();
+    for (const ::torch::Tensor& parameter : group.params()) {
+      const std::string start = "state." + std::to_string(number) + '.';
+      options["params"].push_back(number++);
+      const auto state = optimizer.state().find(key_of(optimizer.state(), parameter));
+      if (state == optimizer.state().end()) continue;
+      visit_each(
+          dynamic_cast<const typename K::State&>(*state->second),
+          [&](const char* name, const auto& value) { add_state(tensors, start + name, value); });
+    }
+    groups.push_back(std::move(options));
+  }
+  return to_safetensors(tensors.views(), {{"class", kind.name}, {"param_groups", groups.dump()}});
+}
+
+[[noreturn]] void refuse_state(const std::string& why) {
+  throw InvalidArgument("these bytes cannot be read as this optimizer's state: " + why);
+}
+
+// What a file has for one optimizer. Nothing changes before `apply`.
+template <typename K>
+class Loader {
+ public:
+  Loader(const SafetensorsViews& views, Optimizer& optimizer)
+      : views_(views), optimizer_(optimizer) {}
+
+  void read(const json& groups) {
+    auto& here = optimizer_.param_groups();
+    if (!groups.is_array() || groups.size() != here.size())
+      refuse_state("they are of " + std::to_string(groups.size()) +
+                   " groups of parameters, not of " + std::to_string(here.size()));
+    std::size_t number = 0;
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const std::size_t parameters = groups.at(i).at("params").size();
+      if (parameters != here[i].params().size())
+        refuse_state("group " + std::to_string(i) + " has " + std::to_string(parameters) +
+                     " parameters in them and " + std::to_string(here[i].params().size()) +
+                     " here");
+      auto& options = options_.emplace_back(
+          dynamic_cast<const typename K::Options&>(std::as_const(here[i]).options()));
+      visit_each(options, [&](const char* name, auto& value) {
+        from_json_to(groups.at(i).at(name), value);
+      });
+      for (const ::torch::Tensor& parameter : here[i].params()) read_state(number++, parameter);
+    }
+    if (used_ != views_.tensors.size())
+      refuse_state("they have tensors that belong to no parameter");
+  }
+
+  void apply() {
+    auto& groups = optimizer_.param_groups();
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      dynamic_cast<typename K::Options&>(groups[i].options()) = options_[i];
+    // State of parameters that the file lacks must not survive.
+    optimizer_.state().clear();
+    for (auto& [parameter, state] : states_)
+      optimizer_.state()[key_of(optimizer_.state(), parameter)] = std::move(state);
+  }
+
+ private:
+  void read_state(std::size_t number, const ::torch::Tensor& parameter) {
+    const std::string start = "state." + std::to_string(number) + '.';
+    auto state = std::make_unique<typename K::State>();
+    const std::size_t before = used_;
+    visit_each(*state, [&](const char* name, auto& value) {
+      const auto found = views_.tensors.find(start + name);
+      if (found == views_.tensors.end()) return;
+      ++used_;
+      set(value, tensor_of(found->second, found->first), parameter, found->first);
+    });
+    if (used_ != before) states_.emplace_back(parameter, std::move(state));
+  }
+
+  static void set(std::int64_t& value, const ::torch::Tensor& found, const ::torch::Tensor&,
+                  const std::string& name) {
+    if (found.numel() != 1) refuse_state("'" + name + "' is not one number");
+    value = found.to(::torch::kInt64).template item<std::int64_t>();
+  }
+
+  static void set(::torch::Tensor& value, const ::torch::Tensor& found,
+                  const ::torch::Tensor& parameter, const std::string& name) {
+    if (found.sizes() != parameter.sizes())
+      refuse_state("'" + name + "' is " + describe(found) + ", its parameter " +
+                   describe(parameter));
+    // In the parameter's order in memory, as the optimizer makes it.
+    value = at::empty_like(parameter, parameter.options().dtype(found.dtype()));
+    value.copy_(found);
+  }
+
+  const SafetensorsViews& views_;
+  Optimizer& optimizer_;
+  std::vector<typename K::Options> options_{};
+  std::vector<std::pair<::torch::Tensor, std::unique_ptr<typename K::State>>> states_{};
+  std::size_t used_ = 0;
+};
+
+template <typename K>
+void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer) {
+  const auto found = views.metadata.find("class");
+  if (found == views.metadata.end() || found->second != kind.name)
+    refuse_state("they are of the class '" + (found == views.metadata.end() ? "" : found->second) +
+                 "', not of " + kind.name);
+  const at::NoGradGuard no_grad;
+  Loader<K> loader(views, optimizer);
+  try {
+    loader.read(json::parse(views.metadata.at("param_groups")));
+  } catch (const json::exception& error) {
+    refuse_state(std::string("param_groups: ") + error.what());
+  } catch (const std::out_of_range&) {
+    refuse_state("they have no param_groups");
+  }
+  loader.apply();
+}
+
+}  // namespace
+
+std::optional<std::string> save_optimizer(const Optimizer& optimizer) {
+  std::string bytes;
+  try {
+    if (!with_kind(optimizer, [&](auto kind) { bytes = save_as(kind, optimizer); }))
+      return std::nullopt;
+  } catch (const InvalidArgument&) {  // a tensor that is not storable
+    return std::nullopt;
+  }
+  return bytes;
+}
+
+void load_optimizer(const std::string& bytes, Optimizer& optimizer) {
+  SafetensorsViews views;
+  try {
+    views = parse_safetensors(bytes);
+  } catch (const InvalidArgument& error) {
+    refuse_state(error.what());
+  }
+  if (!with_kind(optimizer, [&](auto kind) { load_as(kind, views, optimizer); }))
+    refuse_state("they are not a LibTorch archive");
+}
+
+}  // namespace kolo::internal

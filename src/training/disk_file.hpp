@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that are read and written whole. All functions throw CheckpointError.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "kolo/training/checkpointer.hpp"
+
+namespace kolo::internal {
+
+/// Not thread-safe.
+class File {
+ public:
+  /// `purpose` and `kind` are for messages: "cannot <purpose> <kind> '<path>'".
+  File(const std::filesystem::path& path, int flags, const char* purpose, std::string kind);
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  ~File();
+
+  void write(std::string_view bytes);
+  /// Reads on from the current position.
+  void read(char* into, std::size_t bytes);
+  [[nodiscard]] std::string read(std::size_t bytes);
+  [[nodiscard]] std::uint64_t size() const;
+  void flush_to_disk();
+  /// Some file systems report only at close that the disk is full.
+  void close();
+
+  /// Throws with the message "<kind> '<path>' <why>".
+  [[noreturn]] void refuse(CheckpointFault fault, const std::string& why) const;
+
+ private:
+  [[noreturn]] void fail_with_errno() const;
+
+  int descriptor_;
+  std::filesystem::path path_;
+  const char* purpose_;
+  std::string kind_;
+};
+
+/// Opens an existing file to read it. Throws with the fault `missing` if there is none.
+[[nodiscard]] File open_to_read(const std::filesystem::path& path, const std::string& kind);
+
+/// Calls `write` with a file of another name, flushes it to the disk, and renames it to `path`. On
+/// failure `path` is unchanged and no other file is left.
+void write_file(const std::filesystem::path& path, const std::string& kind,
+                const std::function<void(File&)>& write);
+
+/// The name of a file that is still being written.
+[[nodiscard]] std::filesystem::path unfinished_name(const std::filesystem::path& path);
+
+}  // namespace kolo::internal

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real interface to CUDA over calls that report what the test says: errors of the program stay
+// the program's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+// A build with CUDA has the real ones.
+#define launch_transfer launch_transfer_of_test
+#define find_transfer_kernel find_transfer_kernel_of_test
+#define built_version built_version_of_test
+#define find_runtime find_runtime_of_test
+#include "backend/gpu/runtime/runtime_real.cpp"
+
+namespace kolo::internal::backend::gpu {
+
+cudaError_t launch_transfer_of_test(const TransferTable& /*table*/, cudaStream_t /*stream*/) {
+  return cudaSuccess;
+}
+cudaError_t find_transfer_kernel_of_test() { return cudaSuccess; }
+
+namespace {
+
+using testing::HasSubstr;
+
+class RealRuntimeTest : public testing::Test {
+ protected:
+  ~RealRuntimeTest() override {
+    cuda_on_host = {};
+    cuda_calls_on_host = {};
+  }
+  template <typename Call>
+  static std::string failure_of(Call call) {
+    try {
+      call();
+    } catch (const BackendError& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  RealRuntime runtime_{};
+};
+
+TEST_F(RealRuntimeTest, HiddenGpusAreNoneAndNoError) {
+  EXPECT_EQ(runtime_.device_count(), 1);
+  cuda_on_host.device_count = cudaErrorNoDevice;
+  EXPECT_EQ(runtime_.device_count(), 0);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(RealRuntimeTest, CapturesAreSeen) {
+  EXPECT_FALSE(runtime_.is_capturing(nullptr));
+  cuda_calls_on_host.capture_status = cudaStreamCaptureStatusActive;
+  EXPECT_TRUE(runtime_.is_capturing(nullptr));
+  // Of the default stream, while a stream that waits for it is captured.
+  cuda_calls_on_host = {.is_capturing = cudaErrorStreamCaptureImplicit};
+  EXPECT_TRUE(runtime_.is_capturing(nullptr));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(RealRuntimeTest, AFailedCallIsNamedAndLeavesNoErrorToTheProgram) {
+  cuda_calls_on_host.memory = cudaErrorInvalidValue;
+  EXPECT_THAT(failure_of([this] { static_cast<void>(runtime_.allocate(8)); }),
+              HasSubstr("cudaMalloc failed"));
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+  cuda_on_host.event = cudaErrorLaunchFailure;
+  EXPECT_THAT(failure_of([this] { static_cast<void>(runtime_.is_done(nullptr)); }),
+              HasSubstr("cudaEventQuery failed"));
+}
+
+TEST_F(RealRuntimeTest, CallsThatSucceedLeaveTheProgramsError) {
+  cuda_on_host.last_error = cudaErrorInvalidValue;
+  cuda_on_host.event = cudaErrorNotReady;
+  EXPECT_FALSE(runtime_.is_done(nullptr));
+  cuda_on_host.event = cudaSuccess;
+  EXPECT_TRUE(runtime_.is_done(nullptr));
+  EXPECT_EQ(runtime_.versions().driver, 13000);
+  EXPECT_EQ(runtime_.device_count(), 1);
+  EXPECT_EQ(runtime_.properties(0).name, "a host");
+  EXPECT_NO_THROW(runtime_.check_kernels());
+  EXPECT_EQ(runtime_.current_device(), 0);
+  EXPECT_NO_THROW(runtime_.use_device(0));
+  EXPECT_TRUE(runtime_.is_in_use(0));
+  EXPECT_FALSE(runtime_.is_capturing(nullptr));
+  EXPECT_EQ(runtime_.stream_id(nullptr), 7U);
+  const StreamHandle stream = runtime_.create_stream();
+  const EventHandle event = runtime_.create_event();
+  EXPECT_NO_THROW(runtime_.record(event, stream));
+  EXPECT_NO_THROW(runtime_.wait(stream, event));
+  std::byte* const memory = runtime_.allocate(8);
+  std::array<std::byte, 8> host{};
+  EXPECT_NO_THROW(runtime_.copy(memory, host.data(), host.size(), CopyKind::to_device, stream));
+  EXPECT_NO_THROW(runtime_.launch({}, stream));
+  EXPECT_NO_THROW(runtime_.synchronize(stream));
+  runtime_.release(memory);
+  runtime_.destroy_event(event);
+  runtime_.destroy_stream(stream);
+  EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace kolo::internal::backend::gpu

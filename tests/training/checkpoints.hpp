@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of Checkpointer share.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../session/fixture.hpp"
+#include "kolo/training/checkpointer.hpp"
+#include "scratch_directory.hpp"
+
+namespace kolo::internal::testing_support {
+
+template <typename Action>
+CheckpointError checkpoint_error_of(const Action& action) {
+  try {
+    action();
+  } catch (const CheckpointError& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no CheckpointError";
+  return {CheckpointFault::io, {}, ""};
+}
+
+// Rank 0's directory; the other ranks have none.
+class Checkpoints : public WithSession {
+ protected:
+  Checkpoints() {
+    if (me_ == 0) directory_.emplace();
+  }
+
+  [[nodiscard]] std::filesystem::path directory() const {
+    return me_ == 0 ? directory_->path() / "run" : std::filesystem::path("/known/to/rank/0/only");
+  }
+
+  [[nodiscard]] CheckpointerOptions keeping(int last, Goal best = Goal::minimum) const {
+    return {.directory = directory(), .keep_last = last, .best = best};
+  }
+
+  [[nodiscard]] Blobs parts(std::int64_t step) const {
+    if (me_ != 0) return {};
+    return {{"model", "model of step " + std::to_string(step)}, {"zeros", std::string(5000, '\0')}};
+  }
+
+  // The steps of the existing checkpoints, on all ranks.
+  [[nodiscard]] std::vector<std::int64_t> steps() const {
+    std::string found;
+    if (me_ == 0) {
+      for (const auto& entry : std::filesystem::directory_iterator(directory())) {
+        found += entry.path().filename().string() + '\n';
+      }
+    }
+    broadcast(found, 0);
+    std::set<std::int64_t> steps;
+    std::istringstream lines(found);
+    for (std::string line; std::getline(lines, line);) {
+      const std::string start = "checkpoint-", end = ".safetensors";
+      if (line.starts_with(start) && line.ends_with(end)) {
+        steps.insert(std::stoll(line.substr(start.size())));
+      } else {
+        ADD_FAILURE() << "what is '" << line << "'?";
+      }
+    }
+    return {steps.begin(), steps.end()};
+  }
+
+  void damage(const std::filesystem::path& path, std::int64_t keep_bytes) const {
+    if (me_ == 0) std::filesystem::resize_file(path, static_cast<std::uintmax_t>(keep_bytes));
+  }
+
+  std::optional<ScratchDirectory> directory_;
+};
+
+}  // namespace kolo::internal::testing_support
