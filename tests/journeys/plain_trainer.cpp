@@ -5,10 +5,10 @@
 #include <span>
 #include <utility>
 
-#include "../support/halves_hook.hpp"
 #include "differential/random.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/shared_memory.hpp"
+#include "support/halves_hook.hpp"
 #include "trainer.hpp"
 
 namespace kolo::internal::journeys {
