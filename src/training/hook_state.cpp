@@ -40,7 +40,7 @@ std::vector<float> vector_of(std::string_view bytes) {
 std::string encode(const std::string& kind, const UnitVectors& vectors) {
   Blobs blobs{{kind_name, kind}};
   for (const auto& [name, vector] : vectors) blobs.emplace(unit_prefix + name, bytes_of(vector));
-  return encode(blobs, std::vector<std::string>());
+  return encode(blobs);
 }
 
 UnitVectors decode_vectors(const std::string& kind, const std::string& bytes) {
@@ -48,19 +48,18 @@ UnitVectors decode_vectors(const std::string& kind, const std::string& bytes) {
     throw InvalidArgument(
         fmt::format("these bytes are not the state of a hook ({}): {}", kind, reason));
   };
-  CheckpointPayload payload;
+  Blobs parts;
   try {
-    payload = decode(bytes);
+    parts = decode_parts(bytes);
   } catch (const InvalidArgument&) {
     refuse("they are damaged, or something else");
   }
-  const auto found = payload.parts.find(kind_name);
-  if (found == payload.parts.end() || found->second != kind)
-    refuse(found == payload.parts.end() ? "they do not name a hook"
-                                        : "they are of " + found->second);
+  const auto found = parts.find(kind_name);
+  if (found == parts.end() || found->second != kind)
+    refuse(found == parts.end() ? "they do not name a hook" : "they are of " + found->second);
   UnitVectors vectors;
   const std::string_view prefix = unit_prefix;
-  for (const auto& [name, blob] : payload.parts) {
+  for (const auto& [name, blob] : parts) {
     if (name == kind_name) continue;
     if (!name.starts_with(prefix) || blob.size() % sizeof(float) != 0)
       refuse("the part '" + name + "' is damaged");
