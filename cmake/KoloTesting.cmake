@@ -45,7 +45,7 @@ set(kolo_test_environment
   KOLO_FLIGHT_RECORDER_DIR=off
   ASAN_OPTIONS=detect_leaks=0)
 
-# MPICH's mpiexec ends all ranks as soon as one is killed: what the others do then cannot be tested.
+# With MPICH's mpiexec, what the others say after a rank is killed does not appear.
 set(kolo_mpiexec_kills OFF)
 execute_process(COMMAND "${MPIEXEC_EXECUTABLE}" --version OUTPUT_VARIABLE version ERROR_QUIET)
 if(version MATCHES "HYDRA")
