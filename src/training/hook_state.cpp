@@ -19,7 +19,7 @@ constexpr const char* kind_name = "kind";
 // Before the name of a unit, so that it is not that of the kind.
 constexpr const char* unit_prefix = "unit ";
 
-std::string bytes_of(const std::vector<float>& vector) {
+std::string little_endian(const std::vector<float>& vector) {
   std::string bytes;
   bytes.reserve(vector.size() * sizeof(float));
   for (const float element : vector)
@@ -27,7 +27,7 @@ std::string bytes_of(const std::vector<float>& vector) {
   return bytes;
 }
 
-std::vector<float> vector_of(std::string_view bytes) {
+std::vector<float> floats_of(std::string_view bytes) {
   std::vector<float> vector;
   vector.reserve(bytes.size() / sizeof(float));
   for (std::size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float))
@@ -39,8 +39,9 @@ std::vector<float> vector_of(std::string_view bytes) {
 
 std::string encode(const std::string& kind, const UnitVectors& vectors) {
   Blobs blobs{{kind_name, kind}};
-  for (const auto& [name, vector] : vectors) blobs.emplace(unit_prefix + name, bytes_of(vector));
-  return encode(blobs, std::vector<std::string>());
+  for (const auto& [name, vector] : vectors)
+    blobs.emplace(unit_prefix + name, little_endian(vector));
+  return encode(blobs);
 }
 
 UnitVectors decode_vectors(const std::string& kind, const std::string& bytes) {
@@ -48,23 +49,22 @@ UnitVectors decode_vectors(const std::string& kind, const std::string& bytes) {
     throw InvalidArgument(
         fmt::format("these bytes are not the state of a hook ({}): {}", kind, reason));
   };
-  CheckpointPayload payload;
+  Blobs parts;
   try {
-    payload = decode(bytes);
+    parts = decode_parts(bytes);
   } catch (const InvalidArgument&) {
     refuse("they are damaged, or something else");
   }
-  const auto found = payload.parts.find(kind_name);
-  if (found == payload.parts.end() || found->second != kind)
-    refuse(found == payload.parts.end() ? "they do not name a hook"
-                                        : "they are of " + found->second);
+  const auto found = parts.find(kind_name);
+  if (found == parts.end() || found->second != kind)
+    refuse(found == parts.end() ? "they do not name a hook" : "they are of " + found->second);
   UnitVectors vectors;
   const std::string_view prefix = unit_prefix;
-  for (const auto& [name, blob] : payload.parts) {
+  for (const auto& [name, blob] : parts) {
     if (name == kind_name) continue;
     if (!name.starts_with(prefix) || blob.size() % sizeof(float) != 0)
       refuse("the part '" + name + "' is damaged");
-    vectors.emplace(name.substr(prefix.size()), vector_of(blob));
+    vectors.emplace(name.substr(prefix.size()), floats_of(blob));
   }
   return vectors;
 }

@@ -49,7 +49,7 @@ struct Part {
   }
 };
 
-Part part_of(const TensorView& tensor, const PowerSgdOptions& options) {
+Part layout_of(const TensorView& tensor, const PowerSgdOptions& options) {
   const std::int64_t elements = tensor.elements();
   const bool is_matrix = tensor.shape().dimensions() > 1 && elements > 0;
   std::int64_t rows = 1;
@@ -71,7 +71,7 @@ class PowerSgdReduction {
                     const PowerSgdOptions& options)
       : unit_(std::move(unit)), memory_(std::move(memory)), options_(options) {
     for (const TensorView& tensor : unit_.tensors) {
-      Part part = part_of(tensor, options);
+      Part part = layout_of(tensor, options);
       part.at = elements_;
       part.left_at = lefts_;
       part.right_at = rights_;
@@ -197,7 +197,7 @@ class PowerSgdHook : public CommunicationHook {
 
   [[nodiscard]] bool handles(std::span<const TensorView> unit) const noexcept override {
     return are_real(unit) && std::any_of(unit.begin(), unit.end(), [&](const TensorView& tensor) {
-             return part_of(tensor, options_).compressed;
+             return layout_of(tensor, options_).compressed;
            });
   }
 
