@@ -62,6 +62,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--device", options.device, "auto: this rank's GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
+  app.add_flag("--bf16", options.bf16, "Compute convolutions and products in bf16");
 
   if (!examples::parse(app, argc, argv)) return std::nullopt;
   return options;

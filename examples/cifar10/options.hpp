@@ -26,6 +26,7 @@ struct Options {
   int threads = 1;
   int loader_threads = 1;
   std::string device = "auto";
+  bool bf16 = false;
 };
 
 /// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.

@@ -157,11 +157,17 @@ Batch Trainer::make_batch(std::span<const std::int64_t> indices, std::int64_t st
   return batch;
 }
 
+// KOLO: in bf16 if asked for. Parameters, gradients and the loss are f32.
+torch::Tensor Trainer::forward(const torch::Tensor& images) {
+  const kolo::Autocast autocast(device_, torch::kBFloat16, options_.bf16);
+  return network_->forward(images).to(torch::kFloat32);
+}
+
 void Trainer::train_step(Batch& batch) {
   kolo::set_learning_rate(optimizer_, learning_rate_(step_));
   const auto [images, labels] = as_tensors(batch, device_);
   optimizer_.zero_grad();
-  const torch::Tensor logits = network_->forward(images);
+  const torch::Tensor logits = forward(images);
   const torch::Tensor loss = torch::cross_entropy_loss(logits, labels);
   loss.backward();  // KOLO: gradients are reduced while the rest of backward runs
   optimizer_.step();

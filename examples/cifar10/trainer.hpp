@@ -34,6 +34,7 @@ class Trainer {
   [[nodiscard]] kolo::Checkpoint load_checkpoint() const;
   void seed_random_numbers();
   Epoch train_epoch();
+  [[nodiscard]] torch::Tensor forward(const torch::Tensor& images);
   void train_step(Batch& batch);
   [[nodiscard]] Batch make_batch(std::span<const std::int64_t> indices, std::int64_t step) const;
   void report(const Epoch& epoch, const Metrics& test) const;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the command line says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace local_sgd {
+
+/// When the ranks communicate.
+enum class Algorithm : std::uint8_t {
+  average,  ///< Gradients are averaged in every step.
+  local,    ///< Parameters are averaged after every `interval` steps (local SGD).
+  diloco    ///< The average change of `interval` steps is an outer optimizer's gradient (DiLoCo).
+};
+
+struct Options {
+  Algorithm algorithm = Algorithm::local;
+  std::int64_t interval = 16;
+  double outer_rate = 0.7;
+  double outer_momentum = 0.9;
+  std::filesystem::path data_dir{};
+  std::int64_t epochs = 5;
+  std::size_t batch_size = 32;
+  double learning_rate = 0.05;
+  double momentum = 0.9;
+  std::uint64_t seed = 42;
+  std::size_t limit = 0;
+  std::size_t stand_in_size = 10'000;
+  int threads = 1;
+};
+
+/// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.
+[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
+
+}  // namespace local_sgd
