@@ -19,7 +19,7 @@ constexpr const char* kind_name = "kind";
 // Before the name of a unit, so that it is not that of the kind.
 constexpr const char* unit_prefix = "unit ";
 
-std::string bytes_of(const std::vector<float>& vector) {
+std::string little_endian(const std::vector<float>& vector) {
   std::string bytes;
   bytes.reserve(vector.size() * sizeof(float));
   for (const float element : vector)
@@ -27,7 +27,7 @@ std::string bytes_of(const std::vector<float>& vector) {
   return bytes;
 }
 
-std::vector<float> vector_of(std::string_view bytes) {
+std::vector<float> floats_of(std::string_view bytes) {
   std::vector<float> vector;
   vector.reserve(bytes.size() / sizeof(float));
   for (std::size_t i = 0; i + sizeof(float) <= bytes.size(); i += sizeof(float))
@@ -39,7 +39,8 @@ std::vector<float> vector_of(std::string_view bytes) {
 
 std::string encode(const std::string& kind, const UnitVectors& vectors) {
   Blobs blobs{{kind_name, kind}};
-  for (const auto& [name, vector] : vectors) blobs.emplace(unit_prefix + name, bytes_of(vector));
+  for (const auto& [name, vector] : vectors)
+    blobs.emplace(unit_prefix + name, little_endian(vector));
   return encode(blobs);
 }
 
@@ -63,7 +64,7 @@ UnitVectors decode_vectors(const std::string& kind, const std::string& bytes) {
     if (name == kind_name) continue;
     if (!name.starts_with(prefix) || blob.size() % sizeof(float) != 0)
       refuse("the part '" + name + "' is damaged");
-    vectors.emplace(name.substr(prefix.size()), vector_of(blob));
+    vectors.emplace(name.substr(prefix.size()), floats_of(blob));
   }
   return vectors;
 }
