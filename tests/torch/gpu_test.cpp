@@ -201,10 +201,11 @@ std::function<void()> InBackward::action;
 /// support, cannot be convinced that there are GPUs.
 void accumulate(const Tensor& parameter, double factor) {
   const auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
-  for (const auto& hook : accumulator->pre_hooks()) static_cast<void>((*hook)({}));
-  parameter.mutable_grad() = filled(parameter.sizes(), [=](std::int64_t k) {
+  ::torch::autograd::variable_list gradients{filled(parameter.sizes(), [=](std::int64_t k) {
     return factor * (rank() + static_cast<double>(k));
-  });
+  })};
+  for (const auto& hook : accumulator->pre_hooks()) gradients = (*hook)(gradients);
+  parameter.mutable_grad() = std::move(gradients.front());
   for (const auto& hook : accumulator->post_hooks()) static_cast<void>((*hook)({}, {}));
 }
 
