@@ -31,20 +31,17 @@ std::vector<at::Generator> generators() {
   return all;
 }
 
-std::string name_of(const at::Generator& generator) {
-  return generator.device().is_cpu() ? "cpu" : "cuda";
-}
+// The name of the state of each of the generators.
+std::string state_name(std::size_t generator) { return generator == 0 ? "cpu" : "cuda"; }
 
 // In the order of the generators; those that this process lacks follow.
-std::vector<::torch::Tensor> states_from(const std::string& bytes,
-                                         const std::vector<at::Generator>& all) {
+std::vector<::torch::Tensor> states_from(const std::string& bytes, std::size_t generators_here) {
   const Safetensors file = from_safetensors(bytes);
   std::vector<::torch::Tensor> states;
-  for (const at::Generator& generator : all) {
-    const auto found = file.tensors.find(name_of(generator));
+  for (std::size_t i = 0; i < generators_here; ++i) {
+    const auto found = file.tensors.find(state_name(i));
     if (found == file.tensors.end())
-      throw InvalidArgument("set_random_state: the state has no tensor '" + name_of(generator) +
-                            "'");
+      throw InvalidArgument("set_random_state: the state has no tensor '" + state_name(i) + "'");
     states.push_back(to_tensor(found->second));
   }
   states.resize(std::max(states.size(), file.tensors.size()));
@@ -62,9 +59,10 @@ std::vector<::torch::Tensor> states_from(const std::string& bytes,
 
 std::string random_state() {
   HostTensors states;
-  for (at::Generator& generator : generators()) {
-    const std::lock_guard lock(generator.mutex());  // other threads may draw from it
-    states.add(name_of(generator), generator.get_state());
+  std::vector<at::Generator> all = generators();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const std::lock_guard lock(all[i].mutex());  // other threads may draw from it
+    states.add(state_name(i), all[i].get_state());
   }
   return to_safetensors(states.views());
 }
@@ -76,7 +74,7 @@ void set_random_state(const std::string& state) {
     if (state.starts_with("PK")) {  // of an earlier version
       from_bytes(state, states);
     } else {
-      states = states_from(state, all);
+      states = states_from(state, all.size());
     }
     if (states.size() != all.size()) {
       throw InvalidArgument("set_random_state: the state is for " + std::to_string(states.size()) +

@@ -21,8 +21,9 @@ cp -r "$directory/parts" "$directory/others"
 [[ ! -e $directory/parts/$last ]]
 train "$ranks" --checkpoints "$directory/parts" | tee "$directory/output"
 grep -q "^going on from '$directory/parts/checkpoint-0000000006.safetensors'" "$directory/output"
-# The header, 48 bytes, has the number of the save, which differs.
-cmp --ignore-initial=48 "$directory/whole/$last" "$directory/parts/$last"
+# The header has the number of the save, which differs. Its length is in the first 8 bytes.
+data() { tail -c "+$((9 + $(od -A n -t u8 -N 8 "$1")))" "$1"; }
+cmp <(data "$directory/whole/$last") <(data "$directory/parts/$last")
 
 train $((ranks % 2 + 1)) --checkpoints "$directory/others"
 [[ -e $directory/others/$last ]]
