@@ -150,8 +150,9 @@ KOLO_EXPORT Future<void> grouped_allreduce_async(std::initializer_list<TensorVie
 
 /// Reduces the ranks' tensors and gives each rank some rows of the result (see
 /// `reducescatter_rows`). Rows are slices along the first dimension; the rows of a range are its
-/// elements. `output` has space for this rank's rows. Shape, dtype and options must be equal on all
-/// ranks. Throws InvalidArgument for a scalar, and Mismatch if a member of the set has joined.
+/// elements. `output` has space for this rank's rows, and may be their place in `input`. Shape,
+/// dtype and options must be equal on all ranks. Throws InvalidArgument for a scalar, and Mismatch
+/// if a member of the set has joined.
 KOLO_EXPORT void reducescatter(ConstTensorView input, TensorView output,
                                const ReducescatterOptions& options = {});
 KOLO_EXPORT Future<void> reducescatter_async(ConstTensorView input, TensorView output,
@@ -166,7 +167,7 @@ Future<std::vector<detail::stored_as<detail::element_of<R>>>> reducescatter_asyn
     R&& range, const ReducescatterOptions& options = {});
 
 /// Reduces and scatters several tensors as one operation: all or none. `outputs[i]` receives this
-/// rank's rows of `inputs[i]`, and must not overlap another output or input.
+/// rank's rows of `inputs[i]`, as above, and must not overlap another output or input.
 KOLO_EXPORT void grouped_reducescatter(std::span<const ConstTensorView> inputs,
                                        std::span<const TensorView> outputs,
                                        const ReducescatterOptions& options = {});
@@ -179,8 +180,8 @@ KOLO_EXPORT Future<void> grouped_reducescatter_async(std::span<const ConstTensor
 /// Gathers the tensors of all ranks on every rank, concatenated along the first dimension in the
 /// order of the ranks. The first dimension may differ between ranks; the other dimensions and the
 /// dtype may not. A scalar counts as one row, and a rank that has joined contributes none.
-/// `allocate` receives the number of rows of each rank and returns memory for all rows. The call
-/// returns the same numbers.
+/// `allocate` receives the number of rows of each rank and returns memory for all rows; `tensor`
+/// may lie in it, at the place of this rank's rows. The call returns the same numbers.
 template <std::convertible_to<Allocator> A>
 std::vector<std::int64_t> allgather(ConstTensorView tensor, A allocate,
                                     const AllgatherOptions& options = {});

@@ -10,6 +10,7 @@
 #include "kolo/optimizer.hpp"
 #include "kolo/process_set.hpp"
 #include "kolo/session.hpp"
+#include "kolo/sharded_optimizer.hpp"
 #include "kolo/shared_memory.hpp"
 #include "kolo/tensor.hpp"
 #include "kolo/training.hpp"

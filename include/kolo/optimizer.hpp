@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,9 @@ concept GradientOptimizer = requires(T& optimizer) {
   optimizer.step();
 };
 
+enum class Sharding : std::uint8_t;
+struct Shard;
+
 namespace detail {
 
 /// Reduces the named gradients of one optimizer. Not thread-safe.
@@ -69,6 +73,10 @@ class NamedGradientReducer {
   /// Collective.
   KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
                                    const DistributedOptimizerOptions& options);
+  /// Collective. For a ShardedOptimizer.
+  KOLO_EXPORT NamedGradientReducer(const Gradients& gradients,
+                                   const DistributedOptimizerOptions& options, Sharding sharding,
+                                   const Gradients& parameters);
   KOLO_EXPORT NamedGradientReducer(NamedGradientReducer&&) noexcept;
   KOLO_EXPORT NamedGradientReducer& operator=(NamedGradientReducer&&) noexcept;
   KOLO_EXPORT ~NamedGradientReducer();
@@ -86,15 +94,24 @@ class NamedGradientReducer {
   KOLO_EXPORT void discard(const std::function<Gradients()>& gradients);
   KOLO_EXPORT void end_step();
 
+  // For a ShardedOptimizer.
+  [[nodiscard]] KOLO_EXPORT std::span<const Shard> shards() const;
+  /// Collective. Throws Mismatch if a rank has joined, unless the reduction has.
+  KOLO_EXPORT void require_all_ranks() const;
+  /// Collective. Gathers the parameters after a step; without any, for a step that is dropped.
+  KOLO_EXPORT void gather(const Gradients& parameters);
+
  private:
+  double clip_parts(const Gradients& gradients, double max_norm) const;
+
   struct State;
   std::unique_ptr<State> state_;
 };
 
 }  // namespace detail
 
-/// Says that the gradients of a DistributedOptimizer are reduced. Only `step` uses it up: dropping
-/// it skips the step.
+/// Says that the gradients of a Distributed- or ShardedOptimizer are reduced. Only `step` uses it
+/// up: dropping it skips the step.
 class [[nodiscard]] ReducedGradients {
  public:
   ReducedGradients(ReducedGradients&&) noexcept = default;
@@ -106,6 +123,8 @@ class [[nodiscard]] ReducedGradients {
  private:
   template <typename Optimizer>
   friend class DistributedOptimizer;
+  template <typename Optimizer>
+  friend class ShardedOptimizer;
   explicit ReducedGradients(std::int64_t reduction) : reduction_(reduction) {}
 
   std::int64_t reduction_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kolo for LibTorch: collectives on LibTorch tensors, distributed optimizers, mixed precision,
+// Kolo for LibTorch: collectives on LibTorch tensors, distributed and sharded optimizers, mixed
+// precision,
 // synchronized batch normalization, equal initial states, checkpoints, and safetensors files.
 #pragma once
 
@@ -13,5 +14,6 @@
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
 #include "kolo/torch/safetensors.hpp"
+#include "kolo/torch/sharded_optimizer.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"

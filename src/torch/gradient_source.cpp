@@ -20,11 +20,6 @@ namespace {
 
 bool is_sparse(const ::torch::Tensor& gradient) { return gradient.layout() == at::kSparse; }
 
-bool is_zero(const ::torch::Tensor& gradient) {
-  const ::torch::Tensor values = is_sparse(gradient) ? gradient._values() : gradient;
-  return values.numel() == 0 || at::count_nonzero(values).item<std::int64_t>() == 0;
-}
-
 // In the memory of `total` if possible: the program may hold it.
 ::torch::Tensor sum_of(const ::torch::Tensor& total, const ::torch::Tensor& part) {
   if (is_sparse(total)) return is_sparse(part) ? total.add(part).coalesce() : part.add(total);
@@ -53,6 +48,11 @@ class SparsePart : public OwnReduction {
 }  // namespace
 
 TorchSource::TorchSource(DistributedOptimizerOptions options) : options_(std::move(options)) {}
+
+bool TorchSource::is_zero(const ::torch::Tensor& gradient) {
+  const ::torch::Tensor values = is_sparse(gradient) ? gradient._values() : gradient;
+  return values.numel() == 0 || at::count_nonzero(values).item<std::int64_t>() == 0;
+}
 
 // The program may have zeroed the gradient since: then nothing of the result is left.
 bool TorchSource::is_reduced(const Parameter& parameter) const {
@@ -182,6 +182,11 @@ void TorchSource::require_reducible(std::size_t slot, bool grouped) const {
     if (grouped) refuse("sparse gradients cannot be in groups");
     if (options_.op == ReduceOp::adasum) refuse("adasum needs dense gradients");
   }
+  require_plain(parameter);
+}
+
+void TorchSource::require_plain(const Parameter& parameter) {
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined()) return;
   if (gradient.requires_grad()) {
     throw InvalidArgument(

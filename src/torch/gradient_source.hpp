@@ -51,22 +51,26 @@ class TorchSource : public GradientSource {
  public:
   explicit TorchSource(DistributedOptimizerOptions options);
 
+  /// What the ranks must agree on, besides the options.
+  [[nodiscard]] virtual std::string description() const { return {}; }
+
   std::deque<Parameter>& parameters() { return parameters_; }
+  [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
 
   /// Before a gradient accumulates in a pass that reduces.
-  void make_room(std::size_t slot);
+  virtual void make_room(std::size_t slot);
   /// Before a gradient accumulates in a pass without reduction.
-  void accumulate_locally(std::size_t slot);
+  virtual void accumulate_locally(std::size_t slot);
   /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
-  void require_unmixed() const;
+  virtual void require_unmixed() const;
   /// Gradients that changed since they were reduced are taken for new ones, set by the program.
-  void forget_changed();
+  virtual void forget_changed();
   /// Throws InvalidArgument for a gradient that no operation can reduce.
-  void require_reducible(std::size_t slot, bool grouped) const;
+  virtual void require_reducible(std::size_t slot, bool grouped) const;
   /// Throws InvalidArgument if the gradients of two parameters share memory.
-  void require_disjoint() const;
+  virtual void require_disjoint() const;
   /// Forgets which gradients are reduced or wait: they are about to be zeroed.
-  void forget();
+  virtual void forget();
 
   [[nodiscard]] bool takes_part(std::size_t slot) const override;
   [[nodiscard]] int content(std::size_t slot) const override;
@@ -80,6 +84,12 @@ class TorchSource : public GradientSource {
   Future<void> submit(std::size_t slot, const detail::GroupedAllreduceCall& call) override;
   void close(std::size_t slot, bool keep) override;
   void detach(std::size_t slot) override;
+
+ protected:
+  /// Throws InvalidArgument for a gradient that autograd can differentiate, or of a dtype that Kolo
+  /// does not have.
+  static void require_plain(const Parameter& parameter);
+  static bool is_zero(const ::torch::Tensor& gradient);
 
  private:
   void require_unmixed(std::size_t slot) const;

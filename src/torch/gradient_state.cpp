@@ -47,6 +47,11 @@ void GradientReducer::State::require_same_options(const Parameter& parameter,
   const std::string mine = describe(options).description;
   const std::string others = describe(other.options).description;
   const bool same_ranks = options.process_set.ranks() == other.options.process_set.ranks();
+  if (!source.description().empty() || !other.source.description().empty())
+    throw InvalidArgument("'" + parameter.name +
+                              "': a ShardedOptimizer cannot share a parameter with another "
+                              "optimizer or with DistributedGradients",
+                          parameter.name);
   if (mine == others && same_ranks) return;
   throw InvalidArgument(
       "'" + parameter.name +
@@ -81,6 +86,7 @@ void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
 
 void GradientReducer::State::require_agreement() {
   std::vector<Item> items{describe(options)};
+  items.front().description += source.description();
   for (const Parameter& parameter : source.parameters()) {
     std::string description = describe(parameter.tensor);
     if (!parameter.tensor.requires_grad()) description += ", frozen";
@@ -95,9 +101,11 @@ void GradientReducer::State::require_agreement() {
 }
 
 GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
-                                 const DistributedOptimizerOptions& options, bool watches_steps) {
+                                 const DistributedOptimizerOptions& options, bool watches_steps,
+                                 std::shared_ptr<TorchSource> source) {
   require_valid(options);
-  state_ = std::make_shared<State>(options);
+  if (!source) source = std::make_shared<TorchSource>(options);
+  state_ = std::make_shared<State>(options, std::move(source));
   state_->watches_steps = watches_steps;
   state_->is_member = options.process_set.rank() >= 0;
   if (names) {
@@ -124,6 +132,8 @@ void GradientReducer::synchronize(const Groups& groups) {
 }
 
 const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
+
+std::int64_t GradientReducer::number() const { return state_->core.number(); }
 
 void GradientReducer::end_step() { state_->core.end_step(); }
 

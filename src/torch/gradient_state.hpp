@@ -22,14 +22,18 @@ namespace kolo::detail {
 /// autograd's engine, before `backward()` returns. Everything else is called by the thread that
 /// owns the optimizer, while no backward runs.
 struct GradientReducer::State : internal::GradientListener, std::enable_shared_from_this<State> {
-  explicit State(const DistributedOptimizerOptions& given)
-      : options(given), source(given), core(source, given, /*counted=*/true) {}
+  State(const DistributedOptimizerOptions& given, std::shared_ptr<internal::TorchSource> of)
+      : options(given),
+        owned(std::move(of)),
+        source(*owned),
+        core(source, given, /*counted=*/true) {}
 
   DistributedOptimizerOptions options;
   bool is_member = false;  // of the process set
   bool watches_steps = true;
   internal::ParameterNames names;
-  internal::TorchSource source;
+  std::shared_ptr<internal::TorchSource> owned;
+  internal::TorchSource& source;
   internal::ReductionCore core;
   std::unordered_set<const c10::TensorImpl*> known;  // tied weights are listed more than once
   internal::GroupNumbers group_numbers;

@@ -23,7 +23,9 @@
 
 #include "kolo/error.hpp"
 #include "kolo/torch/optimizer.hpp"
+#include "kolo/torch/sharded_optimizer.hpp"
 #include "torch/host_tensors.hpp"
+#include "torch/parameter_shards.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/safetensors_names.hpp"
 
@@ -111,7 +113,8 @@ template <typename Visit>
 bool with_kind(const Optimizer& optimizer, const Visit& visit) {
   const auto attempt = [&]<typename Base, typename K>(std::type_identity<Base>, K kind) {
     if (typeid(optimizer) != typeid(Base) &&
-        typeid(optimizer) != typeid(DistributedOptimizer<Base>))
+        typeid(optimizer) != typeid(DistributedOptimizer<Base>) &&
+        typeid(optimizer) != typeid(ShardedOptimizer<Base>))
       return false;
     visit(kind);
     return true;
@@ -161,8 +164,10 @@ void add_state(HostTensors& tensors, const std::string& name, const ::torch::Ten
   if (value.defined()) tensors.add(name, value);
 }
 
+using Stored = std::function<::torch::Tensor(const ::torch::Tensor&, const ::torch::Tensor&)>;
+
 template <typename K>
-std::string save_as(K kind, const Optimizer& optimizer) {
+std::string save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
   HostTensors tensors;
   json groups = json::array();
   std::size_t number = 0;
@@ -176,9 +181,14 @@ std::string save_as(K kind, const Optimizer& optimizer) {
       options["params"].push_back(number++);
       const auto state = optimizer.state().find(key_of(optimizer.state(), parameter));
       if (state == optimizer.state().end()) continue;
-      visit_each(
-          dynamic_cast<const typename K::State&>(*state->second),
-          [&](const char* name, const auto& value) { add_state(tensors, start + name, value); });
+      visit_each(dynamic_cast<const typename K::State&>(*state->second),
+                 [&](const char* name, const auto& value) {
+                   if constexpr (std::same_as<std::decay_t<decltype(value)>, ::torch::Tensor>) {
+                     if (stored && value.defined())
+                       return add_state(tensors, start + name, stored(parameter, value));
+                   }
+                   add_state(tensors, start + name, value);
+                 });
     }
     groups.push_back(std::move(options));
   }
@@ -193,8 +203,8 @@ std::string save_as(K kind, const Optimizer& optimizer) {
 template <typename K>
 class Loader {
  public:
-  Loader(const SafetensorsViews& views, Optimizer& optimizer)
-      : views_(views), optimizer_(optimizer) {}
+  Loader(const SafetensorsViews& views, Optimizer& optimizer, const ParameterShards* shards)
+      : views_(views), optimizer_(optimizer), shards_(shards) {}
 
   void read(const json& groups) {
     auto& here = optimizer_.param_groups();
@@ -243,37 +253,41 @@ class Loader {
     if (used_ != before) states_.emplace_back(parameter, std::move(state));
   }
 
-  static void set(std::int64_t& value, const ::torch::Tensor& found, const ::torch::Tensor&,
-                  const std::string& name) {
+  void set(std::int64_t& value, const ::torch::Tensor& found, const ::torch::Tensor&,
+           const std::string& name) const {
     if (found.numel() != 1) refuse_state("'" + name + "' is not one number");
     value = found.to(::torch::kInt64).template item<std::int64_t>();
   }
 
-  static void set(::torch::Tensor& value, const ::torch::Tensor& found,
-                  const ::torch::Tensor& parameter, const std::string& name) {
-    if (found.sizes() != parameter.sizes())
-      refuse_state("'" + name + "' is " + describe(found) + ", its parameter " +
-                   describe(parameter));
+  void set(::torch::Tensor& value, const ::torch::Tensor& found, const ::torch::Tensor& parameter,
+           const std::string& name) const {
+    const ParameterShard* shard = shards_ == nullptr ? nullptr : shards_->of_part(parameter);
+    const ::torch::Tensor& like = shard == nullptr ? parameter : shard->whole;
+    if (found.sizes() != like.sizes())
+      refuse_state("'" + name + "' is " + describe(found) + ", its parameter " + describe(like));
     // In the parameter's order in memory, as the optimizer makes it.
-    value = at::empty_like(parameter, parameter.options().dtype(found.dtype()));
+    value = at::empty_like(like, like.options().dtype(found.dtype()));
     value.copy_(found);
+    if (shard != nullptr) value = shard->part_of(value).clone();
   }
 
   const SafetensorsViews& views_;
   Optimizer& optimizer_;
+  const ParameterShards* shards_;
   std::vector<typename K::Options> options_{};
   std::vector<std::pair<::torch::Tensor, std::unique_ptr<typename K::State>>> states_{};
   std::size_t used_ = 0;
 };
 
 template <typename K>
-void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer) {
+void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
+             const ParameterShards* shards) {
   const auto found = views.metadata.find("class");
   if (found == views.metadata.end() || found->second != kind.name)
     refuse_state("they are of the class '" + (found == views.metadata.end() ? "" : found->second) +
                  "', not of " + kind.name);
   const at::NoGradGuard no_grad;
-  Loader<K> loader(views, optimizer);
+  Loader<K> loader(views, optimizer, shards);
   try {
     loader.read(json::parse(views.metadata.at("param_groups")));
   } catch (const json::exception& error) {
@@ -286,10 +300,10 @@ void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer) {
 
 }  // namespace
 
-std::optional<std::string> save_optimizer(const Optimizer& optimizer) {
+std::optional<std::string> save_optimizer(const Optimizer& optimizer, const Stored& stored) {
   std::string bytes;
   try {
-    if (!with_kind(optimizer, [&](auto kind) { bytes = save_as(kind, optimizer); }))
+    if (!with_kind(optimizer, [&](auto kind) { bytes = save_as(kind, optimizer, stored); }))
       return std::nullopt;
   } catch (const InvalidArgument&) {  // a tensor that is not storable
     return std::nullopt;
@@ -297,15 +311,40 @@ std::optional<std::string> save_optimizer(const Optimizer& optimizer) {
   return bytes;
 }
 
-void load_optimizer(const std::string& bytes, Optimizer& optimizer) {
+void load_optimizer(const std::string& bytes, Optimizer& optimizer, const ParameterShards* shards) {
   SafetensorsViews views;
   try {
     views = parse_safetensors(bytes);
   } catch (const InvalidArgument& error) {
     refuse_state(error.what());
   }
-  if (!with_kind(optimizer, [&](auto kind) { load_as(kind, views, optimizer); }))
+  if (!with_kind(optimizer, [&](auto kind) { load_as(kind, views, optimizer, shards); }))
     refuse_state("they are not a LibTorch archive");
+}
+
+void divide_state(Optimizer& optimizer, const ParameterShard& shard) {
+  auto& states = optimizer.state();
+  const auto found = states.find(key_of(states, shard.whole));
+  if (found == states.end()) return;
+  const at::NoGradGuard no_grad;
+  const auto divide = [&](auto kind) {
+    using State = typename decltype(kind)::State;
+    auto state = std::make_unique<State>(dynamic_cast<const State&>(*found->second));
+    visit_each(*state, [&](const char*, auto& value) {
+      if constexpr (std::same_as<std::decay_t<decltype(value)>, ::torch::Tensor>) {
+        if (!value.defined()) return;
+        ::torch::Tensor whole = at::empty_like(shard.whole, value.options());
+        whole.copy_(value);
+        value = shard.part_of(whole).clone();
+      }
+    });
+    states.erase(found);
+    states[key_of(states, shard.part)] = std::move(state);
+  };
+  if (!with_kind(optimizer, divide))
+    throw InvalidArgument(
+        "ShardedOptimizer: it cannot divide the state of an optimizer of this class. Construct it "
+        "before the first step");
 }
 
 }  // namespace kolo::internal

@@ -7,18 +7,32 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
 namespace kolo::internal {
 
+struct ParameterShard;
+class ParameterShards;
+
 /// The bytes of a safetensors file. Nothing for a class other than SGD, Adam, AdamW, RMSprop,
-/// Adagrad and the DistributedOptimizer of these, which may have state of its own, and for state
-/// that such a file cannot hold.
-[[nodiscard]] std::optional<std::string> save_optimizer(const ::torch::optim::Optimizer& optimizer);
+/// Adagrad and the Distributed- or ShardedOptimizer of these, which may have state of its own, and
+/// for state that such a file cannot hold. In place of each tensor of the state, what `stored`
+/// returns for it is saved; nothing if that is undefined.
+[[nodiscard]] std::optional<std::string> save_optimizer(
+    const ::torch::optim::Optimizer& optimizer,
+    const std::function<::torch::Tensor(const ::torch::Tensor& parameter,
+                                        const ::torch::Tensor& state)>& stored = {});
 
 /// Throws InvalidArgument for bytes that are not those of an optimizer of this class, with as many
-/// groups and parameters of the same shapes; nothing has changed then.
-void load_optimizer(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
+/// groups and parameters of the same shapes; nothing has changed then. With `shards`, the bytes
+/// have whole tensors, of which this rank takes its parts.
+void load_optimizer(const std::string& bytes, ::torch::optim::Optimizer& optimizer,
+                    const ParameterShards* shards = nullptr);
+
+/// Gives the state of a whole parameter, if there is any, to its part. Throws InvalidArgument for a
+/// class other than the ones above.
+void divide_state(::torch::optim::Optimizer& optimizer, const ParameterShard& shard);
 
 }  // namespace kolo::internal

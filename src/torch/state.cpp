@@ -7,8 +7,10 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "kolo/torch/checkpoint.hpp"
+#include "kolo/torch/sharded_optimizer.hpp"
 #include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
 #include "training/agreement.hpp"
@@ -102,6 +104,10 @@ void broadcast_parameters(const ModuleTensors& tensors, int root, const ProcessS
 void broadcast_optimizer_state(Optimizer& optimizer, int root, const ProcessSet& set) {
   const std::string function = "broadcast_optimizer_state";
   require_root(function, root, set);
+  if (dynamic_cast<const detail::ShardedBase*>(&optimizer) != nullptr)
+    throw InvalidArgument(
+        "broadcast_optimizer_state: the ranks of a ShardedOptimizer have different parts of its "
+        "state. Call load_whole_state() on all ranks");
   require_same_structure(optimizer, set);
   broadcast_bytes(
       function, [&] { return to_bytes(optimizer); },

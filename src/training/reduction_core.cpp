@@ -105,9 +105,19 @@ void ReductionCore::ready(std::size_t slot) {
   Unit& unit = units_[unit_of_[slot]];
   // The ranks agree on the order of operations by name, so units may become ready in any order.
   if (is_complete(unit)) submit(unit);
+  note_landed();
   if (options_.hook)
     for (const Flight& flight : flights_)
       if (flight.chain) flight.chain->poll();
+}
+
+// In their order: usually, they land in it.
+void ReductionCore::note_landed() {
+  for (; landed_ < flights_.size(); ++landed_) {
+    const Flight& flight = flights_[landed_];
+    if (flight.own || flight.chain || !flight.future.ready()) return;
+    for (const std::size_t slot : flight.slots) source_.landed(slot, flight.round);
+  }
 }
 
 bool ReductionCore::is_submitted(std::size_t slot) const {
@@ -146,7 +156,7 @@ void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slo
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(unit, unit.rounds);
   std::vector<TensorView> views;
-  Flight flight;
+  Flight flight{.slots = slots, .round = unit.rounds};
   try {
     if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
     if (!flight.own) {
@@ -275,6 +285,7 @@ void ReductionCore::leave_pass() {
   // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
   if (counts_submitted_ || !flights_.empty()) step_.advance();
   flights_.clear();
+  landed_ = 0;
   counts_future_ = {};
   counts_submitted_ = false;
   hook_status_due_ = true;

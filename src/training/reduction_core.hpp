@@ -58,6 +58,9 @@ class GradientSource {
   virtual Future<void> submit(std::size_t /*slot*/, const detail::GroupedAllreduceCall& call) {
     return detail::call_async(call);
   }
+  /// The operation of this round of the pass is done with the memory of its `open`. Not told of
+  /// every operation before `close`.
+  virtual void landed(std::size_t /*slot*/, int /*round*/) {}
   /// All operations of the pass are done. Puts the result in place if `keep`.
   virtual void close(std::size_t /*slot*/, bool /*keep*/) {}
   /// Backward has thrown while operations write to opened memory: takes it away from the program,
@@ -169,6 +172,8 @@ class ReductionCore {
     std::unique_ptr<OwnReduction> own{};
     std::unique_ptr<HookChain> chain{};
     Future<void> future{};
+    std::vector<std::size_t> slots{};
+    int round = 0;
   };
 
   [[nodiscard]] bool is_complete(const Unit& unit) const;
@@ -185,6 +190,7 @@ class ReductionCore {
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
   void submit_hook_status() noexcept;
   void take_hook_status() noexcept;
+  void note_landed();
   void wait_for(Flight& flight);
   void finish_flights() noexcept;
   void apply_factor(Unit& unit);
@@ -224,6 +230,7 @@ class ReductionCore {
   Future<void> hook_status_future_{};
   bool hook_status_due_ = true;
   std::vector<Flight> flights_;
+  std::size_t landed_ = 0;  // the first flights that the source was told of
 };
 
 }  // namespace kolo::internal

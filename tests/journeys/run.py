@@ -75,6 +75,9 @@ class Job:
         with words:
             self.output += words.read()
         self.status = process.returncode
+        # Open MPI writes so when mpirun itself crashes, which it does at times after all ranks ended.
+        crash = rf"^\[[^\]]+:0*{process.pid}\] \*\*\* Process received signal"
+        self.launcher_crashed = re.search(crash, self.output, re.M) is not None
         self.done = re.findall(r"^JOURNEY seed (\d+) steps (\d+): (.*)$", self.output, re.M)
         self.complaints = re.findall(r"JOURNEY (?:FAILS|HANGS) seed (\d+) rank \d+: .*", self.output)
 
@@ -83,8 +86,8 @@ class Job:
             return self.hung or self.output.count("JOURNEY SURVIVED") != self.survivors
         if self.hung or self.complaints:
             return True
-        return "all as expected" not in self.output or (self.status != 0 and
-                                                        not self.aborts_at_exit())
+        return "all as expected" not in self.output or (
+            self.status != 0 and not self.launcher_crashed and not self.aborts_at_exit())
 
     def aborts_at_exit(self):
         """True if a session failed in a batch that MPI carried.
@@ -162,8 +165,10 @@ class Campaign:
             self.earlier = counts["programs"]
             self.pairs.update({tuple(pair.split(" ")): times for pair, times in counts["pairs"].items()})
         self.failures = collections.defaultdict(list)  # by kind
+        self.launcher_crashes = 0
 
     def count(self, ranks, job):
+        self.launcher_crashes += job.launcher_crashed
         for _, steps, features in job.done:
             self.programs[ranks] += 1
             self.steps += int(steps)
@@ -284,6 +289,9 @@ class Campaign:
         print(f"\n{sum(self.programs.values())} programs ({each} ranks) as expected, {self.steps} steps "
               f"of rank 0, {sum(map(len, self.failures.values()))} failures of {len(self.failures)} "
               "kinds")
+        if self.launcher_crashes:
+            print(f"{self.launcher_crashes} times, mpirun itself crashed after the programs had ended as "
+                  "expected")
         pairs = [pair for pair in self.pairs if pair[0] != pair[1]]
         rare = list(self.rare())
         print(f"{len(pairs)} pairs of features; {len(rare)} pairs fewer than {FEW} times")

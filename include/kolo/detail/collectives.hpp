@@ -33,6 +33,7 @@ struct ReducescatterCall {
   std::span<const ConstTensorView> inputs;
   std::span<const TensorView> outputs;
   const ReducescatterOptions& options;
+  std::int64_t step = 0;
 };
 
 struct AllgatherCall {

@@ -35,11 +35,11 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 ///     scaler.update();                       // once, after the steps of all optimizers
 ///
 /// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
-/// have the same bits on all ranks. So construct it alike on all ranks, and pass every optimizer as
-/// the type that it has, because a DistributedOptimizer reduces first what is left to reduce. With
-/// DistributedGradients, which a plain optimizer does not know, the last pass before `unscale` or
-/// `step` must reduce. Where ranks train different parameters, as in disjoint process sets, their
-/// scales differ.
+/// have the same bits on all ranks. A ShardedOptimizer's do not, so for these the ranks agree. So
+/// construct it alike on all ranks, and pass every optimizer as the type that it has, because a
+/// DistributedOptimizer reduces first what is left to reduce. With DistributedGradients, which a
+/// plain optimizer does not know, the last pass before `unscale` or `step` must reduce. Where ranks
+/// train different parameters, as in disjoint process sets, their scales differ.
 ///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
 /// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If
@@ -64,6 +64,8 @@ class GradScaler {
     require_scaled(optimizer, "unscale");
     if constexpr (requires { optimizer.synchronize(); }) optimizer.synchronize();
     unscale_gradients(optimizer);
+    if constexpr (requires { optimizer.all_ranks(true); })
+      unscaled_.back().finite = optimizer.all_ranks(unscaled_.back().finite);
   }
 
   /// Unscales the gradients if `unscale` has not, and steps unless they have an infinity or a NaN.

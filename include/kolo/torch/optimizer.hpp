@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <concepts>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -21,6 +22,10 @@
 #include "kolo/torch/state.hpp"
 
 namespace kolo {
+
+namespace internal {
+class TorchSource;
+}
 
 /// A type that holds tensors with their names.
 template <typename T>
@@ -58,10 +63,11 @@ class GradientReducer {
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
 
   /// Collective. Without names, parameters are identified by their position. `watches_steps`:
-  /// whether `end_step` is called after each step.
+  /// whether `end_step` is called after each step. `source`: where gradients go to; null for the
+  /// parameters' own.
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
-                              const DistributedOptimizerOptions& options,
-                              bool watches_steps = true);
+                              const DistributedOptimizerOptions& options, bool watches_steps = true,
+                              std::shared_ptr<internal::TorchSource> source = nullptr);
   KOLO_EXPORT GradientReducer(GradientReducer&&) noexcept;
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
@@ -85,6 +91,9 @@ class GradientReducer {
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
 
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
+
+  /// The number of the optimizer in its set.
+  [[nodiscard]] KOLO_EXPORT std::int64_t number() const;
 
  private:
   struct State;

@@ -126,7 +126,8 @@ class Gather : public Collective {
       Copy& copy = copies_.back();
       const std::int64_t bytes = std::min(copy.bytes, room);
       if (bytes > 0) {
-        std::memcpy(copy.to, copy.from, static_cast<std::size_t>(bytes));
+        // Equal if the program gathers in place.
+        if (copy.to != copy.from) std::memcpy(copy.to, copy.from, static_cast<std::size_t>(bytes));
         copy.from += bytes;
         copy.to += bytes;
         copy.bytes -= bytes;

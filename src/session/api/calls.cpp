@@ -101,6 +101,7 @@ std::shared_ptr<Operation> submit(const ReducescatterCall& call, bool waits) {
   if (call.outputs.size() > 1) request.check_disjoint(call.outputs);
   if (call.options.op == ReduceOp::adasum) request.refuse("adasum needs whole tensors");
   request.set_reduction(call.options);
+  request.descriptor().step = call.step;
   return std::move(request).submit(waits);
 }
 

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/parameter_shards.hpp"
+
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "kolo/types.hpp"
+#include "torch/optimizer_state.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/parts_gather.hpp"
+
+namespace kolo::internal {
+
+::torch::Tensor elements_in_memory(const ::torch::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+::torch::Tensor ParameterShard::part_of(const ::torch::Tensor& tensor) const {
+  return elements_in_memory(tensor).narrow(0, begin, size);
+}
+
+ParameterShard& ParameterShards::of_whole(const ::torch::Tensor& whole) {
+  return shards_[by_whole_.at(whole.unsafeGetTensorImpl())];
+}
+
+const ParameterShard* ParameterShards::of_part(const ::torch::Tensor& part) const {
+  const auto found = by_part_.find(part.unsafeGetTensorImpl());
+  return found == by_part_.end() ? nullptr : &shards_[found->second];
+}
+
+ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::string& name) {
+  const auto known = by_whole_.find(whole.unsafeGetTensorImpl());
+  if (known != by_whole_.end()) return shards_[known->second];
+  require_supported(whole, name);
+  if (!whole.is_non_overlapping_and_dense())
+    throw InvalidArgument("'" + name + "': ShardedOptimizer needs a parameter without gaps, but " +
+                              describe(whole) + " has some. Make it contiguous",
+                          name);
+  ParameterShard shard{.whole = whole, .part = {}, .elements = whole.numel()};
+  shard.begin = part_begin(shard.elements, index_, ranks_);
+  shard.size = reducescatter_rows(shard.elements, index_, ranks_);
+  shard.part = shard.part_of(whole);
+  by_whole_.emplace(whole.unsafeGetTensorImpl(), shards_.size());
+  by_part_.emplace(shard.part.unsafeGetTensorImpl(), shards_.size());
+  names_.push_back(name);
+  return shards_.emplace_back(std::move(shard));
+}
+
+void ParameterShards::follow_memory() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    ParameterShard& shard = shards_[i];
+    const ::torch::Tensor& whole = shard.whole;
+    if (whole.numel() != shard.elements || whole.scalar_type() != shard.part.scalar_type() ||
+        whole.device() != shard.part.device() || !whole.is_non_overlapping_and_dense())
+      throw InvalidArgument("'" + names_[i] + "' is " + describe(shard.whole) +
+                                " now. A ShardedOptimizer cannot follow that: convert a module "
+                                "before the optimizer is constructed",
+                            names_[i]);
+    const ::torch::Tensor now = shard.part_of(whole);
+    if (now.data_ptr() != shard.part.data_ptr()) shard.part.set_data(now);
+  }
+}
+
+void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const ParameterNames& names) {
+  follow_memory();
+  auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    auto& tensors = groups[i].params();
+    if (whole_groups_.size() == i) whole_groups_.emplace_back(std::vector<::torch::Tensor>{});
+    for (std::size_t j = 0; j < tensors.size(); ++j) {
+      if (!tensors[j].defined() || of_part(tensors[j]) != nullptr) continue;
+      const ParameterShard& shard = add(tensors[j], names.of(tensors[j], i, j));
+      divide_state(optimizer, shard);
+      whole_groups_[i].params().push_back(std::exchange(tensors[j], shard.part));
+    }
+  }
+}
+
+}  // namespace kolo::internal

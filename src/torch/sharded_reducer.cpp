@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include <ATen/ops/empty_like.h>
+
+#include <cmath>
+#include <cstddef>
+#include <random>
+
+#include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
+#include "kolo/session.hpp"
+#include "kolo/torch/sharded_optimizer.hpp"
+#include "torch/gpu_stream.hpp"
+#include "torch/optimizer_gradients.hpp"
+#include "torch/optimizer_state.hpp"
+#include "torch/shard_files.hpp"
+#include "torch/shard_source.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/agreement.hpp"
+#include "training/parts_gather.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+namespace {
+
+/// The source of whole gradients.
+class WholeSource : public TorchSource {
+ public:
+  using TorchSource::TorchSource;
+  [[nodiscard]] std::string description() const override { return describe(Sharding::state); }
+};
+
+void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Tensor& whole) {
+  gather.add(view_of(part), view_of(elements_in_memory(whole)),
+             [whole, memory = ::torch::Tensor()]() mutable {
+               memory = at::empty_like(whole);
+               return memory.data_ptr();
+             });
+}
+
+std::string unlikely_key() {
+  std::random_device random;
+  return std::to_string(random()) + '-' + std::to_string(random());
+}
+
+}  // namespace
+
+struct ShardedReducer::State {
+  DistributedOptimizerOptions options;
+  bool is_member;
+  ParameterNames names;
+  std::shared_ptr<ParameterShards> shards;
+  std::shared_ptr<ShardSource> source;  // null if gradients stay whole
+  std::optional<GradientReducer> reducer;
+
+  [[nodiscard]] std::string operation(const char* name) const {
+    return std::to_string(reducer->number()) + name;
+  }
+
+  void require_all_ranks() const;
+  void share_gradients();
+  void gather_parameters(bool stepped);
+};
+
+void ShardedReducer::State::require_all_ranks() const {
+  if (!source && is_member) internal::require_all_ranks(operation("(step)"), options.process_set);
+}
+
+// The parts of whole gradients, in their memory.
+void ShardedReducer::State::share_gradients() {
+  const at::NoGradGuard no_grad;
+  for (ParameterShard& shard : shards->all()) {
+    ::torch::Tensor gradient = shard.whole.grad();
+    if (!gradient.defined()) {
+      shard.part.mutable_grad().reset();
+      continue;
+    }
+    if (!same_layout(gradient, shard.whole)) {
+      gradient = at::empty_like(shard.whole);
+      gradient.copy_(shard.whole.grad());
+      shard.whole.mutable_grad() = gradient;
+    }
+    shard.part.mutable_grad() = shard.part_of(gradient);
+  }
+}
+
+// A rank that skips gathers nothing under the same name, so that one that steps gets Mismatch.
+void ShardedReducer::State::gather_parameters(bool stepped) {
+  if (!is_member) return;
+  const at::NoGradGuard no_grad;
+  PartsGather gather(options.process_set);
+  ParameterShard* first = nullptr;
+  for (ParameterShard& shard : shards->all()) {
+    if (!shard.whole.requires_grad()) continue;
+    if (first == nullptr) first = &shard;
+    if (stepped) add_to(gather, shard.part, shard.whole);
+  }
+  if (first == nullptr) return;
+  // The name of the operation that ends each pass: a rank that goes on without a step gets
+  // Mismatch.
+  const std::string name = operation("(backward)");
+  const StreamOf stream(first->whole);
+  if (stepped) {
+    gather.run(name);
+  } else {
+    gather_nothing(name, options.process_set);
+  }
+  for (ParameterShard& shard : shards->all())
+    if (stepped && shard.whole.requires_grad()) mark_changed(shard.whole);
+}
+
+ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedParameters>& names,
+                               const DistributedOptimizerOptions& options, Sharding sharding)
+    : state_(std::make_unique<State>()) {
+  State& state = *state_;
+  state.options = options;
+  require_divisible(state.options, sharding);
+  state.options.sparse_as_dense = true;
+  const ProcessSet& set = state.options.process_set;
+  state.is_member = set.rank() >= 0;
+  if (names) {
+    state.names = ParameterNames(*names);
+    state.names.require_all(optimizer.param_groups());
+  }
+  state.shards = state.is_member ? std::make_shared<ParameterShards>(set.rank(), set.size())
+                                 : std::make_shared<ParameterShards>(0, 1);
+  state.shards->adopt(optimizer, state.names);
+  std::shared_ptr<TorchSource> source;
+  if (sharding == Sharding::state) {
+    source = std::make_shared<WholeSource>(state.options);
+  } else {
+    source = state.source = std::make_shared<ShardSource>(state.options, state.shards);
+  }
+  state.reducer.emplace(state.shards->whole_groups(), names, state.options, /*watches_steps=*/true,
+                        std::move(source));
+}
+
+ShardedReducer::ShardedReducer(ShardedReducer&&) noexcept = default;
+ShardedReducer& ShardedReducer::operator=(ShardedReducer&&) noexcept = default;
+ShardedReducer::~ShardedReducer() = default;
+
+void ShardedReducer::synchronize(Optimizer& optimizer) {
+  state_->shards->adopt(optimizer, state_->names);
+  state_->reducer->synchronize(state_->shards->whole_groups());
+  if (state_->source) {
+    state_->source->follow_zeroing();
+  } else {
+    state_->share_gradients();
+  }
+}
+
+void ShardedReducer::begin_step(Optimizer& optimizer) {
+  synchronize(optimizer);
+  state_->require_all_ranks();
+}
+
+void ShardedReducer::end_step() {
+  state_->gather_parameters(/*stepped=*/true);
+  state_->reducer->end_step();
+}
+
+void ShardedReducer::skip(Optimizer& optimizer) {
+  state_->shards->adopt(optimizer, state_->names);
+  state_->reducer->skip(state_->shards->whole_groups());
+  state_->require_all_ranks();
+  state_->gather_parameters(/*stepped=*/false);
+}
+
+void ShardedReducer::discard(Optimizer& optimizer) {
+  state_->shards->adopt(optimizer, state_->names);
+  state_->reducer->discard(state_->shards->whole_groups());
+}
+
+void ShardedReducer::zero_grad(Optimizer& optimizer) {
+  discard(optimizer);
+  if (state_->source) return state_->source->clear();
+  for (ParameterShard& shard : state_->shards->all()) {
+    shard.whole.mutable_grad().reset();
+    shard.part.mutable_grad().reset();
+  }
+}
+
+NoSync ShardedReducer::no_sync() const { return state_->reducer->no_sync(); }
+
+::torch::Tensor ShardedReducer::reduce_loss(const ::torch::Tensor& loss) {
+  return state_->reducer->reduce_loss(loss);
+}
+
+const ProcessSet& ShardedReducer::process_set() const { return state_->reducer->process_set(); }
+
+bool ShardedReducer::all_ranks(bool condition) const {
+  if (!state_->is_member) return condition;
+  std::int32_t all = condition ? 1 : 0;
+  allreduce(all, {.name = state_->operation("(agreement)"),
+                  .op = ReduceOp::min,
+                  .process_set = state_->options.process_set});
+  return all != 0;
+}
+
+double ShardedReducer::clip_grad_norm(Optimizer& optimizer, double max_norm,
+                                      const ClipOptions& options) {
+  require_clip(max_norm, options.norm_type);
+  synchronize(optimizer);
+  const at::NoGradGuard no_grad;
+  const std::vector<::torch::Tensor> gradients = gradient_elements(optimizer.param_groups());
+  double norm = norm_of(gradients, options.norm_type);
+  if (state_->is_member) {
+    const bool is_maximum = std::isinf(options.norm_type);
+    if (!is_maximum) norm = std::pow(norm, options.norm_type);
+    allreduce(norm, {.name = state_->operation("(norm)"),
+                     .op = is_maximum ? ReduceOp::max : ReduceOp::sum,
+                     .process_set = state_->options.process_set});
+    if (!is_maximum) norm = std::pow(norm, 1.0 / options.norm_type);
+  }
+  scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
+  return norm;
+}
+
+std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) const {
+  const ProcessSet& set = state_->options.process_set;
+  require_root("whole_state", root, set);
+  if (!state_->is_member) return {};
+  const at::NoGradGuard no_grad;
+  const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
+    const ParameterShard* shard = state_->shards->of_part(part);
+    if (shard == nullptr) return ::torch::Tensor();  // added, and without a step since
+    ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
+    const StreamOf stream(whole);
+    PartsGather gather(set);
+    add_to(gather, value, whole);
+    gather.run(state_->operation("(state)"));
+    return rank() == root ? whole : ::torch::Tensor();
+  };
+  const std::optional<std::string> bytes = save_optimizer(optimizer, whole_of);
+  if (!bytes)
+    throw InvalidArgument(
+        "whole_state: only the state of SGD, Adam, AdamW, RMSprop and Adagrad is known");
+  return rank() == root ? *bytes : std::string();
+}
+
+void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optimizer) {
+  state_->shards->adopt(optimizer, state_->names);
+  load_optimizer(bytes, optimizer, state_->shards.get());
+}
+
+void ShardedReducer::save_state(const std::filesystem::path& folder,
+                                const Optimizer& optimizer) const {
+  if (!state_->is_member) return;
+  const ProcessSet& set = state_->options.process_set;
+  const int first = set.ranks().front();
+  std::string key;
+  std::string error;
+  if (rank() == first) {
+    key = unlikely_key();
+    error = failure_of([&] {
+      std::filesystem::create_directories(folder);
+      std::filesystem::remove(folder / shard_index_name);
+    });
+  }
+  require_success("save_state", "make the folder", error, set);
+  broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
+  error = failure_of([&] {
+    write_shard(folder, key, {.index = set.rank(), .ranks = set.size()}, optimizer,
+                *state_->shards);
+  });
+  require_success("save_state", "write", error, set);
+  error = {};
+  if (rank() == first) error = failure_of([&] { write_shard_index(folder, key, set.size()); });
+  require_success("save_state", "write the index", error, set);
+}
+
+void ShardedReducer::load_state(const std::filesystem::path& folder, Optimizer& optimizer) {
+  state_->shards->adopt(optimizer, state_->names);
+  const std::string error = failure_of([&] { read_shards(folder, optimizer, *state_->shards); });
+  if (!state_->is_member) {
+    if (!error.empty()) throw Error("load_state: " + error);
+    return;
+  }
+  require_success("load_state", "read", error, state_->options.process_set);
+}
+
+}  // namespace kolo::detail
