@@ -189,6 +189,23 @@ void ShardSource::landed(std::size_t slot, int round) {
   state_of(slot).parts.at(static_cast<std::size_t>(round)).gradient.reset();
 }
 
+// Other ranks have a gradient, or this one has: it was there before the pass, which did not add to
+// it, such as zeros.
+void ShardSource::take_unreduced(std::size_t slot, bool expected) {
+  const ::torch::Tensor& parameter = parameters()[slot].tensor;
+  const ParameterShard& shard = shards_->of_whole(parameter);
+  ::torch::Tensor& sum = shard.part.mutable_grad();
+  if (has_gradient(slot)) {
+    ::torch::Tensor gradient = std::exchange(parameter.mutable_grad(), {});
+    if (gradient.layout() == at::kSparse) gradient = gradient.to_dense();
+    ::torch::Tensor whole = at::empty_like(parameter);
+    whole.copy_(gradient);
+    sum = shard.part_of(whole).clone();
+  } else if (expected) {
+    sum = at::zeros_like(shard.part);
+  }
+}
+
 void ShardSource::close(std::size_t slot, bool keep) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters()[slot];
@@ -204,7 +221,7 @@ void ShardSource::close(std::size_t slot, bool keep) {
       sum = arrived.result;
     }
   }
-  if (parts.empty() && !sum.defined() && expected) sum = at::zeros_like(part);
+  if (parts.empty() && !sum.defined()) take_unreduced(slot, expected);
   if (sum.defined() && !has_gradient(slot)) put_stand_in(slot);
 }
 

@@ -76,6 +76,7 @@ class ShardSource : public TorchSource {
   void follow_zeroing(std::size_t slot);
   void remove_stand_in(std::size_t slot);
   void put_stand_in(std::size_t slot);
+  void take_unreduced(std::size_t slot, bool expected);
 
   std::shared_ptr<ParameterShards> shards_;
   std::deque<State> states_{};         // by slot

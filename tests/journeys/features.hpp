@@ -30,6 +30,7 @@ enum class Feature : std::uint8_t {
   optimizer_per_set,  // the ranks are divided; each part has its own optimizer
   shared_memory,      // gradients in a SharedVector
   token,              // reduce() and step() of its result; without LibTorch only
+  sharded,            // ShardedOptimizers, by the seed of state only or of gradients, too
   // backward, with LibTorch only
   no_sync,           // guards in place of backward_passes_per_step; needs accumulation
   every_pass,        // each pass is reduced; needs accumulation
@@ -74,7 +75,7 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 54> feature_names{
+inline constexpr std::array<std::string_view, 55> feature_names{
     "uneven",
     "sampler",
     "accumulation",
@@ -91,6 +92,7 @@ inline constexpr std::array<std::string_view, 54> feature_names{
     "per_set",
     "shared_memory",
     "token",
+    "sharded",
     "no_sync",
     "every_pass",
     "set_to_none",

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trainer without a framework.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <utility>
 
 #include "differential/random.hpp"
 #include "kolo/optimizer.hpp"
+#include "kolo/sharded_optimizer.hpp"
 #include "kolo/shared_memory.hpp"
 #include "support/halves_hook.hpp"
 #include "trainer.hpp"
@@ -44,9 +46,37 @@ struct Sgd {
       named.push_back({name_of_parameter(program, i), TensorView(buffers[i].span())});
     return named;
   }
+  std::vector<NamedTensor> parameters() {
+    std::vector<NamedTensor> named;
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      named.push_back({name_of_parameter(program, i), TensorView(state_or_zeros(i))});
+    return named;
+  }
   void step() {
     for (std::size_t i = 0; i < state.size(); ++i)
       if (!model.frozen[i]) apply(state[i], buffers[i].span(), learning_rate, model.momentum);
+  }
+  void step(std::span<const Shard> shards) {
+    for (const Shard& shard : shards) {
+      if (model.frozen[shard.parameter]) continue;
+      const auto begin = static_cast<std::size_t>(shard.begin);
+      const auto size = static_cast<std::size_t>(shard.size());
+      Parameter& whole = state[shard.parameter];
+      const auto values = std::span<float>(whole.values).subspan(begin, size);
+      const auto velocities = std::span<float>(whole.velocities).subspan(begin, size);
+      Parameter part{.values = {values.begin(), values.end()},
+                     .velocities = {velocities.begin(), velocities.end()}};
+      apply(part, buffers[shard.parameter].span().subspan(begin, size), learning_rate,
+            model.momentum);
+      std::ranges::copy(part.values, values.begin());
+      std::ranges::copy(part.velocities, velocities.begin());
+    }
+  }
+
+ private:
+  // Before the first state is set.
+  std::span<float> state_or_zeros(std::size_t i) {
+    return i < state.size() ? std::span<float>(state[i].values) : buffers[i].span();
   }
 };
 
@@ -61,11 +91,20 @@ class PlainTrainer : public Trainer {
     for (const int size : arguments_.model.sizes)
       sgd_.buffers.emplace_back(static_cast<std::size_t>(size),
                                 arguments.program.has(Feature::shared_memory));
-    optimizer_.emplace(sgd_, options_of(arguments_));
+    if (arguments.program.has(Feature::sharded)) {
+      sharded_.emplace(sgd_, options_of(arguments_), sharding_of(arguments_));
+    } else {
+      optimizer_.emplace(sgd_, options_of(arguments_));
+    }
   }
 
   void set_state(const ModelState& state) override { sgd_.state = state; }
-  [[nodiscard]] ModelState state() const override { return sgd_.state; }
+  [[nodiscard]] ModelState state() const override {
+    ModelState state = sgd_.state;
+    if (sharded_)
+      for (Parameter& parameter : state) gather_parts(parameter.velocities, arguments_);
+    return state;
+  }
 
   void broadcast(int root) override {
     std::vector<NamedTensor> tensors;
@@ -91,16 +130,17 @@ class PlainTrainer : public Trainer {
     const Program& program = arguments_.program;
     if (pass.number == program.passes - 1) {
       random_.shuffle(used);
-      for (const std::size_t i : used) optimizer_->ready(name_of_parameter(program, i));
+      for (const std::size_t i : used)
+        with_optimizer([&](auto& each) { each.ready(name_of_parameter(program, i)); });
     } else if (pass.number + 1 <
                pass.epoch.passes(pass.step, arguments_.rank, arguments_.model.accumulation)) {
-      optimizer_->end_pass();
+      with_optimizer([](auto& each) { each.end_pass(); });
     }
   }
 
   void synchronize() override {
-    if (arguments_.program.has(Feature::token)) {
-      reduced_.emplace(optimizer_->reduce());
+    if (sharded_ || arguments_.program.has(Feature::token)) {
+      with_optimizer([&](auto& each) { reduced_.emplace(each.reduce()); });
     } else {
       optimizer_->synchronize();
     }
@@ -108,6 +148,14 @@ class PlainTrainer : public Trainer {
 
   void clip(double max_norm) override {
     std::vector<std::span<float>> spans;
+    if (sharded_) {
+      for (const Shard& shard : sharded_->shards())
+        spans.push_back(sgd_.buffers[shard.parameter].span().subspan(
+            static_cast<std::size_t>(shard.begin), static_cast<std::size_t>(shard.size())));
+      const double joint = joint_norm(spans, arguments_);
+      require_norm(sharded_->clip_grad_norm(*reduced_, 1e30), joint);
+      return journeys::clip(spans, max_norm, joint);
+    }
     for (Buffer& buffer : sgd_.buffers) spans.push_back(buffer.span());
     if (reduced_) {
       const double wanted = norm_of(spans);
@@ -118,24 +166,33 @@ class PlainTrainer : public Trainer {
 
   void discard() override {
     if (reduced_) return reduced_.reset();
-    optimizer_->skip_step();
+    with_optimizer([](auto& each) { each.discard(); });
   }
 
   void step(double learning_rate) override {
     sgd_.learning_rate = learning_rate;
-    if (!reduced_) return optimizer_->step();
-    optimizer_->step(std::move(*reduced_));
-    reduced_.reset();
+    with_optimizer([&](auto& each) {
+      if (!reduced_) return each.step();
+      each.step(std::move(*reduced_));
+      reduced_.reset();
+    });
   }
 
   bool throw_in_hook(const Event& /*event*/) override { return false; }
 
  private:
+  template <typename Use>
+  void with_optimizer(const Use& use) {
+    if (sharded_) return use(*sharded_);
+    use(*optimizer_);
+  }
+
   TrainerArguments arguments_;
   Gradients gradients_;
   differential::Random random_;  // of this rank
   Sgd sgd_;
   std::optional<DistributedOptimizer<Sgd>> optimizer_{};
+  std::optional<ShardedOptimizer<Sgd>> sharded_{};
   std::optional<ReducedGradients> reduced_{};
 };
 
@@ -158,6 +215,35 @@ DistributedOptimizerOptions options_of(const TrainerArguments& arguments) {
       names.push_back(name_of_parameter(arguments.program, static_cast<std::size_t>(index)));
   }
   return options;
+}
+
+// A hook leaves whole gradients.
+Sharding sharding_of(const TrainerArguments& arguments) {
+  return arguments.program.seed % 3 == 0 || arguments.program.has(Feature::communication_hook)
+             ? Sharding::state
+             : Sharding::state_and_gradients;
+}
+
+double joint_norm(std::span<const std::span<float>> parts, const TrainerArguments& arguments) {
+  double squares = 0.0;
+  for (const auto part : parts)
+    for (const float value : part) squares += static_cast<double>(value) * value;
+  if (arguments.set.contains(arguments.rank))
+    allreduce(squares, {.name = "joint norm", .op = ReduceOp::sum, .process_set = arguments.set});
+  return std::sqrt(squares);
+}
+
+void gather_parts(std::span<float> whole, const TrainerArguments& arguments) {
+  if (!arguments.set.contains(arguments.rank)) return;
+  const auto elements = static_cast<std::int64_t>(whole.size());
+  std::int64_t begin = 0;
+  for (int index = 0; index < arguments.set.rank(); ++index)
+    begin += reducescatter_rows(elements, index, arguments.set.size());
+  const std::int64_t own = reducescatter_rows(elements, arguments.set.rank(), arguments.set.size());
+  const auto gathered =
+      allgather(whole.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(own)),
+                {.name = "parts of a state", .process_set = arguments.set});
+  std::ranges::copy(gathered.values, whole.begin());
 }
 
 std::string name_of_parameter(const Program& program, std::size_t index) {

@@ -70,6 +70,11 @@ void complete(Program& program) {
     if (program.torch) features.remove(feature);
   if (features.has(Feature::no_sync) || features.has(Feature::every_pass))
     features.add(Feature::accumulation);
+  // Without a rank that has joined, its parts stay as they are.
+  if (features.has(Feature::sharded)) {
+    features.remove(Feature::uneven);
+    features.remove(Feature::module_gradients);
+  }
   if (features.has(Feature::rollback) || features.has(Feature::resume) ||
       features.has(Feature::fewer_ranks) || features.has(Feature::more_ranks))
     features.add(Feature::checkpoints);

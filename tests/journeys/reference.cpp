@@ -112,7 +112,10 @@ void require_norm(double norm, double wanted, double tolerance) {
 }
 
 void clip(std::span<const std::span<float>> gradients, double max_norm) {
-  const double norm = norm_of(gradients);
+  clip(gradients, max_norm, norm_of(gradients));
+}
+
+void clip(std::span<const std::span<float>> gradients, double max_norm, double norm) {
   if (norm <= max_norm) return;
   // A power of two keeps all digits.
   const auto factor = static_cast<float>(std::exp2(std::floor(std::log2(max_norm / norm))));

@@ -59,6 +59,8 @@ void apply(Parameter& parameter, std::span<const float> gradient, double learnin
 void require_norm(double norm, double wanted, double tolerance = 1e-9);
 /// Scales gradients whose joint norm exceeds `max_norm`; exact for a norm below it.
 void clip(std::span<const std::span<float>> gradients, double max_norm);
+/// As above, if the gradients are parts of those that have this norm.
+void clip(std::span<const std::span<float>> gradients, double max_norm, double norm);
 [[nodiscard]] double max_norm_of(const Program& program);
 
 class Reference {

@@ -36,6 +36,8 @@ NEVER_TOGETHER = {
     ("fewer_ranks", "more_ranks"): "a program changes its number of ranks once",
     ("killed", "polled"): "without sockets, nothing tells that a process of another host is dead",
     ("every_pass", "no_sync"): "each pass is reduced, or only the last",
+    ("sharded", "uneven"): "a rank that has joined cannot step its parts",
+    ("module_gradients", "sharded"): "an optimizer reduces, or a module",
 } | {
     tuple(sorted((torch, own))): "one is of LibTorch, the other of programs without it"
     for torch in ("every_pass", "hook_exception", "module_gradients", "no_sync", "set_to_none")

@@ -58,7 +58,10 @@ class TorchTrainer : public Trainer {
                                     ::torch::zeros({arguments_.model.sizes[i]}),
                                     /*requires_grad=*/!arguments_.model.frozen[i]));
     Sgd sgd(parameters_, ::torch::optim::SGDOptions(0.1).momentum(arguments_.model.momentum));
-    if (arguments_.program.has(Feature::module_gradients)) {
+    if (arguments_.program.has(Feature::sharded)) {
+      sharded_.emplace(std::move(sgd), module_.named_parameters(), options_of(arguments_),
+                       sharding_of(arguments_));
+    } else if (arguments_.program.has(Feature::module_gradients)) {
       plain_.emplace(std::move(sgd));
       reducer_.emplace(module_, options_of(arguments_));
     } else {
@@ -68,40 +71,47 @@ class TorchTrainer : public Trainer {
 
   void set_state(const ModelState& state) override {
     const ::torch::NoGradGuard no_grad;
+    given_ = state;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       assign(state[i].values, parameters_[i].detach());
       if (arguments_.model.momentum == 0.0 || arguments_.model.frozen[i]) continue;
       auto momentum = std::make_unique<SgdState>();
-      momentum->momentum_buffer(::torch::zeros_like(parameters_[i].detach()));
-      assign(state[i].velocities, momentum->momentum_buffer());
-      optimizer().state()[key_of(parameters_[i])] = std::move(momentum);
+      const Tensor whole = ::torch::zeros_like(parameters_[i].detach());
+      assign(state[i].velocities, whole);
+      momentum->momentum_buffer(part_of(i, whole).clone());
+      optimizer().state()[key_of(stepped(i))] = std::move(momentum);
     }
   }
 
   [[nodiscard]] ModelState state() const override {
     ModelState state;
-    for (const Tensor& parameter : parameters_) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& parameter = parameters_[i];
       const auto values = elements_of(parameter.detach());
       Parameter& saved = state.emplace_back();
       saved.values.assign(values.begin(), values.end());
       saved.velocities.assign(values.size(), 0.0F);
       const auto& states = optimizer().state();
-      const auto found = states.find(key_of(parameter));
+      const auto found = states.find(key_of(stepped(i)));
       if (found == states.end() || arguments_.model.momentum == 0.0) continue;
       const Tensor& buffer = static_cast<const SgdState&>(*found->second).momentum_buffer();
       if (!buffer.defined()) continue;
-      std::ranges::copy(elements_of(buffer), saved.velocities.begin());
+      std::ranges::copy(elements_of(buffer),
+                        saved.velocities.begin() + (sharded_ ? begin_of_part(i) : 0));
+      if (sharded_) gather_parts(saved.velocities, arguments_);
     }
     return state;
   }
 
   void broadcast(int root) override {
     broadcast_parameters(module_.named_parameters(), root, arguments_.set);
+    if (sharded_) return broadcast_given(root);
     broadcast_optimizer_state(optimizer(), root, arguments_.set);
   }
 
   void zero_gradients() override {
     if (wrapped_) wrapped_->zero_grad();
+    if (sharded_) sharded_->zero_grad();
     if (plain_) module_.zero_grad();
     // LibTorch passes over a parameter without a gradient although it has momentum. The reference
     // does so only with the feature.
@@ -137,7 +147,9 @@ class TorchTrainer : public Trainer {
     std::optional<NoSync> local;
     const bool is_last = pass.number + 1 == passes;
     if (program.has(Feature::no_sync) && (!is_last || leaves_reduction_to_step(pass)))
-      local.emplace(wrapped_ ? wrapped_->no_sync() : reducer_->no_sync());
+      local.emplace(sharded_   ? sharded_->no_sync()
+                    : wrapped_ ? wrapped_->no_sync()
+                               : reducer_->no_sync());
     loss.backward();
     // Before other ranks are waited for in another model's backward.
     if (is_last && program.steps_together()) synchronize();
@@ -145,16 +157,23 @@ class TorchTrainer : public Trainer {
 
   void synchronize() override {
     if (wrapped_) wrapped_->synchronize();
+    if (sharded_) sharded_->synchronize();
     if (reducer_) reducer_->synchronize();
   }
 
   void clip(double max_norm) override {
     std::vector<std::span<float>> spans;
     std::vector<Tensor> with_gradient;
-    for (const Tensor& parameter : parameters_) {
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const Tensor& parameter = stepped(i);
       if (!parameter.grad().defined()) continue;
       spans.push_back(elements_of(parameter.grad()));
       with_gradient.push_back(parameter);
+    }
+    if (sharded_) {
+      const double joint = joint_norm(spans, arguments_);
+      require_norm(clip_grad_norm(*sharded_, 1e30), joint);
+      return journeys::clip(spans, max_norm, joint);
     }
     const double wanted = norm_of(spans);
     if (wrapped_) require_norm(clip_grad_norm(*wrapped_, 1e30), wanted);
@@ -166,6 +185,7 @@ class TorchTrainer : public Trainer {
 
   void discard() override {
     if (wrapped_) wrapped_->skip_step();
+    if (sharded_) sharded_->skip_step();
     if (reducer_) reducer_->synchronize();
   }
 
@@ -210,7 +230,35 @@ class TorchTrainer : public Trainer {
   [[nodiscard]] std::string name_of(std::size_t parameter) const {
     return name_of_parameter(arguments_.program, parameter);
   }
-  [[nodiscard]] Sgd& optimizer() const { return wrapped_ ? *wrapped_ : *plain_; }
+  [[nodiscard]] Sgd& optimizer() const {
+    if (sharded_) return *sharded_;
+    return wrapped_ ? *wrapped_ : *plain_;
+  }
+
+  // What the optimizer steps: a parameter or this rank's part of it.
+  [[nodiscard]] const Tensor& stepped(std::size_t i) const {
+    return optimizer().param_groups().front().params()[i];
+  }
+  [[nodiscard]] std::ptrdiff_t begin_of_part(std::size_t i) const {
+    if (stepped(i).numel() == 0) return 0;
+    return stepped(i).data_ptr<float>() - parameters_[i].data_ptr<float>();
+  }
+  [[nodiscard]] Tensor part_of(std::size_t i, const Tensor& whole) const {
+    return sharded_ ? whole.narrow(0, begin_of_part(i), stepped(i).numel()) : whole;
+  }
+
+  // After `set_state`: parts of the root's momentum.
+  void broadcast_given(int root) {
+    if (!arguments_.set.contains(arguments_.rank)) return;
+    ModelState state = given_;
+    for (std::size_t i = 0; i < state.size(); ++i) {
+      kolo::broadcast(state[i].velocities, root,
+                      {.name = "velocities", .process_set = arguments_.set});
+      const auto values = elements_of(parameters_[i].detach());
+      state[i].values.assign(values.begin(), values.end());
+    }
+    set_state(state);
+  }
 
   // This rank's own choice.
   [[nodiscard]] bool leaves_reduction_to_step(const Pass& pass) const {
@@ -231,7 +279,9 @@ class TorchTrainer : public Trainer {
   Gradients gradients_;
   ::torch::nn::Module module_{};
   std::vector<Tensor> parameters_{};
+  ModelState given_{};  // by `set_state`
   mutable std::optional<DistributedOptimizer<Sgd>> wrapped_{};
+  mutable std::optional<ShardedOptimizer<Sgd>> sharded_{};
   mutable std::optional<Sgd> plain_{};
   std::optional<DistributedGradients> reducer_{};
 };

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "kolo/process_set.hpp"
+#include "kolo/sharded_optimizer.hpp"
 #include "program.hpp"
 #include "reference.hpp"
 
@@ -56,6 +58,13 @@ using MakeTrainer = std::function<std::unique_ptr<Trainer>(const TrainerArgument
 
 /// The options of its DistributedOptimizer.
 [[nodiscard]] DistributedOptimizerOptions options_of(const TrainerArguments& arguments);
+/// Of its ShardedOptimizer, if it has one.
+[[nodiscard]] Sharding sharding_of(const TrainerArguments& arguments);
+/// Collective in the set. The norm of all ranks' parts; exact.
+[[nodiscard]] double joint_norm(std::span<const std::span<float>> parts,
+                                const TrainerArguments& arguments);
+/// Collective in the set. Gathers the ranks' parts of `whole`, of which this rank has its own.
+void gather_parts(std::span<float> whole, const TrainerArguments& arguments);
 [[nodiscard]] std::string name_of_parameter(const Program& program, std::size_t index);
 
 [[nodiscard]] std::unique_ptr<Trainer> make_plain_trainer(const TrainerArguments& arguments);
