@@ -111,15 +111,6 @@ void ReductionCore::ready(std::size_t slot) {
       if (flight.chain) flight.chain->poll();
 }
 
-// In their order: usually, they land in it.
-void ReductionCore::note_landed() {
-  for (; landed_ < flights_.size(); ++landed_) {
-    const Flight& flight = flights_[landed_];
-    if (flight.own || flight.chain || !flight.future.ready()) return;
-    for (const std::size_t slot : flight.slots) source_.landed(slot, flight.round);
-  }
-}
-
 bool ReductionCore::is_submitted(std::size_t slot) const {
   return units_[unit_of_[slot]].rounds > 0;
 }
@@ -272,34 +263,6 @@ void ReductionCore::submit_missing() noexcept {
       if (units_[u].rounds == before) break;
     }
   }
-}
-
-void ReductionCore::finish() noexcept {
-  for (int operations = 2; reach_hooks(operations); ++operations) {
-  }
-  submit_hook_status();
-  finish_flights();
-}
-
-void ReductionCore::leave_pass() {
-  // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
-  if (counts_submitted_ || !flights_.empty()) step_.advance();
-  flights_.clear();
-  landed_ = 0;
-  counts_future_ = {};
-  counts_submitted_ = false;
-  hook_status_due_ = true;
-  for (Unit& unit : units_) unit.rounds = 0;
-  std::fill(fresh_.begin(), fresh_.end(), false);
-  active_ = false;
-  if (failed_ || error_) return;
-  ++passes_;
-  local_passes_ = 0;
-  reduced_ = true;
-}
-
-void ReductionCore::rethrow() {
-  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void ReductionCore::end_pass() {
