@@ -97,7 +97,7 @@ class NamedGradientReducer {
   // For a ShardedOptimizer.
   [[nodiscard]] KOLO_EXPORT std::span<const Shard> shards() const;
   /// Collective. Throws Mismatch if a rank has joined, unless the reduction has.
-  KOLO_EXPORT void require_all_ranks() const;
+  KOLO_EXPORT void require_all_ranks();
   /// Collective. Gathers the parameters after a step; without any, for a step that is dropped.
   KOLO_EXPORT void gather(const Gradients& parameters);
 

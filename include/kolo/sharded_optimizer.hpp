@@ -55,9 +55,9 @@ concept ShardStepper = requires(T& optimizer, std::span<const Shard> shards) {
 ///
 /// Elements are divided by `reducescatter_rows`. After the reduction, only this rank's part of a
 /// gradient has a meaning, unless `Sharding::state`. The optimizer must treat each element by
-/// itself: then parameters have the same bits as with DistributedOptimizer. Only if the ranks are
-/// on several hosts and gradients are sharded, the last bits may differ: ranks are then added in
-/// another order.
+/// itself: then parameters have the same bits as with DistributedOptimizer. Only sharded gradients
+/// may differ: with compression, because their sums are not rounded to the type that travels, and
+/// in the last bits if the ranks are on several hosts, because these are added in another order.
 ///
 /// Every rank steps its parts, so a rank without data cannot `join`: the others get Mismatch. It
 /// steps with gradients of zero instead. On ranks outside the process set, a part is the whole.

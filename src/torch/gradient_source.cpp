@@ -172,7 +172,6 @@ bool TorchSource::travels_sparse(const Parameter& parameter) const {
 
 void TorchSource::require_reducible(std::size_t slot, bool grouped) const {
   const Parameter& parameter = parameters_[slot];
-  const ::torch::Tensor& gradient = parameter.tensor.grad();
   const auto refuse = [&](const std::string& reason) {
     throw InvalidArgument(
         "'" + parameter.name + "': the gradient is sparse, and " + reason + ". Set sparse_as_dense",

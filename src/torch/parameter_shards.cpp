@@ -3,6 +3,8 @@
 
 #include "torch/parameter_shards.hpp"
 
+#include <ATen/ops/empty.h>
+
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -16,6 +18,12 @@ namespace kolo::internal {
 ::torch::Tensor elements_in_memory(const ::torch::Tensor& tensor) {
   const at::NoGradGuard no_grad;
   return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+::torch::Tensor own_tensor(const ::torch::Tensor& view) {
+  const at::NoGradGuard no_grad;
+  ::torch::Tensor own = at::empty({0}, view.options().requires_grad(false));
+  return own.set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
 }
 
 ::torch::Tensor ParameterShard::part_of(const ::torch::Tensor& tensor) const {

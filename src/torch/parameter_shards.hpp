@@ -18,6 +18,9 @@ namespace kolo::internal {
 /// All elements of a tensor without gaps, in their order in memory; shares the memory.
 [[nodiscard]] ::torch::Tensor elements_in_memory(const ::torch::Tensor& tensor);
 
+/// The same memory as a tensor of its own. LibTorch refuses to zero a gradient that is a view.
+[[nodiscard]] ::torch::Tensor own_tensor(const ::torch::Tensor& view);
+
 /// One parameter. The part has one dimension, and lies in the parameter's memory.
 struct ParameterShard {
   ::torch::Tensor whole;
@@ -26,6 +29,8 @@ struct ParameterShard {
   std::int64_t begin = 0;     // of the part, in the order of the parameter's memory
   std::int64_t size = 0;      // of the part
 
+  /// Also a frozen parameter is, if it has a gradient of zero.
+  [[nodiscard]] bool is_stepped() const { return whole.requires_grad() || part.grad().defined(); }
   /// This rank's elements of a tensor that is laid out as the parameter.
   [[nodiscard]] ::torch::Tensor part_of(const ::torch::Tensor& tensor) const;
 };

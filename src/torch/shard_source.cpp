@@ -76,9 +76,9 @@ void ShardSource::remove_stand_in(std::size_t slot) {
 void ShardSource::put_stand_in(std::size_t slot) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
-  state.stand_in =
+  state.stand_in = own_tensor(
       at::full({}, std::numeric_limits<double>::quiet_NaN(), whole.options().requires_grad(false))
-          .expand(whole.sizes());
+          .expand(whole.sizes()));
   state.version = state.stand_in._version();
   state.left = Left::stand_in;
   whole.mutable_grad() = state.stand_in;
@@ -106,7 +106,6 @@ void ShardSource::forget() {
 void ShardSource::clear() {
   for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
     parameters()[slot].tensor.mutable_grad().reset();
-    shards_->of_whole(parameters()[slot].tensor).part.mutable_grad().reset();
     state_of(slot).stand_in.reset();
     state_of(slot).left = Left::nothing;
   }
@@ -158,7 +157,7 @@ void ShardSource::scale(std::size_t slot, double factor) {
   (void)open(slot, factor);
   opened_.clear();
   Part& part = state_of(slot).parts.back();
-  part.result = elements_in_memory(part.gradient);
+  part.result = own_tensor(elements_in_memory(part.gradient));
 }
 
 void ShardSource::cancel(std::size_t slot) {

@@ -27,12 +27,13 @@ class ShardSource : public TorchSource {
 
   /// Zeroes the gradients of parts whose stand-ins the program has zeroed.
   void follow_zeroing();
-  /// Removes the whole gradients, and stand-ins.
+  /// Removes whole gradients and stand-ins, not the parts' gradients.
   void clear();
 
   [[nodiscard]] std::string description() const override {
     return describe(Sharding::state_and_gradients);
   }
+  [[nodiscard]] bool ends_steps_together() const override { return true; }
   void make_room(std::size_t slot) override;
   void accumulate_locally(std::size_t slot) override;
   void require_unmixed() const override {}

@@ -2,6 +2,7 @@
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <cstddef>
@@ -30,6 +31,7 @@ class WholeSource : public TorchSource {
  public:
   using TorchSource::TorchSource;
   [[nodiscard]] std::string description() const override { return describe(Sharding::state); }
+  [[nodiscard]] bool ends_steps_together() const override { return true; }
 };
 
 void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Tensor& whole) {
@@ -65,7 +67,8 @@ struct ShardedReducer::State {
 };
 
 void ShardedReducer::State::require_all_ranks() const {
-  if (!source && is_member) internal::require_all_ranks(operation("(step)"), options.process_set);
+  if (!source && is_member)
+    internal::require_all_ranks(operation("(backward)"), options.process_set);
 }
 
 // The parts of whole gradients, in their memory.
@@ -82,7 +85,7 @@ void ShardedReducer::State::share_gradients() {
       gradient.copy_(shard.whole.grad());
       shard.whole.mutable_grad() = gradient;
     }
-    shard.part.mutable_grad() = shard.part_of(gradient);
+    shard.part.mutable_grad() = own_tensor(shard.part_of(gradient));
   }
 }
 
@@ -93,7 +96,7 @@ void ShardedReducer::State::gather_parameters(bool stepped) {
   PartsGather gather(options.process_set);
   ParameterShard* first = nullptr;
   for (ParameterShard& shard : shards->all()) {
-    if (!shard.whole.requires_grad()) continue;
+    if (!shard.is_stepped()) continue;
     if (first == nullptr) first = &shard;
     if (stepped) add_to(gather, shard.part, shard.whole);
   }
@@ -108,7 +111,7 @@ void ShardedReducer::State::gather_parameters(bool stepped) {
     gather_nothing(name, options.process_set);
   }
   for (ParameterShard& shard : shards->all())
-    if (stepped && shard.whole.requires_grad()) mark_changed(shard.whole);
+    if (stepped && shard.is_stepped()) mark_changed(shard.whole);
 }
 
 ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedParameters>& names,
@@ -173,12 +176,26 @@ void ShardedReducer::discard(Optimizer& optimizer) {
   state_->reducer->discard(state_->shards->whole_groups());
 }
 
-void ShardedReducer::zero_grad(Optimizer& optimizer) {
+// The optimizer zeroes the gradients that it knows: of these, it decides whether they are undefined
+// then. A part has one if the whole parameter has.
+void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {
   discard(optimizer);
+  const at::NoGradGuard no_grad;
+  for (ParameterShard& shard : state_->shards->all())
+    if (shard.whole.grad().defined() && !shard.part.grad().defined())
+      shard.part.mutable_grad() = at::zeros_like(shard.part);
+}
+
+void ShardedReducer::finish_zero_grad() {
   if (state_->source) return state_->source->clear();
+  const at::NoGradGuard no_grad;
   for (ParameterShard& shard : state_->shards->all()) {
-    shard.whole.mutable_grad().reset();
-    shard.part.mutable_grad().reset();
+    ::torch::Tensor& whole = shard.whole.mutable_grad();
+    if (!shard.part.grad().defined()) {
+      whole.reset();
+    } else if (whole.defined()) {
+      whole.zero_();
+    }
   }
 }
 

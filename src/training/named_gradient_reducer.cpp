@@ -12,12 +12,6 @@
 namespace kolo::detail {
 
 using namespace internal;
-namespace {
-
-constexpr const char* subject = "DistributedOptimizer";
-
-}  // namespace
-
 NamedGradientReducer::NamedGradientReducer(const Gradients& gradients,
                                            const DistributedOptimizerOptions& options)
     : state_(std::make_unique<State>(gradients, options, std::nullopt)) {}
@@ -37,13 +31,14 @@ void NamedGradientReducer::ready(const std::string& name,
   State& state = *state_;
   const auto found = state.position_of.find(name);
   if (found == state.position_of.end())
-    throw InvalidArgument(fmt::format("{}: there is no gradient '{}'", subject, name), name);
+    throw InvalidArgument(fmt::format("{}: there is no gradient '{}'", state.subject(), name),
+                          name);
   state.require_not_synchronized(fmt::format("ready('{}')", name));
   state.drop_before_join();
   const std::size_t position = found->second;
   if (state.ready[position])
-    throw InvalidArgument(fmt::format("{}: '{}' was already ready in this pass", subject, name),
-                          name);
+    throw InvalidArgument(
+        fmt::format("{}: '{}' was already ready in this pass", state.subject(), name), name);
   const bool may_submit = state.takes_part && state.core.in_last_pass();
   if (may_submit && state.source.tensors.empty()) {
     Gradients all = gradients();
@@ -64,8 +59,8 @@ void NamedGradientReducer::end_pass() {
   state.drop_before_join();
   if (state.core.in_last_pass())
     throw InvalidArgument(
-        fmt::format("{}: a step has {} backward passes, and this is the last: call step()", subject,
-                    state.options.backward_passes_per_step));
+        fmt::format("{}: a step has {} backward passes, and this is the last: call step()",
+                    state.subject(), state.options.backward_passes_per_step));
   state.note_change();
   state.core.begin(/*reducing=*/false);
   state.core.end_pass();
@@ -99,14 +94,14 @@ void NamedGradientReducer::require_current(std::int64_t reduction, const char* c
   throw InvalidArgument(
       fmt::format("{}: {} with gradients of an earlier reduce(). Gradients have changed since, so "
                   "they are not reduced: call reduce() again",
-                  subject, call));
+                  state.subject(), call));
 }
 
 double NamedGradientReducer::clip(const Gradients& gradients, double max_norm) {
   const State& state = *state_;
   if (!(max_norm > 0.0))
     throw InvalidArgument(
-        fmt::format("{}: clip_grad_norm to {}, which must be positive", subject, max_norm));
+        fmt::format("{}: clip_grad_norm to {}, which must be positive", state.subject(), max_norm));
   if (state.sharding) return clip_parts(gradients, max_norm);
   double norm = norm_of(gradients, "clip_grad_norm");
   // The gradients are equal on all ranks, but ranks may sum them with different instruction sets.

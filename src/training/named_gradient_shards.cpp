@@ -93,10 +93,11 @@ double NamedGradientReducer::clip_parts(const Gradients& gradients, double max_n
 
 std::span<const Shard> NamedGradientReducer::shards() const { return state_->shards; }
 
-void NamedGradientReducer::require_all_ranks() const {
-  const State& state = *state_;
+void NamedGradientReducer::require_all_ranks() {
+  State& state = *state_;
+  state.unstepped = false;
   if (!state.takes_part || state.sharding != Sharding::state) return;
-  internal::require_all_ranks(fmt::format("{}(step)", state.core.number()),
+  internal::require_all_ranks(fmt::format("{}(parameters)", state.core.number()),
                               state.options.process_set);
 }
 

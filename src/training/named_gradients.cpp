@@ -12,19 +12,13 @@
 namespace kolo::detail {
 
 using namespace internal;
-namespace {
-
-constexpr const char* subject = "DistributedOptimizer";
-
-}  // namespace
-
 NamedGradientReducer::State::State(const Gradients& gradients,
                                    const DistributedOptimizerOptions& given,
                                    std::optional<Sharding> divided)
     : options(given),
-      items(items_of(gradients, subject)),
-      core(source, given, /*counted=*/false),
-      sharding(divided) {
+      sharding(divided),
+      items(items_of(gradients, subject())),
+      core(source, given, /*counted=*/false) {
   require_valid(options);
   if (sharding) require_divisible(options, *sharding);
   for (const Item& item : items) require_short(item.name);
@@ -74,7 +68,7 @@ void NamedGradientReducer::State::require_same(const Gradients& gradients) const
       });
   if (!same)
     throw InvalidArgument(fmt::format(
-        "{}: gradients() must always return the same names in the same order", subject));
+        "{}: gradients() must always return the same names in the same order", subject()));
 }
 
 // The gradients of a synchronized step may be changed, to clip them, so a trainer that goes on
@@ -84,7 +78,7 @@ void NamedGradientReducer::State::require_not_synchronized(const std::string& ca
   throw InvalidArgument(
       fmt::format("{}: {} after synchronize(), but its step has not ended. Call step(), or "
                   "skip_step() to drop the gradients",
-                  subject, call));
+                  subject(), call));
 }
 
 // Operations in progress write to the memory that was listed when they were submitted.
@@ -96,7 +90,7 @@ void NamedGradientReducer::State::require_in_place(const Gradients& gradients) c
     throw InvalidArgument(
         fmt::format("{}: the memory of '{}' has moved since ready(). Gradients must stay in "
                     "place from the first ready() of a step to its end",
-                    subject, items[i].name),
+                    subject(), items[i].name),
         items[i].name);
   }
 }

@@ -54,6 +54,7 @@ struct NamedGradientReducer::State {
   };
 
   DistributedOptimizerOptions options;
+  std::optional<Sharding> sharding;
   std::vector<internal::Item> items;
   std::unordered_map<std::string, std::size_t> position_of;
   std::vector<bool> ready;  // by position, in this pass
@@ -61,15 +62,17 @@ struct NamedGradientReducer::State {
   internal::ReductionCore core;
   bool synchronized = false;
   bool takes_part = true;
-  std::vector<Shard> shards;  // of a ShardedOptimizer
-  std::optional<Sharding> sharding;
-  bool unstepped = false;  // reduced, and parameters were not gathered since
+  std::vector<Shard> shards;   // of a ShardedOptimizer
+  bool unstepped = false;      // reduced, and parameters were not gathered since
   std::int64_t reduction = 0;  // increases when gradients are reduced, or begin to change
   bool changes = true;         // since the last reduction
 
   State(const Gradients& gradients, const DistributedOptimizerOptions& given,
         std::optional<Sharding> divided);
 
+  [[nodiscard]] const char* subject() const {
+    return sharding ? "ShardedOptimizer" : "DistributedOptimizer";
+  }
   void divide(const Gradients& gradients);
   [[nodiscard]] internal::GroupNumbers group_numbers() const;
   void add_gradients(const internal::GroupNumbers& groups);

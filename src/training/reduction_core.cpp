@@ -217,15 +217,32 @@ void ReductionCore::submit_counts() noexcept {
     counts_agreed_ = false;
     fill_counts();
     if (!counted_ || !is_member_ || counts_submitted_) return;
-    const TensorView view(counts_);
-    const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
-                                      .op = ReduceOp::max,
-                                      .process_set = options_.process_set};
-    counts_future_ =
-        detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
+    call_counts();
     step_.begin();
     counts_submitted_ = true;
   });
+}
+
+void ReductionCore::call_counts() {
+  const TensorView view(counts_);
+  const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
+                                    .op = ReduceOp::max,
+                                    .process_set = options_.process_set};
+  counts_future_ =
+      detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
+}
+
+void ReductionCore::take_counts() {
+  try {
+    counts_future_.get();
+  } catch (const Mismatch&) {
+    if (!source_.ends_steps_together()) throw;
+    error_ = std::current_exception();
+    fill_counts();
+    call_counts();
+    counts_future_.get();
+  }
+  read_counts();
 }
 
 // The maximum over the ranks is in place now.
@@ -245,10 +262,7 @@ void ReductionCore::read_counts() {
 
 void ReductionCore::submit_missing() noexcept {
   if (counts_submitted_) {
-    attempt([&] {
-      counts_future_.get();
-      read_counts();
-    });
+    attempt([&] { take_counts(); });
   }
   const bool unknown = counted_ && is_member_ && !counts_agreed_;
   for (std::size_t slot = 0; slot < unit_of_.size() && !unknown; ++slot)

@@ -63,6 +63,10 @@ class GradientSource {
   virtual void landed(std::size_t /*slot*/, int /*round*/) {}
   /// All operations of the pass are done. Puts the result in place if `keep`.
   virtual void close(std::size_t /*slot*/, bool /*keep*/) {}
+  /// True if a step ends with an operation under the name of the counts. If it meets the counts of
+  /// a rank that goes on without a step, that rank submits them again, for the pass of the others
+  /// that follows.
+  [[nodiscard]] virtual bool ends_steps_together() const { return false; }
   /// Backward has thrown while operations write to opened memory: takes it away from the program,
   /// which does not know of them.
   virtual void detach(std::size_t /*slot*/) {}
@@ -196,6 +200,8 @@ class ReductionCore {
   void apply_factor(Unit& unit);
   void refuse_frozen(Unit& unit);
   void fill_counts();
+  void call_counts();
+  void take_counts();
   void read_counts();
   void attempt(const std::function<void()>& action) noexcept;
   void leave_pass();

@@ -75,7 +75,9 @@ class ShardedReducer {
   KOLO_EXPORT void end_step();
   KOLO_EXPORT void skip(Optimizer& optimizer);
   KOLO_EXPORT void discard(Optimizer& optimizer);
-  KOLO_EXPORT void zero_grad(Optimizer& optimizer);
+  /// Before and after the optimizer zeroes the gradients of its parts.
+  KOLO_EXPORT void prepare_zero_grad(Optimizer& optimizer);
+  KOLO_EXPORT void finish_zero_grad();
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
@@ -103,9 +105,10 @@ class ShardedReducer {
 ///                                      model->named_parameters());
 ///
 /// Parameters stay whole on all ranks, and are equal there if they were at construction: call
-/// `broadcast_parameters` first. They have the same bits as with DistributedOptimizer. Only if the
-/// ranks are on several hosts and gradients are sharded, the last bits may differ: ranks are then
-/// added in another order. The elements of a parameter, in their order in memory, are divided by
+/// `broadcast_parameters` first. They have the same bits as with DistributedOptimizer. Only sharded
+/// gradients may differ: with compression, because their sums are not rounded to the type that
+/// travels, and in the last bits if the ranks are on several hosts, because these are added in
+/// another order. The elements of a parameter, in their order in memory, are divided by
 /// `reducescatter_rows`.
 ///
 /// Base is an optimizer that treats each element by itself (`is_elementwise_optimizer`): SGD, Adam,
@@ -188,10 +191,15 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// As DistributedOptimizer's.
   void skip_step() { reducer_.skip(*this); }
 
-  /// Removes the gradients, whole ones and parts, so that they are undefined, whatever the
-  /// argument. So does `zero_grad(true)` of a module. After `zero_grad(false)` of a module, the
-  /// gradients of parts are zero.
-  void zero_grad(bool /*set_to_none*/ = true) { reducer_.zero_grad(*this); }
+  /// As `Base`'s, for parts and for whole gradients. A module's `zero_grad` does the same, except
+  /// that it does not reset the count of `backward_passes_per_step`.
+  template <typename... Arguments>
+    requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
+  void zero_grad(Arguments... arguments) {
+    reducer_.prepare_zero_grad(*this);
+    Base::zero_grad(arguments...);
+    reducer_.finish_zero_grad();
+  }
 
   /// True if `condition` is true on all ranks of the set, in which it is collective.
   [[nodiscard]] bool all_ranks(bool condition) const { return reducer_.all_ranks(condition); }
