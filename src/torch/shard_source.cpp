@@ -73,12 +73,11 @@ void ShardSource::remove_stand_in(std::size_t slot) {
   state.left = Left::nothing;
 }
 
-void ShardSource::put_stand_in(std::size_t slot) {
+void ShardSource::put_stand_in(std::size_t slot, double value) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
-  state.stand_in = own_tensor(
-      at::full({}, std::numeric_limits<double>::quiet_NaN(), whole.options().requires_grad(false))
-          .expand(whole.sizes()));
+  state.stand_in =
+      own_tensor(at::full({}, value, whole.options().requires_grad(false)).expand(whole.sizes()));
   state.version = state.stand_in._version();
   state.left = Left::stand_in;
   whole.mutable_grad() = state.stand_in;
@@ -108,6 +107,7 @@ void ShardSource::clear() {
     parameters()[slot].tensor.mutable_grad().reset();
     state_of(slot).stand_in.reset();
     state_of(slot).left = Left::nothing;
+    if (shards_->of_whole(parameters()[slot].tensor).part.grad().defined()) put_stand_in(slot, 0.0);
   }
 }
 
@@ -221,7 +221,8 @@ void ShardSource::close(std::size_t slot, bool keep) {
     }
   }
   if (parts.empty() && !sum.defined()) take_unreduced(slot, expected);
-  if (sum.defined() && !has_gradient(slot)) put_stand_in(slot);
+  if (sum.defined() && !has_gradient(slot))
+    put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
 }
 
 }  // namespace kolo::internal

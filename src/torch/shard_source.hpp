@@ -27,13 +27,14 @@ class ShardSource : public TorchSource {
 
   /// Zeroes the gradients of parts whose stand-ins the program has zeroed.
   void follow_zeroing();
-  /// Removes whole gradients and stand-ins, not the parts' gradients.
+  /// Removes whole gradients. Zeros stand in where the part's gradient is zero.
   void clear();
 
   [[nodiscard]] std::string description() const override {
     return describe(Sharding::state_and_gradients);
   }
   [[nodiscard]] bool ends_steps_together() const override { return true; }
+  void prepare_end() override { follow_zeroing(); }
   void make_room(std::size_t slot) override;
   void accumulate_locally(std::size_t slot) override;
   void require_unmixed() const override {}
@@ -76,7 +77,7 @@ class ShardSource : public TorchSource {
   [[nodiscard]] bool has_gradient(std::size_t slot) const;
   void follow_zeroing(std::size_t slot);
   void remove_stand_in(std::size_t slot);
-  void put_stand_in(std::size_t slot);
+  void put_stand_in(std::size_t slot, double value);
   void take_unreduced(std::size_t slot, bool expected);
 
   std::shared_ptr<ParameterShards> shards_;

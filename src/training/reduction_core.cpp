@@ -198,6 +198,7 @@ void ReductionCore::attempt(const std::function<void()>& action) noexcept {
 
 // The first number is 0, or tells the lowest rank of the set whose backward has thrown.
 void ReductionCore::fill_counts() {
+  source_.prepare_end();
   counts_.assign(1 + units_.size() + unit_of_.size(), 0);
   if (failed_) counts_[0] = options_.process_set.size() - options_.process_set.rank();
   for (std::size_t u = 0; u < units_.size(); ++u) {

@@ -36,6 +36,8 @@ class GradientSource {
 
   /// False for a gradient that nobody reduces, such as that of a frozen parameter.
   [[nodiscard]] virtual bool takes_part(std::size_t /*slot*/) const { return true; }
+  /// A pass ends: `content` follows.
+  virtual void prepare_end() {}
   /// 0: this rank has no gradient. 1: a dense one. 1 + k: a sparse one with k sparse dimensions.
   [[nodiscard]] virtual int content(std::size_t /*slot*/) const { return 1; }
   /// True if a pass without reduction left a gradient, which the next reduction takes along.
