@@ -152,7 +152,7 @@ void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slo
     if (!flight.own) {
       for (const std::size_t slot : slots) views.push_back(source_.open(slot, factor_));
       if (is_for_hook(views)) {
-        flight.chain = begin_chain(unit, slots.front(), views);
+        flight.chain = begin_chain(unit, slots, views);
       } else {
         flight.future = allreduce(slots.front(), name, views);
       }
@@ -212,10 +212,11 @@ void ReductionCore::fill_counts() {
 }
 
 void ReductionCore::submit_counts() noexcept {
+  if (counts_submitted_) return;  // the pass failed since: the operation uses them, or has agreed
   attempt([&] {
     counts_agreed_ = false;
     fill_counts();
-    if (!counted_ || !is_member_ || counts_submitted_) return;
+    if (!counted_ || !is_member_) return;
     const TensorView view(counts_);
     const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
                                       .op = ReduceOp::max,
@@ -243,7 +244,7 @@ void ReductionCore::read_counts() {
 }
 
 void ReductionCore::submit_missing() noexcept {
-  if (counts_submitted_) {
+  if (counts_submitted_ && !counts_agreed_) {
     attempt([&] {
       counts_future_.get();
       read_counts();
@@ -309,15 +310,16 @@ void ReductionCore::fail_pass() noexcept {
   if (!active()) return;
   if (!reducing_) {
     active_ = false;
+    ++local_passes_;  // what it has accumulated is not reduced
     return;
   }
   failed_ = true;
   for (const Flight& flight : flights_)
     if (flight.chain) flight.chain->abort();
   // One round of everything, before the counts, which tell the others of it. What else they have
-  // submitted is not known before the counts are.
+  // submitted is not known before the counts are. If the others have these, they wait for no more.
   for (Unit& unit : units_)
-    if (unit.rounds == 0) attempt([&] { submit(unit); });
+    if (unit.rounds == 0 && !counts_submitted_) attempt([&] { submit(unit); });
   const bool are_counted = counts_submitted_ && counts_agreed_;
   submit_counts();
   if (are_counted) submit_hook_status();  // for no count tells the others

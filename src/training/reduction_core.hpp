@@ -180,7 +180,8 @@ class ReductionCore {
                                        const std::vector<TensorView>& views);
   [[nodiscard]] bool has_hook() const;
   [[nodiscard]] bool is_for_hook(const std::vector<TensorView>& views) const;
-  [[nodiscard]] std::unique_ptr<HookChain> begin_chain(const Unit& unit, std::size_t slot,
+  [[nodiscard]] std::unique_ptr<HookChain> begin_chain(const Unit& unit,
+                                                       const std::vector<std::size_t>& slots,
                                                        const std::vector<TensorView>& views);
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
   void submit_hook_status() noexcept;

@@ -10,6 +10,18 @@
 #include "training/reduction_core.hpp"
 
 namespace kolo::internal {
+namespace {
+
+// Of some slots among all; both are in order.
+std::vector<std::size_t> places_of(const std::vector<std::size_t>& some,
+                                   const std::vector<std::size_t>& all) {
+  std::vector<std::size_t> places;
+  for (std::size_t place = 0; place < all.size() && places.size() < some.size(); ++place)
+    if (all[place] == some[places.size()]) places.push_back(place);
+  return places;
+}
+
+}  // namespace
 
 // With one rank there is nothing to send, and so nothing to lose.
 bool ReductionCore::has_hook() const {
@@ -22,7 +34,8 @@ bool ReductionCore::is_for_hook(const std::vector<TensorView>& views) const {
                      [](const TensorView& view) { return view.device().type == DeviceType::cpu; });
 }
 
-std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit, std::size_t slot,
+std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit,
+                                                      const std::vector<std::size_t>& slots,
                                                       const std::vector<TensorView>& views) {
   const std::string name = name_in_pass(unit, unit.rounds);
   const double members = options_.op == ReduceOp::average ? options_.process_set.size() : 1.0;
@@ -35,7 +48,7 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit, std::siz
             return fmt::format("{}(hook {}){}", number, operation, name);
           },
       .check = [this] { static_cast<void>(step_.of_operation()); },
-      .allreduce = [this, slot,
+      .allreduce = [this, slot = slots.front(),
                     views](const std::string& of) { return allreduce(slot, of, views); }});
   if (failed_) {
     chain->refuse();
@@ -44,7 +57,8 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit, std::siz
                                   .tensors = views,
                                   .prescale = prescale_,
                                   .postscale = postscale(options_) / members,
-                                  .process_set = options_.process_set});
+                                  .process_set = options_.process_set,
+                                  .places = places_of(slots, unit.slots)});
   }
   return chain;
 }
