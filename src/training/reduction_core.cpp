@@ -146,7 +146,7 @@ void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slo
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(unit, unit.rounds);
   std::vector<TensorView> views;
-  Flight flight;
+  Flight flight{.unit = unit_of_[slots.front()], .round = unit.rounds};
   try {
     if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
     if (!flight.own) {
@@ -193,22 +193,6 @@ void ReductionCore::attempt(const std::function<void()>& action) noexcept {
   } catch (...) {
     if (!error_) error_ = std::current_exception();
   }
-}
-
-// The first number is 0, or tells the lowest rank of the set whose backward has thrown.
-void ReductionCore::fill_counts() {
-  counts_.assign(1 + units_.size() + unit_of_.size(), 0);
-  if (failed_) counts_[0] = options_.process_set.size() - options_.process_set.rank();
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    const Unit& unit = units_[u];
-    const bool has_more = std::any_of(unit.slots.begin(), unit.slots.end(), [&](std::size_t slot) {
-      const bool is_left = unit.rounds == 0 && source_.is_waiting(slot);
-      return source_.takes_part(slot) && (fresh_[slot] || is_left);
-    });
-    counts_[1 + u] = unit.rounds + (has_more ? 1 : 0);
-  }
-  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
-    if (source_.takes_part(slot)) counts_[1 + units_.size() + slot] = source_.content(slot);
 }
 
 void ReductionCore::submit_counts() noexcept {
@@ -314,8 +298,9 @@ void ReductionCore::fail_pass() noexcept {
     return;
   }
   failed_ = true;
+  // If another rank's backward has thrown, its hooks have refused, and these go on until then.
   for (const Flight& flight : flights_)
-    if (flight.chain) flight.chain->abort();
+    if (flight.chain && !(counts_submitted_ && knows_failure())) flight.chain->abort();
   // One round of everything, before the counts, which tell the others of it. What else they have
   // submitted is not known before the counts are. If the others have these, they wait for no more.
   for (Unit& unit : units_)

@@ -63,6 +63,28 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit,
   return chain;
 }
 
+// The first number is 0, or tells the lowest rank of the set whose backward has thrown.
+void ReductionCore::fill_counts() {
+  const std::size_t refused = 1 + units_.size() + unit_of_.size();
+  counts_.assign(refused + (has_hook() ? units_.size() : 0), 0);
+  if (failed_) {
+    counts_[0] = options_.process_set.size() - options_.process_set.rank();
+    for (const Flight& flight : flights_)
+      if (flight.chain && flight.round == 0)
+        counts_[refused + flight.unit] = flight.chain->operations();
+  }
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const Unit& unit = units_[u];
+    const bool has_more = std::any_of(unit.slots.begin(), unit.slots.end(), [&](std::size_t slot) {
+      const bool is_left = unit.rounds == 0 && source_.is_waiting(slot);
+      return source_.takes_part(slot) && (fresh_[slot] || is_left);
+    });
+    counts_[1 + u] = unit.rounds + (has_more ? 1 : 0);
+  }
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
+    if (source_.takes_part(slot)) counts_[1 + units_.size() + slot] = source_.content(slot);
+}
+
 // Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.
 void ReductionCore::refuse_frozen(Unit& unit) {
   if (std::any_of(unit.slots.begin(), unit.slots.end(),
@@ -79,12 +101,18 @@ void ReductionCore::refuse_frozen(Unit& unit) {
   });
 }
 
+int ReductionCore::refused(const Flight& flight) const {
+  if (!counts_submitted_ || !counts_agreed_ || flight.round > 0) return 0;
+  return counts_[1 + units_.size() + unit_of_.size() + flight.unit];
+}
+
 // Returns whether any unit takes that many operations. All ranks find the same.
 bool ReductionCore::reach_hooks(int operations) noexcept {
   bool any = false;
   for (const Flight& flight : flights_) {
     if (!flight.chain) continue;
     flight.chain->reach(operations);
+    flight.chain->close(refused(flight));
     any = any || flight.chain->operations() >= operations;
   }
   return any;
@@ -94,7 +122,7 @@ void ReductionCore::submit_hook_status() noexcept {
   if (!std::exchange(hook_status_due_, false)) return;
   // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
   // And if a backward has thrown, all ranks know, but that rank does not wait for its pass's end.
-  const bool known_failure = counts_agreed_ && counts_[0] > 0;
+  const bool known_failure = knows_failure();
   attempt([&] {
     if (!has_hook() || known_failure || (!counts_submitted_ && flights_.empty())) return;
     const bool threw =
