@@ -75,6 +75,9 @@ void ReductionCore::forget_passes() {
 
 ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
   if (step_.is_cut_by_join()) {
+    // The program may have filled the memory of the gradients anew.
+    for (const Flight& flight : flights_)
+      if (flight.chain) flight.chain->drop();
     finish();
     error_ = nullptr;
     forget_passes();

@@ -235,6 +235,25 @@ TEST_F(Hooks, OfRanksInDifferentStepsAreAMismatch) {
   expect_usable();
 }
 
+// All operations of "a" are submitted. What they sum must not reach the next gradients.
+TEST_F(Hooks, CutByAJoinLeaveTheNextGradientsAlone) {
+  if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
+  for (const auto& hook : {std::shared_ptr<CommunicationHook>(hook_), int8({.min_elements = 1})}) {
+    DistributedOptimizer optimizer(model_, {.hook = hook});
+    model_.fill(100.0);
+    for (const char* name : {"a", "b"}) {
+      optimizer.ready(name);
+      barrier({.name = "the operations before are done"});
+    }
+    join();
+    model_.fill(1.0);
+    optimizer.ready("counts");
+    optimizer.step();
+    EXPECT_THAT(model_.a, Each(testing::FloatNear(1.0F, 1e-5F)));
+    EXPECT_THAT(model_.b, Each(testing::FloatNear(2.0F, 1e-5F)));
+  }
+}
+
 /// Two gradients. Backward uses the first.
 struct TwoGradients : GradientSource {
   std::array<std::vector<float>, 2> gradients{std::vector<float>(4), std::vector<float>(4)};
