@@ -173,8 +173,8 @@ void CommunicatorGroup::make(std::shared_ptr<CommState> state, std::shared_ptr<C
 }
 
 /// By a thread of its own: NCCL waits for the other ranks of the host (commFree: the thread of the
-/// proxy), and for all kernels where it calls cudaFree. If another rank fails before it destroys its
-/// part, only aborts of the other communicators end their kernels.
+/// proxy), and for all kernels where it calls cudaFree. If another rank fails before it destroys
+/// its part, only aborts of the other communicators end their kernels.
 void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
   std::erase(states_, state);
   post_to(destroyer_, [state](Library& library) {
