@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -106,6 +107,9 @@ struct GradientUnit {
   double prescale = 1.0;
   double postscale = 1.0;
   ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
+  /// The place of each tensor in its group, ascending: without those of frozen parameters, so state
+  /// that was kept of other places belongs to other gradients. {0} for a gradient of its own.
+  std::vector<std::size_t> places{};
 };
 
 /// Sums gradients over the ranks in place of an allreduce. Set it in the options of a

@@ -118,6 +118,10 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
 
+  /// The session has failed: all ranks end what they have in common. Returns when the GPU no longer
+  /// uses this rank's tensors, or after some seconds.
+  virtual void abandon() noexcept {}
+
   /// The same on all ranks. A batch starts only once the sequences of all batches that still run on
   /// this rank are less than this far behind its own.
   [[nodiscard]] virtual std::uint64_t sequence_span() const {

@@ -10,6 +10,16 @@ namespace kolo {
 
 using namespace internal;
 using ::torch::optim::Optimizer;
+namespace {
+
+void require_divisible(const ::torch::Tensor& gradient) {
+  if (gradient.scalar_type() != at::kHalf) return;
+  throw InvalidArgument(
+      "GradScaler: a gradient is f16, and would underflow if it was divided by the scale. Keep "
+      "parameters in f32 and compute in f16 with kolo::Autocast");
+}
+
+}  // namespace
 
 ::torch::Tensor GradScaler::scale(const ::torch::Tensor& loss) const {
   if (!enabled_) return loss;
@@ -33,14 +43,20 @@ void GradScaler::unscale_gradients(const Optimizer& optimizer) {
   bool finite = true;
   if (enabled_) {
     const at::NoGradGuard no_grad;
-    const std::vector<::torch::Tensor> gradients = gradient_elements(optimizer.param_groups());
+    const std::vector<::torch::Tensor> gradients = gradients_of(optimizer.param_groups());
+    std::vector<::torch::Tensor> scaled;
+    std::vector<::torch::Tensor> divided;  // with another optimizer that has the parameter, too
     for (const ::torch::Tensor& gradient : gradients) {
-      if (gradient.scalar_type() != at::kHalf) continue;
-      throw InvalidArgument(
-          "GradScaler: a gradient is f16, and would underflow if it was divided by the scale. Keep "
-          "parameters in f32 and compute in f16 with kolo::Autocast");
+      require_divisible(gradient);
+      const auto found = divided_.find(gradient.unsafeGetTensorImpl());
+      const bool is_divided =
+          found != divided_.end() && found->second.version == gradient._version();
+      (is_divided ? divided : scaled).push_back(elements_of(gradient));
     }
-    finite = scale_and_check(gradients, 1.0 / scale_.value());
+    finite = scale_and_check(scaled, 1.0 / scale_.value());
+    finite = scale_and_check(divided, 1.0) && finite;
+    for (const ::torch::Tensor& gradient : gradients)
+      divided_[gradient.unsafeGetTensorImpl()] = {gradient, gradient._version()};
   }
   unscaled_.push_back({&optimizer, finite, /*stepped=*/false});
 }
@@ -61,6 +77,7 @@ void GradScaler::update() {
                                     [](const Unscaled& seen) { return !seen.finite; });
   if (enabled_) scale_.update(overflow);
   unscaled_.clear();
+  divided_.clear();
 }
 
 }  // namespace kolo

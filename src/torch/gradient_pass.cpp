@@ -69,6 +69,8 @@ void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int p
 void GradientReducer::State::fail_pass() noexcept {
   const std::lock_guard lock(hooks);
   core.fail_pass();
+  // As on the ranks whose pass has ended.
+  if (!watches_steps && core.reducing()) core.forget_passes();
 }
 
 // The prescale of an operation divides by the passes of a complete step. If a step had fewer,

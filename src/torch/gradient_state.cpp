@@ -126,6 +126,7 @@ GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = defaul
 GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::synchronize(const Groups& groups) {
+  state_->core.settle();  // a pass that failed knows no parameter that was added since
   // Parameters may have been added or converted since the last step.
   state_->adopt(groups);
   state_->synchronize();
@@ -138,6 +139,7 @@ std::int64_t GradientReducer::number() const { return state_->core.number(); }
 void GradientReducer::end_step() { state_->core.end_step(); }
 
 void GradientReducer::skip(const Groups& groups) {
+  state_->core.settle();
   state_->adopt(groups);
   state_->synchronize(/*skips=*/true);
   state_->core.forget_passes();

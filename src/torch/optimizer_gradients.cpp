@@ -10,16 +10,27 @@
 
 namespace kolo::internal {
 
-std::vector<::torch::Tensor> gradient_elements(const ParameterGroups& groups) {
+std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups) {
   std::vector<::torch::Tensor> gradients;
   std::unordered_set<const c10::TensorImpl*> seen;  // tied weights are listed more than once
   for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& parameter) {
     const ::torch::Tensor& gradient = parameter.grad();
     if (!gradient.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) return;
-    // A reduced sparse gradient is coalesced, so its values hold each element once.
-    gradients.push_back(gradient.is_sparse() ? gradient._values() : gradient);
+    gradients.push_back(gradient);
   });
   return gradients;
+}
+
+::torch::Tensor elements_of(const ::torch::Tensor& gradient) {
+  // A reduced sparse gradient is coalesced, so its values hold each element once.
+  return gradient.is_sparse() ? gradient._values() : gradient;
+}
+
+std::vector<::torch::Tensor> gradient_elements(const ParameterGroups& groups) {
+  std::vector<::torch::Tensor> elements;
+  for (const ::torch::Tensor& gradient : gradients_of(groups))
+    elements.push_back(elements_of(gradient));
+  return elements;
 }
 
 bool scale_and_check(const std::vector<::torch::Tensor>& gradients, double factor) {
@@ -29,7 +40,7 @@ bool scale_and_check(const std::vector<::torch::Tensor>& gradients, double facto
     // Times zero, finite elements are zero and others NaN, and so is their sum. Unlike a norm, this
     // does not overflow.
     zeros.push_back(gradient.mul(0.0).sum().to(gradients[0].device(), at::kFloat));
-    gradient.mul_(factor);
+    if (factor != 1.0) gradient.mul_(factor);
   }
   return zeros.empty() || std::isfinite(at::stack(zeros).sum().item<double>());
 }

@@ -10,7 +10,13 @@
 
 namespace kolo::internal {
 
-/// For each parameter that has a gradient, once: the tensor that holds the gradient's elements.
+/// The gradient of each parameter that has one, once.
+[[nodiscard]] std::vector<::torch::Tensor> gradients_of(const ParameterGroups& groups);
+
+/// The tensor that holds the elements of a reduced gradient.
+[[nodiscard]] ::torch::Tensor elements_of(const ::torch::Tensor& gradient);
+
+/// Those of all gradients.
 [[nodiscard]] std::vector<::torch::Tensor> gradient_elements(const ParameterGroups& groups);
 
 /// The norm of all elements together, in f64.

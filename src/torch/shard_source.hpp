@@ -38,7 +38,7 @@ class ShardSource : public TorchSource {
   void make_room(std::size_t slot) override;
   void accumulate_locally(std::size_t slot) override;
   void require_unmixed() const override {}
-  void forget_changed() override {}
+  void forget_changed() override { follow_zeroing(); }
   void require_reducible(std::size_t slot, bool grouped) const override;
   void require_disjoint() const override {}  // nothing is reduced in place
   void forget() override;

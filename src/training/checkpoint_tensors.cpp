@@ -140,6 +140,7 @@ PartRooms parts_of(const SafetensorsHeader& file, int ranks) {
     if (!name) refuse_name(entry.name);
     PartRoom& part = parts[name->owner];
     if (name->rest) {
+      if (name->rest == "__metadata__") refuse_name(entry.name);  // no part has such a tensor
       part.header.tensors.push_back(
           {.name = *name->rest, .dtype = entry.dtype, .shape = entry.shape});
       if (part.places.emplace(*name->rest, i).second && !part.bytes) continue;

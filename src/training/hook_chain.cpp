@@ -160,6 +160,15 @@ void HookChain::reach(int operations) noexcept {
   }
 }
 
+void HookChain::close(int operation) noexcept {
+  if (!ended() || operations_ >= operation) return;
+  try {
+    submit_refusal();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+}
+
 void HookChain::abort() noexcept {
   const bool others_submit = submits_more();
   drop();

@@ -67,6 +67,9 @@ class HookChain {
   void reach(int operations) noexcept;
   /// Runs no further stage; the other ranks' fail.
   void abort() noexcept;
+  /// Submits a refusal if the chain has ended before this operation, which another rank refused: it
+  /// had an operation more than the rank that refused first.
+  void close(int operation) noexcept;
   /// Submits nothing any more.
   void drop() noexcept { next_ = stages_.size(); }
 

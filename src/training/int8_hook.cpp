@@ -25,6 +25,7 @@ constexpr const char* int8_kind = "kolo.int8.1";
 
 /// What is kept of a unit between its reductions. The buffers are kept to be used again.
 struct Int8Memory {
+  std::vector<std::size_t> places;  // of the tensors; empty if the error comes from a checkpoint
   std::vector<float> error;         // of this rank's roundings; empty if there are none
   std::vector<float> values;        // the gradient and the error
   std::vector<float> sum;           // of all ranks' values, in this rank's slice
@@ -71,7 +72,9 @@ class Int8Reduction {
     Int8Memory& m = *memory_;
     const auto elements = static_cast<std::size_t>(slices_.elements);
     // A unit has other elements if some of its parameters were frozen. Then there is no error.
-    if (m.error.size() != elements) m.error.assign(feedback_ ? elements : 0, 0.0F);
+    const bool are_others = !m.places.empty() && m.places != unit_.places;
+    if (are_others || m.error.size() != elements) m.error.assign(feedback_ ? elements : 0, 0.0F);
+    m.places = unit_.places;
     m.values.resize(elements);
     gather(unit_.tensors, unit_.prescale, feedback_ ? m.error.data() : nullptr, m.values.data());
     const std::int64_t others = slices_.blocks() - slices_.blocks_of(slices_.self);
@@ -199,7 +202,11 @@ class Int8Hook : public CommunicationHook {
       if (!memory->error.empty()) errors.emplace(name, memory->error);
     return encode(int8_kind, errors);
   }
-  void load_shared_state(const std::string& /*state*/) override { memories_.clear(); }
+  void load_shared_state(const std::string& state) override {
+    if (!state.empty())
+      throw InvalidArgument("these bytes are not the shared state of int8, which has none");
+    memories_.clear();
+  }
   void load_own_state(const std::string& state) override {
     for (auto& [name, error] : decode_vectors(int8_kind, state)) {
       auto& memory = memories_[name];

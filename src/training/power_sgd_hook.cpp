@@ -27,12 +27,13 @@ constexpr const char* errors_kind = "kolo.power_sgd.errors.1";
 
 /// What is kept of a unit between its reductions. The buffers are kept to be used again.
 struct PowerSgdMemory {
-  std::vector<float> rights;      // of the last approximation, orthonormal; the same on all ranks
-  std::vector<float> error;       // of this rank's approximations; empty if there are none
-  std::vector<float> values;      // the gradients and the errors
-  std::vector<float> lefts;       // the left factors, and gradients that are not compressed
-  std::vector<float> own_rights;  // of this rank's values
-  std::vector<float> sums;        // of all ranks' right factors
+  std::vector<std::size_t> places;  // of the tensors; empty if the rest comes from a checkpoint
+  std::vector<float> rights;        // of the last approximation, orthonormal; the same on all ranks
+  std::vector<float> error;         // of this rank's approximations; empty if there are none
+  std::vector<float> values;        // the gradients and the errors
+  std::vector<float> lefts;         // the left factors, and gradients that are not compressed
+  std::vector<float> own_rights;    // of this rank's values
+  std::vector<float> sums;          // of all ranks' right factors
 };
 
 /// A tensor of a unit. The offsets are those of its elements and factors among those of the unit.
@@ -86,8 +87,11 @@ class PowerSgdReduction {
     PowerSgdMemory& m = *memory_;
     const bool feedback = options_.error_feedback;
     // A unit has other elements if some of its parameters were frozen. Then there is no error.
-    if (m.error.size() != size(elements_)) m.error.assign(feedback ? size(elements_) : 0, 0.0F);
-    if (m.rights.size() != size(rights_)) {
+    const bool are_others = !m.places.empty() && m.places != unit_.places;
+    if (are_others || m.error.size() != size(elements_))
+      m.error.assign(feedback ? size(elements_) : 0, 0.0F);
+    m.places = unit_.places;
+    if (are_others || m.rights.size() != size(rights_)) {
       m.rights.assign(size(rights_), 0.0F);
       complete(m.rights);
     }

@@ -75,6 +75,9 @@ void ReductionCore::forget_passes() {
 
 ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
   if (step_.is_cut_by_join()) {
+    // The program may have filled the memory of the gradients anew.
+    for (const Flight& flight : flights_)
+      if (flight.chain) flight.chain->drop();
     finish();
     error_ = nullptr;
     forget_passes();
@@ -147,13 +150,13 @@ void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slo
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(unit, unit.rounds);
   std::vector<TensorView> views;
-  Flight flight{.slots = slots, .round = unit.rounds};
+  Flight flight{.slots = slots, .unit = unit_of_[slots.front()], .round = unit.rounds};
   try {
     if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
     if (!flight.own) {
       for (const std::size_t slot : slots) views.push_back(source_.open(slot, factor_));
       if (is_for_hook(views)) {
-        flight.chain = begin_chain(unit, slots.front(), views);
+        flight.chain = begin_chain(unit, slots, views);
       } else {
         flight.future = allreduce(slots.front(), name, views);
       }
@@ -196,54 +199,16 @@ void ReductionCore::attempt(const std::function<void()>& action) noexcept {
   }
 }
 
-// The first number is 0, or tells the lowest rank of the set whose backward has thrown.
-void ReductionCore::fill_counts() {
-  source_.prepare_end();
-  counts_.assign(1 + units_.size() + unit_of_.size(), 0);
-  if (failed_) counts_[0] = options_.process_set.size() - options_.process_set.rank();
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    const Unit& unit = units_[u];
-    const bool has_more = std::any_of(unit.slots.begin(), unit.slots.end(), [&](std::size_t slot) {
-      const bool is_left = unit.rounds == 0 && source_.is_waiting(slot);
-      return source_.takes_part(slot) && (fresh_[slot] || is_left);
-    });
-    counts_[1 + u] = unit.rounds + (has_more ? 1 : 0);
-  }
-  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
-    if (source_.takes_part(slot)) counts_[1 + units_.size() + slot] = source_.content(slot);
-}
-
 void ReductionCore::submit_counts() noexcept {
+  if (counts_submitted_) return;  // the pass failed since: the operation uses them, or has agreed
   attempt([&] {
     counts_agreed_ = false;
     fill_counts();
-    if (!counted_ || !is_member_ || counts_submitted_) return;
+    if (!counted_ || !is_member_) return;
     call_counts();
     step_.begin();
     counts_submitted_ = true;
   });
-}
-
-void ReductionCore::call_counts() {
-  const TensorView view(counts_);
-  const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
-                                    .op = ReduceOp::max,
-                                    .process_set = options_.process_set};
-  counts_future_ =
-      detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
-}
-
-void ReductionCore::take_counts() {
-  try {
-    counts_future_.get();
-  } catch (const Mismatch&) {
-    if (!source_.ends_steps_together()) throw;
-    error_ = std::current_exception();
-    fill_counts();
-    call_counts();
-    counts_future_.get();
-  }
-  read_counts();
 }
 
 // The maximum over the ranks is in place now.
@@ -262,7 +227,7 @@ void ReductionCore::read_counts() {
 }
 
 void ReductionCore::submit_missing() noexcept {
-  if (counts_submitted_) {
+  if (counts_submitted_ && !counts_agreed_) {
     attempt([&] { take_counts(); });
   }
   const bool unknown = counted_ && is_member_ && !counts_agreed_;
@@ -298,15 +263,17 @@ void ReductionCore::fail_pass() noexcept {
   if (!active()) return;
   if (!reducing_) {
     active_ = false;
+    ++local_passes_;  // what it has accumulated is not reduced
     return;
   }
   failed_ = true;
+  // If another rank's backward has thrown, its hooks have refused, and these go on until then.
   for (const Flight& flight : flights_)
-    if (flight.chain) flight.chain->abort();
+    if (flight.chain && !(counts_submitted_ && knows_failure())) flight.chain->abort();
   // One round of everything, before the counts, which tell the others of it. What else they have
-  // submitted is not known before the counts are.
+  // submitted is not known before the counts are. If the others have these, they wait for no more.
   for (Unit& unit : units_)
-    if (unit.rounds == 0) attempt([&] { submit(unit); });
+    if (unit.rounds == 0 && !counts_submitted_) attempt([&] { submit(unit); });
   const bool are_counted = counts_submitted_ && counts_agreed_;
   submit_counts();
   if (are_counted) submit_hook_status();  // for no count tells the others

@@ -175,11 +175,12 @@ class ReductionCore {
     int rounds = 0;  // that this rank has submitted in this pass
   };
   struct Flight {
+    std::vector<std::size_t> slots{};
+    std::size_t unit = 0;
+    int round = 0;
     std::unique_ptr<OwnReduction> own{};
     std::unique_ptr<HookChain> chain{};
     Future<void> future{};
-    std::vector<std::size_t> slots{};
-    int round = 0;
   };
 
   [[nodiscard]] bool is_complete(const Unit& unit) const;
@@ -191,9 +192,12 @@ class ReductionCore {
                                        const std::vector<TensorView>& views);
   [[nodiscard]] bool has_hook() const;
   [[nodiscard]] bool is_for_hook(const std::vector<TensorView>& views) const;
-  [[nodiscard]] std::unique_ptr<HookChain> begin_chain(const Unit& unit, std::size_t slot,
+  [[nodiscard]] std::unique_ptr<HookChain> begin_chain(const Unit& unit,
+                                                       const std::vector<std::size_t>& slots,
                                                        const std::vector<TensorView>& views);
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
+  [[nodiscard]] int refused(const Flight& flight) const;
+  [[nodiscard]] bool knows_failure() const { return counts_agreed_ && counts_[0] > 0; }
   void submit_hook_status() noexcept;
   void take_hook_status() noexcept;
   void note_landed();
@@ -228,7 +232,9 @@ class ReductionCore {
   bool reducing_ = false;
   bool failed_ = false;  // in this pass, on this rank
   bool counts_agreed_ = false;
-  // One number for the failure, one for each unit, one for each slot.
+  // One number for the failure, one for each unit, one for each slot; with a hook, one more for
+  // each unit: how many operations of its first round a rank has submitted whose backward has
+  // thrown.
   std::vector<std::int32_t> counts_;
   std::exception_ptr error_{};
   // After what the operations write to, so destroyed before.

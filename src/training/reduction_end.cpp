@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReductionCore: the end of operations and of a pass.
+// ReductionCore: the counts, and the end of operations and of a pass.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +17,51 @@ void ReductionCore::note_landed() {
     if (flight.own || flight.chain || !flight.future.ready()) return;
     for (const std::size_t slot : flight.slots) source_.landed(slot, flight.round);
   }
+}
+
+// The first number is 0, or tells the lowest rank of the set whose backward has thrown.
+void ReductionCore::fill_counts() {
+  source_.prepare_end();
+  const std::size_t refused = 1 + units_.size() + unit_of_.size();
+  counts_.assign(refused + (has_hook() ? units_.size() : 0), 0);
+  if (failed_) {
+    counts_[0] = options_.process_set.size() - options_.process_set.rank();
+    for (const Flight& flight : flights_)
+      if (flight.chain && flight.round == 0)
+        counts_[refused + flight.unit] = flight.chain->operations();
+  }
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const Unit& unit = units_[u];
+    const bool has_more = std::any_of(unit.slots.begin(), unit.slots.end(), [&](std::size_t slot) {
+      const bool is_left = unit.rounds == 0 && source_.is_waiting(slot);
+      return source_.takes_part(slot) && (fresh_[slot] || is_left);
+    });
+    counts_[1 + u] = unit.rounds + (has_more ? 1 : 0);
+  }
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
+    if (source_.takes_part(slot)) counts_[1 + units_.size() + slot] = source_.content(slot);
+}
+
+void ReductionCore::call_counts() {
+  const TensorView view(counts_);
+  const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
+                                    .op = ReduceOp::max,
+                                    .process_set = options_.process_set};
+  counts_future_ =
+      detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
+}
+
+void ReductionCore::take_counts() {
+  try {
+    counts_future_.get();
+  } catch (const Mismatch&) {
+    if (!source_.ends_steps_together()) throw;
+    error_ = std::current_exception();
+    fill_counts();
+    call_counts();
+    counts_future_.get();
+  }
+  read_counts();
 }
 
 // Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.

@@ -10,6 +10,18 @@
 #include "training/reduction_core.hpp"
 
 namespace kolo::internal {
+namespace {
+
+// Of some slots among all; both are in order.
+std::vector<std::size_t> places_of(const std::vector<std::size_t>& some,
+                                   const std::vector<std::size_t>& all) {
+  std::vector<std::size_t> places;
+  for (std::size_t place = 0; place < all.size() && places.size() < some.size(); ++place)
+    if (all[place] == some[places.size()]) places.push_back(place);
+  return places;
+}
+
+}  // namespace
 
 // With one rank there is nothing to send, and so nothing to lose.
 bool ReductionCore::has_hook() const {
@@ -22,7 +34,8 @@ bool ReductionCore::is_for_hook(const std::vector<TensorView>& views) const {
                      [](const TensorView& view) { return view.device().type == DeviceType::cpu; });
 }
 
-std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit, std::size_t slot,
+std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit,
+                                                      const std::vector<std::size_t>& slots,
                                                       const std::vector<TensorView>& views) {
   const std::string name = name_in_pass(unit, unit.rounds);
   const double members = options_.op == ReduceOp::average ? options_.process_set.size() : 1.0;
@@ -35,7 +48,7 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit, std::siz
             return fmt::format("{}(hook {}){}", number, operation, name);
           },
       .check = [this] { static_cast<void>(step_.of_operation()); },
-      .allreduce = [this, slot,
+      .allreduce = [this, slot = slots.front(),
                     views](const std::string& of) { return allreduce(slot, of, views); }});
   if (failed_) {
     chain->refuse();
@@ -44,9 +57,15 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit, std::siz
                                   .tensors = views,
                                   .prescale = prescale_,
                                   .postscale = postscale(options_) / members,
-                                  .process_set = options_.process_set});
+                                  .process_set = options_.process_set,
+                                  .places = places_of(slots, unit.slots)});
   }
   return chain;
+}
+
+int ReductionCore::refused(const Flight& flight) const {
+  if (!counts_submitted_ || !counts_agreed_ || flight.round > 0) return 0;
+  return counts_[1 + units_.size() + unit_of_.size() + flight.unit];
 }
 
 // Returns whether any unit takes that many operations. All ranks find the same.
@@ -55,6 +74,7 @@ bool ReductionCore::reach_hooks(int operations) noexcept {
   for (const Flight& flight : flights_) {
     if (!flight.chain) continue;
     flight.chain->reach(operations);
+    flight.chain->close(refused(flight));
     any = any || flight.chain->operations() >= operations;
   }
   return any;
@@ -64,7 +84,7 @@ void ReductionCore::submit_hook_status() noexcept {
   if (!std::exchange(hook_status_due_, false)) return;
   // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
   // And if a backward has thrown, all ranks know, but that rank does not wait for its pass's end.
-  const bool known_failure = counts_agreed_ && counts_[0] > 0;
+  const bool known_failure = knows_failure();
   attempt([&] {
     if (!has_hook() || known_failure || (!counts_submitted_ && flights_.empty())) return;
     const bool threw =

@@ -303,6 +303,7 @@ std::vector<Step> random_program(const Mixture& mixture, std::uint64_t seed) {
     step.kind.root = step.ranks[static_cast<std::size_t>(random.below(std::ssize(step.ranks)))];
     // Some numbers are of batches of other backends.
     step.sequence = sequence += static_cast<std::uint64_t>(1 + random.below(8) / 6);
+    step.joins = sequence / 8;
     step.salt = random.below(1000);
     choose_reduction(random, step);
     const bool text = step.kind.type == OperationType::broadcast_text;
@@ -319,7 +320,8 @@ Batch Task::batch() const {
               .set = step_.set,
               .ranks = step_.ranks,
               .divisor = step_.divisor,
-              .sequence = step_.sequence};
+              .sequence = step_.sequence,
+              .joins = step_.joins};
   add_members(batch.tensors);
   return batch;
 }

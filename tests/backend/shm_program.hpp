@@ -20,6 +20,7 @@ struct Step {
   std::vector<int> ranks;
   std::int64_t divisor = 1;
   std::uint64_t sequence = 0;
+  std::uint64_t joins = 0;
   Lengths lengths;      // of its tensors; what they mean depends on the operation
   std::int64_t salt{};  // makes its elements unlike those of other steps
 };

@@ -7,6 +7,8 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <span>
+#include <stdexcept>
 #include <vector>
 
 #include "gpu_session.hpp"
@@ -217,6 +219,47 @@ TEST_P(GpuGroups, AfterTheFaultOfOneGpuTheOthersSaveTheirModel) {
   gpu.copy_to_host(saved.data(), reinterpret_cast<const std::byte*>(model),
                    elements * sizeof(float));
   expect_all(saved.data(), elements, sum_of_ranks() + size());
+}
+
+/// What the failed operation has launched must not write the tensor after its end.
+TEST_P(GpuGroups, ATensorOfAFailedOperationIsTheProgramsAgain) {
+  if (size() == 1) GTEST_SKIP() << "nobody would be left";
+  const CudaStreamScope scope(stream());
+  expect_usable();
+  constexpr std::int64_t elements = 200000;
+  std::array<float*, 2> tensors{};
+  for (float*& tensor : tensors)
+    tensor = reinterpret_cast<float*>(cuda_->make_memory(elements * sizeof(float)));
+  // Others launch what this rank has no memory for.
+  if (rank() == 0) cuda_->faults.plan("cudaEventQuery");
+  try {
+    grouped_allreduce({view(tensors[0], elements), view(tensors[1], elements)});
+    barrier();
+  } catch (const Error&) {
+    for (float* const tensor : tensors) cuda_->unmap_memory(reinterpret_cast<std::byte*>(tensor));
+  }
+}
+
+/// The aborts of other ranks, which have batches, wait for this one's.
+TEST_P(GpuGroups, ASessionThatFailsBetweenBatchesAbortsItsCommunicators) {
+  const CudaStreamScope scope(stream());
+  expect_usable();
+  std::vector<float> row(3);
+  std::vector<float> rows(3 * static_cast<std::size_t>(size()));
+  const auto allocate = [fails = rank() == 0, &rows](std::span<const std::int64_t>) -> void* {
+    if (fails) throw std::runtime_error("no memory");
+    return rows.data();
+  };
+  const auto gather = [&] {
+    allgather(ConstTensorView(row.data(), Shape{3}), allocate);
+    barrier();  // the others may have all rows
+  };
+  EXPECT_THROW(gather(), Error);
+  shutdown();
+  if (nccl_ != nullptr) {
+    EXPECT_EQ(nccl_->aborts(), 1);
+    EXPECT_EQ(nccl_->communicators(), 0);
+  }
 }
 
 TEST_P(GpuGroups, ARankThatLeavesEndsWhatTheOthersWaitFor) {

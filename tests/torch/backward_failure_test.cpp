@@ -107,6 +107,72 @@ TEST_F(BackwardFailureTest, ParametersThatAreNotUsedAfterwardsAreSteppedAlike) {
   EXPECT_EQ(late_.grad().defined(), size() > 1);
 }
 
+// A module's gradients know of no step, and so of no zero_grad().
+TEST_F(BackwardFailureTest, WithoutStepsPassesCountFromTheFailure) {
+  ::torch::nn::Module module;
+  ::torch::nn::Module other;
+  module.register_parameter("early", early_);
+  module.register_parameter("late", late_);
+  other.register_parameter("middle", middle_);
+  const DistributedGradients gradients(module, {.backward_passes_per_step = 2});
+  const DistributedGradients of_other(other, {.backward_passes_per_step = 2});
+  const auto pass = [&](bool throws) {
+    const Tensor x = late_ * (rank() + 1.0);
+    if (throws)
+      x.register_hook([](const Tensor&) -> Tensor { throw std::runtime_error("bad hook"); });
+    ((early_.sum() + middle_.sum()) * x).sum().backward();
+  };
+  for (int round = 0; round < 2; ++round) {
+    pass(false);
+    EXPECT_ANY_THROW(pass(rank() == last_));
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+    for (int i = 0; i < 2; ++i) pass(false);
+    expect_close(middle_.grad(), values({2.0 * mean_rank()}));
+    expect_close(late_.grad(), values({6.0 * mean_rank()}));
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+  }
+}
+
+TEST_F(BackwardFailureTest, ParametersMayBeAddedAfterwards) {
+  Tensor added = parameter({1.0});
+  DistributedOptimizer optimizer(optim::SGD({early_, middle_, late_}, 1.0));
+  for (const bool skips : {false, true}) {
+    EXPECT_ANY_THROW(run(rank() == last_));
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+    if (skips) added = parameter({1.0});
+    optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+    backward(added, rank() + 1.0);
+    if (skips) {
+      optimizer.skip_step();
+      expect_close(added.grad(), values({mean_rank()}));
+    } else {
+      optimizer.step();
+      expect_close(added, values({1.0 - mean_rank()}));
+    }
+  }
+}
+
+// What such a pass has added on this rank is not applied.
+TEST_F(BackwardFailureTest, APassWithoutReductionLeavesNothingFinal) {
+  auto optimizer = make();
+  const auto run_locally = [&] {
+    const NoSync local = optimizer.no_sync();
+    if (rank() == last_) {
+      EXPECT_THROW(run(true), std::runtime_error);
+    } else {
+      run(false);
+    }
+  };
+  run(false);
+  run_locally();
+  EXPECT_THAT(error_of<InvalidArgument>([&] { optimizer.step(); }).what(),
+              HasSubstr("zero_grad() between"));
+  for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+  run_locally();
+  optimizer.step();
+  expect_same_bits_on_all_ranks({early_, middle_, late_});
+}
+
 TEST_F(BackwardFailureTest, APassMoreOnOneRankIsAMismatch) {
   if (size() == 1) return;
   auto optimizer = make();

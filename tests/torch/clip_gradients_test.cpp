@@ -111,6 +111,47 @@ TEST_F(ClipTest, InAProcessSetAndOutside) {
   EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 1e9), 5.0 * (rank() + 1.0));
 }
 
+// Their parameter is divided by the scale once, before any of them clips it.
+TEST_F(ClipTest, SharedParametersAreUnscaledOnce) {
+  ::torch::Tensor shared = parameter({0.0});
+  ::torch::Tensor own = parameter({0.0});
+  nn::Embedding table(nn::EmbeddingOptions(3, 1).sparse(true));
+  DistributedOptimizer first(optim::SGD({shared, table->weight}, 1.0));
+  DistributedOptimizer second(optim::SGD({shared, own, table->weight}, 1.0));
+  GradScaler scaler({.initial = 1024.0});
+  const auto loss = [&](double factor) {
+    return scaler.scale((shared + own).sum() * factor +
+                        table->forward(::torch::tensor({1})).sum() * (rank() + 1));
+  };
+  const auto expect_mean = [&] {
+    expect_close(shared.grad(), values({mean_}));
+    EXPECT_EQ(table->weight.grad().to_dense()[1].item<double>(), mean_);
+  };
+  for (const bool overflows : {false, true, false}) {
+    first.zero_grad();
+    second.zero_grad();
+    loss(overflows && rank() == size() - 1 ? infinity : rank() + 1.0).backward();
+    scaler.unscale(first);
+    scaler.unscale(second);
+    if (!overflows) expect_mean();
+    clip_grad_norm(first, 1.0);
+    EXPECT_EQ(scaler.step(first), !overflows);
+    EXPECT_EQ(scaler.step(second), !overflows);
+    scaler.update();
+  }
+  // In the same memory for each optimizer in turn.
+  const auto in_turn = [&](auto& optimizer) {
+    if (shared.grad().defined()) shared.mutable_grad().zero_();
+    table->weight.mutable_grad().reset();
+    loss(rank() + 1.0).backward();
+    scaler.unscale(optimizer);
+    expect_mean();
+    EXPECT_TRUE(scaler.step(optimizer));
+  };
+  in_turn(first);
+  in_turn(second);
+}
+
 TEST_F(ClipTest, RefusesWhatIsNotPositive) {
   Pair pair;
   pair.backward();

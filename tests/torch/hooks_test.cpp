@@ -88,6 +88,28 @@ TEST_F(HooksTest, UnitsMayLoseAndGetParameters) {
   }
 }
 
+// What was lost of a gradient is not added to that of another parameter of the same size.
+TEST_F(HooksTest, GroupsKeepNoErrorOfFrozenParameters) {
+  constexpr std::int64_t length = 64;
+  const auto weights = [] { return ::torch::zeros({length / 8, 8}).set_requires_grad(true); };
+  for (const auto& hook :
+       {int8({.block = 16, .min_elements = 1}), power_sgd({.rank = 1, .min_compression = 1.1})}) {
+    Tensor one = weights();
+    Tensor other = weights();
+    DistributedOptimizer optimizer(optim::SGD({one, other}, 1.0), {.num_groups = 1, .hook = hook});
+    other.set_requires_grad(false);
+    ::torch::manual_seed(3);
+    (one * ::torch::randn({length / 8, 8})).sum().backward();
+    optimizer.zero_grad();
+    one.set_requires_grad(false);
+    other.set_requires_grad(true);
+    optimizer.zero_grad();  // adapts to it
+    // All ranks have the same, which both hooks can send exactly.
+    other.sum().backward();
+    expect_close(other.grad(), ::torch::ones({length / 8, 8}), 1e-5);
+  }
+}
+
 // Frozen on one rank only: the others get an answer, and that rank is told.
 TEST_F(HooksTest, UnitsThatDifferAreRefused) {
   if (size() == 1) GTEST_SKIP() << "one rank has no hook";

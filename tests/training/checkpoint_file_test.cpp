@@ -229,6 +229,8 @@ TEST_F(CheckpointFile, OfAnotherProgramNeedsOnlyAStep) {
     put_metadata({{key, text}});
     EXPECT_EQ(error_of(path_).fault(), CheckpointFault::corrupt) << key << ' ' << text;
   }
+  save_safetensors(path_, {{"model.__metadata__", steps_}}, {{"kolo.step", "5"}});
+  EXPECT_EQ(error_of(path_).fault(), CheckpointFault::foreign);
 }
 
 TEST_F(CheckpointFile, WithoutItsChecksumsIsCorrupt) {

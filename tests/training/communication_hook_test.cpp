@@ -3,12 +3,14 @@
 #include "kolo/communication_hook.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
 #include "../session/fixture.hpp"
 #include "../support/halves_hook.hpp"
 #include "kolo/optimizer.hpp"
+#include "training/reduction_core.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -230,6 +232,78 @@ TEST_F(Hooks, OfRanksInDifferentStepsAreAMismatch) {
   ReducedGradients reduced = optimizer.reduce();
   if (me_ != last_) optimizer.step(std::move(reduced));
   EXPECT_THROW(static_cast<void>(optimizer.reduce()), Mismatch);
+  expect_usable();
+}
+
+// All operations of "a" are submitted. What they sum must not reach the next gradients.
+TEST_F(Hooks, CutByAJoinLeaveTheNextGradientsAlone) {
+  if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
+  for (const auto& hook : {std::shared_ptr<CommunicationHook>(hook_), int8({.min_elements = 1})}) {
+    DistributedOptimizer optimizer(model_, {.hook = hook});
+    model_.fill(100.0);
+    for (const char* name : {"a", "b"}) {
+      optimizer.ready(name);
+      barrier({.name = "the operations before are done"});
+    }
+    join();
+    model_.fill(1.0);
+    optimizer.ready("counts");
+    optimizer.step();
+    EXPECT_THAT(model_.a, Each(testing::FloatNear(1.0F, 1e-5F)));
+    EXPECT_THAT(model_.b, Each(testing::FloatNear(2.0F, 1e-5F)));
+  }
+}
+
+/// Two gradients. Backward uses the first.
+struct TwoGradients : GradientSource {
+  std::array<std::vector<float>, 2> gradients{std::vector<float>(4), std::vector<float>(4)};
+  [[nodiscard]] int content(std::size_t slot) const override { return slot == 0 ? 1 : 0; }
+  TensorView open(std::size_t slot, double /*factor*/) override { return gradients[slot]; }
+};
+
+/// The part of a pass's end before which it fails on this rank, as it does if another optimizer's
+/// pass of the same backward has failed.
+enum class Fails : std::uint8_t { at_once, when_counts_are_submitted, when_they_are_agreed, never };
+
+void end_pass(ReductionCore& core, Fails fails) {
+  if (fails == Fails::at_once) core.fail_pass();
+  if (fails != Fails::at_once) core.submit_counts();
+  barrier({.name = "all ranks have submitted their counts"});
+  if (fails == Fails::when_counts_are_submitted) core.fail_pass();
+  if (fails > Fails::when_counts_are_submitted) core.submit_missing();
+  if (fails == Fails::when_they_are_agreed) core.fail_pass();
+  core.settle();
+  if (fails == Fails::never) core.finish();
+}
+
+TEST_F(Hooks, OfAPassThatFailsLateEndOnAllRanks) {
+  if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
+  TwoGradients source;
+  ReductionCore core(source, {.hook = hook_}, /*counted=*/true);
+  core.add("used", std::nullopt);
+  core.add("unused", std::nullopt);
+  using enum Fails;
+  const std::vector<std::pair<Fails, Fails>> of_first_and_last{{never, when_counts_are_submitted},
+                                                               {never, when_they_are_agreed},
+                                                               {when_counts_are_submitted, at_once},
+                                                               {when_they_are_agreed, at_once},
+                                                               {at_once, at_once},
+                                                               {never, never}};
+  for (const auto& [first, last] : of_first_and_last) {
+    source.gradients[0].assign(4, static_cast<float>(me_ + 1.0));
+    core.begin(/*reducing=*/true);
+    // Of two ranks whose backward throws, one has begun a reduction, and the other has not.
+    if (first != at_once || me_ != last_) core.ready(0);
+    const Fails mine = me_ == 0 ? first : me_ == last_ ? last : never;
+    end_pass(core, mine);
+    if (last == never) {
+      core.rethrow();
+      EXPECT_THAT(source.gradients[0], Each(static_cast<float>(mean_)));
+    } else if (mine == never) {
+      EXPECT_THROW(core.rethrow(), Error);
+    }
+    core.forget_passes();
+  }
   expect_usable();
 }
 

@@ -188,6 +188,7 @@ TEST_F(Int8, StateResumesBitForBit) {
 
 TEST_F(Int8, RefusesOtherState) {
   const auto hook = int8();
+  EXPECT_THROW(hook->load_shared_state(power_sgd()->shared_state()), InvalidArgument);
   EXPECT_THROW(hook->load_own_state("rubbish"), InvalidArgument);
   EXPECT_THROW(hook->load_own_state(""), InvalidArgument);
 }

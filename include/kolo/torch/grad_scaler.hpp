@@ -8,7 +8,9 @@
 #include <torch/optim/optimizer.h>
 
 #include <concepts>
+#include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "kolo/export.hpp"
@@ -99,6 +101,10 @@ class GradScaler {
     bool finite;
     bool stepped;
   };
+  struct Divided {
+    ::torch::Tensor gradient;  // so that no other gets its address
+    std::int64_t version;      // a later one has been accumulated or zeroed since
+  };
 
   [[nodiscard]] KOLO_EXPORT bool is_unscaled(const ::torch::optim::Optimizer& optimizer) const;
   KOLO_EXPORT void require_scaled(const ::torch::optim::Optimizer& optimizer,
@@ -109,7 +115,8 @@ class GradScaler {
 
   LossScale scale_;
   bool enabled_;
-  std::vector<Unscaled> unscaled_;  // since the last update
+  std::vector<Unscaled> unscaled_;  // since the last update, as the next
+  std::unordered_map<const c10::TensorImpl*, Divided> divided_;
 };
 
 }  // namespace kolo

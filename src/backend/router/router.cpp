@@ -198,6 +198,18 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
   return deferred;
 }
 
+/// The driver waits for the GPU, which takes as long as the beginning of the aborts. Otherwise what
+/// was launched could write a tensor that has become the program's again.
+void Router::abandon() noexcept {
+  if (nccl_) nccl_->abort();
+  if (gpu_executions_ == 0) return;
+  try {
+    gpu_.finish(options_.nccl.exit_timeout);
+  } catch (const std::exception& error) {  // a GPU that fails writes nothing
+    log(LogLevel::warning, error.what());
+  }
+}
+
 bool Router::advance() {
   try {
     return advance_first();

@@ -111,6 +111,8 @@ class Router : public Backend {
   Router& operator=(const Router&) = delete;
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  /// Aborts NCCL's communicators when the other ranks do: the aborts wait for each other.
+  void abandon() noexcept override;
   [[nodiscard]] std::uint64_t sequence_span() const override { return cpu_.sequence_span(); }
 
   /// True while batches of GPU tensors run: a GPU that is done rings no doorbell.

@@ -61,6 +61,7 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
       [&] { recorder_.fault(diagnostics::EventKind::fault, failure.message, pending(), now_); });
   left_requests_ = links_.mpi_has_batches();
   failure_ = std::move(failure);
+  backend_.abandon();
   fail_operations();
   ignoring_errors([&] { links_.abandon(); });
 }

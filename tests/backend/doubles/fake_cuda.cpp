@@ -133,8 +133,12 @@ void FakeCuda::wait_until_idle(const char* call) {
   }
 }
 
-void FakeCuda::synchronize(gpu::StreamHandle /*stream*/) {
+void FakeCuda::synchronize(gpu::StreamHandle stream) {
   pass("cudaStreamSynchronize");
+  {
+    const std::lock_guard lock(mutex_);
+    static_cast<void>(find_stream(stream, "cudaStreamSynchronize"));
+  }
   wait_until_idle("cudaStreamSynchronize");
 }
 

@@ -2,8 +2,11 @@
 #include "fake_nccl.hpp"
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <thread>
 #include <utility>
@@ -63,6 +66,7 @@ void FakeNccl::write(nccl::CommHandle& comm, NcclClique& clique, int rank, int l
   state.clique = &clique;
   state.rank = rank;
   state.looks_left = looks;
+  clique.processes.at(static_cast<std::size_t>(rank)) = ::getpid();
   comm = made;
 }
 
@@ -124,14 +128,50 @@ nccl::State FakeNccl::state(nccl::CommHandle handle) {
   return nccl::State::ready;
 }
 
-void FakeNccl::destroy(nccl::CommHandle handle) noexcept {
+const NcclClique* FakeNccl::begin_to_destroy(nccl::CommHandle handle) {
   const Lock held = lock();
   const auto found = comms_.find(handle);
-  if (found == comms_.end()) return world_.complain("ncclCommDestroy of what has ended");
+  if (found == comms_.end()) {
+    world_.complain("ncclCommDestroy of what has ended");
+    return nullptr;
+  }
   if (found->second.registered.size() != found->second.deregistered.size())
     world_.complain("memory is registered still");
   if (*found->second.under_way > 0) world_.complain("a communicator is destroyed while it is used");
   *found->second.aborted = true;
+  leave_others(found->second);
+  return found->second.clique;
+}
+
+void FakeNccl::leave_others(const Comm& comm) {
+  comm.clique->processes.at(static_cast<std::size_t>(comm.rank)) = 0;
+}
+
+/// As commFree, which waits for the thread of the proxy. ncclProxyService ends when no rank of the
+/// host is connected any more, also that of an aborted communicator. The latest versions have a
+/// barrier besides (commDestroySync).
+void FakeNccl::wait_for_others(const NcclClique& clique, const char* call) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto alone = [&] {
+    const Lock held = lock();
+    return std::ranges::all_of(clique.processes, [](int process) {
+      return process == 0 || (::kill(process, 0) != 0 && errno == ESRCH);
+    });
+  };
+  while (!alone()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      const Lock held = lock();
+      return world_.complain(fmt::format("{} waits for ever for another rank", call));
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+void FakeNccl::destroy(nccl::CommHandle handle) noexcept {
+  const NcclClique* const clique = begin_to_destroy(handle);
+  if (clique == nullptr) return;
+  wait_for_others(*clique, "ncclCommDestroy");
+  const Lock held = lock();
   end(handle);
 }
 
@@ -162,6 +202,7 @@ bool FakeNccl::begin_to_abort(nccl::CommHandle handle,
   // The thread that makes a child is joined: it has written the handle of what it has half made.
   write_children(comm, -1);
   ++comm.clique->aborted;
+  leave_others(comm);
   *comm.aborted = true;
   *comm.under_way -= static_cast<int>(comm.launching.size());
   comm.launching.clear();
@@ -178,15 +219,20 @@ void FakeNccl::abort(std::span<const nccl::CommHandle* const> comms) noexcept {
   while (holds_aborts) std::this_thread::yield();
   std::vector<std::shared_ptr<int>> under_way;
   std::vector<nccl::CommHandle> ended;
+  std::vector<const NcclClique*> cliques;
   {
     const Lock held = lock();
     for (const nccl::CommHandle* handle : comms)
-      if (*handle != nullptr && begin_to_abort(*handle, under_way)) ended.push_back(*handle);
+      if (*handle != nullptr && begin_to_abort(*handle, under_way)) {
+        ended.push_back(*handle);
+        if (!notices_aborts) cliques.push_back(comms_.at(*handle).clique);
+      }
     for (const auto& [handle, comm] : comms_)
       if (!*comm.aborted && *comm.under_way > 0 && !ended.empty())
         world_.complain("ncclCommAbort waits for kernels of a communicator outside of its group");
   }
   wait_for_kernels(under_way);
+  for (const NcclClique* const clique : cliques) wait_for_others(*clique, "ncclCommAbort");
   const Lock held = lock();
   for (const nccl::CommHandle handle : ended) end(handle);
 }

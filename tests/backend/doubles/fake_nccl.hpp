@@ -19,8 +19,9 @@ namespace kolo::internal::backend {
 
 /// One rank's, as unkind as NCCL: the handle of a communicator that is shrunk is null until the
 /// parent is ready, and is written through the pointer that the caller gave; an abort waits for
-/// kernels, and in vain for those of a communicator that is not aborted with it; ranks register
-/// memory in the same order and use the same places of it.
+/// kernels, and in vain for those of a communicator that is not aborted with it; the end of a
+/// communicator waits for its other ranks to end it, or to be lost; ranks register memory in the
+/// same order and use the same places of it.
 class FakeNccl : public nccl::Library {
  public:
   FakeNccl(std::shared_ptr<FakeNcclWorld> world, std::shared_ptr<FakeCuda> cuda)
@@ -36,8 +37,8 @@ class FakeNccl : public nccl::Library {
   /// So is a group; negative: never.
   int looks_at_group = 1;
   int reported_version = 22809;
-  /// Once a rank has aborted, the others' `state` throws. NCCL promises neither that nor that their
-  /// kernels end.
+  /// Once a rank has aborted, the others' `state` throws, and `abort` does not wait for other
+  /// ranks. NCCL promises neither, nor that their kernels end.
   bool notices_aborts = true;
   /// From now on `state` throws this.
   void fail_later(const std::string& error);
@@ -113,6 +114,10 @@ class FakeNccl : public nccl::Library {
   /// Tells the kernels to end. False if the communicator has ended.
   bool begin_to_abort(nccl::CommHandle handle, std::vector<std::shared_ptr<int>>& under_way);
   void wait_for_kernels(const std::vector<std::shared_ptr<int>>& under_way);
+  /// Null if the communicator has ended.
+  [[nodiscard]] const NcclClique* begin_to_destroy(nccl::CommHandle handle);
+  static void leave_others(const Comm& comm);
+  void wait_for_others(const NcclClique& clique, const char* call);
   /// Releases a communicator without kernels.
   void end(nccl::CommHandle handle);
   [[nodiscard]] Comm& find(nccl::CommHandle handle, const char* call, bool idle = true);

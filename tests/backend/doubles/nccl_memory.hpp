@@ -73,6 +73,8 @@ struct NcclClique {
   int joined;
   int aborted;
   int ended;
+  /// Of each rank, until it begins to destroy or to abort the communicator.
+  std::array<int, max_ranks> processes;
   std::array<Child, 16> children;
   std::array<NcclSlot, max_ranks> slots;
   std::array<std::array<NcclChannel, max_ranks>, max_ranks> channels;  // from, to

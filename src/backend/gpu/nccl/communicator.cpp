@@ -111,16 +111,25 @@ std::string wait_until_made(Library& library, const CommState& state, CommHandle
 }  // namespace
 
 CommunicatorGroup::~CommunicatorGroup() {
-  if (worker_.stop(patience_)) return;
+  const auto deadline = steady_clock::now() + patience_;
+  bool stopped = true;
+  for (Worker* worker : {&destroyer_, &worker_})
+    stopped = worker->stop(deadline - steady_clock::now()) && stopped;
+  if (stopped) return;
   log(LogLevel::warning,
       "NCCL does not return from a call; its thread and the memory on the GPU are left behind");
-  gpu_.leak_memory();
+  gpu_.leak();
 }
 
 template <typename Work>
 void CommunicatorGroup::post(Work work) {
-  worker_.post([library = library_, runtime = gpu_.runtime(), device = gpu_.index(),
-                work = std::move(work)] {
+  post_to(worker_, std::move(work));
+}
+
+template <typename Work>
+void CommunicatorGroup::post_to(Worker& worker, Work work) {
+  worker.post([library = library_, runtime = gpu_.runtime(), device = gpu_.index(),
+               work = std::move(work)] {
     try {
       std::optional<gpu::DeviceGuard> guard;
       try {
@@ -163,9 +172,12 @@ void CommunicatorGroup::make(std::shared_ptr<CommState> state, std::shared_ptr<C
   });
 }
 
+/// By a thread of its own: NCCL waits for the other ranks of the host (commFree: the thread of the
+/// proxy), and for all kernels where it calls cudaFree. If another rank fails before it destroys
+/// its part, only aborts of the other communicators end their kernels.
 void CommunicatorGroup::destroy(const std::shared_ptr<CommState>& state) {
   std::erase(states_, state);
-  post([state](Library& library) {
+  post_to(destroyer_, [state](Library& library) {
     for (const CommState::Buffer& buffer : state->buffers)
       if (buffer.registration != nullptr)
         library.deregister_buffer(state->handle, buffer.registration);
@@ -227,8 +239,12 @@ void Communicator::begin_to_make() {
               });
 }
 
-bool Communicator::ready() {
+void Communicator::require_alive() const {
   if (group_.aborted()) throw BackendError("NCCL's communicator was aborted");
+}
+
+bool Communicator::ready() {
+  require_alive();
   if (handle_ != nullptr) return library().state(handle_) == State::ready;
   if (state_ == nullptr) begin_to_make();
   if (state_ == nullptr) return false;

@@ -68,8 +68,8 @@ class CommunicatorGroup {
   CommunicatorGroup(std::shared_ptr<Library> library, gpu::Gpu& gpu,
                     std::chrono::nanoseconds patience)
       : library_(std::move(library)), gpu_(gpu), patience_(patience) {}
-  /// Waits for the worker. If that does not return, the GPU is busy for good, and so would be every
-  /// call that releases memory: all memory is leaked.
+  /// Waits for the workers. If one does not return, the GPU may be busy for good, and so would be
+  /// every call that releases memory: all memory is leaked.
   ~CommunicatorGroup();
   CommunicatorGroup(const CommunicatorGroup&) = delete;
   CommunicatorGroup& operator=(const CommunicatorGroup&) = delete;
@@ -84,7 +84,7 @@ class CommunicatorGroup {
   /// communicator that it is shrunk from, or null. Only `abort` ends what was begun.
   void make(std::shared_ptr<CommState> state, std::shared_ptr<CommState> parent, const char* call,
             std::chrono::nanoseconds timeout, std::function<State(Library&, CommState&)> begin);
-  /// Destroys a communicator that is made and idle.
+  /// Destroys a communicator that is made and idle. All of its ranks do so in the same order.
   void destroy(const std::shared_ptr<CommState>& state);
   /// Ends all work in progress on all communicators, then releases their memory.
   void abort() noexcept;
@@ -94,16 +94,19 @@ class CommunicatorGroup {
   /// Calls `work(library)` with the GPU as the worker's device, if that is possible.
   template <typename Work>
   void post(Work work);
+  template <typename Work>
+  void post_to(Worker& worker, Work work);
 
   std::shared_ptr<Library> library_;
   gpu::Gpu& gpu_;
   std::chrono::nanoseconds patience_;
   std::vector<std::shared_ptr<CommState>> states_{};  // not destroyed; parents before children
   bool aborted_ = false;
-  Worker worker_{};
+  Worker worker_{};     // makes and aborts
+  Worker destroyer_{};  // destroys
 };
 
-/// Made and destroyed by the worker; used by the driver in between. Every call ends by a deadline
+/// Made and destroyed by the workers; used by the driver in between. Every call ends by a deadline
 /// or by an abort of the group.
 class Communicator {
  public:
@@ -116,7 +119,7 @@ class Communicator {
   /// to make the parent, or will.
   Communicator(CommunicatorGroup& group, Communicator& parent, std::vector<int> ranks,
                std::chrono::nanoseconds timeout);
-  /// Destroys it by the worker, unless the group was aborted.
+  /// Destroys it, unless the group was aborted.
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -138,6 +141,8 @@ class Communicator {
   void retire(Communicator& parent);
 
   void abort() noexcept { group_.abort(); }
+  /// Throws BackendError if the group was aborted.
+  void require_alive() const;
 
   [[nodiscard]] CommHandle handle() const { return handle_; }
   [[nodiscard]] Library& library() const { return group_.library(); }

@@ -61,6 +61,7 @@ Progress GpuExecution::step() {
           static_cast<void>(communicator().ready());
           return Progress::waiting;
         }
+        communicator().require_alive();  // an abort ends kernels too, without a result
         stage_ = Stage::done;
         communicator().end_use();
         if (batch_.observer != nullptr)

@@ -25,6 +25,8 @@ NcclBackend::~NcclBackend() {
   if (std::ranges::any_of(
           entries_, [](const auto& entry) { return entry.second.communicator.is_being_made(); }))
     group_.abort();
+  // Each destruction waits for the other ranks, and a map destroys its elements in any order.
+  while (!entries_.empty()) entries_.erase(entries_.begin());
 }
 
 /// The smallest, and of those the first. Ranks that share communicators have connected them in the

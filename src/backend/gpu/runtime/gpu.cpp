@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <map>
+#include <thread>
 
 #include "base/format.hpp"
 #include "kolo/error.hpp"
@@ -76,6 +77,17 @@ void Gpu::open(int index) {
   stream_ = std::move(stream);
   return_stream_ = std::move(return_stream);
   index_ = index;
+}
+
+void Gpu::finish(std::chrono::nanoseconds timeout) {
+  const DeviceGuard guard(*runtime_, index_);
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (StreamHandle const stream : {stream_.get(), return_stream_.get()}) {
+    const Event done = make_event(runtime_);
+    runtime_->record(done.get(), stream);
+    while (!runtime_->is_done(done.get()) && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+  }
 }
 
 void Gpu::await(std::span<const BatchTensor* const> tensors, StreamHandle stream) {

@@ -2,6 +2,7 @@
 // The GPU that a rank uses.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -54,13 +55,19 @@ class Gpu {
   /// For copies back from the host, so that they need not wait for other tensors.
   [[nodiscard]] StreamHandle return_stream() const { return return_stream_.get(); }
 
+  /// Waits until all that was launched is done, but no longer than `timeout`.
+  void finish(std::chrono::nanoseconds timeout);
+
   /// Later work on `stream` waits until all tensors may be accessed.
   void await(std::span<const BatchTensor* const> tensors, StreamHandle stream);
 
-  /// Instead of releasing its memory, which would wait for a GPU that is busy for good.
-  void leak_memory() {
+  /// Instead of releasing its memory, which would wait for a GPU that is busy for good, and its
+  /// streams, which a thread that is left behind may still use. The last call.
+  void leak() {
     device_blocks_.leak();
     pinned_blocks_.leak();
+    static_cast<void>(stream_.release());
+    static_cast<void>(return_stream_.release());
   }
 
   [[nodiscard]] BlockPool<DeviceMemory>& device_blocks() { return device_blocks_; }
