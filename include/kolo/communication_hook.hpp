@@ -23,10 +23,10 @@
 
 namespace kolo {
 
-/// A communication hook has thrown on a rank, in `ranks()`, so this pass reduced no gradients.
-/// Every rank of the set gets this error; on the rank itself, the message has the reason, and
-/// `tensor()` names the gradient or group. Gradients of the pass have no meaning. The session stays
-/// usable, and the next pass is reduced.
+/// A communication hook threw on the rank in `ranks()`, so this pass reduced no gradients. Every
+/// rank of the set gets this error; on that rank, the message gives the cause, and `tensor()` names
+/// the gradient or group. The gradients of the pass are invalid: call `zero_grad`. The session
+/// stays usable, and the next pass is reduced.
 class KOLO_EXPORT HookFailed : public Error {
  public:
   using Error::Error;
@@ -52,8 +52,8 @@ concept LocalStage = requires(F& stage) {
 class HookStages {
  public:
   /// A stage that submits one operation under the name that it is given, and returns its Future.
-  /// The next stage begins when the operation is done. Of the Future, only completion and errors
-  /// are used: choose a call that writes to memory of the hook's, and keep that memory alive.
+  /// The next stage begins when the operation is done. The Future's value is ignored: choose a call
+  /// that writes to the hook's memory, and keep that memory alive.
   template <detail::SubmittingStage F>
   HookStages&& then(F stage) && {
     add(true, [stage = std::make_shared<F>(std::move(stage))](const std::string& name) {
@@ -99,22 +99,23 @@ class HookStages {
 
 /// What is reduced together: a gradient, or a group of them. The result is
 /// `postscale * sum over ranks of (prescale * gradient)`, with the same bits on all ranks. For an
-/// average, `postscale` has the division by the number of the set's members.
+/// average, `postscale` includes the division by the set's size.
 struct GradientUnit {
-  /// The same in every pass and after a resumption. A hook keeps state under this name.
+  /// The same in every pass and in resumed runs. Hooks key their state by it.
   std::string name;
-  std::vector<TensorView> tensors;  ///< In CPU memory, without overlap. Valid until the last stage.
+  std::vector<TensorView>
+      tensors;  ///< In CPU memory, without overlap. Valid through the last stage.
   double prescale = 1.0;
   double postscale = 1.0;
   ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
-  /// The place of each tensor in its group, ascending: without those of frozen parameters, so state
-  /// that was kept of other places belongs to other gradients. {0} for a gradient of its own.
+  /// The index of each tensor in its group, ascending. Frozen parameters are omitted, so discard
+  /// state that was kept for other indices. {0} for an ungrouped gradient.
   std::vector<std::size_t> places{};
 };
 
 /// Sums gradients over the ranks in place of an allreduce. Set it in the options of a
-/// DistributedOptimizer or DistributedGradients, on all ranks alike, with one hook for each of
-/// them:
+/// DistributedOptimizer, DistributedGradients, or a ShardedOptimizer with `Sharding::state`, on all
+/// ranks, with one hook per optimizer:
 ///
 ///     class Halves : public kolo::CommunicationHook {
 ///       std::string description() const override { return "halves"; }
@@ -133,16 +134,16 @@ struct GradientUnit {
 ///     };
 ///
 /// Stages run on backward's thread when a later gradient becomes ready, or on the thread that waits
-/// for the gradients; never on the thread that runs Kolo. They may take their time and call Kolo,
-/// but not wait for what other ranks submit later. Calls of one hook never run concurrently.
+/// for the gradients; never on the thread that runs Kolo. They may be slow and call Kolo, but must
+/// not wait for later submissions of other ranks. Calls of one hook never run concurrently.
 ///
-/// All ranks run the same stages, whatever the gradients' values: at least one that submits, and
-/// all that submit in the same order. A stage may throw; then the pass fails with HookFailed on all
-/// ranks, and the remaining stages of the unit do not run on any. So a hook changes its state and
-/// the tensors in its last stage only. Operations that are undefined once ranks have joined (such
-/// as alltoall) then fail, and the unit is reduced by an allreduce instead.
+/// For any gradient values, all ranks run the same stages in the same order, and at least one stage
+/// submits. A stage may throw; then the pass fails with HookFailed on all ranks, and the remaining
+/// stages of the unit do not run on any. So a hook changes its state and the tensors in its last
+/// stage only. Once a rank has joined, operations that need it (such as alltoall) fail, and the
+/// unit is reduced by an allreduce instead.
 ///
-/// A hook is not asked about gradients in GPU memory, sparse ones, and sets of one rank. They are
+/// A hook never sees gradients in GPU memory, sparse ones, and those of sets of one rank. They are
 /// reduced as without it, and so is what it does not handle, with the `compression` of the options.
 class KOLO_EXPORT CommunicationHook {
  public:
@@ -168,8 +169,8 @@ class KOLO_EXPORT CommunicationHook {
   [[nodiscard]] virtual std::string own_state() const { return {}; }
 
   /// Loads what `shared_state` returned, and drops this rank's own state. So a run that is resumed
-  /// on another number of ranks, for which a checkpoint has no own parts, begins with that of a new
-  /// hook. Throws InvalidArgument for other bytes.
+  /// on another number of ranks, for which a checkpoint has no own parts, starts with fresh own
+  /// state. Throws InvalidArgument for other bytes.
   virtual void load_shared_state(const std::string& /*state*/) {}
   /// Loads what `own_state` returned, after `load_shared_state`.
   virtual void load_own_state(const std::string& /*state*/) {}
@@ -185,13 +186,13 @@ struct Int8Options {
   int block = 256;
   /// Units with fewer elements are left to the allreduce.
   std::int64_t min_elements = 1024;
-  /// Adds what rounding has lost to the next gradient.
+  /// Adds the rounding error to the next gradient.
   bool error_feedback = true;
 };
 
 /// A hook that sends gradients as 8-bit integers with an f32 scale per block: about a quarter of
 /// f32's bytes, on any number of ranks. Each rank owns a slice of a unit. It receives this slice
-/// from all ranks, adds it in f32, rounds the sum to 8 bits again, and sends it to all.
+/// from all ranks, sums it in f32, rounds the sum to 8 bits again, and sends it to all.
 ///
 /// With error feedback (Seide et al., 2014, "1-bit stochastic gradient descent"; for both roundings
 /// as in Tang et al., 2019, https://arxiv.org/abs/1905.05957) each rank keeps the error of its
@@ -207,22 +208,22 @@ struct Int8Options {
 struct PowerSgdOptions {
   /// Rank of the approximation, 1 to 64. Twice the rank doubles bytes and computation.
   int rank = 4;
-  /// A tensor is compressed if that divides its elements at least by this factor, above 1.
+  /// A tensor is compressed if its size shrinks at least by this factor, above 1.
   double min_compression = 2.0;
   /// Begins with the last approximation, instead of the same random vectors in every step.
   bool warm_start = true;
-  /// Adds what the approximation has lost to the next gradient. Without it accuracy suffers.
+  /// Adds the approximation's error to the next gradient. Without it accuracy suffers.
   bool error_feedback = true;
   /// Seed of the random vectors.
   std::uint64_t seed = 0;
 };
 
 /// A hook that sends an approximation of low rank (Vogels et al., 2019, "PowerSGD",
-/// https://arxiv.org/abs/1905.13727). A gradient with at least two dimensions is taken for a matrix
-/// of its first dimension, other than of length 1, by all later ones. With `rank` r, a matrix of n
-/// x m elements takes (n + m) r elements of f32 in two allreduces. Other gradients of the same
-/// group travel whole in the first of them; units without a gradient that is worth compressing are
-/// not handled.
+/// https://arxiv.org/abs/1905.13727). A gradient with at least two dimensions is viewed as a
+/// matrix: its first dimension longer than 1 by the product of the later ones. With `rank` r, a
+/// matrix of n x m elements takes (n + m) r elements of f32 in two allreduces. Other gradients of
+/// the same group travel whole in the first of them; units without a gradient that is worth
+/// compressing are not handled.
 ///
 /// Each rank keeps the error of its approximations, one f32 per element: its own state. The right
 /// factors are the shared state. If a gradient of a unit has an infinity or NaN on some rank, or a

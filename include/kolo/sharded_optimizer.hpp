@@ -17,21 +17,21 @@ namespace kolo {
 
 /// What a ShardedOptimizer divides among the ranks.
 enum class Sharding : std::uint8_t {
-  state,                ///< The optimizer's state, as ZeRO-1. Gradients are reduced whole.
-  state_and_gradients,  ///< As ZeRO-2.
+  state,                ///< Optimizer state (ZeRO-1). Gradients stay full on all ranks.
+  state_and_gradients,  ///< ZeRO-2.
 };
 
-/// This rank's part of a parameter and of its gradient: elements `begin` to `end`, without `end`.
+/// This rank's shard of a parameter and of its gradient: the flat elements [begin, end).
 struct Shard {
-  std::size_t parameter;  ///< Its place in `gradients()` and `parameters()`.
+  std::size_t parameter;  ///< Its index in `gradients()` and `parameters()`.
   std::int64_t begin;
   std::int64_t end;
 
   [[nodiscard]] std::int64_t size() const noexcept { return end - begin; }
 };
 
-/// A custom optimizer that steps parts of its parameters. `parameters()` and `gradients()` have the
-/// same names, shapes and dtypes in the same order.
+/// A custom optimizer that can update shards of its parameters. `parameters()` and `gradients()`
+/// have the same names, shapes and dtypes in the same order.
 template <typename T>
 concept ShardStepper = requires(T& optimizer, std::span<const Shard> shards) {
   { optimizer.gradients() } -> std::convertible_to<std::vector<NamedTensor>>;
@@ -39,32 +39,33 @@ concept ShardStepper = requires(T& optimizer, std::span<const Shard> shards) {
   optimizer.step(shards);
 };
 
-/// As DistributedOptimizer for a custom optimizer, but each rank steps only its part of each
-/// parameter, and needs state, such as Adam's averages, only for these (Rajbhandari et al., 2020,
-/// "ZeRO", https://arxiv.org/abs/1910.02054):
+/// A DistributedOptimizer in which each rank updates one shard of each parameter, and keeps state,
+/// such as Adam's moments, only for its shards (Rajbhandari et al., 2020, "ZeRO",
+/// https://arxiv.org/abs/1910.02054). Parameters stay full on all ranks:
 ///
 ///     struct Trainer {
 ///       std::vector<kolo::NamedTensor> gradients();
 ///       std::vector<kolo::NamedTensor> parameters();
-///       void step(std::span<const kolo::Shard> shards);  // steps these elements
+///       void step(std::span<const kolo::Shard> shards);  // updates these elements
 ///     };
 ///     kolo::ShardedOptimizer optimizer(trainer);
 ///     trainer.make_state(optimizer.shards());
 ///     ...
-///     optimizer.step();  // reduces gradients, steps the parts, and gathers the parameters
+///     optimizer.step();  // reduces gradients, updates shards, and gathers parameters
 ///
-/// Elements are divided by `reducescatter_rows`. After the reduction, only this rank's part of a
-/// gradient has a meaning, unless `Sharding::state`. The optimizer must treat each element by
-/// itself: then parameters have the same bits as with DistributedOptimizer. Only sharded gradients
-/// may differ: with compression, because their sums are not rounded to the type that travels, and
-/// in the last bits if the ranks are on several hosts, because these are added in another order.
+/// `reducescatter_rows` splits the elements. After the reduction, only this rank's shard of a
+/// gradient is valid, except with `Sharding::state`. The optimizer must be elementwise. Then
+/// `Sharding::state` gives the same parameters as DistributedOptimizer, bit for bit.
+/// `state_and_gradients` does too on one host without compression. With compression, its sums are
+/// not rounded to the wire type; across hosts, it adds the ranks in another order.
 ///
-/// Every rank steps its parts, so a rank without data cannot `join`: the others get Mismatch. It
-/// steps with gradients of zero instead. On ranks outside the process set, a part is the whole.
+/// Every rank must update its shards. If one calls `join`, the steps of the others throw Mismatch.
+/// A rank that runs out of data steps with zero gradients instead. On ranks outside the process
+/// set, a shard is the full tensor.
 ///
 /// Errors and options are those of DistributedOptimizer. The constructor also throws
-/// InvalidArgument for adasum, for a communication hook unless `Sharding::state`, and for
-/// parameters that are not like the gradients. `kolo/torch.hpp` has the version for LibTorch's
+/// InvalidArgument for adasum, for a communication hook with `state_and_gradients`, and for
+/// parameters that do not match the gradients. `kolo/torch.hpp` has the version for LibTorch's
 /// optimizers.
 template <typename Optimizer>
 class ShardedOptimizer {
@@ -77,26 +78,26 @@ class ShardedOptimizer {
         reducer_(optimizer.gradients(), options, sharding, optimizer.parameters()) {}
   // clang-format on
 
-  /// This rank's parts, in the order of `gradients()`. Those of small tensors may be empty.
+  /// This rank's shards, in the order of `gradients()`. Those of small tensors may be empty.
   [[nodiscard]] std::span<const Shard> shards() const { return reducer_.shards(); }
 
-  /// As DistributedOptimizer's.
+  /// Like DistributedOptimizer's.
   void ready(const std::string& name) {
     reducer_.ready(name, [this] { return optimizer_->gradients(); });
   }
   void end_pass() { reducer_.end_pass(); }
   ReducedGradients reduce() { return ReducedGradients(reducer_.reduce(optimizer_->gradients())); }
 
-  /// Scales this rank's parts of the gradients if the norm of all ranks' parts together exceeds
-  /// `max_norm`. Returns the norm, otherwise as DistributedOptimizer's.
+  /// Clips this rank's shards of the gradients by the global norm, which is the same on all ranks.
+  /// Returns the norm before scaling. Otherwise like DistributedOptimizer's.
   double clip_grad_norm(ReducedGradients& gradients, double max_norm) {
     reducer_.require_current(gradients.reduction_, "clip_grad_norm()");
     return reducer_.clip(optimizer_->gradients(), max_norm);
   }
 
-  /// Steps this rank's parts, and gathers the parameters. Throws as DistributedOptimizer's. If one
-  /// rank steps and another discards, all get Mismatch, and the parameters have no meaning until
-  /// they are loaded or broadcast again.
+  /// Updates this rank's shards, and gathers the parameters. Throws what DistributedOptimizer's
+  /// `step` throws. If one rank steps and another discards, all get Mismatch; then parameters and
+  /// state are invalid until both are loaded from a checkpoint.
   void step(ReducedGradients gradients) {
     reducer_.require_current(gradients.reduction_, "step()");
     reducer_.require_all_ranks();
@@ -106,7 +107,7 @@ class ShardedOptimizer {
   }
   void step() { step(reduce()); }
 
-  /// As DistributedOptimizer's: drops the gradients of this step and its passes.
+  /// Like DistributedOptimizer's: drops the gradients of this step and its passes.
   void discard() {
     reducer_.discard([this] { return optimizer_->gradients(); });
     reducer_.require_all_ranks();

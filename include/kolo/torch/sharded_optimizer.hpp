@@ -31,18 +31,18 @@
 
 namespace kolo {
 
-/// Whether the optimizer treats each element of a parameter by itself, so that it can step parts of
-/// parameters. Specialize it for an optimizer of your own.
+/// Whether the optimizer treats each element of a parameter by itself, so that it can update
+/// shards. Specialize it for an elementwise optimizer of your own, not for one that uses the norm
+/// of a parameter, as LARS and LAMB do.
 template <typename Base>
 inline constexpr bool is_elementwise_optimizer =
-    std::derived_from<Base, ::torch::optim::SGD> || std::derived_from<Base, ::torch::optim::Adam> ||
-    std::derived_from<Base, ::torch::optim::AdamW> ||
-    std::derived_from<Base, ::torch::optim::RMSprop> ||
-    std::derived_from<Base, ::torch::optim::Adagrad>;
+    std::same_as<Base, ::torch::optim::SGD> || std::same_as<Base, ::torch::optim::Adam> ||
+    std::same_as<Base, ::torch::optim::AdamW> || std::same_as<Base, ::torch::optim::RMSprop> ||
+    std::same_as<Base, ::torch::optim::Adagrad>;
 
 namespace detail {
 
-/// Tells a ShardedOptimizer of any base class.
+/// Marks every ShardedOptimizer.
 class ShardedBase {
  public:
   virtual ~ShardedBase() = default;
@@ -55,27 +55,27 @@ class ShardedBase {
   ShardedBase& operator=(const ShardedBase&) = default;
 };
 
-/// The parts of one optimizer's parameters. Functions take the optimizer, which may be moved.
+/// The shards of one optimizer's parameters. Functions take the optimizer, which may be moved.
 class ShardedReducer {
  public:
   using Optimizer = ::torch::optim::Optimizer;
 
-  /// Collective. Replaces the optimizer's parameters by their parts.
+  /// Collective. Replaces the optimizer's parameters with their shards.
   KOLO_EXPORT ShardedReducer(Optimizer& optimizer, const std::optional<NamedParameters>& names,
                              const DistributedOptimizerOptions& options, Sharding sharding);
   KOLO_EXPORT ShardedReducer(ShardedReducer&&) noexcept;
   KOLO_EXPORT ShardedReducer& operator=(ShardedReducer&&) noexcept;
   KOLO_EXPORT ~ShardedReducer();
 
-  /// Reduces what is left to reduce; the parts have their gradients then.
+  /// Reduces what is left to reduce. The shards then have gradients.
   KOLO_EXPORT void synchronize(Optimizer& optimizer);
-  /// As `synchronize`. Throws Mismatch if a rank has joined.
+  /// Like `synchronize`. Throws Mismatch if a rank has joined.
   KOLO_EXPORT void begin_step(Optimizer& optimizer);
-  /// After the parts were stepped: gathers the parameters.
+  /// After the shards were updated: gathers the parameters.
   KOLO_EXPORT void end_step();
   KOLO_EXPORT void skip(Optimizer& optimizer);
   KOLO_EXPORT void discard(Optimizer& optimizer);
-  /// Before and after the optimizer zeroes the gradients of its parts.
+  /// Before and after the optimizer zeroes the gradients of its shards.
   KOLO_EXPORT void prepare_zero_grad(Optimizer& optimizer);
   KOLO_EXPORT void finish_zero_grad();
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
@@ -97,38 +97,41 @@ class ShardedReducer {
 
 }  // namespace detail
 
-/// A LibTorch optimizer as DistributedOptimizer, but each rank keeps and steps only its part of
-/// each parameter. With n ranks, the optimizer's state takes 1/n of the memory on each, and so do
-/// reduced gradients (Rajbhandari et al., 2020, "ZeRO", https://arxiv.org/abs/1910.02054):
+/// A DistributedOptimizer in which each of n ranks updates one shard of each parameter, and holds
+/// 1/n of the optimizer's state and of the reduced gradients (Rajbhandari et al., 2020, "ZeRO",
+/// https://arxiv.org/abs/1910.02054):
 ///
 ///     kolo::ShardedOptimizer optimizer(torch::optim::AdamW(model->parameters(), 1e-3),
 ///                                      model->named_parameters());
 ///
-/// Parameters stay whole on all ranks, and are equal there if they were at construction: call
-/// `broadcast_parameters` first. They have the same bits as with DistributedOptimizer. Only sharded
-/// gradients may differ: with compression, because their sums are not rounded to the type that
-/// travels, and in the last bits if the ranks are on several hosts, because these are added in
-/// another order. The elements of a parameter, in their order in memory, are divided by
-/// `reducescatter_rows`.
+/// Parameters stay full on all ranks, and stay equal if they start equal: call
+/// `broadcast_parameters` first. `Sharding::state` gives the same parameters as
+/// DistributedOptimizer, bit for bit. `state_and_gradients` does too on one host without
+/// compression. With compression, its sums are not rounded to the wire type; across hosts, it adds
+/// the ranks in another order. `reducescatter_rows` splits the elements of a parameter in memory
+/// order.
 ///
-/// Base is an optimizer that treats each element by itself (`is_elementwise_optimizer`): SGD, Adam,
-/// AdamW, RMSprop or Adagrad. Its `param_groups()` hold the parts, as tensors of one dimension; set
-/// options there as usual. Parameters may be added later, and `torch::load` may replace their
-/// memory, but their dtype and device must stay.
+/// Base must be elementwise: SGD, Adam, AdamW, RMSprop, Adagrad, or a class for which
+/// `is_elementwise_optimizer` is specialized. Its `param_groups()` hold the shards, which are 1-D
+/// views of the parameters; set options there as usual. Parameters may be added later, full and
+/// alike on all ranks, and `torch::load` may replace their memory, but their dtype and device must
+/// not change.
 ///
-/// A reduction sends each gradient's parts to the ranks that keep them, while backward runs, and
-/// then frees the gradient: a parameter's own gradient is not a gradient any more, but reads as
-/// NaN. `clip_grad_norm` and GradScaler know the parts. Passes in `no_sync`, and all but the last
-/// of `backward_passes_per_step`, accumulate whole gradients. With `Sharding::state`, gradients are
-/// whole and final as with DistributedOptimizer, until clipping or GradScaler changes this rank's
-/// parts of them. `step` ends with an allgather of the parameters.
+/// While backward runs, each gradient is reduce-scattered and then freed. `parameter.grad()` then
+/// reads as NaN; the shards in `param_groups()` have the gradients. `kolo::clip_grad_norm` and
+/// GradScaler use the shards. Passes in `no_sync`, and all but the last of
+/// `backward_passes_per_step`, accumulate full gradients. With `Sharding::state`, gradients are
+/// full and final as with DistributedOptimizer, until clipping or GradScaler changes this rank's
+/// shards of them. `step` ends with an allgather of the parameters, without compression.
 ///
-/// Every rank steps its parts, so a rank without data cannot `join`: the others get Mismatch. It
-/// calls `step` without a backward pass instead. Sparse gradients become dense.
+/// Every rank must update its shards. If one calls `join`, backward or `step` throws Mismatch on
+/// the others. A rank that runs out of data calls `step` without backward instead. Sparse gradients
+/// become dense.
 ///
-/// Construction is collective, and throws as DistributedOptimizer's; also InvalidArgument for
-/// adasum, for a communication hook unless `Sharding::state`, for a parameter with gaps in memory,
-/// and for one that another optimizer of Kolo's reduces. Movable, not copyable; not thread-safe.
+/// Construction is collective, and throws what DistributedOptimizer's throws; also InvalidArgument
+/// for adasum, for a communication hook with `state_and_gradients`, for a parameter that is not
+/// dense in memory, and for one that another Kolo optimizer reduces. Movable, not copyable; not
+/// thread-safe.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
@@ -158,7 +161,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
 
   ShardedOptimizer(ShardedOptimizer&&) = default;
 
-  /// As DistributedOptimizer's. The parts in `param_groups()` have their gradients then.
+  /// Like DistributedOptimizer's. The shards in `param_groups()` then have gradients.
   void synchronize() { reducer_.synchronize(*this); }
 
   /// Backward passes stay on this rank while the guard lives.
@@ -167,10 +170,10 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// The ranks that take part.
   [[nodiscard]] const ProcessSet& process_set() const { return reducer_.process_set(); }
 
-  /// Calls `synchronize`, steps this rank's parts, and gathers the parameters. Collective in the
-  /// set, as `skip_step`: if one rank steps and another skips, all get Mismatch, and the parameters
-  /// have no meaning until they are loaded or broadcast again. With a closure, the gradients and
-  /// the loss are reduced.
+  /// Calls `synchronize`, updates this rank's shards, and gathers the parameters. Collective in the
+  /// set, like `skip_step`. If one rank steps and another skips, all get Mismatch; then parameters
+  /// and state are invalid until both are loaded from a checkpoint. With a closure, the gradients
+  /// and the loss are reduced.
   ::torch::Tensor step(LossClosure closure = nullptr) override {
     ::torch::Tensor loss;
     if (closure == nullptr) {
@@ -188,10 +191,10 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
     return loss;
   }
 
-  /// As DistributedOptimizer's.
+  /// Like DistributedOptimizer's.
   void skip_step() { reducer_.skip(*this); }
 
-  /// As `Base`'s, for parts and for whole gradients. A module's `zero_grad` does the same, except
+  /// Like `Base`'s, for shards and full gradients. A module's `zero_grad` does the same, except
   /// that it does not reset the count of `backward_passes_per_step`.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
@@ -201,18 +204,18 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
     reducer_.finish_zero_grad();
   }
 
-  /// True if `condition` is true on all ranks of the set, in which it is collective.
+  /// Whether `condition` is true on all ranks of the set. Collective in the set.
   [[nodiscard]] bool all_ranks(bool condition) const { return reducer_.all_ranks(condition); }
 
-  /// As `kolo::clip_grad_norm`, which calls it: scales this rank's parts by the joint norm.
+  /// Clips this rank's shards by the global norm. `kolo::clip_grad_norm` calls it.
   double clip_grad_norm(double max_norm, const ClipOptions& options = {}) {
     return reducer_.clip_grad_norm(*this, max_norm, options);
   }
 
-  /// The state of all ranks, as `to_bytes` returns it for a DistributedOptimizer of the same
-  /// parameters: it can be loaded on any number of ranks, by one of these as well. On ranks other
-  /// than `root`, a world rank, it is empty. Tensors are gathered one after another, so ranks other
-  /// than the root need little memory. Collective in the set.
+  /// The state of all ranks, in the form that `to_bytes` gives for a DistributedOptimizer of the
+  /// same parameters. Either kind of optimizer can load it, on any number of ranks. It is empty
+  /// except on `root`, a world rank, which needs memory for two copies of it. Tensors are gathered
+  /// one at a time, so other ranks need memory for one tensor. Collective in the set.
   ///
   ///     checkpoints.save(step, {{"model", kolo::to_bytes(*model)},
   ///                             {"optimizer", optimizer.whole_state(0)}});
@@ -220,21 +223,22 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
     return reducer_.whole_state(*this, root);
   }
 
-  /// Takes this rank's parts of what `whole_state` or a DistributedOptimizer's `to_bytes` returned.
-  /// Not collective. Throws InvalidArgument, before anything changes, for other bytes.
+  /// Loads this rank's shards of what `whole_state` or a DistributedOptimizer's `to_bytes`
+  /// returned. Not collective. Throws InvalidArgument for any other bytes, and changes nothing
+  /// then.
   void load_whole_state(const std::string& bytes) { reducer_.load_whole_state(bytes, *this); }
 
-  /// Each rank writes its parts of the state into a file of its own in `folder`, which all ranks of
-  /// the set share and which is made if it is missing. An index, written last, makes the state
-  /// complete; that of an earlier state in the folder is removed first, so use a new folder for
-  /// each. If a rank fails, all ranks throw an Error that names it. Collective in the set; other
-  /// ranks write nothing.
+  /// Each rank writes its shards of the state to its own file in `folder`, a directory that all
+  /// ranks of the set share and that is created if missing. The index is written last and completes
+  /// the save. Any earlier index is removed first, so use a new folder for each save, and for each
+  /// optimizer. If a rank fails, all ranks throw an Error that names it. Collective in the set;
+  /// ranks outside it write nothing.
   void save_state(const std::filesystem::path& folder) const { reducer_.save_state(folder, *this); }
 
-  /// Reads this rank's parts of a state that any number of ranks have saved. Each rank reads the
-  /// files that have them, one after another. If a rank fails, because files are missing, damaged
-  /// or of other parameters, all ranks throw an Error that names it, and its state is as before.
-  /// Collective in the set.
+  /// Loads this rank's shards of a state that any number of ranks have saved. Each rank reads the
+  /// files that have them, one file at a time. If a rank fails, because files are missing, damaged
+  /// or of other parameters, all ranks throw an Error that names it. That rank keeps its state;
+  /// others may have loaded theirs. Collective in the set.
   void load_state(const std::filesystem::path& folder) { reducer_.load_state(folder, *this); }
 
  private:
@@ -258,8 +262,8 @@ template <typename Base>
       const DistributedOptimizerOptions& = {}, Sharding = Sharding::state_and_gradients)
 ->ShardedOptimizer<Base>;
 
-/// As for a DistributedOptimizer, with the same norm on all ranks. It is summed over the ranks'
-/// parts, so its last bits may differ from those of a DistributedOptimizer.
+/// Like that for a DistributedOptimizer, with the same norm on all ranks. The norm is summed over
+/// shards, so its last bits may differ from those of a DistributedOptimizer's.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 double clip_grad_norm(ShardedOptimizer<Base>& optimizer, double max_norm,
