@@ -114,6 +114,7 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
     core.ready(slot);
   } else {
     parameter.waiting = true;
+    source.accumulated_locally(slot);
   }
 }
 

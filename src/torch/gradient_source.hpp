@@ -61,6 +61,8 @@ class TorchSource : public GradientSource {
   virtual void make_room(std::size_t slot);
   /// Before a gradient accumulates in a pass without reduction.
   virtual void accumulate_locally(std::size_t slot);
+  /// It has accumulated there.
+  virtual void accumulated_locally(std::size_t /*slot*/) {}
   /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
   virtual void require_unmixed() const;
   /// Gradients that changed since they were reduced are taken for new ones, set by the program.

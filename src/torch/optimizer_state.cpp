@@ -73,7 +73,10 @@ std::string save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
     }
     groups.push_back(std::move(options));
   }
-  return to_safetensors(tensors.views(), {{"class", kind.name}, {"param_groups", groups.dump()}});
+  Metadata metadata{{"class", kind.name}, {"param_groups", groups.dump()}};
+  const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer);
+  if (sharded != nullptr && !stored) metadata.emplace(shard_place_entry, sharded->place());
+  return to_safetensors(tensors.views(), metadata);
 }
 
 [[noreturn]] void refuse_state(const std::string& why) {
@@ -167,6 +170,14 @@ void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
   if (found == views.metadata.end() || found->second != kind.name)
     refuse_state("they are of the class '" + (found == views.metadata.end() ? "" : found->second) +
                  "', not of " + kind.name);
+  const auto place = views.metadata.find(shard_place_entry);
+  const std::string there = place == views.metadata.end() ? "" : place->second;
+  const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer);
+  const std::string here = sharded == nullptr || shards != nullptr ? "" : sharded->place();
+  if (there != here)
+    refuse_state("they have " + (there.empty() ? "the whole state" : "shard " + there) + ", not " +
+                 (here.empty() ? "the whole state" : "shard " + here) +
+                 ". Save a ShardedOptimizer's by whole_state() or save_state()");
   const at::NoGradGuard no_grad;
   Loader<K> loader(views, optimizer, shards);
   try {

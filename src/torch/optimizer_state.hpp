@@ -31,6 +31,12 @@ class ParameterShards;
 void load_optimizer(const std::string& bytes, ::torch::optim::Optimizer& optimizer,
                     const ParameterShards* shards = nullptr);
 
+/// For the metadata of bytes that have only the shards of one rank.
+constexpr const char* shard_place_entry = "kolo.shard";
+[[nodiscard]] inline std::string shard_place_text(int index, int ranks) {
+  return std::to_string(index + 1) + " of " + std::to_string(ranks);
+}
+
 /// Gives the state of a whole parameter, if there is any, to its part. Throws InvalidArgument for a
 /// class other than the ones above.
 void divide_state(::torch::optim::Optimizer& optimizer, const ParameterShard& shard);

@@ -47,7 +47,16 @@ ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::st
     throw InvalidArgument("'" + name + "': ShardedOptimizer needs a parameter without gaps, but " +
                               describe(whole) + " has some. Make it contiguous",
                           name);
-  ParameterShard shard{.whole = whole, .part = {}, .elements = whole.numel()};
+  if (!shards_.empty() && shards_.front().whole.device() != whole.device())
+    throw InvalidArgument("'" + name + "' is on " + whole.device().str() + ", but '" +
+                              names_.front() + "' is on " + shards_.front().whole.device().str() +
+                              ". The parameters of a ShardedOptimizer must be on one device",
+                          name);
+  ParameterShard shard{.whole = whole,
+                       .part = {},
+                       .elements = whole.numel(),
+                       .lengths = whole.sizes().vec(),
+                       .strides = whole.strides().vec()};
   shard.begin = part_begin(shard.elements, index_, ranks_);
   shard.size = reducescatter_rows(shard.elements, index_, ranks_);
   shard.part = shard.part_of(whole);
@@ -57,13 +66,23 @@ ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::st
   return shards_.emplace_back(std::move(shard));
 }
 
+// Strides of dimensions of length 1 do not matter.
+bool ParameterShards::is_laid_out_as_before(const ParameterShard& shard) {
+  if (shard.whole.sizes() != at::IntArrayRef(shard.lengths)) return false;
+  for (std::size_t i = 0; i < shard.lengths.size(); ++i)
+    if (shard.lengths[i] != 1 &&
+        shard.whole.stride(static_cast<std::int64_t>(i)) != shard.strides[i])
+      return false;
+  return true;
+}
+
 void ParameterShards::follow_memory() {
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < shards_.size(); ++i) {
     ParameterShard& shard = shards_[i];
     const ::torch::Tensor& whole = shard.whole;
-    if (whole.numel() != shard.elements || whole.scalar_type() != shard.part.scalar_type() ||
-        whole.device() != shard.part.device() || !whole.is_non_overlapping_and_dense())
+    if (!is_laid_out_as_before(shard) || whole.scalar_type() != shard.part.scalar_type() ||
+        whole.device() != shard.part.device())
       throw InvalidArgument("'" + names_[i] + "' is " + describe(shard.whole) +
                                 " now. A ShardedOptimizer cannot follow that: convert a module "
                                 "before the optimizer is constructed",

@@ -28,6 +28,8 @@ struct ParameterShard {
   std::int64_t elements = 0;  // of the parameter
   std::int64_t begin = 0;     // of the part, in the order of the parameter's memory
   std::int64_t size = 0;      // of the part
+  std::vector<std::int64_t> lengths{};
+  std::vector<std::int64_t> strides{};
 
   /// Also a frozen parameter is, if it has a gradient of zero.
   [[nodiscard]] bool is_stepped() const { return whole.requires_grad() || part.grad().defined(); }
@@ -59,6 +61,7 @@ class ParameterShards {
  private:
   ParameterShard& add(const ::torch::Tensor& whole, const std::string& name);
   void follow_memory();
+  [[nodiscard]] static bool is_laid_out_as_before(const ParameterShard& shard);
 
   int index_;
   int ranks_;

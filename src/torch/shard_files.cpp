@@ -112,10 +112,16 @@ class Collector {
     }
   }
 
-  [[nodiscard]] std::string bytes() const {
+  [[nodiscard]] std::string bytes(const fs::path& folder, const std::string& place) const {
     HostTensors host;
-    for (const auto& [name, tensor] : tensors_) host.add(name, tensor);
-    return to_safetensors(host.views(), metadata_);
+    for (const auto& [name, tensor] : tensors_) {
+      if (tensor.dim() == 1 && covered_.at(name) != tensor.numel())
+        refuse(folder, "lacks elements of the tensor '" + name + "'");
+      host.add(name, tensor);
+    }
+    Metadata metadata = metadata_;
+    metadata[shard_place_entry] = place;
+    return to_safetensors(host.views(), metadata);
   }
 
  private:
@@ -148,7 +154,7 @@ class Collector {
     std::size_t number = 0;
     std::size_t digits = 0;
     if (name.starts_with(start))
-      for (std::size_t i = start.size(); i < name.size() && std::isdigit(name[i]) != 0;
+      for (std::size_t i = start.size(); i < name.size() && name[i] >= '0' && name[i] <= '9';
            ++i, ++digits)
         number = number * 10 + static_cast<std::size_t>(name[i] - '0');
     if (digits == 0 || digits > 9 || number >= parameters_.size() || parameters_[number] == nullptr)
@@ -167,12 +173,14 @@ class Collector {
     if (into->second.scalar_type() != from.scalar_type())
       refuse(path, "has a tensor '" + name + "' of another dtype than the other files");
     const Common both = common(shard, place);
+    covered_[name] += both.size;
     if (both.size > 0)
       into->second.narrow(0, both.here, both.size).copy_(from.narrow(0, both.there, both.size));
   }
 
   std::vector<const ParameterShard*> parameters_;
   std::map<std::string, ::torch::Tensor> tensors_{};
+  std::map<std::string, std::int64_t> covered_{};  // elements of each tensor that were found
   Metadata metadata_{};
 };
 
@@ -208,7 +216,7 @@ void write_shard_index(const fs::path& folder, const std::string& key, int ranks
 }
 
 void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
-                 const ParameterShards& shards) {
+                 const ParameterShards& shards, const std::string& place_here) {
   const json index = read_index(folder);
   const int ranks = index.at("ranks").get<int>();
   const at::NoGradGuard no_grad;
@@ -218,7 +226,7 @@ void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
     if (collector.needs(place))
       collector.take(file_name(folder, place), place, index.at("key").get<std::string>());
   }
-  load_optimizer(collector.bytes(), optimizer);
+  load_optimizer(collector.bytes(folder, place_here), optimizer);
 }
 
 }  // namespace kolo::internal

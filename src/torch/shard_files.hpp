@@ -32,7 +32,8 @@ void write_shard_index(const std::filesystem::path& folder, const std::string& k
 /// Reads this rank's parts from the files that have them, written by any number of ranks. Throws
 /// CheckpointError, and InvalidArgument for the state of another optimizer; nothing has changed
 /// then.
+/// `place`: of this rank, as `shard_place_text`.
 void read_shards(const std::filesystem::path& folder, ::torch::optim::Optimizer& optimizer,
-                 const ParameterShards& shards);
+                 const ParameterShards& shards, const std::string& place);
 
 }  // namespace kolo::internal

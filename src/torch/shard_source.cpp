@@ -44,8 +44,8 @@ bool ShardSource::has_gradient(std::size_t slot) const {
   return parameters()[slot].tensor.grad().defined() && !has_stand_in(slot);
 }
 
-// A program may zero gradients through its module, which does not know of the parts.
-void ShardSource::follow_zeroing(std::size_t slot) {
+// A program may zero gradients through its module, which does not know of the parts, or set others.
+void ShardSource::follow_program(std::size_t slot) {
   const at::NoGradGuard no_grad;
   State& state = state_of(slot);
   ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
@@ -54,15 +54,43 @@ void ShardSource::follow_zeroing(std::size_t slot) {
   if (!gradient.defined()) {
     sum.reset();
   } else if (has_stand_in(slot)) {
-    if (gradient._version() != state.version) sum.zero_();
-    state.version = gradient._version();
-  } else if (is_zero(gradient)) {
+    follow_stand_in(slot);
+  } else if (state.left == Left::stand_in) {
+    sum.reset();  // another gradient takes its place
+  } else if (state.version != unknown && gradient._version() != state.version &&
+             is_zero(gradient)) {
     sum.zero_();
+    state.version = gradient._version();
   }
 }
 
-void ShardSource::follow_zeroing() {
-  for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_zeroing(slot);
+// All elements of the stand-in are one number: the program has zeroed it, or filled it with
+// another.
+void ShardSource::follow_stand_in(std::size_t slot) {
+  State& state = state_of(slot);
+  ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
+  if (gradient._version() == state.version) return;
+  state.version = gradient._version();
+  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
+  if (gradient.numel() == 0 || gradient.flatten()[0].item<double>() == 0.0) {
+    sum.zero_();
+  } else {
+    gradient = gradient.clone(at::MemoryFormat::Contiguous);
+    sum.reset();
+  }
+}
+
+void ShardSource::follow_program() {
+  for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_program(slot);
+}
+
+void ShardSource::take_replaced() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
+    if (state_of(slot).left != Left::stand_in || !has_gradient(slot)) continue;
+    take_unreduced(slot, /*expected=*/false);
+    put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+  }
 }
 
 void ShardSource::remove_stand_in(std::size_t slot) {
@@ -84,14 +112,19 @@ void ShardSource::put_stand_in(std::size_t slot, double value) {
 }
 
 void ShardSource::make_room(std::size_t slot) {
-  follow_zeroing(slot);
+  follow_program(slot);
   remove_stand_in(slot);
 }
 
 void ShardSource::accumulate_locally(std::size_t slot) {
-  follow_zeroing(slot);
+  follow_program(slot);
   remove_stand_in(slot);
   state_of(slot).left = Left::local_gradient;
+  state_of(slot).version = unknown;
+}
+
+void ShardSource::accumulated_locally(std::size_t slot) {
+  state_of(slot).version = parameters()[slot].tensor.grad()._version();
 }
 
 void ShardSource::require_reducible(std::size_t slot, bool /*grouped*/) const {
@@ -186,6 +219,17 @@ Future<void> ShardSource::submit(std::size_t slot, const detail::GroupedAllreduc
 
 void ShardSource::landed(std::size_t slot, int round) {
   state_of(slot).parts.at(static_cast<std::size_t>(round)).gradient.reset();
+}
+
+// Operations write to memory that only this object has. But what earlier passes have reduced stays,
+// until the program zeroes what it sees.
+void ShardSource::detach(std::size_t slot) {
+  const ::torch::Tensor& whole = parameters()[slot].tensor;
+  State& state = state_of(slot);
+  if (!shards_->of_whole(whole).part.grad().defined() || has_stand_in(slot)) return;
+  if (!whole.grad().defined()) return put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+  state.left = Left::local_gradient;
+  state.version = whole.grad()._version();
 }
 
 // Other ranks have a gradient, or this one has: it was there before the pass, which did not add to

@@ -25,8 +25,10 @@ class ShardSource : public TorchSource {
  public:
   ShardSource(const DistributedOptimizerOptions& options, std::shared_ptr<ParameterShards> shards);
 
-  /// Zeroes the gradients of parts whose stand-ins the program has zeroed.
-  void follow_zeroing();
+  /// Changes the gradients of parts as the program has changed what it sees of them: the stand-ins.
+  void follow_program();
+  /// Takes gradients that the program has set since they were reduced, as they are.
+  void take_replaced();
   /// Removes whole gradients. Zeros stand in where the part's gradient is zero.
   void clear();
 
@@ -34,11 +36,12 @@ class ShardSource : public TorchSource {
     return describe(Sharding::state_and_gradients);
   }
   [[nodiscard]] bool ends_steps_together() const override { return true; }
-  void prepare_end() override { follow_zeroing(); }
+  void prepare_end() override { follow_program(); }
   void make_room(std::size_t slot) override;
   void accumulate_locally(std::size_t slot) override;
+  void accumulated_locally(std::size_t slot) override;
   void require_unmixed() const override {}
-  void forget_changed() override { follow_zeroing(); }
+  void forget_changed() override { follow_program(); }
   void require_reducible(std::size_t slot, bool grouped) const override;
   void require_disjoint() const override {}  // nothing is reduced in place
   void forget() override;
@@ -56,26 +59,28 @@ class ShardSource : public TorchSource {
   Future<void> submit(std::size_t slot, const detail::GroupedAllreduceCall& call) override;
   void landed(std::size_t slot, int round) override;
   void close(std::size_t slot, bool keep) override;
-  void detach(std::size_t) override {}  // operations write to memory that only this object has
+  void detach(std::size_t slot) override;
 
  private:
   struct Part {
     ::torch::Tensor gradient;  // whole; undefined once it has arrived
     ::torch::Tensor result;    // this rank's part of the sum
   };
+  static constexpr std::int64_t unknown = -1;
   enum class Left : std::uint8_t { nothing, stand_in, local_gradient };
   struct State {
     std::deque<Part> parts{};   // one for each round of the pass
     Left left = Left::nothing;  // in the parameter's gradient
     ::torch::Tensor stand_in{};
-    std::int64_t version = 0;  // of the stand-in
+    std::int64_t version = unknown;  // of what was left
   };
 
   [[nodiscard]] State& state_of(std::size_t slot);
   [[nodiscard]] const State* find_state(std::size_t slot) const;
   [[nodiscard]] bool has_stand_in(std::size_t slot) const;
   [[nodiscard]] bool has_gradient(std::size_t slot) const;
-  void follow_zeroing(std::size_t slot);
+  void follow_program(std::size_t slot);
+  void follow_stand_in(std::size_t slot);
   void remove_stand_in(std::size_t slot);
   void put_stand_in(std::size_t slot, double value);
   void take_unreduced(std::size_t slot, bool expected);

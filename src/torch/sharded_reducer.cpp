@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstddef>
 #include <random>
+#include <utility>
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
@@ -80,10 +81,13 @@ void ShardedReducer::State::share_gradients() {
       shard.part.mutable_grad().reset();
       continue;
     }
-    if (!same_layout(gradient, shard.whole)) {
-      gradient = at::empty_like(shard.whole);
-      gradient.copy_(shard.whole.grad());
+    if (gradient.layout() == at::kSparse) {
+      gradient = gradient.to_dense();
       shard.whole.mutable_grad() = gradient;
+    }
+    if (!same_layout(gradient, shard.whole)) {
+      const ::torch::Tensor other = std::exchange(gradient, at::empty_like(shard.whole));
+      gradient.copy_(other);
     }
     shard.part.mutable_grad() = own_tensor(shard.part_of(gradient));
   }
@@ -148,7 +152,8 @@ void ShardedReducer::synchronize(Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
   state_->reducer->synchronize(state_->shards->whole_groups());
   if (state_->source) {
-    state_->source->follow_zeroing();
+    state_->source->follow_program();
+    state_->source->take_replaced();
   } else {
     state_->share_gradients();
   }
@@ -160,7 +165,13 @@ void ShardedReducer::begin_step(Optimizer& optimizer) {
 }
 
 void ShardedReducer::end_step() {
-  state_->gather_parameters(/*stepped=*/true);
+  try {
+    state_->gather_parameters(/*stepped=*/true);
+  } catch (...) {
+    // The ranks that skip have dropped their passes, too.
+    state_->reducer->discard(state_->shards->whole_groups());
+    throw;
+  }
   state_->reducer->end_step();
 }
 
@@ -206,6 +217,11 @@ NoSync ShardedReducer::no_sync() const { return state_->reducer->no_sync(); }
 }
 
 const ProcessSet& ShardedReducer::process_set() const { return state_->reducer->process_set(); }
+
+std::string ShardedReducer::place() const {
+  const ProcessSet& set = state_->options.process_set;
+  return state_->is_member ? shard_place_text(set.rank(), set.size()) : shard_place_text(0, 1);
+}
 
 bool ShardedReducer::all_ranks(bool condition) const {
   if (!state_->is_member) return condition;
@@ -262,16 +278,15 @@ void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optim
   load_optimizer(bytes, optimizer, state_->shards.get());
 }
 
-void ShardedReducer::save_state(const std::filesystem::path& folder,
-                                const Optimizer& optimizer) const {
+void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& optimizer) {
   if (!state_->is_member) return;
   const ProcessSet& set = state_->options.process_set;
   const int first = set.ranks().front();
   std::string key;
   std::string error;
   if (rank() == first) {
-    key = unlikely_key();
     error = failure_of([&] {
+      key = unlikely_key();
       std::filesystem::create_directories(folder);
       std::filesystem::remove(folder / shard_index_name);
     });
@@ -279,6 +294,7 @@ void ShardedReducer::save_state(const std::filesystem::path& folder,
   require_success("save_state", "make the folder", error, set);
   broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
   error = failure_of([&] {
+    state_->shards->adopt(optimizer, state_->names);
     write_shard(folder, key, {.index = set.rank(), .ranks = set.size()}, optimizer,
                 *state_->shards);
   });
@@ -289,8 +305,10 @@ void ShardedReducer::save_state(const std::filesystem::path& folder,
 }
 
 void ShardedReducer::load_state(const std::filesystem::path& folder, Optimizer& optimizer) {
-  state_->shards->adopt(optimizer, state_->names);
-  const std::string error = failure_of([&] { read_shards(folder, optimizer, *state_->shards); });
+  const std::string error = failure_of([&] {
+    state_->shards->adopt(optimizer, state_->names);
+    read_shards(folder, optimizer, *state_->shards, place());
+  });
   if (!state_->is_member) {
     if (!error.empty()) throw Error("load_state: " + error);
     return;

@@ -40,6 +40,7 @@ void NamedGradientReducer::ready(const std::string& name,
     throw InvalidArgument(
         fmt::format("{}: '{}' was already ready in this pass", state.subject(), name), name);
   const bool may_submit = state.takes_part && state.core.in_last_pass();
+  if (may_submit && state.unstepped) gather({});
   if (may_submit && state.source.tensors.empty()) {
     Gradients all = gradients();
     state.require_same(all);

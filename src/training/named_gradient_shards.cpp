@@ -68,9 +68,10 @@ void NamedGradientReducer::State::divide(const Gradients& gradients) {
   const int index = takes_part ? options.process_set.rank() : 0;
   const int ranks = takes_part ? options.process_set.size() : 1;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const std::int64_t elements = gradients[i].tensor.elements();
-    const std::int64_t begin = part_begin(elements, index, ranks);
-    shards.push_back({i, begin, begin + reducescatter_rows(elements, index, ranks)});
+    const std::int64_t count = gradients[i].tensor.elements();
+    const std::int64_t begin = part_begin(count, index, ranks);
+    elements.push_back(count);
+    shards.push_back({i, begin, begin + reducescatter_rows(count, index, ranks)});
   }
   if (takes_part && sharding == Sharding::state_and_gradients) source.scattered = shards;
 }
@@ -95,18 +96,29 @@ std::span<const Shard> NamedGradientReducer::shards() const { return state_->sha
 
 void NamedGradientReducer::require_all_ranks() {
   State& state = *state_;
-  state.unstepped = false;
   if (!state.takes_part || state.sharding != Sharding::state) return;
-  internal::require_all_ranks(fmt::format("{}(parameters)", state.core.number()),
-                              state.options.process_set);
+  try {
+    internal::require_all_ranks(fmt::format("{}(parameters)", state.core.number()),
+                                state.options.process_set);
+  } catch (...) {
+    state.unstepped = false;  // the other ranks got the same error
+    throw;
+  }
 }
 
 // A program may drop a step without a call. So what it calls next gathers nothing, in case other
 // ranks gather parameters: then all get Mismatch.
 void NamedGradientReducer::gather(const Gradients& parameters) {
   State& state = *state_;
-  state.unstepped = false;
   if (!parameters.empty()) state.require_same(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].tensor.elements() != state.elements[i])
+      throw InvalidArgument(
+          fmt::format("ShardedOptimizer: the parameter '{}' has {} elements, and had {} at "
+                      "construction",
+                      parameters[i].name, parameters[i].tensor.elements(), state.elements[i]),
+          parameters[i].name);
+  state.unstepped = false;
   if (!state.takes_part) return;
   const std::string name = fmt::format("{}(parameters)", state.core.number());
   if (parameters.empty()) return gather_nothing(name, state.options.process_set);

@@ -62,10 +62,12 @@ struct NamedGradientReducer::State {
   internal::ReductionCore core;
   bool synchronized = false;
   bool takes_part = true;
-  std::vector<Shard> shards;   // of a ShardedOptimizer
-  bool unstepped = false;      // reduced, and parameters were not gathered since
-  std::int64_t reduction = 0;  // increases when gradients are reduced, or begin to change
-  bool changes = true;         // since the last reduction
+  // Of a ShardedOptimizer.
+  std::vector<Shard> shards;
+  std::vector<std::int64_t> elements;  // of the whole tensors
+  bool unstepped = false;              // reduced, and parameters were not gathered since
+  std::int64_t reduction = 0;          // increases when gradients are reduced, or begin to change
+  bool changes = true;                 // since the last reduction
 
   State(const Gradients& gradients, const DistributedOptimizerOptions& given,
         std::optional<Sharding> divided);

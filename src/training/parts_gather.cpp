@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "kolo/error.hpp"
@@ -18,11 +19,10 @@ std::vector<std::int64_t> part_sizes(std::int64_t elements, int ranks) {
 }
 
 std::int64_t part_begin(std::int64_t elements, int index, int ranks) {
-  std::int64_t begin = 0;
-  for (int before = 0; before < index; ++before)
-    begin += reducescatter_rows(elements, before, ranks);
-  return begin;
+  return elements / ranks * index + std::min<std::int64_t>(index, elements % ranks);
 }
+
+PartsGather::PartsGather(ProcessSet set) : set_(std::move(set)) {}
 
 void PartsGather::add(const ConstTensorView& part, const TensorView& whole,
                       std::function<void*()> elsewhere) {

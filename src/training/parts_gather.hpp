@@ -22,7 +22,7 @@ namespace kolo::internal {
 /// others' parts would be out of place: they are put elsewhere then. Must not move before `run`.
 class PartsGather {
  public:
-  explicit PartsGather(ProcessSet set) : set_(std::move(set)) {}
+  KOLO_EXPORT explicit PartsGather(ProcessSet set);
 
   /// `part` may lie in `whole`, at its place. `elsewhere` returns memory of the size of `whole`
   /// that lives as long as this object.

@@ -56,7 +56,7 @@ void ReductionCore::take_counts() {
     counts_future_.get();
   } catch (const Mismatch&) {
     if (!source_.ends_steps_together()) throw;
-    error_ = std::current_exception();
+    if (!error_) error_ = std::current_exception();
     fill_counts();
     call_counts();
     counts_future_.get();

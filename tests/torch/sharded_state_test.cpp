@@ -144,6 +144,28 @@ TEST_F(ShardedStateTest, OnesOwnPartIsSavedAndLoaded) {
   EXPECT_TRUE(same_bits(flat(network.parameters()), flat(other.parameters())));
 }
 
+TEST_F(ShardedStateTest, APartIsLoadedOnItsRankOnly) {
+  ::torch::Tensor w = ::torch::ones({8 * size()}, f64).set_requires_grad(true);
+  ShardedOptimizer optimizer(optim::Adam({w}, 0.01));
+  backward(w, 1.0);
+  optimizer.step();
+  std::string first = to_bytes(optimizer);
+  broadcast(first, 0);
+  if (rank() == 0) {
+    from_bytes(first, optimizer);
+  } else {
+    EXPECT_THAT(error_of<InvalidArgument>([&] { from_bytes(first, optimizer); }).what(),
+                HasSubstr("shard 1 of"));
+  }
+  ::torch::Tensor v = ::torch::ones({8}, f64).set_requires_grad(true);
+  optim::Adam plain({v}, 0.01);
+  EXPECT_THROW(from_bytes(first, plain), InvalidArgument);
+  std::string whole = optimizer.whole_state(0);
+  broadcast(whole, 0);
+  EXPECT_THROW(from_bytes(whole, optimizer), InvalidArgument);
+  optimizer.load_whole_state(whole);
+}
+
 TEST_F(ShardedStateTest, ARankThatJoinsIsMissed) {
   if (size() == 1) GTEST_SKIP() << "needs several ranks";
   for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
@@ -214,10 +236,11 @@ TEST_F(ShardedStateTest, GoesOnAfterABackwardThatThrows) {
       network.hidden->bias.register_hook([](const ::torch::Tensor&) -> ::torch::Tensor {
         throw std::runtime_error("no gradient today");
       });
+    network.output->weight.sum().backward();  // reduced before
     EXPECT_ANY_THROW(loss.backward());
     EXPECT_ANY_THROW(network.loss(1).backward());
-    optimizer.zero_grad();
-    network.convolution->weight.sum().backward();
+    network.zero_grad();
+    (network.convolution->weight.sum() + network.output->weight.sum()).backward();
     optimizer.step();
     expect_same_bits_on_all_ranks(network.parameters());
   }

@@ -134,6 +134,48 @@ TEST_F(ShardedTest, FollowsAModuleThatZeroesItsGradients) {
   }
 }
 
+TEST_F(ShardedTest, TakesGradientsThatTheProgramSets) {
+  for (const bool in_place : {true, false}) {
+    expect_same_training<optim::SGD>(
+        optim::SGDOptions(0.1).momentum(0.9), [&](Network& network, auto& optimizer, int step) {
+          if (step % 2 == 0) {
+            optimizer.zero_grad();
+            network.loss(step).backward();
+            optimizer.step();
+            return;
+          }
+          for (const ::torch::Tensor& parameter : network.parameters()) {
+            const double value = (rank() + 1.0) / (step + 1);
+            if (in_place) {
+              ::torch::Tensor gradient = parameter.grad();
+              gradient.fill_(value);
+            } else {
+              parameter.mutable_grad() = ::torch::full_like(parameter.detach(), value);
+            }
+          }
+          optimizer.step();
+        });
+  }
+}
+
+// A local gradient that is zero by itself has not been zeroed.
+TEST_F(ShardedTest, ALocalGradientOfZeroLeavesWhatIsReduced) {
+  ::torch::Tensor whole = parameter({1.0, 2.0, 3.0, 4.0, 5.0});
+  ShardedOptimizer optimizer(optim::SGD({whole}, 1.0));
+  for (const bool ends_in_step : {true, false}) {
+    optimizer.zero_grad();
+    const ::torch::Tensor before = whole.detach().clone();
+    backward(whole, 1.0);
+    {
+      const auto local = optimizer.no_sync();
+      backward(whole, 0.0);
+    }
+    if (!ends_in_step) backward(whole, 1.0);
+    optimizer.step();
+    expect_close(whole, before - (ends_in_step ? 1.0 : 2.0));
+  }
+}
+
 TEST_F(ShardedTest, AccumulatesOverStepsWithoutZeroGrad) {
   expect_same_training<optim::SGD>(optim::SGDOptions(0.1),
                                    [](Network& network, auto& optimizer, int step) {

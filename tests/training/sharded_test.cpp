@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <numeric>
 #include <span>
+#include <stdexcept>
 
 #include "../session/fixture.hpp"
 #include "kolo/optimizer.hpp"
@@ -38,6 +39,7 @@ class Adam {
   }
 
   void step(std::span<const Shard> shards) {
+    if (throws) throw std::runtime_error("no step today");
     ++steps_;
     moments_.resize(shards.size());
     for (std::size_t i = 0; i < shards.size(); ++i) {
@@ -67,6 +69,7 @@ class Adam {
     return count;
   }
 
+  bool throws = false;
   static inline const std::vector<std::size_t> sizes{1, 7, 64, 1003};
   static std::string name(std::size_t i) { return "tensor" + std::to_string(i); }
 
@@ -223,6 +226,30 @@ TEST_F(Sharded, ARankThatJoinsOrSkipsAloneIsMissed) {
     broadcast_parameters(adam.parameters(), 0);
     adam.zero();
     adam.backward(5);
+    optimizer.step();
+    std::vector<float> first = adam.weights().back();
+    broadcast(first, 0);
+    EXPECT_EQ(adam.weights().back(), first);
+  }
+}
+
+TEST_F(Sharded, AStepThatThrowsOnOneRankIsAMismatchOnAll) {
+  if (n_ == 1) GTEST_SKIP() << "needs several ranks";
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    Adam adam;
+    ShardedOptimizer optimizer(adam, {}, sharding);
+    adam.throws = me_ == 0;
+    adam.backward(0);
+    if (me_ == 0) {
+      EXPECT_THROW(optimizer.step(), std::runtime_error);
+      EXPECT_THROW(optimizer.ready(Adam::name(1)), Mismatch);
+    } else {
+      EXPECT_THROW(optimizer.step(), Mismatch);
+    }
+    adam.throws = false;
+    broadcast_parameters(adam.parameters(), 0);
+    adam.zero();
+    adam.backward(1);
     optimizer.step();
     std::vector<float> first = adam.weights().back();
     broadcast(first, 0);

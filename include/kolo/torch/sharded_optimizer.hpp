@@ -46,6 +46,8 @@ namespace detail {
 class ShardedBase {
  public:
   virtual ~ShardedBase() = default;
+  /// Which shards it has, such as "2 of 4".
+  [[nodiscard]] virtual std::string place() const = 0;
 
  protected:
   ShardedBase() = default;
@@ -81,13 +83,13 @@ class ShardedReducer {
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor reduce_loss(const ::torch::Tensor& loss);
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
+  [[nodiscard]] KOLO_EXPORT std::string place() const;
   [[nodiscard]] KOLO_EXPORT bool all_ranks(bool condition) const;
   [[nodiscard]] KOLO_EXPORT double clip_grad_norm(Optimizer& optimizer, double max_norm,
                                                   const ClipOptions& options);
   [[nodiscard]] KOLO_EXPORT std::string whole_state(const Optimizer& optimizer, int root) const;
   KOLO_EXPORT void load_whole_state(const std::string& bytes, Optimizer& optimizer);
-  KOLO_EXPORT void save_state(const std::filesystem::path& folder,
-                              const Optimizer& optimizer) const;
+  KOLO_EXPORT void save_state(const std::filesystem::path& folder, Optimizer& optimizer);
   KOLO_EXPORT void load_state(const std::filesystem::path& folder, Optimizer& optimizer);
 
  private:
@@ -233,13 +235,17 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// the save. Any earlier index is removed first, so use a new folder for each save, and for each
   /// optimizer. If a rank fails, all ranks throw an Error that names it. Collective in the set;
   /// ranks outside it write nothing.
-  void save_state(const std::filesystem::path& folder) const { reducer_.save_state(folder, *this); }
+  void save_state(const std::filesystem::path& folder) { reducer_.save_state(folder, *this); }
 
   /// Loads this rank's shards of a state that any number of ranks have saved. Each rank reads the
   /// files that have them, one file at a time. If a rank fails, because files are missing, damaged
   /// or of other parameters, all ranks throw an Error that names it. That rank keeps its state;
   /// others may have loaded theirs. Collective in the set.
   void load_state(const std::filesystem::path& folder) { reducer_.load_state(folder, *this); }
+
+  /// For `to_bytes`, which saves this rank's shards, and `from_bytes`, which refuses those of
+  /// another rank or number of ranks.
+  [[nodiscard]] std::string place() const override { return reducer_.place(); }
 
  private:
   detail::ShardedReducer reducer_;
