@@ -97,7 +97,7 @@ class HookStages {
   std::vector<Stage> list_;
 };
 
-/// What is reduced together: a gradient, or a group of them. The result is
+/// A gradient, or a group of gradients, that is reduced as one. The result is
 /// `postscale * sum over ranks of (prescale * gradient)`, with the same bits on all ranks. For an
 /// average, `postscale` includes the division by the set's size.
 struct GradientUnit {

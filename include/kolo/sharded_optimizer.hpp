@@ -15,7 +15,7 @@
 
 namespace kolo {
 
-/// What a ShardedOptimizer divides among the ranks.
+/// What a ShardedOptimizer shards.
 enum class Sharding : std::uint8_t {
   state,                ///< Optimizer state (ZeRO-1). Gradients stay full on all ranks.
   state_and_gradients,  ///< ZeRO-2.

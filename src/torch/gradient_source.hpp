@@ -21,7 +21,7 @@
 
 namespace kolo::internal {
 
-/// What accumulated in a gradient between two submissions, while it is reduced.
+/// The gradient that accumulated between two submissions, while it is reduced.
 struct GradientPart {
   ::torch::Tensor gradient{};
   ::torch::Tensor buffer{};  // its elements as they are reduced: the gradient or a copy
@@ -45,13 +45,13 @@ struct Parameter {
   std::int64_t reduced_version = 0;
 };
 
-/// What is reduced already is set aside before more accumulates, and added afterwards. Even an
+/// A reduced gradient is set aside before more accumulates, and added back afterwards. Even an
 /// average could not reduce it again: ranks that have joined would take part with zeros.
 class TorchSource : public GradientSource {
  public:
   explicit TorchSource(DistributedOptimizerOptions options);
 
-  /// What the ranks must agree on, besides the options.
+  /// What must be equal on all ranks besides the options, in words.
   [[nodiscard]] virtual std::string description() const { return {}; }
 
   std::deque<Parameter>& parameters() { return parameters_; }

@@ -27,7 +27,7 @@ class ParameterShards;
 
 /// Throws InvalidArgument for bytes that are not those of an optimizer of this class, with as many
 /// groups and parameters of the same shapes; nothing has changed then. With `shards`, the bytes
-/// have whole tensors, of which this rank takes its parts.
+/// hold full tensors, and this rank loads its shards of them.
 void load_optimizer(const std::string& bytes, ::torch::optim::Optimizer& optimizer,
                     const ParameterShards* shards = nullptr);
 

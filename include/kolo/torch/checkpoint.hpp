@@ -40,7 +40,9 @@ KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::nn::Module& modul
 /// bytes and back. Those of SGD, Adam, AdamW, RMSprop and Adagrad have PyTorch's names:
 /// `state.0.exp_avg` for the optimizer's first parameter, and `param_groups` in the metadata, as
 /// JSON. Other classes become archives of LibTorch's. For a DistributedOptimizer, call it between a
-/// step and the next backward. Throws InvalidArgument as above.
+/// step and the next backward. The bytes of a ShardedOptimizer hold only this rank's shards, and
+/// load only there: save them in `CheckpointExtras::own`, or save `whole_state`. Throws
+/// InvalidArgument as above.
 [[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::optim::Optimizer& optimizer);
 KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
 

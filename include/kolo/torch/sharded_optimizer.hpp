@@ -46,7 +46,7 @@ namespace detail {
 class ShardedBase {
  public:
   virtual ~ShardedBase() = default;
-  /// Which shards it has, such as "2 of 4".
+  /// This rank's position in the set, such as "2 of 4".
   [[nodiscard]] virtual std::string place() const = 0;
 
  protected:
