@@ -63,6 +63,30 @@ class Figures(Documents):
         self.change("docs/measurements/idle.csv", "# Command: ", "# ")
         self.assertIn("idle.csv: no line begins with '# Command: '", self.figures("--check")[1])
 
+    def test_a_value_in_running_text_is_compared(self):
+        self.change("docs/testing.md", "177,788 steps", "177,789 steps")
+        self.assertIn("docs/testing.md: the paragraph with the values 'journeys_hour' has no 177788",
+                      self.figures("--check")[1])
+
+    def test_a_value_is_not_found_inside_another(self):
+        self.change("docs/diagnosing.md", "takes 73 ns", "takes 173 ns")
+        self.assertIn("has no 73", self.figures("--check")[1])
+
+    def test_values_that_are_computed_follow_their_file(self):
+        self.change("docs/measurements/faults.csv", "_exit0,big,7,0,21,114,170,", "_exit0,big,7,0,21,114,190,")
+        self.assertIn("docs/reliability.md: the paragraph with the values 'faults' has no 0.19", self.figures("--check")[1])
+
+    def test_recorded_values_are_shown(self):
+        self.change("docs/testing.md", "<!-- values: journeys_hour -->\n", "")
+        self.assertIn("no document shows the values 'journeys_hour'", self.figures("--check")[1])
+
+    def test_recorded_outputs_are_quoted_and_say_where_they_are_from(self):
+        self.change("docs/measurements/outputs/gan.txt", "# Transcribed from ", "# ")
+        self.change("examples/xray/README.md", "<!-- quote: docs/measurements/outputs/xray.txt -->\n", "")
+        errors = self.figures("--check")[1]
+        self.assertIn("gan.txt: no line begins with '# Recorded at commit'", errors)
+        self.assertIn("outputs/xray.txt", errors)
+
     def test_marks_come_in_pairs(self):
         self.change("docs/scale.md", "<!-- figures: end -->", "")
         self.assertIn("without its", self.figures("--check")[1])
@@ -86,6 +110,14 @@ class Quotes(Documents):
     def test_a_missing_file_is_found(self):
         (self.root / "examples/basics/resumable.cpp").unlink()
         self.assertIn("there is no such file", self.quotes()[1])
+
+    def test_a_changed_output_is_found(self):
+        self.change("examples/synthetic_benchmark/README.md", "Iter #4: 1.1 img", "Iter #4: 1.2 img")
+        self.assertIn("examples/synthetic_benchmark/README.md", self.quotes()[1])
+
+    def test_an_output_is_no_example(self):
+        self.change("docs/diagnosing.md", "<!-- quote: examples/basics/diagnostics.cpp", "<!-- ")
+        self.assertIn("docs/diagnosing.md: a page of the user guide without a quote", self.quotes()[1])
 
     def test_every_page_of_the_user_guide_has_one(self):
         self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
