@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/figures/figures.py, tools/quotes.py and tools/links.py on the documents, and on copies with mistakes."""
+"""Tests of tools/figures/figures.py, tools/quotes.py and tools/links.py on the documents, and on copies with mistakes, and
+of tools/api/filter.py on the headers."""
 
 import pathlib
 import shutil
@@ -122,6 +123,27 @@ class Quotes(Documents):
     def test_every_page_of_the_user_guide_has_one(self):
         self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
         self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])
+
+
+class ApiReference(unittest.TestCase):
+    def run_filter(self, *arguments):
+        done = subprocess.run([sys.executable, str(ROOT / "tools/api/filter.py"), *map(str, arguments)],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_every_header_has_an_area(self):
+        self.run_filter("--check")
+
+    def test_functions_share_the_comment_above_them(self):
+        text = self.run_filter(ROOT / "include/kolo/session.hpp")
+        self.assertEqual(text.count("/// This rank, and the number of ranks."), 2)
+        self.assertIn("/// @addtogroup sessions\n", text)
+
+    def test_what_a_class_cannot_do_and_fields_share_none(self):
+        text = self.run_filter(ROOT / "include/kolo/session.hpp")
+        self.assertEqual(text.count("/// Passes the program's arguments to MPI."), 1)
+        self.assertEqual(self.run_filter(ROOT / "include/kolo/optimizer.hpp").count("/// Number of groups"), 1)
 
 
 class Links(unittest.TestCase):
