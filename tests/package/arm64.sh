@@ -37,6 +37,7 @@ set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
 # Open MPI's compiler of this architecture is a program of the other one.
 set(MPI_CXX_COMPILER MPI_CXX_COMPILER-NOTFOUND)
 set(MPI_CXX_HEADER_DIR /usr/lib/aarch64-linux-gnu/openmpi/include)
+set(MPI_CXX_SKIP_MPICXX ON CACHE BOOL "")
 set(MPI_CXX_LIB_NAMES mpi)
 set(MPI_mpi_LIBRARY /usr/lib/aarch64-linux-gnu/openmpi/lib/libmpi.so)
 TOOLCHAIN
