@@ -112,6 +112,10 @@ class Quotes(Documents):
         (self.root / "examples/basics/resumable.cpp").unlink()
         self.assertIn("there is no such file", self.quotes()[1])
 
+    def test_every_page_of_the_user_guide_has_one(self):
+        self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
+        self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])
+
     def test_a_changed_output_is_found(self):
         self.change("examples/synthetic_benchmark/README.md", "Iter #4: 1.1 img", "Iter #4: 1.2 img")
         self.assertIn("examples/synthetic_benchmark/README.md", self.quotes()[1])
@@ -119,10 +123,6 @@ class Quotes(Documents):
     def test_an_output_is_no_example(self):
         self.change("docs/diagnosing.md", "<!-- quote: examples/basics/diagnostics.cpp", "<!-- ")
         self.assertIn("docs/diagnosing.md: a page of the user guide without a quote", self.quotes()[1])
-
-    def test_every_page_of_the_user_guide_has_one(self):
-        self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
-        self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])
 
 
 class ApiReference(unittest.TestCase):
