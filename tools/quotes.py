@@ -4,8 +4,8 @@
 
     <!-- quote: examples/basics/quickstart.cpp -->
 
-consists of lines of that file, in its order; they may be broken elsewhere. The file may be a recorded output; lines with
-"# " at their beginning are its comments. A line "..." stands for lines that are left
+consists of lines of that file, in its order; they may be broken elsewhere. In a recorded output, lines that begin with "# "
+are comments. A line "..." stands for lines that are left
 out. Comments at the ends of lines, lines with only a comment, empty lines and indentation do not count. Of a diff, the
 lines that it leaves or adds are lines of the file. Every page of the user guide, as docs/README.md lists it, has at least
 one quote.
@@ -62,15 +62,15 @@ def differs(block, path):
     return None
 
 
-def has_example(page):
-    """Whether it quotes a file that is built or compared, and not only recorded outputs."""
-    return re.search("^<!-- quote: (?!docs/measurements/)", page.read_text(encoding="utf-8"), re.MULTILINE) is not None
-
-
 def user_guide(root):
     text = (root / "docs/README.md").read_text(encoding="utf-8")
     section = re.search(r"^## User guide\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
     return [root / "docs" / name for name in re.findall(r"\]\(([\w-]+\.md)\)", section[1])] if section else []
+
+
+def has_example(page):
+    """Whether it quotes a file that is built or compared, and not only recorded outputs."""
+    return re.search("^<!-- quote: (?!docs/measurements/)", page.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
 def check(root):
