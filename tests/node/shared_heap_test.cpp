@@ -17,7 +17,7 @@
 namespace kolo::internal::node {
 namespace {
 
-constexpr std::size_t page_bytes = 4096;
+const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
 TEST(SharedHeap, GivesBlocksThatDoNotOverlapAndCanBeWritten) {
   SharedHeap heap(8 * page_bytes);
