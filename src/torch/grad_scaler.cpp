@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kolo/error.hpp"
+#include "kolo/torch/optimizer.hpp"
 #include "torch/optimizer_gradients.hpp"
 
 namespace kolo {
@@ -39,7 +40,11 @@ void GradScaler::require_scaled(const Optimizer& optimizer, const char* call) co
                         "after the step");
 }
 
-void GradScaler::unscale_gradients(const Optimizer& optimizer) {
+// Whatever type the program knows the optimizer by: one that has shards of the gradients sees less
+// than the others.
+void GradScaler::unscale_gradients(Optimizer& optimizer) {
+  auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer);
+  if (reducing != nullptr) reducing->synchronize();
   bool finite = true;
   if (enabled_) {
     const at::NoGradGuard no_grad;
@@ -58,16 +63,20 @@ void GradScaler::unscale_gradients(const Optimizer& optimizer) {
     for (const ::torch::Tensor& gradient : gradients)
       divided_[gradient.unsafeGetTensorImpl()] = {gradient, gradient._version()};
   }
+  if (reducing != nullptr) finite = reducing->all_finite(finite);
   unscaled_.push_back({&optimizer, finite, /*stepped=*/false});
 }
 
-bool GradScaler::begin_step(const Optimizer& optimizer) {
+bool GradScaler::begin_step(Optimizer& optimizer) {
   const auto seen = std::find_if(unscaled_.begin(), unscaled_.end(),
                                  [&](const Unscaled& one) { return one.optimizer == &optimizer; });
   if (seen->stepped)
     throw InvalidArgument("GradScaler: a second step() of an optimizer needs update() before it");
   seen->stepped = true;
-  return seen->finite;
+  if (seen->finite) return true;
+  if (auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer))
+    reducing->skip_step();
+  return false;
 }
 
 void GradScaler::update() {

@@ -141,22 +141,38 @@ void GradientReducer::State::reduce_all(bool skips) {
 
 void GradientReducer::State::synchronize(bool skips) {
   core.settle();
-  for (Parameter& parameter : source.parameters()) {
-    if (!parameter.elsewhere) continue;
-    const auto owner =
-        std::dynamic_pointer_cast<State>(GradientHook::other_listener(parameter.tensor, *this));
-    if (owner && owner->core.local_passes() > 0) owner->synchronize();
-  }
+  reduce_elsewhere();
   const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
   if (is_final || core.slots() == 0) return;
   if (core.drop_before_join() != ReductionCore::Cut::nothing && !skips) {
     throw InvalidArgument(
-        "DistributedOptimizer: join() was called after backward passes that reduce nothing, before "
+        "join() was called after backward passes that reduce nothing, before "
         "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
         "step()");
   }
   reduce_all(skips);
   if (!watches_steps) core.forget_passes();
+}
+
+// This optimizer may step before the one that reduces a parameter that they share. That one must
+// have reduced for this step, also on a rank without a pass, for which the others wait.
+void GradientReducer::State::reduce_elsewhere() {
+  for (const Parameter& parameter : source.parameters()) {
+    if (!parameter.elsewhere) continue;
+    const std::shared_ptr<State> owner = owner_of(parameter);
+    if (!owner) continue;
+    const bool is_reduced =
+        !owner->watches_steps || owner->core.reductions() != parameter.reductions_elsewhere;
+    if (owner->core.local_passes() > 0 || !is_reduced) owner->synchronize();
+  }
+}
+
+void GradientReducer::State::forget_reductions_elsewhere() {
+  for (Parameter& parameter : source.parameters()) {
+    if (!parameter.elsewhere) continue;
+    if (const std::shared_ptr<State> owner = owner_of(parameter))
+      parameter.reductions_elsewhere = owner->core.reductions();
+  }
 }
 
 void GradientReducer::State::forget_passes() {

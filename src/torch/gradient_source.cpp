@@ -47,7 +47,8 @@ class SparsePart : public OwnReduction {
 
 }  // namespace
 
-TorchSource::TorchSource(DistributedOptimizerOptions options) : options_(std::move(options)) {}
+TorchSource::TorchSource(DistributedOptimizerOptions options, const char* subject)
+    : options_(std::move(options)), subject_(subject) {}
 
 bool TorchSource::is_zero(const ::torch::Tensor& gradient) {
   const ::torch::Tensor values = is_sparse(gradient) ? gradient._values() : gradient;
@@ -115,7 +116,7 @@ void TorchSource::require_disjoint() const {
     for (const GradientPart& part : parameter.parts) add(part.gradient, slot);
   }
   internal::require_disjoint(
-      uses.size(), [&](std::size_t i) { return uses[i]; },
+      subject_, uses.size(), [&](std::size_t i) { return uses[i]; },
       [&](std::size_t slot) { return parameters_[slot].name; });
 }
 

@@ -31,9 +31,10 @@ struct Parameter {
   std::string name;
   ::torch::Tensor tensor;
   GradientHook hook{};
-  bool elsewhere = false;  // another optimizer reduces it
-  bool waiting = false;    // a pass without reduction accumulated here
-  bool mixed = false;      // it did so onto the reduced gradient
+  bool elsewhere = false;                 // another optimizer reduces it
+  std::int64_t reductions_elsewhere = 0;  // of that one, when this one's last step ended
+  bool waiting = false;                   // a pass without reduction accumulated here
+  bool mixed = false;                     // it did so onto the reduced gradient
   // Of the last gradient, here or on another rank; 0 if it was dense.
   std::int64_t sparse_dims = 0;
   bool expected = false;        // another rank has a gradient
@@ -49,11 +50,13 @@ struct Parameter {
 /// average could not reduce it again: ranks that have joined would take part with zeros.
 class TorchSource : public GradientSource {
  public:
-  explicit TorchSource(DistributedOptimizerOptions options);
+  /// `subject` begins messages.
+  TorchSource(DistributedOptimizerOptions options, const char* subject);
 
   /// What must be equal on all ranks besides the options, in words.
   [[nodiscard]] virtual std::string description() const { return {}; }
 
+  [[nodiscard]] const char* subject() const { return subject_; }
   std::deque<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
 
@@ -102,6 +105,7 @@ class TorchSource : public GradientSource {
   void put(Parameter& parameter, ::torch::Tensor total) const;
 
   DistributedOptimizerOptions options_;
+  const char* subject_;
   std::deque<Parameter> parameters_;
 };
 

@@ -24,7 +24,7 @@ void GradientReducer::State::adopt(const Groups& optimizer_groups) {
         // A tied weight has one gradient, and so one hook and one reduction.
         if (!known.insert(tensor.unsafeGetTensorImpl()).second) return;
         Parameter& parameter = parameters.emplace_back();
-        parameter.name = names.of(tensor, i, j);
+        parameter.name = unused_name(names.of(tensor, i, j));
         parameter.tensor = tensor;
         const auto group = group_numbers.find(parameter.name);
         core.add(parameter.name, group == group_numbers.end() ? std::optional<std::size_t>()
@@ -33,13 +33,28 @@ void GradientReducer::State::adopt(const Groups& optimizer_groups) {
   for (std::size_t slot = 0; slot < parameters.size(); ++slot) attach(slot);
 }
 
+// A parameter that has replaced another one without a name has the position of that one, which may
+// still be reduced: operations are matched by name.
+std::string GradientReducer::State::unused_name(const std::string& wanted) {
+  std::string name = wanted;
+  for (int number = 2; !used_names.insert(name).second; ++number)
+    name = wanted + '(' + std::to_string(number) + ')';
+  return name;
+}
+
 void GradientReducer::State::attach(std::size_t slot) {
   Parameter& parameter = source.parameters()[slot];
-  const auto other =
-      std::dynamic_pointer_cast<State>(GradientHook::other_listener(parameter.tensor, *this));
+  const std::shared_ptr<State> other = owner_of(parameter);
   if (other) require_same_options(parameter, *other);
+  if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->core.reductions();
   parameter.elsewhere = other != nullptr;
   if (!other) parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
+}
+
+// The optimizer that reduces a shared parameter; null if it is this one.
+std::shared_ptr<GradientReducer::State> GradientReducer::State::owner_of(
+    const Parameter& parameter) const {
+  return std::dynamic_pointer_cast<State>(GradientHook::other_listener(parameter.tensor, *this));
 }
 
 void GradientReducer::State::require_same_options(const Parameter& parameter,
@@ -69,19 +84,19 @@ void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
                      [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
                        if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return;
                        all.push_back(names.of(tensor, i, j));
-                       require_short(all.back());
+                       require_short(all.back(), source.subject());
                        if (tensor.requires_grad()) trained.push_back(all.back());
                      });
   if (options.num_groups > 0) {
     group_numbers = consecutive_groups(trained, static_cast<std::size_t>(options.num_groups));
     return;
   }
-  group_numbers =
-      listed_groups(options.groups, [&](const std::string& name) -> std::optional<std::string> {
-        if (const auto first = names.first_name(name)) return first;
-        const bool is_known = std::find(all.begin(), all.end(), name) != all.end();
-        return is_known ? std::optional(name) : std::nullopt;
-      });
+  const auto resolve = [&](const std::string& name) -> std::optional<std::string> {
+    if (const auto first = names.first_name(name)) return first;
+    const bool is_known = std::find(all.begin(), all.end(), name) != all.end();
+    return is_known ? std::optional(name) : std::nullopt;
+  };
+  group_numbers = listed_groups(options.groups, resolve, source.subject());
 }
 
 void GradientReducer::State::require_agreement() {
@@ -96,21 +111,23 @@ void GradientReducer::State::require_agreement() {
     items.push_back({parameter.name, description});
   }
   internal::require_agreement("kolo.parameters." + std::to_string(core.number()),
-                              "The options or parameters of the DistributedOptimizer", items,
-                              options.process_set);
+                              std::string("The options or parameters of the ") + source.subject(),
+                              items, options.process_set);
 }
 
 GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                                  const DistributedOptimizerOptions& options, bool watches_steps,
                                  std::shared_ptr<TorchSource> source) {
-  require_valid(options);
-  if (!source) source = std::make_shared<TorchSource>(options);
+  if (!source)
+    source = std::make_shared<TorchSource>(
+        options, watches_steps ? distributed_subject : "DistributedGradients");
+  require_valid(options, source->subject());
   state_ = std::make_shared<State>(options, std::move(source));
   state_->watches_steps = watches_steps;
   state_->is_member = options.process_set.rank() >= 0;
   if (names) {
-    state_->names = ParameterNames(*names);
-    state_->names.require_all(groups);
+    state_->names = ParameterNames(*names, state_->source.subject());
+    state_->names.require_all(groups, state_->source.subject());
   }
   // Hooks are attached first: a member that fails later throws from this constructor, and the weak
   // pointers in its hooks expire. The collectives come last, after all local checks.
@@ -136,18 +153,23 @@ const ProcessSet& GradientReducer::process_set() const { return state_->options.
 
 std::int64_t GradientReducer::number() const { return state_->core.number(); }
 
-void GradientReducer::end_step() { state_->core.end_step(); }
+void GradientReducer::end_step() {
+  state_->core.end_step();
+  state_->forget_reductions_elsewhere();
+}
 
 void GradientReducer::skip(const Groups& groups) {
   state_->core.settle();
   state_->adopt(groups);
   state_->synchronize(/*skips=*/true);
   state_->core.forget_passes();
+  state_->forget_reductions_elsewhere();
 }
 
 void GradientReducer::discard(const Groups& groups) {
   state_->forget_passes();
   state_->adopt(groups);
+  state_->forget_reductions_elsewhere();
 }
 
 NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }

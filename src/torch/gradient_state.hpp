@@ -36,6 +36,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   internal::TorchSource& source;
   internal::ReductionCore core;
   std::unordered_set<const c10::TensorImpl*> known;  // tied weights are listed more than once
+  std::unordered_set<std::string> used_names;
   internal::GroupNumbers group_numbers;
   std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);  // NoSync
   // Held by hooks, which may run on several threads. The optimizer's own thread needs no lock,
@@ -54,16 +55,21 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   /// a join has cut the step, unless the caller drops it anyhow.
   void synchronize(bool skips = false);
   void forget_passes();
+  /// What other optimizers have reduced until now belongs to an earlier step.
+  void forget_reductions_elsewhere();
 
  private:
   class PassEnd;
 
+  [[nodiscard]] std::string unused_name(const std::string& wanted);
   void begin_pass();
   void run_part(const std::shared_ptr<PassEnd>& end, int part);
   void fail_pass() noexcept;
   static void queue_part(const std::shared_ptr<PassEnd>& end, int part);
   void set_scales(int passes_made);
   void reduce_all(bool skips);
+  void reduce_elsewhere();
+  [[nodiscard]] std::shared_ptr<State> owner_of(const internal::Parameter& parameter) const;
   void attach(std::size_t slot);
   void require_same_options(const internal::Parameter& parameter, const State& other) const;
   [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {

@@ -47,6 +47,28 @@ void add_state(HostTensors& tensors, const std::string& name, const ::torch::Ten
 
 using Stored = std::function<::torch::Tensor(const ::torch::Tensor&, const ::torch::Tensor&)>;
 
+// The name of a tensor that no safetensors file holds, with its dtype; "" if there is none.
+template <typename K>
+std::string unstorable(K /*kind*/, const Optimizer& optimizer) {
+  std::string found;
+  std::size_t number = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const ::torch::Tensor& parameter : group.params()) {
+      const std::string start = "state." + std::to_string(number++) + '.';
+      const auto state = optimizer.state().find(key_of(optimizer.state(), parameter));
+      if (state == optimizer.state().end()) continue;
+      visit_each(dynamic_cast<const typename K::State&>(*state->second),
+                 [&](const char* name, const auto& value) {
+                   if constexpr (std::same_as<std::decay_t<decltype(value)>, ::torch::Tensor>) {
+                     if (value.defined() && !is_storable(value) && found.empty())
+                       found = "'" + start + name + "' is " + c10::toString(value.scalar_type());
+                   }
+                 });
+    }
+  }
+  return found;
+}
+
 template <typename K>
 std::string save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
   HostTensors tensors;
@@ -172,7 +194,8 @@ void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
                  "', not of " + kind.name);
   const auto place = views.metadata.find(shard_place_entry);
   const std::string there = place == views.metadata.end() ? "" : place->second;
-  const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer);
+  auto* const sharded = dynamic_cast<detail::ShardedBase*>(&optimizer);
+  if (sharded != nullptr) sharded->adopt_parameters();
   const std::string here = sharded == nullptr || shards != nullptr ? "" : sharded->place();
   if (there != here)
     refuse_state("they have " + (there.empty() ? "the whole state" : "shard " + there) + ", not " +
@@ -192,14 +215,17 @@ void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
 
 }  // namespace
 
+std::string obstacle_to_saving(const Optimizer& optimizer) {
+  std::string found;
+  if (!with_kind(optimizer, [&](auto kind) { found = unstorable(kind, optimizer); }))
+    return "its class is none of SGD, Adam, AdamW, RMSprop and Adagrad";
+  return found.empty() ? "" : found + ", which a safetensors file cannot hold";
+}
+
 std::optional<std::string> save_optimizer(const Optimizer& optimizer, const Stored& stored) {
+  if (!obstacle_to_saving(optimizer).empty()) return std::nullopt;
   std::string bytes;
-  try {
-    if (!with_kind(optimizer, [&](auto kind) { bytes = save_as(kind, optimizer, stored); }))
-      return std::nullopt;
-  } catch (const InvalidArgument&) {  // a tensor that is not storable
-    return std::nullopt;
-  }
+  with_kind(optimizer, [&](auto kind) { bytes = save_as(kind, optimizer, stored); });
   return bytes;
 }
 

@@ -16,10 +16,13 @@ namespace kolo::internal {
 struct ParameterShard;
 class ParameterShards;
 
-/// The bytes of a safetensors file. Nothing for a class other than SGD, Adam, AdamW, RMSprop,
-/// Adagrad and the Distributed- or ShardedOptimizer of these, which may have state of its own, and
-/// for state that such a file cannot hold. In place of each tensor of the state, what `stored`
-/// returns for it is saved; nothing if that is undefined.
+/// Why a safetensors file cannot hold the optimizer's state: "", or its class is other than SGD,
+/// Adam, AdamW, RMSprop, Adagrad and the Distributed- or ShardedOptimizer of these, and may have
+/// state of its own, or a tensor has a dtype that Kolo lacks.
+[[nodiscard]] std::string obstacle_to_saving(const ::torch::optim::Optimizer& optimizer);
+
+/// The bytes of a safetensors file; nothing if there is an obstacle. In place of each tensor of the
+/// state, what `stored` returns for it is saved; nothing if that is undefined.
 [[nodiscard]] std::optional<std::string> save_optimizer(
     const ::torch::optim::Optimizer& optimizer,
     const std::function<::torch::Tensor(const ::torch::Tensor& parameter,

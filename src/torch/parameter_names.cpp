@@ -8,16 +8,17 @@
 
 namespace kolo::internal {
 
-ParameterNames::ParameterNames(const NamedParameters& named) : named_(named) {
+ParameterNames::ParameterNames(const NamedParameters& named, const char* subject) : named_(named) {
   for (const auto& [name, tensor] : named) {
     const auto entry = name_of_.emplace(tensor.unsafeGetTensorImpl(), name).first;
     if (!first_name_of_.emplace(name, entry->second).second) {
-      throw InvalidArgument("DistributedOptimizer: two parameters are named '" + name + "'", name);
+      throw InvalidArgument(std::string(subject) + ": two parameters are named '" + name + "'",
+                            name);
     }
   }
 }
 
-void ParameterNames::require_all(const ParameterGroups& groups) const {
+void ParameterNames::require_all(const ParameterGroups& groups, const char* subject) const {
   int nameless = 0;
   std::string first;
   for_each_parameter(groups, [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
@@ -28,7 +29,7 @@ void ParameterNames::require_all(const ParameterGroups& groups) const {
     }
   });
   if (nameless != 0) {
-    throw InvalidArgument("DistributedOptimizer: " + std::to_string(nameless) +
+    throw InvalidArgument(std::string(subject) + ": " + std::to_string(nameless) +
                           " of the optimizer's parameters have no name; the first is " + first);
   }
 }

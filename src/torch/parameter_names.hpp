@@ -27,16 +27,17 @@ void for_each_parameter(const ParameterGroups& groups, const Visit& visit) {
   }
 }
 
+/// `subject` begins messages.
 class ParameterNames {
  public:
   /// Names parameters by their position.
   ParameterNames() = default;
   /// Throws InvalidArgument for a repeated name. The first name of a tensor with several names is
   /// used.
-  explicit ParameterNames(const NamedParameters& named);
+  explicit ParameterNames(const NamedParameters& named, const char* subject);
 
   /// Throws InvalidArgument if a parameter has no name.
-  void require_all(const ParameterGroups& groups) const;
+  void require_all(const ParameterGroups& groups, const char* subject) const;
 
   /// The given name of a parameter, or its position.
   [[nodiscard]] std::string of(const ::torch::Tensor& tensor, std::size_t group,

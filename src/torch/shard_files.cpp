@@ -190,8 +190,8 @@ void write_shard(const fs::path& folder, const std::string& key, ShardPlace plac
                  const ::torch::optim::Optimizer& optimizer, const ParameterShards& shards) {
   const std::optional<std::string> bytes = save_optimizer(optimizer);
   if (!bytes)
-    throw InvalidArgument(
-        "save_state: only the state of SGD, Adam, AdamW, RMSprop and Adagrad is known");
+    throw InvalidArgument("the optimizer's state cannot be saved: " +
+                          obstacle_to_saving(optimizer));
   SafetensorsViews views = parse_safetensors(*bytes);
   views.metadata[key_entry] = key;
   views.metadata[parameters_entry] = descriptions(numbered(optimizer, shards)).dump();

@@ -19,7 +19,7 @@ namespace kolo::internal {
 
 ShardSource::ShardSource(const DistributedOptimizerOptions& options,
                          std::shared_ptr<ParameterShards> shards)
-    : TorchSource(options), shards_(std::move(shards)) {}
+    : TorchSource(options, sharded_subject), shards_(std::move(shards)) {}
 
 ShardSource::State& ShardSource::state_of(std::size_t slot) {
   while (states_.size() <= slot) states_.emplace_back();

@@ -30,7 +30,8 @@ namespace {
 /// The source of whole gradients.
 class WholeSource : public TorchSource {
  public:
-  using TorchSource::TorchSource;
+  explicit WholeSource(const DistributedOptimizerOptions& options)
+      : TorchSource(options, sharded_subject) {}
   [[nodiscard]] std::string description() const override { return describe(Sharding::state); }
   [[nodiscard]] bool ends_steps_together() const override { return true; }
 };
@@ -128,8 +129,8 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
   const ProcessSet& set = state.options.process_set;
   state.is_member = set.rank() >= 0;
   if (names) {
-    state.names = ParameterNames(*names);
-    state.names.require_all(optimizer.param_groups());
+    state.names = ParameterNames(*names, sharded_subject);
+    state.names.require_all(optimizer.param_groups(), sharded_subject);
   }
   state.shards = state.is_member ? std::make_shared<ParameterShards>(set.rank(), set.size())
                                  : std::make_shared<ParameterShards>(0, 1);
@@ -148,8 +149,12 @@ ShardedReducer::ShardedReducer(ShardedReducer&&) noexcept = default;
 ShardedReducer& ShardedReducer::operator=(ShardedReducer&&) noexcept = default;
 ShardedReducer::~ShardedReducer() = default;
 
-void ShardedReducer::synchronize(Optimizer& optimizer) {
+void ShardedReducer::adopt(Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
+}
+
+void ShardedReducer::synchronize(Optimizer& optimizer) {
+  adopt(optimizer);
   state_->reducer->synchronize(state_->shards->whole_groups());
   if (state_->source) {
     state_->source->follow_program();
@@ -255,6 +260,8 @@ std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) co
   const ProcessSet& set = state_->options.process_set;
   require_root("whole_state", root, set);
   if (!state_->is_member) return {};
+  if (const std::string why = obstacle_to_saving(optimizer); !why.empty())
+    throw InvalidArgument("whole_state: the optimizer's state cannot be saved: " + why);
   const at::NoGradGuard no_grad;
   const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
     const ParameterShard* shard = state_->shards->of_part(part);
@@ -267,10 +274,7 @@ std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) co
     return rank() == root ? whole : ::torch::Tensor();
   };
   const std::optional<std::string> bytes = save_optimizer(optimizer, whole_of);
-  if (!bytes)
-    throw InvalidArgument(
-        "whole_state: only the state of SGD, Adam, AdamW, RMSprop and Adagrad is known");
-  return rank() == root ? *bytes : std::string();
+  return rank() == root ? bytes.value() : std::string();
 }
 
 void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optimizer) {

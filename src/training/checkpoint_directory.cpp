@@ -148,12 +148,8 @@ void CheckpointDirectory::prune(const fs::path& saved) const {
   }
   // Only rank 0 writes, and its last write is over: files under an unfinished name are remains of
   // processes that were killed.
-  const std::string part = unfinished_name("").string();
-  for (const fs::path& path : files_in(options_.directory)) {
-    if (path.extension() != part) continue;
-    fs::path whole = path;
-    if (step_of(whole.replace_extension())) remove_or_warn(path);
-  }
+  for (const fs::path& path : files_in(options_.directory))
+    if (step_of(finished_name(path))) remove_or_warn(path);
 }
 
 }  // namespace kolo::internal

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <random>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +15,8 @@ namespace kolo::internal {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* unfinished_extension = ".part";
 
 [[noreturn]] void throw_errno(const fs::path& path, const std::string& kind, const char* purpose) {
   const std::string reason = std::generic_category().message(errno);
@@ -107,7 +110,21 @@ File open_to_read(const fs::path& path, const std::string& kind) {
   return {path, O_RDONLY, "read", kind};
 }
 
-fs::path unfinished_name(const fs::path& path) { return path.string() + ".part"; }
+fs::path unfinished_name(const fs::path& path) {
+  std::random_device random;
+  const std::uint64_t key = std::uint64_t{random()} << 32 | random();
+  return fmt::format("{}.{:016x}{}", path.string(), key, unfinished_extension);
+}
+
+fs::path finished_name(fs::path path) {
+  if (path.extension() != unfinished_extension) return {};
+  path.replace_extension();
+  const std::string key = path.extension().string();
+  constexpr std::size_t length = 17;  // with the dot
+  if (key.size() == length && key.find_first_not_of("0123456789abcdef", 1) == std::string::npos)
+    path.replace_extension();
+  return path;
+}
 
 void write_file(const fs::path& path, const std::string& kind,
                 const std::function<void(File&)>& write) {
@@ -115,7 +132,7 @@ void write_file(const fs::path& path, const std::string& kind,
   try {
     // The data must be on the disk before the rename: otherwise a crash can leave the final name
     // on an empty file.
-    File file(unfinished, O_WRONLY | O_CREAT | O_TRUNC, "write", kind);
+    File file(unfinished, O_WRONLY | O_CREAT | O_EXCL, "write", kind);
     write(file);
     file.flush_to_disk();
     file.close();

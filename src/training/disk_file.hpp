@@ -46,11 +46,16 @@ class File {
 [[nodiscard]] File open_to_read(const std::filesystem::path& path, const std::string& kind);
 
 /// Calls `write` with a file of another name, flushes it to the disk, and renames it to `path`. On
-/// failure `path` is unchanged and no other file is left.
+/// failure `path` is unchanged and no other file is left. Several processes and threads may write
+/// one path: the last to finish replaces it.
 void write_file(const std::filesystem::path& path, const std::string& kind,
                 const std::function<void(File&)>& write);
 
-/// The name of a file that is still being written.
+/// A name for a file that is still being written, which no other writer has:
+/// "<path>.<16 hexadecimal digits>.part".
 [[nodiscard]] std::filesystem::path unfinished_name(const std::filesystem::path& path);
+/// The path for which a file has an unfinished name, also without the digits, as earlier versions
+/// wrote it; empty for any other file.
+[[nodiscard]] std::filesystem::path finished_name(std::filesystem::path path);
 
 }  // namespace kolo::internal

@@ -15,8 +15,8 @@ HookClaim::HookClaim(std::shared_ptr<CommunicationHook> hook) : hook_(std::move(
   if (!hook_) return;
   if (hook_->taken_.exchange(true))
     throw InvalidArgument(
-        fmt::format("DistributedOptimizer: another optimizer uses this communication hook ({}). It "
-                    "keeps state under the names of gradients: give each optimizer its own",
+        fmt::format("another optimizer uses this communication hook ({}). It keeps state under the "
+                    "names of gradients: give each optimizer its own",
                     hook_->description()));
 }
 

@@ -19,9 +19,9 @@ NamedGradientReducer::State::State(const Gradients& gradients,
       sharding(divided),
       items(items_of(gradients, subject())),
       core(source, given, /*counted=*/false) {
-  require_valid(options);
+  require_valid(options, subject());
   if (sharding) require_divisible(options, *sharding);
-  for (const Item& item : items) require_short(item.name);
+  for (const Item& item : items) require_short(item.name, subject());
   for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
   ready.assign(items.size(), false);
   takes_part = options.process_set.contains(rank());
@@ -38,7 +38,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   agreed.push_back(describe(options));
   if (sharding) agreed.back().description += describe(*sharding);
   require_agreement(fmt::format("kolo.optimizer.{}", core.number()),
-                    "The gradients of the DistributedOptimizer", agreed, options.process_set);
+                    fmt::format("The gradients of the {}", subject()), agreed, options.process_set);
 }
 
 GroupNumbers NamedGradientReducer::State::group_numbers() const {
@@ -49,7 +49,7 @@ GroupNumbers NamedGradientReducer::State::group_numbers() const {
   };
   return options.num_groups > 0
              ? consecutive_groups(names, static_cast<std::size_t>(options.num_groups))
-             : listed_groups(options.groups, known);
+             : listed_groups(options.groups, known, subject());
 }
 
 void NamedGradientReducer::State::add_gradients(const GroupNumbers& groups) {
@@ -97,7 +97,7 @@ void NamedGradientReducer::State::require_in_place(const Gradients& gradients) c
 
 void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) const {
   internal::require_disjoint(
-      gradients.size(),
+      subject(), gradients.size(),
       [&](std::size_t i) { return MemoryUse::of(gradients[i].tensor, i, /*written=*/true); },
       [&](std::size_t slot) { return items[slot].name; });
 }

@@ -73,7 +73,7 @@ struct NamedGradientReducer::State {
         std::optional<Sharding> divided);
 
   [[nodiscard]] const char* subject() const {
-    return sharding ? "ShardedOptimizer" : "DistributedOptimizer";
+    return sharding ? internal::sharded_subject : internal::distributed_subject;
   }
   void divide(const Gradients& gradients);
   [[nodiscard]] internal::GroupNumbers group_numbers() const;

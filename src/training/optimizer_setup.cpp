@@ -15,9 +15,10 @@ namespace kolo::internal {
 namespace {
 
 template <typename T>
-[[noreturn]] void refuse(const std::string& option, const T& value, const std::string& reason) {
+[[noreturn]] void refuse(const char* subject, const std::string& option, const T& value,
+                         const std::string& reason) {
   std::ostringstream text;
-  text << "DistributedOptimizer: " << option << " is " << value << ", but " << reason;
+  text << subject << ": " << option << " is " << value << ", but " << reason;
   throw InvalidArgument(text.str());
 }
 
@@ -34,41 +35,45 @@ std::int64_t agree_on_optimizer_number(const ProcessSet& set) {
   return number;
 }
 
-void require_valid(const DistributedOptimizerOptions& options) {
+void require_valid(const DistributedOptimizerOptions& options, const char* subject) {
   const double factor = options.gradient_predivide_factor;
   if (options.op != ReduceOp::average && options.op != ReduceOp::sum &&
       options.op != ReduceOp::adasum) {
-    refuse("op", to_string(options.op), "gradients can be reduced by average, sum and adasum");
+    refuse(subject, "op", to_string(options.op),
+           "gradients can be reduced by average, sum and adasum");
   }
   if (options.op == ReduceOp::adasum && options.hook) {
-    refuse("op", to_string(options.op),
+    refuse(subject, "op", to_string(options.op),
            "hook is set to " + options.hook->description() + ": hooks sum, for average and sum");
   }
   if (options.backward_passes_per_step < 1) {
-    refuse("backward_passes_per_step", options.backward_passes_per_step,
+    refuse(subject, "backward_passes_per_step", options.backward_passes_per_step,
            "a step needs at least one backward pass");
   }
   if (!std::isfinite(factor) || factor <= 0.0) {
-    refuse("gradient_predivide_factor", factor, "it must be positive and finite");
+    refuse(subject, "gradient_predivide_factor", factor, "it must be positive and finite");
   }
   if (!std::isfinite(1.0 / factor) || prescale(options) == 0.0) {
-    refuse("gradient_predivide_factor", factor, "gradients divided by it are infinite or zero");
+    refuse(subject, "gradient_predivide_factor", factor,
+           "gradients divided by it are infinite or zero");
   }
   if (factor != 1.0 && options.op != ReduceOp::average) {
-    refuse("gradient_predivide_factor", factor,
+    refuse(subject, "gradient_predivide_factor", factor,
            "op is " + std::string(to_string(options.op)) + ": it works only with average");
   }
-  if (options.num_groups < 0) refuse("num_groups", options.num_groups, "it cannot be negative");
+  if (options.num_groups < 0)
+    refuse(subject, "num_groups", options.num_groups, "it cannot be negative");
   if (options.num_groups > 0 && !options.groups.empty()) {
-    refuse("num_groups", options.num_groups, "groups is also set: set only one of the two");
+    refuse(subject, "num_groups", options.num_groups,
+           "groups is also set: set only one of the two");
   }
 }
 
-void require_short(const std::string& name) {
+void require_short(const std::string& name, const char* subject) {
   constexpr std::size_t added_bytes = 64;  // "N(round R).", with space for the numbers
   constexpr std::size_t max_bytes = max_name_bytes - added_bytes;
   if (name.size() <= max_bytes) return;
-  throw InvalidArgument("DistributedOptimizer: the name that begins with '" +
+  throw InvalidArgument(std::string(subject) + ": the name that begins with '" +
                             name.substr(0, added_bytes) + "' has " + std::to_string(name.size()) +
                             " bytes, at most " + std::to_string(max_bytes) + " are allowed",
                         name);
@@ -99,10 +104,11 @@ double postscale(const DistributedOptimizerOptions& options) {
 
 GroupNumbers listed_groups(
     const std::vector<std::vector<std::string>>& groups,
-    const std::function<std::optional<std::string>(const std::string&)>& resolve) {
+    const std::function<std::optional<std::string>(const std::string&)>& resolve,
+    const char* subject) {
   GroupNumbers numbers;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    const std::string where = "DistributedOptimizer: groups[" + std::to_string(i) + "]";
+    const std::string where = std::string(subject) + ": groups[" + std::to_string(i) + "]";
     if (groups[i].empty()) throw InvalidArgument(where + " has no names");
     for (const std::string& name : groups[i]) {
       const auto known = resolve(name);

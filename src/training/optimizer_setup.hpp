@@ -19,13 +19,17 @@ namespace kolo::internal {
 /// Operation names carry it, because two optimizers may have parameters of the same name.
 [[nodiscard]] KOLO_EXPORT std::int64_t agree_on_optimizer_number(const ProcessSet& set);
 
+/// The classes that begin messages.
+constexpr const char* distributed_subject = "DistributedOptimizer";
+constexpr const char* sharded_subject = "ShardedOptimizer";
+
 /// Throws InvalidArgument, printing the value, for an option that cannot be used. Does not check
 /// parameter names.
-KOLO_EXPORT void require_valid(const DistributedOptimizerOptions& options);
+KOLO_EXPORT void require_valid(const DistributedOptimizerOptions& options, const char* subject);
 
 /// Throws InvalidArgument for a parameter's name that its operation, whose name is longer, cannot
 /// carry: during a step, the other ranks might wait.
-KOLO_EXPORT void require_short(const std::string& name);
+KOLO_EXPORT void require_short(const std::string& name, const char* subject);
 
 /// The options that must be equal on all ranks, except the groups.
 [[nodiscard]] KOLO_EXPORT Item describe(const DistributedOptimizerOptions& options);
@@ -43,7 +47,8 @@ using GroupNumbers = std::unordered_map<std::string, std::size_t>;
 /// repeated name, and an empty group.
 [[nodiscard]] KOLO_EXPORT GroupNumbers
 listed_groups(const std::vector<std::vector<std::string>>& groups,
-              const std::function<std::optional<std::string>(const std::string&)>& resolve);
+              const std::function<std::optional<std::string>(const std::string&)>& resolve,
+              const char* subject);
 
 /// Splits the names into `count` consecutive groups whose sizes differ by at most one. With fewer
 /// names than `count`, each name is a group.

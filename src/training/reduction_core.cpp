@@ -15,15 +15,16 @@ constexpr auto no_unit = static_cast<std::size_t>(-1);
 
 }  // namespace
 
-void require_disjoint(std::size_t uses, const std::function<MemoryUse(std::size_t)>& use_of,
+void require_disjoint(const char* subject, std::size_t uses,
+                      const std::function<MemoryUse(std::size_t)>& use_of,
                       const std::function<std::string(std::size_t)>& name_of_slot) {
   const Overlap both = find_overlap_of_written(uses, use_of);
   if (!both) return;
   const std::string second = name_of_slot(both->second);
   throw InvalidArgument(
-      fmt::format("DistributedOptimizer: the gradients '{}' and '{}' share memory. Give each its "
-                  "own, or list a gradient once if several parameters share it",
-                  name_of_slot(both->first), second),
+      fmt::format("{}: the gradients '{}' and '{}' share memory. Give each its own, or list a "
+                  "gradient once if several parameters share it",
+                  subject, name_of_slot(both->first), second),
       second);
 }
 

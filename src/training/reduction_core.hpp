@@ -77,7 +77,7 @@ class GradientSource {
 /// Throws InvalidArgument, naming two gradients, if they share memory: operations that are pending
 /// together must not write to the same memory. `use_of(i)`, for `i` below `uses`, says which slot's
 /// memory it is.
-KOLO_EXPORT void require_disjoint(std::size_t uses,
+KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
                                   const std::function<MemoryUse(std::size_t)>& use_of,
                                   const std::function<std::string(std::size_t)>& name_of_slot);
 
@@ -127,6 +127,8 @@ class ReductionCore {
   /// True if gradients are reduced, and none has accumulated since.
   [[nodiscard]] bool is_final() const { return reduced_ && local_passes_ == 0; }
   [[nodiscard]] int local_passes() const { return local_passes_; }
+  /// Passes that have reduced, of all steps.
+  [[nodiscard]] std::int64_t reductions() const { return reductions_; }
 
   /// Begins a pass, whose gradients are reduced or stay this rank's. First ends a pass that failed.
   KOLO_EXPORT void begin(bool reducing);
@@ -228,6 +230,7 @@ class ReductionCore {
   int passes_ = 0;        // in this step
   int local_passes_ = 0;  // since the last pass that reduced
   bool reduced_ = false;  // a pass of this step reduced
+  std::int64_t reductions_ = 0;
   bool active_ = false;
   bool reducing_ = false;
   bool failed_ = false;  // in this pass, on this rank

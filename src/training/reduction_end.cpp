@@ -132,6 +132,7 @@ void ReductionCore::leave_pass() {
   ++passes_;
   local_passes_ = 0;
   reduced_ = true;
+  ++reductions_;
 }
 
 void ReductionCore::rethrow() {

@@ -26,7 +26,7 @@ class StepNumber {
 
   [[noreturn]] static void refuse_cut() {
     throw InvalidArgument(
-        "DistributedOptimizer: join() was called in the middle of a step, or the session ended, "
+        "join() was called in the middle of a step, or the session ended, "
         "after the reduction of some of its gradients had begun. The step is dropped on this rank. "
         "Call join() after step()");
   }

@@ -4,6 +4,8 @@
 # names, and runs them: at least one must fail, or not end within its time limit, which the table then
 # says. The copy, in build/mutants, is used again.
 #
+# A test of several ranks runs on 3, 2 and 1 of them, until it fails.
+#
 # Usage: tests/mutants/run.sh [--check] [--journeys] [NAME...]
 #   NAME      a patch, without .patch; default: all
 #   --check   only check that the patches apply and that the tests they name exist; builds nothing
@@ -93,20 +95,32 @@ journeys() {
   return "$status"
 }
 
-# True if the test fails, or does not end in time; the verdict says which.
-fails() {
-  local status=0
-  if [[ $1 == journeys ]]; then
-    if journeys "$journey_seconds"; then return 1; fi
-    return
-  fi
-  "${prefix[@]}" timeout "$seconds" "$build/bin/$1" --gtest_brief=1 >"$logs/$1" 2>&1 || status=$?
+# fails_on TEST COMMAND...: the test as that command. The verdict says how it fails.
+fails_on() {
+  local status=0 test=$1
+  shift
+  "${prefix[@]}" timeout "$seconds" "$@" --gtest_brief=1 >"$logs/$test" 2>&1 || status=$?
   case $status in
-    124) verdict="$1, which does not end within its limit of $seconds s" ;;
-    1) verdict="$1: $(first_failed "$logs/$1")" ;;
-    *) verdict="$1, which ends with status $status" ;;
+    124) verdict="$test, which does not end within its limit of $seconds s" ;;
+    1) verdict="$test: $(first_failed "$logs/$test")" ;;
+    *) verdict="$test, which ends with status $status" ;;
   esac
   ((status != 0))
+}
+
+# True if the test fails, or does not end in time; the verdict says which.
+fails() {
+  local ranks
+  case $1 in
+    journeys) ! journeys "$journey_seconds" ;;
+    mpi.* | torch.*)
+      for ranks in 3 2 1; do
+        if fails_on "$1" mpirun -np "$ranks" "$build/bin/$1"; then return 0; fi
+      done
+      return 1
+      ;;
+    *) fails_on "$1" "$build/bin/$1" ;;
+  esac
 }
 
 only_check=0
@@ -135,9 +149,11 @@ if ((only_check)); then
 fi
 
 copy_tree
+torch=OFF
+if grep -hq '^Tests:.*torch\.' "${patches[@]}"; then torch=ON; fi
 mapfile -t all < <(for patch in "${patches[@]}"; do tests_of "$patch"; done | tr ' ' '\n' | sort -u)
 cmake -G Ninja -S "$copy" -B "$build" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
-  -DKOLO_WITH_TORCH=OFF -DKOLO_BUILD_EXAMPLES=OFF -DKOLO_BUILD_BENCHMARKS=OFF >"$logs/configure" 2>&1 ||
+  -DKOLO_WITH_TORCH=$torch -DKOLO_BUILD_EXAMPLES=OFF -DKOLO_BUILD_BENCHMARKS=OFF >"$logs/configure" 2>&1 ||
   die "see $logs/configure"
 build_tests "${all[@]}" || die "see $logs/build"
 for one in "${all[@]}"; do

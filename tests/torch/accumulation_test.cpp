@@ -102,6 +102,34 @@ TEST_F(AccumulationTest, ZeroGradForgetsThePassesMade) {
 
 // As in a DCGAN: the generator's backward runs through the discriminator, which gets unused
 // gradients.
+// Only one rank has passes, which reduce or not. One of two optimizers reduces the parameter that
+// they share.
+TEST_F(AccumulationTest, OptimizersOfOneParameterStepInAnyOrderAfterUnequalPasses) {
+  for (const bool is_local : {true, false}) {
+    for (const bool in_order : {true, false}) {
+      ::torch::Tensor shared = parameter({1.0});
+      ::torch::Tensor own = parameter({1.0});
+      DistributedOptimizer owner(optim::SGD({shared}, 1.0));
+      DistributedOptimizer other(optim::SGD({shared, own}, 1.0));
+      for (int step = 0; step < 3; ++step) {
+        owner.zero_grad();
+        other.zero_grad();
+        if (rank() == 0) {
+          std::vector<NoSync> guards;
+          if (is_local) guards.push_back(owner.no_sync());
+          if (is_local) guards.push_back(other.no_sync());
+          ((shared + own) * size()).sum().backward();
+        }
+        if (in_order) owner.step();
+        other.step();
+        if (!in_order) owner.step();
+      }
+      expect_close(shared, values({1.0 - 6.0}));
+      expect_close(own, values({1.0 - 3.0}));
+    }
+  }
+}
+
 TEST_F(AccumulationTest, ADiscriminatorMaySeeRealAndFakeBatches) {
   ::torch::Tensor g = parameter({1.0});
   ::torch::Tensor d = parameter({2.0});

@@ -130,6 +130,21 @@ TEST_F(OptimizerTest, ParametersMayBeAddedLater) {
   expect_close(later, values({1.0 - 2.0 * mean_rank()}));
 }
 
+// The old one still requires a gradient, and has one in the same passes.
+TEST_F(OptimizerTest, AReplacedParameterAndTheNewOneAreReducedApart) {
+  ::torch::Tensor old = parameter({1.0});
+  ::torch::Tensor now = parameter({1.0, 2.0});
+  DistributedOptimizer optimizer(optim::SGD({old}, 1.0));
+  optimizer.param_groups()[0].params()[0] = now;
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    ((old.sum() + now.sum()) * (rank() + 1)).backward();
+    optimizer.step();
+  }
+  expect_close(now, values({1.0, 2.0}) - 2.0 * mean_rank());
+  expect_close(old, values({1.0}));
+}
+
 TEST_F(OptimizerTest, TwoOptimizersMayUseTheSameNames) {
   ::torch::Tensor generator = parameter({1.0});
   ::torch::Tensor discriminator = parameter({1.0, 1.0, 1.0});

@@ -4,6 +4,10 @@
 
 #include "support.hpp"
 
+#include <functional>
+#include <string>
+#include <utility>
+
 namespace kolo::internal::testing_support {
 
 namespace nn = ::torch::nn;
@@ -43,6 +47,59 @@ void usual_step(Network& network, Optimizer& optimizer, int step) {
   optimizer.zero_grad();
   network.loss(step).backward();
   optimizer.step();
+}
+
+// Runs the same training with each kind of optimizer; all give the same bits, after each step.
+// `run(network, optimizer, step)` is one step of it.
+template <typename Base, typename Options, typename Run>
+void expect_same_training(const Options& base, const Run& run,
+                          const DistributedOptimizerOptions& options = {}, int steps = 6) {
+  Network network;
+  DistributedOptimizer replicated(Base(network.parameters(), base), network.named_parameters(),
+                                  options);
+  std::vector<Tensors> expected;
+  for (int step = 0; step < steps; ++step) {
+    run(network, replicated, step);
+    expected.emplace_back();
+    for (const auto& parameter : network.parameters())
+      expected.back().push_back(parameter.detach().clone());
+  }
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    SCOPED_TRACE(sharding == Sharding::state ? "state" : "state and gradients");
+    Network other;
+    ShardedOptimizer sharded(Base(other.parameters(), base), other.named_parameters(), options,
+                             sharding);
+    for (int step = 0; step < steps; ++step) {
+      run(other, sharded, step);
+      const Tensors now = other.parameters();
+      ASSERT_TRUE(same_bits(flat(now), flat(expected[static_cast<std::size_t>(step)])))
+          << "after step " << step;
+    }
+    expect_same_bits_on_all_ranks(other.parameters());
+  }
+}
+
+// The same, for programs of several modules or optimizers: `train(wrap)` returns tensors, and
+// `wrap(base, names)` makes an optimizer.
+template <typename Train>
+void expect_same_results(const Train& train, const DistributedOptimizerOptions& options = {}) {
+  const Tensors expected = train([&](auto base, const auto& names) {
+    return DistributedOptimizer(std::move(base), names, options);
+  });
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    SCOPED_TRACE(sharding == Sharding::state ? "state" : "state and gradients");
+    const Tensors found = train([&](auto base, const auto& names) {
+      return ShardedOptimizer(std::move(base), names, options, sharding);
+    });
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      ASSERT_TRUE(same_bits(found[i], expected[i])) << "of result " << i;
+  }
+}
+
+// What a call that is refused says.
+inline std::string refusal_of(const std::function<void()>& call) {
+  return error_of<InvalidArgument>(call).what();
 }
 
 // Each `stride`th rank, below `end`.

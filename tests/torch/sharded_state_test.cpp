@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedOptimizer: its state in checkpoints, and the errors that it raises.
+// ShardedOptimizer: its state in checkpoints.
 #include "../training/scratch_directory.hpp"
 #include "sharded_network.hpp"
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <stdexcept>
 
 namespace kolo::internal::testing_support {
@@ -129,6 +131,82 @@ TEST_F(ShardedStateTest, EachRankWritesItsPartsForAnyNumberOfRanks) {
   expect_same_bits_on_all_ranks(network.parameters());
 }
 
+// A network, and a second one whose parameters are added to the optimizer.
+struct Program {
+  Network body{1};
+  Network head{2};
+  template <typename Wrap>
+  auto optimizer(const Wrap& wrap) {
+    return wrap(optim::Adam(body.parameters(), 0.01));
+  }
+  template <typename Optimizer>
+  void add_head(Optimizer& optimizer) {
+    optimizer.add_param_group(
+        optim::OptimizerParamGroup(head.parameters(), std::make_unique<optim::AdamOptions>(0.1)));
+  }
+  template <typename Optimizer>
+  void step(Optimizer& optimizer, int number) {
+    optimizer.zero_grad();
+    (body.loss(number) + head.loss(number)).backward();
+    optimizer.step();
+  }
+  Tensors parameters() { return {flat(body.parameters()), flat(head.parameters())}; }
+};
+
+// A group of parameters is added after a step, and another optimizer loads before it makes one.
+TEST_F(ShardedStateTest, AddedParametersAreSavedAndLoaded) {
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    const ScratchDirectory scratch;
+    std::string folder = (scratch.path() / "state").string();  // rank 0's
+    broadcast(folder, 0);
+    const auto in_parts = [&](auto base) {
+      return ShardedOptimizer(std::move(base), {}, sharding);
+    };
+    Program whole;
+    Program parts;
+    DistributedOptimizer replicated(optim::Adam(whole.body.parameters(), 0.01));
+    auto sharded = parts.optimizer(in_parts);
+    usual_step(whole.body, replicated, 0);
+    usual_step(parts.body, sharded, 0);
+    whole.add_head(replicated);
+    parts.add_head(sharded);
+    std::string state = sharded.whole_state(0);
+    EXPECT_EQ(state, rank() == 0 ? to_bytes(replicated) : "");
+    whole.step(replicated, 1);
+    parts.step(sharded, 1);
+    state = sharded.whole_state(0);
+    EXPECT_EQ(state, rank() == 0 ? to_bytes(replicated) : "");
+    broadcast(state, 0);
+    sharded.save_state(folder);
+    const std::string own = to_bytes(sharded);
+    const Tensors before = parts.parameters();
+
+    parts.step(sharded, 2);
+    for (const char* const from : {"files", "whole", "own"}) {
+      SCOPED_TRACE(from);
+      Program resumed;
+      auto optimizer = resumed.optimizer(in_parts);
+      resumed.add_head(optimizer);
+      if (*from == 'f') optimizer.load_state(folder);
+      if (*from == 'w') optimizer.load_whole_state(state);
+      if (*from == 'o') from_bytes(own, optimizer);
+      for (int i = 0; i < 2; ++i) {
+        const ::torch::NoGradGuard no_grad;
+        std::int64_t at = 0;
+        for (::torch::Tensor& parameter : (i == 0 ? resumed.body : resumed.head).parameters()) {
+          parameter.copy_(before[static_cast<std::size_t>(i)]
+                              .slice(0, at, at + parameter.numel())
+                              .view(parameter.sizes()));
+          at += parameter.numel();
+        }
+      }
+      resumed.step(optimizer, 2);
+      EXPECT_TRUE(same_bits(flat(resumed.parameters()), flat(parts.parameters())));
+    }
+    barrier();  // before the folder is removed
+  }
+}
+
 TEST_F(ShardedStateTest, OnesOwnPartIsSavedAndLoaded) {
   Network network;
   ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.01), network.named_parameters());
@@ -166,118 +244,44 @@ TEST_F(ShardedStateTest, APartIsLoadedOnItsRankOnly) {
   optimizer.load_whole_state(whole);
 }
 
-TEST_F(ShardedStateTest, ARankThatJoinsIsMissed) {
-  if (size() == 1) GTEST_SKIP() << "needs several ranks";
-  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
-    Network network;
-    ShardedOptimizer optimizer(optim::SGD(network.parameters(), 0.1), network.named_parameters(),
-                               {}, sharding);
-    usual_step(network, optimizer, 0);
-    const Tensors before{flat(network.parameters())};
-    if (rank() != size() - 1) {
-      const auto error = error_of<Mismatch>([&] { usual_step(network, optimizer, 1); });
-      EXPECT_THAT(error.what(), HasSubstr("join"));
-      EXPECT_TRUE(same_bits(flat(network.parameters()), before[0]));
-    }
-    join();
-    usual_step(network, optimizer, 2);
-    expect_same_bits_on_all_ranks(network.parameters());
-  }
-}
+// An elementwise optimizer of the user's own.
+class OwnSgd : public optim::SGD {
+ public:
+  using SGD::SGD;
+};
 
-TEST_F(ShardedStateTest, ALoneSkipIsAMismatch) {
-  if (size() == 1) GTEST_SKIP() << "needs several ranks";
-  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
-    Network network;
-    ShardedOptimizer optimizer(optim::SGD(network.parameters(), 0.1), network.named_parameters(),
-                               {}, sharding);
-    network.loss(0).backward();
-    if (rank() == 0) {
-      EXPECT_THROW(optimizer.skip_step(), Mismatch);
-    } else {
-      EXPECT_THROW(optimizer.step(), Mismatch);
-    }
-    broadcast_parameters(network, 0);
-    usual_step(network, optimizer, 1);
-    // Not calling `step` does the same, if all ranks do it.
-    optimizer.zero_grad();
-    network.loss(2).backward();
-    usual_step(network, optimizer, 3);
-    expect_same_bits_on_all_ranks(network.parameters());
-  }
-}
+}  // namespace
+}  // namespace kolo::internal::testing_support
 
-TEST_F(ShardedStateTest, ARankThatGoesOnWithoutAStepGetsMismatch) {
-  if (size() == 1) GTEST_SKIP() << "needs several ranks";
-  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
-    Network network;
-    ShardedOptimizer optimizer(optim::SGD(network.parameters(), 0.1), network.named_parameters(),
-                               {}, sharding);
-    network.loss(0).backward();
-    if (rank() == 0) {
-      EXPECT_THROW(network.loss(1).backward(), Mismatch);
-    } else {
-      EXPECT_THROW(optimizer.step(), Mismatch);
-      network.loss(1).backward();
-    }
-    broadcast_parameters(network, 0);
-    usual_step(network, optimizer, 2);
-    expect_same_bits_on_all_ranks(network.parameters());
-  }
-}
+template <>
+inline constexpr bool kolo::is_elementwise_optimizer<kolo::internal::testing_support::OwnSgd> =
+    true;
 
-TEST_F(ShardedStateTest, GoesOnAfterABackwardThatThrows) {
-  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
-    Network network;
-    ShardedOptimizer optimizer(optim::SGD(network.parameters(), 0.1), network.named_parameters(),
-                               {}, sharding);
-    ::torch::Tensor loss = network.loss(0);
-    if (rank() == size() - 1)
-      network.hidden->bias.register_hook([](const ::torch::Tensor&) -> ::torch::Tensor {
-        throw std::runtime_error("no gradient today");
-      });
-    network.output->weight.sum().backward();  // reduced before
-    EXPECT_ANY_THROW(loss.backward());
-    EXPECT_ANY_THROW(network.loss(1).backward());
-    network.zero_grad();
-    (network.convolution->weight.sum() + network.output->weight.sum()).backward();
-    optimizer.step();
-    expect_same_bits_on_all_ranks(network.parameters());
-  }
-}
+namespace kolo::internal::testing_support {
+namespace {
 
-TEST_F(ShardedStateTest, WorksInAProcessSet) {
-  const ProcessSet even = add_process_set(ranks_by(2, size()));
-  Network network;
-  DistributedOptimizer replicated(optim::Adam(network.parameters(), 0.01),
-                                  network.named_parameters(), {.process_set = even});
-  Network other;
-  ShardedOptimizer sharded(optim::Adam(other.parameters(), 0.01), other.named_parameters(),
-                           {.process_set = even});
-  for (int step = 0; step < 3; ++step) {
-    usual_step(network, replicated, step);
-    usual_step(other, sharded, step);
-  }
-  EXPECT_TRUE(same_bits(flat(network.parameters()), flat(other.parameters())));
-}
+TEST_F(ShardedStateTest, SaysWhyAStateCannotBeSaved) {
+  const ScratchDirectory scratch;
+  std::string folder = (scratch.path() / "state").string();  // rank 0's
+  broadcast(folder, 0);
+  ::torch::Tensor w = ::torch::ones({8 * size()}).set_requires_grad(true);
+  ShardedOptimizer own(OwnSgd({w}, 0.1));
+  const char* const classes = "its class is none of SGD, Adam, AdamW, RMSprop and Adagrad";
+  EXPECT_THAT(refusal_of([&] { (void)own.whole_state(0); }), HasSubstr(classes));
+  EXPECT_THAT(error_of<Error>([&] { own.save_state(folder); }).what(), HasSubstr(classes));
 
-TEST_F(ShardedStateTest, RefusesWhatItCannotDo) {
-  ::torch::Tensor w = parameter({1.0, 2.0});
-  EXPECT_THROW(ShardedOptimizer(optim::SGD({w}, 1.0), {.op = ReduceOp::adasum}), InvalidArgument);
-  EXPECT_THROW(ShardedOptimizer(optim::SGD({w}, 1.0), {.hook = int8()}), InvalidArgument);
-  EXPECT_THROW(ShardedOptimizer(optim::SGD({w}, 1.0), {{"other", parameter({1.0})}}),
-               InvalidArgument);
-  ::torch::Tensor gaps = ::torch::zeros({4, 2}, f64).narrow(1, 0, 1).set_requires_grad(true);
-  const auto error = error_of<InvalidArgument>([&] { ShardedOptimizer(optim::SGD({gaps}, 1.0)); });
-  EXPECT_THAT(error.what(), HasSubstr("without gaps"));
-  DistributedOptimizer distributed(optim::SGD({w}, 1.0));
-  const auto shared = error_of<InvalidArgument>([&] { ShardedOptimizer(optim::SGD({w}, 1.0)); });
-  EXPECT_THAT(shared.what(), HasSubstr("cannot share a parameter"));
-  if (size() > 1) {  // the ranks differ in the sharding
-    ::torch::Tensor v = parameter({1.0, 2.0});
-    const Sharding mine = rank() == 0 ? Sharding::state : Sharding::state_and_gradients;
-    EXPECT_THROW(ShardedOptimizer(optim::SGD({v}, 1.0), {}, mine), Mismatch);
+  ::torch::Tensor v = ::torch::ones({8 * size()}).set_requires_grad(true);
+  ShardedOptimizer optimizer(optim::Adam({v}, 0.1));
+  backward(v, 1.0);
+  optimizer.step();
+  for (auto& [key, state] : optimizer.state()) {
+    auto& adam = dynamic_cast<optim::AdamParamState&>(*state);
+    adam.exp_avg(adam.exp_avg().to(::torch::kComplexFloat));
   }
+  EXPECT_THAT(refusal_of([&] { (void)optimizer.whole_state(0); }), HasSubstr("'state.0.exp_avg'"));
+  EXPECT_THAT(error_of<Error>([&] { optimizer.save_state(folder); }).what(),
+              HasSubstr("'state.0.exp_avg'"));
+  barrier();
 }
 
 }  // namespace

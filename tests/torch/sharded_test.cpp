@@ -8,36 +8,6 @@
 namespace kolo::internal::testing_support {
 namespace {
 
-// Runs the same training with each kind of optimizer; all give the same bits, after each step.
-// `run(network, optimizer, step)` is one step of it.
-template <typename Base, typename Options, typename Run>
-void expect_same_training(const Options& base, const Run& run,
-                          const DistributedOptimizerOptions& options = {}, int steps = 6) {
-  Network network;
-  DistributedOptimizer replicated(Base(network.parameters(), base), network.named_parameters(),
-                                  options);
-  std::vector<Tensors> expected;
-  for (int step = 0; step < steps; ++step) {
-    run(network, replicated, step);
-    expected.emplace_back();
-    for (const auto& parameter : network.parameters())
-      expected.back().push_back(parameter.detach().clone());
-  }
-  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
-    SCOPED_TRACE(sharding == Sharding::state ? "state" : "state and gradients");
-    Network other;
-    ShardedOptimizer sharded(Base(other.parameters(), base), other.named_parameters(), options,
-                             sharding);
-    for (int step = 0; step < steps; ++step) {
-      run(other, sharded, step);
-      const Tensors now = other.parameters();
-      ASSERT_TRUE(same_bits(flat(now), flat(expected[static_cast<std::size_t>(step)])))
-          << "after step " << step;
-    }
-    expect_same_bits_on_all_ranks(other.parameters());
-  }
-}
-
 using ShardedTest = TorchTest;
 
 constexpr auto train_usually = [](Network& network, auto& optimizer, int step) {

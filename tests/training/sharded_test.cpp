@@ -278,6 +278,24 @@ TEST_F(Sharded, RefusesWhatItCannotDo) {
   }
 }
 
+TEST_F(Sharded, ErrorsNameTheShardedOptimizer) {
+  const auto refusal = [](const DistributedOptimizerOptions& options) {
+    try {
+      Adam adam;
+      const ShardedOptimizer optimizer(adam, options);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto starts = testing::StartsWith("ShardedOptimizer: ");
+  EXPECT_THAT(refusal({.backward_passes_per_step = 0}), starts);
+  EXPECT_THAT(refusal({.groups = {{"none"}}}), starts);
+  if (n_ == 1) return;
+  EXPECT_THAT(refusal({.gradient_predivide_factor = me_ == 0 ? 1.0 : 2.0}),
+              HasSubstr("of the ShardedOptimizer differ"));
+}
+
 TEST_F(Sharded, OutsideItsProcessSetAPartIsTheWhole) {
   const ProcessSet first = add_process_set({0});
   Adam adam;

@@ -38,10 +38,10 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 ///
 /// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
 /// have the same bits on all ranks. A ShardedOptimizer's do not, so for these the ranks agree. So
-/// construct it alike on all ranks, and pass every optimizer as the type that it has, because a
-/// DistributedOptimizer reduces first what is left to reduce. With DistributedGradients, which a
-/// plain optimizer does not know, the last pass before `unscale` or `step` must reduce. Where ranks
-/// train different parameters, as in disjoint process sets, their scales differ.
+/// construct it alike on all ranks. An optimizer may be passed as its base class. With
+/// DistributedGradients, which a plain optimizer does not know, the last pass before `unscale` or
+/// `step` must reduce. Where ranks train different parameters, as in disjoint process sets, their
+/// scales differ.
 ///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
 /// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If
@@ -64,10 +64,7 @@ class GradScaler {
   template <SteppingOptimizer Optimizer>
   void unscale(Optimizer& optimizer) {
     require_scaled(optimizer, "unscale");
-    if constexpr (requires { optimizer.synchronize(); }) optimizer.synchronize();
     unscale_gradients(optimizer);
-    if constexpr (requires { optimizer.all_ranks(true); })
-      unscaled_.back().finite = optimizer.all_ranks(unscaled_.back().finite);
   }
 
   /// Unscales the gradients if `unscale` has not, and steps unless they have an infinity or a NaN.
@@ -76,10 +73,7 @@ class GradScaler {
   template <SteppingOptimizer Optimizer>
   bool step(Optimizer& optimizer) {
     if (!is_unscaled(optimizer)) unscale(optimizer);
-    if (!begin_step(optimizer)) {
-      if constexpr (requires { optimizer.skip_step(); }) optimizer.skip_step();
-      return false;
-    }
+    if (!begin_step(optimizer)) return false;
     optimizer.step();
     return true;
   }
@@ -109,9 +103,9 @@ class GradScaler {
   [[nodiscard]] KOLO_EXPORT bool is_unscaled(const ::torch::optim::Optimizer& optimizer) const;
   KOLO_EXPORT void require_scaled(const ::torch::optim::Optimizer& optimizer,
                                   const char* call) const;
-  KOLO_EXPORT void unscale_gradients(const ::torch::optim::Optimizer& optimizer);
-  /// Returns whether the gradients are finite.
-  [[nodiscard]] KOLO_EXPORT bool begin_step(const ::torch::optim::Optimizer& optimizer);
+  KOLO_EXPORT void unscale_gradients(::torch::optim::Optimizer& optimizer);
+  /// Returns whether the gradients are finite on all ranks. Else skips the step.
+  [[nodiscard]] KOLO_EXPORT bool begin_step(::torch::optim::Optimizer& optimizer);
 
   LossScale scale_;
   bool enabled_;

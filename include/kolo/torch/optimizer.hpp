@@ -54,6 +54,23 @@ namespace detail {
 inline const NamedParameters& pairs_of(const NamedParameters& names) { return names; }
 inline NamedParameters pairs_of(const ModuleTensors& names) { return names.pairs(); }
 
+/// What GradScaler needs of a Distributed- or ShardedOptimizer, which it may know as a plain one.
+class ReducingOptimizer {
+ public:
+  virtual ~ReducingOptimizer() = default;
+  virtual void synchronize() = 0;
+  virtual void skip_step() = 0;
+  /// Whether all gradients are finite, if those that this rank has are, or are not.
+  [[nodiscard]] virtual bool all_finite(bool own) const { return own; }
+
+ protected:
+  ReducingOptimizer() = default;
+  ReducingOptimizer(ReducingOptimizer&&) noexcept = default;
+  ReducingOptimizer& operator=(ReducingOptimizer&&) noexcept = default;
+  ReducingOptimizer(const ReducingOptimizer&) = default;
+  ReducingOptimizer& operator=(const ReducingOptimizer&) = default;
+};
+
 /// Reduces the gradients of one optimizer. Each parameter has hooks that submit its gradient after
 /// backward has accumulated it, and a callback of autograd's engine ends the pass. Both run on
 /// backward's threads; everything else runs on the thread that owns the optimizer, while no
@@ -147,7 +164,7 @@ class GradientReducer {
 /// not copyable; not thread-safe.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
-class DistributedOptimizer<Base> : public Base {
+class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer {
  public:
   using typename Base::LossClosure;
 
@@ -172,7 +189,7 @@ class DistributedOptimizer<Base> : public Base {
   /// Reduces gradients that `backward` has left on this rank: those of passes in `no_sync` or
   /// before the last of `backward_passes_per_step`, or, without a pass since the last step, all
   /// gradients, with zeros for undefined ones that another rank has. Otherwise it does nothing.
-  void synchronize() { reducer_.synchronize(this->param_groups()); }
+  void synchronize() override { reducer_.synchronize(this->param_groups()); }
 
   /// Backward passes stay on this rank while the guard lives:
   ///
@@ -208,7 +225,7 @@ class DistributedOptimizer<Base> : public Base {
   /// precision. All ranks must skip the same steps: if one skips alone, the next pass raises
   /// Mismatch. The gradients keep their values until `zero_grad`. If every rank has had a backward
   /// pass that reduced, not calling `step` does the same.
-  void skip_step() { reducer_.skip(this->param_groups()); }
+  void skip_step() override { reducer_.skip(this->param_groups()); }
 
   /// As `Base`'s. The passes of `backward_passes_per_step` are counted from zero. A module's
   /// `zero_grad` does as well, except that it does not reset this count.

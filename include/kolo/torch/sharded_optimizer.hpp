@@ -42,19 +42,13 @@ inline constexpr bool is_elementwise_optimizer =
 
 namespace detail {
 
-/// Marks every ShardedOptimizer.
-class ShardedBase {
+/// Every ShardedOptimizer, whatever its Base.
+class ShardedBase : public ReducingOptimizer {
  public:
-  virtual ~ShardedBase() = default;
   /// This rank's position in the set, such as "2 of 4".
   [[nodiscard]] virtual std::string place() const = 0;
-
- protected:
-  ShardedBase() = default;
-  ShardedBase(ShardedBase&&) noexcept = default;
-  ShardedBase& operator=(ShardedBase&&) noexcept = default;
-  ShardedBase(const ShardedBase&) = default;
-  ShardedBase& operator=(const ShardedBase&) = default;
+  /// Replaces parameters that were added since the last call by their shards.
+  virtual void adopt_parameters() = 0;
 };
 
 /// The shards of one optimizer's parameters. Functions take the optimizer, which may be moved.
@@ -71,6 +65,7 @@ class ShardedReducer {
 
   /// Reduces what is left to reduce. The shards then have gradients.
   KOLO_EXPORT void synchronize(Optimizer& optimizer);
+  KOLO_EXPORT void adopt(Optimizer& optimizer);
   /// Like `synchronize`. Throws Mismatch if a rank has joined.
   KOLO_EXPORT void begin_step(Optimizer& optimizer);
   /// After the shards were updated: gathers the parameters.
@@ -164,7 +159,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   ShardedOptimizer(ShardedOptimizer&&) = default;
 
   /// Like DistributedOptimizer's. The shards in `param_groups()` then have gradients.
-  void synchronize() { reducer_.synchronize(*this); }
+  void synchronize() override { reducer_.synchronize(*this); }
 
   /// Backward passes stay on this rank while the guard lives.
   [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
@@ -194,7 +189,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   }
 
   /// Like DistributedOptimizer's.
-  void skip_step() { reducer_.skip(*this); }
+  void skip_step() override { reducer_.skip(*this); }
 
   /// Like `Base`'s, for shards and full gradients. A module's `zero_grad` does the same, except
   /// that it does not reset the count of `backward_passes_per_step`.
@@ -208,6 +203,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
 
   /// Whether `condition` is true on all ranks of the set. Collective in the set.
   [[nodiscard]] bool all_ranks(bool condition) const { return reducer_.all_ranks(condition); }
+  [[nodiscard]] bool all_finite(bool own) const override { return all_ranks(own); }
 
   /// Clips this rank's shards by the global norm. `kolo::clip_grad_norm` calls it.
   double clip_grad_norm(double max_norm, const ClipOptions& options = {}) {
@@ -246,6 +242,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// For `to_bytes`, which saves this rank's shards, and `from_bytes`, which refuses those of
   /// another rank or number of ranks.
   [[nodiscard]] std::string place() const override { return reducer_.place(); }
+  void adopt_parameters() override { reducer_.adopt(*this); }
 
  private:
   detail::ShardedReducer reducer_;

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/disk_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "scratch_directory.hpp"
+
+namespace kolo::internal {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string text_of(const fs::path& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+}
+
+// As ranks do that all save to one path.
+TEST(DiskFile, TwoWritersOfOnePathDoNotMix) {
+  const testing_support::ScratchDirectory directory;
+  const fs::path path = directory.path() / "file";
+  write_file(path, "file", [&](File& first) {
+    first.write("the");
+    write_file(path, "file", [&](File& second) { second.write("a second one, which is longer"); });
+    EXPECT_EQ(text_of(path), "a second one, which is longer");
+    first.write(" first");
+  });
+  EXPECT_EQ(text_of(path), "the first");
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 1);
+}
+
+}  // namespace
+}  // namespace kolo::internal
