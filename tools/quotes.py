@@ -4,7 +4,8 @@
 
     <!-- quote: examples/basics/quickstart.cpp -->
 
-consists of lines of that file, in its order; they may be broken elsewhere. A line "..." stands for lines that are left
+consists of lines of that file, in its order; they may be broken elsewhere. In a recorded output, lines that begin with "# "
+are comments. A line "..." stands for lines that are left
 out. Comments at the ends of lines, lines with only a comment, empty lines and indentation do not count. Of a diff, the
 lines that it leaves or adds are lines of the file. Every page of the user guide, as docs/README.md lists it, has at least
 one quote.
@@ -17,6 +18,7 @@ from pathlib import Path
 
 MARK = re.compile(r"^<!-- quote: (\S+) -->\n+```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMENT = {".cpp": "//", ".hpp": "//", ".py": "#", ".sh": "#", ".sbatch": "#", ".yaml": "#", "": "#"}
+COMMENT[".txt"] = "# "  # recorded outputs, which have "Iter #1"
 
 
 def lines_of(text, comment):
@@ -66,6 +68,11 @@ def user_guide(root):
     return [root / "docs" / name for name in re.findall(r"\]\(([\w-]+\.md)\)", section[1])] if section else []
 
 
+def has_example(page):
+    """Whether it quotes a file that is built or compared, and not only recorded outputs."""
+    return re.search("^<!-- quote: (?!docs/measurements/)", page.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
 def check(root):
     errors = []
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md")), *sorted((root / "examples").rglob("*.md"))]
@@ -83,7 +90,7 @@ def check(root):
                 line = text.count("\n", 0, match.start()) + 1
                 errors.append(f"{page}:{line}: not a quote of {match[1]}: {wrong}")
     errors += [f"{page}: a page of the user guide without a quote of a file" for page in user_guide(root)
-               if page not in quoted]
+               if page not in quoted or not has_example(page)]
     return errors
 
 

@@ -66,7 +66,7 @@ struct PlainFormat {
 
 /// The lower halves of the lanes of `a`, then those of `b`.
 template <class D>
-HWY_INLINE void store_lower_halves(D d, Bits<D> a, Bits<D> b, std::byte* to) {
+HWY_INLINE void store_lower_halves(D /*d*/, Bits<D> a, Bits<D> b, std::byte* to) {
   const hn::Repartition<std::uint16_t, D> d16;
   hn::StoreU(hn::ConcatEven(d16, hn::BitCast(d16, b), hn::BitCast(d16, a)), d16,
              as<std::uint16_t>(to));
@@ -197,7 +197,7 @@ using QuietF16Format = F16Format<true>;
 
 /// `to_bf16`, in the upper halves of the lanes.
 template <class D>
-HWY_INLINE Bits<D> round_to_bf16(D d, hn::Vec<D> value) {
+HWY_INLINE Bits<D> round_to_bf16(D /*d*/, hn::Vec<D> value) {
   const hn::RebindToUnsigned<D> du;
   const auto bits = hn::BitCast(du, value);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1U));
@@ -270,7 +270,7 @@ struct NarrowF64Format {
     return hn::Combine(d, upper, lower);
   }
   template <class D>
-  static HWY_INLINE void store(D d, hn::Vec<D> value, std::byte* to) {
+  static HWY_INLINE void store(D /*d*/, hn::Vec<D> value, std::byte* to) {
     const hn::Repartition<double, D> d64;
     const hn::Half<D> half;
     hn::StoreU(hn::PromoteTo(d64, hn::LowerHalf(half, value)), d64, as<double>(to));

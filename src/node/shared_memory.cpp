@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -26,9 +27,16 @@ namespace kolo::internal::node {
 
 namespace {
 
-constexpr std::size_t page = 4096;
+/// 4 KiB on x86-64; kernels for ARM64 may have 16 or 64 KiB. A block that shares a page with
+/// another could not give it back.
+std::size_t page_bytes() {
+  static const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return bytes;
+}
 
-std::size_t pages(std::size_t bytes) { return (bytes + page - 1) / page * page; }
+std::size_t pages(std::size_t bytes) {
+  return (bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
 
 /// So that no small program in it can be run. Kernels before 6.3 do not know the flag; later ones
 /// may refuse what comes without it (vm.memfd_noexec).
@@ -232,7 +240,7 @@ void* allocate_reserved(std::size_t bytes) {
     throw BackendError(no_memory(bytes, ENOMEM));
   }
   auto* const place = static_cast<volatile char*>(block);
-  for (std::size_t i = 0; i < bytes; i += page) place[i] = 0;
+  for (std::size_t i = 0; i < bytes; i += page_bytes()) place[i] = 0;
   return block;
 }
 

@@ -11,6 +11,7 @@ then of all that is in it. Exit status 1 if a promise was broken in any run.
 import argparse
 import collections
 import json
+import math
 import os
 import random
 import re
@@ -34,10 +35,24 @@ STALL = 1.2            # what the program sets as stall_shutdown
 GENEROUS = 6.0         # on a busy machine, what is later than a promise is no failure before that
 PATIENCE = 40.0        # no run may take longer
 START_PATIENCE = 8.0   # where ranks may wait for ever: in MPI's start-up
+CUT_SHORT = 0.1        # mpirun ends the others within this time of the first rank that fails
 
 
 def now():
     return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def state_of_process(process):
+    """Its number and state, and the system calls in which its threads sleep."""
+    pid, state = process
+    sleeps = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/syscall") as file:
+                sleeps.append(file.read().split()[0])
+    except OSError:
+        pass
+    return f"process {pid} in state {state}, system calls {' '.join(sleeps)}"
 
 
 class Run:
@@ -56,6 +71,8 @@ class Run:
         self.notices = []
         self.late = []
         self.hung = False
+        self.launcher_hung = False
+        self.cut_short = 0  # ranks that mpirun ended before they could say anything
 
     def execute(self):
         self.dir = tempfile.mkdtemp(prefix="kolo-faults-")
@@ -87,9 +104,13 @@ class Run:
             patience = START_PATIENCE if at_start else PATIENCE
             if now() - started > patience:
                 self.hung = True
-                if not at_start:
-                    self.problems.append(f"hangs for {patience:.0f} s")
-                for pid, _ in self.processes():
+                remaining = list(self.processes())
+                if not remaining:
+                    self.launcher_hung = True
+                elif not at_start:
+                    self.problems.append(f"hangs for {patience:.0f} s: " +
+                                         ", ".join(map(state_of_process, remaining)))
+                for pid, _ in remaining:
                     os.kill(pid, signal.SIGKILL)
                 os.killpg(job.pid, signal.SIGKILL)
                 break
@@ -112,7 +133,7 @@ class Run:
             self.problems.append(f"the file {name} is left")
         self.read_log()
         self.judge()
-        if not self.problems or not self.args.verbose:
+        if not self.problems:
             shutil.rmtree(self.dir, ignore_errors=True)
 
     def processes(self):
@@ -176,6 +197,8 @@ class Run:
         if self.hung and self.how == "stop" and self.ends["ends well"] == self.ranks - 1:
             self.problems = []  # the others wait in MPI_Finalize until it goes on
             return
+        if self.launcher_hung:  # mpirun does not end though all its processes have
+            return
         if self.hung:
             if self.begun == self.ranks:
                 self.problems.append("hangs though all ranks were in the session")
@@ -197,9 +220,15 @@ class Run:
             self.problems.append(f"the job is gone only after {self.gone:.1f} s")
         if not within or self.how == "abort":
             return
+        # mpirun ends a job with the first rank that fails, and does not wait for what others say.
+        first = min((at for at, _, _ in self.caught.values()), default=math.inf)
+        ended_early = not self.recovery and self.ended - first < CUT_SHORT
         for rank in sorted(others):
             if rank not in self.caught:
-                self.problems.append(f"rank {rank} said nothing")
+                if ended_early:
+                    self.cut_short += 1
+                else:
+                    self.problems.append(f"rank {rank} said nothing")
                 continue
             at, named, text = self.caught[rank]
             notice = at - self.harm - allowance
@@ -223,7 +252,7 @@ class Run:
     def summary(self):
         return {name: getattr(self, name) for name in
                 ("seed", "how", "phase", "state", "recovery", "status", "problems", "notices",
-                 "late", "hung", "foreign")} | {"gone": getattr(self, "gone", None)}
+                 "late", "hung", "launcher_hung", "cut_short", "foreign")} | {"gone": getattr(self, "gone", None)}
 
 
 def table(runs):
@@ -270,7 +299,7 @@ def main():
         if args.verbose or run.problems:
             print(run.describe(), *run.late, *(f"BROKEN: {p}" for p in run.problems), sep="; ",
                   flush=True)
-        if args.verbose and run.problems:
+        if run.problems:
             print(f"  {run.dir}", flush=True)
     broken = sum(bool(run["problems"]) for run in runs)
     if args.results:
@@ -279,7 +308,10 @@ def main():
     print(table(runs))
     print(f"\n{len(runs)} runs on {args.ranks} ranks; {sum(bool(run['problems']) for run in runs)} "
           f"broke a promise; {sum(bool(run['late']) for run in runs)} were later than promised; "
-          f"after {sum(bool(run['foreign']) for run in runs)} Open MPI had left files of its own.")
+          f"after {sum(bool(run['foreign']) for run in runs)} Open MPI had left files of its own. "
+          f"mpirun ended {sum(run['cut_short'] for run in runs)} ranks within {CUT_SHORT} s of the first that failed, "
+          f"before they could say why; {sum(run['launcher_hung'] for run in runs)} times it did not end "
+          f"after all its processes had.")
     return 1 if broken else 0
 
 

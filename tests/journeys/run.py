@@ -260,7 +260,7 @@ class Campaign:
         rows = ["| feature | programs | fewest with | programs |", "| --- | --: | --- | --: |"]
         for name in names:
             pairs = [tuple(sorted((name, other))) for other in names if other != name]
-            pair = min((pair for pair in pairs if pair not in NEVER_TOGETHER), key=self.pairs.get)
+            pair = min((pair for pair in pairs if pair not in NEVER_TOGETHER), key=lambda pair: self.pairs[pair])
             other = pair[0] if pair[1] == name else pair[1]
             rows.append(f"| `{name}` | {self.pairs[(name, name)]} | `{other}` | {self.pairs[pair]} |")
         return rows

@@ -202,7 +202,7 @@ TEST_F(NeighborhoodTest, WithoutDescriptorsForTheOthersProcessesSaysSo) {
 }
 
 TEST_F(NeighborhoodTest, HeapsMayDifferInSize) {
-  const std::size_t page = 4096;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   OwnMemory own(page, page * static_cast<std::size_t>(rank_ + 1));
   const FdExchangeGroup group = exchange_inboxes(MPI_COMM_WORLD, own.inbox());
   const LocalGroup host(std::move(own), group, [] {});

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/figures/figures.py, tools/quotes.py and tools/links.py on the documents, and on copies with mistakes."""
+"""Tests of tools/figures/figures.py, tools/quotes.py and tools/links.py on the documents, and on copies with mistakes, and
+of tools/api/filter.py on the headers."""
 
 import pathlib
 import shutil
@@ -63,6 +64,30 @@ class Figures(Documents):
         self.change("docs/measurements/idle.csv", "# Command: ", "# ")
         self.assertIn("idle.csv: no line begins with '# Command: '", self.figures("--check")[1])
 
+    def test_a_value_in_running_text_is_compared(self):
+        self.change("docs/testing.md", "177,788 steps", "177,789 steps")
+        self.assertIn("docs/testing.md: the paragraph with the values 'journeys_hour' has no 177788",
+                      self.figures("--check")[1])
+
+    def test_a_value_is_not_found_inside_another(self):
+        self.change("docs/diagnosing.md", "takes 73 ns", "takes 173 ns")
+        self.assertIn("has no 73", self.figures("--check")[1])
+
+    def test_values_that_are_computed_follow_their_file(self):
+        self.change("docs/measurements/faults.csv", "_exit0,big,7,0,21,114,170,", "_exit0,big,7,0,21,114,190,")
+        self.assertIn("docs/reliability.md: the paragraph with the values 'faults' has no 0.19", self.figures("--check")[1])
+
+    def test_recorded_values_are_shown(self):
+        self.change("docs/testing.md", "<!-- values: journeys_hour -->\n", "")
+        self.assertIn("no document shows the values 'journeys_hour'", self.figures("--check")[1])
+
+    def test_recorded_outputs_are_quoted_and_say_where_they_are_from(self):
+        self.change("docs/measurements/outputs/gan.txt", "# Transcribed from ", "# ")
+        self.change("examples/xray/README.md", "<!-- quote: docs/measurements/outputs/xray.txt -->\n", "")
+        errors = self.figures("--check")[1]
+        self.assertIn("gan.txt: no line begins with '# Recorded at commit'", errors)
+        self.assertIn("outputs/xray.txt", errors)
+
     def test_marks_come_in_pairs(self):
         self.change("docs/scale.md", "<!-- figures: end -->", "")
         self.assertIn("without its", self.figures("--check")[1])
@@ -90,6 +115,35 @@ class Quotes(Documents):
     def test_every_page_of_the_user_guide_has_one(self):
         self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
         self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])
+
+    def test_a_changed_output_is_found(self):
+        self.change("examples/synthetic_benchmark/README.md", "Iter #4: 1.1 img", "Iter #4: 1.2 img")
+        self.assertIn("examples/synthetic_benchmark/README.md", self.quotes()[1])
+
+    def test_an_output_is_no_example(self):
+        self.change("docs/diagnosing.md", "<!-- quote: examples/basics/diagnostics.cpp", "<!-- ")
+        self.assertIn("docs/diagnosing.md: a page of the user guide without a quote", self.quotes()[1])
+
+
+class ApiReference(unittest.TestCase):
+    def run_filter(self, *arguments):
+        done = subprocess.run([sys.executable, str(ROOT / "tools/api/filter.py"), *map(str, arguments)],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return done.stdout
+
+    def test_every_header_has_an_area(self):
+        self.run_filter("--check")
+
+    def test_functions_share_the_comment_above_them(self):
+        text = self.run_filter(ROOT / "include/kolo/session.hpp")
+        self.assertEqual(text.count("/// This rank, and the number of ranks."), 2)
+        self.assertIn("/// @addtogroup sessions\n", text)
+
+    def test_what_a_class_cannot_do_and_fields_share_none(self):
+        text = self.run_filter(ROOT / "include/kolo/session.hpp")
+        self.assertEqual(text.count("/// Passes the program's arguments to MPI."), 1)
+        self.assertEqual(self.run_filter(ROOT / "include/kolo/optimizer.hpp").count("/// Number of groups"), 1)
 
 
 class Links(unittest.TestCase):

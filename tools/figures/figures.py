@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Draws the pictures of the documents, and writes the tables that stand between marks in them, from the
-measurements in docs/measurements/.
+measurements in docs/measurements/. Checks the values in their running text (values.py).
 
 Usage: figures.py [--check] [ROOT]
   --check   changes nothing, and names the pictures and documents that differ from the measurements
@@ -15,21 +15,23 @@ sys.dont_write_bytecode = True
 import charts  # noqa: E402  pylint: disable=wrong-import-position
 import diagrams  # noqa: E402  pylint: disable=wrong-import-position
 import tables  # noqa: E402  pylint: disable=wrong-import-position
+import values  # noqa: E402  pylint: disable=wrong-import-position
 
 MARK = re.compile(r"^(<!-- figures: (\w+) -->\n).*?^(<!-- figures: end -->)$", re.DOTALL | re.MULTILINE)
 # What each file of measurements says in the comments at its beginning.
-NEEDED = ("# Command: ", "# Recorded at commit", "# Machine: ")
+NEEDED = (("# Command: ",), ("# Recorded at commit", "# Transcribed from"), ("# Machine: ",))
 
 
 def measurements(folder):
     """The rows of each file, and what is wrong with the files."""
     data, errors = {}, []
-    for path in sorted(folder.glob("*.csv")):
+    for path in [*sorted(folder.glob("*.csv")), *sorted(folder.glob("outputs/*.txt"))]:
         lines = path.read_text(encoding="utf-8").splitlines()
         comments = [line for line in lines if line.startswith("#")]
-        errors += [f"{path}: no line begins with '{words}'" for words in NEEDED
+        errors += [f"{path}: no line begins with '{words[0]}'" for words in NEEDED
                    if not any(line.startswith(words) for line in comments)]
-        data[path.stem] = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        if path.suffix == ".csv":
+            data[path.stem] = list(csv.DictReader(line for line in lines if not line.startswith("#")))
     return data, errors
 
 
@@ -39,13 +41,13 @@ def documents(root):
 
 def wanted(root, data):
     """The content that each picture and each document should have, and what is wrong."""
-    files, errors, used = {}, [], set()
+    files, errors, used, texts = {}, [], set(), {}
     for name, draw in charts.CHARTS.items():
         files[root / "docs/pictures" / f"{name}.svg"] = draw(data).svg()
     for name, draw in diagrams.DIAGRAMS.items():
         files[root / "docs/pictures" / f"{name}.svg"] = draw().svg()
     for path in documents(root):
-        text = path.read_text(encoding="utf-8")
+        text = texts[path] = path.read_text(encoding="utf-8")
         if len(re.findall("^<!-- figures: ", text, re.MULTILINE)) != 2 * len(MARK.findall(text)):
             errors.append(f"{path}: a mark '<!-- figures: NAME -->' without its '<!-- figures: end -->'")
         for _, name, _ in MARK.findall(text):
@@ -55,7 +57,10 @@ def wanted(root, data):
         if not errors:
             files[path] = MARK.sub(lambda found: found[1] + tables.TABLES[found[2]](data) + "\n" + found[3], text)
     errors += [f"no document shows the table '{name}'" for name in tables.TABLES if name not in used]
-    shown = "".join(path.read_text(encoding="utf-8") for path in documents(root))
+    shown = "".join(texts.values())
+    errors += values.check(texts, data)
+    errors += [f"no document quotes {path}" for path in (root / "docs/measurements/outputs").glob("*")
+               if f"docs/measurements/outputs/{path.name} -->" not in shown]
     errors += [f"no document shows {path.name}" for path in files if path.suffix == ".svg" and path.name not in shown]
     drawn = set(files)
     errors += [f"{path}: nothing draws it" for path in (root / "docs/pictures").glob("*") if path not in drawn]

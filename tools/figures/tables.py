@@ -111,6 +111,39 @@ def synthetic_benchmark(data):
                      for row in data["synthetic_benchmark"]])
 
 
+def recording_cost(data):
+    return markdown(["workload", "without", "flight record off", "on (the default)", "with a timeline of both ranks"],
+                    [[f"`{row['workload']}`", row["without"], row["off"], row["on"], row["timeline"]]
+                     for row in data["recording_cost"]])
+
+
+def recording_step(data):
+    return markdown(["steps per timeline", "rounds", "longer by"],
+                    [[row["steps"], row["rounds"], f"{row['longer']} %"] for row in data["recording_step"]])
+
+
+def journeys(data):
+    return markdown(["feature", "programs", "fewest with", "programs"],
+                    [[f"`{row['feature']}`", row["programs"], f"`{row['fewest_with']}`", row["fewest"]]
+                     for row in data["journeys"]], ["---", "--:", "---", "--:"])
+
+
+def structure(data):
+    return markdown(["", "2528e92", "94e0715"], [list(row.values()) for row in data["structure"]],
+                    ["---", "---:", "---:"])
+
+
+def additions(data):
+    return markdown(["addition", "at 2528e92", "now", "target"], [list(row.values()) for row in data["additions"]])
+
+
+def transformer_ranks(data):
+    return markdown(["ranks", "loss after 50 steps", "after 100", "validation loss after 100"],
+                    [list(row.values()) for row in data["transformer_ranks"]])
+
+
 TABLES = {"one_host": one_host, "idle": idle, "peers": peers, "readme": readme, "training_step": training_step,
           "two_hosts": two_hosts, "faults": faults, "scale": scale, "cifar10_accuracy": cifar10_accuracy,
-          "cifar10_scaling": cifar10_scaling, "synthetic_benchmark": synthetic_benchmark}
+          "cifar10_scaling": cifar10_scaling, "synthetic_benchmark": synthetic_benchmark,
+          "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
+          "structure": structure, "additions": additions, "transformer_ranks": transformer_ranks}

@@ -104,8 +104,10 @@ std::string list_gradients(const Gradients& gradients) {
   for (const Gradient& gradient : gradients) {
     lines += gradient.name + " ";
     const auto lengths = gradient.shape.lengths();
-    for (std::size_t i = 0; i < lengths.size(); ++i)
-      lines += (i == 0 ? "" : "x") + std::to_string(lengths[i]);
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      if (i > 0) lines += 'x';
+      lines += std::to_string(lengths[i]);
+    }
     lines += lengths.empty() ? "1\n" : "\n";
   }
   return lines;

@@ -101,10 +101,12 @@ std::optional<Lag> Negotiator::join_lag() const {
   // A departure or a stall has answered all joins, although the ranks still count as joined.
   if (joined_.empty() || sets_.at(world_set).broken) return std::nullopt;
   const auto waited = now_ - std::max(joined_since_, active_at_);
-  return Lag{{.number = join_number},
-             OperationType::join,
-             RankSet::of(joined_),
-             std::chrono::duration_cast<milliseconds>(waited)};
+  std::optional<Lag> lag(std::in_place);
+  lag->key.number = join_number;
+  lag->type = OperationType::join;
+  lag->submitted = RankSet::of(joined_);
+  lag->waited = std::chrono::duration_cast<milliseconds>(waited);
+  return lag;
 }
 
 std::optional<Lag> Negotiator::lag_of(const Key& key) {

@@ -149,6 +149,8 @@ bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   require_outside_pass("");
   std::unique_lock lock(mutex_);
   ++waiters_;  // the session's own thread gives up the token when it sees this
+  // Before the first look at the condition; see `progress`.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   const AtScopeEnd not_waiting([&] { --waiters_; });
   while (!met() && steady_clock::now() < deadline) {
     if (!driven_) {
@@ -231,14 +233,19 @@ bool Engine::progress() {
     work_.store(nullptr, std::memory_order_release);
     moved = true;
   }
-  departed_ = progress_engine_.departed();
-  ended_ = progress_engine_.ended();
+  departed_.store(progress_engine_.departed(), std::memory_order_release);
+  ended_.store(progress_engine_.ended(), std::memory_order_release);
   // If this thread is the only one that waits, it checks its own condition. A waiter that finds the
   // token taken checks its condition once more before it sleeps, both under the lock: so either it
   // sees the change, or it sleeps already and is notified.
-  if (moved && waiters_ > 1) {
-    const std::lock_guard lock(mutex_);
-    changed_.notify_all();
+  if (moved) {
+    // The driver changes the condition and then reads the number of waiters; a waiter counts itself
+    // and then reads the condition. With a fence in between on both sides, one sees the other.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (waiters_ > 1) {
+      const std::lock_guard lock(mutex_);
+      changed_.notify_all();
+    }
   }
   return moved;
 }
@@ -320,7 +327,9 @@ nanoseconds Engine::until_due(TimePoint now) const {
 void Engine::coalescing_sleep() {
   bell().sleep(node::Listener::thread, pause_);
   coalescing_ = false;
-  in_bursts_ = queue_.unattended() - unattended_ >= burst;
+  // The lock orders the store before the next look at the queue: `submit` pushes and then reads
+  // `coalescing_`, so either it rings, or this thread finds the operation.
+  in_bursts_ = queue_.settled_unattended() - unattended_ >= burst;
   // A thread that began to drive meanwhile got no ring for earlier submissions.
   const std::lock_guard lock(mutex_);
   if (driven_ || waiters_ > 0) bell().ring();

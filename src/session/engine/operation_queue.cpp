@@ -144,6 +144,11 @@ void OperationQueue::refuse(Lock& lock, const Submission& submission,
   throw E(message, submission.name, {rank_});
 }
 
+std::uint64_t OperationQueue::settled_unattended() {
+  const std::lock_guard lock(mutex_);
+  return unattended_.load(std::memory_order_relaxed);
+}
+
 void OperationQueue::take(std::vector<Operation*>& taken) {
   taken.clear();
   if (!any()) return;

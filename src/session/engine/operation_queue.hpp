@@ -41,6 +41,10 @@ class OperationQueue {
     return unattended_.load(std::memory_order_relaxed);
   }
 
+  /// As `unattended`, but no hint. It takes the lock: a later submission sees what the caller wrote
+  /// before this call, and the caller's next `any` sees every earlier one.
+  [[nodiscard]] std::uint64_t settled_unattended();
+
   /// By the driver, before it finishes them: a thread that then learns that its operation is done
   /// may at once submit another without a name, or after a join. A name is free again as soon as
   /// its operation is done, without this. `failed`: they end with an error.

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Compiles Kolo without LibTorch for ARM64 in a bare Debian 12, with Debian's cross compiler, and runs the
+# tests without MPI under QEMU. QEMU translates the program for this processor, whose memory order is
+# stronger: it shows what does not compile or computes something else, not what is in the wrong order.
+#
+# Usage: tests/package/arm64.sh [REGEX]   (as root; needs mmdebstrap and git)
+#   REGEX   only the tests whose names match
+#   KOLO_BARE_ROOT             keep the root in this folder, for a second run
+#   CMAKE_BUILD_PARALLEL_LEVEL number of compilations at the same time
+set -euo pipefail
+sources=$(cd "$(dirname "$0")/../.." && pwd)
+root=${KOLO_BARE_ROOT:-}
+kept=$root
+[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-arm64.XXXXXX)
+# Nothing is mounted there: bare_root.sh mounts in a namespace of its own.
+clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
+trap clean_up EXIT
+in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
+
+in_root true
+mkdir -p "$root/kolo"
+# The files of the working tree; those that have not changed keep their times, so that a second run is short.
+find "$root/kolo" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf --one-file-system {} +
+git -C "$sources" ls-files -z --cached --others --exclude-standard |
+  (cd "$sources" && while IFS= read -r -d '' file; do [[ ! -e $file ]] || printf '%s\0' "$file"; done) |
+  tar -C "$sources" --null --files-from=- -c | tar -C "$root/kolo" -x
+
+cat >"$root/root/arm64.cmake" <<'TOOLCHAIN'
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+# ctest runs programs by it.
+set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
+# Open MPI's compiler of this architecture is a program of the other one.
+set(MPI_CXX_COMPILER MPI_CXX_COMPILER-NOTFOUND)
+set(MPI_CXX_HEADER_DIR /usr/lib/aarch64-linux-gnu/openmpi/include)
+set(MPI_CXX_SKIP_MPICXX ON CACHE BOOL "")
+set(MPI_CXX_LIB_NAMES mpi)
+set(MPI_mpi_LIBRARY /usr/lib/aarch64-linux-gnu/openmpi/lib/libmpi.so)
+TOOLCHAIN
+
+cat >"$root/root/inside.sh" <<'INSIDE'
+set -euo pipefail
+say() { printf '\n== %s\n' "$*"; }
+say "Packages"
+dpkg --print-foreign-architectures | grep -qx arm64 || dpkg --add-architecture arm64
+packages=(crossbuild-essential-arm64 cmake ninja-build ccache flatbuffers-compiler qemu-user nlohmann-json3-dev
+  libcli11-dev libopenmpi-dev:arm64 libflatbuffers-dev:arm64 libspdlog-dev:arm64 libfmt-dev:arm64
+  libhwy-dev:arm64 zlib1g-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64)
+if ! dpkg-query -W "${packages[@]}" >/dev/null 2>&1; then
+  apt-get update -qq
+  apt-get install -y -qq --no-install-recommends "${packages[@]}" >/root/packages.log 2>&1 ||
+    { tail -n 20 /root/packages.log; exit 1; }
+fi
+say "Configuring for $(aarch64-linux-gnu-g++ -dumpmachine)"
+cd /kolo
+cmake --preset ci -B build -DCMAKE_TOOLCHAIN_FILE=/root/arm64.cmake -DKOLO_WITH_TORCH=OFF -DKOLO_WITH_CUDA=OFF \
+  -DKOLO_BUILD_EXAMPLES=OFF -DKOLO_BUILD_BENCHMARKS=OFF -DKOLO_BUILD_TOOLS=OFF
+say "Building"
+cmake --build build --target kolo_tests_unit
+say "Testing under $(qemu-aarch64 --version | head -n 1)"
+ctest --test-dir build --label-regex '^unit$' --timeout 900 --output-on-failure ${1:+--tests-regex "$1"}
+INSIDE
+in_root env ${CMAKE_BUILD_PARALLEL_LEVEL:+CMAKE_BUILD_PARALLEL_LEVEL="$CMAKE_BUILD_PARALLEL_LEVEL"} \
+  bash /root/inside.sh "$@"
