@@ -50,13 +50,14 @@ TEST_F(AutocastTest, EndsByAnException) {
   EXPECT_EQ(dtype_of_product(), f32);
 }
 
-// Within a guard a converted parameter is used again. The next guard must not see old parameters.
+// Within a guard a converted parameter is used again, by operations that take it itself: LibTorch
+// 1.13's module takes a view. The next guard must not see old parameters.
 TEST_F(AutocastTest, ConvertsParametersAfreshInEachOutermostGuard) {
   nn::Linear model(nn::LinearOptions(2, 1).bias(false));
   const auto forward = [&] {
     const Autocast outer(::torch::kCPU, bf16);
     const Autocast inner(::torch::kCPU, bf16);
-    return model->forward(::torch::ones({1, 2})).item<double>();
+    return ::torch::linear(::torch::ones({1, 2}), model->weight).item<double>();
   };
   for (const double weight : {1.0, 2.0, 4.0}) {
     {

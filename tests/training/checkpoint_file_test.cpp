@@ -102,11 +102,6 @@ class CheckpointFile : public testing::Test {
     }
   }
 
-  // Whether the directory has no other file.
-  [[nodiscard]] bool is_alone() const {
-    return std::distance(fs::directory_iterator(directory_.path()), {}) == 1;
-  }
-
   testing_support::ScratchDirectory directory_;
   const fs::path path_ = directory_.path() / "a.safetensors";
   const std::vector<float> weight_{1, 2, 3, 4, 5, 6};
@@ -120,7 +115,7 @@ class CheckpointFile : public testing::Test {
 TEST_F(CheckpointFile, ComesBackAsItWasWritten) {
   write({.step = 1LL << 40, .metric = 1.0 / 3.0, .serial = max_serial});
   expect_contents({.step = 1LL << 40, .metric = 1.0 / 3.0, .serial = max_serial});
-  EXPECT_TRUE(is_alone());
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
   parts_ = {};
   own_ = {};
   write({.step = 3});
@@ -317,7 +312,7 @@ TEST_F(CheckpointFile, AFailedWriteLeavesTheOldFileAndNothingElse) {
     EXPECT_THROW(write({.step = 2, .metric = 0.5}), CheckpointError);
   }
   EXPECT_EQ(bytes_of(path_), before);
-  EXPECT_TRUE(is_alone());
+  EXPECT_EQ(std::distance(fs::directory_iterator(directory_.path()), {}), 1);
   EXPECT_THROW(write_checkpoint("/nowhere/a.safetensors", {}, parts_, own_), CheckpointError);
 }
 
