@@ -13,6 +13,8 @@ find_package(nlohmann_json 3.11 REQUIRED)  # headers only
 # Not for the library itself. Whatever lacks one of these is left out: see kolo_leave_out().
 if(KOLO_BUILD_TOOLS OR KOLO_BUILD_EXAMPLES OR KOLO_BUILD_TESTS)
   find_package(CLI11 2.1 QUIET)
+  find_path(KOLO_PROTOZERO_INCLUDE_DIR protozero/pbf_message.hpp) # headers only, without a package
+  mark_as_advanced(KOLO_PROTOZERO_INCLUDE_DIR)
 endif()
 if(KOLO_BUILD_TESTS)
   find_package(GTest 1.12 QUIET)

@@ -7,7 +7,11 @@
 consists of lines of that file, in its order; they may be broken elsewhere. In a recorded output, lines that begin with "# "
 are comments. A line "..." stands for lines that are left
 out. Comments at the ends of lines, lines with only a comment, empty lines and indentation do not count. Of a diff, the
-lines that it leaves or adds are lines of the file. Every page of the user guide, as docs/README.md lists it, has at least
+lines that it leaves or adds are lines of the file, and after the mark
+
+    <!-- quote: distributed.cpp from single_process.cpp -->
+
+the lines that it leaves or removes are lines of the second file. Every page of the user guide, as docs/README.md lists it, has at least
 one quote.
 
 Usage: quotes.py [ROOT]
@@ -16,7 +20,7 @@ import re
 import sys
 from pathlib import Path
 
-MARK = re.compile(r"^<!-- quote: (\S+) -->\n+```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+MARK = re.compile(r"^<!-- quote: (\S+)(?: from (\S+))? -->\n+```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMENT = {".cpp": "//", ".hpp": "//", ".py": "#", ".sh": "#", ".sbatch": "#", ".yaml": "#", "": "#"}
 COMMENT[".txt"] = "# "  # recorded outputs, which have "Iter #1"
 
@@ -62,6 +66,23 @@ def differs(block, path):
     return None
 
 
+def side(diff, dropped):
+    """A diff without the lines that begin with the sign `dropped`, and without the other signs."""
+    return re.sub(rf"^{re.escape(dropped)}.*\n|^[-+ ]", "", diff, flags=re.MULTILINE)
+
+
+def quote_errors(root, found):
+    """What is wrong with a block and the files that its mark names."""
+    new, old, language, block = found.groups()
+    parts = [(new, side(block, "-") if language == "diff" else block)]
+    if old:
+        parts.append((old, side(block, "+")))
+    for name, lines in parts:
+        wrong = differs(lines, root / name)
+        if wrong:
+            yield f"not a quote of {name}: {wrong}"
+
+
 def user_guide(root):
     text = (root / "docs/README.md").read_text(encoding="utf-8")
     section = re.search(r"^## User guide\n(.*?)^## ", text, re.DOTALL | re.MULTILINE)
@@ -84,11 +105,8 @@ def check(root):
             errors.append(f"{page}: a mark '<!-- quote: FILE -->' without a block of code")
         for match in found:
             quoted.add(page)
-            block = re.sub(r"^-.*\n|^[+ ]", "", match[3], flags=re.MULTILINE) if match[2] == "diff" else match[3]
-            wrong = differs(block, root / match[1])
-            if wrong:
-                line = text.count("\n", 0, match.start()) + 1
-                errors.append(f"{page}:{line}: not a quote of {match[1]}: {wrong}")
+            line = text.count("\n", 0, match.start()) + 1
+            errors += [f"{page}:{line}: {wrong}" for wrong in quote_errors(root, match)]
     errors += [f"{page}: a page of the user guide without a quote of a file" for page in user_guide(root)
                if page not in quoted or not has_example(page)]
     return errors

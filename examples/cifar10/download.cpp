@@ -4,9 +4,6 @@
 #include <curl/curl.h>
 #include <fmt/format.h>
 #include <openssl/evp.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -17,6 +14,8 @@
 #include <memory>
 #include <stdexcept>
 #include <vector>
+
+#include "unpack.hpp"
 
 namespace cifar10 {
 namespace {
@@ -78,24 +77,6 @@ void check(const Archive& archive, const fs::path& file) {
   throw std::runtime_error(
       fmt::format("what came from {} is not the data set: expected MD5 {}, found {} ({} bytes)",
                   archive.url, archive.md5, md5, fs::file_size(file)));
-}
-
-void unpack(const fs::path& file, const fs::path& directory) {
-  std::string from = file.string();
-  std::string into = directory.string();
-  std::array<std::string, 5> words = {"tar", "-xzf", from, "-C", into};
-  std::array<char*, 6> arguments{};
-  for (std::size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
-
-  pid_t child = 0;
-  const int error = posix_spawnp(&child, "tar", nullptr, nullptr, arguments.data(), environ);
-  if (error != 0) throw std::runtime_error(fmt::format("cannot run tar: {}", std::strerror(error)));
-  int status = 0;
-  while (waitpid(child, &status, 0) == -1 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    throw std::runtime_error(fmt::format("tar could not unpack '{}' into '{}'", from, into));
-  }
 }
 
 // Removes an unfinished file or directory on failure.

@@ -10,7 +10,6 @@
 
 #include "download.hpp"
 #include "program.hpp"
-#include "stand_in.hpp"
 
 namespace cifar10 {
 namespace {
@@ -27,17 +26,13 @@ void say_where_to_get_it() {
 }  // namespace
 
 Data load_data(const Options& options) {
-  Data data;
-  if (!options.data_dir.empty()) {
-    kolo::on_every_rank([&] { data = read_cifar10(options.data_dir); });
-  } else if (!options.download.empty()) {
+  SharedOptions wanted = options;
+  if (!options.download.empty()) {
     kolo::on_one_rank(/*root=*/0, [&] { download(cifar10_archive, options.download); });
-    kolo::on_every_rank([&] { data = read_cifar10(options.download); });
-  } else {
-    if (kolo::rank() == 0) say_where_to_get_it();
-    data = make_stand_in(options.stand_in_size, options.seed);
+    wanted.data_dir = options.download;
   }
-  if (options.limit != 0) data.train.keep_first(options.limit);
+  if (wanted.data_dir.empty() && kolo::rank() == 0) say_where_to_get_it();
+  Data data = read_or_generate(wanted);
   examples::check_same_sizes(
       {static_cast<std::int64_t>(data.train.size()), static_cast<std::int64_t>(data.test.size())});
   if (data.train.size() < static_cast<std::size_t>(kolo::size())) {

@@ -21,8 +21,9 @@ void train(const cifar10::Options& options) {
   at::set_num_threads(options.threads);
   const cifar10::Data data = cifar10::load_data(options);
   cifar10::Trainer trainer(options, data);
-  const double accuracy = trainer.run();
-  if (kolo::rank() == 0) fmt::print("test accuracy: {:.4f}\n", accuracy);
+  const cifar10::Metrics test = trainer.run();
+  if (kolo::rank() != 0) return;
+  fmt::print("test loss: {:.4f}\ntest accuracy: {:.4f}\n", test.loss, test.accuracy);
 }
 
 }  // namespace

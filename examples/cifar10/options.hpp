@@ -2,28 +2,25 @@
 // What the command line says.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 
+#include "shared_options.hpp"
+
 namespace cifar10 {
 
-struct Options {
-  std::filesystem::path data_dir{};
+struct Options : SharedOptions {
+  Options() { epochs = 25; }
+
   std::filesystem::path download{};
-  std::int64_t epochs = 25;
-  std::size_t batch_size = 32;
+  std::int64_t epochs_total = 0;  ///< Of all ranks together; 0: each rank has `epochs`.
   double learning_rate = 1e-4;
-  std::uint64_t seed = 42;
   std::filesystem::path save{};
   std::int64_t save_every = 0;
   std::filesystem::path resume{};
   bool augment = true;
-  std::size_t limit = 0;
-  std::size_t stand_in_size = 10'000;
-  int threads = 1;
   int loader_threads = 1;
   std::string device = "auto";
   bool bf16 = false;

@@ -28,6 +28,23 @@ kolo::LearningRateSchedule make_schedule(double learning_rate, std::int64_t step
 
 std::int64_t signed_of(std::size_t size) { return static_cast<std::int64_t>(size); }
 
+// KOLO: every rank trains on its share of the images, a new share each epoch. Where the epochs are
+// divided by the ranks instead, every rank visits all images, in an order of its own.
+kolo::DistributedSampler make_sampler(const Options& options, std::size_t images) {
+  kolo::DistributedSamplerOptions sampling{.examples = signed_of(images), .seed = options.seed};
+  if (options.epochs_total > 0) {
+    sampling.rank = 0;
+    sampling.ranks = 1;
+    sampling.seed += static_cast<std::uint64_t>(kolo::rank());
+  }
+  return kolo::DistributedSampler(sampling);
+}
+
+std::int64_t epochs_of_each_rank(const Options& options) {
+  if (options.epochs_total == 0) return options.epochs;
+  return (options.epochs_total + kolo::size() - 1) / kolo::size();
+}
+
 // The streams of random numbers that differ between ranks: an epoch's dropout, a step's
 // augmentation.
 Random private_stream(std::uint64_t seed, std::int64_t number, std::uint64_t purpose) {
@@ -42,13 +59,13 @@ constexpr std::uint64_t for_augmentation = 1;
 Trainer::Trainer(const Options& options, const Data& data)
     : options_(options),
       data_(data),
+      epochs_(epochs_of_each_rank(options)),
       // KOLO: this rank's GPU, if there is one.
       device_(examples::device_of(options.device)),
       network_(make_network(options.seed, device_)),
       // KOLO: still an RMSprop, but it averages gradients over the ranks before each step.
       optimizer_(make_rmsprop(network_, options.learning_rate), network_->named_parameters()),
-      // KOLO: every rank trains on its share of the images, a new share each epoch.
-      sampler_({.examples = signed_of(data.train.size()), .seed = options.seed}),
+      sampler_(make_sampler(options, data.train.size())),
       learning_rate_(make_schedule(options.learning_rate,
                                    sampler_.steps_left(signed_of(options.batch_size)))) {
   if (!options.save.empty()) {
@@ -70,12 +87,22 @@ void Trainer::resume() {
   const kolo::Checkpoint checkpoint = load_checkpoint();
   kolo::from_bytes(checkpoint.part("network"), *network_);
   kolo::from_bytes(checkpoint.part("optimizer"), optimizer_);
-  sampler_.load(checkpoint.part("sampler"));
+  resume_sampler(checkpoint.part("sampler"));
   step_ = checkpoint.step;
   if (checkpoint.own.empty()) return;  // saved by another number of ranks
   kolo::set_random_state(checkpoint.own_part("random"));
   score_.load(checkpoint.own_part("score"));
   resumed_random_numbers_ = true;
+}
+
+// The state has rank 0's seed: a rank with an order of its own takes only the position.
+void Trainer::resume_sampler(const std::string& state) {
+  sampler_.load(state);
+  if (options_.epochs_total == 0) return;
+  kolo::DistributedSampler own = make_sampler(options_, data_.train.size());
+  own.begin_epoch(sampler_.epoch());
+  if (sampler_.consumed() > 0) own.advance(sampler_.consumed());
+  sampler_ = own;
 }
 
 kolo::Checkpoint Trainer::load_checkpoint() const {
@@ -92,10 +119,11 @@ kolo::Checkpoint Trainer::load_checkpoint() const {
       fmt::format("cannot resume: there is no checkpoint in '{}'", options_.resume.string()));
 }
 
-double Trainer::run() {
+Metrics Trainer::run() {
+  report_sizes();
   Metrics test;
-  if (sampler_.epoch() >= options_.epochs) test = evaluate(network_, data_.test);
-  while (sampler_.epoch() < options_.epochs) {
+  if (sampler_.epoch() >= epochs_) test = evaluate(network_, data_.test);
+  while (sampler_.epoch() < epochs_) {
     const Epoch epoch = train_epoch();
     test = evaluate(network_, data_.test);
     report(epoch, test);
@@ -104,7 +132,7 @@ double Trainer::run() {
     save_progress(test.accuracy);
   }
   save_result();
-  return test.accuracy;
+  return test;
 }
 
 // Dropout must differ between ranks. A state loaded from a checkpoint stays in use within its
@@ -130,7 +158,7 @@ Trainer::Epoch Trainer::train_epoch() {
       },
       {.threads = options_.loader_threads});
 
-  kolo::ProgressBar bar({.title = fmt::format("epoch {}/{}", sampler_.epoch() + 1, options_.epochs),
+  kolo::ProgressBar bar({.title = fmt::format("epoch {}/{}", sampler_.epoch() + 1, epochs_),
                          .total = steps,
                          .enabled = kolo::rank() == 0});  // KOLO: one rank prints
   const Clock::time_point start = Clock::now();
@@ -175,12 +203,23 @@ void Trainer::train_step(Batch& batch) {
   count(score_, logits, labels, loss);
 }
 
+void Trainer::report_sizes() const {
+  if (kolo::rank() != 0) return;
+  fmt::print(
+      "{} images to train on, {} to test; {} epochs of {} steps, in which each of {} ranks sees {} "
+      "images\n",
+      data_.train.size(), data_.test.size(), epochs_,
+      make_sampler(options_, data_.train.size()).steps_left(signed_of(options_.batch_size)),
+      kolo::size(), sampler_.indices(0).size());
+  std::fflush(stdout);
+}
+
 void Trainer::report(const Epoch& epoch, const Metrics& test) const {
   if (kolo::rank() != 0) return;
   fmt::print(
-      "epoch {}/{}: train loss {:.4f}, train accuracy {:.4f}, test accuracy {:.4f}, "
-      "learning rate {:.3g}, {:.0f} images/s\n",
-      sampler_.epoch() + 1, options_.epochs, epoch.metrics.loss, epoch.metrics.accuracy,
+      "epoch {}/{}: train loss {:.4f}, train accuracy {:.4f}, test loss {:.4f}, test accuracy "
+      "{:.4f}, learning rate {:.3g}, {:.0f} images/s\n",
+      sampler_.epoch() + 1, epochs_, epoch.metrics.loss, epoch.metrics.accuracy, test.loss,
       test.accuracy, learning_rate_(step_), epoch.images_per_second);
   std::fflush(stdout);
 }
@@ -194,14 +233,19 @@ void Trainer::save_progress(std::optional<double> accuracy) {
              {"optimizer", kolo::to_bytes(optimizer_)},
              {"sampler", sampler_.state()}};
   }
-  checkpoints_->save(
+  const std::filesystem::path file = checkpoints_->save(
       step_, parts,
       {.metric = accuracy, .own = {{"random", kolo::random_state()}, {"score", score_.state()}}});
+  if (kolo::rank() == 0) fmt::print("checkpoint saved: {}\n", file.string());
 }
 
 void Trainer::save_result() const {
   if (options_.save.empty()) return;
-  kolo::on_one_rank(/*root=*/0, [&] { save_network(options_.save / "model.pt", network_); });
+  kolo::on_one_rank(/*root=*/0, [&] {
+    const std::filesystem::path file = options_.save / "model.pt";
+    save_network(file, network_);
+    fmt::print("trained network saved: {}\n", file.string());
+  });
 }
 
 }  // namespace cifar10

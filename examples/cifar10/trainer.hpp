@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <kolo/torch.hpp>
 #include <optional>
+#include <string>
 
 #include "batch.hpp"
 #include "dataset.hpp"
@@ -21,8 +22,8 @@ class Trainer {
   /// resume.
   Trainer(const Options& options, const Data& data);
 
-  /// Trains and tests after each epoch; rank 0 prints and saves. Returns the test accuracy.
-  double run();
+  /// Trains and tests after each epoch; rank 0 prints and saves. Returns the last test's metrics.
+  Metrics run();
 
  private:
   struct Epoch {
@@ -31,18 +32,21 @@ class Trainer {
   };
 
   void resume();
+  void resume_sampler(const std::string& state);
   [[nodiscard]] kolo::Checkpoint load_checkpoint() const;
   void seed_random_numbers();
   Epoch train_epoch();
   [[nodiscard]] torch::Tensor forward(const torch::Tensor& images);
   void train_step(Batch& batch);
   [[nodiscard]] Batch make_batch(std::span<const std::int64_t> indices, std::int64_t step) const;
+  void report_sizes() const;
   void report(const Epoch& epoch, const Metrics& test) const;
   void save_progress(std::optional<double> accuracy = {});
   void save_result() const;
 
   const Options& options_;
   const Data& data_;
+  std::int64_t epochs_;  ///< Of each rank.
   torch::Device device_;
   Network network_;
   kolo::DistributedOptimizer<torch::optim::RMSprop> optimizer_;

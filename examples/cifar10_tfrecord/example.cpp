@@ -1,172 +1,147 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "example.hpp"
 
-#include <bit>
 #include <cstddef>
-#include <optional>
+#include <protozero/pbf_builder.hpp>
+#include <protozero/pbf_message.hpp>
 #include <utility>
-
-#include "bytes.hpp"
 
 namespace tfrecord {
 namespace {
 
-// The wire type of a field: https://protobuf.dev/programming-guides/encoding
-enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
+using protozero::data_view, protozero::pbf_builder, protozero::pbf_message, protozero::tag_and_type;
+constexpr auto varint = protozero::pbf_wire_type::varint;
+constexpr auto delimited = protozero::pbf_wire_type::length_delimited;
+constexpr auto fixed32 = protozero::pbf_wire_type::fixed32;
 
 // Field numbers in TensorFlow's example.proto and feature.proto.
-constexpr std::uint64_t features_of_example = 1, map_of_features = 1, key = 1, value = 2;
-constexpr std::uint64_t bytes_list = 1, float_list = 2, int64_list = 3, values = 1;
+enum class InExample : protozero::pbf_tag_type { features = 1 };
+enum class InFeatures : protozero::pbf_tag_type { feature = 1 };
+enum class InEntry : protozero::pbf_tag_type { key = 1, value = 2 };
+enum class InFeature : protozero::pbf_tag_type { bytes_list = 1, float_list = 2, int64_list = 3 };
+enum class InList : protozero::pbf_tag_type { value = 1 };
 
-struct Field {
-  std::uint64_t number;
-  Wire wire;
-  std::uint64_t integer;   // for a varint
-  std::string_view bytes;  // for other wire types
-};
-
-// Reads the fields of one message, which is a part of `whole_`; errors give offsets in the whole.
-class Fields {
- public:
-  Fields(std::string_view message, const char* whole) : rest_(message), whole_(whole) {}
-
-  std::optional<Field> next() {
-    if (rest_.empty()) return std::nullopt;
-    const std::uint64_t tag = varint();
-    Field field{.number = tag >> 3, .wire = static_cast<Wire>(tag & 7), .integer = 0, .bytes = {}};
-    switch (field.wire) {
-      case Wire::varint: field.integer = varint(); return field;
-      case Wire::fixed64: field.bytes = take(8); return field;
-      case Wire::bytes: field.bytes = take(varint()); return field;
-      case Wire::fixed32: field.bytes = take(4); return field;
-    }
-    fail("a field has the unknown wire type " + std::to_string(tag & 7));
+// Calls `read` for each field of a message; fields for which it returns false are skipped.
+// `position` follows, because protozero's exceptions do not say where a message is damaged.
+template <typename Fields, typename Read>
+void read_fields(data_view message, const char*& position, const Read& read) {
+  pbf_message<Fields> field(message);
+  for (;;) {
+    position = field.data().data();
+    if (!field.next()) return;
+    if (!read(field)) field.skip();
   }
-
-  std::uint64_t varint() {
-    std::uint64_t result = 0;
-    for (unsigned int shift = 0; shift < 64; shift += 7) {
-      const auto byte = static_cast<unsigned char>(take(1).front());
-      result |= static_cast<std::uint64_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return result;
-    }
-    fail("a number has more than 10 bytes");
-  }
-
-  std::string_view take(std::uint64_t size) {
-    if (size > rest_.size()) {
-      fail(std::to_string(size) + " bytes should follow, " + std::to_string(rest_.size()) + " do");
-    }
-    const std::string_view taken = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return taken;
-  }
-
-  [[nodiscard]] bool empty() const { return rest_.empty(); }
-
-  [[noreturn]] void fail(const std::string& what) const {
-    throw ExampleError(static_cast<std::uint64_t>(rest_.data() - whole_), what);
-  }
-
- private:
-  std::string_view rest_;
-  const char* whole_;
-};
-
-float float_of(std::string_view bytes) {
-  return std::bit_cast<float>(from_little_endian<std::uint32_t>(bytes));
 }
 
-Bytes parse_bytes(std::string_view message, const char* whole) {
+Bytes parse_bytes(data_view message, const char*& position) {
   Bytes list;
-  Fields fields(message, whole);
-  while (const auto field = fields.next()) {
-    if (field->number == values && field->wire == Wire::bytes) list.emplace_back(field->bytes);
-  }
+  read_fields<InList>(message, position, [&](auto& field) {
+    if (field.tag_and_type() != tag_and_type(InList::value, delimited)) return false;
+    list.push_back(field.get_string());
+    return true;
+  });
   return list;
 }
 
 // Numbers are packed into one field or have one field each.
-Floats parse_floats(std::string_view message, const char* whole) {
+Floats parse_floats(data_view message, const char*& position) {
   Floats list;
-  Fields fields(message, whole);
-  while (const auto field = fields.next()) {
-    if (field->number != values) continue;
-    if (field->wire == Wire::fixed32) list.push_back(float_of(field->bytes));
-    if (field->wire != Wire::bytes) continue;
-    for (Fields packed(field->bytes, whole); !packed.empty();) {
-      list.push_back(float_of(packed.take(4)));
+  read_fields<InList>(message, position, [&](auto& field) {
+    if (field.tag() != InList::value) return false;
+    if (field.has_wire_type(fixed32)) {
+      list.push_back(field.get_float());
+    } else if (field.has_wire_type(delimited)) {
+      for (const float value : field.get_packed_float()) list.push_back(value);
+    } else {
+      return false;
     }
-  }
+    return true;
+  });
   return list;
 }
 
-Integers parse_integers(std::string_view message, const char* whole) {
+Integers parse_integers(data_view message, const char*& position) {
   Integers list;
-  Fields fields(message, whole);
-  while (const auto field = fields.next()) {
-    if (field->number != values) continue;
-    if (field->wire == Wire::varint) list.push_back(static_cast<std::int64_t>(field->integer));
-    if (field->wire != Wire::bytes) continue;
-    for (Fields packed(field->bytes, whole); !packed.empty();) {
-      list.push_back(static_cast<std::int64_t>(packed.varint()));
+  read_fields<InList>(message, position, [&](auto& field) {
+    if (field.tag() != InList::value) return false;
+    if (field.has_wire_type(varint)) {
+      list.push_back(field.get_int64());
+    } else if (field.has_wire_type(delimited)) {
+      for (const std::int64_t value : field.get_packed_int64()) list.push_back(value);
+    } else {
+      return false;
     }
-  }
+    return true;
+  });
   return list;
 }
 
-Feature parse_feature(std::string_view message, const char* whole) {
+Feature parse_feature(data_view message, const char*& position) {
   Feature feature;
-  Fields fields(message, whole);
-  while (const auto field = fields.next()) {
-    if (field->wire != Wire::bytes) continue;
-    if (field->number == bytes_list) feature = parse_bytes(field->bytes, whole);
-    if (field->number == float_list) feature = parse_floats(field->bytes, whole);
-    if (field->number == int64_list) feature = parse_integers(field->bytes, whole);
-  }
+  read_fields<InFeature>(message, position, [&](auto& field) {
+    if (!field.has_wire_type(delimited)) return false;
+    switch (field.tag()) {
+      case InFeature::bytes_list: feature = parse_bytes(field.get_view(), position); return true;
+      case InFeature::float_list: feature = parse_floats(field.get_view(), position); return true;
+      case InFeature::int64_list: feature = parse_integers(field.get_view(), position); return true;
+    }
+    return false;
+  });
   return feature;
 }
 
-void parse_entry(Example& example, std::string_view message, const char* whole) {
+void parse_entry(Example& example, data_view message, const char*& position) {
   std::string name;
   Feature feature;
-  Fields fields(message, whole);
-  while (const auto field = fields.next()) {
-    if (field->wire != Wire::bytes) continue;
-    if (field->number == key) name = field->bytes;
-    if (field->number == value) feature = parse_feature(field->bytes, whole);
-  }
+  read_fields<InEntry>(message, position, [&](auto& field) {
+    if (!field.has_wire_type(delimited)) return false;
+    switch (field.tag()) {
+      case InEntry::key: name = field.get_string(); return true;
+      case InEntry::value: feature = parse_feature(field.get_view(), position); return true;
+    }
+    return false;
+  });
   example.insert_or_assign(std::move(name), std::move(feature));
 }
 
-std::string varint(std::uint64_t number) {
-  std::string bytes;
-  for (; number >= 0x80; number >>= 7) bytes += static_cast<char>(number | 0x80);
-  return bytes + static_cast<char>(number);
+void parse_features(Example& example, data_view message, const char*& position) {
+  read_fields<InFeatures>(message, position, [&](auto& field) {
+    if (field.tag_and_type() != tag_and_type(InFeatures::feature, delimited)) return false;
+    parse_entry(example, field.get_view(), position);
+    return true;
+  });
 }
 
-std::string field(std::uint64_t number, std::string_view bytes) {
-  std::string message = varint(number << 3 | static_cast<std::uint64_t>(Wire::bytes));
-  message += varint(bytes.size());
-  return message.append(bytes);
-}
-
+// The bytes of a Feature. A list without values is written too: its kind counts.
 struct Serializer {
-  std::string operator()(std::monostate) const { return {}; }
-  std::string operator()(const Bytes& list) const {
-    std::string message;
-    for (const std::string& item : list) message += field(values, item);
-    return field(bytes_list, message);
+  std::string operator()(std::monostate) const { return ""; }
+
+  std::string operator()(const Bytes& values) const {
+    return feature_of(InFeature::bytes_list, [&](pbf_builder<InList>& list) {
+      for (const std::string& value : values) list.add_bytes(InList::value, value);
+    });
   }
-  std::string operator()(const Floats& list) const {
-    std::string packed;
-    for (const float item : list) packed += to_little_endian(std::bit_cast<std::uint32_t>(item));
-    return field(float_list, list.empty() ? "" : field(values, packed));
+
+  std::string operator()(const Floats& values) const {
+    return feature_of(InFeature::float_list, [&](pbf_builder<InList>& list) {
+      list.add_packed_float(InList::value, values.begin(), values.end());
+    });
   }
-  std::string operator()(const Integers& list) const {
-    std::string packed;
-    for (const std::int64_t item : list) packed += varint(static_cast<std::uint64_t>(item));
-    return field(int64_list, list.empty() ? "" : field(values, packed));
+
+  std::string operator()(const Integers& values) const {
+    return feature_of(InFeature::int64_list, [&](pbf_builder<InList>& list) {
+      list.add_packed_int64(InList::value, values.begin(), values.end());
+    });
+  }
+
+ private:
+  template <typename Write>
+  static std::string feature_of(InFeature kind, const Write& write) {
+    std::string values, feature;
+    pbf_builder<InList> list(values);
+    write(list);
+    pbf_builder<InFeature>(feature).add_message(kind, values);
+    return feature;
   }
 };
 
@@ -174,25 +149,31 @@ struct Serializer {
 
 Example parse_example(std::string_view message) {
   Example example;
-  Fields fields(message, message.data());
-  while (const auto features = fields.next()) {
-    if (features->number != features_of_example || features->wire != Wire::bytes) continue;
-    Fields entries(features->bytes, message.data());
-    while (const auto entry = entries.next()) {
-      if (entry->number != map_of_features || entry->wire != Wire::bytes) continue;
-      parse_entry(example, entry->bytes, message.data());
-    }
+  const char* position = message.data();
+  try {
+    read_fields<InExample>({message.data(), message.size()}, position, [&](auto& field) {
+      if (field.tag_and_type() != tag_and_type(InExample::features, delimited)) return false;
+      parse_features(example, field.get_view(), position);
+      return true;
+    });
+  } catch (const protozero::exception& error) {
+    throw ExampleError(static_cast<std::uint64_t>(position - message.data()),
+                       std::string("a field cannot be read: ") + error.what());
   }
   return example;
 }
 
 std::string serialize_example(const Example& example) {
   std::string features;
+  pbf_builder<InFeatures> map(features);
   for (const auto& [name, feature] : example) {
-    features +=
-        field(map_of_features, field(key, name) + field(value, std::visit(Serializer{}, feature)));
+    pbf_builder<InEntry> entry(map, InFeatures::feature);
+    entry.add_string(InEntry::key, name);
+    entry.add_message(InEntry::value, std::visit(Serializer{}, feature));
   }
-  return field(features_of_example, features);
+  std::string message;
+  pbf_builder<InExample>(message).add_message(InExample::features, features);
+  return message;
 }
 
 }  // namespace tfrecord

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TensorFlow's message `Example`: features by name. Reads and writes it without the protobuf
-// library; docs/decisions/0043 gives the reason.
+// TensorFlow's message `Example`: features by name. protozero reads and writes it, without
+// generated code; docs/decisions/0140 gives the reason.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ using Feature = std::variant<std::monostate, Bytes, Floats, Integers>;
 
 using Example = std::map<std::string, Feature>;
 
-/// Thrown for bytes that are not an Example. `offset` is where reading stopped.
+/// Thrown for bytes that are not an Example. `offset` is that of the field that cannot be read.
 class ExampleError : public std::runtime_error {
  public:
   ExampleError(std::uint64_t offset, const std::string& what)

@@ -5,26 +5,29 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+
+namespace CLI {
+class App;
+}
 
 namespace tfrecord {
 
 struct Options {
   std::filesystem::path data;
-  std::int64_t epochs = 10;
+  std::int64_t epochs = 25;
   std::size_t batch_size = 128;
   double learning_rate = 0.01;
   double momentum = 0.9;
   double weight_decay = 2e-4;
-  double warmup_epochs = 5;
-  int patience = 10;
   std::filesystem::path checkpoints;
   std::uint64_t seed = 42;
   int threads = 1;
-  int loader_threads = 1;
+  // Only in distributed.cpp:
+  double warmup_epochs = 5;
+  int patience = 10;
 };
 
-/// Returns nothing for --help. Throws std::runtime_error for an invalid command line.
-[[nodiscard]] std::optional<Options> parse_options(int argc, char** argv);
+/// Adds the options that both programs have.
+void add_options(CLI::App& app, Options& options);
 
 }  // namespace tfrecord

@@ -12,7 +12,6 @@
 
 #include "options.hpp"
 #include "program.hpp"
-#include "stand_in.hpp"
 #include "trainer.hpp"
 
 namespace {
@@ -30,12 +29,9 @@ cifar10::Dataset images_of_class(const cifar10::Dataset& all, int label) {
 }
 
 cifar10::Dataset load_images(const gan::Options& options) {
-  cifar10::Data data;
-  kolo::on_every_rank([&] {
-    data = options.data_dir.empty() ? cifar10::make_stand_in(options.stand_in_size, options.seed)
-                                    : cifar10::read_cifar10(options.data_dir);
-  });
-  cifar10::Dataset images = images_of_class(data.train, options.label);
+  cifar10::SharedOptions all = options;
+  all.limit = 0;  // it counts images of the class
+  cifar10::Dataset images = images_of_class(read_or_generate(all).train, options.label);
   if (options.limit != 0) images.keep_first(options.limit);
   examples::check_same_sizes({static_cast<std::int64_t>(images.size())});
   if (images.size() < 2 * static_cast<std::size_t>(kolo::size()))

@@ -2,26 +2,22 @@
 // What the command line says.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 
+#include "shared_options.hpp"
+
 namespace gan {
 
-struct Options {
-  std::filesystem::path data_dir{};
+struct Options : cifar10::SharedOptions {
+  Options() { epochs = 10; }
+
   int label = 1;  ///< Of the images to imitate: automobiles. -1: all images.
-  std::int64_t epochs = 10;
-  std::size_t batch_size = 32;
   double learning_rate = 2e-4;
   std::int64_t noise = 64;
   std::int64_t width = 32;
-  std::uint64_t seed = 42;
   std::filesystem::path samples{};
-  std::size_t limit = 0;
-  std::size_t stand_in_size = 10'000;
-  int threads = 1;
 };
 
 /// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.

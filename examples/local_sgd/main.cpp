@@ -11,18 +11,12 @@
 
 #include "options.hpp"
 #include "program.hpp"
-#include "stand_in.hpp"
 #include "trainer.hpp"
 
 namespace {
 
 cifar10::Data load_data(const local_sgd::Options& options) {
-  cifar10::Data data;
-  kolo::on_every_rank([&] {
-    data = options.data_dir.empty() ? cifar10::make_stand_in(options.stand_in_size, options.seed)
-                                    : cifar10::read_cifar10(options.data_dir);
-  });
-  if (options.limit != 0) data.train.keep_first(options.limit);
+  cifar10::Data data = read_or_generate(options);
   examples::check_same_sizes(
       {static_cast<std::int64_t>(data.train.size()), static_cast<std::int64_t>(data.test.size())});
   return data;

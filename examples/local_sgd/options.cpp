@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <string>
 
 #include "program.hpp"
 
@@ -32,29 +33,12 @@ std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
   CLI::App app("Trains a small network on CIFAR-10 whose ranks communicate rarely.", "local_sgd");
   add_outer_options(app, options);
-  app.add_option("--data-dir", options.data_dir,
-                 "Where CIFAR-10's binary files are; a generated stand-in is used without it");
-  app.add_option("--epochs", options.epochs, "How often each image is seen")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "Images per rank and step")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  add_shared_options(app, options);
   app.add_option("--learning-rate", options.learning_rate, "Of each rank's SGD, after warm-up")
       ->check(CLI::Range(0.0, 10.0))
       ->capture_default_str();
   app.add_option("--momentum", options.momentum, "Of each rank's SGD")
       ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Of all random numbers")->capture_default_str();
-  app.add_option("--limit", options.limit, "Train on the first images only; 0: on all")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--stand-in-size", options.stand_in_size, "How many images to generate")
-      ->check(CLI::Range(10, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--threads", options.threads, "Threads of each rank")
-      ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   if (!examples::parse(app, argc, argv)) return std::nullopt;
   return options;

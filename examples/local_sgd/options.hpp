@@ -2,11 +2,10 @@
 // What the command line says.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
-#include <string>
+
+#include "shared_options.hpp"
 
 namespace local_sgd {
 
@@ -17,20 +16,15 @@ enum class Algorithm : std::uint8_t {
   diloco    ///< The average change of `interval` steps is an outer optimizer's gradient (DiLoCo).
 };
 
-struct Options {
+struct Options : cifar10::SharedOptions {
+  Options() { epochs = 5; }
+
   Algorithm algorithm = Algorithm::local;
   std::int64_t interval = 16;
   double outer_rate = 0.7;
   double outer_momentum = 0.9;
-  std::filesystem::path data_dir{};
-  std::int64_t epochs = 5;
-  std::size_t batch_size = 32;
   double learning_rate = 0.05;
   double momentum = 0.9;
-  std::uint64_t seed = 42;
-  std::size_t limit = 0;
-  std::size_t stand_in_size = 10'000;
-  int threads = 1;
 };
 
 /// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.

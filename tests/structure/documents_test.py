@@ -112,6 +112,19 @@ class Quotes(Documents):
         (self.root / "examples/basics/resumable.cpp").unlink()
         self.assertIn("there is no such file", self.quotes()[1])
 
+    def test_a_diff_is_of_both_files(self):
+        page = "examples/cifar10_tfrecord/README.md"
+        for name, old, new in (("distributed.cpp", "kolo::local_device()", "kolo::other_device()"),
+                               ("single_process.cpp", "torch::cuda::is_available()", "torch::cuda::is_here()")):
+            with self.subTest(name):
+                path = f"examples/cifar10_tfrecord/{name}"
+                self.change(path, old, new)
+                self.assertIn(f"{page}:", self.quotes()[1])
+                self.assertIn(f"not a quote of {path}: the file has no line", self.quotes()[1])
+                self.change(path, new, old)
+        self.change(page, "-        device_(torch::cuda", "         device_(torch::cuda")
+        self.assertIn("not a quote of examples/cifar10_tfrecord/distributed.cpp", self.quotes()[1])
+
     def test_every_page_of_the_user_guide_has_one(self):
         self.change("docs/gpu.md", "<!-- quote: ", "<!-- ")
         self.assertIn("docs/gpu.md: a page of the user guide without a quote", self.quotes()[1])

@@ -8,16 +8,6 @@
 
 namespace cifar10 {
 
-BatchTensors as_tensors(Batch& batch, torch::Device device) {
-  const auto images = static_cast<std::int64_t>(batch.labels.size());
-  constexpr auto length = static_cast<std::int64_t>(side);
-  constexpr auto depth = static_cast<std::int64_t>(channels);
-  // Channels are innermost in memory (channels-last), the fastest layout for oneDNN's convolutions.
-  const auto pixels = torch::from_blob(batch.pixels.data(), {images, length, length, depth});
-  return {.images = pixels.permute({0, 3, 1, 2}).to(device),
-          .labels = torch::from_blob(batch.labels.data(), {images}, torch::kLong).to(device)};
-}
-
 kolo::MetricAverage make_score() { return kolo::MetricAverage({"loss", "accuracy"}); }
 
 void count(kolo::MetricAverage& score, const torch::Tensor& logits, const torch::Tensor& labels,

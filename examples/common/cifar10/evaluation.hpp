@@ -10,14 +10,6 @@
 
 namespace cifar10 {
 
-/// A batch as the network's input: images [n, 3, 32, 32] and labels [n]. On the CPU these are views
-/// of the batch, valid until it is filled again.
-struct BatchTensors {
-  torch::Tensor images;
-  torch::Tensor labels;
-};
-[[nodiscard]] BatchTensors as_tensors(Batch& batch, torch::Device device = torch::kCPU);
-
 struct Metrics {
   double loss = 0.0;      ///< Mean cross-entropy per image, in nats.
   double accuracy = 0.0;  ///< Fraction of the images, 0 to 1.

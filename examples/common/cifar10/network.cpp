@@ -5,6 +5,7 @@
 #include <torch/nn/functional/pooling.h>
 #include <torch/nn/init.h>
 #include <torch/serialize/archive.h>
+#include <torch/utils.h>
 
 namespace cifar10 {
 namespace {
@@ -29,6 +30,16 @@ Layer keras_initialized(Layer layer) {
 }
 
 }  // namespace
+
+BatchTensors as_tensors(Batch& batch, torch::Device device) {
+  const auto images = static_cast<std::int64_t>(batch.labels.size());
+  constexpr auto length = static_cast<std::int64_t>(side);
+  constexpr auto depth = static_cast<std::int64_t>(channels);
+  // Channels are innermost in memory (channels-last), the fastest layout for oneDNN's convolutions.
+  const auto pixels = torch::from_blob(batch.pixels.data(), {images, length, length, depth});
+  return {.images = pixels.permute({0, 3, 1, 2}).to(device),
+          .labels = torch::from_blob(batch.labels.data(), {images}, torch::kLong).to(device)};
+}
 
 NetworkImpl::NetworkImpl()
     : conv1_(keras_initialized(nn::Conv2d(convolution(3, 32, Border::same)))),

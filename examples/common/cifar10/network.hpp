@@ -14,7 +14,17 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "batch.hpp"
+
 namespace cifar10 {
+
+/// A batch as the network's input: images [n, 3, 32, 32] and labels [n]. On the CPU these are views
+/// of the batch, valid until it is filled again.
+struct BatchTensors {
+  torch::Tensor images;
+  torch::Tensor labels;
+};
+[[nodiscard]] BatchTensors as_tensors(Batch& batch, torch::Device device = torch::kCPU);
 
 /// Images [n, 3, 32, 32], pixels from 0 to 1, to logits [n, 10].
 class NetworkImpl : public torch::nn::Module {

@@ -20,8 +20,13 @@ class Download : public testing::Test {
  protected:
   Download() {
     directory_.write("content/data.txt", "abc");
-    const std::string tar =
-        "tar -C '" + directory_.path().string() + "' -czf '" + published_.string() + "' content";
+    publish("content");
+  }
+
+  // Makes an archive with these arguments of tar.
+  void publish(const std::string& content) {
+    const std::string tar = "tar -C '" + directory_.path().string() + "' -czf '" +
+                            published_.string() + "' " + content + " 2>/dev/null";
     if (std::system(tar.c_str()) != 0) throw std::runtime_error("tar failed");
     archive_ = {.url = "file://" + published_.string(),
                 .file = "archive.tar.gz",
@@ -80,8 +85,35 @@ TEST_F(Download, SaysWhatCouldNotBeFetched) {
 TEST_F(Download, RefusesAnArchiveThatIsNone) {
   directory_.write("published.tar.gz", "not an archive");
   archive_.md5 = md5_of(published_);
-  EXPECT_THAT(error(), HasSubstr("tar could not unpack"));
+  EXPECT_THAT(error(), HasSubstr("cannot unpack"));
   EXPECT_FALSE(std::filesystem::exists(target_ / "content"));
+}
+
+TEST_F(Download, RefusesAnArchiveWithoutItsEnd) {
+  directory_.write("content/long.txt", std::string(1 << 20, 'x'));
+  publish("content");
+  std::filesystem::resize_file(published_, archive_.bytes / 2);
+  archive_.md5 = md5_of(published_);
+  EXPECT_THAT(error(), HasSubstr("cannot unpack"));
+  EXPECT_TRUE(std::filesystem::is_empty(target_));
+}
+
+// As an archive of CIFAR-10 never does: the published checksum would have to be that of a bad one.
+TEST_F(Download, WritesNothingOutsideOfItsDirectory) {
+  publish("--absolute-names --transform 's,^content/data,../outside,' content/data.txt");
+  EXPECT_THAT(error(), HasSubstr("its entry '../outside.txt' leads elsewhere"));
+  publish("--absolute-names --transform 's,^content/data," +
+          (directory_.path() / "absolute").string() + ",' content/data.txt");
+  EXPECT_THAT(error(), HasSubstr("absolute.txt' leads elsewhere"));
+  EXPECT_FALSE(std::filesystem::exists(target_ / "outside.txt"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() / "absolute.txt"));
+}
+
+TEST_F(Download, FollowsNoLinks) {
+  std::filesystem::create_symlink(directory_.path(), directory_.path() / "content" / "link");
+  publish("content");
+  EXPECT_THAT(error(), HasSubstr("link' is neither a file nor a directory"));
+  EXPECT_TRUE(std::filesystem::is_empty(target_));
 }
 
 }  // namespace

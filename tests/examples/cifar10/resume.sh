@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Two epochs in two runs end with the same network as two epochs in one run.
+# Two epochs in two runs end with the same network as two epochs in one run, and the runs say what they
+# have saved. So it is with epochs that all ranks have together.
 # Usage: resume.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"
-program=$2 directory=$3
+expect=$1 program=$2 directory=$3
 shift 3
 
 train() { "${mpirun[@]}" "$program" --stand-in-size 200 "$@"; }
 mpirun=("$@")
 
 fresh_directory "$directory"
-train --epochs 2 --save "$directory/whole"
+bash "$expect" 0 "^checkpoint saved: $directory/whole/checkpoint-[0-9]+\.safetensors$" \
+  "${mpirun[@]}" "$program" --stand-in-size 200 --epochs 2 --save "$directory/whole" | tee "$directory/output"
+grep -x "trained network saved: $directory/whole/model.pt" "$directory/output"
 train --epochs 1 --save "$directory/first"
 train --epochs 2 --resume "$directory/first" --save "$directory/second"
 cmp "$directory/whole/model.pt" "$directory/second/model.pt"
@@ -19,3 +22,8 @@ if cmp -s "$directory/first/model.pt" "$directory/second/model.pt"; then
   echo "the second run did not train" >&2
   exit 1
 fi
+
+train --epochs-total 4 --save "$directory/whole_total"
+train --epochs-total 2 --save "$directory/first_total"
+train --epochs-total 4 --resume "$directory/first_total" --save "$directory/second_total"
+cmp "$directory/whole_total/model.pt" "$directory/second_total/model.pt"

@@ -112,7 +112,7 @@ TEST(Example, OfDamagedBytesIsReadOrRefused) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST(Example, SaysWhereReadingEnded) {
+TEST(Example, SaysWhichFieldCannotBeRead) {
   const auto offset_of = [](const std::string& bytes) -> std::int64_t {
     try {
       (void)parse_example(bytes);
@@ -123,9 +123,12 @@ TEST(Example, SaysWhereReadingEnded) {
   };
   EXPECT_EQ(offset_of("\x0A\x05"
                       "abc"s),
-            2);                                                 // five bytes should follow
-  EXPECT_EQ(offset_of("\x0B"s), 1);                             // a group: not of this protobuf
-  EXPECT_EQ(offset_of("\x08"s + std::string(10, '\xFF')), 11);  // a number without an end
+            0);                                                // five bytes should follow
+  EXPECT_EQ(offset_of("\x48\x07\x0B"s), 2);                    // a group: not of this protobuf
+  EXPECT_EQ(offset_of("\x08"s + std::string(10, '\xFF')), 0);  // a number without an end
+  EXPECT_EQ(offset_of(with_feature("\x12\x05\x0A\x03"
+                                   "abc"s)),
+            11);  // floats of three bytes: the field within four messages
 }
 
 }  // namespace

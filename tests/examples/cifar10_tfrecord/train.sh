@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Converts generated images, trains on them, and resumes from the checkpoint.
+# Converts generated images, trains on them, and resumes from the checkpoint. With a rate that changes
+# nothing the second epoch is no better than the first, so the rate falls.
 # Usage: train.sh EXPECT CONVERTER PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"
@@ -19,3 +20,7 @@ if grep -q '^epoch 1/' <<<"$output" || ! grep -q '^epoch 2/2: loss ' <<<"$output
   echo "the second run did not go on after the first epoch" >&2
   exit 1
 fi
+
+lowered='^the validation loss has not fallen for 1 epochs: the learning rate is now [0-9.]+e-11$'
+bash "$expect" 0 "$lowered" "$@" "$program" --data "$directory/data" --batch-size 8 \
+  --learning-rate 1e-10 --warmup-epochs 0 --patience 0 --epochs 2
