@@ -8,6 +8,7 @@
 #include <torch/optim/sgd.h>
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -53,14 +54,16 @@ class Training {
   [[nodiscard]] bool on_gpu() const { return device_.is_cuda(); }
   [[nodiscard]] double last_loss() const { return loss_.template item<double>(); }
 
-  // Trains on this many batches and returns images per second; appends each batch's to `steps`.
-  double rate(int batches, std::vector<double>* steps = nullptr) {
+  // Trains on this many batches and returns images per second. Calls `after_step` with those of
+  // each batch.
+  double rate(
+      int batches, const std::function<void(double)>& after_step = [](double) {}) {
     const auto images = static_cast<double>(batch_size_);
     const Clock::time_point start = Clock::now();
     for (int batch = 0; batch < batches; ++batch) {
       const Clock::time_point step_start = Clock::now();
       step();
-      if (steps != nullptr) steps->push_back(images / seconds_since(step_start));
+      after_step(images / seconds_since(step_start));
     }
     if (on_gpu()) torch::cuda::synchronize(device_.index());
     return images * batches / seconds_since(start);
@@ -142,8 +145,11 @@ Measurement measure(const Options& options) {
 
   for (int i = 0; i < options.iterations; ++i) {
     if (comparison) comparison->measure(results);
-    results.this_rank.push_back(training.rate(options.batches_per_iteration, &results.steps));
-    report.iteration(i, training.last_loss());
+    results.this_rank.push_back(training.rate(options.batches_per_iteration, [&](double speed) {
+      results.steps.push_back(speed);
+      report.step([&] { return training.last_loss(); });
+    }));
+    report.iteration(i);
   }
   // KOLO: sums the ranks' rates of each iteration.
   results.all_ranks = results.this_rank;

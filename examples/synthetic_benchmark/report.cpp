@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <kolo/session.hpp>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "statistics.hpp"
@@ -64,6 +65,27 @@ void print_text(const Options& options, const Measurement& results) {
   print_ratios("Against the same ranks without exchange", efficiency.of_side_by_side);
 }
 
+// The lines of tf_cnn_benchmarks that mean something here.
+void print_tensorflow_header(const Options& options, const Measurement& results) {
+  constexpr double imagenet = 1'281'167;  // images to train on
+  const auto global = static_cast<long long>(options.batch_size) * kolo::size();
+  const int batches = options.iterations * options.batches_per_iteration;
+  std::string devices;
+  for (int rank = 0; rank < kolo::size(); ++rank) {
+    devices += (rank > 0 ? ", 'kolo/" : "'kolo/") +
+               std::string(results.device == "GPU" ? "gpu:" : "cpu:") + std::to_string(rank) + "'";
+  }
+  std::printf("Kolo:        %s\nModel:       %s\nDataset:     imagenet (synthetic)\n",
+              kolo::build_info().version.c_str(), options.model.c_str());
+  std::printf("Mode:        training\nBatch size:  %lld global\n             %lld per device\n",
+              global, static_cast<long long>(options.batch_size));
+  std::printf("Num batches: %d\nNum epochs:  %.2f\nDevices:     [%s]\n", batches,
+              static_cast<double>(global) * batches / imagenet, devices.c_str());
+  std::printf("Data format: NCHW\nOptimizer:   sgd\nVariables:   kolo\n==========\n");
+  std::printf("Running warm up\n");
+  std::fflush(stdout);
+}
+
 void print_json(const Options& options, const Measurement& results) {
   const Spread total = spread_of(results.all_ranks);
   const double ranks = kolo::size();
@@ -94,6 +116,10 @@ void print_json(const Options& options, const Measurement& results) {
 LiveReport::LiveReport(const Options& options, const Measurement& results)
     : options_(options), results_(results), silent_(kolo::rank() != 0 || options.json) {
   if (silent_) return;
+  if (as_tensorflow(options)) {
+    print_tensorflow_header(options, results);
+    return;
+  }
   std::printf("Model: %s, %lld parameters\nBatch size: %lld\nNumber of %ss: %d\n",
               options.model.c_str(), static_cast<long long>(results.parameters),
               static_cast<long long>(options.batch_size), results.device.c_str(), kolo::size());
@@ -103,22 +129,27 @@ LiveReport::LiveReport(const Options& options, const Measurement& results)
 
 void LiveReport::begin() const {
   if (silent_) return;
-  std::printf("Running benchmark...\n");
-  if (as_tensorflow(options_)) std::printf("Step\tImg/sec\ttotal_loss\n");
+  std::printf(as_tensorflow(options_) ? "Done warm up\nStep\tImg/sec\ttotal_loss\n"
+                                      : "Running benchmark...\n");
   std::fflush(stdout);
 }
 
-void LiveReport::iteration(int number, double loss) const {
-  if (silent_) return;
-  if (as_tensorflow(options_)) {
-    const Spread steps = spread_of(results_.steps);
-    const double error = steps.deviation / std::sqrt(static_cast<double>(results_.steps.size()));
-    std::printf("%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", results_.steps.size(),
-                steps.mean, error, jitter_of(results_.steps), loss);
-  } else {
-    std::printf("Iter #%d: %.1f img/sec per %s (jitter of a step: %.1f)\n", number,
-                results_.this_rank.back(), results_.device.c_str(), jitter_of(results_.steps));
-  }
+// That program has a line for the first step, and then for each tenth; here for each iteration.
+void LiveReport::step(const std::function<double()>& loss) const {
+  if (silent_ || !as_tensorflow(options_)) return;
+  const std::vector<double>& steps = results_.steps;
+  const std::size_t every = static_cast<std::size_t>(options_.batches_per_iteration);
+  if (steps.size() != 1 && steps.size() % every != 0) return;
+  const double error = spread_of(steps).deviation / std::sqrt(static_cast<double>(steps.size()));
+  std::printf("%zu\timages/sec: %.1f +/- %.1f (jitter = %.1f)\t%.3f\n", steps.size(),
+              mean_speed_of(steps), error, jitter_of(steps), loss());
+  std::fflush(stdout);
+}
+
+void LiveReport::iteration(int number) const {
+  if (silent_ || as_tensorflow(options_)) return;
+  std::printf("Iter #%d: %.1f img/sec per %s (jitter of a step: %.1f)\n", number,
+              results_.this_rank.back(), results_.device.c_str(), jitter_of(results_.steps));
   std::fflush(stdout);
 }
 

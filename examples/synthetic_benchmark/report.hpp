@@ -2,6 +2,8 @@
 // The report that rank 0 prints.
 #pragma once
 
+#include <functional>
+
 #include "benchmark.hpp"
 #include "options.hpp"
 
@@ -15,8 +17,10 @@ class LiveReport {
   LiveReport(const Options& options, const Measurement& results);
   /// The warm-up is over.
   void begin() const;
-  /// Prints the newest iteration in `results`.
-  void iteration(int number, double loss) const;
+  /// Prints the steps in `results`, if this format has a line for the newest.
+  void step(const std::function<double()>& loss) const;
+  /// Prints the newest iteration in `results`, if this format has lines for iterations.
+  void iteration(int number) const;
 
  private:
   const Options& options_;

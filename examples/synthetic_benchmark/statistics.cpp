@@ -20,6 +20,12 @@ Spread spread_of(const std::vector<double>& values) {
   return spread;
 }
 
+double mean_speed_of(const std::vector<double>& speeds) {
+  double times = 0.0;
+  for (const double speed : speeds) times += 1.0 / speed;
+  return static_cast<double>(speeds.size()) / times;
+}
+
 double median_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const std::size_t middle = values.size() / 2;

@@ -14,6 +14,10 @@ struct Spread {
 /// Of at least one value.
 [[nodiscard]] Spread spread_of(const std::vector<double>& values);
 
+/// The mean speed over equal amounts of work, one after the other: the work of one value divided by
+/// the mean time. Needs at least one value, all positive.
+[[nodiscard]] double mean_speed_of(const std::vector<double>& speeds);
+
 /// The middle value, or the mean of the two middle ones. Needs at least one value.
 [[nodiscard]] double median_of(std::vector<double> values);
 

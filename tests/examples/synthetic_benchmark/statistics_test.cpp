@@ -19,6 +19,12 @@ TEST(Statistics, SpreadIsMeanAndStandardDeviation) {
   }
 }
 
+// 10 images/s for a second and 30 for a third of one: 20 images in 4/3 s.
+TEST(Statistics, MeanSpeedIsThatOfEqualWorkInSuccession) {
+  EXPECT_NEAR(benchmark::mean_speed_of({10, 30}), 15, 1e-12);
+  EXPECT_NEAR(benchmark::mean_speed_of({7}), 7, 1e-12);
+}
+
 TEST(Statistics, MedianOfOddAndEvenNumbersOfValuesInAnyOrder) {
   EXPECT_EQ(benchmark::median_of({5, 1, 3}), 3);
   EXPECT_EQ(benchmark::median_of({4, 1, 8, 2}), 3);
