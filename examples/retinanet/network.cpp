@@ -10,6 +10,7 @@
 
 #include "anchors.hpp"
 #include "matching.hpp"
+#include "sample.hpp"
 
 namespace retinanet {
 namespace {
@@ -18,15 +19,15 @@ namespace nn = torch::nn;
 
 constexpr auto per_place = static_cast<std::int64_t>(anchors_per_place);
 
-examples::ResNet make_backbone(const std::string& name) {
-  if (name == "resnet50") return examples::make_resnet({.norm = examples::group_norm});
+examples::ResNet make_backbone(const std::string& name, bool pretrained) {
+  const auto norm = pretrained ? examples::frozen_batch_norm : examples::group_norm;
+  if (name == "resnet50") return examples::make_resnet({.norm = norm});
   if (name == "resnet18") {
-    return examples::make_resnet(
-        {.blocks = {2, 2, 2, 2}, .bottleneck = false, .norm = examples::group_norm});
+    return examples::make_resnet({.blocks = {2, 2, 2, 2}, .bottleneck = false, .norm = norm});
   }
   if (name == "tiny") {
     return examples::make_resnet(
-        {.blocks = {1, 1, 1, 1}, .bottleneck = false, .width = 8, .norm = examples::group_norm});
+        {.blocks = {1, 1, 1, 1}, .bottleneck = false, .width = 8, .norm = norm});
   }
   throw std::invalid_argument("there is no backbone '" + name + "'");
 }
@@ -90,7 +91,7 @@ std::vector<torch::Tensor> PyramidImpl::forward(const std::array<torch::Tensor, 
 
 RetinaNetImpl::RetinaNetImpl(const NetworkOptions& options)
     : categories_(options.categories),
-      backbone_(make_backbone(options.backbone)),
+      backbone_(make_backbone(options.backbone, options.pretrained)),
       pyramid_(register_module(
           "pyramid",
           Pyramid(std::array{backbone_.channels[1], backbone_.channels[2], backbone_.channels[3]},
@@ -105,13 +106,26 @@ RetinaNetImpl::RetinaNetImpl(const NetworkOptions& options)
   for (std::size_t i = 0; i < backbone_.stages.size(); ++i) {
     register_module("stage" + std::to_string(i + 1), backbone_.stages[i]);
   }
+  if (!options.pretrained) return;
+  colors_.emplace(sample_center, sample_scale);
+  examples::freeze(backbone_, /*stages=*/1);
+}
+
+void RetinaNetImpl::load_backbone(const std::filesystem::path& file) {
+  examples::load_pretrained(backbone_, file);
+}
+
+std::array<torch::Tensor, 4> RetinaNetImpl::features(const torch::Tensor& pictures) {
+  std::array<torch::Tensor, 4> levels;
+  torch::Tensor below = backbone_.stem->forward(colors_ ? (*colors_)(pictures) : pictures);
+  for (std::size_t i = 0; i < levels.size(); ++i) {
+    below = levels[i] = backbone_.stages[i]->forward(below);
+  }
+  return levels;
 }
 
 Outputs RetinaNetImpl::forward(const torch::Tensor& pictures) {
-  const torch::Tensor level2 = backbone_.stages[0]->forward(backbone_.stem->forward(pictures));
-  const torch::Tensor level3 = backbone_.stages[1]->forward(level2);
-  const torch::Tensor level4 = backbone_.stages[2]->forward(level3);
-  const torch::Tensor level5 = backbone_.stages[3]->forward(level4);
+  const auto [level2, level3, level4, level5] = features(pictures);
   std::vector<torch::Tensor> logits, offsets;
   for (const torch::Tensor& level : pyramid_->forward({level3, level4, level5})) {
     logits.push_back(by_anchor(classes_->forward(level), categories_));

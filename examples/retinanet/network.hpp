@@ -13,9 +13,12 @@
 
 #include <array>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "pretrained.hpp"
 #include "resnet.hpp"
 
 namespace retinanet {
@@ -25,6 +28,7 @@ struct NetworkOptions {
   std::int64_t channels = 256;        ///< Channels of the pyramid and the heads.
   std::int64_t head_layers = 4;       ///< Convolutions of each head before its last one.
   std::int64_t categories = 80;
+  bool pretrained = false;  ///< The backbone is for `load_backbone`.
 };
 
 /// Outputs per anchor, in the order of `make_anchors`.
@@ -46,7 +50,8 @@ class PyramidImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Pyramid);
 
-/// All normalizations are group normalizations.
+/// All normalizations are group normalizations, except in a pretrained backbone: its batch
+/// normalizations are frozen, and so are its stem and its first stage, as usual for this network.
 class RetinaNetImpl : public torch::nn::Module {
  public:
   /// Initial weights come from LibTorch's random numbers. Throws std::invalid_argument for an
@@ -56,8 +61,15 @@ class RetinaNetImpl : public torch::nn::Module {
   /// Takes images [n, 3, side, side].
   [[nodiscard]] Outputs forward(const torch::Tensor& pictures);
 
+  /// The outputs of the backbone's four stages.
+  [[nodiscard]] std::array<torch::Tensor, 4> features(const torch::Tensor& pictures);
+
+  /// Reads the weights of a `pretrained` backbone, as `examples::load_pretrained` does. Local.
+  void load_backbone(const std::filesystem::path& file);
+
  private:
   std::int64_t categories_;
+  std::optional<examples::ImageNetColors> colors_;
   examples::ResNet backbone_;
   Pyramid pyramid_;
   torch::nn::Sequential classes_, boxes_;

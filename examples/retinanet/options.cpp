@@ -34,6 +34,9 @@ void add_data_options(CLI::App& app, Options& options) {
 void add_network_options(CLI::App& app, Options& options) {
   app.add_option("--backbone", options.backbone)
       ->check(CLI::IsMember({"resnet18", "resnet50", "tiny"}));
+  app.add_option("--backbone-weights", options.backbone_weights,
+                 "Safetensors file on rank 0 of a backbone that was trained to classify, with "
+                 "torchvision's names; also to resume such a run");
   app.add_option("--channels", options.channels, "Of the pyramid and the heads")
       ->check(CLI::Range(8, 4096));
   app.add_option("--head-layers", options.head_layers, "Convolutions before each head's last")

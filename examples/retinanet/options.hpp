@@ -21,6 +21,7 @@ struct Options {
   std::string evaluate = "val";
   int evaluate_every = 0;
   std::string backbone = "resnet50";
+  std::filesystem::path backbone_weights{};
   std::int64_t channels = 256;
   std::int64_t head_layers = 4;
   std::size_t image_size = 512;

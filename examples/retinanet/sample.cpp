@@ -63,7 +63,7 @@ Sample make_sample(const Picture& picture, std::size_t side, bool mirrored) {
       const std::size_t column = mirrored ? image.width - 1 - x : x;
       for (std::size_t channel = 0; channel < 3; ++channel) {
         sample.pixels[(channel * side + y) * side + column] =
-            (static_cast<float>(*value++) - 127.5F) / 64.0F;
+            (static_cast<float>(*value++) - sample_center) / sample_scale;
       }
     }
   }

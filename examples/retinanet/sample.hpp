@@ -11,6 +11,9 @@
 
 namespace retinanet {
 
+/// A pixel v from 0 to 255 becomes (v - center) / scale.
+inline constexpr float sample_center = 127.5F, sample_scale = 64.0F;
+
 struct Sample {
   std::vector<float>
       pixels{};  ///< [3, side, side]: red, green, blue, around 0; 0 outside the image.

@@ -27,7 +27,8 @@ RetinaNet make_network(const Options& options, std::size_t categories, torch::De
   RetinaNet network(NetworkOptions{.backbone = options.backbone,
                                    .channels = options.channels,
                                    .head_layers = options.head_layers,
-                                   .categories = signed_of(categories)});
+                                   .categories = signed_of(categories),
+                                   .pretrained = !options.backbone_weights.empty()});
   network->to(device);
   return network;
 }
@@ -91,7 +92,11 @@ void Trainer::resume() {
     step_ = found->step;
     return;
   }
-  // KOLO: all ranks start from rank 0's parameters.
+  // KOLO: only rank 0 needs the file with a backbone's weights.
+  if (!options_.backbone_weights.empty()) {
+    kolo::on_one_rank(/*root=*/0, [&] { network_->load_backbone(options_.backbone_weights); });
+  }
+  // KOLO: all ranks start from rank 0's parameters and buffers.
   kolo::broadcast_parameters(*network_, /*root=*/0);
 }
 

@@ -5,12 +5,16 @@
 #include <torch/utils.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <kolo/torch.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "anchors.hpp"
 #include "matching.hpp"
+#include "temporary_directory.hpp"
 
 namespace {
 
@@ -120,6 +124,114 @@ TEST(RetinaNet, TreatsEachPictureOfABatchAlone) {
     const Outputs one = network->forward(pictures.narrow(0, i, 1));
     EXPECT_TRUE(torch::allclose(one.logits[0], both.logits[i], 1e-4, 1e-5));
     EXPECT_TRUE(torch::allclose(one.offsets[0], both.offsets[i], 1e-4, 1e-5));
+  }
+}
+
+// A backbone as another program trains it: its batch normalizations have statistics.
+class Backbone : public testing::Test {
+ protected:
+  Backbone() {
+    torch::manual_seed(1);
+    append("conv1.", *other_.stem->ptr(0));
+    append("bn1.", *other_.stem->ptr(1));
+    for (std::size_t i = 0; i < 4; ++i) {
+      append("layer" + std::to_string(i + 1) + ".", *other_.stages[i]);
+    }
+    tensors_.emplace_back("fc.weight", torch::zeros({10, 64}));
+  }
+
+  void append(const std::string& prefix, torch::nn::Module& module) {
+    module.eval();
+    const auto add = [&](const std::string& name, torch::Tensor tensor) {
+      if (tensor.is_floating_point()) tensor.normal_(0.2, 0.3);
+      if (name.find("running_var") != std::string::npos) tensor.abs_().add_(0.5);
+      tensors_.emplace_back(prefix + name, tensor);
+    };
+    for (const auto& item : module.named_parameters()) add(item.key(), item.value());
+    for (const auto& item : module.named_buffers()) add(item.key(), item.value());
+  }
+
+  // Of images from 0 to 1, as torchvision gives them to its networks.
+  std::vector<torch::Tensor> features_of_other(const torch::Tensor& colors) {
+    const auto of_colors = [](double r, double g, double b) {
+      return torch::tensor({r, g, b}, torch::kFloat).reshape({1, 3, 1, 1});
+    };
+    torch::Tensor x = (colors - of_colors(0.485, 0.456, 0.406)) / of_colors(0.229, 0.224, 0.225);
+    x = other_.stem->forward(x);
+    std::vector<torch::Tensor> levels;
+    for (auto& stage : other_.stages) levels.push_back(x = stage->forward(x));
+    return levels;
+  }
+
+  std::filesystem::path save() const {
+    const std::filesystem::path file = directory_.path() / "weights.safetensors";
+    kolo::save_safetensors(file, tensors_);
+    return file;
+  }
+
+  const torch::NoGradGuard no_grad_;
+  const TemporaryDirectory directory_;
+  examples::ResNet other_ = examples::make_resnet(
+      {.blocks = {1, 1, 1, 1}, .bottleneck = false, .width = 8, .norm = examples::batch_norm});
+  kolo::NamedParameters tensors_;
+  RetinaNet network_{NetworkOptions{
+      .backbone = "tiny", .channels = 16, .head_layers = 1, .categories = 3, .pretrained = true}};
+};
+
+TEST_F(Backbone, HasTheFeaturesOfTheNetworkWithItsWeights) {
+  network_->load_backbone(save());
+  const torch::Tensor colors = torch::rand({2, 3, 64, 64});
+  const auto features = network_->features((colors * 255 - 127.5) / 64);
+  const auto wanted = features_of_other(colors);
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_TRUE(
+        torch::allclose(features[i], wanted[i], 1e-3, 1e-4 * wanted[i].abs().max().item<double>()))
+        << "stage " << i + 1;
+  }
+}
+
+TEST_F(Backbone, IsFrozenUpToItsFirstStage) {
+  network_->load_backbone(save());
+  for (const auto& item : network_->named_parameters()) {
+    const bool frozen = item.key().rfind("stem.", 0) == 0 || item.key().rfind("stage1.", 0) == 0;
+    EXPECT_EQ(item.value().requires_grad(), !frozen) << item.key();
+    EXPECT_EQ(item.key().rfind("stage", 0) == 0 && item.key().find(".bn") != std::string::npos,
+              false)
+        << item.key();
+  }
+  const torch::Tensor before = network_->named_buffers()["stage2.0.bn1.running_mean"].clone();
+  network_->train();
+  (void)network_->forward(torch::randn({2, 3, 64, 64}));
+  EXPECT_TRUE(network_->named_buffers()["stage2.0.bn1.running_mean"].equal(before));
+}
+
+TEST_F(Backbone, OfAnotherNetworkIsRefused) {
+  std::erase_if(tensors_, [](const auto& one) { return one.first == "layer4.0.bn2.running_var"; });
+  try {
+    network_->load_backbone(save());
+    FAIL() << "it was read";
+  } catch (const std::runtime_error& error) {
+    EXPECT_NE(std::string(error.what()).find("lacks 1 of"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("'layer4.0.bn2.running_var'"), std::string::npos);
+  }
+}
+
+// torchvision.sh has written the weights of torchvision's ResNet-50, an image and its features.
+TEST(Torchvision, HasTheSameFeatures) {
+  const char* folder = std::getenv("KOLO_TORCHVISION_FEATURES");
+  if (folder == nullptr) GTEST_SKIP() << "torchvision.sh runs this test";
+  const torch::NoGradGuard no_grad;
+  RetinaNet network(NetworkOptions{.channels = 16, .head_layers = 0, .pretrained = true});
+  network->load_backbone(std::filesystem::path(folder) / "resnet50.safetensors");
+  const kolo::Safetensors made =
+      kolo::load_safetensors(std::filesystem::path(folder) / "features.safetensors");
+  const auto features = network->features(kolo::to_tensor(made.tensors.at("image")));
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    const torch::Tensor wanted = kolo::to_tensor(made.tensors.at("layer" + std::to_string(i + 1)));
+    EXPECT_GT(wanted.abs().max().item<double>(), 0.0);
+    EXPECT_TRUE(
+        torch::allclose(features[i], wanted, 1e-3, 1e-4 * wanted.abs().max().item<double>()))
+        << "stage " << i + 1;
   }
 }
 
