@@ -41,7 +41,8 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 /// construct it alike on all ranks, and pass every optimizer as the type that it has, because a
 /// DistributedOptimizer reduces first what is left to reduce. With DistributedGradients, which a
 /// plain optimizer does not know, the last pass before `unscale` or `step` must reduce. Where ranks
-/// train different parameters, as in disjoint process sets, their scales differ.
+/// train different parameters, as in disjoint process sets, their scales differ. So an optimizer of
+/// another process set needs a scaler of its own.
 ///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
 /// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If
