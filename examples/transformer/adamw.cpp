@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <string>
 
 namespace gpt {
 namespace {
@@ -15,12 +14,11 @@ std::string bytes_of(const std::vector<float>& values) {
   return bytes;
 }
 
-void load_bytes(const std::string& bytes, std::vector<float>& values) {
-  if (bytes.size() != values.size() * sizeof(float))
-    throw kolo::Error("the checkpoint is of a network of " +
-                      std::to_string(bytes.size() / sizeof(float)) + " parameters, this one has " +
-                      std::to_string(values.size()));
-  std::memcpy(values.data(), bytes.data(), bytes.size());
+void require_size(const std::string& bytes, std::size_t elements) {
+  if (bytes.size() == elements * sizeof(float)) return;
+  throw kolo::Error("the checkpoint is of a network of " +
+                    std::to_string(bytes.size() / sizeof(float)) + " parameters, this one has " +
+                    std::to_string(elements));
 }
 
 }  // namespace
@@ -28,14 +26,9 @@ void load_bytes(const std::string& bytes, std::vector<float>& values) {
 AdamW::AdamW(const Layout& layout, const AdamWOptions& options)
     : options_(options),
       pieces_(layout.pieces),
+      matrices_(layout.matrices),
       parameters_(layout.size),
-      gradients_(layout.size),
-      first_moments_(layout.size),
-      second_moments_(layout.size),
-      decay_(layout.size) {
-  for (const Range& matrix : layout.matrices)
-    std::fill_n(decay_.begin() + static_cast<std::ptrdiff_t>(matrix.begin), matrix.size, 1.0F);
-}
+      gradients_(layout.size) {}
 
 std::vector<kolo::NamedTensor> AdamW::gradients() {
   std::vector<kolo::NamedTensor> tensors;
@@ -44,8 +37,58 @@ std::vector<kolo::NamedTensor> AdamW::gradients() {
   return tensors;
 }
 
-void AdamW::step() {
+std::vector<kolo::NamedTensor> AdamW::parameters() {
+  std::vector<kolo::NamedTensor> tensors;
+  for (const Piece& piece : pieces_)
+    tensors.push_back(
+        {piece.name, parameter_memory().subspan(piece.range.begin, piece.range.size)});
+  return tensors;
+}
+
+std::vector<kolo::Shard> AdamW::whole() const {
+  std::vector<kolo::Shard> shards;
+  for (std::size_t i = 0; i < pieces_.size(); ++i)
+    shards.push_back({i, 0, static_cast<std::int64_t>(pieces_[i].range.size)});
+  return shards;
+}
+
+// In the memory of all parameters.
+Range AdamW::range_of(const kolo::Shard& shard) const {
+  return {pieces_[shard.parameter].range.begin + static_cast<std::size_t>(shard.begin),
+          static_cast<std::size_t>(shard.size())};
+}
+
+void AdamW::make_state(std::span<const kolo::Shard> shards) {
+  shards_.assign(shards.begin(), shards.end());
+  std::size_t size = 0;
+  for (const kolo::Shard& shard : shards) size += range_of(shard).size;
+  first_moments_.assign(size, 0.0F);
+  second_moments_.assign(size, 0.0F);
+  decay_.assign(size, 0.0F);
+  std::size_t at = 0;
+  for (const kolo::Shard& shard : shards) {
+    const Range range = range_of(shard);
+    for (const Range& matrix : matrices_) {
+      const std::size_t begin = std::max(matrix.begin, range.begin);
+      const std::size_t end = std::min(matrix.begin + matrix.size, range.begin + range.size);
+      for (std::size_t i = begin; i < end; ++i) decay_[at + i - range.begin] = 1.0F;
+    }
+    at += range.size;
+  }
+}
+
+void AdamW::step(std::span<const kolo::Shard> shards) {
   ++steps_;
+  std::size_t at = 0;
+  for (const kolo::Shard& shard : shards) {
+    const Range range = range_of(shard);
+    update(range, at);
+    at += range.size;
+  }
+}
+
+// `at`: where the range's moments begin.
+void AdamW::update(const Range& range, std::size_t at) {
   const double correction1 = 1.0 - std::pow(options_.beta1, static_cast<double>(steps_));
   const double correction2 = 1.0 - std::pow(options_.beta2, static_cast<double>(steps_));
   const auto beta1 = static_cast<float>(options_.beta1);
@@ -54,39 +97,64 @@ void AdamW::step() {
   const auto inverse2 = static_cast<float>(1.0 / correction2);
   const auto epsilon = static_cast<float>(options_.epsilon);
   const auto decay = static_cast<float>(learning_rate_ * options_.weight_decay);
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const float gradient = gradients_[i];
-    const float m = first_moments_[i] = beta1 * first_moments_[i] + (1.0F - beta1) * gradient;
-    const float v = second_moments_[i] =
-        beta2 * second_moments_[i] + (1.0F - beta2) * gradient * gradient;
-    parameters_[i] -=
-        decay * decay_[i] * parameters_[i] + rate * m / (std::sqrt(v * inverse2) + epsilon);
+  const std::span<float> parameters = parameter_memory().subspan(range.begin, range.size);
+  const std::span<const float> gradients = gradient_memory().subspan(range.begin, range.size);
+  for (std::size_t i = 0; i < range.size; ++i) {
+    const float gradient = gradients[i];
+    const float m = first_moments_[at + i] =
+        beta1 * first_moments_[at + i] + (1.0F - beta1) * gradient;
+    const float v = second_moments_[at + i] =
+        beta2 * second_moments_[at + i] + (1.0F - beta2) * gradient * gradient;
+    parameters[i] -=
+        decay * decay_[at + i] * parameters[i] + rate * m / (std::sqrt(v * inverse2) + epsilon);
   }
 }
 
 void AdamW::clear_gradients() { std::ranges::fill(gradients_, 0.0F); }
 
-double AdamW::clip(double max_norm) {
-  double squares = 0.0;
-  for (const float gradient : gradients_) squares += static_cast<double>(gradient) * gradient;
-  const double norm = std::sqrt(squares);
-  if (norm > max_norm)
-    for (float& gradient : gradients_) gradient *= static_cast<float>(max_norm / norm);
-  return norm;
+// KOLO: the ranks' shards of a piece, one after another, are the piece. A piece at a time, so that
+// only rank 0 ever has all moments.
+std::string AdamW::gather(const std::vector<float>& moments) const {
+  if (moments.size() == parameters_.size()) return bytes_of(moments);
+  std::string bytes;
+  std::span<const float> left = moments;
+  for (const kolo::Shard& shard : shards_) {
+    const auto size = static_cast<std::size_t>(shard.size());
+    const std::vector<float> piece = kolo::allgather(left.first(size)).values;
+    if (kolo::rank() == 0) bytes += bytes_of(piece);
+    left = left.subspan(size);
+  }
+  return bytes;
 }
 
 kolo::Blobs AdamW::state() const {
+  const std::string first = gather(first_moments_);
+  const std::string second = gather(second_moments_);
+  if (kolo::rank() != 0) return {};
   return {{"steps", std::to_string(steps_)},
           {"parameters", bytes_of(parameters_)},
-          {"first moments", bytes_of(first_moments_)},
-          {"second moments", bytes_of(second_moments_)}};
+          {"first moments", first},
+          {"second moments", second}};
+}
+
+void AdamW::load_moments(const std::string& bytes, std::vector<float>& moments) const {
+  std::size_t at = 0;
+  for (const kolo::Shard& shard : shards_) {
+    const Range range = range_of(shard);
+    std::memcpy(moments.data() + at, bytes.data() + range.begin * sizeof(float),
+                range.size * sizeof(float));
+    at += range.size;
+  }
 }
 
 void AdamW::load(const kolo::Checkpoint& checkpoint) {
-  load_bytes(checkpoint.part("parameters"), parameters_);
-  load_bytes(checkpoint.part("first moments"), first_moments_);
-  load_bytes(checkpoint.part("second moments"), second_moments_);
+  for (const char* name : {"parameters", "first moments", "second moments"})
+    require_size(checkpoint.part(name), parameters_.size());
   steps_ = std::stoll(checkpoint.part("steps"));
+  std::memcpy(parameters_.data(), checkpoint.part("parameters").data(),
+              parameters_.size() * sizeof(float));
+  load_moments(checkpoint.part("first moments"), first_moments_);
+  load_moments(checkpoint.part("second moments"), second_moments_);
 }
 
 }  // namespace gpt

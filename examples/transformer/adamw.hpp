@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <kolo/kolo.hpp>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "layout.hpp"
@@ -19,38 +20,56 @@ struct AdamWOptions {
 };
 
 /// KOLO: kolo::DistributedOptimizer requires only `gradients` and `step` of an optimizer.
+/// kolo::ShardedOptimizer requires `parameters` and a `step` of shards, too.
 class AdamW {
  public:
   /// Parameters start as zeros. Requires an open session, because of the shared memory.
   explicit AdamW(const Layout& layout, const AdamWOptions& options = {});
 
-  [[nodiscard]] std::span<float> parameters() { return parameters_; }
+  [[nodiscard]] std::span<float> parameter_memory() { return parameters_; }
   [[nodiscard]] std::span<float> gradient_memory() { return gradients_; }
 
   /// One tensor per piece of the layout.
   [[nodiscard]] std::vector<kolo::NamedTensor> gradients();
-  void step();
+  [[nodiscard]] std::vector<kolo::NamedTensor> parameters();
+
+  /// Allocates the moments of these shards, and of nothing else. Call it before the first step.
+  void make_state(std::span<const kolo::Shard> shards);
+  /// All elements of all pieces, for an optimizer that is not sharded.
+  [[nodiscard]] std::vector<kolo::Shard> whole() const;
+
+  /// Updates the shards that have state.
+  void step(std::span<const kolo::Shard> shards);
+  void step() { step(shards_); }
 
   void set_learning_rate(double rate) { learning_rate_ = rate; }
   void clear_gradients();
 
-  /// Scales the gradients if their joint norm exceeds `max_norm`. Returns the norm before scaling.
-  double clip(double max_norm);
-
-  /// Save and restore the state for a checkpoint. `load` throws kolo::Error for the bytes of
-  /// another network.
+  /// The whole state for a checkpoint, on rank 0; nothing on other ranks. Collective.
   [[nodiscard]] kolo::Blobs state() const;
+  /// Restores the parameters, and the moments of this rank's shards, however the state was sharded
+  /// when it was saved. Throws kolo::Error for the bytes of another network; nothing has changed
+  /// then.
   void load(const kolo::Checkpoint& checkpoint);
 
  private:
+  [[nodiscard]] Range range_of(const kolo::Shard& shard) const;
+  void update(const Range& range, std::size_t at);
+  [[nodiscard]] std::string gather(const std::vector<float>& moments) const;
+  void load_moments(const std::string& bytes, std::vector<float>& moments) const;
+
   AdamWOptions options_;
   std::vector<Piece> pieces_;
+  std::vector<Range> matrices_;
   double learning_rate_ = 0.0;
   std::int64_t steps_ = 0;
   std::vector<float> parameters_;
   kolo::SharedVector<float> gradients_;  // KOLO: reduced in place, without a copy
-  std::vector<float> first_moments_, second_moments_;
-  std::vector<float> decay_;  // per parameter: 1 if weight decay applies, else 0
+
+  // Of the shards' elements, one shard after another.
+  std::vector<kolo::Shard> shards_{};
+  std::vector<float> first_moments_{}, second_moments_{};
+  std::vector<float> decay_{};  // 1 if weight decay applies, else 0
 };
 
 }  // namespace gpt

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -15,6 +16,10 @@ const CLI::Range not_negative(0, 1'000'000'000);
 const std::map<std::string, kolo::Compression> compressions = {{"none", kolo::Compression::none},
                                                                {"fp16", kolo::Compression::fp16},
                                                                {"bf16", kolo::Compression::bf16}};
+const std::map<std::string, std::optional<kolo::Sharding>> shardings = {
+    {"none", std::nullopt},
+    {"state", kolo::Sharding::state},
+    {"gradients", kolo::Sharding::state_and_gradients}};
 
 void add_network_options(CLI::App& app, Config& network) {
   app.add_option("--layers", network.layers, "Blocks of the network")->check(positive);
@@ -39,6 +44,12 @@ void add_training_options(CLI::App& app, Options& options) {
       ->check(CLI::PositiveNumber);
   app.add_option("--compression", options.compression, "Format in which gradients are sent")
       ->transform(CLI::CheckedTransformer(compressions))
+      ->default_str("none");
+  app.add_option_function<std::string>(
+         "--sharding",
+         [&options](const std::string& name) { options.sharding = shardings.at(name); },
+         "What each rank has only a part of: AdamW's moments (state), or reduced gradients, too")
+      ->check(CLI::IsMember({"none", "state", "gradients"}))
       ->default_str("none");
 }
 

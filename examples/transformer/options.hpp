@@ -23,6 +23,7 @@ struct Options {
   std::int64_t warmup = 20;  // steps
   double clip = 1.0;
   kolo::Compression compression = kolo::Compression::none;
+  std::optional<kolo::Sharding> sharding{};
   std::filesystem::path checkpoints{};
   std::int64_t validate_every = 100;
   std::int64_t log_every = 50;

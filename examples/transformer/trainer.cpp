@@ -34,6 +34,21 @@ kolo::LearningRateSchedule make_schedule(const Options& options) {
        .staircase = false});
 }
 
+// KOLO: gradients of several passes accumulate locally; their mean is averaged over the ranks.
+Optimizer make_optimizer(AdamW& adamw, const Options& options) {
+  const kolo::DistributedOptimizerOptions distributed{
+      .compression = options.compression,
+      .backward_passes_per_step = options.accumulate,
+      .accumulation = kolo::Accumulation::mean};
+  if (!options.sharding) {
+    adamw.make_state(adamw.whole());
+    return kolo::DistributedOptimizer(adamw, distributed);
+  }
+  kolo::ShardedOptimizer sharded(adamw, distributed, *options.sharding);
+  adamw.make_state(sharded.shards());
+  return sharded;
+}
+
 }  // namespace
 
 Trainer::Trainer(const Options& options, std::string text)
@@ -43,11 +58,7 @@ Trainer::Trainer(const Options& options, std::string text)
       train_(std::span(text_).first(training_size(text_)), options_.network.context),
       validation_(std::span(text_).subspan(training_size(text_)), options_.network.context),
       adamw_(layout_),
-      // KOLO: gradients of several passes accumulate locally; their mean is averaged over the
-      // ranks.
-      optimizer_(adamw_, {.compression = options_.compression,
-                          .backward_passes_per_step = options_.accumulate,
-                          .accumulation = kolo::Accumulation::mean}),
+      optimizer_(make_optimizer(adamw_, options_)),
       network_(options_.network, layout_),
       // KOLO: every rank trains on its share of the windows, a new share each epoch.
       sampler_({.examples = train_.count(), .seed = options_.seed}),
@@ -58,9 +69,9 @@ Trainer::Trainer(const Options& options, std::string text)
   if (train_.count() < needed || validation_.count() < 1)
     throw kolo::Error(fmt::format("the text of {} bytes is too short: a step takes {} windows",
                                   text_.size(), needed));
-  initialize(adamw_.parameters(), layout_, options_.network, options_.seed);
+  initialize(adamw_.parameter_memory(), layout_, options_.network, options_.seed);
   // KOLO: all ranks start from rank 0's parameters.
-  kolo::broadcast_parameters({{"parameters", adamw_.parameters()}}, /*root=*/0);
+  kolo::broadcast_parameters(adamw_.parameters(), /*root=*/0);
   if (!options_.checkpoints.empty()) {
     checkpoints_.emplace(kolo::CheckpointerOptions{.directory = options_.checkpoints});
     resume();
@@ -82,11 +93,8 @@ void Trainer::resume() {
 
 void Trainer::save(double validation_loss) {
   if (!checkpoints_) return;
-  kolo::Blobs parts;
-  if (kolo::rank() == 0) {
-    parts = adamw_.state();
-    parts["sampler"] = sampler_.state();
-  }
+  kolo::Blobs parts = adamw_.state();  // KOLO: whole, so that any number of ranks can resume
+  if (kolo::rank() == 0) parts["sampler"] = sampler_.state();
   checkpoints_->save(step_, parts,
                      {.metric = validation_loss, .own = {{"loss", metrics_.state()}}});
 }
@@ -109,23 +117,33 @@ double Trainer::run() {
 
 void Trainer::train_step() {
   begin_epoch_if_due();
+  std::visit([this](auto& optimizer) { train_step(optimizer); }, optimizer_);
+  ++step_;
+}
+
+void Trainer::train_step(auto& optimizer) {
   adamw_.clear_gradients();
   for (int pass = 1; pass <= options_.accumulate; ++pass) {
     const Batch batch = next_batch();
-    const float* parameters = adamw_.parameters().data();
+    const float* parameters = adamw_.parameter_memory().data();
     const double loss = network_.forward(parameters, batch);
     // KOLO: in the last pass, a block's gradients are reduced while backward computes the next
     // ones.
     network_.backward(parameters, adamw_.gradient_memory().data(),
-                      [this](const std::string& piece) { optimizer_.ready(piece); });
-    if (pass < options_.accumulate) optimizer_.end_pass();  // KOLO: nothing is sent yet
+                      [&](const std::string& piece) { optimizer.ready(piece); });
+    if (pass < options_.accumulate) optimizer.end_pass();  // KOLO: nothing is sent yet
     metrics_.add("loss", loss, static_cast<double>(batch.targets.size()));
   }
-  optimizer_.synchronize();  // KOLO: now all ranks have equal gradients, and clip them equally
-  adamw_.clip(options_.clip);
+  // KOLO: the norm is that of all gradients, and the same on all ranks. So they clip equally, and
+  // skip the same steps.
+  kolo::ReducedGradients reduced = optimizer.reduce();
+  const double norm = optimizer.clip_grad_norm(reduced, options_.clip);
+  if (!std::isfinite(norm)) {
+    if (kolo::rank() == 0) fmt::print("step {}: skipped, the norm is {}\n", step_ + 1, norm);
+    return;
+  }
   adamw_.set_learning_rate(learning_rate_(step_));
-  optimizer_.step();
-  ++step_;
+  optimizer.step(std::move(reduced));
 }
 
 // The rest of an epoch after its last whole step is skipped, so that an epoch has the same steps
@@ -156,7 +174,7 @@ double Trainer::validate() {
   for (std::size_t i = 0; i < windows.size(); i += size) {
     const Batch batch =
         validation_.batch(std::span(windows).subspan(i, std::min(size, windows.size() - i)));
-    loss.add("loss", network_.forward(adamw_.parameters().data(), batch),
+    loss.add("loss", network_.forward(adamw_.parameter_memory().data(), batch),
              static_cast<double>(batch.targets.size()));
   }
   const double mean = loss.over_all_ranks().at("loss");
@@ -191,7 +209,7 @@ std::string Trainer::write(int bytes) {
     const std::size_t seen = std::min(text.size(), options_.network.context);
     const std::vector<std::uint8_t> tokens(text.end() - static_cast<std::ptrdiff_t>(seen),
                                            text.end());
-    text += draw_byte(network_.scores_after(adamw_.parameters().data(), tokens), random);
+    text += draw_byte(network_.scores_after(adamw_.parameter_memory().data(), tokens), random);
   }
   return text.substr(1);
 }

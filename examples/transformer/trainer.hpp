@@ -7,6 +7,7 @@
 #include <kolo/kolo.hpp>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "adamw.hpp"
@@ -15,6 +16,9 @@
 #include "text.hpp"
 
 namespace gpt {
+
+/// KOLO: with `--sharding`, each rank has a part of AdamW's moments.
+using Optimizer = std::variant<kolo::DistributedOptimizer<AdamW>, kolo::ShardedOptimizer<AdamW>>;
 
 class Trainer {
  public:
@@ -33,6 +37,7 @@ class Trainer {
   void save(double validation_loss);
   void begin_epoch_if_due();
   void train_step();
+  void train_step(auto& optimizer);
   [[nodiscard]] Batch next_batch();
   [[nodiscard]] double validate();
   void report();
@@ -43,7 +48,7 @@ class Trainer {
   const Layout layout_;
   Windows train_, validation_;
   AdamW adamw_;
-  kolo::DistributedOptimizer<AdamW> optimizer_;
+  Optimizer optimizer_;
   Network<float> network_;
   kolo::DistributedSampler sampler_;
   kolo::LearningRateSchedule learning_rate_;

@@ -6,8 +6,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,6 +20,7 @@
 #include "training/parts_gather.hpp"
 #include "training/safetensors_header.hpp"
 #include "training/safetensors_names.hpp"
+#include "training/shard_index.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -60,22 +59,6 @@ json descriptions(const std::vector<const ParameterShard*>& parameters) {
 [[noreturn]] void refuse(const fs::path& path, const std::string& why) {
   throw CheckpointError(CheckpointFault::corrupt, path,
                         "the state's file '" + path.string() + "' " + why);
-}
-
-json read_index(const fs::path& folder) {
-  const fs::path path = folder / shard_index_name;
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw CheckpointError(
-        CheckpointFault::missing, path,
-        "there is no complete state in '" + folder.string() + "': it has no " + shard_index_name);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
-  json index = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!index.is_object() || !index.value("ranks", json()).is_number_integer() ||
-      !index.value("key", json()).is_string() || index.at("ranks").get<std::int64_t>() < 1 ||
-      index.at("ranks").get<std::int64_t>() > 1'000'000)
-    refuse(path, "is not the index of a state");
-  return index;
 }
 
 /// This rank's parts, from the files of all ranks one after another.
@@ -201,30 +184,14 @@ void write_shard(const fs::path& folder, const std::string& key, ShardPlace plac
   save_safetensors(file_name(folder, place), views.tensors, views.metadata);
 }
 
-void write_shard_index(const fs::path& folder, const std::string& key, int ranks) {
-  const fs::path path = folder / shard_index_name;
-  const fs::path unfinished = folder / (std::string(shard_index_name) + ".unfinished");
-  std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
-  file << json{{"key", key}, {"ranks", ranks}}.dump() << '\n';
-  file.close();
-  std::error_code error;
-  if (file) fs::rename(unfinished, path, error);
-  if (!file || error)
-    throw CheckpointError(CheckpointFault::io, path,
-                          "cannot write '" + path.string() +
-                              "': " + (error ? error.message() : std::string("the system failed")));
-}
-
 void read_shards(const fs::path& folder, ::torch::optim::Optimizer& optimizer,
                  const ParameterShards& shards, const std::string& place_here) {
-  const json index = read_index(folder);
-  const int ranks = index.at("ranks").get<int>();
+  const ShardIndex index = read_shard_index(folder);
   const at::NoGradGuard no_grad;
   Collector collector(numbered(optimizer, shards));
-  for (int file = 0; file < ranks; ++file) {
-    const ShardPlace place{.index = file, .ranks = ranks};
-    if (collector.needs(place))
-      collector.take(file_name(folder, place), place, index.at("key").get<std::string>());
+  for (int file = 0; file < index.ranks; ++file) {
+    const ShardPlace place{.index = file, .ranks = index.ranks};
+    if (collector.needs(place)) collector.take(file_name(folder, place), place, index.key);
   }
   load_optimizer(collector.bytes(folder, place_here), optimizer);
 }

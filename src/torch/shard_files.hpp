@@ -2,8 +2,8 @@
 // The state of a ShardedOptimizer in files: one for each rank, with its parts.
 //
 // A folder has files "state-<number>-of-<ranks>.safetensors", numbered from 1, with the tensors of
-// `save_optimizer`, and "state.json", which is written last and names them. Each file and the index
-// have the same key, so that files of two states are never mixed.
+// `save_optimizer`, and an index, training/shard_index.hpp. Each file and the index have the same
+// key, so that files of two states are never mixed.
 #pragma once
 
 #include <filesystem>
@@ -19,15 +19,10 @@ struct ShardPlace {
   int ranks = 1;
 };
 
-constexpr const char* shard_index_name = "state.json";
-
 /// Writes the file of one rank. Throws CheckpointError, and InvalidArgument for an optimizer of an
 /// unknown class.
 void write_shard(const std::filesystem::path& folder, const std::string& key, ShardPlace place,
                  const ::torch::optim::Optimizer& optimizer, const ParameterShards& shards);
-
-/// Writes the index, once all files are written.
-void write_shard_index(const std::filesystem::path& folder, const std::string& key, int ranks);
 
 /// Reads this rank's parts from the files that have them, written by any number of ranks. Throws
 /// CheckpointError, and InvalidArgument for the state of another optimizer; nothing has changed

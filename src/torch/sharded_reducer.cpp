@@ -21,6 +21,7 @@
 #include "torch/tensor_view.hpp"
 #include "training/agreement.hpp"
 #include "training/parts_gather.hpp"
+#include "training/shard_index.hpp"
 
 namespace kolo::detail {
 
@@ -304,7 +305,8 @@ void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& 
   });
   require_success("save_state", "write", error, set);
   error = {};
-  if (rank() == first) error = failure_of([&] { write_shard_index(folder, key, set.size()); });
+  if (rank() == first)
+    error = failure_of([&] { write_shard_index(folder, {.key = key, .ranks = set.size()}); });
   require_success("save_state", "write the index", error, set);
 }
 

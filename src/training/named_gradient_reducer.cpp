@@ -39,8 +39,9 @@ void NamedGradientReducer::ready(const std::string& name,
   if (state.ready[position])
     throw InvalidArgument(
         fmt::format("{}: '{}' was already ready in this pass", state.subject(), name), name);
-  const bool may_submit = state.takes_part && state.core.in_last_pass();
-  if (may_submit && state.unstepped) gather({});
+  // After a step that was dropped without a call, `reduce` gathers first. That waits for the other
+  // ranks, and these may call `ready` later, or not at all.
+  const bool may_submit = state.takes_part && state.core.in_last_pass() && !state.unstepped;
   if (may_submit && state.source.tensors.empty()) {
     Gradients all = gradients();
     state.require_same(all);

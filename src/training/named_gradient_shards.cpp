@@ -106,8 +106,8 @@ void NamedGradientReducer::require_all_ranks() {
   }
 }
 
-// A program may drop a step without a call. So what it calls next gathers nothing, in case other
-// ranks gather parameters: then all get Mismatch.
+// A program may drop a step without a call. So its next reduction first gathers nothing, in case
+// other ranks gather parameters: then all get Mismatch.
 void NamedGradientReducer::gather(const Gradients& parameters) {
   State& state = *state_;
   if (!parameters.empty()) state.require_same(parameters);
@@ -121,7 +121,14 @@ void NamedGradientReducer::gather(const Gradients& parameters) {
   state.unstepped = false;
   if (!state.takes_part) return;
   const std::string name = fmt::format("{}(parameters)", state.core.number());
-  if (parameters.empty()) return gather_nothing(name, state.options.process_set);
+  if (parameters.empty()) {
+    try {
+      return gather_nothing(name, state.options.process_set);
+    } catch (...) {
+      state.drop_step();
+      throw;
+    }
+  }
   PartsGather parts(state.options.process_set);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const TensorView& whole = parameters[i].tensor;

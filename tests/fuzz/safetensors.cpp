@@ -2,6 +2,7 @@
 // Safetensors files of other programs, in memory.
 #include "kolo/training/safetensors.hpp"
 
+#include <algorithm>
 #include <memory>
 
 #include "base/dtype.hpp"
@@ -23,6 +24,64 @@ bool equal(const Safetensors& a, const Safetensors& b) {
       return false;
   }
   return true;
+}
+
+// Some of the names that seeds have.
+struct Wanted {
+  std::vector<float> weight = std::vector<float>(4, -1.0F);
+  std::vector<std::int64_t> steps = std::vector<std::int64_t>(1, -1);
+
+  TensorViews views() {
+    return {{"0.weight", {weight.data(), Shape{2, 2}}}, {"steps", TensorView(steps)}};
+  }
+  friend bool operator==(const Wanted&, const Wanted&) = default;
+};
+
+std::string bytes_of(const TensorView& view) {
+  return {static_cast<const char*>(view.data()),
+          static_cast<std::size_t>(view.elements()) * internal::size_of(view.dtype())};
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+/// Those that are found have the file's elements; nothing else changes.
+void load_into(const MemoryFile& file, const Safetensors& contents) {
+  Wanted wanted;
+  try {
+    const UnmatchedNames unmatched =
+        load_safetensors(file.path(), wanted.views(), {.strict = false});
+    for (const auto& [name, view] : wanted.views()) {
+      const bool missing = has(unmatched.missing, name);
+      require(missing != contents.tensors.contains(name), "a tensor is found and missing");
+      require(missing || contents.tensors.at(name).bytes == bytes_of(view),
+              "a tensor has other elements than the file");
+    }
+  } catch (const InvalidArgument&) {
+    require(wanted == Wanted(), "a file that was refused changed something");
+  }
+}
+
+/// The reader of files accepts what the reader of bytes does.
+bool run_file(Bytes bytes) {
+  static MemoryFile file;
+  file.set(bytes);
+  Safetensors contents;
+  bool accepted = true;
+  try {
+    contents = load_safetensors(file.path());
+  } catch (const CheckpointError&) {
+    accepted = false;
+  }
+  try {
+    const Safetensors same = from_safetensors(as_text(bytes));
+    require(accepted && equal(contents, same), "bytes are read otherwise than from a file");
+  } catch (const InvalidArgument&) {
+    require(!accepted, "bytes are refused that are accepted from a file");
+  }
+  if (accepted) load_into(file, contents);
+  return accepted;
 }
 
 bool run(Bytes bytes) {
@@ -84,6 +143,8 @@ std::vector<Seed> index_seeds() {
 
 const Target safetensors_target{
     .name = "safetensors", .max_bytes = 1024, .run = run, .seeds = seeds};
+const Target safetensors_file_target{
+    .name = "safetensors_file", .max_bytes = 1024, .run = run_file, .seeds = seeds};
 const Target safetensors_index_target{
     .name = "safetensors_index", .max_bytes = 512, .run = run_index, .seeds = index_seeds};
 

@@ -25,12 +25,15 @@ enum class Feature : std::uint8_t {
   groups,
   compression,
   communication_hook,  // whose sums are exact
+  int8,                // hooks that round: ranks are only compared with each other
+  power_sgd,
   two_optimizers,
   set_optimizer,      // one more optimizer on some ranks
   optimizer_per_set,  // the ranks are divided; each part has its own optimizer
   shared_memory,      // gradients in a SharedVector
   token,              // reduce() and step() of its result; without LibTorch only
   sharded,            // ShardedOptimizers, by the seed of state only or of gradients, too
+  loss_scale,         // GradScaler, or LossScale without LibTorch; some gradients overflow
   // backward, with LibTorch only
   no_sync,           // guards in place of backward_passes_per_step; needs accumulation
   every_pass,        // each pass is reduced; needs accumulation
@@ -75,7 +78,7 @@ enum class Feature : std::uint8_t {
   no_fusion,
 };
 
-inline constexpr std::array<std::string_view, 55> feature_names{
+inline constexpr std::array<std::string_view, 58> feature_names{
     "uneven",
     "sampler",
     "accumulation",
@@ -87,12 +90,15 @@ inline constexpr std::array<std::string_view, 55> feature_names{
     "groups",
     "compression",
     "communication_hook",
+    "int8",
+    "power_sgd",
     "two_optimizers",
     "set_optimizer",
     "per_set",
     "shared_memory",
     "token",
     "sharded",
+    "loss_scale",
     "no_sync",
     "every_pass",
     "set_to_none",

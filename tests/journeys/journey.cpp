@@ -27,9 +27,8 @@ void guarded(const std::function<void()>& work) {
 
 }  // namespace
 
-Journey::Journey(const Program& program, int rank, MakeTrainer make,
-                 std::filesystem::path directory)
-    : program_(program), rank_(rank), make_(std::move(make)) {
+Journey::Journey(const Program& program, int rank, Maker maker, std::filesystem::path directory)
+    : program_(program), rank_(rank), maker_(std::move(maker)) {
   if (program.has(Feature::checkpoints))
     checkpoints_.emplace(CheckpointerOptions{.directory = std::move(directory),
                                              .keep_last = 1 + static_cast<int>(program.seed % 3)});
@@ -93,6 +92,7 @@ void Journey::train(int ranks) {
     everybody_ = reference_->replicas();
     at_start_of_[epoch_] = everybody_;
     ++visits_;
+    if (program_.is_lossy()) check_start();
     const Epoch epoch(program_, ranks_, epoch_, branch_);
     if (!run_epoch(epoch)) return restart_epoch();
     end_epoch(epoch);
@@ -111,6 +111,8 @@ void Journey::make_trainers() {
   stage("making optimizers");
   trainers_.clear();
   sets_.clear();
+  scalers_.clear();
+  hooks_.clear();
   reference_ = std::make_unique<Reference>(program_, ranks_, everybody_);
   for (std::size_t number = 0; number < reference_->models().size(); ++number) {
     const Model& model = reference_->models()[number];
@@ -120,8 +122,17 @@ void Journey::make_trainers() {
       if (i == 0 || added.contains(rank_)) set = added;
     }
     sets_.push_back(set);
-    trainers_.push_back(
-        make_({.program = program_, .model = model, .number = number, .rank = rank_, .set = set}));
+    scalers_.push_back(!program_.has(Feature::loss_scale) ? nullptr
+                       : model.scale == number            ? maker_.scaler(program_)
+                                                          : scalers_[model.scale]);
+    hooks_.push_back(make_hook(program_));
+    trainers_.push_back(maker_.trainer({.program = program_,
+                                        .model = model,
+                                        .number = number,
+                                        .rank = rank_,
+                                        .set = set,
+                                        .hook = hooks_.back(),
+                                        .scaler = scalers_.back()}));
   }
   set_state(mine_);
   plateau_.reset();
@@ -130,8 +141,16 @@ void Journey::make_trainers() {
 void Journey::start_trainers() {
   stage("broadcast at the start");
   for (std::size_t number = 0; number < trainers_.size(); ++number)
-    if (sets_[number].contains(rank_)) trainers_[number]->broadcast(sets_[number].ranks().front());
+    if (sets_[number].contains(rank_)) broadcast_model(number, sets_[number].ranks().front());
   reference_->start();
+}
+
+void Journey::broadcast_model(std::size_t number, int root) {
+  trainers_[number]->broadcast(root);
+  if (!program_.has(Feature::loss_scale) || reference_->models()[number].scale != number) return;
+  std::string scale = scalers_[number]->state();
+  kolo::broadcast(scale, root, {.name = "loss scale", .process_set = sets_[number]});
+  scalers_[number]->load(scale);
 }
 
 bool Journey::run_epoch(const Epoch& epoch) {
@@ -195,6 +214,9 @@ void Journey::run_step(const Epoch& epoch, int step) {
   }
   for (std::size_t number = 0; together && number < trainers_.size(); ++number)
     finish_step(epoch, step, number);
+  if (!program_.has(Feature::loss_scale) || epoch.skipped(step)) return;
+  for (std::size_t number = 0; number < trainers_.size(); ++number)
+    if (reference_->models()[number].scale == number) scalers_[number]->update();
 }
 
 void Journey::backward(const Epoch& epoch, int step, std::size_t number) {
@@ -234,18 +256,24 @@ void Journey::join_all(const Epoch& epoch) {
   stage("broadcast after join");
   for (std::size_t number = 0; number < trainers_.size(); ++number)
     if (sets_[number].contains(rank_))
-      trainers_[number]->broadcast(epoch.last_rank(sets_[number].ranks()));
+      broadcast_model(number, epoch.last_rank(sets_[number].ranks()));
 }
 
 Replica Journey::state() const {
   Replica replica;
-  for (const auto& trainer : trainers_) replica.push_back(trainer->state());
+  for (const auto& trainer : trainers_) replica.models.push_back(trainer->state());
+  for (std::size_t number = 0; number < scalers_.size(); ++number) {
+    const bool owner = scalers_[number] && reference_->models()[number].scale == number;
+    replica.scales.push_back(owner ? scalers_[number]->state() : "");
+  }
   return replica;
 }
 
 void Journey::set_state(const Replica& replica) {
   for (std::size_t number = 0; number < trainers_.size(); ++number)
-    trainers_[number]->set_state(replica[number]);
+    trainers_[number]->set_state(replica.models[number]);
+  for (std::size_t number = 0; number < scalers_.size(); ++number)
+    if (!replica.scales[number].empty()) scalers_[number]->load(replica.scales[number]);
 }
 
 }  // namespace kolo::internal::journeys

@@ -24,7 +24,7 @@ namespace kolo::internal::journeys {
 class Journey {
  public:
   /// `directory` is for checkpoints. Without a session.
-  Journey(const Program& program, int rank, MakeTrainer make, std::filesystem::path directory);
+  Journey(const Program& program, int rank, Maker maker, std::filesystem::path directory);
 
   /// Throws Unexpected, or whatever else was not to be expected.
   void run();
@@ -42,6 +42,7 @@ class Journey {
   void restart_epoch();
   void make_trainers();
   void start_trainers();
+  void broadcast_model(std::size_t number, int root);
   [[nodiscard]] bool run_epoch(const Epoch& epoch);
   [[nodiscard]] bool run_events(const Epoch& epoch, int step);
   void run_step(const Epoch& epoch, int step);
@@ -51,6 +52,9 @@ class Journey {
   void run_hooks(const Epoch& epoch, int step, const Event& event);
   void check_metrics(const Epoch& epoch, int step);
   void check_weights(const Epoch& epoch);
+  void check_start() const;
+  void adopt_weights();
+  void load_hooks(const Checkpoint& found, bool own);
   void check_plateau(const Epoch& epoch);
   void end_epoch(const Epoch& epoch);
   void save_checkpoint();
@@ -64,7 +68,7 @@ class Journey {
 
   const Program& program_;
   const int rank_;
-  const MakeTrainer make_;
+  const Maker maker_;
   std::optional<Checkpointer> checkpoints_{};
   Helpers helpers_{};
   std::optional<SignalHandler> handler_{};
@@ -87,7 +91,9 @@ class Journey {
   // In a session.
   int ranks_ = 0;
   std::unique_ptr<Reference> reference_{};
-  std::vector<ProcessSet> sets_{};  // of this rank's models
+  std::vector<ProcessSet> sets_{};                           // of this rank's models
+  std::vector<std::shared_ptr<Scaler>> scalers_{};           // by model; null without a loss scale
+  std::vector<std::shared_ptr<CommunicationHook>> hooks_{};  // by model; null without a hook
   std::vector<std::unique_ptr<Trainer>> trainers_{};
   std::optional<ReduceOnPlateau> plateau_{};
   std::optional<double> best_{};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of an epoch: comparison with the reference, metrics and checkpoints.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -11,10 +12,12 @@ namespace kolo::internal::journeys {
 namespace {
 
 std::string difference(const Replica& got, const Replica& wanted) {
-  for (std::size_t number = 0; number < got.size(); ++number) {
-    for (std::size_t i = 0; i < got[number].size(); ++i) {
-      const Parameter& a = got[number][i];
-      const Parameter& b = wanted[number][i];
+  for (std::size_t number = 0; number < got.models.size(); ++number) {
+    if (got.scales[number] != wanted.scales[number])
+      return "the loss scale is '" + got.scales[number] + "', not '" + wanted.scales[number] + "'";
+    for (std::size_t i = 0; i < got.models[number].size(); ++i) {
+      const Parameter& a = got.models[number][i];
+      const Parameter& b = wanted.models[number][i];
       for (std::size_t j = 0; j < a.values.size(); ++j)
         if (a.values[j] != b.values[j])
           return "model " + std::to_string(number) + " parameter " + std::to_string(i) + "[" +
@@ -27,10 +30,22 @@ std::string difference(const Replica& got, const Replica& wanted) {
   return "nothing";
 }
 
+bool all_finite(const Replica& replica) {
+  for (const ModelState& model : replica.models)
+    for (const Parameter& parameter : model)
+      for (const auto* values : {&parameter.values, &parameter.velocities})
+        if (!std::ranges::all_of(*values, [](float value) { return std::isfinite(value); }))
+          return false;
+  return true;
+}
+
+std::string name_of_hook(std::size_t number) { return "hook " + std::to_string(number); }
+
 }  // namespace
 
 void Journey::end_epoch(const Epoch& epoch) {
   reference_->run(epoch);
+  if (program_.is_lossy()) adopt_weights();
   check_weights(epoch);
   if (program_.has(Feature::metrics)) check_metrics(epoch, -1);
   if (program_.has(Feature::plateau)) check_plateau(epoch);
@@ -40,6 +55,29 @@ void Journey::end_epoch(const Epoch& epoch) {
   if (program_.has(Feature::rollback) && !rolled_back_ && epoch_ == 3) roll_back();
 }
 
+// From all ranks. Only the loss scales are those of the reference.
+void Journey::adopt_weights() {
+  stage("gathering weights");
+  const Replica now = state();
+  if (!all_finite(now)) throw Unexpected("weights are not finite");
+  std::vector<Replica> replicas(static_cast<std::size_t>(ranks_), now);
+  const std::vector<std::string> bytes = allgather(to_bytes(now), {.name = "weights"});
+  for (int rank = 0; rank < ranks_; ++rank) {
+    Replica& replica = replicas[static_cast<std::size_t>(rank)];
+    from_bytes(bytes[static_cast<std::size_t>(rank)], replica);
+    replica.scales = reference_->of(rank).scales;
+  }
+  reference_->set_replicas(std::move(replicas));
+}
+
+// Training begins with what it ended with, or with what was saved.
+void Journey::check_start() const {
+  stage("comparison at the start of an epoch");
+  const Replica now = state();
+  const Replica& wanted = reference_->of(rank_);
+  if (now != wanted) throw Unexpected("at the start of an epoch: " + difference(now, wanted));
+}
+
 void Journey::check_weights(const Epoch& epoch) {
   stage("comparison of weights");
   const Replica now = state();
@@ -47,9 +85,9 @@ void Journey::check_weights(const Epoch& epoch) {
   if (now != wanted)
     throw Unexpected("after epoch " + std::to_string(epoch.number()) + " (visit " +
                      std::to_string(visits_) + "): " + difference(now, wanted));
-  for (std::size_t number = 0; number < now.size(); ++number) {
+  for (std::size_t number = 0; number < now.models.size(); ++number) {
     if (!sets_[number].contains(rank_)) continue;
-    const std::vector<std::uint64_t> sum{checksum(now[number])};
+    const std::vector<std::uint64_t> sum{checksum(now.models[number])};
     const Gathered<std::uint64_t> sums = allgather(
         sum, {.name = "checksum " + std::to_string(number), .process_set = sets_[number]});
     if (std::ranges::any_of(sums.values, [&](auto one) { return one != sums.values.front(); }))
@@ -104,9 +142,15 @@ void Journey::save_checkpoint() {
   sampler.begin_epoch(epoch_);
   saved_step_ = std::int64_t{epoch_} * 10 + branch_;
   const std::string bytes = to_bytes(state());
-  const std::filesystem::path path =
-      checkpoints_->save(saved_step_, {{"state", bytes}, {"sampler", sampler.state()}},
-                         {.metric = static_cast<double>(saved_step_), .own = {{"state", bytes}}});
+  Blobs parts{{"state", bytes}, {"sampler", sampler.state()}};
+  Blobs own{{"state", bytes}};
+  for (std::size_t number = 0; number < hooks_.size(); ++number) {
+    if (!hooks_[number]) continue;
+    parts[name_of_hook(number)] = hooks_[number]->shared_state();
+    own[name_of_hook(number)] = hooks_[number]->own_state();
+  }
+  const std::filesystem::path path = checkpoints_->save(
+      saved_step_, parts, {.metric = static_cast<double>(saved_step_), .own = own});
   if (first_saved_.empty()) first_saved_ = path;
   const auto found = checkpoints_->load_latest();
   if (!found || found->step != saved_step_)
@@ -126,6 +170,19 @@ void Journey::load_checkpoint(const Checkpoint& found) {
   from_bytes(same ? found.own_part("state") : found.part("state"), replica);
   set_state(replica);
   if (sampler.epoch() != found.step / 10) throw Unexpected("a sampler is in another epoch");
+  load_hooks(found, same);
+}
+
+void Journey::load_hooks(const Checkpoint& found, bool own) {
+  for (std::size_t number = 0; number < hooks_.size(); ++number) {
+    if (!hooks_[number]) continue;
+    const std::string name = name_of_hook(number);
+    hooks_[number]->load_shared_state(found.part(name));
+    if (own) hooks_[number]->load_own_state(found.own_part(name));
+    if (hooks_[number]->shared_state() != found.part(name) ||
+        (own && hooks_[number]->own_state() != found.own_part(name)))
+      throw Unexpected("a hook has another state than its checkpoint");
+  }
 }
 
 void Journey::resume() {

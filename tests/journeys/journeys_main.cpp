@@ -88,12 +88,12 @@ void agree_on(int& value) {
   broadcast(value, 0, {.name = "outside sessions"});
 }
 
-void run_program(const Program& program, int rank, const MakeTrainer& make) {
+void run_program(const Program& program, int rank, const Maker& maker) {
   const std::filesystem::path directory =
       std::filesystem::temp_directory_path() / ("kolo-journey-" + std::to_string(::getpid()));
   std::int64_t steps = 0;
   try {
-    Journey journey(program, rank, make, directory);
+    Journey journey(program, rank, maker, directory);
     journey.run();
     steps = journey.steps();
   } catch (const std::exception& error) {
@@ -145,7 +145,7 @@ void run_program(const Program& program, int rank, const MakeTrainer& make) {
   std::_Exit(0);
 }
 
-void run_all(const Options& options, int rank, int ranks, const MakeTrainer& make, bool torch) {
+void run_all(const Options& options, int rank, int ranks, const Maker& maker, bool torch) {
   const auto begin = std::chrono::steady_clock::now();
   std::uint64_t seed = options.seed;
   long long programs = 0;
@@ -155,7 +155,7 @@ void run_all(const Options& options, int rank, int ranks, const MakeTrainer& mak
       if (rank == 0) std::printf("%s", to_string(program).c_str());
     } else {
       watch(seed, rank, options.patience);
-      run_program(program, rank, make);
+      run_program(program, rank, maker);
     }
     ++programs;
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
@@ -172,7 +172,7 @@ void run_all(const Options& options, int rank, int ranks, const MakeTrainer& mak
 
 }  // namespace
 
-int run_journeys(int argc, char** argv, const MakeTrainer& make, bool torch) {
+int run_journeys(int argc, char** argv, const Maker& maker, bool torch) {
   try {
     Options options = read_options(argc, argv);
     // Half of the programs leave the start and the end of MPI to Kolo.
@@ -186,7 +186,7 @@ int run_journeys(int argc, char** argv, const MakeTrainer& make, bool torch) {
     // Without MPI all ranks are given the same one.
     if (with_mpi()) MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     if (ranks > 4) throw std::invalid_argument("results are exact up to 4 ranks only");
-    run_all(options, rank, ranks, make, torch);
+    run_all(options, rank, ranks, maker, torch);
     if (own_mpi) MPI_Finalize();
   } catch (const std::exception& error) {
     fail(error.what());

@@ -17,6 +17,6 @@
 namespace kolo::internal::journeys {
 
 /// The program's main.
-int run_journeys(int argc, char** argv, const MakeTrainer& make, bool torch);
+int run_journeys(int argc, char** argv, const Maker& maker, bool torch);
 
 }  // namespace kolo::internal::journeys

@@ -5,5 +5,5 @@
 
 int main(int argc, char** argv) {
   using namespace kolo::internal::journeys;
-  return run_journeys(argc, argv, make_plain_trainer, /*torch=*/false);
+  return run_journeys(argc, argv, plain_maker(), /*torch=*/false);
 }

@@ -10,7 +10,7 @@
 #include "kolo/optimizer.hpp"
 #include "kolo/sharded_optimizer.hpp"
 #include "kolo/shared_memory.hpp"
-#include "support/halves_hook.hpp"
+#include "kolo/training/loss_scale.hpp"
 #include "trainer.hpp"
 
 namespace kolo::internal::journeys {
@@ -43,13 +43,13 @@ struct Sgd {
   std::vector<NamedTensor> gradients() {
     std::vector<NamedTensor> named;
     for (std::size_t i = 0; i < buffers.size(); ++i)
-      named.push_back({name_of_parameter(program, i), TensorView(buffers[i].span())});
+      named.push_back({name_of_parameter(program, i), view(i, buffers[i].span())});
     return named;
   }
   std::vector<NamedTensor> parameters() {
     std::vector<NamedTensor> named;
     for (std::size_t i = 0; i < buffers.size(); ++i)
-      named.push_back({name_of_parameter(program, i), TensorView(state_or_zeros(i))});
+      named.push_back({name_of_parameter(program, i), view(i, state_or_zeros(i))});
     return named;
   }
   void step() {
@@ -74,10 +74,29 @@ struct Sgd {
   }
 
  private:
+  [[nodiscard]] TensorView view(std::size_t i, std::span<float> elements) const {
+    return {elements.data(), shape_of_parameter(program, model.sizes[i])};
+  }
   // Before the first state is set.
   std::span<float> state_or_zeros(std::size_t i) {
     return i < state.size() ? std::span<float>(state[i].values) : buffers[i].span();
   }
+};
+
+class PlainScaler : public Scaler {
+ public:
+  explicit PlainScaler(const Program& program) : scale_(scale_options(program)) {}
+
+  [[nodiscard]] float value() const { return static_cast<float>(scale_.value()); }
+  void found(bool overflow) { overflow_ = overflow_ || overflow; }
+
+  void update() override { scale_.update(std::exchange(overflow_, false)); }
+  [[nodiscard]] std::string state() const override { return scale_.state(); }
+  void load(const std::string& state) override { scale_.load(state); }
+
+ private:
+  LossScale scale_;
+  bool overflow_ = false;  // since the last update
 };
 
 class PlainTrainer : public Trainer {
@@ -87,7 +106,8 @@ class PlainTrainer : public Trainer {
         gradients_(arguments.program, arguments_.model, arguments.number),
         random_(differential::hash({arguments.program.seed, arguments.number,
                                     static_cast<std::uint64_t>(arguments.rank)})),
-        sgd_{.program = arguments.program, .model = arguments_.model} {
+        sgd_{.program = arguments.program, .model = arguments_.model},
+        scaler_(static_cast<PlainScaler*>(arguments_.scaler.get())) {
     for (const int size : arguments_.model.sizes)
       sgd_.buffers.emplace_back(static_cast<std::size_t>(size),
                                 arguments.program.has(Feature::shared_memory));
@@ -124,7 +144,7 @@ class PlainTrainer : public Trainer {
     std::vector<std::size_t> used;
     for (std::size_t i = 0; i < sgd_.buffers.size(); ++i) {
       if (!gradients_.used(i, pass.epoch, pass.step, arguments_.rank)) continue;
-      gradients_.add(i, sgd_.state[i].values, pass.examples, sgd_.buffers[i].span());
+      add_gradient(i, pass);
       if (!random_.once_in(3)) used.push_back(i);
     }
     const Program& program = arguments_.program;
@@ -143,10 +163,12 @@ class PlainTrainer : public Trainer {
       with_optimizer([&](auto& each) { reduced_.emplace(each.reduce()); });
     } else {
       optimizer_->synchronize();
+      synchronized_ = true;
     }
   }
 
   void clip(double max_norm) override {
+    if (scaler_ != nullptr) max_norm *= scaler_->value();
     std::vector<std::span<float>> spans;
     if (sharded_) {
       for (const Shard& shard : sharded_->shards())
@@ -157,20 +179,21 @@ class PlainTrainer : public Trainer {
       return journeys::clip(spans, max_norm, joint);
     }
     for (Buffer& buffer : sgd_.buffers) spans.push_back(buffer.span());
-    if (reduced_) {
-      const double wanted = norm_of(spans);
-      require_norm(optimizer_->clip_grad_norm(*reduced_, 1e30), wanted);
-    }
-    journeys::clip(spans, max_norm);
+    const double wanted = norm_of(spans);
+    if (reduced_) require_norm(optimizer_->clip_grad_norm(*reduced_, 1e30), wanted);
+    journeys::clip(spans, max_norm, wanted);
   }
 
   void discard() override {
+    synchronized_ = false;
     if (reduced_) return reduced_.reset();
     with_optimizer([](auto& each) { each.discard(); });
   }
 
   void step(double learning_rate) override {
     sgd_.learning_rate = learning_rate;
+    if (scaler_ != nullptr && !unscale()) return discard();
+    synchronized_ = false;
     with_optimizer([&](auto& each) {
       if (!reduced_) return each.step();
       each.step(std::move(*reduced_));
@@ -187,6 +210,29 @@ class PlainTrainer : public Trainer {
     use(*optimizer_);
   }
 
+  void add_gradient(std::size_t i, const Pass& pass) {
+    const std::span<float> gradient = sgd_.buffers[i].span();
+    if (scaler_ == nullptr) return gradients_.add(i, sgd_.state[i].values, pass.examples, gradient);
+    std::vector<float> own(gradient.size(), 0.0F);
+    gradients_.add(i, sgd_.state[i].values, pass.examples, own);
+    const auto overflow = gradients_.overflow(pass.epoch, pass.step, arguments_.rank);
+    if (overflow && overflow->parameter == i && overflow->pass == pass.number)
+      own[overflow->element] = overflow->value;
+    for (std::size_t j = 0; j < own.size(); ++j) gradient[j] += scaler_->value() * own[j];
+  }
+
+  // Divides the reduced gradients by the scale. False if they are not finite, on all ranks alike.
+  bool unscale() {
+    if (!synchronized_ && !reduced_) synchronize();
+    std::vector<std::span<float>> spans;
+    for (Buffer& buffer : sgd_.buffers) spans.push_back(buffer.span());
+    const double norm = sharded_ ? sharded_->clip_grad_norm(*reduced_, 1e30) : norm_of(spans);
+    scaler_->found(!std::isfinite(norm));
+    for (const std::span<float> gradient : spans)
+      for (float& element : gradient) element /= scaler_->value();
+    return std::isfinite(norm);
+  }
+
   TrainerArguments arguments_;
   Gradients gradients_;
   differential::Random random_;  // of this rank
@@ -194,65 +240,19 @@ class PlainTrainer : public Trainer {
   std::optional<DistributedOptimizer<Sgd>> optimizer_{};
   std::optional<ShardedOptimizer<Sgd>> sharded_{};
   std::optional<ReducedGradients> reduced_{};
+  bool synchronized_ = false;  // without `reduced_`
+  PlainScaler* scaler_;        // null without a loss scale
 };
 
 }  // namespace
 
-DistributedOptimizerOptions options_of(const TrainerArguments& arguments) {
-  const Model& model = arguments.model;
-  DistributedOptimizerOptions options{.op = model.op,
-                                      .compression = model.compression,
-                                      .backward_passes_per_step = model.passes_per_step,
-                                      .accumulation = model.accumulation,
-                                      .gradient_predivide_factor = model.predivide,
-                                      .num_groups = model.num_groups,
-                                      .process_set = arguments.set};
-  if (arguments.program.has(Feature::communication_hook))
-    options.hook = std::make_shared<HalvesHook>();
-  for (const std::vector<int>& group : model.groups) {
-    std::vector<std::string>& names = options.groups.emplace_back();
-    for (const int index : group)
-      names.push_back(name_of_parameter(arguments.program, static_cast<std::size_t>(index)));
-  }
-  return options;
-}
-
-// A hook leaves whole gradients.
-Sharding sharding_of(const TrainerArguments& arguments) {
-  return arguments.program.seed % 3 == 0 || arguments.program.has(Feature::communication_hook)
-             ? Sharding::state
-             : Sharding::state_and_gradients;
-}
-
-double joint_norm(std::span<const std::span<float>> parts, const TrainerArguments& arguments) {
-  double squares = 0.0;
-  for (const auto part : parts)
-    for (const float value : part) squares += static_cast<double>(value) * value;
-  if (arguments.set.contains(arguments.rank))
-    allreduce(squares, {.name = "joint norm", .op = ReduceOp::sum, .process_set = arguments.set});
-  return std::sqrt(squares);
-}
-
-void gather_parts(std::span<float> whole, const TrainerArguments& arguments) {
-  if (!arguments.set.contains(arguments.rank)) return;
-  const auto elements = static_cast<std::int64_t>(whole.size());
-  std::int64_t begin = 0;
-  for (int index = 0; index < arguments.set.rank(); ++index)
-    begin += reducescatter_rows(elements, index, arguments.set.size());
-  const std::int64_t own = reducescatter_rows(elements, arguments.set.rank(), arguments.set.size());
-  const auto gathered =
-      allgather(whole.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(own)),
-                {.name = "parts of a state", .process_set = arguments.set});
-  std::ranges::copy(gathered.values, whole.begin());
-}
-
-std::string name_of_parameter(const Program& program, std::size_t index) {
-  const std::string name = "layer." + std::to_string(index);
-  return program.has(Feature::long_names) ? name + std::string(10000, 'x') : name;
-}
-
-std::unique_ptr<Trainer> make_plain_trainer(const TrainerArguments& arguments) {
-  return std::make_unique<PlainTrainer>(arguments);
+Maker plain_maker() {
+  return {.trainer = [](const TrainerArguments& arguments) -> std::unique_ptr<Trainer> {
+            return std::make_unique<PlainTrainer>(arguments);
+          },
+          .scaler = [](const Program& program) -> std::shared_ptr<Scaler> {
+            return std::make_shared<PlainScaler>(program);
+          }};
 }
 
 }  // namespace kolo::internal::journeys

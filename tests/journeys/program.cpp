@@ -75,6 +75,10 @@ void complete(Program& program) {
     features.remove(Feature::uneven);
     features.remove(Feature::module_gradients);
   }
+  // An optimizer has one hook.
+  if (features.has(Feature::int8) && features.has(Feature::power_sgd))
+    features.remove(program.seed % 2 == 0 ? Feature::int8 : Feature::power_sgd);
+  if (program.is_lossy()) features.remove(Feature::communication_hook);
   if (features.has(Feature::rollback) || features.has(Feature::resume) ||
       features.has(Feature::fewer_ranks) || features.has(Feature::more_ranks))
     features.add(Feature::checkpoints);
@@ -209,7 +213,21 @@ std::vector<Model> Program::models(int session_ranks) const {
     last.sets = {some.front()};
     last.whole_world = false;
   }
+  // A scale is that of the ranks that train its models.
+  const auto world = std::ranges::find(all, true, &Model::whole_world) - all.begin();
+  for (std::size_t number = 0; number < all.size(); ++number)
+    all[number].scale = all[number].whole_world ? static_cast<std::size_t>(world) : number;
   return all;
+}
+
+// Sums of 2-byte gradients, up to 3456 and twice that with a predivide factor, stay below fp16's
+// maximum, and the squares of hooks below f32's.
+LossScaleOptions scale_options(const Program& program) {
+  const bool grows = !program.has(Feature::compression) && !program.is_lossy();
+  return {.initial = static_cast<double>(1 << program.seed % 3),
+          .growth_factor = 2.0,
+          .backoff_factor = 0.5,
+          .growth_interval = grows ? 2 + static_cast<std::int64_t>(program.seed % 3) : 1000};
 }
 
 Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits) {

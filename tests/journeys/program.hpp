@@ -11,6 +11,7 @@
 #include "features.hpp"
 #include "kolo/collectives.hpp"
 #include "kolo/optimizer.hpp"
+#include "kolo/training/loss_scale.hpp"
 
 namespace kolo::internal::journeys {
 
@@ -33,6 +34,7 @@ struct Model {
   std::vector<std::vector<int>> groups{};  // by parameter
   double momentum = 0.0;
   int passes_per_step = 1;  // the optimizer's option
+  std::size_t scale = 0;    // models with the same number here share a loss scale
 };
 
 /// The single things that happen during an epoch, before one of its steps.
@@ -88,6 +90,8 @@ struct Program {
   std::vector<Event> events{};
 
   [[nodiscard]] bool has(Feature feature) const { return features.has(feature); }
+  /// Gradients are rounded, so the reference cannot follow.
+  [[nodiscard]] bool is_lossy() const { return has(Feature::int8) || has(Feature::power_sgd); }
   /// Backward of all models comes before the first optimizer's step.
   [[nodiscard]] bool steps_together() const { return seed % 2 == 0; }
   /// Before the session changes, or after it.
@@ -99,6 +103,8 @@ struct Program {
 };
 
 [[nodiscard]] Program make_program(std::uint64_t seed, int ranks, bool torch, const Limits& limits);
+
+[[nodiscard]] LossScaleOptions scale_options(const Program& program);
 
 /// For people.
 [[nodiscard]] std::string to_string(const Program& program);

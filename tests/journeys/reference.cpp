@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "differential/random.hpp"
@@ -20,7 +21,9 @@ using differential::hash;
 Replica random_replica(const Program& program, int rank, int session_ranks) {
   Replica replica;
   for (const Model& model : program.models(session_ranks)) {
-    ModelState& state = replica.emplace_back();
+    ModelState& state = replica.models.emplace_back();
+    const bool scaled = program.has(Feature::loss_scale) && model.scale == replica.scales.size();
+    replica.scales.push_back(scaled ? LossScale(scale_options(program)).state() : "");
     for (const int size : model.sizes) {
       Parameter& parameter = state.emplace_back();
       parameter.velocities.assign(static_cast<std::size_t>(size), 0.0F);
@@ -33,16 +36,17 @@ Replica random_replica(const Program& program, int rank, int session_ranks) {
 
 std::string to_bytes(const Replica& replica) {
   std::string bytes;
-  for (const ModelState& model : replica)
+  for (const ModelState& model : replica.models)
     for (const Parameter& parameter : model)
       for (const auto* values : {&parameter.values, &parameter.velocities})
         bytes.append(reinterpret_cast<const char*>(values->data()), values->size() * sizeof(float));
+  for (const std::string& scale : replica.scales) bytes += scale + '\n';
   return bytes;
 }
 
 void from_bytes(const std::string& bytes, Replica& replica) {
   std::size_t at = 0;
-  for (ModelState& model : replica)
+  for (ModelState& model : replica.models)
     for (Parameter& parameter : model)
       for (auto* values : {&parameter.values, &parameter.velocities}) {
         const std::size_t length = values->size() * sizeof(float);
@@ -50,6 +54,12 @@ void from_bytes(const std::string& bytes, Replica& replica) {
         std::memcpy(values->data(), bytes.data() + at, length);
         at += length;
       }
+  for (std::string& scale : replica.scales) {
+    const std::size_t end = bytes.find('\n', at);
+    if (end == std::string::npos) throw std::runtime_error("a checkpoint lacks a loss scale");
+    scale = bytes.substr(at, end - at);
+    at = end + 1;
+  }
   if (at != bytes.size()) throw std::runtime_error("a checkpoint is too long");
 }
 
@@ -87,6 +97,24 @@ bool Gradients::used(std::size_t parameter, const Epoch& epoch, int step, int ra
          0;
 }
 
+std::optional<Overflow> Gradients::overflow(const Epoch& epoch, int step, int rank) const {
+  if (!program_.has(Feature::loss_scale)) return std::nullopt;
+  const std::uint64_t random =
+      hash({program_.seed, 111, number_, static_cast<std::uint64_t>(epoch.number() * 100 + step),
+            static_cast<std::uint64_t>(rank)});
+  constexpr unsigned once_in = 8;
+  if (random % once_in != 0) return std::nullopt;
+  const auto passes = static_cast<unsigned>(epoch.passes(step, rank, model_.accumulation));
+  for (std::size_t i = 0; i < model_.sizes.size(); ++i)
+    if (used(i, epoch, step, rank))
+      return Overflow{.parameter = i,
+                      .element = random / 8 % static_cast<unsigned>(model_.sizes[i]),
+                      .pass = static_cast<int>(random / 64 % passes),
+                      .value = random / 16 % 2 == 0 ? std::numeric_limits<float>::infinity()
+                                                    : std::numeric_limits<float>::quiet_NaN()};
+  return std::nullopt;
+}
+
 void apply(Parameter& parameter, std::span<const float> gradient, double learning_rate,
            double momentum) {
   const auto rate = static_cast<float>(learning_rate);
@@ -107,6 +135,7 @@ double norm_of(std::span<const std::span<float>> gradients) {
 
 void require_norm(double norm, double wanted, double tolerance) {
   if (std::abs(norm - wanted) <= tolerance * wanted) return;
+  if (!std::isfinite(norm) && !std::isfinite(wanted)) return;
   throw Unexpected("the norm of the gradients is " + std::to_string(norm) + ", not " +
                    std::to_string(wanted));
 }
@@ -116,7 +145,7 @@ void clip(std::span<const std::span<float>> gradients, double max_norm) {
 }
 
 void clip(std::span<const std::span<float>> gradients, double max_norm, double norm) {
-  if (norm <= max_norm) return;
+  if (norm <= max_norm || !std::isfinite(norm)) return;
   // A power of two keeps all digits.
   const auto factor = static_cast<float>(std::exp2(std::floor(std::log2(max_norm / norm))));
   for (const auto gradient : gradients)
@@ -152,16 +181,20 @@ void Reference::start() {
 }
 
 void Reference::copy_to_members(std::size_t number, const std::vector<int>& members, int root) {
-  for (const int rank : members)
-    if (rank != root)
-      replicas_[static_cast<std::size_t>(rank)][number] =
-          replicas_[static_cast<std::size_t>(root)][number];
+  const Replica& from = replicas_[static_cast<std::size_t>(root)];
+  for (const int rank : members) {
+    if (rank == root) continue;
+    Replica& to = replicas_[static_cast<std::size_t>(rank)];
+    to.models[number] = from.models[number];
+    to.scales[number] = from.scales[number];
+  }
 }
 
 void Reference::run(const Epoch& epoch) {
   for (int step = 0; step < epoch.most_steps(); ++step) {
     if (fails(program_, epoch, step)) continue;
     for (std::size_t number = 0; number < models_.size(); ++number) run_step(epoch, step, number);
+    if (program_.has(Feature::loss_scale) && !epoch.skipped(step)) update_scales(epoch, step);
   }
   if (!program_.has(Feature::uneven)) return;
   for (std::size_t number = 0; number < models_.size(); ++number)
@@ -173,7 +206,7 @@ Reference::Tensors Reference::local(const Epoch& epoch, int step, std::size_t nu
                                     int rank) const {
   const Model& model = models_[number];
   const Gradients gradients(program_, model, number);
-  const ModelState& state = replicas_[static_cast<std::size_t>(rank)][number];
+  const ModelState& state = replicas_[static_cast<std::size_t>(rank)].models[number];
   Tensors tensors;
   for (std::size_t i = 0; i < model.sizes.size(); ++i) {
     tensors.emplace_back(state[i].values.size(), 0.0F);
@@ -201,7 +234,7 @@ void Reference::run_step(const Epoch& epoch, int step, std::size_t number) {
         for (std::size_t j = 0; j < one[i].size(); ++j) sum[i][j] += one[i][j];
       }
     }
-    if (present.empty()) continue;
+    if (present.empty() || overflows(epoch, step, number, present)) continue;
     double divisor = model.op == ReduceOp::average ? static_cast<double>(members.size()) : 1.0;
     if (model.accumulation == Accumulation::mean)
       divisor *= epoch.passes(step, present.front(), model.accumulation);
@@ -214,12 +247,48 @@ void Reference::run_step(const Epoch& epoch, int step, std::size_t number) {
   }
   for (int rank = 0; rank < session_ranks_; ++rank) {
     if (done[static_cast<std::size_t>(rank)] || step >= epoch.steps(rank)) continue;
+    if (overflows(epoch, step, number, {rank})) continue;
     Tensors own = local(epoch, step, number, rank);
     if (program_.torch && model.accumulation == Accumulation::mean)
       for (auto& tensor : own)
         for (float& value : tensor)
           value /= static_cast<float>(epoch.passes(step, rank, model.accumulation));
     finish(own, reached(epoch, step, number, {rank}), epoch, step, number, rank);
+  }
+}
+
+bool Reference::overflows(const Epoch& epoch, int step, std::size_t number,
+                          const std::vector<int>& ranks) const {
+  const Gradients gradients(program_, models_[number], number);
+  return std::ranges::any_of(
+      ranks, [&](int rank) { return gradients.overflow(epoch, step, rank).has_value(); });
+}
+
+std::vector<int> Reference::partners(const Epoch& epoch, int step, std::size_t number,
+                                     int rank) const {
+  std::vector<int> set{rank};
+  for (const auto& members : models_[number].sets)
+    if (std::ranges::find(members, rank) != members.end()) set = members;
+  std::erase_if(set, [&](int member) { return step >= epoch.steps(member); });
+  return set;
+}
+
+// A scale shrinks if the gradients of any of its models have overflowed.
+void Reference::update_scales(const Epoch& epoch, int step) {
+  for (int rank = 0; rank < session_ranks_; ++rank) {
+    if (step >= epoch.steps(rank)) continue;
+    std::vector<bool> shrinks(models_.size(), false);
+    for (std::size_t number = 0; number < models_.size(); ++number)
+      if (overflows(epoch, step, number, partners(epoch, step, number, rank)))
+        shrinks[models_[number].scale] = true;
+    for (std::size_t number = 0; number < models_.size(); ++number) {
+      if (models_[number].scale != number) continue;
+      std::string& text = replicas_[static_cast<std::size_t>(rank)].scales[number];
+      LossScale scale(scale_options(program_));
+      scale.load(text);
+      scale.update(shrinks[number]);
+      text = scale.state();
+    }
   }
 }
 
@@ -247,7 +316,7 @@ void Reference::finish(Tensors& gradients, const std::vector<bool>& reached, con
   const Model& model = models_[number];
   std::vector<std::span<float>> spans(gradients.begin(), gradients.end());
   if (program_.has(Feature::clipping)) clip(spans, max_norm_of(program_));
-  ModelState& state = replicas_[static_cast<std::size_t>(rank)][number];
+  ModelState& state = replicas_[static_cast<std::size_t>(rank)].models[number];
   for (std::size_t i = 0; i < spans.size(); ++i)
     if (!model.frozen[i] && reached[i])
       apply(state[i], spans[i], epoch.learning_rate(step), model.momentum);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,7 +23,13 @@ struct Parameter {
 
 using ModelState = std::vector<Parameter>;
 /// The models of one rank.
-using Replica = std::vector<ModelState>;
+struct Replica {
+  std::vector<ModelState> models{};
+  /// By `Model::scale`: the states of loss scales, or empty.
+  std::vector<std::string> scales{};
+
+  friend bool operator==(const Replica&, const Replica&) = default;
+};
 
 /// A rank's own random weights.
 [[nodiscard]] Replica random_replica(const Program& program, int rank, int session_ranks);
@@ -30,6 +37,14 @@ using Replica = std::vector<ModelState>;
 [[nodiscard]] std::string to_bytes(const Replica& replica);
 void from_bytes(const std::string& bytes, Replica& replica);
 [[nodiscard]] std::uint64_t checksum(const ModelState& state);
+
+/// Where backward of a rank gives a number that is not finite.
+struct Overflow {
+  std::size_t parameter;
+  std::size_t element;
+  int pass;
+  float value;
+};
 
 /// The gradients of one backward pass: a number in {-1, 0, 1} for each example and use, which
 /// depends on example and weight, times `gradient_unit`.
@@ -43,6 +58,8 @@ class Gradients {
            std::span<const std::int64_t> examples, std::span<float> gradient) const;
   /// False if backward does not reach the parameter in this step of this rank.
   [[nodiscard]] bool used(std::size_t parameter, const Epoch& epoch, int step, int rank) const;
+  /// Only with a loss scale.
+  [[nodiscard]] std::optional<Overflow> overflow(const Epoch& epoch, int step, int rank) const;
 
  private:
   const Program& program_;
@@ -55,7 +72,7 @@ void apply(Parameter& parameter, std::span<const float> gradient, double learnin
            double momentum);
 
 [[nodiscard]] double norm_of(std::span<const std::span<float>> gradients);
-/// Throws Unexpected if the norm that Kolo returned is another one.
+/// Throws Unexpected if the norm that Kolo returned is another one. If one is not finite, both are.
 void require_norm(double norm, double wanted, double tolerance = 1e-9);
 /// Scales gradients whose joint norm exceeds `max_norm`; exact for a norm below it.
 void clip(std::span<const std::span<float>> gradients, double max_norm);
@@ -86,7 +103,12 @@ class Reference {
               std::size_t number, int rank);
   [[nodiscard]] std::vector<bool> reached(const Epoch& epoch, int step, std::size_t number,
                                           const std::vector<int>& ranks) const;
-  [[nodiscard]] bool skips(const Epoch& epoch, int step) const;
+  [[nodiscard]] bool overflows(const Epoch& epoch, int step, std::size_t number,
+                               const std::vector<int>& ranks) const;
+  /// The present ranks of the set that a rank is in.
+  [[nodiscard]] std::vector<int> partners(const Epoch& epoch, int step, std::size_t number,
+                                          int rank) const;
+  void update_scales(const Epoch& epoch, int step);
   void copy_to_members(std::size_t number, const std::vector<int>& members, int root);
 
   const Program& program_;

@@ -38,6 +38,9 @@ NEVER_TOGETHER = {
     ("every_pass", "no_sync"): "each pass is reduced, or only the last",
     ("sharded", "uneven"): "a rank that has joined cannot step its parts",
     ("module_gradients", "sharded"): "an optimizer reduces, or a module",
+    ("communication_hook", "int8"): "an optimizer has one hook",
+    ("communication_hook", "power_sgd"): "an optimizer has one hook",
+    ("int8", "power_sgd"): "an optimizer has one hook",
 } | {
     tuple(sorted((torch, own))): "one is of LibTorch, the other of programs without it"
     for torch in ("every_pass", "hook_exception", "module_gradients", "no_sync", "set_to_none")

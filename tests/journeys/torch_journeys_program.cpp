@@ -5,5 +5,5 @@
 
 int main(int argc, char** argv) {
   using namespace kolo::internal::journeys;
-  return run_journeys(argc, argv, make_torch_trainer, /*torch=*/true);
+  return run_journeys(argc, argv, torch_maker(), /*torch=*/true);
 }

@@ -44,19 +44,37 @@ void assign(const std::vector<float>& values, const Tensor& tensor) {
   std::ranges::copy(values, elements_of(tensor).begin());
 }
 
+class TorchScaler : public Scaler {
+ public:
+  explicit TorchScaler(const Program& program) : scaler(scale_options(program)) {}
+
+  void update() override { scaler.update(); }
+  [[nodiscard]] std::string state() const override { return scaler.state(); }
+  void load(const std::string& state) override { scaler.load(state); }
+
+  GradScaler scaler;
+};
+
+std::vector<std::int64_t> lengths_of(const Shape& shape) {
+  return {shape.lengths().begin(), shape.lengths().end()};
+}
+
 /// SGD whose gradients are reduced by a DistributedOptimizer, or else by the module's
 /// DistributedGradients.
 class TorchTrainer : public Trainer {
  public:
   explicit TorchTrainer(const TrainerArguments& arguments)
-      : arguments_(arguments), gradients_(arguments.program, arguments_.model, arguments.number) {
+      : arguments_(arguments),
+        gradients_(arguments.program, arguments_.model, arguments.number),
+        scaler_(static_cast<TorchScaler*>(arguments_.scaler.get())) {
     // A name has a dot: it is that of a module's parameter.
     const auto layer = module_.register_module("layer", std::make_shared<::torch::nn::Module>());
     for (std::size_t i = 0; i < arguments_.model.sizes.size(); ++i)
-      parameters_.push_back(
-          layer->register_parameter(name_of(i).substr(std::string_view("layer.").size()),
-                                    ::torch::zeros({arguments_.model.sizes[i]}),
-                                    /*requires_grad=*/!arguments_.model.frozen[i]));
+      parameters_.push_back(layer->register_parameter(
+          name_of(i).substr(std::string_view("layer.").size()),
+          ::torch::zeros(
+              lengths_of(shape_of_parameter(arguments_.program, arguments_.model.sizes[i]))),
+          /*requires_grad=*/!arguments_.model.frozen[i]));
     Sgd sgd(parameters_, ::torch::optim::SGDOptions(0.1).momentum(arguments_.model.momentum));
     if (arguments_.program.has(Feature::sharded)) {
       sharded_.emplace(std::move(sgd), module_.named_parameters(), options_of(arguments_),
@@ -129,18 +147,20 @@ class TorchTrainer : public Trainer {
     const Model& model = arguments_.model;
     const int passes = pass.epoch.passes(pass.step, arguments_.rank, model.accumulation);
     const bool divides = model.accumulation == Accumulation::mean && model.passes_per_step == 1;
+    const auto overflow = gradients_.overflow(pass.epoch, pass.step, arguments_.rank);
     Tensor loss = ::torch::zeros({});
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       if (!gradients_.used(i, pass.epoch, pass.step, arguments_.rank)) continue;
       const Tensor& parameter = parameters_[i];
       const Tensor gradient = ::torch::zeros_like(parameter.detach());
-      gradients_.add(i, elements_of(parameter.detach()), pass.examples, elements_of(gradient));
+      const std::span<float> elements = elements_of(gradient);
+      gradients_.add(i, elements_of(parameter.detach()), pass.examples, elements);
+      if (overflow && overflow->parameter == i && overflow->pass == pass.number)
+        elements[overflow->element] = overflow->value;
       if (divides) gradient.div_(passes);
-      if (model.shared[i]) {
-        loss = loss + parameter.dot(0.5 * gradient) + parameter.dot(0.5 * gradient);
-      } else {
-        loss = loss + parameter.dot(gradient);
-      }
+      loss =
+          loss + (model.shared[i] ? dot(parameter, 0.5 * gradient) + dot(parameter, 0.5 * gradient)
+                                  : dot(parameter, gradient));
     }
     // Other ranks wait for this backward.
     if (!loss.requires_grad()) loss = loss + 0.0 * parameters_.back().sum();
@@ -150,6 +170,7 @@ class TorchTrainer : public Trainer {
       local.emplace(sharded_   ? sharded_->no_sync()
                     : wrapped_ ? wrapped_->no_sync()
                                : reducer_->no_sync());
+    if (scaler_ != nullptr) loss = scaler_->scaler.scale(loss);
     loss.backward();
     // Before other ranks are waited for in another model's backward.
     if (is_last && program.steps_together()) synchronize();
@@ -162,6 +183,9 @@ class TorchTrainer : public Trainer {
   }
 
   void clip(double max_norm) override {
+    with_optimizer([&](auto& each) {
+      if (scaler_ != nullptr) scaler_->scaler.unscale(each);
+    });
     std::vector<std::span<float>> spans;
     std::vector<Tensor> with_gradient;
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -192,7 +216,13 @@ class TorchTrainer : public Trainer {
   void step(double learning_rate) override {
     set_learning_rate(optimizer(), learning_rate);
     if (reducer_) reducer_->synchronize();
-    optimizer().step();
+    with_optimizer([&](auto& each) {
+      if (scaler_ == nullptr) {
+        each.step();
+      } else {
+        scaler_->scaler.step(each);
+      }
+    });
   }
 
   bool throw_in_hook(const Event& event) override {
@@ -227,6 +257,17 @@ class TorchTrainer : public Trainer {
   }
 
  private:
+  // As the type that it has.
+  template <typename Use>
+  void with_optimizer(const Use& use) {
+    if (sharded_) return use(*sharded_);
+    if (wrapped_) return use(*wrapped_);
+    use(*plain_);
+  }
+  static Tensor dot(const Tensor& parameter, const Tensor& gradient) {
+    return parameter.flatten().dot(gradient.flatten());
+  }
+
   [[nodiscard]] std::string name_of(std::size_t parameter) const {
     return name_of_parameter(arguments_.program, parameter);
   }
@@ -244,7 +285,7 @@ class TorchTrainer : public Trainer {
     return stepped(i).data_ptr<float>() - parameters_[i].data_ptr<float>();
   }
   [[nodiscard]] Tensor part_of(std::size_t i, const Tensor& whole) const {
-    return sharded_ ? whole.narrow(0, begin_of_part(i), stepped(i).numel()) : whole;
+    return sharded_ ? whole.flatten().narrow(0, begin_of_part(i), stepped(i).numel()) : whole;
   }
 
   // After `set_state`: parts of the root's momentum.
@@ -284,12 +325,18 @@ class TorchTrainer : public Trainer {
   mutable std::optional<ShardedOptimizer<Sgd>> sharded_{};
   mutable std::optional<Sgd> plain_{};
   std::optional<DistributedGradients> reducer_{};
+  TorchScaler* scaler_;  // null without a loss scale
 };
 
 }  // namespace
 
-std::unique_ptr<Trainer> make_torch_trainer(const TrainerArguments& arguments) {
-  return std::make_unique<TorchTrainer>(arguments);
+Maker torch_maker() {
+  return {.trainer = [](const TrainerArguments& arguments) -> std::unique_ptr<Trainer> {
+            return std::make_unique<TorchTrainer>(arguments);
+          },
+          .scaler = [](const Program& program) -> std::shared_ptr<Scaler> {
+            return std::make_shared<TorchScaler>(program);
+          }};
 }
 
 }  // namespace kolo::internal::journeys

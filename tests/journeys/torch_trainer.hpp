@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trainer with LibTorch's SGD.
+// Trainers with LibTorch's SGD.
 #pragma once
-
-#include <memory>
 
 #include "trainer.hpp"
 
 namespace kolo::internal::journeys {
 
-[[nodiscard]] std::unique_ptr<Trainer> make_torch_trainer(const TrainerArguments& arguments);
+[[nodiscard]] Maker torch_maker();
 
 }  // namespace kolo::internal::journeys

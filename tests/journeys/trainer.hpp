@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kolo/communication_hook.hpp"
 #include "kolo/process_set.hpp"
 #include "kolo/sharded_optimizer.hpp"
 #include "program.hpp"
@@ -41,9 +42,20 @@ class Trainer {
   virtual void clip(double max_norm) = 0;
   /// Gives up a step.
   virtual void discard() = 0;
+  /// With a loss scale, gradients that are not finite give the step up.
   virtual void step(double learning_rate) = 0;
   /// A backward pass that throws in a hook, on one rank or all; false if there are no hooks.
   virtual bool throw_in_hook(const Event& event) = 0;
+};
+
+/// A loss scale of some of a rank's models.
+class Scaler {
+ public:
+  virtual ~Scaler() = default;
+  /// After the steps of all its models.
+  virtual void update() = 0;
+  [[nodiscard]] virtual std::string state() const = 0;
+  virtual void load(const std::string& state) = 0;
 };
 
 struct TrainerArguments {
@@ -52,9 +64,15 @@ struct TrainerArguments {
   std::size_t number;
   int rank;
   ProcessSet set;  // this rank may be no member
+  std::shared_ptr<CommunicationHook> hook{};
+  std::shared_ptr<Scaler> scaler{};  // made by the same Maker
 };
 
-using MakeTrainer = std::function<std::unique_ptr<Trainer>(const TrainerArguments&)>;
+/// Makes trainers of one kind and their loss scales.
+struct Maker {
+  std::function<std::unique_ptr<Trainer>(const TrainerArguments&)> trainer;
+  std::function<std::shared_ptr<Scaler>(const Program&)> scaler;
+};
 
 /// The options of its DistributedOptimizer.
 [[nodiscard]] DistributedOptimizerOptions options_of(const TrainerArguments& arguments);
@@ -67,6 +85,11 @@ using MakeTrainer = std::function<std::unique_ptr<Trainer>(const TrainerArgument
 void gather_parts(std::span<float> whole, const TrainerArguments& arguments);
 [[nodiscard]] std::string name_of_parameter(const Program& program, std::size_t index);
 
-[[nodiscard]] std::unique_ptr<Trainer> make_plain_trainer(const TrainerArguments& arguments);
+/// With `power_sgd`, some parameters are matrices: its hook compresses no others.
+[[nodiscard]] Shape shape_of_parameter(const Program& program, int size);
+/// The hook of a model's optimizer; null if there is none.
+[[nodiscard]] std::shared_ptr<CommunicationHook> make_hook(const Program& program);
+
+[[nodiscard]] Maker plain_maker();
 
 }  // namespace kolo::internal::journeys

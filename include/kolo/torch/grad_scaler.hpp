@@ -41,7 +41,7 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 /// construct it alike on all ranks. An optimizer may be passed as its base class. With
 /// DistributedGradients, which a plain optimizer does not know, the last pass before `unscale` or
 /// `step` must reduce. Where ranks train different parameters, as in disjoint process sets, their
-/// scales differ.
+/// scales differ, so an optimizer of another process set needs a scaler of its own.
 ///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
 /// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The index of a folder with the state of a ShardedOptimizer: "state.json". It is written last, and
+// says how many files the folder has. Each file and the index have the same key.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace kolo::internal {
+
+constexpr const char* shard_index_name = "state.json";
+
+struct ShardIndex {
+  std::string key;
+  int ranks;  // that saved the state, each a file; 1 to 1,000,000
+
+  friend bool operator==(const ShardIndex&, const ShardIndex&) = default;
+};
+
+/// JSON.
+[[nodiscard]] std::string to_text(const ShardIndex& index);
+/// Throws JsonFault for any text that is not an index.
+[[nodiscard]] ShardIndex parse_shard_index(std::string_view text);
+
+/// Throws CheckpointError.
+void write_shard_index(const std::filesystem::path& folder, const ShardIndex& index);
+[[nodiscard]] ShardIndex read_shard_index(const std::filesystem::path& folder);
+
+}  // namespace kolo::internal
