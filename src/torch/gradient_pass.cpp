@@ -146,7 +146,8 @@ void GradientReducer::State::synchronize(bool skips) {
   if (is_final || core.slots() == 0) return;
   if (core.drop_before_join() != ReductionCore::Cut::nothing && !skips) {
     throw InvalidArgument(
-        "join() was called after backward passes that reduce nothing, before "
+        std::string(source.subject()) +
+        ": join() was called after backward passes that reduce nothing, before "
         "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
         "step()");
   }
@@ -157,6 +158,13 @@ void GradientReducer::State::synchronize(bool skips) {
 // This optimizer may step before the one that reduces a parameter that they share. That one must
 // have reduced for this step, also on a rank without a pass, for which the others wait.
 void GradientReducer::State::reduce_elsewhere() {
+  if (is_reducing_elsewhere)
+    return;  // each of two optimizers has a parameter that the other reduces
+  is_reducing_elsewhere = true;
+  const struct UntilEnd {
+    bool& flag;
+    ~UntilEnd() { flag = false; }
+  } until_end{is_reducing_elsewhere};
   for (const Parameter& parameter : source.parameters()) {
     if (!parameter.elsewhere) continue;
     const std::shared_ptr<State> owner = owner_of(parameter);

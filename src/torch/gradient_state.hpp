@@ -42,6 +42,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   // Held by hooks, which may run on several threads. The optimizer's own thread needs no lock,
   // because it never runs during backward.
   std::mutex hooks;
+  bool is_reducing_elsewhere = false;
 
   /// Adopts parameters that the optimizer got since the last call, and restores lost hooks.
   void adopt(const Groups& optimizer_groups);

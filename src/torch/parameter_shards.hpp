@@ -30,6 +30,7 @@ struct ParameterShard {
   std::int64_t size = 0;      // of the part
   std::vector<std::int64_t> lengths{};
   std::vector<std::int64_t> strides{};
+  bool shares_gradient = false;  // the part was given its elements of the whole gradient
 
   /// Also a frozen parameter is, if it has a gradient of zero.
   [[nodiscard]] bool is_stepped() const { return whole.requires_grad() || part.grad().defined(); }

@@ -19,6 +19,7 @@
 #include "torch/shard_files.hpp"
 #include "torch/shard_source.hpp"
 #include "torch/tensor_view.hpp"
+#include "torch/whole_source.hpp"
 #include "training/agreement.hpp"
 #include "training/parts_gather.hpp"
 #include "training/shard_index.hpp"
@@ -27,15 +28,6 @@ namespace kolo::detail {
 
 using namespace internal;
 namespace {
-
-/// The source of whole gradients.
-class WholeSource : public TorchSource {
- public:
-  explicit WholeSource(const DistributedOptimizerOptions& options)
-      : TorchSource(options, sharded_subject) {}
-  [[nodiscard]] std::string description() const override { return describe(Sharding::state); }
-  [[nodiscard]] bool ends_steps_together() const override { return true; }
-};
 
 void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Tensor& whole) {
   gather.add(view_of(part), view_of(elements_in_memory(whole)),
@@ -79,6 +71,7 @@ void ShardedReducer::State::share_gradients() {
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : shards->all()) {
     ::torch::Tensor gradient = shard.whole.grad();
+    shard.shares_gradient = gradient.defined();
     if (!gradient.defined()) {
       shard.part.mutable_grad().reset();
       continue;
@@ -138,7 +131,7 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
   state.shards->adopt(optimizer, state.names);
   std::shared_ptr<TorchSource> source;
   if (sharding == Sharding::state) {
-    source = std::make_shared<WholeSource>(state.options);
+    source = std::make_shared<WholeSource>(state.options, state.shards);
   } else {
     source = state.source = std::make_shared<ShardSource>(state.options, state.shards);
   }
@@ -156,6 +149,8 @@ void ShardedReducer::adopt(Optimizer& optimizer) {
 
 void ShardedReducer::synchronize(Optimizer& optimizer) {
   adopt(optimizer);
+  if (!state_->source)
+    for (ParameterShard& shard : state_->shards->all()) WholeSource::follow_program(shard);
   state_->reducer->synchronize(state_->shards->whole_groups());
   if (state_->source) {
     state_->source->follow_program();

@@ -35,6 +35,7 @@ STALL = 1.2            # what the program sets as stall_shutdown
 GENEROUS = 6.0         # on a busy machine, what is later than a promise is no failure before that
 PATIENCE = 40.0        # no run may take longer
 START_PATIENCE = 8.0   # where ranks may wait for ever: in MPI's start-up
+FEW_CUT_SHORT = 0.01   # more such ranks per run break the promise
 CUT_SHORT = 0.1        # mpirun ends the others within this time of the first rank that fails
 
 
@@ -72,6 +73,7 @@ class Run:
         self.late = []
         self.hung = False
         self.launcher_hung = False
+        self.gone = None  # how long after the harm
         self.cut_short = 0  # ranks that mpirun ended before they could say anything
 
     def execute(self):
@@ -197,13 +199,12 @@ class Run:
         if self.hung and self.how == "stop" and self.ends["ends well"] == self.ranks - 1:
             self.problems = []  # the others wait in MPI_Finalize until it goes on
             return
-        if self.launcher_hung:  # mpirun does not end though all its processes have
-            return
-        if self.hung:
+        if self.hung and not self.launcher_hung:
             if self.begun == self.ranks:
                 self.problems.append("hangs though all ranks were in the session")
             return
-        self.gone = self.ended - self.harm
+        if not self.launcher_hung:  # else mpirun did not end though all its processes had
+            self.gone = self.ended - self.harm
         allowance = STALL if self.how == "stop" else 0.0
         # A process that ends after its session has ended causes no failure.
         # With recovery, mpirun returns 0 whatever the processes return.
@@ -214,15 +215,15 @@ class Run:
             self.problems.append("the status is 0")
         if within and self.ends["ends well"] > 0:
             self.problems.append(f"{self.ends['ends well']} ranks end as if nothing had happened")
-        if self.gone > END_PROMISE + allowance:
+        if self.gone and self.gone > END_PROMISE + allowance:
             self.late.append(f"the job is gone after {self.gone:.1f} s")
-        if self.gone > END_PROMISE + allowance + GENEROUS:
+        if self.gone and self.gone > END_PROMISE + allowance + GENEROUS:
             self.problems.append(f"the job is gone only after {self.gone:.1f} s")
         if not within or self.how == "abort":
             return
         # mpirun ends a job with the first rank that fails, and does not wait for what others say.
         first = min((at for at, _, _ in self.caught.values()), default=math.inf)
-        ended_early = not self.recovery and self.ended - first < CUT_SHORT
+        ended_early = not self.recovery and (self.launcher_hung or self.ended - first < CUT_SHORT)
         for rank in sorted(others):
             if rank not in self.caught:
                 if ended_early:
@@ -252,7 +253,7 @@ class Run:
     def summary(self):
         return {name: getattr(self, name) for name in
                 ("seed", "how", "phase", "state", "recovery", "status", "problems", "notices",
-                 "late", "hung", "launcher_hung", "cut_short", "foreign")} | {"gone": getattr(self, "gone", None)}
+                 "late", "hung", "launcher_hung", "cut_short", "foreign", "gone")}
 
 
 def table(runs):
@@ -302,6 +303,9 @@ def main():
         if run.problems:
             print(f"  {run.dir}", flush=True)
     broken = sum(bool(run["problems"]) for run in runs)
+    if sum(run["cut_short"] for run in runs) > max(1, len(runs) * FEW_CUT_SHORT):
+        print("BROKEN: too many ranks said nothing before mpirun ended them")
+        broken += 1
     if args.results:
         with open(args.results) as file:
             runs = [json.loads(line) for line in file]

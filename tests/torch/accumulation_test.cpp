@@ -100,8 +100,6 @@ TEST_F(AccumulationTest, ZeroGradForgetsThePassesMade) {
   expect_close(w, values({1.0 - 2.0 * mean_rank()}));
 }
 
-// As in a DCGAN: the generator's backward runs through the discriminator, which gets unused
-// gradients.
 // Only one rank has passes, which reduce or not. One of two optimizers reduces the parameter that
 // they share.
 TEST_F(AccumulationTest, OptimizersOfOneParameterStepInAnyOrderAfterUnequalPasses) {
@@ -130,6 +128,8 @@ TEST_F(AccumulationTest, OptimizersOfOneParameterStepInAnyOrderAfterUnequalPasse
   }
 }
 
+// As in a DCGAN: the generator's backward runs through the discriminator, which gets unused
+// gradients.
 TEST_F(AccumulationTest, ADiscriminatorMaySeeRealAndFakeBatches) {
   ::torch::Tensor g = parameter({1.0});
   ::torch::Tensor d = parameter({2.0});

@@ -56,6 +56,31 @@ TEST_F(ShardedProgramsTest, AGanOfTwoShardedOptimizers) {
   }
 }
 
+// As `zero_grad` of LibTorch 2 does, which is not virtual. `second` has gradients in some steps
+// only, on one rank.
+TEST_F(ShardedProgramsTest, GradientsMayBeRemovedByWayOfTheBaseClass) {
+  expect_same_results([](const auto& wrap) {
+    ::torch::manual_seed(9);
+    nn::Sequential model(nn::Linear(3, 8), nn::Tanh(), nn::Linear(8, 1), nn::Linear(3, 1));
+    auto optimizer = wrap(optim::Adam(model->parameters(), 0.01), model->named_parameters());
+    optim::Optimizer& base = optimizer;
+    const auto second = model[3]->template as<nn::Linear>();
+    Tensors results;
+    for (int step = 0; step < 6; ++step) {
+      for (optim::OptimizerParamGroup& group : base.param_groups())
+        for (::torch::Tensor& parameter : group.params()) parameter.mutable_grad().reset();
+      const ::torch::Tensor in = noise(step, {6, 3});
+      ::torch::Tensor out = model[2]->template as<nn::Linear>()->forward(
+          model[0]->template as<nn::Linear>()->forward(in).tanh());
+      if (step % 2 == 0 && step % size() == rank()) out = out + second->forward(in);
+      out.pow(2).mean().backward();
+      optimizer.step();
+      results.push_back(flat(model->parameters()));
+    }
+    return results;
+  });
+}
+
 TEST_F(ShardedProgramsTest, BuffersAreBroadcastBeforeEachForward) {
   expect_same_results([](const auto& wrap) {
     ::torch::manual_seed(6);

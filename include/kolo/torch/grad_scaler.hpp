@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <unordered_map>
 #include <vector>
 
@@ -17,6 +18,9 @@
 #include "kolo/training/loss_scale.hpp"
 
 namespace kolo {
+namespace detail {
+class ReducingOptimizer;
+}  // namespace detail
 
 /// An optimizer that steps without a closure: a DistributedOptimizer or one of LibTorch's.
 template <typename T>
@@ -38,7 +42,7 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 ///
 /// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
 /// have the same bits on all ranks. A ShardedOptimizer's do not, so for these the ranks agree. So
-/// construct it alike on all ranks. An optimizer may be passed as its base class. With
+/// construct it alike on all ranks. A reference to the base class of an optimizer will do. With
 /// DistributedGradients, which a plain optimizer does not know, the last pass before `unscale` or
 /// `step` must reduce. Where ranks train different parameters, as in disjoint process sets, their
 /// scales differ, so an optimizer of another process set needs a scaler of its own.
@@ -64,7 +68,11 @@ class GradScaler {
   template <SteppingOptimizer Optimizer>
   void unscale(Optimizer& optimizer) {
     require_scaled(optimizer, "unscale");
+    if constexpr (wraps<Optimizer> && requires { optimizer.synchronize(); })
+      optimizer.synchronize();
     unscale_gradients(optimizer);
+    if constexpr (wraps<Optimizer> && requires { optimizer.all_ranks(true); })
+      unscaled_.back().finite = optimizer.all_ranks(unscaled_.back().finite);
   }
 
   /// Unscales the gradients if `unscale` has not, and steps unless they have an infinity or a NaN.
@@ -73,7 +81,10 @@ class GradScaler {
   template <SteppingOptimizer Optimizer>
   bool step(Optimizer& optimizer) {
     if (!is_unscaled(optimizer)) unscale(optimizer);
-    if (!begin_step(optimizer)) return false;
+    if (!begin_step(optimizer)) {
+      if constexpr (wraps<Optimizer> && requires { optimizer.skip_step(); }) optimizer.skip_step();
+      return false;
+    }
     optimizer.step();
     return true;
   }
@@ -90,6 +101,10 @@ class GradScaler {
   void load(const std::string& state) { scale_.load(state); }
 
  private:
+  /// Whether members named like a DistributedOptimizer's are its own, perhaps because it holds one.
+  template <typename Optimizer>
+  static constexpr bool wraps = !std::is_convertible_v<Optimizer*, detail::ReducingOptimizer*>;
+
   struct Unscaled {
     const ::torch::optim::Optimizer* optimizer;
     bool finite;
@@ -104,7 +119,7 @@ class GradScaler {
   KOLO_EXPORT void require_scaled(const ::torch::optim::Optimizer& optimizer,
                                   const char* call) const;
   KOLO_EXPORT void unscale_gradients(::torch::optim::Optimizer& optimizer);
-  /// Returns whether the gradients are finite on all ranks. Else skips the step.
+  /// Returns whether the gradients are finite on all ranks. Otherwise skips the step.
   [[nodiscard]] KOLO_EXPORT bool begin_step(::torch::optim::Optimizer& optimizer);
 
   LossScale scale_;

@@ -54,13 +54,14 @@ namespace detail {
 inline const NamedParameters& pairs_of(const NamedParameters& names) { return names; }
 inline NamedParameters pairs_of(const ModuleTensors& names) { return names.pairs(); }
 
-/// What GradScaler needs of a Distributed- or ShardedOptimizer, which it may know as a plain one.
-class ReducingOptimizer {
+/// What GradScaler needs of a Distributed- or ShardedOptimizer that it gets as a
+/// `torch::optim::Optimizer`.
+class KOLO_EXPORT ReducingOptimizer {
  public:
   virtual ~ReducingOptimizer() = default;
   virtual void synchronize() = 0;
   virtual void skip_step() = 0;
-  /// Whether all gradients are finite, if those that this rank has are, or are not.
+  /// Whether the gradients are finite on all ranks; `own` says so of this rank's.
   [[nodiscard]] virtual bool all_finite(bool own) const { return own; }
 
  protected:

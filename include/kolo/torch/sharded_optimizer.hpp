@@ -43,7 +43,7 @@ inline constexpr bool is_elementwise_optimizer =
 namespace detail {
 
 /// Every ShardedOptimizer, whatever its Base.
-class ShardedBase : public ReducingOptimizer {
+class KOLO_EXPORT ShardedBase : public ReducingOptimizer {
  public:
   /// This rank's position in the set, such as "2 of 4".
   [[nodiscard]] virtual std::string place() const = 0;
