@@ -146,8 +146,11 @@ void CheckpointDirectory::prune(const fs::path& saved) const {
     const bool is_recent = i < static_cast<std::size_t>(options_.keep_last);
     if (!is_recent && !kept.contains(entries[i].path)) remove_or_warn(entries[i].path);
   }
-  // Only rank 0 writes, and its last write is over: files under an unfinished name are remains of
-  // processes that were killed.
+}
+
+// Only rank 0 writes, and its last write is over: files under an unfinished name are remains of
+// processes that were killed.
+void CheckpointDirectory::remove_unfinished() const {
   for (const fs::path& path : files_in(options_.directory))
     if (step_of(finished_name(path))) remove_or_warn(path);
 }

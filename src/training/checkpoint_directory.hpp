@@ -39,9 +39,12 @@ class CheckpointDirectory {
   /// Checkpoints with a valid header and a metric, the best first; of equal ones the oldest first.
   [[nodiscard]] std::vector<Entry> by_metric() const;
 
-  /// Removes the checkpoints that the options do not keep, and the remains of interrupted writes.
-  /// Always keeps `saved`, the checkpoint just written. Damaged files stay and do not count. A
-  /// warning names a file that cannot be removed.
+  /// Removes what interrupted writes have left. A warning names a file that cannot be removed.
+  void remove_unfinished() const;
+
+  /// Removes the checkpoints that the options do not keep. Always keeps `saved`, the checkpoint
+  /// just written. Damaged files stay and do not count. A warning names a file that cannot be
+  /// removed.
   void prune(const std::filesystem::path& saved) const;
 
  private:

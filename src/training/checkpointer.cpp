@@ -169,6 +169,7 @@ fs::path Checkpointer::save(std::int64_t step, const Blobs& parts, const Checkpo
     const std::vector<Blobs> own = decode_all(encoded_own);
     // Old checkpoints go only after the new one is complete: at every moment there is a valid one.
     directory.make();
+    directory.remove_unfinished();  // first: they may have the room that the new one needs
     write_checkpoint(path,
                      {.step = step, .metric = extras.metric, .serial = directory.next_serial()},
                      parts, own);

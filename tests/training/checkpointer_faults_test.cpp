@@ -87,9 +87,11 @@ TEST_F(CheckpointFaults, ADirectoryThatCannotBeMadeIsAnErrorOnEveryRank) {
   expect_usable();
 }
 
+// What a killed process has left is not in the way of the next checkpoint.
 TEST_F(CheckpointFaults, AFullDiskIsAnErrorOnEveryRankAndTheOldOnesStay) {
   Checkpointer checkpoints(keeping(1));
-  checkpoints.save(1, parts(1));
+  const fs::path left = internal::unfinished_name(checkpoints.save(1, parts(1)));
+  if (me_ == 0) std::ofstream(left) << "half";
   ::rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -102,6 +104,7 @@ TEST_F(CheckpointFaults, AFullDiskIsAnErrorOnEveryRankAndTheOldOnesStay) {
   static_cast<void>(std::signal(SIGXFSZ, handler));
   EXPECT_EQ(error.fault(), CheckpointFault::io);
   EXPECT_THAT(error.what(), HasSubstr("cannot write checkpoint"));
+  EXPECT_FALSE(fs::exists(left));
   EXPECT_THAT(steps(), ElementsAre(1));
   EXPECT_EQ(checkpoints.load_latest()->step, 1);
 }
