@@ -56,7 +56,7 @@ bool TorchSource::is_zero(const ::torch::Tensor& gradient) {
 }
 
 // The program may have zeroed the gradient since: then nothing of the result is left.
-bool TorchSource::is_reduced(const Parameter& parameter) const {
+bool TorchSource::is_reduced(const Parameter& parameter) {
   const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined() ||
       parameter.reduced._unsafe_get_target() != gradient.unsafeGetTensorImpl())

@@ -95,10 +95,10 @@ class TorchSource : public GradientSource {
   /// does not have.
   static void require_plain(const Parameter& parameter);
   static bool is_zero(const ::torch::Tensor& gradient);
+  [[nodiscard]] static bool is_reduced(const Parameter& parameter);
 
  private:
   void require_unmixed(std::size_t slot) const;
-  [[nodiscard]] bool is_reduced(const Parameter& parameter) const;
   [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
   /// The part of the gradient that is not under reduction; undefined if there is none.
   ::torch::Tensor take(Parameter& parameter) const;

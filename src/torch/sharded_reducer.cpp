@@ -49,7 +49,8 @@ struct ShardedReducer::State {
   bool is_member;
   ParameterNames names;
   std::shared_ptr<ParameterShards> shards;
-  std::shared_ptr<ShardSource> source;  // null if gradients stay whole
+  std::shared_ptr<ShardSource> source;        // null if gradients stay whole
+  std::shared_ptr<WholeSource> whole_source;  // else null
   std::optional<GradientReducer> reducer;
 
   [[nodiscard]] std::string operation(const char* name) const {
@@ -71,9 +72,9 @@ void ShardedReducer::State::share_gradients() {
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : shards->all()) {
     ::torch::Tensor gradient = shard.whole.grad();
-    shard.shares_gradient = gradient.defined();
     if (!gradient.defined()) {
       shard.part.mutable_grad().reset();
+      shard.shares_gradient = false;
       continue;
     }
     if (gradient.layout() == at::kSparse) {
@@ -85,6 +86,7 @@ void ShardedReducer::State::share_gradients() {
       gradient.copy_(other);
     }
     shard.part.mutable_grad() = own_tensor(shard.part_of(gradient));
+    shard.shares_gradient = true;
   }
 }
 
@@ -131,7 +133,7 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
   state.shards->adopt(optimizer, state.names);
   std::shared_ptr<TorchSource> source;
   if (sharding == Sharding::state) {
-    source = std::make_shared<WholeSource>(state.options, state.shards);
+    source = state.whole_source = std::make_shared<WholeSource>(state.options, state.shards);
   } else {
     source = state.source = std::make_shared<ShardSource>(state.options, state.shards);
   }
@@ -149,8 +151,7 @@ void ShardedReducer::adopt(Optimizer& optimizer) {
 
 void ShardedReducer::synchronize(Optimizer& optimizer) {
   adopt(optimizer);
-  if (!state_->source)
-    for (ParameterShard& shard : state_->shards->all()) WholeSource::follow_program(shard);
+  if (state_->whole_source) state_->whole_source->follow_program();
   state_->reducer->synchronize(state_->shards->whole_groups());
   if (state_->source) {
     state_->source->follow_program();

@@ -21,28 +21,30 @@ class WholeSource : public TorchSource {
   [[nodiscard]] bool ends_steps_together() const override { return true; }
 
   void make_room(std::size_t slot) override {
-    follow_program(shard_of(slot));
+    follow_program(slot);
     TorchSource::make_room(slot);
   }
   void accumulate_locally(std::size_t slot) override {
-    follow_program(shard_of(slot));
+    follow_program(slot);
     TorchSource::accumulate_locally(slot);
   }
-  void expect(std::size_t slot, int content) override {
-    follow_program(shard_of(slot));
-    TorchSource::expect(slot, content);
+  [[nodiscard]] int content(std::size_t slot) const override {
+    follow_program(slot);
+    return TorchSource::content(slot);
   }
 
-  // A program that knows the optimizer as LibTorch's removes only the gradients of parts.
-  static void follow_program(ParameterShard& shard) {
-    if (!shard.shares_gradient || shard.part.grad().defined()) return;
-    shard.whole.mutable_grad().reset();
-    shard.shares_gradient = false;
+  // A program that knows the optimizer as LibTorch's removes only the gradients of parts. It may
+  // have set others then.
+  void follow_program() const {
+    for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_program(slot);
   }
 
  private:
-  [[nodiscard]] ParameterShard& shard_of(std::size_t slot) {
-    return shards_->of_whole(parameters()[slot].tensor);
+  void follow_program(std::size_t slot) const {
+    ParameterShard& shard = shards_->of_whole(parameters()[slot].tensor);
+    if (!shard.shares_gradient || shard.part.grad().defined()) return;
+    if (is_reduced(parameters()[slot])) shard.whole.mutable_grad().reset();
+    shard.shares_gradient = false;
   }
 
   std::shared_ptr<ParameterShards> shards_;
