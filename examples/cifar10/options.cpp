@@ -37,7 +37,7 @@ std::optional<Options> parse_options(int argc, char** argv) {
                  "Get CIFAR-10 (162 MB) into this directory, unless it is there, and train on it")
       ->excludes("--data-dir");
   app.add_option("--epochs-total", options.epochs_total,
-                 "Of all ranks together: each sees all images, in its part of these epochs")
+                 "Epochs divided among the ranks, rounded up; in each, a rank sees all images")
       ->check(CLI::Range(1, 1'000'000))
       ->excludes("--epochs");
   app.add_option("--learning-rate", options.learning_rate, "For one rank; scaled by their number")

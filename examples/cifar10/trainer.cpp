@@ -85,6 +85,11 @@ Trainer::Trainer(const Options& options, const Data& data)
 // KOLO: only rank 0 needs the file; every rank gets its contents.
 void Trainer::resume() {
   const kolo::Checkpoint checkpoint = load_checkpoint();
+  if (options_.epochs_total > 0 && checkpoint.own.empty()) {
+    throw kolo::Error(
+        "cannot resume: the checkpoint counts the epochs of each rank, and was saved by another "
+        "number of ranks. Start as many ranks as then, or give --epochs instead of --epochs-total");
+  }
   kolo::from_bytes(checkpoint.part("network"), *network_);
   kolo::from_bytes(checkpoint.part("optimizer"), optimizer_);
   resume_sampler(checkpoint.part("sampler"));

@@ -20,6 +20,10 @@ mpirun[2]=1 # 5 steps
 train --resume "$middle" --save "$directory/one"
 [[ -e $directory/one/checkpoint-0000000015.safetensors ]]
 
+if "${mpirun[@]}" "$program" --stand-in-size 200 --batch-size 8 --epochs-total 2 --resume "$middle" 2>"$directory/refused"
+then exit 1; fi
+grep -q "saved by another number of ranks" "$directory/refused"
+
 mpirun[2]=3 # 13 images for each rank, 2 steps
 train --resume "$middle" --save "$directory/three"
 [[ -e $directory/three/checkpoint-0000000012.safetensors ]]
