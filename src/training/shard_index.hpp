@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "kolo/export.hpp"
+
 namespace kolo::internal {
 
 constexpr const char* shard_index_name = "state.json";
@@ -24,7 +26,7 @@ struct ShardIndex {
 [[nodiscard]] ShardIndex parse_shard_index(std::string_view text);
 
 /// Throws CheckpointError.
-void write_shard_index(const std::filesystem::path& folder, const ShardIndex& index);
-[[nodiscard]] ShardIndex read_shard_index(const std::filesystem::path& folder);
+KOLO_EXPORT void write_shard_index(const std::filesystem::path& folder, const ShardIndex& index);
+[[nodiscard]] KOLO_EXPORT ShardIndex read_shard_index(const std::filesystem::path& folder);
 
 }  // namespace kolo::internal
