@@ -15,7 +15,7 @@
 
 namespace kolo {
 
-/// What a ShardedOptimizer shards.
+/// How much a ShardedOptimizer splits among the ranks.
 enum class Sharding : std::uint8_t {
   state,                ///< Optimizer state (ZeRO-1). Gradients stay full on all ranks.
   state_and_gradients,  ///< ZeRO-2.

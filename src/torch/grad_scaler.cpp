@@ -40,8 +40,8 @@ void GradScaler::require_scaled(const Optimizer& optimizer, const char* call) co
                         "after the step");
 }
 
-// Whatever type the program knows the optimizer by: one that has shards of the gradients sees less
-// than the others.
+// The dynamic type decides. A rank of a ShardedOptimizer sees only its shards of the gradients, so
+// the ranks must agree.
 void GradScaler::unscale_gradients(Optimizer& optimizer) {
   auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer);
   if (reducing != nullptr) reducing->synchronize();

@@ -50,7 +50,7 @@ struct Parameter {
 /// average could not reduce it again: ranks that have joined would take part with zeros.
 class TorchSource : public GradientSource {
  public:
-  /// `subject` begins messages.
+  /// Messages begin with `subject`.
   TorchSource(DistributedOptimizerOptions options, const char* subject);
 
   /// What must be equal on all ranks besides the options, in words.

@@ -56,7 +56,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   /// a join has cut the step, unless the caller drops it anyhow.
   void synchronize(bool skips = false);
   void forget_passes();
-  /// What other optimizers have reduced until now belongs to an earlier step.
+  /// Counts all reductions that other optimizers have made so far as those of an earlier step.
   void forget_reductions_elsewhere();
 
  private:

@@ -13,7 +13,7 @@
 
 namespace kolo::internal {
 
-/// Which parts a file has.
+/// The position of the rank whose parts a file has.
 struct ShardPlace {
   int index = 0;
   int ranks = 1;

@@ -42,10 +42,10 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 ///
 /// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
 /// have the same bits on all ranks. A ShardedOptimizer's do not, so for these the ranks agree. So
-/// construct it alike on all ranks. A reference to the base class of an optimizer will do. With
-/// DistributedGradients, which a plain optimizer does not know, the last pass before `unscale` or
-/// `step` must reduce. Where ranks train different parameters, as in disjoint process sets, their
-/// scales differ, so an optimizer of another process set needs a scaler of its own.
+/// construct it alike on all ranks. Optimizers may be passed as references to their base class.
+/// With DistributedGradients, which a plain optimizer does not know, the last pass before `unscale`
+/// or `step` must reduce. Where ranks train different parameters, as in disjoint process sets,
+/// their scales differ, so an optimizer of another process set needs a scaler of its own.
 ///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
 /// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If

@@ -61,7 +61,7 @@ class KOLO_EXPORT ReducingOptimizer {
   virtual ~ReducingOptimizer() = default;
   virtual void synchronize() = 0;
   virtual void skip_step() = 0;
-  /// Whether the gradients are finite on all ranks; `own` says so of this rank's.
+  /// Whether the gradients are finite on all ranks. `own`: whether this rank's are.
   [[nodiscard]] virtual bool all_finite(bool own) const { return own; }
 
  protected:

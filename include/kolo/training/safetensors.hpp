@@ -62,7 +62,7 @@ KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
 
 /// Writes a safetensors file of tensors in the CPU's memory. Writes under a temporary name, flushes
 /// to the disk, and renames, so that `path` always names a complete file. Several ranks may write
-/// one path: the last to finish replaces the file. A process that is killed may leave a file
+/// one path: the last one to finish wins. A process that is killed may leave a file
 /// "<path>.<16 hexadecimal digits>.part". Throws InvalidArgument for a tensor on a GPU and for
 /// names or metadata that are not UTF-8, and CheckpointError if the system fails. Local; any
 /// thread.

@@ -41,8 +41,8 @@ class OperationQueue {
     return unattended_.load(std::memory_order_relaxed);
   }
 
-  /// As `unattended`, but no hint. It takes the lock: a later submission sees what the caller wrote
-  /// before this call, and the caller's next `any` sees every earlier one.
+  /// Like `unattended`, but exact, because it takes the lock: a later submission sees what the
+  /// caller wrote before this call, and the caller's next `any` sees every earlier one.
   [[nodiscard]] std::uint64_t settled_unattended();
 
   /// By the driver, before it finishes them: a thread that then learns that its operation is done
