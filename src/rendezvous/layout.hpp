@@ -61,6 +61,7 @@ auto layout_of(const Launch*) -> Fields<wire::Launch, &Launch::process, &Launch:
 auto layout_of(const Start*) -> Fields<wire::Start, &Start::launches>;
 auto layout_of(const Kill*) -> Fields<wire::Kill, &Kill::process, &Kill::reason>;
 auto layout_of(const End*) -> Fields<wire::End, &End::status, &End::reason>;
+auto layout_of(const Signal*) -> Fields<wire::Signal, &Signal::number>;
 
 template <typename Item>
 using LayoutOf = decltype(layout_of(static_cast<Item*>(nullptr)));

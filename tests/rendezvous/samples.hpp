@@ -29,7 +29,8 @@ namespace kolo::internal::rendezvous {
           Announcement{3, "2 new processes wait"},
           Start{{{4711, 1, 4, 1, 2}, {4712, -1, 4, 0, 2}}},
           Kill{4711, "it is lost"},
-          End{1, "too few ranks"}};
+          End{1, "too few ranks"},
+          Signal{15}};
 }
 
 }  // namespace kolo::internal::rendezvous
