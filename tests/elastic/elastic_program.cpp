@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "faults.hpp"
@@ -135,6 +136,7 @@ class Training {
   void train() {
     if (kolo::rank() == 0)
       std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(), ranks_.size());
+    begins_ = true;
     while (goes_on()) {
       step(first_batch(sampler_.indices()));
       const std::int64_t epoch = sampler_.epoch();
@@ -160,6 +162,15 @@ class Training {
     counted.get();
     for (std::size_t i = 0; i < used.size(); ++i) used_[i] += used[i];
     ranks_.push_back(kolo::size());
+    if (kolo::rank() == 0) report_recovery();
+  }
+
+  /// Once after each fault.
+  void report_recovery() {
+    if (!std::exchange(begins_, false)) return;
+    const auto [faults, since] = faults_.since_last();
+    if (faults > std::exchange(faults_seen_, faults))
+      std::cout << fmt::format("next step {:.1f} ms after a fault\n", since) << std::flush;
   }
 
   /// Each number when it changes.
@@ -215,6 +226,8 @@ class Training {
   std::vector<std::int32_t> ranks_{};  // of each step
   std::vector<std::int32_t> used_ = std::vector<std::int32_t>(examples);
   kolo::elastic::State state_{};
+  bool begins_ = false;  // no step was made in this session
+  std::size_t faults_seen_ = 0;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <kolo/kolo.hpp>
 #include <sstream>
@@ -53,6 +54,26 @@ class Faults {
       if (faults_[i].phase == "restart") std::thread([this, i] { watch_restart(i); }).detach();
   }
 
+  /// On the clock of the host.
+  [[nodiscard]] static double milliseconds() {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration<double, std::milli>(now).count();
+  }
+
+  /// How many there were, and the time since the last one in milliseconds; 0: there was none.
+  [[nodiscard]] std::pair<std::size_t, double> since_last() const {
+    std::pair<std::size_t, double> last{0, 0.0};
+    for (std::size_t i = 0; i < faults_.size(); ++i) {
+      std::ifstream file(fmt::format("{}/fault.{}", folder_, i));
+      double then = 0.0;
+      if (!(file >> then)) continue;
+      ++last.first;
+      const double since = milliseconds() - then;
+      if (last.second == 0.0 || since < last.second) last.second = since;
+    }
+    return last;
+  }
+
   /// `step`: how many have been made.
   void at(const std::string& phase, int rank, std::size_t step) {
     rank_ = rank;
@@ -66,8 +87,11 @@ class Faults {
   [[nodiscard]] bool is_first(std::size_t i) const {
     const std::string path = fmt::format("{}/fault.{}", folder_, i);
     const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-    if (file >= 0) ::close(file);
-    return file >= 0;
+    if (file < 0) return false;
+    const std::string now = std::to_string(milliseconds());
+    const bool written = ::write(file, now.data(), now.size()) == static_cast<ssize_t>(now.size());
+    ::close(file);
+    return written;
   }
 
   void watch_restart(std::size_t i) {
