@@ -43,9 +43,12 @@ FileDescriptor open_process(pid_t pid) {
 }  // namespace
 
 OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
+    : OwnMemory(bytes, std::make_shared<SharedHeap>(heap_bytes)) {}
+
+OwnMemory::OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap)
     : segment_(SharedMemory::create(LocalGroup::header_bytes + bytes)),
       bell_(Doorbell::open()),
-      heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
+      heap_(std::move(heap)) {}
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
   // Not seen here, it would count as ended at once, or its end would never be noticed.

@@ -30,6 +30,10 @@ class OwnMemory {
   /// `bytes` of memory for the others to see, and a heap of at most `heap_bytes`, of which only
   /// what is used takes memory. `bytes` is the same on all ranks of the host. Throws BackendError.
   OwnMemory(std::size_t bytes, std::size_t heap_bytes);
+  /// With the heap of an earlier session, in which this rank still has tensors.
+  OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap);
+
+  [[nodiscard]] const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
 
   /// Where this rank receives the others' descriptors: `FdExchangeGroup::inboxes` has it.
   [[nodiscard]] std::uint64_t inbox() const { return inbox_.number(); }
