@@ -12,6 +12,7 @@
 
 #include "node/doorbell.hpp"
 #include "node/fd_exchange.hpp"
+#include "node/other_process.hpp"
 #include "node/shared_memory.hpp"
 
 namespace kolo::internal::node {
@@ -20,7 +21,8 @@ namespace kolo::internal::node {
 struct LocalPeer {
   std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
   const Doorbell* bell;
-  std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
+  std::span<std::byte> heap{};            // what it shares of its tensors; may be empty
+  const OtherProcess* process = nullptr;  // null if it is this process
 };
 
 /// What a rank shares with the others of its host. It is made before they connect, so that a rank
@@ -62,7 +64,11 @@ class LocalGroup {
   /// Where the rank's heap lies in this process.
   [[nodiscard]] std::span<std::byte> heap(int index) const;
   /// The number of its process, as seen here.
-  [[nodiscard]] pid_t process(int index) const { return neighbor(index).pid; }
+  [[nodiscard]] pid_t process(int index) const;
+  /// Null for this rank itself.
+  [[nodiscard]] const OtherProcess* other_process(int index) const {
+    return index == index_ ? nullptr : &neighbor(index).process;
+  }
   /// This rank's. Others may hold it for longer than the local_group lives.
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
   [[nodiscard]] const Doorbell& bell(int index) const { return neighbor(index).bell; }
@@ -86,10 +92,8 @@ class LocalGroup {
   struct Mapped {
     SharedMemory segment;
     Doorbell bell;
-    SharedMemory heap;       // none of this rank itself
-    FileDescriptor process;  // a pidfd; none of this process itself
-    pid_t pid;
-    std::uint64_t started;  // as `start_of_process` has it
+    SharedMemory heap;  // none of this rank itself
+    OtherProcess process;
   };
 
   static Mapped map(ReceivedFds received, std::size_t bytes);

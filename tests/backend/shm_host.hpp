@@ -16,17 +16,19 @@ namespace kolo::internal::backend {
 
 class ShmHost {
  public:
-  /// By index.
-  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes)
+  /// By index. The heap of each rank has `heap_bytes`.
+  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes, std::size_t heap_bytes = 0)
       : ranks_(std::move(given_ranks)), words_(ranks_.size()) {
     const std::size_t lines = ShmBackend::bytes_needed(piece_bytes) / sizeof(Line) + 1;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
       segments_.push_back(std::make_unique<Line[]>(lines));
       bells_.push_back(std::make_unique<node::Doorbell>(words_[i], node::Doorbell::open()));
+      heaps_.push_back(std::make_unique_for_overwrite<Line[]>(heap_bytes / sizeof(Line)));
     }
     std::vector<node::LocalPeer> neighbors;
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      neighbors.push_back({segments_[i][0].bytes, bells_[i].get()});
+      neighbors.push_back(
+          {segments_[i][0].bytes, bells_[i].get(), {heaps_[i][0].bytes, heap_bytes}});
     for (std::size_t i = 0; i < ranks_.size(); ++i)
       backends_.push_back(
           std::make_unique<ShmBackend>(ranks_, neighbors, static_cast<int>(i), piece_bytes));
@@ -39,6 +41,9 @@ class ShmHost {
   [[nodiscard]] const node::Doorbell& bell(int index) const {
     return *bells_[static_cast<std::size_t>(index)];
   }
+  [[nodiscard]] std::byte* heap(int index) const {
+    return heaps_[static_cast<std::size_t>(index)][0].bytes;
+  }
 
  private:
   struct alignas(64) Line {
@@ -49,6 +54,7 @@ class ShmHost {
   std::vector<std::unique_ptr<Line[]>> segments_{};
   std::vector<node::BellWord> words_;
   std::vector<std::unique_ptr<node::Doorbell>> bells_{};
+  std::vector<std::unique_ptr<Line[]>> heaps_{};
   std::vector<std::unique_ptr<ShmBackend>> backends_{};
 };
 

@@ -8,7 +8,9 @@ namespace kolo::internal::backend::shm {
 namespace {
 
 constexpr std::size_t counters_bytes = lane_count * sizeof(Counters);
-constexpr std::size_t deposits_bytes = lane_count * slot_count * sizeof(Deposit);
+constexpr std::size_t deposits_bytes = lane_count * max_window * sizeof(Deposit);
+constexpr std::size_t deposits_at = sizeof(WriteGate) + counters_bytes;
+constexpr std::size_t slots_at = deposits_at + deposits_bytes;
 
 /// Slots begin at cache lines.
 std::size_t stride(std::int64_t slot_bytes) {
@@ -18,17 +20,22 @@ std::size_t stride(std::int64_t slot_bytes) {
 }  // namespace
 
 std::size_t Arena::bytes_needed(std::int64_t slot_bytes) {
-  return counters_bytes + deposits_bytes + lane_count * slot_count * stride(slot_bytes);
+  return slots_at + lane_count * slot_count * stride(slot_bytes);
+}
+
+std::vector<WriteFence::Peer> Arena::gates() const {
+  std::vector<WriteFence::Peer> gates;
+  for (const LocalPeer& neighbor : neighbors_)
+    gates.push_back({reinterpret_cast<WriteGate*>(neighbor.memory), neighbor.process});
+  return gates;
 }
 
 std::byte* Arena::slot(int index, std::size_t lane, std::size_t slot) const {
-  return neighbors_[static_cast<std::size_t>(index)].memory + counters_bytes + deposits_bytes +
-         (lane * slot_count + slot) * stride(slot_bytes_);
+  return memory(index) + slots_at + (lane * slot_count + slot) * stride(slot_bytes_);
 }
 
-Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {
-  std::byte* const memory = neighbors_[static_cast<std::size_t>(index)].memory;
-  return reinterpret_cast<Deposit*>(memory + counters_bytes)[lane * slot_count + slot];
+Deposit& Arena::deposit(int index, std::size_t lane, std::size_t number) const {
+  return reinterpret_cast<Deposit*>(memory(index) + deposits_at)[lane * max_window + number];
 }
 
 void Arena::leave(std::size_t lane, std::vector<int> others, const Position& position) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/shm/write_fence.hpp"
 #include "node/local_group.hpp"
 
 namespace kolo::internal::backend::shm {
@@ -61,9 +62,12 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 /// All ranks have the same lanes. Batches that run at the same time are in different lanes.
 inline constexpr std::size_t lane_count = 2;
 inline constexpr std::size_t slot_count = 4;
+/// A rank may be this many pieces ahead of another, if those pieces lie in no slots.
+inline constexpr std::size_t max_window = 32;
+static_assert(max_window % slot_count == 0);
 
 /// Where the part of a piece lies that a rank has deposited: in its slot; or in its heap, which all
-/// ranks of the host map, if the tensor lies there.
+/// ranks of the host map, if the tensor lies there. Then the others write the results there.
 struct alignas(64) Deposit {
   bool in_heap = false;
   std::uint64_t input = 0;  // offsets in the heap
@@ -85,17 +89,21 @@ class Arena {
       : neighbors_(std::move(neighbors)),
         index_(index),
         piece_bytes_(piece_bytes),
-        slot_bytes_(slot_bytes) {}
+        slot_bytes_(slot_bytes),
+        fence_(gates(), index) {}
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
   [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
   [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
-    return reinterpret_cast<Counters*>(neighbors_[static_cast<std::size_t>(index)].memory)[lane];
+    return reinterpret_cast<Counters*>(memory(index) + sizeof(WriteGate))[lane];
   }
   [[nodiscard]] std::byte* slot(int index, std::size_t lane, std::size_t slot) const;
-  /// Valid once the `deposited` counter of that rank includes it.
-  [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t slot) const;
+  /// Of a piece with this number in the window. Valid once the `deposited` counter of that rank
+  /// includes the piece.
+  [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t number) const;
+  /// Of this rank, for writes into the heaps of others.
+  [[nodiscard]] WriteFence& fence() { return fence_; }
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return neighbors_[static_cast<std::size_t>(index)].heap;
   }
@@ -122,10 +130,17 @@ class Arena {
     Position last_position{};
   };
 
+  /// Begins with its gate, then the counters and deposits of all lanes, then the slots.
+  [[nodiscard]] std::byte* memory(int index) const {
+    return neighbors_[static_cast<std::size_t>(index)].memory;
+  }
+  [[nodiscard]] std::vector<WriteFence::Peer> gates() const;
+
   std::vector<LocalPeer> neighbors_;
   int index_;
   std::int64_t piece_bytes_;
   std::int64_t slot_bytes_;
+  WriteFence fence_;
   std::array<Lane, lane_count> lanes_{};
 };
 

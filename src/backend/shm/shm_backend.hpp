@@ -2,6 +2,7 @@
 // Executes batches among ranks of one host through memory that they share.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -35,10 +36,15 @@ class ShmBackend : public Backend {
   /// execute.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
+  /// Returns when no other rank writes into this rank's tensors. See WriteFence.
+  void abandon() noexcept override { arena_.fence().close(fence_patience); }
+
   /// For batches that these ranks execute together with others.
   [[nodiscard]] shm::Arena& arena() { return arena_; }
 
  private:
+  static constexpr std::chrono::seconds fence_patience{10};
+
   /// On the host; -1 if it is not of this host.
   [[nodiscard]] int host_index(int rank) const;
 

@@ -63,8 +63,8 @@ void CpuLinks::share_memory() {
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;
     for (int index = 0; index < neighbors_->size(); ++index)
-      parts.push_back(
-          {neighbors_->memory(index) + offset, &neighbors_->bell(index), neighbors_->heap(index)});
+      parts.push_back({neighbors_->memory(index) + offset, &neighbors_->bell(index),
+                       neighbors_->heap(index), neighbors_->other_process(index)});
     return parts;
   };
   shm_transport_.emplace(parts_at(memory.rings), neighbors_->index(), ranks_of_host_);
