@@ -202,6 +202,7 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 /// was launched could write a tensor that has become the program's again.
 void Router::abandon() noexcept {
   if (nccl_) nccl_->abort();
+  cpu_.abandon();
   if (gpu_executions_ == 0) return;
   try {
     gpu_.finish(options_.nccl.exit_timeout);

@@ -64,6 +64,9 @@ class CpuRouter : public Backend {
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  void abandon() noexcept override {
+    if (memory_ != nullptr) memory_->abandon();
+  }
   [[nodiscard]] std::uint64_t sequence_span() const override {
     return mpi_ ? mpi_->sequence_span() : Backend::sequence_span();
   }
