@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "messenger/mpi_messenger.hpp"
 #include "session/startup/host_memory.hpp"
 
 namespace kolo::internal::session {
@@ -12,6 +13,15 @@ namespace {
 // All ranks end their sessions at about the same time.
 constexpr std::chrono::seconds patience_to_close{1};
 constexpr std::chrono::milliseconds patience_after_failure{100};
+
+/// While there are no sockets, MPI is polled anyway.
+std::unique_ptr<messenger::Messenger> make_messenger(const std::optional<DataOverMpi>& mpi,
+                                                     const transport::SocketTransport* sockets) {
+  if (!mpi) return nullptr;
+  return std::make_unique<messenger::MpiMessenger>(
+      mpi->data.get(), mpi->max_tag,
+      sockets == nullptr ? std::chrono::nanoseconds(0) : sockets->peer_timeout());
+}
 
 bool some_share(const std::vector<int>& sharing_node_of) {
   for (std::size_t rank = 0; rank < sharing_node_of.size(); ++rank)
@@ -28,8 +38,11 @@ CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
     : mpi_(std::move(mpi)),
       neighbors_(std::move(neighbors)),
       sockets_(std::move(sockets)),
+      messenger_(make_messenger(mpi_, sockets_.get())),
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
-      ranks_of_host_(ranks_of_host(topology, topology.rank)) {
+      ranks_of_host_(ranks_of_host(topology, topology.rank)),
+      transport_(mpi_ ? mpi_->control.get() : MPI_COMM_NULL, sockets_.get(), messenger_.get()),
+      backend_(messenger_.get()) {
   if (neighbors_ != nullptr) {
     share_memory();
     if (sockets_ != nullptr) neighbors_->watch(sockets_->descriptor());

@@ -11,12 +11,13 @@
 
 #include "backend/router/router.hpp"
 #include "backend/shm/shm_backend.hpp"
+#include "messenger/messenger.hpp"
 #include "node/local_group.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/shared_board.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/startup/cpu_transport.hpp"
 #include "session/topology.hpp"
-#include "transport/cpu_transport.hpp"
 #include "transport/shm_transport.hpp"
 #include "transport/socket_transport.hpp"
 
@@ -26,7 +27,7 @@ namespace kolo::internal::session {
 struct DataOverMpi {
   Communicator control;
   Communicator data;
-  int max_tag;  // as for MpiBackend
+  int max_tag;  // as for MpiMessenger
 };
 
 /// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
@@ -56,7 +57,9 @@ class CpuLinks : public Links {
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
   [[nodiscard]] bool has_mpi() const override { return mpi_.has_value(); }
-  [[nodiscard]] bool mpi_has_batches() override { return transport_.mpi_activity().has_batches(); }
+  [[nodiscard]] bool mpi_has_batches() override {
+    return messenger_ != nullptr && messenger_->uses_memory();
+  }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
@@ -71,6 +74,7 @@ class CpuLinks : public Links {
   std::optional<DataOverMpi> mpi_;
   std::unique_ptr<node::LocalGroup> neighbors_;
   std::unique_ptr<transport::SocketTransport> sockets_;
+  std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks are neighbors
   bool all_are_neighbors_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
@@ -81,9 +85,8 @@ class CpuLinks : public Links {
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
-  transport::CpuTransport transport_{mpi_ ? mpi_->control.get() : MPI_COMM_NULL, sockets_.get()};
-  backend::CpuRouter backend_{mpi_ ? mpi_->data.get() : MPI_COMM_NULL, transport_.mpi_activity(),
-                              mpi_ ? mpi_->max_tag : backend::mpi::guaranteed_max_tag};
+  CpuTransport transport_;
+  backend::CpuRouter backend_;
 };
 
 }  // namespace kolo::internal::session

@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "backend/mpi/exchange.hpp"
 #include "base/failure.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
+#include "messenger/mpi_messenger.hpp"
 #include "node/memory_limits.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
@@ -299,7 +299,7 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   MpiRendezvous world(arguments.comm);
   return start_among(
-      world, DataOverMpi{world.duplicate(), world.duplicate(), backend::mpi::find_max_tag()},
+      world, DataOverMpi{world.duplicate(), world.duplicate(), messenger::find_max_tag()},
       arguments);
 }
 
