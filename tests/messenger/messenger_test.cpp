@@ -33,10 +33,11 @@ TEST(Messenger, CarriesMessagesOfAllSizesBetweenAllRanks) {
         transfers.send(to, 3, sent);
       }
       transfers.finish();
-      for (int from = 0; from < messenger.size(); ++from)
-        if (from != messenger.rank())
-          EXPECT_TRUE(received[static_cast<std::size_t>(from)] == pattern(from, 0, bytes))
-              << "from " << from;
+      for (int from = 0; from < messenger.size(); ++from) {
+        if (from == messenger.rank()) continue;
+        EXPECT_TRUE(received[static_cast<std::size_t>(from)] == pattern(from, 0, bytes))
+            << "from " << from;
+      }
     }
   });
 }
@@ -138,10 +139,10 @@ TEST(Messenger, CarriesRandomTransfersOfSeveralChannels) {
     for (int number = 0; number < rounds * channels; ++number)
       for (int from = 0; from < messenger.size(); ++from) {
         const Message& message = messages[static_cast<std::size_t>(number)];
-        if (from != messenger.rank())
-          EXPECT_TRUE(message.received[static_cast<std::size_t>(from)] ==
-                      pattern(from, number, message.sent.size()))
-              << "message " << number << " from " << from;
+        if (from == messenger.rank()) continue;
+        EXPECT_TRUE(message.received[static_cast<std::size_t>(from)] ==
+                    pattern(from, number, message.sent.size()))
+            << "message " << number << " from " << from;
       }
   });
 }
