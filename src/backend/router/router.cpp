@@ -53,7 +53,7 @@ std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
   if (route == Route::shared_memory) return memory_->start(std::move(batch));
   if (!mpi_)
     throw BackendError(
-        fmt::format("\"{}\" needs MPI, and this session has none", to_string(batch.kind)));
+        fmt::format("\"{}\" needs a network, and this session has none", to_string(batch.kind)));
   return route == Route::inter_node ? inter_node_->start(std::move(batch))
                                     : mpi_->start(std::move(batch));
 }
@@ -180,6 +180,7 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 /// The driver waits for the GPU, which takes as long as the beginning of the aborts. Otherwise what
 /// was launched could write a tensor that has become the program's again.
 void Router::abandon() noexcept {
+  cpu_.abandon();
   if (nccl_) nccl_->abort();
   if (gpu_executions_ == 0) return;
   try {

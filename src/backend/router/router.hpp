@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -59,6 +60,9 @@ class CpuRouter : public Backend {
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  void abandon() noexcept override {
+    if (messenger_ != nullptr) messenger_->close(std::chrono::nanoseconds(0));
+  }
   [[nodiscard]] std::uint64_t sequence_span() const override {
     return mpi_ ? mpi_->sequence_span() : Backend::sequence_span();
   }

@@ -31,14 +31,16 @@ struct DataOverMpi {
 };
 
 /// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
-/// hosts it is called only for data. Without, it carries control messages too, and is polled.
+/// hosts it is called only for data, and not even for that if libfabric carries data. Without
+/// sockets, it carries control messages too, and is polled.
 class CpuLinks : public Links {
  public:
-  /// Without `mpi` all ranks are neighbors. `neighbors` may be null, on all ranks of the host
-  /// alike; `sockets`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of those
-  /// that share memory with it, which is the rank itself if none do.
-  CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
-           std::unique_ptr<node::LocalGroup> neighbors,
+  /// `fabric` carries data instead of MPI; null: MPI does. Without both, all ranks are neighbors,
+  /// and without `mpi` there are sockets. `neighbors` may be null, on all ranks of the host alike;
+  /// `sockets` and `fabric`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of
+  /// those that share memory with it, which is the rank itself if none do.
+  CpuLinks(std::optional<DataOverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
+           const Topology& topology, std::unique_ptr<node::LocalGroup> neighbors,
            std::unique_ptr<transport::SocketTransport> sockets,
            const std::vector<int>& sharing_node_of);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
@@ -56,9 +58,9 @@ class CpuLinks : public Links {
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
-  [[nodiscard]] bool has_mpi() const override { return mpi_.has_value(); }
+  [[nodiscard]] bool has_network() const override { return messenger_ != nullptr; }
   [[nodiscard]] bool mpi_has_batches() override {
-    return messenger_ != nullptr && messenger_->uses_memory();
+    return messenger_ != nullptr && !over_fabric_ && messenger_->uses_memory();
   }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
@@ -68,13 +70,16 @@ class CpuLinks : public Links {
     std::array<std::byte, 64> bytes{};
   };
 
+  void watch_network();
   void share_memory();
   void use_private_memory(int rank);
 
   std::optional<DataOverMpi> mpi_;
   std::unique_ptr<node::LocalGroup> neighbors_;
   std::unique_ptr<transport::SocketTransport> sockets_;
+  bool over_fabric_;
   std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks are neighbors
+  node::FileDescriptor network_{};                   // readable if sockets or messenger are
   bool all_are_neighbors_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
