@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messenger/fabric_messenger.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -44,11 +45,17 @@ FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoi
       not_inherited_{node::NotInherited(domain_.event_descriptor()),
                      node::NotInherited(domain_.completion_descriptor())},
       peers_(endpoints.size()) {
+  const std::vector<int> sockets = find_sockets(endpoints);
   for (std::size_t other = 0; other < endpoints.size(); ++other) {
     Peer& peer = peers_[other];
     peer.rank = static_cast<int>(other);
     peer.endpoint = std::move(endpoints[other]);
     if (!peer.endpoint) continue;
+    // A child that outlives this process must not keep the connection, however it came to be.
+    if (const int socket = sockets[other]; socket >= 0) {
+      peer.socket = node::NotInherited(socket);
+      ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+    }
     peer.receiving.peer = &peer;
     peer.header_buffer.resize(sizeof(Header) + max_inline);
     post_header_receive(peer);
@@ -125,7 +132,7 @@ void FabricMessenger::close(std::chrono::nanoseconds patience) noexcept {
   }
   closed_ = true;
   // This ends the transfers without a completion.
-  for (Peer& peer : peers_) peer.endpoint.reset();
+  for (Peer& peer : peers_) close_endpoint(peer);
   try {
     read_events();  // or the descriptors of those that are not read are lost
   } catch (const std::exception&) {
@@ -230,9 +237,14 @@ void FabricMessenger::finish(FabricChannel* channel, Token token) {
   ++uncollected_;
 }
 
+void FabricMessenger::close_endpoint(Peer& peer) {
+  peer.socket = {};
+  peer.endpoint.reset();
+}
+
 void FabricMessenger::lose(Peer& peer, const std::string& reason) {
   if (!peer.endpoint) return;
-  peer.endpoint.reset();
+  close_endpoint(peer);
   if (!peer.outbox.empty()) --blocked_;
   peer.outbox.clear();
   if (peer.said_goodbye || closed_ || loss_) return;

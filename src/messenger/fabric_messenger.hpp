@@ -120,6 +120,7 @@ class FabricMessenger : public Messenger {
   struct Peer {
     int rank = -1;
     FabricHandle<fid_ep> endpoint{};  // none: lost, or this rank
+    node::NotInherited socket{};      // the endpoint's
     bool said_goodbye = false;
     Inbox inbox{};
     Operation receiving{};
@@ -168,6 +169,7 @@ class FabricMessenger : public Messenger {
                                  std::size_t bytes, std::uint64_t access) const;
   [[nodiscard]] Operation& take_operation();
   void give_back(Operation& operation);
+  static void close_endpoint(Peer& peer);
   void lose(Peer& peer, const std::string& reason);
   [[nodiscard]] bool sends(const Peer& peer, const FabricChannel& channel) const;
   [[nodiscard]] bool awaits_goodbyes() const;
