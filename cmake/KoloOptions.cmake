@@ -48,6 +48,8 @@ if(PROJECT_IS_TOP_LEVEL)
 endif()
 option(KOLO_UNITY "Compile several files of a target together, which makes a build from scratch faster"
   ${kolo_unity_default})
+set(KOLO_TEST_FLAGS "" CACHE STRING
+  "Compiler flags for examples, benchmarks and tests; a list. They come after all others")
 option(KOLO_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 
 set(KOLO_SANITIZE "" CACHE STRING "Build with a sanitizer: empty, address or thread")

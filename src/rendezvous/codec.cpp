@@ -116,10 +116,15 @@ class RendezvousChecks {
   static void check(const End& end) {
     require(end.status >= 0 && end.status < 256, "a status that no job ends with");
   }
+  static void check(const Signal& signal) {
+    require(signal.number > 0 && signal.number <= max_signal, "a signal that there is not");
+  }
   template <typename Item>
   static void check(const Item& /*item*/) {}
 
  private:
+  static constexpr int max_signal = 64;
+
   static void require_name(const std::string& name) {
     require(name.size() <= max_name, "a name beyond all bounds");
   }

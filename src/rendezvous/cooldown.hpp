@@ -31,6 +31,12 @@ class Cooldown {
     return found != hosts_.end() && now < found->second.until;
   }
 
+  /// None if it has not failed.
+  [[nodiscard]] std::optional<Time> until(const std::string& host) const {
+    const auto found = hosts_.find(host);
+    return found == hosts_.end() ? std::nullopt : std::optional(found->second.until);
+  }
+
   /// When the next host has rested.
   [[nodiscard]] std::optional<Time> next(Time now) const {
     std::optional<Time> next;

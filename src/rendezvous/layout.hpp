@@ -41,8 +41,8 @@ auto layout_of(const Accusation*)
 auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
 auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
-auto layout_of(const Welcome*)
-    -> Fields<wire::Welcome, &Welcome::secret, &Welcome::lease, &Welcome::process>;
+auto layout_of(const Welcome*) -> Fields<wire::Welcome, &Welcome::secret, &Welcome::lease,
+                                         &Welcome::process, &Welcome::elastic>;
 auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason>;
 auto layout_of(const Member*)
     -> Fields<wire::Member, &Member::process, &Member::host, &Member::machine, &Member::pid,
@@ -61,6 +61,7 @@ auto layout_of(const Launch*) -> Fields<wire::Launch, &Launch::process, &Launch:
 auto layout_of(const Start*) -> Fields<wire::Start, &Start::launches>;
 auto layout_of(const Kill*) -> Fields<wire::Kill, &Kill::process, &Kill::reason>;
 auto layout_of(const End*) -> Fields<wire::End, &End::status, &End::reason>;
+auto layout_of(const Signal*) -> Fields<wire::Signal, &Signal::number>;
 
 template <typename Item>
 using LayoutOf = decltype(layout_of(static_cast<Item*>(nullptr)));

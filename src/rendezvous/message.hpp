@@ -44,7 +44,9 @@ enum class Role : std::uint8_t { process, agent };
 struct Hello {
   Bytes secret{};  // the first half
   Role role{};
-  ProcessId process = 0;  // 0: of a process that no agent has started, or of an agent
+  // 0: of a process that no agent has started. Of an agent: one that comes again has the same; 0:
+  // it does not come again.
+  ProcessId process = 0;
   std::string host{};     // its name, for people
   std::string machine{};  // the same for all processes that can share memory
   std::int32_t pid = 0;
@@ -127,6 +129,7 @@ struct Welcome {
   Bytes secret{};  // the second half
   std::chrono::nanoseconds lease{};
   ProcessId process = 0;  // 0: to an agent
+  bool elastic = false;   // the job goes on without lost processes
 
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
@@ -223,8 +226,15 @@ struct End {
   friend bool operator==(const End&, const End&) = default;
 };
 
-using Message =
-    std::variant<Hello, Join, Contribution, Leave, Failed, Accusation, Exited, Removal, Keepalive,
-                 Welcome, Refusal, Roster, Interruption, Result, Announcement, Start, Kill, End>;
+/// To agents: the signal that kolorun has got.
+struct Signal {
+  std::int32_t number = 0;
+
+  friend bool operator==(const Signal&, const Signal&) = default;
+};
+
+using Message = std::variant<Hello, Join, Contribution, Leave, Failed, Accusation, Exited, Removal,
+                             Keepalive, Welcome, Refusal, Roster, Interruption, Result,
+                             Announcement, Start, Kill, End, Signal>;
 
 }  // namespace kolo::internal::rendezvous

@@ -30,9 +30,7 @@ void Server::on_open(Link link, const std::string& from, Time now) {
   if (strangers_.size() >= options_.max_strangers) {
     const auto oldest = std::ranges::min_element(
         strangers_, {}, [](const auto& entry) { return std::pair(entry.second, entry.first); });
-    note(LogLevel::warning, fmt::format("too many connections without a greeting; that from {} is "
-                                        "closed",
-                                        peers_.at(oldest->first).from));
+    note_refusal(peers_.at(oldest->first).from, "too many have not introduced themselves", now);
     close(oldest->first);
   }
   peers_.emplace(link, Peer{.from = from, .opened = now});
@@ -46,7 +44,7 @@ void Server::on_message(Link link, const Message& message, Time now) {
     if (const auto* hello = std::get_if<Hello>(&message))
       greet(link, *hello, now);
     else
-      refuse(link, "its first message is no greeting");
+      refuse(link, "its first message is no greeting", now);
   } else if (finished_) {
     return;
   } else if (*found->second.role == Role::agent) {
@@ -64,7 +62,7 @@ void Server::on_close(Link link, const std::string& reason, Time now) {
   peers_.erase(found);
   strangers_.erase(link);
   if (!peer.role) {
-    note(LogLevel::warning, fmt::format("a connection from {} is refused: {}", peer.from, reason));
+    note_refusal(peer.from, reason, now);
   } else if (finished_) {
     agents_.erase(link);
   } else if (*peer.role == Role::agent) {
@@ -84,7 +82,7 @@ void Server::on_time(Time now) {
   std::vector<Link> silent;
   for (const auto& [link, opened] : strangers_)
     if (now >= opened + options_.hello_timeout) silent.push_back(link);
-  for (const Link link : silent) refuse(link, "it does not introduce itself");
+  for (const Link link : silent) refuse(link, "it does not introduce itself", now);
   if (!finished_) {
     expire_leases(now);
     expire_exits(now);
@@ -116,11 +114,11 @@ std::optional<Time> Server::next_time() const {
 void Server::greet(Link link, const Hello& hello, Time now) {
   // Texts for who knows the secret; others learn nothing.
   if (!is_same_secret(hello.secret, first_half(options_.secret))) {
-    refuse(link, "the secret is wrong");
+    refuse(link, "the secret is wrong", now);
     return;
   }
   if (const std::string reason = why_refused(hello); !reason.empty()) {
-    refuse(link, reason);
+    refuse(link, reason, now);
     return;
   }
   strangers_.erase(link);
@@ -129,7 +127,8 @@ void Server::greet(Link link, const Hello& hello, Time now) {
     greet_agent(link, hello, now);
   else
     greet_process(link, hello);
-  send(link, Welcome{second_half(options_.secret), options_.lease, peers_.at(link).process});
+  send(link, Welcome{second_half(options_.secret), options_.lease, peers_.at(link).process,
+                     options_.elastic});
 }
 
 std::string Server::why_refused(const Hello& hello) const {
@@ -164,14 +163,14 @@ void Server::greet_process(Link link, const Hello& hello) {
   process.id = id;
   process.link = link;
   process.stage = Stage::greeted;
+  greeted_ = true;
   process.hello = hello;
   if (!options_.has_agents) process.order = hello.wanted_rank;
   peers_.at(link).process = id;
 }
 
-void Server::refuse(Link link, const std::string& reason) {
-  note(LogLevel::warning,
-       fmt::format("a connection from {} is refused: {}", peers_.at(link).from, reason));
+void Server::refuse(Link link, const std::string& reason, Time now) {
+  note_refusal(peers_.at(link).from, reason, now);
   send(link, Refusal{reason});
   close(link);
 }
@@ -253,6 +252,7 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   process.stage = Stage::lost;
   process.reason = text;
   newcomers_.erase(process.id);
+  if (!any_lost_) first_loss_ = {process.status, text};
   dirty_ = any_lost_ = true;
   if (process.link) {
     send(*process.link, Refusal{reason});
@@ -308,6 +308,10 @@ void Server::close(Link link) {
 
 void Server::note(LogLevel level, std::string text) {
   actions_.emplace_back(Note{level, std::move(text)});
+}
+
+void Server::note_refusal(const std::string& from, const std::string& reason, Time now) {
+  if (auto line = refusals_.line(from, reason, now)) note(LogLevel::warning, std::move(*line));
 }
 
 std::string Server::name_of(const Process& process) const {

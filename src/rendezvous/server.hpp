@@ -17,6 +17,7 @@
 #include "base/log.hpp"
 #include "rendezvous/cooldown.hpp"
 #include "rendezvous/message.hpp"
+#include "rendezvous/refusals.hpp"
 
 namespace kolo::internal::rendezvous {
 
@@ -79,6 +80,12 @@ class Server {
   void on_message(Link link, const Message& message, Time now);
   /// The other side has closed it, it broke, or something came that is no message.
   void on_close(Link link, const std::string& reason, Time now);
+  /// kolorun has got this signal: agents pass it on. One that ends programs ends the job.
+  void on_signal(int number, Time now);
+  /// The hosts of this name go away, at the next commit: as if their agents had said so.
+  void remove_host(const std::string& host, const std::string& reason, Time now);
+  /// Nothing can come of the job.
+  void end(int status, const std::string& reason, Time now);
   /// Does what is due. Nothing is due before `next_time`.
   void on_time(Time now);
   [[nodiscard]] std::optional<Time> next_time() const;
@@ -147,7 +154,7 @@ class Server {
 
   // server.cpp: connections and processes
   void greet(Link link, const Hello& hello, Time now);
-  void refuse(Link link, const std::string& reason);
+  void refuse(Link link, const std::string& reason, Time now);
   [[nodiscard]] std::string why_refused(const Hello& hello) const;
   void greet_process(Link link, const Hello& hello);
   void handle(Process& process, const Message& message, Time now);
@@ -159,6 +166,7 @@ class Server {
   void send(Link link, Message message);
   void close(Link link);
   void note(LogLevel level, std::string text);
+  void note_refusal(const std::string& from, const std::string& reason, Time now);
   void settle(Time now);
   void sweep();
   [[nodiscard]] std::string name_of(const Process& process) const;
@@ -194,6 +202,7 @@ class Server {
   void judge_exit(Process& process, Time now);
   void expire_exits(Time now);
   void finish_as(const Process& process);
+  void remove_agent(Agent& agent, const std::string& reason);
   void lose_agent(Link link, const std::string& reason, Time now);
   void expire_leases(Time now);
   void start_processes(Time now);
@@ -216,6 +225,7 @@ class Server {
   std::map<ProcessId, Time> exits_{};  // reported, while the connection is open: until when
   ProcessId last_process_ = 0;
   Cooldown cooldown_;
+  Refusals refusals_{};
 
   GenerationNumber number_ = 0;
   Phase phase_ = Phase::none;
@@ -228,7 +238,9 @@ class Server {
   bool started_ = false;     // agents have been told to start processes
   bool ending_ = false;      // a process has done its part, so nobody new is admitted
   bool was_member_ = false;  // a member has done its part
+  bool greeted_ = false;     // any process has
   bool any_lost_ = false;
+  Finish first_loss_{};       // its status, if it has ended
   int late_status_ = 0;       // of a process that failed after it had done its part
   ProcessId first_lost_ = 0;  // of a job that is not elastic: its status is that of the job
   bool finished_ = false;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "rendezvous/server.hpp"
@@ -24,6 +25,15 @@ std::string how_it_ended(int status) {
 // ---- agents ----
 
 void Server::greet_agent(Link link, const Hello& hello, Time now) {
+  const auto before = std::ranges::find_if(agents_, [&](const auto& entry) {
+    return hello.process != 0 && entry.second.hello.process == hello.process;
+  });
+  if (before != agents_.end()) {
+    const Link old = before->first;
+    send(old, Refusal{"it has come again by another connection"});
+    close(old);
+    lose_agent(old, "it has come again", now);
+  }
   Agent agent{.hello = hello, .heard = now};
   agent.slots.resize(static_cast<std::size_t>(hello.slots), 0);
   agents_.emplace(link, std::move(agent));
@@ -36,15 +46,36 @@ void Server::handle_agent(Link link, const Message& message, Time now) {
   } else if (const auto* alive = std::get_if<Keepalive>(&message)) {
     send(link, *alive);
   } else if (const auto* removal = std::get_if<Removal>(&message)) {
-    note(LogLevel::info,
-         fmt::format("host {} is to be removed: {}", agents_.at(link).hello.host, removal->reason));
-    agents_.at(link).removing = dirty_ = true;
-    announced_ = false;
-    if (!options_.elastic) finish(1, removal->reason);
+    remove_agent(agents_.at(link), removal->reason);
   } else {
     close(link);
     lose_agent(link, "it sent a message that is not for an agent to send", now);
   }
+}
+
+void Server::remove_agent(Agent& agent, const std::string& reason) {
+  if (std::exchange(agent.removing, true)) return;
+  note(LogLevel::info, fmt::format("host {} is to be removed: {}", agent.hello.host, reason));
+  dirty_ = true;
+  announced_ = false;
+  if (!options_.elastic) finish(1, reason);
+}
+
+void Server::remove_host(const std::string& host, const std::string& reason, Time now) {
+  for (auto& [link, agent] : agents_)
+    if (agent.hello.host == host) remove_agent(agent, reason);
+  settle(now);
+}
+
+void Server::on_signal(int number, Time now) {
+  for (const auto& [link, agent] : agents_) send(link, Signal{number});
+  if (number == SIGINT || number == SIGTERM || number == SIGHUP) finish(signal_base + number, "");
+  settle(now);
+}
+
+void Server::end(int status, const std::string& reason, Time now) {
+  finish(status, reason);
+  settle(now);
 }
 
 void Server::on_exit(Link link, const Exited& exited, Time now) {
@@ -232,6 +263,9 @@ void Server::conclude() {
       finish(1, "no process with the job's state is left");
     return;
   }
+  // Perhaps there is no such program: others that are started will not fare better.
+  if (options_.elastic && !coming && !greeted_ && first_loss_.status != 0)
+    finish(first_loss_.status, first_loss_.reason);
   if (ending_ && !coming)
     finish(any_lost_ ? 1 : late_status_, any_lost_ ? "a process is lost" : "");
 }
@@ -240,10 +274,11 @@ void Server::finish(int status, const std::string& reason) {
   if (finished_) return;
   finished_ = true;
   phase_ = phase_ == Phase::none ? Phase::none : Phase::broken;
+  // Who watches the agents knows that the job is over before they end.
+  actions_.emplace_back(Finish{status, reason});
   const auto message = std::make_shared<const Message>(End{status, reason});
   for (const auto& [link, peer] : peers_)
     if (peer.role) actions_.emplace_back(Send{link, message});
-  actions_.emplace_back(Finish{status, reason});
 }
 
 }  // namespace kolo::internal::rendezvous

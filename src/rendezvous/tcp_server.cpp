@@ -24,6 +24,11 @@ constexpr Time patience_to_end = 15s;
 // Without descriptors for more connections, the next attempt to accept one.
 constexpr int retry_ms = 100;
 
+void signal_event(int event) {
+  const std::uint64_t one = 1;
+  static_cast<void>(::write(event, &one, sizeof one));
+}
+
 std::function<std::uint64_t()> system_random() {
   auto device = std::make_shared<std::random_device>();
   return [device] { return std::uint64_t{(*device)()} << 32 | (*device)(); };
@@ -38,19 +43,40 @@ TcpServer::TcpServer(const ServerOptions& options, const Endpoint& at,
       write_note_(std::move(write_note)),
       listener_(listen_at(at)),
       port_(port_of(listener_.get())),
-      stopped_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void TcpServer::stop() {
-  const std::uint64_t one = 1;
-  static_cast<void>(::write(stopped_.get(), &one, sizeof one));
+  const std::lock_guard lock(mutex_);
+  stopped_ = true;
+  signal_event(wake_.get());
+}
+
+void TcpServer::call(std::function<void(Server&, Time)> what) {
+  const std::lock_guard lock(mutex_);
+  calls_.push_back(std::move(what));
+  signal_event(wake_.get());
+}
+
+/// False if it is to stop.
+bool TcpServer::take_calls() {
+  std::uint64_t count = 0;
+  if (::read(wake_.get(), &count, sizeof count) != sizeof count) return true;
+  std::vector<std::function<void(Server&, Time)>> calls;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_) return false;
+    calls = std::move(calls_);
+    calls_.clear();
+  }
+  for (const auto& what : calls) what(server_, now());
+  carry_out();
+  return true;
 }
 
 JobEnd TcpServer::run() {
   while (!(end_ && (clients_.empty() || now() > end_at_))) {
     wait();
-    std::uint64_t count = 0;
-    if (::read(stopped_.get(), &count, sizeof count) > 0)
-      return end_.value_or(JobEnd{1, "the server was stopped"});
+    if (!take_calls()) return end_.value_or(JobEnd{1, "the server was stopped"});
     accept_all();
     std::vector<Link> links;
     for (const auto& [link, client] : clients_) links.push_back(link);
@@ -77,7 +103,7 @@ int TcpServer::milliseconds_to_wait() const {
 }
 
 void TcpServer::wait() {
-  std::vector<pollfd> waits{{.fd = stopped_.get(), .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> waits{{.fd = wake_.get(), .events = POLLIN, .revents = 0}};
   if (accepts_) waits.push_back({.fd = listener_.get(), .events = POLLIN, .revents = 0});
   for (const auto& [link, client] : clients_) {
     const bool writes = !client.connection.flushed();
@@ -148,6 +174,7 @@ void TcpServer::carry_out() {
       write_note_(note->level, note->text);
     } else if (const auto* finish = std::get_if<Finish>(&action)) {
       end_ = JobEnd{finish->status, finish->reason};
+      ended_ = true;
       end_at_ = now() + patience_to_end;
     }
   }

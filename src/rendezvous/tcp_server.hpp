@@ -2,14 +2,17 @@
 // The rendezvous server on TCP.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "node/file_descriptor.hpp"
 #include "node/not_inherited.hpp"
@@ -25,7 +28,7 @@ struct JobEnd {
   std::string reason{};
 };
 
-/// One thread makes and runs it; `stop` and `port` are for any thread.
+/// One thread makes and runs it; `stop`, `port`, `call` and `ended` are for any thread.
 class TcpServer {
  public:
   /// Listens from now on. `write_note` gets what people should know. Throws BackendError.
@@ -37,6 +40,10 @@ class TcpServer {
   /// Until the job is over and all have been told, or `stop`.
   JobEnd run();
   void stop();
+  /// Has that thread do this soon, if it still runs.
+  void call(std::function<void(Server&, Time)> what);
+  /// The job is over, but agents may still end processes.
+  [[nodiscard]] bool ended() const { return ended_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -50,6 +57,7 @@ class TcpServer {
 
   [[nodiscard]] Time now() const { return Clock::now() - begin_; }
   void wait();
+  [[nodiscard]] bool take_calls();
   void accept_all();
   void serve(Link link);
   void carry_out();
@@ -63,10 +71,16 @@ class TcpServer {
   node::FileDescriptor listener_;
   node::NotInherited not_inherited_{listener_.get()};
   std::uint16_t port_;
-  node::FileDescriptor stopped_;  // readable once it is to stop
+  node::FileDescriptor wake_;  // readable if there are calls, or it is to stop
+  std::mutex mutex_{};
+  // Guarded by the mutex:
+  bool stopped_ = false;
+  std::vector<std::function<void(Server&, Time)>> calls_{};
+  // By one thread:
   Link last_link_ = 0;
   std::map<Link, Client> clients_{};
   std::optional<JobEnd> end_{};
+  std::atomic<bool> ended_ = false;
   Time end_at_{};
   bool accepts_ = true;
 };

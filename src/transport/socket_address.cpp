@@ -8,12 +8,13 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <system_error>
 
 #include "kolo/error.hpp"
-#include "node/error_codes.hpp"
 
 namespace kolo::internal::transport {
 
@@ -109,7 +110,8 @@ std::string to_string(const SocketAddress& address) {
 
 std::vector<Interface> list_interfaces() {
   ifaddrs* first = nullptr;
-  if (::getifaddrs(&first) != 0) node::throw_system_error("getifaddrs");
+  if (::getifaddrs(&first) != 0)
+    throw BackendError("getifaddrs: " + std::generic_category().message(errno));
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
   std::vector<Interface> interfaces;
   for (const ifaddrs* one = first; one != nullptr; one = one->ifa_next) {

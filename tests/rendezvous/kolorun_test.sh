@@ -1,38 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
 # kolorun with real processes: what they get, how the job ends, and that none remains.
 #
 # Usage: kolorun_test.sh KOLORUN RANK_PROGRAM DIRECTORY
-set -uo pipefail
-kolorun=$1
-rank_program=$2
-work=$3
-rm -rf "$work"
-mkdir -p "$work"
-cd "$work" || exit 1
-failed=0
-
-# expect NAME STATUS PATTERN COMMAND...: each line of PATTERN is a regular expression that a line of
-# the output must match.
-expect() {
-  local name=$1 status=$2 patterns=$3 output got=0 pattern
-  shift 3
-  output=$(timeout 100 "$@" 2>&1 </dev/null) || got=$?
-  if ((got != status)); then
-    printf 'FAILED %s: status %d instead of %d\n%s\n' "$name" "$got" "$status" "$output"
-    failed=1
-  fi
-  while IFS= read -r pattern; do
-    grep -qE -e "$pattern" <<<"$output" && continue
-    printf 'FAILED %s: no line matches %s:\n%s\n' "$name" "$pattern" "$output"
-    failed=1
-  done <<<"$patterns"
-}
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/jobs.sh"
 
 expect "four ranks" 0 $'^generation 1: rank 3 of 4, commit 0$\n^done: rank 0 of 4, commit 5$' \
   "$kolorun" -np 4 "$rank_program" 5
 
-# shellcheck disable=SC2016  # the processes expand them
 expect "variables" 0 $'^\\[0\\] 0 2 0 2 127.0.0.1 x y$\n^\\[1\\] 1 2 1 2 127.0.0.1 x y$' \
   env HERE=y "$kolorun" -n 2 --tag-output -x GIVEN=x -x HERE sh -c \
   'echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $GIVEN $HERE'
@@ -49,6 +26,8 @@ expect "an exception" 1 'PeerLeft: rank 0 .*the data set is empty|rank 0 .*the d
   "$kolorun" -np 2 "$rank_program" 6 throw 1 0
 expect "a program that does not exist" 127 "'./absent' cannot be run: No such file" \
   "$kolorun" -np 2 ./absent
+expect "none in an elastic job" 127 "'./absent' cannot be run: No such file" \
+  "$kolorun" -np 2 --min-np 1 ./absent
 expect "no program" 2 'the program is missing' "$kolorun" -np 2
 expect "an unknown option" 2 'there is no option --bogus' "$kolorun" -np 2 --bogus true
 expect "no number" 2 '-np N is missing' "$kolorun" true
@@ -57,15 +36,10 @@ expect "help" 0 $'--rendezvous\nExit status' "$kolorun" --help
 # Without sessions it is a starter of processes.
 expect "files" 0 '' "$kolorun" -np 2 --output-dir files sh -c 'echo out $RANK; echo error $RANK >&2'
 for rank in 0 1; do
-  if [[ $(cat "files/rank.$rank.out") != "out $rank" || $(cat "files/rank.$rank.err") != "error $rank" ]]; then
-    echo "FAILED files: of rank $rank"
-    failed=1
-  fi
+  [[ $(cat "files/rank.$rank.out") == "out $rank" && $(cat "files/rank.$rank.err") == "error $rank" ]] ||
+    fail "files: of rank $rank"
 done
-if [[ $(echo input | timeout 100 "$kolorun" -np 2 cat) != input ]]; then
-  echo "FAILED input: only rank 0 reads it"
-  failed=1
-fi
+[[ $(echo input | timeout 100 "$kolorun" -np 2 cat) == input ]] || fail "input: only rank 0 reads it"
 
 # Survivors meet again, and a lost process is started again.
 expect "a loss" 0 $'generation 2: rank 0 of 2, commit 3\ndone: rank 0 of [23], commit 6' \
@@ -81,21 +55,7 @@ port=$((20000 + $$ % 20000))
 two=(-np 4 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
 "$kolorun" "${two[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
 expect "two hosts" 0 $'(generation 1|done): rank [0-3] of 4' "$kolorun" "${two[@]}" "$rank_program" 5
-wait $! || {
-  printf 'FAILED two hosts: status %d of the other:\n%s\n' $? "$(cat second.log)"
-  failed=1
-}
-
-# meets NAME FILE PATTERN: waits for a line.
-meets() {
-  local i
-  for ((i = 0; i < 600; ++i)); do
-    grep -qE -e "$3" "$2" && return
-    sleep 0.1
-  done
-  printf 'FAILED %s: no line matches %s:\n%s\n' "$1" "$3" "$(cat "$2")"
-  failed=1
-}
+ends "two hosts" $! 0 second.log
 
 # One of two hosts goes away, announced or not; the other one goes on.
 for signal in KILL TERM; do
@@ -111,38 +71,19 @@ for signal in KILL TERM; do
   meets "$signal of a host" second.log '^generation 1: rank 3 of 4'
   meets "$signal of a host" first.log '^generation 1: rank 0 of 4'
   kill "-$signal" "$second"
-  got=0
-  wait "$second" || got=$?
+  ends "$signal of a host" "$second" "$([[ $signal == KILL ]] && echo 137 || echo 0)" second.log
   meets "$signal of a host" first.log '^generation 2: rank 1 of 2, commit [1-9]'
-  [[ $signal == KILL ]] || ((got == 0)) || {
-    printf 'FAILED removal: status %d\n%s\n' "$got" "$(cat second.log)"
-    failed=1
-  }
-  if [[ $signal == TERM ]] && grep -q PeerLeft first.log second.log; then
-    printf 'FAILED removal: not in good order\n%s\n' "$(cat first.log second.log)"
-    failed=1
-  fi
+  [[ $signal == KILL ]] || ! grep -q PeerLeft first.log second.log ||
+    fail "$(printf 'removal: not in good order\n%s' "$(cat first.log second.log)")"
   kill -TERM "$first"
   wait "$first"
 done
 
 # A signal ends the job, with a process that ignores SIGTERM and one that is stopped.
-# shellcheck disable=SC2016
 "$kolorun" -np 2 sh -c 'trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done' >signal.log 2>&1 </dev/null &
 until [[ -s pid.0 && -s pid.1 ]]; do sleep 0.05; done
 kill -STOP "$(cat pid.1)"
 kill -TERM $!
-got=0
-wait $! || got=$?
-if ((got != 143)); then
-  printf 'FAILED signal: status %d\n%s\n' "$got" "$(cat signal.log)"
-  failed=1
-fi
-for rank in 0 1; do
-  if kill -0 "$(cat "pid.$rank")" 2>/dev/null; then
-    echo "FAILED signal: process of rank $rank remains"
-    failed=1
-  fi
-done
-((failed == 0)) && echo "kolorun: all as expected"
-exit "$failed"
+ends signal $! 143 signal.log
+gone signal "$(cat pid.0)" "$(cat pid.1)"
+conclude kolorun

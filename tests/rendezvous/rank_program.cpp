@@ -4,7 +4,8 @@
 //
 //   rank_program COMMITS [FAULT GENERATION RANK]
 //
-// In that generation that rank does: kill, exit, throw or stop. Prints one line per generation.
+// In that generation, after a few commits, that rank does: kill, exit, throw or stop; accuse: it
+// stops, and the next rank says that it does nothing. Prints one line per generation.
 #include <signal.h>
 #include <unistd.h>
 
@@ -42,8 +43,12 @@ std::uint64_t number_in(const Bytes& bytes) {
   return number;
 }
 
-void suffer(const Fault& fault, const TcpRendezvous& rendezvous) {
-  if (rendezvous.roster().generation != fault.generation || rendezvous.rank() != fault.rank) return;
+void suffer(const Fault& fault, TcpRendezvous& rendezvous) {
+  if (rendezvous.roster().generation != fault.generation) return;
+  if (fault.kind == "accuse" && rendezvous.rank() == (fault.rank + 1) % rendezvous.size())
+    rendezvous.accuse({fault.rank}, "it does nothing");
+  if (rendezvous.rank() != fault.rank) return;
+  if (fault.kind == "accuse") ::raise(SIGSTOP);
   if (fault.kind == "kill") ::raise(SIGKILL);
   if (fault.kind == "stop") ::raise(SIGSTOP);
   if (fault.kind == "exit") ::_exit(3);
@@ -55,7 +60,7 @@ bool train(TcpRendezvous& rendezvous, std::uint64_t& commit, std::uint64_t last,
            const Fault& fault) {
   commit = number_in(rendezvous.gather_all(bytes_of(commit)).front());
   while (commit < last) {
-    if (commit == last / 2) suffer(fault, rendezvous);
+    if (commit == std::min<std::uint64_t>(last / 2, 3)) suffer(fault, rendezvous);
     const bool change = rendezvous.rank() == 0 && rendezvous.announcement().has_value();
     if (number_in(rendezvous.broadcast(bytes_of(change ? 1 : 0), 0)) != 0) return false;
     static_cast<void>(rendezvous.gather_all({}));

@@ -21,7 +21,7 @@ namespace kolo::internal::rendezvous {
           Exited{4711, 137},
           Removal{"the host is to go"},
           Keepalive{3},
-          Welcome{half, std::chrono::seconds(10), 4711},
+          Welcome{half, std::chrono::seconds(10), 4711, true},
           Refusal{"the secret is wrong"},
           Roster{3, half, {member, member}},
           Interruption{3, {1}, "rank 1 is lost"},
@@ -29,7 +29,8 @@ namespace kolo::internal::rendezvous {
           Announcement{3, "2 new processes wait"},
           Start{{{4711, 1, 4, 1, 2}, {4712, -1, 4, 0, 2}}},
           Kill{4711, "it is lost"},
-          End{1, "too few ranks"}};
+          End{1, "too few ranks"},
+          Signal{15}};
 }
 
 }  // namespace kolo::internal::rendezvous

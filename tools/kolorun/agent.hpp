@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <optional>
@@ -21,20 +22,24 @@ namespace kolorun {
 
 namespace node = kolo::internal::node;
 
+inline constexpr std::chrono::seconds grace{5};  // from SIGTERM to SIGKILL
+inline constexpr int signal_base = 128;          // plus its number: the status of who it ends
+
 /// A descriptor from which the signals that kolorun handles are read; they interrupt nothing any
 /// more, in no thread that is started later.
 [[nodiscard]] node::FileDescriptor open_signals();
 
 class Agent {
  public:
-  /// Connects to the server. `serves`: it is in this process, so a signal to end means the job, not
-  /// this host. Throws kolo::Error.
-  Agent(const Options& options, const rendezvous::Endpoint& server, bool serves,
-        const node::FileDescriptor& signals);
+  /// `servers`: addresses at which the server may be. `pass_signal`: to the agents of other hosts,
+  /// if the server is in this process; then a signal to end means the job, not this host.
+  Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
+        std::function<void(int)> pass_signal, const node::FileDescriptor& signals);
 
   /// Until the job is over and no process is left. Its status, or this host's if that ends first.
+  /// Throws kolo::Error if there is no server, or if it refuses this host.
   int run();
-  /// The server has ended the job, or removed this host.
+  /// The job is over, or this host removed from it; not that this agent has lost the server.
   [[nodiscard]] bool was_told() const { return told_; }
 
  private:
@@ -46,31 +51,47 @@ class Agent {
     std::optional<Clock::time_point> kill_at{};  // by SIGKILL
   };
 
+  // agent.cpp: the server, and signals
+  [[nodiscard]] rendezvous::Hello greeting() const;
+  void connect(std::chrono::nanoseconds timeout);
+  [[nodiscard]] bool connected() const { return connection_ && !connection_->closed(); }
   void wait();
   [[nodiscard]] int milliseconds_to_wait() const;
   void receive();
   void take(const rendezvous::Message& message);
+  void lose_server(const std::string& reason, bool kills);
+  void keep_alive();
+  void take_signals();
+  void on_signal(int signal);
+  void end_by_signal(int signal);
+  void say(const std::string& text) const;
+
+  // agent_processes.cpp
+  struct Redirection {
+    node::FileDescriptor out{};
+    node::FileDescriptor error{};
+  };
+  [[nodiscard]] Redirection redirect(const rendezvous::Launch& launch);
   void start(const rendezvous::Launch& launch);
   [[nodiscard]] std::vector<std::string> variables_for(const rendezvous::Launch& launch) const;
   void reap();
   void report(rendezvous::ProcessId process, int status);
   void copy_output();
-  void take_signals();
-  void on_signal(int signal);
+  void signal_all(int signal);
   /// `patience`: the processes may end by themselves for so long.
   void end_all(int status, const std::string& reason, Clock::duration patience = {});
   void kill_due();
-  void keep_alive();
 
   const Options& options_;
-  rendezvous::Endpoint server_;
-  bool serves_;
+  std::vector<rendezvous::Endpoint> servers_;
+  std::function<void(int)> pass_signal_;
   const node::FileDescriptor& signals_;
-  rendezvous::Connection connection_;
-  bool welcome_ = false;
-  std::chrono::nanoseconds lease_{};
-  Clock::time_point heard_ = Clock::now();
-  Clock::time_point sent_ = Clock::now();
+  rendezvous::ProcessId number_;
+  std::optional<rendezvous::Connection> connection_{};
+  rendezvous::Endpoint server_{};  // where it was found
+  std::chrono::nanoseconds lease_;
+  Clock::time_point heard_{};
+  Clock::time_point sent_{};
   std::map<pid_t, Running> children_{};
   std::list<TaggedStream> streams_{};
   bool removing_ = false;

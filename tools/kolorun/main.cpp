@@ -5,55 +5,35 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <charconv>
+#include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <kolo/error.hpp>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
+#include <string_view>
+#include <system_error>
 
 #include "agent.hpp"
+#include "launcher.hpp"
 #include "options.hpp"
 #include "output.hpp"
-#include "rendezvous/tcp_server.hpp"
+#include "serving.hpp"
+#include "ticket.hpp"
 
 namespace kolorun {
 namespace {
 
 constexpr int usage_status = 2;
 
-/// The server, in a thread of its own.
-class Serving {
- public:
-  Serving(const Options& options, const rendezvous::Endpoint& at)
-      : server_(
-            options.server, at,
-            [verbose = options.verbose](kolo::internal::LogLevel level, const std::string& text) {
-              if (verbose || level >= kolo::internal::LogLevel::warning)
-                write_all(STDERR_FILENO, "kolorun: " + text + '\n');
-            }),
-        thread_([this] { end_ = server_.run(); }) {}
-  Serving(const Serving&) = delete;
-  Serving& operator=(const Serving&) = delete;
-  ~Serving() {
-    if (!thread_.joinable()) return;
-    server_.stop();
-    thread_.join();
-  }
-
-  [[nodiscard]] std::uint16_t port() const { return server_.port(); }
-  /// Other hosts' agents may still have processes to end.
-  rendezvous::JobEnd wait() {
-    thread_.join();
-    return end_;
-  }
-
- private:
-  rendezvous::TcpServer server_;
-  rendezvous::JobEnd end_{};
-  std::thread thread_;
-};
+void enter_directory(const std::string& path) {
+  std::error_code error;
+  if (!path.empty()) std::filesystem::current_path(path, error);
+  if (error)
+    throw std::runtime_error(fmt::format("the directory of the processes, {}, on host {}: {}", path,
+                                         rendezvous::host_name(), error.message()));
+}
 
 /// The server, if it can be here. Another kolorun on this host may serve already.
 std::unique_ptr<Serving> try_to_serve(const Options& options) {
@@ -66,22 +46,74 @@ std::unique_ptr<Serving> try_to_serve(const Options& options) {
   }
 }
 
-int run(const Options& options) {
-  const node::FileDescriptor signals = open_signals();
+int report(const rendezvous::JobEnd& end) {
+  if (!end.reason.empty()) write_all(STDERR_FILENO, fmt::format("kolorun: {}\n", end.reason));
+  return end.status;
+}
+
+/// One host, or one of several on each of which somebody runs this.
+int run_host(const Options& options, const node::FileDescriptor& signals) {
+  enter_directory(options.wdir);
   const std::unique_ptr<Serving> serving = try_to_serve(options);
   const rendezvous::Endpoint server =
       options.rendezvous ? *options.rendezvous : rendezvous::Endpoint{"127.0.0.1", serving->port()};
+  std::function<void(int)> pass_signal;
+  if (serving) pass_signal = [&serving](int signal) { serving->pass_signal(signal); };
   int status = 0;
-  bool whole = false;  // the server has ended the job, not a signal
+  bool whole = false;  // the server has ended the job
   {
-    Agent agent(options, server, serving != nullptr, signals);
+    Agent agent(options, {server}, pass_signal, signals);
     status = agent.run();
-    whole = agent.was_told();
+    whole = agent.was_told() || (serving && serving->ended());
   }
-  if (serving == nullptr || !whole) return status;
-  const rendezvous::JobEnd end = serving->wait();
-  if (!end.reason.empty()) write_all(STDERR_FILENO, fmt::format("kolorun: {}\n", end.reason));
-  return end.status;
+  return serving && whole ? report(serving->wait()) : status;
+}
+
+/// The addresses at which the server may be.
+std::vector<rendezvous::Endpoint> addresses_in(const Joining& joining) {
+  constexpr std::string_view by_ssh = "ssh:";
+  std::vector<rendezvous::Endpoint> addresses;
+  for (const std::string& address : joining.servers) {
+    if (!address.starts_with(by_ssh)) {
+      addresses.push_back(rendezvous::parse_endpoint(address));
+      continue;
+    }
+    // ssh sets it: the client's address comes first.
+    const char* const connection = std::getenv("SSH_CONNECTION");
+    const std::string text = connection == nullptr ? "" : connection;
+    const std::string client = text.substr(0, text.find(' '));
+    if (!client.empty() && client.find('%') == std::string::npos)
+      addresses.push_back(
+          {client, static_cast<std::uint16_t>(std::atoi(address.c_str() + by_ssh.size()))});
+  }
+  return addresses;
+}
+
+/// A launcher has started this, and says by standard input what to do.
+int run_agent() {
+  const Ticket ticket = read_ticket(STDIN_FILENO);
+  const Options options = parse_options(ticket.arguments, ticket.secret);
+  const node::FileDescriptor signals = open_signals();
+  try {
+    enter_directory(options.wdir);
+    return Agent(options, addresses_in(options.joining), {}, signals).run();
+  } catch (const std::exception& error) {
+    write_all(STDERR_FILENO,
+              fmt::format("kolorun on {}: {}\n", options.joining.host, error.what()));
+    return 1;
+  }
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments == std::vector<std::string>{"--agent"}) return run_agent();
+  const Options options = parse_options(arguments);
+  if (!options.answer.empty()) {
+    write_all(STDOUT_FILENO, options.answer);
+    return 0;
+  }
+  const node::FileDescriptor signals = open_signals();
+  if (options.hosts.empty() && options.discovery_script.empty()) return run_host(options, signals);
+  return report(Launcher(options, signals).run());
 }
 
 }  // namespace
@@ -89,12 +121,7 @@ int run(const Options& options) {
 
 int main(int argc, char** argv) {
   try {
-    const kolorun::Options options = kolorun::parse_options(argc, argv);
-    if (!options.answer.empty()) {
-      kolorun::write_all(STDOUT_FILENO, options.answer);
-      return 0;
-    }
-    return kolorun::run(options);
+    return kolorun::run({argv + 1, argv + argc});
   } catch (const kolorun::UsageError& error) {
     kolorun::write_all(STDERR_FILENO,
                        fmt::format("kolorun: {} (--help says more)\n", error.what()));

@@ -182,6 +182,7 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 void Router::abandon() noexcept {
   cpu_.abandon();
   if (nccl_) nccl_->abort();
+  cpu_.abandon();
   if (gpu_executions_ == 0) return;
   try {
     gpu_.finish(options_.nccl.exit_timeout);

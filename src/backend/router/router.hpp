@@ -61,6 +61,7 @@ class CpuRouter : public Backend {
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
   void abandon() noexcept override {
+    if (memory_ != nullptr) memory_->abandon();
     if (messenger_ != nullptr) messenger_->close(std::chrono::nanoseconds(0));
   }
   [[nodiscard]] std::uint64_t sequence_span() const override {

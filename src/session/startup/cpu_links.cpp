@@ -106,14 +106,16 @@ void CpuLinks::share_memory() {
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;
     for (int index = 0; index < neighbors_->size(); ++index)
-      parts.push_back(
-          {neighbors_->memory(index) + offset, &neighbors_->bell(index), neighbors_->heap(index)});
+      parts.push_back({neighbors_->memory(index) + offset, &neighbors_->bell(index),
+                       neighbors_->heap(index), neighbors_->other_process(index)});
     return parts;
   };
   shm_transport_.emplace(parts_at(memory.rings), neighbors_->index(), ranks_of_host_);
   transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbors_);
   shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
-                       backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
+                       backend::ShmBackend::default_piece_bytes, memory.slot_bytes,
+                       backend::shm::HostTraits{neighbors_->cache_share(),
+                                                &neighbors_->accessible_for()});
   backend_.use_memory(*shm_backend_);
   if (!all_are_neighbors_) return;
   std::vector<SharedPlanBoard::Peer> places;

@@ -62,7 +62,8 @@ class OwnServer {
 struct Place {
   std::optional<OwnServer> server{};
   std::optional<rendezvous::TcpRendezvous> connection{};
-  bool in_order = false;  // the last session has ended so, or there was none
+  std::uint64_t commit = 0;  // the newest
+  bool in_order = false;     // the last session has ended so, or there was none
 };
 Place& place = *new Place;
 
@@ -101,11 +102,34 @@ void connect() {
 
 rendezvous::Rendezvous& meet_job() {
   if (!place.connection) connect();
-  place.connection->join(/*commit=*/0, std::exchange(place.in_order, false));
+  place.connection->join(place.commit, std::exchange(place.in_order, false));
   return *place.connection;
 }
 
 void end_generation() { place.in_order = true; }
+
+bool is_elastic_job() { return place.connection && place.connection->is_elastic(); }
+
+void offer_commit(std::uint64_t number) { place.commit = number; }
+
+std::string announced_change() {
+  return place.connection ? place.connection->announcement().value_or("") : "";
+}
+
+bool session_is_interrupted() { return place.connection && place.connection->interrupted(); }
+
+void accuse(const std::vector<int>& ranks, const std::string& reason) {
+  if (place.connection) place.connection->accuse(ranks, reason);
+}
+
+void fail_job(const std::string& reason) noexcept {
+  try {
+    if (place.connection) place.connection->fail(reason);
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        std::string("the job was not told of the failure of this process: ") + error.what());
+  }
+}
 
 void leave_job(int status) noexcept {
   try {

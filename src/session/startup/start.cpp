@@ -73,11 +73,21 @@ void open_listeners(Preparation& own, const LocalPosition& position, int size,
   });
 }
 
+/// The heap of the last session, if the program has tensors in it: then the ranks of the next
+/// session read them where they lie, too.
+std::weak_ptr<node::SharedHeap>& last_heap = *new std::weak_ptr<node::SharedHeap>;
+
 void prepare_memory(Preparation& own, const LocalPosition& position, int size) {
   if (own.settings.cpu_operations == CpuOperations::mpi) return;
   attempt(own.no_memory, [&] {
     const HostMemory layout = lay_out_memory(position.local_size < size);
-    own.memory.emplace(layout.bytes, node::heap_bytes(node::memory_limits(), position.local_size));
+    if (auto heap = last_heap.lock()) {
+      own.memory.emplace(layout.bytes, std::move(heap));
+    } else {
+      own.memory.emplace(layout.bytes,
+                         node::heap_bytes(node::memory_limits(), position.local_size));
+    }
+    last_heap = own.memory->heap();
     own.record.inbox = own.memory->inbox();
   });
 }

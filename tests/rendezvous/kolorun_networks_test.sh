@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
+# kolorun on two hosts that network namespaces emulate, each with an interface that leads nowhere: one
+# kolorun on each, a cable that is pulled and put back, and one that starts the other. Needs root.
+#
+# Usage: kolorun_networks_test.sh KOLORUN RANK_PROGRAM DIRECTORY
+here=$(cd "$(dirname "$0")" && pwd)
+source "$here/jobs.sh"
+first=kolo-first-$$ second=kolo-second-$$
+ip netns add "$first" 2>/dev/null || { echo "no network namespaces here"; exit 77; }
+remove_hosts() {
+  local host pid
+  for host in "$first" "$second"; do
+    for pid in $(ip netns pids "$host" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
+    ip netns delete "$host" 2>/dev/null
+  done
+}
+trap remove_hosts EXIT
+ip netns add "$second" || exit 1
+ip -n "$first" link add wire type veth peer name wire netns "$second" || exit 1
+number=1
+for host in "$first" "$second"; do
+  ip -n "$host" link set lo up
+  ip -n "$host" address add "10.213.78.$number/24" dev wire
+  ip -n "$host" link set wire up
+  ip -n "$host" link add dead type veth peer name deader
+  ip -n "$host" address add "10.213.67.$number/24" dev dead
+  ip -n "$host" link set dead up
+  ip -n "$host" link set deader up
+  number=$((number + 1))
+done
+# Each with a name of its own. They become the program, so its number is theirs.
+on_first=(ip netns exec "$first" unshare --uts sh -c 'hostname first; exec "$@"' sh)
+on_second=(ip netns exec "$second" unshare --uts sh -c 'hostname second; exec "$@"' sh)
+
+# One kolorun on each; that which comes first waits for the server.
+head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
+two=(--rendezvous 10.213.78.1:4711 --slots 2 --secret-file secret)
+"${on_second[@]}" "$kolorun" -np 4 "${two[@]}" sh -c 'echo $RANK $MASTER_ADDR; exec "$@"' sh "$rank_program" 5 \
+  >second.log 2>&1 </dev/null &
+other=$!
+expect "two hosts" 0 $'^generation 1: rank [01] of 4\n^0 10.213.78.1$\n^1 10.213.78.1$' \
+  "${on_first[@]}" "$kolorun" -np 4 "${two[@]}" sh -c 'echo $RANK $MASTER_ADDR; exec "$@"' sh "$rank_program" 5
+ends "two hosts" "$other" 0 second.log
+meets "two hosts" second.log '^generation 1: rank 3 of 4'
+meets "two hosts" second.log '^2 10.213.78.1$'
+
+# A failure on the one ends the processes of the other, with the same status.
+# The other kolorun says why.
+"${on_second[@]}" "$kolorun" -np 4 "${two[@]}" "$rank_program" 6 exit 1 3 >second.log 2>&1 </dev/null &
+other=$!
+expect "a failure" 3 'rank 3 .* on second.*it has ended with status 3' \
+  "${on_first[@]}" "$kolorun" -np 4 "${two[@]}" "$rank_program" 6 exit 1 3
+ends "a failure" "$other" 3 second.log
+meets "a failure" second.log '^kolorun: rank 3 .*status 3'
+# The cable is pulled: the far processes end by themselves, the near ones go on. Then it is put back.
+elastic=(-np 4 --min-np 2 --lease 2 --cooldown 0.2:1 -v "${two[@]}" "$rank_program" 1000000000)
+"${on_first[@]}" "$kolorun" "${elastic[@]}" >first.log 2>&1 </dev/null &
+near=$!
+"${on_second[@]}" "$kolorun" "${elastic[@]}" >second.log 2>&1 </dev/null &
+far=$!
+meets "a cable" second.log '^generation 1: rank 3 of 4'
+processes=$(ip netns pids "$second" | while read -r pid; do
+  [[ $(cat "/proc/$pid/comm") == rank_program ]] && echo "$pid"
+done)
+(($(wc -w <<<"$processes") == 2)) || fail "a cable: processes $processes"
+ip -n "$second" link set wire down
+meets "a cable that is pulled" first.log '^generation 2: rank 1 of 2, commit [1-9]'
+meets "a cable that is pulled" second.log 'nothing was heard of the rendezvous server at 10.213.78.1:4711 for [12]\.[0-9] s'
+gone "a cable that is pulled" $processes
+ip -n "$second" link set wire up
+meets "a cable that is put back" first.log '^generation 3: rank 0 of 4, commit [1-9]'
+meets "a cable that is put back" second.log '^generation 3: rank 3 of 4, commit [1-9]'
+# A signal to the host that serves ends the job on both.
+kill -TERM "$near"
+ends "the end" "$near" 143 first.log
+ends "the end" "$far" 143 second.log
+
+# One that starts the other, and tells it all its addresses.
+cat >rsh <<END
+#!/bin/sh
+shift
+exec ip netns exec $second env FAKE_HOST=second sh -c "\$*"
+END
+expect "one that starts the other" 0 $'^generation 1: rank 3 of 4\n^3 second 10.213.[67][78].1$' \
+  "${on_first[@]}" "$kolorun" -H localhost:2,second:2 --rsh "sh $work/rsh" \
+  sh -c 'echo $RANK $FAKE_HOST $MASTER_ADDR; exec "$@"' sh "$rank_program" 5
+expect "a network" 0 '^3 second 10.213.78.1 wire wire$' \
+  "${on_first[@]}" "$kolorun" -H localhost:2,second:2 --rsh "sh $work/rsh" --network-interface wire \
+  sh -c 'echo $RANK $FAKE_HOST $MASTER_ADDR $KOLO_CONTROL_INTERFACE ${NCCL_SOCKET_IFNAME#=}'
+expect "a network that is not there" 1 'names no interface that is up.*wire \(10.213.78.1\)' \
+  "${on_first[@]}" "$kolorun" -H localhost:2,second:2 --rsh "sh $work/rsh" --network-interface eth77 true
+conclude "kolorun on two networks"

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kolorun has the server do: signals, hosts that go and return, and what it says of strangers.
+#include "rendezvous/server.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "rendezvous/refusals.hpp"
+
+namespace kolo::internal::rendezvous {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ServerOptions options_of(bool elastic) {
+  ServerOptions options{.version = "1", .np = 2, .elastic = elastic};
+  options.min_np = 1;
+  options.max_np = 2;
+  options.min_cooldown = 1s;
+  return options;
+}
+
+/// A server with agents "a" and "b" of one slot each, whose processes are 1 and 2.
+class ServerTest : public testing::Test {
+ protected:
+  void begin(bool elastic) {
+    server_.emplace(options_of(elastic), [] { return std::uint64_t{4}; });
+    add_agent(1, "a", 11);
+    add_agent(2, "b", 12);
+  }
+
+  void add_agent(Link link, const std::string& host, ProcessId number) {
+    server_->on_open(link, host, now_);
+    server_->on_message(link,
+                        Hello{.secret = first_half({}),
+                              .role = Role::agent,
+                              .process = number,
+                              .host = host,
+                              .wanted_rank = static_cast<std::int32_t>(link),
+                              .slots = 1,
+                              .version = "1"},
+                        now_);
+  }
+
+  void add_process(Link link, ProcessId process) {
+    server_->on_open(link, "here", now_);
+    server_->on_message(link, Hello{.secret = first_half({}), .process = process, .version = "1"},
+                        now_);
+    server_->on_message(link, Join{}, now_);
+  }
+
+  /// The messages of a kind that went out, as the connections that they went to.
+  template <typename Kind>
+  std::vector<Link> receivers_of(const std::vector<Action>& actions) {
+    std::vector<Link> links;
+    for (const Action& action : actions)
+      if (const auto* send = std::get_if<Send>(&action);
+          send != nullptr && std::holds_alternative<Kind>(*send->message))
+        links.push_back(send->link);
+    return links;
+  }
+
+  std::optional<Server> server_;
+  Time now_{};
+};
+
+TEST_F(ServerTest, ASignalThatEndsProgramsEndsTheJobOnAllHosts) {
+  begin(false);
+  static_cast<void>(server_->take());
+  server_->on_signal(SIGUSR1, now_);
+  EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
+  EXPECT_FALSE(server_->finished());
+  server_->on_signal(SIGTERM, now_);
+  const std::vector<Action> actions = server_->take();
+  EXPECT_THAT(receivers_of<Signal>(actions), ElementsAre(1, 2));
+  EXPECT_THAT(receivers_of<End>(actions), ElementsAre(1, 2));
+  ASSERT_TRUE(server_->finished());
+  // Agents that are slow get a second one.
+  server_->on_signal(SIGTERM, now_);
+  EXPECT_THAT(receivers_of<Signal>(server_->take()), ElementsAre(1, 2));
+}
+
+TEST_F(ServerTest, TheJobIsOverBeforeAgentsAreTold) {
+  begin(false);
+  static_cast<void>(server_->take());
+  server_->end(7, "there is no ssh", now_);
+  const std::vector<Action> actions = server_->take();
+  const auto* finish = std::get_if<Finish>(&actions.at(0));
+  ASSERT_NE(finish, nullptr);
+  EXPECT_EQ(finish->status, 7);
+  EXPECT_THAT(receivers_of<End>(actions), ElementsAre(1, 2));
+}
+
+TEST_F(ServerTest, AnAgentThatComesAgainReplacesTheOneOfBefore) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  EXPECT_EQ(server_->generation(), 1U);
+  static_cast<void>(server_->take());
+  add_agent(5, "b", 12);
+  const std::vector<Action> actions = server_->take();
+  EXPECT_THAT(receivers_of<Refusal>(actions), ElementsAre(2, 4));  // the agent, and its process
+  EXPECT_THAT(receivers_of<Interruption>(actions), ElementsAre(3));
+  EXPECT_THAT(receivers_of<Welcome>(actions), ElementsAre(5));
+  EXPECT_TRUE(receivers_of<Start>(actions).empty());  // its host rests
+  now_ += 1s;
+  server_->on_time(now_);
+  EXPECT_THAT(receivers_of<Start>(server_->take()), ElementsAre(5));
+  // One with another number is another host.
+  add_agent(6, "b", 13);
+  EXPECT_TRUE(receivers_of<Refusal>(server_->take()).empty());
+}
+
+TEST_F(ServerTest, AHostThatIsRemovedLeavesAtTheNextCommit) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  static_cast<void>(server_->take());
+  server_->remove_host("b", "it is not among the discovered hosts any more", now_);
+  EXPECT_THAT(receivers_of<Announcement>(server_->take()), ElementsAre(3));
+  server_->on_message(3, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  server_->on_message(4, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  const std::vector<Action> actions = server_->take();
+  EXPECT_THAT(receivers_of<Roster>(actions), ElementsAre(3));
+  EXPECT_TRUE(receivers_of<Interruption>(actions).empty());
+  server_->on_message(2, Exited{.process = 2}, now_);
+  EXPECT_THAT(receivers_of<End>(server_->take()), ElementsAre(2));
+}
+
+TEST_F(ServerTest, AProgramThatFailsEverywhereBeforeItsFirstSessionEndsTheJob) {
+  begin(true);
+  server_->on_message(1, Exited{.process = 1, .status = 127}, now_);
+  EXPECT_FALSE(server_->finished());  // the other may do better
+  server_->on_message(2, Exited{.process = 2, .status = 127}, now_);
+  ASSERT_TRUE(server_->finished());
+  const auto is_finish = [](const Action& action) {
+    const auto* finish = std::get_if<Finish>(&action);
+    return finish != nullptr && finish->status == 127;
+  };
+  EXPECT_TRUE(std::ranges::any_of(server_->take(), is_finish));
+}
+
+TEST_F(ServerTest, AHostThatFailsBeforeTheFirstSessionIsTriedAgain) {
+  begin(true);
+  server_->on_close(1, "its connection is closed", now_);
+  server_->on_close(2, "its connection is closed", now_);
+  EXPECT_FALSE(server_->finished());
+}
+
+TEST(RefusalsTest, AFloodMakesFewLines) {
+  Refusals refusals;
+  std::string last;
+  int lines = 0;
+  for (int i = 0; i < 1000; ++i)
+    if (const auto line = refusals.line("here", "the secret is wrong", 1s)) {
+      ++lines;
+      last = *line;
+    }
+  EXPECT_EQ(lines, Refusals::max_lines);
+  EXPECT_THAT(last, HasSubstr("others are only counted"));
+  EXPECT_THAT(refusals.line("there", "the secret is wrong", 61s).value_or(""),
+              HasSubstr("980 more"));
+  EXPECT_EQ(refusals.line("there", "the secret is wrong", 62s),
+            "a connection from there is refused: the secret is wrong");
+}
+
+}  // namespace
+}  // namespace kolo::internal::rendezvous

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of an agent that starts and ends processes.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "agent.hpp"
+#include "child.hpp"
+#include "rendezvous/tcp_rendezvous.hpp"
+
+namespace kolorun {
+namespace {
+
+constexpr int cannot_run = 127;
+
+node::FileDescriptor open_file(const std::string& path) {
+  node::FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file.valid())
+    throw std::runtime_error(
+        fmt::format("'{}' cannot be written: {}", path, std::generic_category().message(errno)));
+  return file;
+}
+
+/// SIGCONT, since a stopped process would not notice the other one.
+void signal_group(pid_t leader, int signal) {
+  ::kill(-leader, signal);
+  ::kill(-leader, SIGCONT);
+}
+
+}  // namespace
+
+std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) const {
+  const int port = server_.port;
+  std::vector<std::string> variables{
+      fmt::format("{}={}", rendezvous::server_variable, rendezvous::to_string(server_)),
+      fmt::format("{}={}", rendezvous::secret_variable, rendezvous::to_hex(options_.server.secret)),
+      fmt::format("{}={}", rendezvous::process_variable, launch.process),
+      fmt::format("LOCAL_RANK={}", launch.local_rank),
+      fmt::format("LOCAL_WORLD_SIZE={}", launch.local_size),
+      fmt::format("MASTER_ADDR={}",
+                  options_.joining.master.empty() ? server_.host : options_.joining.master),
+      fmt::format("MASTER_PORT={}", port < 65535 ? port + 1 : port - 1)};
+  if (launch.rank >= 0) variables.push_back(fmt::format("RANK={}", launch.rank));
+  variables.push_back(fmt::format("WORLD_SIZE={}", launch.size));
+  variables.insert(variables.end(), options_.variables.begin(), options_.variables.end());
+  return variables;
+}
+
+/// Where the output of a process goes, if not to that of kolorun.
+Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
+  Redirection to;
+  if (!options_.output_dir.empty()) {
+    const std::string name = launch.rank >= 0 ? fmt::format("rank.{}", launch.rank)
+                                              : fmt::format("process.{}", launch.process);
+    ::mkdir(options_.output_dir.c_str(), 0777);
+    to.out = open_file(options_.output_dir + '/' + name + ".out");
+    to.error = open_file(options_.output_dir + '/' + name + ".err");
+  } else if (options_.tag_output) {
+    const std::string tag =
+        fmt::format("[{}] ", launch.rank >= 0 ? std::to_string(launch.rank)
+                                              : "process " + std::to_string(launch.process));
+    Pipe out_pipe = make_pipe();
+    Pipe error_pipe = make_pipe();
+    streams_.emplace_back(std::move(out_pipe.from), STDOUT_FILENO, tag);
+    streams_.emplace_back(std::move(error_pipe.from), STDERR_FILENO, tag);
+    to.out = std::move(out_pipe.to);
+    to.error = std::move(error_pipe.to);
+  }
+  return to;
+}
+
+void Agent::start(const rendezvous::Launch& launch) {
+  try {
+    const node::FileDescriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
+    const Redirection to = redirect(launch);
+    const Streams streams{
+        .in = launch.rank == 0 && ::isatty(STDIN_FILENO) == 0 ? STDIN_FILENO : nothing.get(),
+        .out = to.out.valid() ? to.out.get() : STDOUT_FILENO,
+        .error = to.error.valid() ? to.error.get() : STDERR_FILENO};
+    const pid_t pid = start_child(options_.command, variables_for(launch), streams);
+    children_.emplace(pid, Running{launch.process});
+  } catch (const std::exception& error) {
+    say(error.what());
+    report(launch.process, cannot_run);
+  }
+}
+
+void Agent::report(rendezvous::ProcessId process, int status) {
+  if (connection_) connection_->send(rendezvous::Exited{process, status});
+}
+
+void Agent::reap() {
+  int how = 0;
+  while (true) {
+    const pid_t pid = ::waitpid(-1, &how, WNOHANG);
+    if (pid <= 0) return;
+    const auto child = children_.find(pid);
+    if (child == children_.end()) continue;
+    // What it has started itself ends with it.
+    ::kill(-pid, SIGKILL);
+    report(child->second.id, WIFSIGNALED(how) ? signal_base + WTERMSIG(how) : WEXITSTATUS(how));
+    children_.erase(child);
+  }
+}
+
+void Agent::copy_output() {
+  std::erase_if(streams_, [](TaggedStream& stream) {
+    if (stream.copy()) return false;
+    stream.finish();
+    return true;
+  });
+}
+
+void Agent::signal_all(int signal) {
+  for (const auto& [pid, child] : children_) ::kill(-pid, signal);
+}
+
+void Agent::kill_due() {
+  const auto now = Clock::now();
+  for (auto& [pid, child] : children_) {
+    if (child.end_at && now >= *child.end_at) {
+      signal_group(pid, SIGTERM);
+      child.end_at.reset();
+      child.kill_at = now + grace;
+    }
+    if (!child.kill_at || now < *child.kill_at) continue;
+    ::kill(-pid, SIGKILL);
+    child.kill_at = now + grace;
+  }
+}
+
+void Agent::end_all(int status, const std::string& reason, Clock::duration patience) {
+  if (status_) return;
+  status_ = status;
+  if (!reason.empty()) say(reason);
+  for (auto& [pid, child] : children_) child.end_at = Clock::now() + patience;
+  kill_due();
+}
+
+}  // namespace kolorun

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flags.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <kolo/error.hpp>
+#include <kolo/version.hpp>
+#include <numeric>
+#include <random>
+#include <sstream>
+
+#include "rendezvous/tcp_rendezvous.hpp"
+
+namespace kolorun {
+namespace {
+
+rendezvous::Time seconds(double count) {
+  return std::chrono::duration_cast<rendezvous::Time>(std::chrono::duration<double>(count));
+}
+
+rendezvous::Secret read_secret(const std::string& path) {
+  std::ifstream file(path);
+  std::string text;
+  if (!(file >> text)) throw UsageError(fmt::format("--secret-file: '{}' cannot be read", path));
+  try {
+    return rendezvous::secret_from_hex(text);
+  } catch (const kolo::Error& error) {
+    throw UsageError(fmt::format("--secret-file: '{}': {}", path, error.what()));
+  }
+}
+
+rendezvous::Secret make_secret() {
+  std::random_device random;
+  rendezvous::Secret secret;
+  for (std::byte& byte : secret) byte = static_cast<std::byte>(random());
+  return secret;
+}
+
+void read_cooldown(const std::string& text, rendezvous::ServerOptions& server) {
+  double min = 0;
+  double max = 0;
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%lf:%lf%n", &min, &max, &used) != 2 ||
+      used != static_cast<int>(text.size()) || !(min >= 0.01 && min <= max && max <= 1e6))
+    throw UsageError(fmt::format("--cooldown: '{}' is not MIN:MAX, in seconds", text));
+  server.min_cooldown = seconds(min);
+  server.max_cooldown = seconds(max);
+}
+
+void fill_server(const Flags& flags, Options& options) {
+  rendezvous::ServerOptions& server = options.server;
+  server.version = kolo::version;
+  server.elastic = flags.min_np > 0 || flags.max_np > 0;
+  server.min_np = flags.min_np > 0 ? flags.min_np : server.np;
+  server.max_np = flags.max_np > 0 ? flags.max_np : server.np;
+  if (server.min_np > server.np || server.np > server.max_np)
+    throw UsageError(fmt::format("--min-np {}, -np {} and --max-np {} must not decrease",
+                                 server.min_np, server.np, server.max_np));
+  server.start_timeout = server.collective_timeout = seconds(flags.start_timeout);
+  server.elastic_timeout = seconds(flags.elastic_timeout);
+  server.lease = seconds(flags.lease);
+  read_cooldown(flags.cooldown, server);
+}
+
+/// The command that starts an agent on another host, up to the host.
+std::vector<std::string> split_rsh(const std::string& option) {
+  const char* const variable = std::getenv("KOLO_RSH");
+  std::istringstream words(!option.empty() ? option : variable != nullptr ? variable : "");
+  std::vector<std::string> command;
+  for (std::string word; words >> word;) command.push_back(word);
+  if (command.empty()) command.emplace_back("ssh");
+  return command;
+}
+
+void fill_hosts(const Flags& flags, Options& options) {
+  const bool discovers = !options.discovery_script.empty();
+  if (int{!flags.hosts.empty()} + int{!flags.hostfile.empty()} + int{discovers} > 1)
+    throw UsageError("only one of -H, --hostfile and --host-discovery-script can name the hosts");
+  if (!flags.hosts.empty()) options.hosts = parse_hosts(flags.hosts);
+  if (!flags.hostfile.empty()) options.hosts = read_hostfile(flags.hostfile);
+  options.rsh = split_rsh(flags.rsh);
+  if (discovers && flags.min_np == 0 && flags.max_np == 0)
+    throw UsageError("--host-discovery-script needs --min-np or --max-np");
+}
+
+int slots_of(const std::vector<Host>& hosts) {
+  return std::accumulate(hosts.begin(), hosts.end(), 0,
+                         [](int sum, const Host& host) { return sum + host.slots; });
+}
+
+void fill_rendezvous(const Flags& flags, Options& options) {
+  if (flags.rendezvous.empty()) return;
+  try {
+    options.rendezvous = rendezvous::parse_endpoint(flags.rendezvous);
+  } catch (const kolo::Error& error) {
+    throw UsageError(fmt::format("--rendezvous: {}", error.what()));
+  }
+  if (!options.hosts.empty() || !options.discovery_script.empty()) return;
+  if (flags.secret_file.empty())
+    throw UsageError("--rendezvous needs --secret-file, since whoever reaches the port could join");
+  if (flags.slots == 0) throw UsageError("--rendezvous needs --slots: the processes of this host");
+  if (options.rendezvous->port == 0)
+    throw UsageError("--rendezvous needs a port that all hosts know, not 0");
+}
+
+void fill_slots(const Flags& flags, Options& options) {
+  const int listed = slots_of(options.hosts);
+  if (listed > 0 && flags.slots > 0) throw UsageError("--slots is for this host: -H has its own");
+  const bool known = listed > 0 || (!options.rendezvous && options.discovery_script.empty());
+  options.slots = flags.slots > 0 ? flags.slots : known ? options.server.max_np : 1;
+  if (!known) return;
+  const int slots = listed > 0 ? listed : options.slots;
+  if (slots < options.server.min_np)
+    throw UsageError(
+        fmt::format("{} slots are too few for {} processes", slots, options.server.min_np));
+}
+
+bool has_variable(const Options& options, const std::string& name) {
+  return std::getenv(name.c_str()) != nullptr ||
+         std::ranges::any_of(options.variables, [&](const std::string& variable) {
+           return variable.starts_with(name + '=');
+         });
+}
+
+void fill_variables(Options& options) {
+  for (std::string& variable : options.variables) {
+    if (variable.find('=') != std::string::npos) continue;
+    const char* const value = std::getenv(variable.c_str());
+    if (value == nullptr) throw UsageError(fmt::format("-x {}: it has no value here", variable));
+    variable += fmt::format("={}", value);
+  }
+  const std::string& network = options.network_interface;
+  if (network.empty()) return;
+  if (!has_variable(options, "KOLO_CONTROL_INTERFACE"))
+    options.variables.push_back("KOLO_CONTROL_INTERFACE=" + network);
+  // NCCL takes names only; "=": not as prefixes.
+  if (network.find('/') == std::string::npos && !has_variable(options, "NCCL_SOCKET_IFNAME"))
+    options.variables.push_back("NCCL_SOCKET_IFNAME==" + network);
+}
+
+}  // namespace
+
+void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& secret,
+                  Options& options) {
+  fill_hosts(flags, options);
+  options.server.np = flags.np > 0 ? flags.np : slots_of(options.hosts);
+  if (options.server.np == 0) throw UsageError("-np N is missing: the number of processes");
+  if (options.command.empty()) throw UsageError("the program is missing");
+  fill_server(flags, options);
+  fill_rendezvous(flags, options);
+  fill_variables(options);
+  if (secret) {
+    options.slots = flags.slots;
+    options.server.secret = *secret;
+    return;
+  }
+  fill_slots(flags, options);
+  options.server.secret =
+      flags.secret_file.empty() ? make_secret() : read_secret(flags.secret_file);
+}
+
+}  // namespace kolorun

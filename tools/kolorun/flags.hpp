@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Options as they are written on the command line.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "options.hpp"
+
+namespace kolorun {
+
+struct Flags {
+  int np = 0;
+  int slots = 0;
+  int min_np = 0;
+  int max_np = 0;
+  std::string hosts;
+  std::string hostfile;
+  std::string rsh;
+  std::string rendezvous;
+  std::string secret_file;
+  std::string cooldown = "10:600";
+  double start_timeout = 600;
+  double elastic_timeout = 600;
+  double lease = 10;
+};
+
+/// Checks which options go together, and fills in what they mean. Throws UsageError.
+void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& secret,
+                  Options& options);
+
+}  // namespace kolorun

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launcher.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <kolo/error.hpp>
+#include <utility>
+
+#include "transport/socket_address.hpp"
+
+namespace kolorun {
+namespace {
+
+namespace transport = kolo::internal::transport;
+
+using namespace std::chrono_literals;
+
+// From the end of the job: for ssh to end, and from SIGTERM to SIGKILL.
+constexpr std::chrono::seconds grace_of_agents{5};
+
+void say(const std::string& text) { write_all(STDERR_FILENO, "kolorun: " + text + '\n'); }
+
+std::string how_it_ended(int how) {
+  if (WIFSIGNALED(how)) return fmt::format("was ended by signal {}", WTERMSIG(how));
+  return fmt::format("has ended with status {}", WEXITSTATUS(how));
+}
+
+/// Those of the hosts that a job of so many processes needs: the ranks do not depend on which host
+/// comes first.
+std::vector<Host> needed(const std::vector<Host>& hosts, const rendezvous::ServerOptions& server) {
+  std::vector<Host> first;
+  int slots = 0;
+  for (const Host& host : hosts) {
+    if (!server.elastic && slots >= server.np) break;
+    slots += host.slots;
+    first.push_back(host);
+  }
+  return first;
+}
+
+}  // namespace
+
+Launcher::Launcher(const Options& options, const node::FileDescriptor& signals)
+    : options_(options),
+      signals_(signals),
+      cooldown_(options.server.min_cooldown, options.server.max_cooldown),
+      has_input_(::isatty(STDIN_FILENO) == 0) {
+  const std::vector<Host> hosts = needed(options.hosts, options.server);
+  const bool discovers = !options.discovery_script.empty();
+  const bool all_here = !discovers && std::ranges::all_of(hosts, is_this_host, &Host::name);
+  const std::string here = all_here ? "127.0.0.1" : "";
+  serving_ = std::make_unique<Serving>(options,
+                                       options.rendezvous.value_or(rendezvous::Endpoint{here, 0}));
+  const std::uint16_t port = serving_->port();
+  if (options.rendezvous) {
+    addresses_.push_back(rendezvous::to_string({options.rendezvous->host, port}));
+  } else if (all_here) {
+    addresses_.push_back(rendezvous::to_string({here, port}));
+  } else {
+    // ssh knows how the other host names this one.
+    if (options.network_interface.empty()) addresses_.push_back(fmt::format("ssh:{}", port));
+    for (transport::SocketAddress address :
+         transport::choose_addresses(transport::list_interfaces(), options.network_interface)) {
+      address.port = port;
+      addresses_.push_back(to_string(address));
+    }
+  }
+  if (discovers) discovery_.emplace(options.discovery_script, options.slots);
+  set_hosts(hosts);
+}
+
+rendezvous::JobEnd Launcher::run() {
+  bool done = false;
+  while (!done || any_left()) {
+    if (!serving_->ended()) {
+      start_due();
+      if (discovery_) discovery_->act();
+    }
+    wait();
+    take_signals();
+    reap();
+    copy_input();
+    copy_output();
+    pollfd over{.fd = serving_->descriptor(), .events = POLLIN, .revents = 0};
+    if (!done && ::poll(&over, 1, 0) > 0) {
+      done = true;
+      end_at_ = Clock::now() + grace_of_agents;
+      if (discovery_) discovery_->stop();
+    }
+    end_late();
+  }
+  return serving_->wait();
+}
+
+bool Launcher::any_left() const {
+  return std::ranges::any_of(remotes_, [](const Remote& remote) { return remote.pid > 0; });
+}
+
+int Launcher::milliseconds_to_wait() const {
+  auto next = Clock::now() + 10s;
+  if (end_at_) next = std::min(next, *end_at_);
+  if (!serving_->ended()) {
+    if (discovery_) next = std::min(next, discovery_->next_time());
+    for (const Remote& remote : remotes_)
+      if (remote.start_at) next = std::min(next, *remote.start_at);
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 10'000));
+}
+
+void Launcher::wait() {
+  std::vector<pollfd> waits{{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  const auto add = [&](int descriptor, short events) {
+    if (descriptor >= 0) waits.push_back({.fd = descriptor, .events = events, .revents = 0});
+  };
+  if (!end_at_) add(serving_->descriptor(), POLLIN);
+  if (discovery_) add(discovery_->descriptor(), POLLIN);
+  for (const Remote& remote : remotes_) {
+    if (!remote.unsent.empty()) add(remote.input.get(), POLLOUT);
+    for (const TaggedStream& stream : remote.streams) add(stream.descriptor(), POLLIN);
+  }
+  if (has_input_ && !remotes_.empty() && remotes_.front().input.valid() &&
+      remotes_.front().unsent.empty())
+    add(STDIN_FILENO, POLLIN);
+  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
+}
+
+// ---- agents that end ----
+
+void Launcher::reap() {
+  int how = 0;
+  while (true) {
+    const pid_t pid = ::waitpid(-1, &how, WNOHANG);
+    if (pid <= 0) return;
+    if (discovery_ && discovery_->runs(pid)) {
+      std::string problem;
+      const auto hosts = discovery_->on_end(how, problem);
+      if (!problem.empty() && !serving_->ended()) say(problem);
+      if (hosts && !serving_->ended()) set_hosts(*hosts);
+      continue;
+    }
+    const auto remote = std::ranges::find(remotes_, pid, &Remote::pid);
+    if (remote == remotes_.end()) continue;
+    remote->pid = -1;
+    remote->input = node::FileDescriptor();
+    remote->unsent.clear();
+    if (!serving_->ended()) on_end(*remote, how);
+    if (!remote->wanted && remote->streams.empty()) remotes_.erase(remote);
+  }
+}
+
+/// While the job goes on.
+void Launcher::on_end(Remote& remote, int how) {
+  const bool in_order = WIFEXITED(how) && WEXITSTATUS(how) == 0;
+  const bool was_told = std::exchange(remote.removing, false);
+  if (!remote.wanted) return;
+  const std::string what =
+      fmt::format("host {}: {} {}", remote.host.name,
+                  remote.local ? "its agent" : options_.rsh.front(), how_it_ended(how));
+  if (!options_.server.elastic) {
+    serving_->end(!in_order && WIFEXITED(how) && WEXITSTATUS(how) == 127 ? 127 : 1, what);
+  } else if (in_order) {
+    // Unless it was told to come back, somebody has removed the host.
+    if (was_told) remote.start_at = Clock::now();
+  } else {
+    const auto now = Clock::now();
+    cooldown_.fail(remote.host.name, now - begin_);
+    remote.start_at = begin_ + *cooldown_.until(remote.host.name);
+    say(fmt::format("{}; the next attempt is in {:.1f} s", what,
+                    std::chrono::duration<double>(*remote.start_at - now).count()));
+  }
+}
+
+/// The job is over, but perhaps a host does not answer.
+void Launcher::end_late() {
+  if (!end_at_ || Clock::now() < *end_at_) return;
+  for (const Remote& remote : remotes_)
+    if (remote.pid > 0) ::kill(-remote.pid, kills_ ? SIGKILL : SIGTERM);
+  kills_ = true;
+  end_at_ = Clock::now() + grace_of_agents;
+}
+
+void Launcher::take_signals() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
+    const int signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGCHLD) continue;
+    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP)
+      say(fmt::format("signal {}: the job ends", signal));
+    serving_->pass_signal(signal);
+  }
+}
+
+// ---- which hosts there are ----
+
+void Launcher::set_hosts(const std::vector<Host>& wanted) {
+  for (const Host& host : wanted) {
+    const auto same = std::ranges::find(remotes_, host.name,
+                                        [](const Remote& remote) { return remote.host.name; });
+    if (same == remotes_.end()) {
+      remotes_.push_back({.host = host,
+                          .number = ++last_number_,
+                          .local = is_this_host(host.name),
+                          .start_at = Clock::now()});
+      continue;
+    }
+    const bool differs = same->host.slots != host.slots;
+    same->host = host;
+    if (!std::exchange(same->wanted, true) && same->pid < 0) same->start_at = Clock::now();
+    if (!differs || same->pid < 0 || std::exchange(same->removing, true)) continue;
+    serving_->remove_host(host.name, "the number of its slots has changed");
+  }
+  for (auto remote = remotes_.begin(); remote != remotes_.end();) {
+    const auto current = remote++;
+    if (std::ranges::find(wanted, current->host.name, &Host::name) != wanted.end()) continue;
+    current->wanted = false;
+    current->start_at.reset();
+    if (current->pid < 0 && current->streams.empty())
+      remotes_.erase(current);
+    else if (!std::exchange(current->removing, true))
+      serving_->remove_host(current->host.name, "it is not among the discovered hosts any more");
+  }
+}
+
+}  // namespace kolorun

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half of the launcher that starts agents, and carries what they read and write.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <filesystem>
+#include <iterator>
+#include <stdexcept>
+#include <utility>
+
+#include "child.hpp"
+#include "launcher.hpp"
+#include "ticket.hpp"
+
+namespace kolorun {
+namespace {
+
+std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
+
+/// As one word, whatever shell runs on the other side.
+std::string quote(const std::string& text) {
+  if (text.find('\'') == std::string::npos) return '\'' + text + '\'';
+  throw std::runtime_error(fmt::format("the path of kolorun has a quote: {}", text));
+}
+
+/// ssh must not ask anything, since nobody would see it, and must notice a host that has gone.
+std::vector<std::string> options_of(const std::string& program) {
+  if (program.substr(program.rfind('/') + 1) != "ssh") return {};
+  return {"-x", "-T",
+          "-o", "BatchMode=yes",
+          "-o", "ServerAliveInterval=10",
+          "-o", "ServerAliveCountMax=3"};
+}
+
+}  // namespace
+
+void Launcher::start_due() {
+  for (Remote& remote : remotes_)
+    if (remote.start_at && remote.pid < 0 && Clock::now() >= *remote.start_at) {
+      remote.start_at.reset();
+      start(remote);
+    }
+}
+
+void Launcher::start(Remote& remote) {
+  Pipe input = make_pipe();
+  Pipe out;
+  Pipe error;
+  // Lines of several hosts must not mix.
+  if (options_.tag_output) {
+    out = make_pipe();
+    error = make_pipe();
+  }
+  const Streams streams{.in = input.from.get(),
+                        .out = out.to.valid() ? out.to.get() : STDOUT_FILENO,
+                        .error = error.to.valid() ? error.to.get() : STDERR_FILENO};
+  try {
+    remote.pid = start_child(command_for(remote), {}, streams);
+  } catch (const std::exception& problem) {
+    serving_->end(127, problem.what());
+    return;
+  }
+  ::fcntl(input.to.get(), F_SETFL, O_NONBLOCK);
+  remote.input = std::move(input.to);
+  remote.unsent = write_ticket({options_.server.secret, arguments_for(remote)});
+  if (!options_.tag_output) return;
+  remote.streams.emplace_back(std::move(out.from), STDOUT_FILENO, "");
+  remote.streams.emplace_back(std::move(error.from), STDERR_FILENO, "");
+}
+
+std::vector<std::string> Launcher::command_for(const Remote& remote) const {
+  if (remote.local) return {own_path(), "--agent"};
+  std::vector<std::string> command = options_.rsh;
+  std::ranges::copy(options_of(command.front()), std::back_inserter(command));
+  command.push_back(remote.host.name);
+  command.push_back(quote(own_path()) + " --agent");
+  return command;
+}
+
+std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
+  const rendezvous::ServerOptions& server = options_.server;
+  const auto seconds = [](rendezvous::Time time) {
+    return fmt::format("{}", std::chrono::duration<double>(time).count());
+  };
+  std::vector<std::string> words{
+      fmt::format("--np={}", server.np),
+      fmt::format("--slots={}", remote.host.slots),
+      "--start-timeout=" + seconds(server.start_timeout),
+      "--lease=" + seconds(server.lease),
+      "--wdir=" +
+          (options_.wdir.empty() ? std::filesystem::current_path().string() : options_.wdir),
+      "--join-as=" + remote.host.name,
+      fmt::format("--join-number={}", remote.number),
+      fmt::format("--join-order={}", std::min<rendezvous::ProcessId>(remote.number - 1, 60'000)),
+      "--join-master=" + master()};
+  if (server.elastic) {
+    words.push_back(fmt::format("--min-np={}", server.min_np));
+    words.push_back(fmt::format("--max-np={}", server.max_np));
+  }
+  if (remote.local && !options_.rendezvous)
+    words.push_back(fmt::format("--join=127.0.0.1:{}", serving_->port()));
+  else
+    for (const std::string& address : addresses_) words.push_back("--join=" + address);
+  if (options_.tag_output) words.emplace_back("--tag-output");
+  if (!options_.output_dir.empty()) words.push_back("--output-dir=" + options_.output_dir);
+  std::vector<std::string> variables = options_.variables;
+  if (!remote.local) std::ranges::copy(variables_of_other_hosts(), std::back_inserter(variables));
+  for (std::string& variable : variables) {
+    words.emplace_back("-x");
+    words.push_back(std::move(variable));
+  }
+  words.insert(words.end(), options_.command.begin(), options_.command.end());
+  return words;
+}
+
+/// All ranks must have the same settings. Those of -x count more.
+std::vector<std::string> Launcher::variables_of_other_hosts() const {
+  std::vector<std::string> variables;
+  for (char** each = environ; *each != nullptr; ++each) {
+    const std::string_view variable(*each);
+    const std::string_view name = variable.substr(0, variable.find('=') + 1);
+    if (!name.starts_with("KOLO_") || name.starts_with("KOLO_RENDEZVOUS") || name == "KOLO_RSH=")
+      continue;
+    if (std::ranges::none_of(options_.variables,
+                             [&](const std::string& given) { return given.starts_with(name); }))
+      variables.emplace_back(variable);
+  }
+  return variables;
+}
+
+/// Where programs that have a server of their own expect rank 0.
+std::string Launcher::master() const {
+  const Remote& first = remotes_.front();
+  if (!first.local) return first.host.name.substr(first.host.name.find('@') + 1);
+  for (const std::string& address : addresses_)
+    if (!address.starts_with("ssh:")) return rendezvous::parse_endpoint(address).host;
+  return "127.0.0.1";
+}
+
+// ---- what agents read and write ----
+
+/// The agent's ticket, and then what rank 0 is to read.
+void Launcher::copy_input() {
+  for (Remote& remote : remotes_) {
+    if (!remote.input.valid()) continue;
+    const bool passes_on = has_input_ && &remote == &remotes_.front();
+    std::array<char, 16384> buffer;
+    pollfd ready{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    if (remote.unsent.empty() && passes_on && ::poll(&ready, 1, 0) > 0) {
+      const ssize_t bytes = ::read(STDIN_FILENO, buffer.data(), buffer.size());
+      has_input_ = bytes > 0 || (bytes < 0 && (errno == EAGAIN || errno == EINTR));
+      if (bytes > 0) remote.unsent.assign(buffer.data(), static_cast<std::size_t>(bytes));
+    }
+    const ssize_t sent = remote.unsent.empty() ? 0
+                                               : ::write(remote.input.get(), remote.unsent.data(),
+                                                         remote.unsent.size());
+    if (sent > 0) remote.unsent.erase(0, static_cast<std::size_t>(sent));
+    const bool nobody_reads = sent < 0 && errno != EAGAIN && errno != EINTR;
+    const bool all_is_sent = remote.unsent.empty() && !(passes_on && has_input_);
+    if (!nobody_reads && !all_is_sent) continue;
+    remote.unsent.clear();
+    remote.input = node::FileDescriptor();
+  }
+}
+
+void Launcher::copy_output() {
+  for (Remote& remote : remotes_)
+    std::erase_if(remote.streams, [](TaggedStream& stream) {
+      if (stream.copy()) return false;
+      stream.finish();
+      return true;
+    });
+}
+
+}  // namespace kolorun

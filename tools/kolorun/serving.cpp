@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "serving.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "output.hpp"
+
+namespace kolorun {
+
+Serving::Serving(const Options& options, const rendezvous::Endpoint& at)
+    : server_(options.server, at,
+              [verbose = options.verbose](kolo::internal::LogLevel level, const std::string& text) {
+                if (verbose || level >= kolo::internal::LogLevel::warning)
+                  write_all(STDERR_FILENO, "kolorun: " + text + '\n');
+              }),
+      done_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      thread_([this] {
+        end_ = server_.run();
+        const std::uint64_t one = 1;
+        static_cast<void>(::write(done_.get(), &one, sizeof one));
+      }) {}
+
+Serving::~Serving() {
+  if (!thread_.joinable()) return;
+  server_.stop();
+  thread_.join();
+}
+
+void Serving::pass_signal(int number) {
+  server_.call([number](rendezvous::Server& server, rendezvous::Time now) {
+    server.on_signal(number, now);
+  });
+}
+
+void Serving::remove_host(const std::string& name, const std::string& reason) {
+  server_.call([name, reason](rendezvous::Server& server, rendezvous::Time now) {
+    server.remove_host(name, reason, now);
+  });
+}
+
+void Serving::end(int status, const std::string& reason) {
+  server_.call([status, reason](rendezvous::Server& server, rendezvous::Time now) {
+    server.end(status, reason, now);
+  });
+}
+
+rendezvous::JobEnd Serving::wait() {
+  thread_.join();
+  return end_;
+}
+
+}  // namespace kolorun

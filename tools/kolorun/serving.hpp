@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rendezvous server inside kolorun.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "node/file_descriptor.hpp"
+#include "options.hpp"
+#include "rendezvous/tcp_server.hpp"
+
+namespace kolorun {
+
+namespace node = kolo::internal::node;
+
+/// The server, in a thread of its own.
+class Serving {
+ public:
+  /// Throws BackendError.
+  Serving(const Options& options, const rendezvous::Endpoint& at);
+  Serving(const Serving&) = delete;
+  Serving& operator=(const Serving&) = delete;
+  ~Serving();
+
+  [[nodiscard]] std::uint16_t port() const { return server_.port(); }
+  void pass_signal(int number);
+  void remove_host(const std::string& name, const std::string& reason);
+  void end(int status, const std::string& reason);
+
+  /// The job is over; agents may still have processes to end.
+  [[nodiscard]] bool ended() const { return server_.ended(); }
+  /// Readable once `wait` does not wait any more.
+  [[nodiscard]] int descriptor() const { return done_.get(); }
+  /// Until the agents have ended all processes, or do not answer.
+  rendezvous::JobEnd wait();
+
+ private:
+  rendezvous::TcpServer server_;
+  rendezvous::JobEnd end_{};
+  node::FileDescriptor done_;
+  std::thread thread_;
+};
+
+}  // namespace kolorun
