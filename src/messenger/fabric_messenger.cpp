@@ -76,7 +76,7 @@ Channel& FabricMessenger::open() {
 
 bool FabricMessenger::release(Channel& given) noexcept {
   auto& channel = static_cast<FabricChannel&>(given);
-  if (channel.under_way_ > 0) {
+  if (channel.under_way_ > 0 && !closed_) {
     for (Peer& peer : peers_)
       if (peer.endpoint && (!peer.inbox.withdraw(channel) || sends(peer, channel) ||
                             (peer.target && peer.target->channel == &channel)))
@@ -222,7 +222,7 @@ void FabricMessenger::complete(Operation& operation, std::size_t bytes) {
   switch (operation.kind) {
     case Operation::Kind::send_header:
     case Operation::Kind::send_payload:
-      if (operation.channel != nullptr) finish(operation.channel, operation.token);
+      if (operation.channel != nullptr) finish(peer, operation.channel, operation.token);
       give_back(operation);
       break;
     case Operation::Kind::receive_header: take_header(peer, bytes); break;
@@ -230,8 +230,9 @@ void FabricMessenger::complete(Operation& operation, std::size_t bytes) {
   }
 }
 
-void FabricMessenger::finish(FabricChannel* channel, Token token) {
+void FabricMessenger::finish(Peer& peer, FabricChannel* channel, Token token) {
   channel->done_.push_back(token);
+  --peer.under_way;
   --channel->under_way_;
   --under_way_;
   ++uncollected_;
@@ -247,7 +248,12 @@ void FabricMessenger::lose(Peer& peer, const std::string& reason) {
   close_endpoint(peer);
   if (!peer.outbox.empty()) --blocked_;
   peer.outbox.clear();
-  if (peer.said_goodbye || closed_ || loss_) return;
+  // A rank that has left is missed if it leaves transfers behind.
+  if (!peer.said_goodbye || peer.under_way > 0) report_loss(peer, reason);
+}
+
+void FabricMessenger::report_loss(const Peer& peer, const std::string& reason) {
+  if (closed_ || loss_) return;
   lost_at_ = std::chrono::steady_clock::now();
   loss_ = Failure{FailureKind::peer_left,
                   fmt::format("the connection for data with rank {} has ended ({}): its process "

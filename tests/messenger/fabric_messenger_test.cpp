@@ -150,6 +150,32 @@ TEST(FabricMessenger, APeerThatIsKilledIsLostAndTheOthersAreReached) {
   }
 }
 
+TEST(FabricMessenger, APeerThatLeavesIsMissedOnlyIfTransfersRemain) {
+  for (const bool remain : {false, true}) {
+    FabricWorld world(3);
+    for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+    Transfers here(world.rank(0));
+    Transfers there(world.rank(2));
+    const std::vector<std::byte> sent(100);
+    std::vector<std::byte> received(100);
+    if (remain) here.receive(1, 1, received);
+    world.rank(1).close(0ns);
+    if (remain) {
+      wait_for_loss(world.rank(0), 1);
+    } else {
+      // The other peer's message comes after the goodbye and the end of the connection.
+      wait_until([&] { return !world.rank(0).progress() && world.rank(0).may_sleep(); });
+      EXPECT_EQ(world.rank(0).loss(), nullptr);
+      here.receive(1, 1, received);
+      wait_for_loss(world.rank(0), 1);
+    }
+    here.receive(2, 1, received);
+    there.send(0, 1, sent);
+    there.finish();
+    wait_until([&] { return here.step(); });
+  }
+}
+
 TEST(FabricMessenger, AnIdlePeerThatIsKilledIsLost) {
   Processes processes(2, [](Messenger&) {});
   EXPECT_FALSE(processes.own().progress());
