@@ -383,6 +383,11 @@ TEST(FabricMessenger, ARankWithoutTheSecretIsNotLetIn) {
   EXPECT_THAT(problems[2], HasSubstr("rank 0 (127.0.0.1:"));
 }
 
+TEST(FabricMessenger, WhoAnswersWithoutTheSecretIsNotTakenForTheRank) {
+  FabricWorld world(2, 500ms);
+  EXPECT_THAT(world.connect({0, -5})[1], HasSubstr("another process answers"));
+}
+
 TEST(FabricMessenger, SaysWhichProviderIsMissing) {
   try {
     static_cast<void>(listen_on_fabric({.size = 2, .provider = "nonsense"}, {loopback()}));
