@@ -6,14 +6,29 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <utility>
+
+#include "node/caches.hpp"
+#include "node/process_memory.hpp"
 
 namespace kolo::internal::node {
 namespace {
 
-BellWord& word_in(const SharedMemory& segment) {
-  return *reinterpret_cast<BellWord*>(segment.data());
+/// At the beginning of each rank's segment. The caches and the address are
+/// written before the others map it.
+struct Header {
+  BellWord word;
+  Caches caches;
+  std::uint64_t probed_address;  // as `can_access_memory` wants it
+  std::atomic<std::uint32_t>
+      accessible_for;  // ranks that have seen that they can access its memory
+};
+
+Header& header_of(const SharedMemory& segment) {
+  return *reinterpret_cast<Header*>(segment.data());
 }
 
 }  // namespace
@@ -21,13 +36,17 @@ BellWord& word_in(const SharedMemory& segment) {
 OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
     : segment_(SharedMemory::create(LocalGroup::header_bytes + bytes)),
       bell_(Doorbell::open()),
-      heap_(std::make_shared<SharedHeap>(heap_bytes)) {}
+      heap_(std::make_shared<SharedHeap>(heap_bytes)) {
+  static_assert(sizeof(Header) <= LocalGroup::header_bytes);
+  header_of(segment_).caches = caches_of(own_processors());
+  header_of(segment_).probed_address = probed_address();
+}
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
   OtherProcess process(received.pid);
   std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(sent[0], bytes);
-  BellWord& word = word_in(segment);
+  BellWord& word = header_of(segment).word;
   return {std::move(segment), Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
           SharedMemory::map(sent[3]), std::move(process)};
 }
@@ -45,10 +64,23 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
         mapped[static_cast<std::size_t>(index)] = map(std::move(received), bytes);
       },
       while_waiting, timeout);
-  BellWord& word = word_in(own.segment_);
+  BellWord& word = header_of(own.segment_).word;
   mapped[static_cast<std::size_t>(index_)] = {
       std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}};
-  for (std::optional<Mapped>& neighbor : mapped) neighbors_.push_back(std::move(*neighbor));
+  std::vector<Caches> caches;
+  for (std::optional<Mapped>& neighbor : mapped) {
+    neighbors_.push_back(std::move(*neighbor));
+    Header& header = header_of(neighbors_.back().segment);
+    caches.push_back(header.caches);
+    if (const OtherProcess& process = neighbors_.back().process;
+        process.pid() != 0 && can_access_memory(process, header.probed_address))
+      header.accessible_for.fetch_add(1, std::memory_order_relaxed);
+  }
+  cache_share_ = node::cache_share(caches);
+}
+
+const std::atomic<std::uint32_t>& LocalGroup::accessible_for() const {
+  return header_of(neighbor(index_).segment).accessible_for;
 }
 
 pid_t LocalGroup::process(int index) const {

@@ -2,6 +2,7 @@
 // The ranks of one host: each sees the others' memory, can wake them, and learns of their end.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -73,6 +74,11 @@ class LocalGroup {
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
   [[nodiscard]] const Doorbell& bell(int index) const { return neighbor(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
+  /// The part of the second-level caches that each rank has, in bytes. The same on all ranks.
+  [[nodiscard]] std::int64_t cache_share() const { return cache_share_; }
+  /// How many of the others have seen that the kernel lets them read and write this rank's private
+  /// memory. It grows until all have.
+  [[nodiscard]] const std::atomic<std::uint32_t>& accessible_for() const;
   /// `Doorbell::watch`, of this rank's.
   void watch(int descriptor) {
     neighbors_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
@@ -85,7 +91,7 @@ class LocalGroup {
   [[nodiscard]] std::vector<int> ended() const;
 
  private:
-  // The bell's word has a page of its own before the memory.
+  // A page of its own before the memory.
   friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 
@@ -104,6 +110,7 @@ class LocalGroup {
   int index_;
   std::shared_ptr<SharedHeap> own_heap_{};
   std::vector<Mapped> neighbors_{};
+  std::int64_t cache_share_ = 0;
 };
 
 }  // namespace kolo::internal::node

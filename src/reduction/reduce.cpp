@@ -51,14 +51,17 @@ void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, 
   const std::int64_t in_bytes = signed_size_of(arithmetic.dtype);
   const std::int64_t out_bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
   const std::int64_t block = block_bytes / out_bytes;
-  std::vector<const std::byte*> from(inputs.begin(), inputs.end());
-  for (std::int64_t first = 0; first < elements; first += block) {
-    const std::int64_t count = std::min(block, elements - first);
+  const auto reduce_block = [&](Inputs from, std::int64_t first, std::int64_t count) {
     std::byte* const results = outputs.front() + first * out_bytes;
     reduce(arithmetic, from, count, results);
     for (std::byte* const output : outputs.subspan(1))
       std::memcpy(output + first * out_bytes, results, static_cast<std::size_t>(count * out_bytes));
-    for (const std::byte*& input : from) input += count * in_bytes;
+  };
+  if (elements <= block) return reduce_block(inputs, 0, elements);
+  std::vector<const std::byte*> from(inputs.begin(), inputs.end());
+  for (std::int64_t first = 0; first < elements; first += block) {
+    reduce_block(from, first, std::min(block, elements - first));
+    for (const std::byte*& input : from) input += block * in_bytes;
   }
 }
 

@@ -47,8 +47,11 @@ class Pipeline : public Execution {
   [[nodiscard]] std::span<std::byte> heap(int index) const {
     return arena_.heap(local_rank(index));
   }
-  /// For writes into the heaps of others.
-  [[nodiscard]] WriteFence& fence() const { return arena_.fence(); }
+  [[nodiscard]] Arena& arena() const { return arena_; }
+  [[nodiscard]] const node::OtherProcess& process(int index) const {
+    return arena_.process(local_rank(index));
+  }
+  /// For writes into tensors of others.
   [[nodiscard]] bool is_closed(int index) const {
     return arena_.fence().is_closed(local_rank(index));
   }

@@ -26,7 +26,8 @@ class ShmBackend : public Backend {
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
   /// each rank. Slots may be larger, for other backends that share the arena.
   ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
-             std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0);
+             std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0,
+             shm::HostTraits traits = {});
 
   /// True if all that take part are of this host, and the operation is one of this backend's: all
   /// but Adasum.
