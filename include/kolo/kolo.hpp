@@ -5,6 +5,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/communication_hook.hpp"
 #include "kolo/diagnostics.hpp"
+#include "kolo/elastic.hpp"
 #include "kolo/error.hpp"
 #include "kolo/future.hpp"
 #include "kolo/optimizer.hpp"

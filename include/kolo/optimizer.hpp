@@ -93,6 +93,8 @@ class NamedGradientReducer {
   [[nodiscard]] KOLO_EXPORT bool synchronized() const;
   KOLO_EXPORT void discard(const std::function<Gradients()>& gradients);
   KOLO_EXPORT void end_step();
+  /// Collective.
+  KOLO_EXPORT void rejoin(const Gradients& gradients);
 
   // For a ShardedOptimizer.
   [[nodiscard]] KOLO_EXPORT std::span<const Shard> shards() const;
@@ -224,6 +226,11 @@ class DistributedOptimizer {
 
   /// As `discard`; the end of a step after `synchronize`.
   void skip_step() { discard(); }
+
+  /// After a new session has begun: forgets a step that was not finished, and agrees anew as the
+  /// constructor does. Collective in the world; `elastic::State::sync` calls it. Throws
+  /// InvalidArgument for an optimizer of a process set, which ends with its session.
+  void rejoin() { reducer_.rejoin(optimizer_->gradients()); }
 
  private:
   Optimizer* optimizer_;

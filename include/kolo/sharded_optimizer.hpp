@@ -114,6 +114,10 @@ class ShardedOptimizer {
     reducer_.gather({});
   }
 
+  /// Like DistributedOptimizer's. `shards()` changes with the number of ranks: state that is kept
+  /// for shards must be divided anew.
+  void rejoin() { reducer_.rejoin(optimizer_->gradients()); }
+
  private:
   Optimizer* optimizer_;
   detail::NamedGradientReducer reducer_;

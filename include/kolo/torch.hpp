@@ -10,6 +10,7 @@
 #include "kolo/torch/clip_gradients.hpp"
 #include "kolo/torch/collectives.hpp"
 #include "kolo/torch/device.hpp"
+#include "kolo/torch/elastic.hpp"
 #include "kolo/torch/grad_scaler.hpp"
 #include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"

@@ -41,8 +41,8 @@ auto layout_of(const Accusation*)
 auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
 auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
-auto layout_of(const Welcome*)
-    -> Fields<wire::Welcome, &Welcome::secret, &Welcome::lease, &Welcome::process>;
+auto layout_of(const Welcome*) -> Fields<wire::Welcome, &Welcome::secret, &Welcome::lease,
+                                         &Welcome::process, &Welcome::elastic>;
 auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason>;
 auto layout_of(const Member*)
     -> Fields<wire::Member, &Member::process, &Member::host, &Member::machine, &Member::pid,

@@ -129,6 +129,7 @@ struct Welcome {
   Bytes secret{};  // the second half
   std::chrono::nanoseconds lease{};
   ProcessId process = 0;  // 0: to an agent
+  bool elastic = false;   // the job goes on without lost processes
 
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };

@@ -127,7 +127,8 @@ void Server::greet(Link link, const Hello& hello, Time now) {
     greet_agent(link, hello, now);
   else
     greet_process(link, hello);
-  send(link, Welcome{second_half(options_.secret), options_.lease, peers_.at(link).process});
+  send(link, Welcome{second_half(options_.secret), options_.lease, peers_.at(link).process,
+                     options_.elastic});
 }
 
 std::string Server::why_refused(const Hello& hello) const {

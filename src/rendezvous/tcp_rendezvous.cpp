@@ -212,6 +212,7 @@ void TcpRendezvous::receive() {
 void TcpRendezvous::take(const Message& message) {
   if (const auto* welcome = std::get_if<Welcome>(&message)) {
     process_ = welcome->process;
+    elastic_ = welcome->elastic;
     welcome_ = welcome->secret == second_half(options_.secret);
     if (!welcome_) refusal_ = "whoever answers does not know the secret of this job";
   } else if (const auto* roster = std::get_if<Roster>(&message)) {

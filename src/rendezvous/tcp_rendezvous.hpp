@@ -51,6 +51,8 @@ class TcpRendezvous : public Rendezvous {
   /// agreement; otherwise this call ends it for all.
   const Roster& join(std::uint64_t commit = 0, bool orderly = false);
   [[nodiscard]] const Roster& roster() const { return roster_; }
+  /// The job goes on without lost processes: after a loss, `join` waits for the next session.
+  [[nodiscard]] bool is_elastic() const { return elastic_; }
 
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return static_cast<int>(roster_.members.size()); }
@@ -90,6 +92,7 @@ class TcpRendezvous : public Rendezvous {
   ClientOptions options_;
   Connection connection_;
   bool welcome_ = false;
+  bool elastic_ = false;
   ProcessId process_ = 0;
   Roster roster_{};
   GenerationNumber joined_for_ = 0;  // a roster beyond this generation is awaited

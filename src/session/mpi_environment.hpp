@@ -20,7 +20,7 @@ void start_mpi(int argc, char** argv);
 [[nodiscard]] bool mpi_has_company();
 
 /// Throws InvalidArgument if MPI_COMM_WORLD has this process alone, but its launcher has started
-/// several.
+/// several; BackendError if a process of the last session has ended.
 void require_whole_world();
 
 /// Calls `end` when the program finalizes MPI that it initialized itself: MPI still works then. Of

@@ -99,6 +99,11 @@ void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
   group_numbers = listed_groups(options.groups, resolve, source.subject());
 }
 
+void GradientReducer::State::agree() {
+  core.set_number(agree_on_optimizer_number(options.process_set));
+  if (!agreements_are_deferred()) require_agreement();
+}
+
 void GradientReducer::State::require_agreement() {
   std::vector<Item> items{describe(options)};
   items.front().description += source.description();
@@ -134,8 +139,7 @@ GradientReducer::GradientReducer(const Groups& groups, const std::optional<Named
   state_->make_groups(groups);
   state_->adopt(groups);
   if (!state_->is_member) return;
-  state_->core.set_number(agree_on_optimizer_number(options.process_set));
-  state_->require_agreement();
+  state_->agree();
 }
 
 GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
@@ -172,6 +176,16 @@ void GradientReducer::discard(const Groups& groups) {
   state_->forget_reductions_elsewhere();
 }
 
+void GradientReducer::rejoin(const Groups& groups) {
+  require_world_to_rejoin(state_->options.process_set, state_->source.subject());
+  state_->core.rejoin();
+  state_->source.forget();
+  state_->adopt(groups);
+  for (Parameter& parameter : state_->source.parameters()) parameter.tensor.mutable_grad().reset();
+  state_->forget_reductions_elsewhere();
+  state_->agree();
+}
+
 NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }
 
 ::torch::Tensor GradientReducer::reduce_loss(const ::torch::Tensor& loss) {
@@ -199,5 +213,7 @@ DistributedGradients::DistributedGradients(::torch::nn::Module& module,
       reducer_(groups_, module.named_parameters().pairs(), options, /*watches_steps=*/false) {}
 
 void DistributedGradients::synchronize() { reducer_.synchronize(groups_); }
+
+void DistributedGradients::rejoin() { reducer_.rejoin(groups_); }
 
 }  // namespace kolo

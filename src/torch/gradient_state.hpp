@@ -47,6 +47,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   /// Adopts parameters that the optimizer got since the last call, and restores lost hooks.
   void adopt(const Groups& optimizer_groups);
   void make_groups(const Groups& optimizer_groups);
+  void agree();
   void require_agreement();
 
   bool before_accumulation(std::size_t slot) override;

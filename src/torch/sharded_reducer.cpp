@@ -46,6 +46,8 @@ std::string unlikely_key() {
 
 struct ShardedReducer::State {
   DistributedOptimizerOptions options;
+  Sharding sharding;
+  std::optional<NamedParameters> given_names;
   bool is_member;
   ParameterNames names;
   std::shared_ptr<ParameterShards> shards;
@@ -57,6 +59,8 @@ struct ShardedReducer::State {
     return std::to_string(reducer->number()) + name;
   }
 
+  void divide(Optimizer& optimizer);
+  void reunite(Optimizer& optimizer);
   void require_all_ranks() const;
   void share_gradients();
   void gather_parameters(bool stepped);
@@ -120,25 +124,52 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
     : state_(std::make_unique<State>()) {
   State& state = *state_;
   state.options = options;
+  state.sharding = sharding;
+  state.given_names = names;
   require_divisible(state.options, sharding);
   state.options.sparse_as_dense = true;
-  const ProcessSet& set = state.options.process_set;
-  state.is_member = set.rank() >= 0;
+  state.is_member = state.options.process_set.rank() >= 0;
   if (names) {
     state.names = ParameterNames(*names, sharded_subject);
     state.names.require_all(optimizer.param_groups(), sharded_subject);
   }
-  state.shards = state.is_member ? std::make_shared<ParameterShards>(set.rank(), set.size())
-                                 : std::make_shared<ParameterShards>(0, 1);
-  state.shards->adopt(optimizer, state.names);
-  std::shared_ptr<TorchSource> source;
+  state.divide(optimizer);
+}
+
+/// Collective. Replaces the parameters in the optimizer's groups by this rank's parts of them.
+void ShardedReducer::State::divide(Optimizer& optimizer) {
+  const ProcessSet& set = options.process_set;
+  shards = is_member ? std::make_shared<ParameterShards>(set.rank(), set.size())
+                     : std::make_shared<ParameterShards>(0, 1);
+  shards->adopt(optimizer, names);
+  std::shared_ptr<TorchSource> made;
   if (sharding == Sharding::state) {
-    source = state.whole_source = std::make_shared<WholeSource>(state.options, state.shards);
+    made = whole_source = std::make_shared<WholeSource>(options, shards);
   } else {
-    source = state.source = std::make_shared<ShardSource>(state.options, state.shards);
+    made = source = std::make_shared<ShardSource>(options, shards);
   }
-  state.reducer.emplace(state.shards->whole_groups(), names, state.options, /*watches_steps=*/true,
-                        std::move(source));
+  reducer.emplace(shards->whole_groups(), given_names, options, /*watches_steps=*/true,
+                  std::move(made));
+}
+
+/// Puts the parameters back, without gradients and state.
+void ShardedReducer::State::reunite(Optimizer& optimizer) {
+  shards->adopt(optimizer, names);
+  reducer.reset();
+  optimizer.state().clear();
+  auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i)
+    for (::torch::Tensor& tensor : groups[i].params())
+      if (const ParameterShard* shard = shards->of_part(tensor)) tensor = shard->whole;
+  for (ParameterShard& shard : shards->all()) shard.whole.mutable_grad().reset();
+  source.reset();
+  whole_source.reset();
+}
+
+void ShardedReducer::rejoin(Optimizer& optimizer) {
+  require_world_to_rejoin(state_->options.process_set, sharded_subject);
+  state_->reunite(optimizer);
+  state_->divide(optimizer);
 }
 
 ShardedReducer::ShardedReducer(ShardedReducer&&) noexcept = default;
@@ -255,10 +286,11 @@ double ShardedReducer::clip_grad_norm(Optimizer& optimizer, double max_norm,
 
 std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) const {
   const ProcessSet& set = state_->options.process_set;
-  require_root("whole_state", root, set);
+  if (root != all_ranks_get_it) require_root("whole_state", root, set);
   if (!state_->is_member) return {};
   if (const std::string why = obstacle_to_saving(optimizer); !why.empty())
     throw InvalidArgument("whole_state: the optimizer's state cannot be saved: " + why);
+  const bool gets_it = root == all_ranks_get_it || rank() == root;
   const at::NoGradGuard no_grad;
   const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
     const ParameterShard* shard = state_->shards->of_part(part);
@@ -268,10 +300,10 @@ std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) co
     PartsGather gather(set);
     add_to(gather, value, whole);
     gather.run(state_->operation("(state)"));
-    return rank() == root ? whole : ::torch::Tensor();
+    return gets_it ? whole : ::torch::Tensor();
   };
   const std::optional<std::string> bytes = save_optimizer(optimizer, whole_of);
-  return rank() == root ? bytes.value() : std::string();
+  return gets_it ? bytes.value() : std::string();
 }
 
 void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optimizer) {

@@ -42,11 +42,15 @@ constexpr const char* sampler_state_kind = "kolo.sampler.1";
 }  // namespace
 
 DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
-    : options_(options) {
-  if (options_.ranks == -1) options_.ranks = size();
-  if (options_.rank == -1) options_.rank = rank();
+    : options_(options), takes_rank_(options.rank == -1), takes_ranks_(options.ranks == -1) {
+  rejoin();
   require(options_.examples >= 0,
           "kolo::DistributedSampler: examples must not be negative, but is {}", options_.examples);
+}
+
+void DistributedSampler::rejoin() {
+  if (takes_ranks_) options_.ranks = size();
+  if (takes_rank_) options_.rank = rank();
   require(options_.rank >= 0 && options_.rank < options_.ranks,
           "kolo::DistributedSampler: rank {} does not exist among {} ranks", options_.rank,
           options_.ranks);

@@ -132,6 +132,8 @@ void NamedGradientReducer::discard(const std::function<Gradients()>& gradients) 
 
 void NamedGradientReducer::end_step() { state_->end_step(); }
 
+void NamedGradientReducer::rejoin(const Gradients& gradients) { state_->rejoin(gradients); }
+
 }  // namespace kolo::detail
 
 namespace kolo {

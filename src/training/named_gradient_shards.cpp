@@ -67,6 +67,8 @@ using namespace internal;
 void NamedGradientReducer::State::divide(const Gradients& gradients) {
   const int index = takes_part ? options.process_set.rank() : 0;
   const int ranks = takes_part ? options.process_set.size() : 1;
+  elements.clear();
+  shards.clear();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const std::int64_t count = gradients[i].tensor.elements();
     const std::int64_t begin = part_begin(count, index, ranks);

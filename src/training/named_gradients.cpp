@@ -29,8 +29,13 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   require_disjoint(gradients);
   if (sharding) divide(gradients);
   if (!takes_part) return;
-  core.set_number(agree_on_optimizer_number(options.process_set));
   add_gradients(groups);
+  agree();
+}
+
+void NamedGradientReducer::State::agree() {
+  core.set_number(agree_on_optimizer_number(options.process_set));
+  if (agreements_are_deferred()) return;
   // Agreed at construction: during a step, different groups would only show as a hang.
   std::vector<Item> agreed = items;
   for (std::size_t i = 0; i < items.size(); ++i)
@@ -144,6 +149,16 @@ void NamedGradientReducer::State::clear() {
   std::fill(ready.begin(), ready.end(), false);
   source.tensors.clear();
   core.forget_passes();
+}
+
+void NamedGradientReducer::State::rejoin(const Gradients& gradients) {
+  require_world_to_rejoin(options.process_set, subject());
+  require_same(gradients);
+  core.rejoin();
+  unstepped = false;
+  drop_step();
+  if (sharding) divide(gradients);
+  agree();
 }
 
 void NamedGradientReducer::State::drop_step() {

@@ -75,6 +75,7 @@ struct NamedGradientReducer::State {
   [[nodiscard]] const char* subject() const {
     return sharding ? internal::sharded_subject : internal::distributed_subject;
   }
+  void agree();
   void divide(const Gradients& gradients);
   [[nodiscard]] internal::GroupNumbers group_numbers() const;
   void add_gradients(const internal::GroupNumbers& groups);
@@ -87,6 +88,7 @@ struct NamedGradientReducer::State {
   void note_change();
   bool drop_before_join();
   void clear();
+  void rejoin(const Gradients& gradients);
   void drop_step();
   void end_step();
 };

@@ -29,10 +29,18 @@ std::int64_t agree_on_optimizer_number(const ProcessSet& set) {
   // enough: the maximum is unused on every rank of this set. Atomic, because threads may make
   // optimizers of disjoint sets at the same time.
   static std::atomic<std::int64_t> next{0};
+  if (detail::agreements_are_deferred()) return next++;
   std::int64_t number = next;
   allreduce(number, {.name = "kolo.optimizer_number", .op = ReduceOp::max, .process_set = set});
   next = number + 1;
   return number;
+}
+
+void require_world_to_rejoin(const ProcessSet& set, const char* subject) {
+  if (!set.data()) return;
+  throw InvalidArgument(std::string(subject) +
+                        ": rejoin() with a process set, which has ended with its session. Make the "
+                        "set and the optimizer in the function that elastic::run calls");
 }
 
 void require_valid(const DistributedOptimizerOptions& options, const char* subject) {

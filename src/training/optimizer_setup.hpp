@@ -15,9 +15,13 @@
 
 namespace kolo::internal {
 
-/// Collective. Returns a number that no earlier optimizer of the set has on any of its ranks.
+/// Collective, unless agreements are deferred (`detail::agreements_are_deferred`). Returns a number
+/// that no earlier optimizer of the set has on any of its ranks.
 /// Operation names carry it, because two optimizers may have parameters of the same name.
 [[nodiscard]] KOLO_EXPORT std::int64_t agree_on_optimizer_number(const ProcessSet& set);
+
+/// Throws InvalidArgument for a set other than the world: it ends with its session.
+KOLO_EXPORT void require_world_to_rejoin(const ProcessSet& set, const char* subject);
 
 /// The classes that begin messages.
 constexpr const char* distributed_subject = "DistributedOptimizer";

@@ -92,6 +92,16 @@ ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
   return any ? Cut::passes : Cut::nothing;
 }
 
+void ReductionCore::rejoin() noexcept {
+  for (const Flight& flight : flights_)
+    if (flight.chain) flight.chain->drop();
+  if (active_ || !flights_.empty()) finish();
+  failed_ = active_ = false;
+  error_ = nullptr;
+  forget_passes();
+  step_ = StepNumber();
+}
+
 void ReductionCore::begin(bool reducing) {
   settle();
   error_ = nullptr;

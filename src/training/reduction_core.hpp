@@ -124,6 +124,8 @@ class ReductionCore {
   /// it was. To be called before anything else in a new pass or step.
   enum class Cut : std::uint8_t { nothing, passes, operations };
   KOLO_EXPORT Cut drop_before_join() noexcept;
+  /// A new session has begun: drops all that was begun and not ended, whatever it was.
+  KOLO_EXPORT void rejoin() noexcept;
   /// True if gradients are reduced, and none has accumulated since.
   [[nodiscard]] bool is_final() const { return reduced_ && local_passes_ == 0; }
   [[nodiscard]] int local_passes() const { return local_passes_; }

@@ -21,7 +21,7 @@ namespace kolo::internal::rendezvous {
           Exited{4711, 137},
           Removal{"the host is to go"},
           Keepalive{3},
-          Welcome{half, std::chrono::seconds(10), 4711},
+          Welcome{half, std::chrono::seconds(10), 4711, true},
           Refusal{"the secret is wrong"},
           Roster{3, half, {member, member}},
           Interruption{3, {1}, "rank 1 is lost"},

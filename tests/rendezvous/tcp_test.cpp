@@ -299,7 +299,7 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
     node::FileDescriptor socket;
     while (!socket.valid())
       socket = node::FileDescriptor(::accept(listener.get(), nullptr, nullptr));
-    Connection(std::move(socket)).send(Welcome{Bytes(half_secret), 1s, 1});
+    Connection(std::move(socket)).send(Welcome{Bytes(half_secret), 1s, 1, false});
   });
   const ClientOptions options{.server = {"127.0.0.1", port_of(listener.get())},
                               .secret = make_secret(),

@@ -31,6 +31,7 @@ AREAS = {
     "training/loss_scale": "training", "training/progress_bar": "training", "training/shared_failure": "training",
     "training/checkpointer": "checkpoints", "training/safetensors": "checkpoints",
     "torch/checkpoint": "checkpoints", "torch/safetensors": "checkpoints",
+    "elastic": "elastic", "torch/elastic": "elastic",
     "diagnostics": "diagnostics",
     "torch/optimizer": "torch_optimizers", "torch/sharded_optimizer": "torch_optimizers",
     "torch/gradients": "torch_optimizers", "torch/clip_gradients": "torch_optimizers",
@@ -79,8 +80,9 @@ def prepared(path):
     end, comment = file_comment(lines)
     if AREAS[name] is None:
         return "\n".join(["/// @file", *comment, *lines[end:]]) + "\n"
-    begin = lines.index("namespace kolo {") + 1
-    close = len(lines) - lines[::-1].index("}  // namespace kolo") - 1
+    inside = next(line for line in lines if re.fullmatch(r"namespace kolo(::\w+)? \{", line))
+    begin = lines.index(inside) + 1
+    close = len(lines) - lines[::-1].index(f"}}  // {inside[:-2]}") - 1
     return "\n".join(["/// @file", *comment, *lines[end:begin], f"/// @addtogroup {AREAS[name]}",
                       "/// @details", f"/// @par kolo/%{name}.hpp", *comment, "/// @{", "", *repeated(lines[begin:close]), "",
                       "/// @}", *lines[close:]]) + "\n"

@@ -110,6 +110,10 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// their operations.
 [[nodiscard]] KOLO_EXPORT std::int64_t restarts() noexcept;
 
+/// True in an elastic job outside `kolo::elastic::run`, where other ranks may be in another call:
+/// what needs an agreement is made without, and agrees in its `rejoin`.
+[[nodiscard]] KOLO_EXPORT bool agreements_are_deferred() noexcept;
+
 /// The number of rows that this rank gets in a reducescatter of `rows` rows. Throws as the
 /// operation does.
 KOLO_EXPORT std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set);

@@ -33,6 +33,9 @@ class DistributedGradients {
   /// Reduces the gradients of passes that stayed on this rank. Collective if there are any.
   KOLO_EXPORT void synchronize();
 
+  /// Like DistributedOptimizer's.
+  KOLO_EXPORT void rejoin();
+
  private:
   detail::GradientReducer::Groups groups_;
   detail::GradientReducer reducer_;

@@ -103,6 +103,9 @@ class GradientReducer {
   /// Forgets the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
 
+  /// Collective. After a new session has begun: drops all gradients, and agrees anew.
+  KOLO_EXPORT void rejoin(const Groups& groups);
+
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
 
   /// Reduces the loss by sum if the gradients are summed, else by average.
@@ -227,6 +230,11 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   /// Mismatch. The gradients keep their values until `zero_grad`. If every rank has had a backward
   /// pass that reduced, not calling `step` does the same.
   void skip_step() override { reducer_.skip(this->param_groups()); }
+
+  /// After a new session has begun: drops all gradients, forgets a step that was not finished, and
+  /// agrees anew as the constructor does. Collective in the world; `elastic::State::sync` calls it.
+  /// Throws InvalidArgument for an optimizer of a process set, which ends with its session.
+  void rejoin() { reducer_.rejoin(this->param_groups()); }
 
   /// As `Base`'s. The passes of `backward_passes_per_step` are counted from zero. A module's
   /// `zero_grad` does as well, except that it does not reset this count.

@@ -82,7 +82,10 @@ class ShardedReducer {
   [[nodiscard]] KOLO_EXPORT bool all_ranks(bool condition) const;
   [[nodiscard]] KOLO_EXPORT double clip_grad_norm(Optimizer& optimizer, double max_norm,
                                                   const ClipOptions& options);
+  /// `root`: `all_ranks_get_it`, or a world rank.
   [[nodiscard]] KOLO_EXPORT std::string whole_state(const Optimizer& optimizer, int root) const;
+  static constexpr int all_ranks_get_it = -1;
+  KOLO_EXPORT void rejoin(Optimizer& optimizer);
   KOLO_EXPORT void load_whole_state(const std::string& bytes, Optimizer& optimizer);
   KOLO_EXPORT void save_state(const std::filesystem::path& folder, Optimizer& optimizer);
   KOLO_EXPORT void load_state(const std::filesystem::path& folder, Optimizer& optimizer);
@@ -220,11 +223,19 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   [[nodiscard]] std::string whole_state(int root) const {
     return reducer_.whole_state(*this, root);
   }
+  /// The same on every rank.
+  [[nodiscard]] std::string whole_state() const {
+    return reducer_.whole_state(*this, detail::ShardedReducer::all_ranks_get_it);
+  }
 
   /// Loads this rank's shards of what `whole_state` or a DistributedOptimizer's `to_bytes`
   /// returned. Not collective. Throws InvalidArgument for any other bytes, and changes nothing
   /// then.
   void load_whole_state(const std::string& bytes) { reducer_.load_whole_state(bytes, *this); }
+
+  /// Like DistributedOptimizer's. Divides the parameters among the ranks of the new session, and
+  /// drops the optimizer's state: `load_whole_state` is to follow.
+  void rejoin() { reducer_.rejoin(*this); }
 
   /// Each rank writes its shards of the state to its own file in `folder`, a directory that all
   /// ranks of the set share and that is created if missing. The index is written last and completes

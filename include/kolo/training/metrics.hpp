@@ -57,6 +57,9 @@ class MetricAverage {
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 
+  /// For `elastic::State`: each rank keeps its own sums.
+  static constexpr bool differs_between_ranks = true;
+
  private:
   [[nodiscard]] std::size_t index_of(const std::string& name) const;
 

@@ -76,12 +76,18 @@ class DistributedSampler {
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 
+  /// Takes the rank and the number of ranks of a new session, unless the options gave them. What is
+  /// left of the epoch is then shared among these ranks. Throws NotInitialized outside a session.
+  KOLO_EXPORT void rejoin();
+
  private:
   [[nodiscard]] std::vector<std::int64_t> order_of(std::int64_t epoch) const;
   [[nodiscard]] std::int64_t positions_from(std::int64_t consumed) const;
   [[nodiscard]] std::vector<std::int64_t> share(std::int64_t epoch, std::int64_t consumed) const;
 
   DistributedSamplerOptions options_;
+  bool takes_rank_ = false;   // of the session
+  bool takes_ranks_ = false;  // likewise, their number
   std::int64_t epoch_ = 0;
   std::int64_t consumed_ = 0;
 };

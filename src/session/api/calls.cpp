@@ -159,6 +159,8 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
 
 std::int64_t restarts() noexcept { return session::restarts(); }
 
+bool agreements_are_deferred() noexcept { return session::agreements_are_deferred(); }
+
 std::int64_t own_reducescatter_rows(std::int64_t rows, const ProcessSet& set) {
   return own_rows(Request(OperationType::reducescatter, "", set), rows);
 }

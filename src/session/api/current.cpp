@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "base/format.hpp"
+#include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "session/fork_guard.hpp"
 #include "session/launcher.hpp"
@@ -37,6 +39,8 @@ struct Current {
   std::vector<std::shared_ptr<Engine>> stuck;  // still in use, so never destroyed
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> restarts{0};       // starts of sessions, and joins that completed
+  StartArguments arguments{};                  // of the last session
+  std::atomic<bool> all_in_training{false};    // of an elastic job
 };
 Current& current = *new Current;
 
@@ -138,9 +142,28 @@ std::shared_ptr<Engine> start_over_mpi(const StartArguments& arguments) {
   return started;
 }
 
+/// These ranks cannot start, and the others can go on without them.
+bool is_for_others(const Error& error, int rank) {
+  return is_elastic_job() && !error.ranks().empty() &&
+         std::ranges::find(error.ranks(), rank) == error.ranks().end();
+}
+
+/// An elastic job goes on without ranks that are lost or fail while the session starts.
 std::shared_ptr<Engine> start_in_job(const StartArguments& arguments) {
   announce_departures();
-  return start_engine_without_mpi(meet_job(), arguments);
+  while (true) {
+    rendezvous::Rendezvous& world = meet_job();
+    try {
+      return start_engine_without_mpi(world, arguments);
+    } catch (const PeerLeft& error) {
+      if (!is_elastic_job()) throw;
+      log(LogLevel::info, std::string("the session starts anew: ") + error.what());
+    } catch (const InvalidArgument& error) {
+      if (!is_for_others(error, world.rank())) throw;
+      log(LogLevel::warning, std::string("the session starts anew: ") + error.what());
+      accuse(error.ranks(), error.what());
+    }
+  }
 }
 
 }  // namespace
@@ -185,10 +208,26 @@ void start_session(const StartArguments& arguments) {
   std::shared_ptr<Engine> started = in_job ? start_in_job(arguments) : start_over_mpi(arguments);
   count_restart();
   const std::lock_guard lock(current.mutex);
+  current.arguments = arguments;
   current.in_job = in_job;
   current.usable = started.get();
   current.engine = std::move(started);
 }
+
+void restart_session() {
+  const StartArguments arguments = current.arguments;
+  start_session(arguments);
+}
+
+void abandon_session(const Error& why) {
+  if (const std::shared_ptr<Engine> engine = find_engine())
+    engine->give_up({FailureKind::peer_left, why.what(), "", RankSet::of(why.ranks())});
+  end_session(false, why.what());
+}
+
+void defer_agreements(bool defer) noexcept { current.all_in_training = !defer; }
+
+bool agreements_are_deferred() noexcept { return !current.all_in_training && is_elastic_job(); }
 
 void end_session(bool clean, const std::string& reason) {
   if (forked()) return;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/descriptor.hpp"
+#include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "session/engine/engine.hpp"
 #include "session/startup/start.hpp"
@@ -38,6 +39,8 @@ class EngineInUse {
 [[nodiscard]] std::shared_ptr<Engine> find_engine() noexcept;
 
 void start_session(const StartArguments& arguments);
+/// Another one with the arguments of the last that has started.
+void restart_session();
 
 /// How often the ranks began to count anew: at each start of a session, and when all ranks have
 /// joined. The driver counts before the join is done, so a thread that has waited for it reads the
@@ -47,5 +50,12 @@ void count_restart() noexcept;
 
 /// Does nothing if there is none.
 void end_session(bool clean, const std::string& reason);
+/// Ends it for all ranks, without waiting for them. Does nothing if there is none.
+void abandon_session(const Error& why);
+
+/// While optimizers are made, the ranks do not meet: some may be in a call for which the others
+/// have yet to start. `false`: they meet again.
+void defer_agreements(bool defer) noexcept;
+[[nodiscard]] bool agreements_are_deferred() noexcept;
 
 }  // namespace kolo::internal::session

@@ -225,6 +225,7 @@ void Engine::hand_over() {
 
 bool Engine::progress() {
   const AtScopeEnd end_of_pass([before = std::exchange(in_pass_of, this)] { in_pass_of = before; });
+  if (giving_up_) progress_engine_.give_up(reason_to_give_up_);
   if (leaving_) progress_engine_.leave(left_clean_, reason_of_leaving_);
   bool moved = progress_engine_.progress();
   // Acquire: the work as its thread has written it. Release: the thread sees its effects.

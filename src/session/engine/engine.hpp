@@ -82,6 +82,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// Leaves, and waits until the other ranks were sent word of it, at most for `timeout`.
   void leave_now(const std::string& reason, std::chrono::nanoseconds timeout);
 
+  /// The session is over for all ranks, which learn of it. `shut_down` then does not wait for them.
+  void give_up(Failure why);
+
   /// Leaves, waits until all ranks have left, and stops. Then every operation is done. Throws
   /// InvalidArgument in a callback that the driver has called, and does nothing.
   void shut_down(bool clean, const std::string& reason);
@@ -148,6 +151,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Written before `leaving_` is set, and not again.
   bool left_clean_ = true;
   std::string reason_of_leaving_;
+  std::atomic<bool> giving_up_{false};
+  Failure reason_to_give_up_{};  // as above, for `giving_up_`
 
   std::mutex asking_;  // held by the thread that waits for `work_`: there is one at a time
   std::atomic<const std::function<void()>*> work_{nullptr};  // null when it is done

@@ -41,6 +41,14 @@ void Engine::leave(bool clean, const std::string& reason) {
   bell().ring();
 }
 
+void Engine::give_up(Failure why) {
+  const std::lock_guard lock(mutex_);
+  if (giving_up_) return;
+  reason_to_give_up_ = std::move(why);
+  giving_up_ = true;  // publishes the reason, as `leave` does
+  bell().ring();
+}
+
 void Engine::leave_now(const std::string& reason, std::chrono::nanoseconds timeout) {
   leave(false, reason);
   if (in_pass()) return;  // an allocator ends the process: nobody else can drive

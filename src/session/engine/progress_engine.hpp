@@ -39,6 +39,9 @@ class ProgressEngine {
   /// This rank leaves, after what it has submitted. Only the first call counts.
   void leave(bool clean, const std::string& reason);
 
+  /// Ends the session for all ranks, unless it has failed already.
+  void give_up(const Failure& why) noexcept;
+
   /// True while an answer or a batch is awaited: the next pass should come soon.
   [[nodiscard]] bool outstanding() const { return negotiator_.outstanding() || executing(); }
   /// True while batches run: they move only during passes.

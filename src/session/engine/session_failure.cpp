@@ -66,6 +66,12 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
   ignoring_errors([&] { links_.abandon(); });
 }
 
+void ProgressEngine::give_up(const Failure& why) noexcept {
+  if (failed()) return;
+  now_ = std::chrono::steady_clock::now();
+  fail_session(why);
+}
+
 /// All that this rank has submitted, wherever each is on its way.
 void ProgressEngine::fail_operations() noexcept {
   free_tickets_.clear();

@@ -28,7 +28,7 @@ using rendezvous::ClientOptions;
 // Until all processes have come to connect.
 constexpr std::chrono::seconds start_timeout{600};
 
-/// The server of a job whose launcher has none, on this host only.
+/// The server of a job whose launcher has none. On one host nobody else reaches it.
 class OwnServer {
  public:
   OwnServer(const ServerlessJob& job, const rendezvous::Secret& secret)
@@ -37,7 +37,7 @@ class OwnServer {
                  .np = job.size,
                  .has_agents = false,
                  .start_timeout = start_timeout},
-                {"127.0.0.1", job.port},
+                {job.has_one_host() ? job.host : "", job.port},
                 [](LogLevel level, const std::string& text) { log(level, text); }) {
     // The program's signals are for its own threads.
     sigset_t all;
@@ -62,14 +62,20 @@ class OwnServer {
 struct Place {
   std::optional<OwnServer> server{};
   std::optional<rendezvous::TcpRendezvous> connection{};
-  bool in_order = false;  // the last session has ended so, or there was none
+  std::uint64_t commit = 0;  // the newest
+  bool in_order = false;     // the last session has ended so, or there was none
 };
 Place& place = *new Place;
 
 /// As the processes of the job all have it.
 ClientOptions options_without_server(const ServerlessJob& job) {
   const char* const secret = std::getenv(rendezvous::secret_variable);
-  return {.server = {"127.0.0.1", job.port},
+  if (secret == nullptr && job.rank == 0 && !job.has_one_host())
+    log(LogLevel::warning,
+        fmt::format("whoever reaches port {} may join the job: give all processes the same 64 hex "
+                    "digits in {}",
+                    job.port, rendezvous::secret_variable));
+  return {.server = {job.host, job.port},
           .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
           .wanted_rank = job.rank,
           .version = std::string(version),
@@ -96,11 +102,34 @@ void connect() {
 
 rendezvous::Rendezvous& meet_job() {
   if (!place.connection) connect();
-  place.connection->join(/*commit=*/0, std::exchange(place.in_order, false));
+  place.connection->join(place.commit, std::exchange(place.in_order, false));
   return *place.connection;
 }
 
 void end_generation() { place.in_order = true; }
+
+bool is_elastic_job() { return place.connection && place.connection->is_elastic(); }
+
+void offer_commit(std::uint64_t number) { place.commit = number; }
+
+std::string announced_change() {
+  return place.connection ? place.connection->announcement().value_or("") : "";
+}
+
+bool session_is_interrupted() { return place.connection && place.connection->interrupted(); }
+
+void accuse(const std::vector<int>& ranks, const std::string& reason) {
+  if (place.connection) place.connection->accuse(ranks, reason);
+}
+
+void fail_job(const std::string& reason) noexcept {
+  try {
+    if (place.connection) place.connection->fail(reason);
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        std::string("the job was not told of the failure of this process: ") + error.what());
+  }
+}
 
 void leave_job(int status) noexcept {
   try {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // This process's place in its job, for all its sessions. The job was started by kolorun, which has
-// a rendezvous server; or by torchrun or srun on one host, and then rank 0 has the server.
+// a rendezvous server; or by torchrun or srun, and then rank 0 has the server.
 //
 // None of these functions is thread-safe: one thread at a time starts or ends a session.
 #pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "rendezvous/rendezvous.hpp"
 
@@ -18,6 +22,25 @@ namespace kolo::internal::session {
 /// The last session has ended as all ranks have agreed. Otherwise the next call of `meet_job` ends
 /// it for those that still start it.
 void end_generation();
+
+/// True if the job goes on without lost processes. False before the first `meet_job`.
+[[nodiscard]] bool is_elastic_job();
+
+/// The number of this process's newest commit, for the next calls of `meet_job`. Rank 0 of a
+/// session is one of those with the highest.
+void offer_commit(std::uint64_t number);
+
+/// On rank 0: why all should leave the session in good order; "" if nothing is to change.
+[[nodiscard]] std::string announced_change();
+
+/// The server has ended the session, or the job.
+[[nodiscard]] bool session_is_interrupted();
+
+/// These ranks of the last session keep the others from going on: they are to be ended.
+void accuse(const std::vector<int>& ranks, const std::string& reason);
+
+/// This process has failed, and takes no further part.
+void fail_job(const std::string& reason) noexcept;
 
 /// At the end of the process. It has done its part if its exit status is 0; otherwise it has
 /// failed, and so does kolorun's job. Does nothing if the process has never met the others.

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elastic training: ranks may be lost and join while a program trains.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <ranges>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kolo/communication_hook.hpp"
+#include "kolo/error.hpp"
+#include "kolo/export.hpp"
+#include "kolo/tensor.hpp"
+
+namespace kolo::elastic {
+
+/// Ranks join or leave, as all have agreed: `State::commit` and `State::check_membership` throw it
+/// on all ranks. It is for `run`: do not catch it in `train`.
+class KOLO_EXPORT MembershipChanged : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What a State holds of one object. Derive from this class for objects that `State::add` does not
+/// know. Not thread-safe.
+class KOLO_EXPORT Part {
+ public:
+  Part() = default;
+  Part(const Part&) = delete;
+  Part& operator=(const Part&) = delete;
+  virtual ~Part() = default;
+
+  /// Stores what is equal on all ranks. `bytes` may have the memory of an earlier commit.
+  virtual void save(std::string& bytes) = 0;
+  /// Sets the object to what `save` has stored, perhaps in another process. Called on all ranks.
+  virtual void load(const std::string& bytes) = 0;
+  /// True if `save` is a collective call.
+  [[nodiscard]] virtual bool saves_together() const { return false; }
+
+  /// The same for what each rank has of its own. `load_own` follows `load`, unless this process has
+  /// lost or never had it: then what `load` has left is all.
+  virtual void save_own(std::string& /*bytes*/) {}
+  virtual void load_own(const std::string& /*bytes*/) {}
+
+  /// A session has begun: ranks and their number may have changed. A step that was not finished is
+  /// to be forgotten. Collective, before `load`.
+  virtual void rejoin() {}
+};
+
+/// How a State holds a `T`: specialize it with `static std::unique_ptr<Part> make(T& object)`.
+template <typename T>
+struct PartFor;
+
+namespace detail {
+
+template <typename T>
+concept HasState = requires(T& object, const std::string& bytes) {
+  { std::as_const(object).state() } -> std::convertible_to<std::string>;
+  object.load(bytes);
+};
+
+template <typename T>
+concept Rejoins = requires(T& object) {
+  object.rejoin();
+};
+
+/// Such as metrics: what each rank has of its own.
+template <typename T>
+concept DiffersBetweenRanks = requires(T& object) {
+  requires T::differs_between_ranks;
+  object.reset();
+};
+
+template <typename T>
+concept IsHook = std::derived_from<T, CommunicationHook>;
+
+/// A vector, or another range of elements in one block of memory whose size may change.
+template <typename T>
+concept ResizableRange = TensorRange<T&> && requires(T& range) {
+  range.resize(std::size_t{});
+};
+
+template <typename T>
+concept IsKnown = requires(T& object) {
+  { PartFor<T>::make(object) } -> std::same_as<std::unique_ptr<Part>>;
+};
+
+template <typename T>
+inline constexpr bool is_shared_pointer = false;
+template <typename T>
+inline constexpr bool is_shared_pointer<std::shared_ptr<T>> = true;
+
+KOLO_EXPORT void throw_wrong_size(std::size_t expected, std::size_t found);
+
+/// Calls what the object has.
+template <typename T>
+class ObjectPart : public Part {
+ public:
+  explicit ObjectPart(T& object) : object_(object) {}
+
+  void save(std::string& bytes) override {
+    if constexpr (HasState<T> && !DiffersBetweenRanks<T>) bytes = object_.state();
+  }
+  void load(const std::string& bytes) override {
+    if constexpr (DiffersBetweenRanks<T>) {
+      object_.reset();
+    } else if constexpr (HasState<T>) {
+      object_.load(bytes);
+    }
+  }
+  void save_own(std::string& bytes) override {
+    if constexpr (DiffersBetweenRanks<T>) bytes = object_.state();
+  }
+  void load_own(const std::string& bytes) override {
+    if constexpr (DiffersBetweenRanks<T>) object_.load(bytes);
+  }
+  void rejoin() override {
+    if constexpr (Rejoins<T>) object_.rejoin();
+  }
+
+ private:
+  T& object_;
+};
+
+/// A vector or a string, whose size is part of it.
+template <typename T>
+class RangePart : public Part {
+ public:
+  explicit RangePart(T& range) : range_(range) {}
+
+  void save(std::string& bytes) override {
+    bytes.assign(reinterpret_cast<const char*>(range_.data()), range_.size() * element_bytes);
+  }
+  void load(const std::string& bytes) override {
+    if (bytes.size() % element_bytes != 0) throw_wrong_size(element_bytes, bytes.size());
+    if (range_.size() * element_bytes != bytes.size()) range_.resize(bytes.size() / element_bytes);
+    if (!bytes.empty()) std::memcpy(range_.data(), bytes.data(), bytes.size());
+  }
+
+ private:
+  static constexpr std::size_t element_bytes = sizeof(std::ranges::range_value_t<T>);
+  T& range_;
+};
+
+/// Memory of a fixed size.
+class KOLO_EXPORT MemoryPart : public Part {
+ public:
+  explicit MemoryPart(std::vector<NamedTensor> tensors) : tensors_(std::move(tensors)) {}
+
+  void save(std::string& bytes) override;
+  void load(const std::string& bytes) override;
+
+ private:
+  std::vector<NamedTensor> tensors_;
+};
+
+template <typename T>
+class ValuePart : public Part {
+ public:
+  explicit ValuePart(T& value) : value_(value) {}
+
+  void save(std::string& bytes) override {
+    bytes.assign(reinterpret_cast<const char*>(&value_), sizeof value_);
+  }
+  void load(const std::string& bytes) override {
+    if (bytes.size() != sizeof value_) throw_wrong_size(sizeof value_, bytes.size());
+    std::memcpy(&value_, bytes.data(), sizeof value_);
+  }
+
+ private:
+  T& value_;
+};
+
+class KOLO_EXPORT HookPart : public Part {
+ public:
+  explicit HookPart(CommunicationHook& hook) : hook_(hook) {}
+
+  void save(std::string& bytes) override { bytes = hook_.shared_state(); }
+  void load(const std::string& bytes) override { hook_.load_shared_state(bytes); }
+  void save_own(std::string& bytes) override { bytes = hook_.own_state(); }
+  void load_own(const std::string& bytes) override { hook_.load_own_state(bytes); }
+
+ private:
+  CommunicationHook& hook_;
+};
+
+template <typename T>
+std::unique_ptr<Part> make_part(T& object) {
+  if constexpr (IsKnown<T>) {
+    return PartFor<T>::make(object);
+  } else if constexpr (IsHook<T>) {
+    return std::make_unique<HookPart>(object);
+  } else if constexpr (HasState<T> || Rejoins<T>) {
+    return std::make_unique<ObjectPart<T>>(object);
+  } else if constexpr (std::same_as<T, std::string> || ResizableRange<T>) {
+    return std::make_unique<RangePart<T>>(object);
+  } else if constexpr (std::same_as<T, TensorView>) {
+    return std::make_unique<MemoryPart>(std::vector<NamedTensor>{{"", object}});
+  } else if constexpr (std::same_as<T, std::vector<NamedTensor>>) {
+    return std::make_unique<MemoryPart>(object);
+  } else if constexpr (TensorRange<T&>) {
+    return std::make_unique<MemoryPart>(std::vector<NamedTensor>{{"", TensorView(object)}});
+  } else {
+    static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>,
+                  "kolo::elastic::State::add: give the class `std::string state() const` and "
+                  "`void load(const std::string&)`, or specialize kolo::elastic::PartFor");
+    return std::make_unique<ValuePart<T>>(object);
+  }
+}
+
+}  // namespace detail
+
+class State;
+KOLO_EXPORT void run(State& state, const std::function<void()>& train);
+
+/// The objects that make up a training run, and their last commit, in memory. A commit is a copy of
+/// all parts; each rank has one. If ranks are lost, the others continue from the newest. With
+/// LibTorch, include `kolo/torch.hpp` for modules and optimizers.
+///
+/// Add the same parts under the same names in the same order on all ranks, before `run`. Parts are
+/// referenced, so they must outlive the state. Not thread-safe.
+class KOLO_EXPORT State {
+ public:
+  State();
+  State(State&&) noexcept;
+  State& operator=(State&&) noexcept;
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State();
+
+  /// Adds a part that is equal on all ranks:
+  /// - numbers, enumerations, strings; vectors of numbers, SharedVector too, of any size; arrays;
+  /// - samplers, schedules, and everything else with `std::string state() const` and
+  ///   `load(const std::string&)`;
+  /// - optimizers and whatever else has `rejoin()`, which `sync` calls; see DistributedOptimizer;
+  /// - with LibTorch: modules, tensors, optimizers, GradScaler.
+  ///
+  /// And parts of which each rank has its own: communication hooks (rank's errors), MetricAverage.
+  /// What lost ranks had of these is lost, and new ranks start without.
+  ///
+  /// Throws InvalidArgument for an empty name, and one that was added already.
+  template <typename T>
+    requires(!std::derived_from<T, Part> && !detail::is_shared_pointer<std::remove_const_t<T>>)
+  State& add(std::string name, T& part) {
+    return add_part(std::move(name), detail::make_part(part));
+  }
+  /// What a shared pointer refers to: a communication hook, or a module of LibTorch.
+  template <typename T>
+  State& add(std::string name, const std::shared_ptr<T>& part) {
+    return add_part(std::move(name), detail::make_part(*part));
+  }
+  /// Memory, such as the parameters of a model, on the CPU. It must stay in place.
+  State& add(std::string name, TensorView memory);
+  State& add(std::string name, std::vector<NamedTensor> tensors);
+  /// A part of your own.
+  State& add_part(std::string name, std::unique_ptr<Part> part);
+
+  /// Called on all ranks before each call of `train`, also the first, when all parts are loaded:
+  /// for what depends on the number of ranks, such as the learning rate, and for process sets. May
+  /// be collective.
+  void on_reset(std::function<void()> call);
+
+  /// Commits all parts. Collective: the ranks agree that all are here, then each copies its parts.
+  /// So ranks differ by at most one commit, and all that the ranks submitted before a commit is
+  /// done on all of them. Throws MembershipChanged, after the copy, if ranks are to join or leave,
+  /// and the errors of `allreduce`. InvalidArgument on all ranks if some call another function.
+  void commit();
+  /// As `commit`, but copies only if ranks are to join or leave. Loses no step then.
+  void check_membership();
+
+  /// Sets the parts to this rank's last commit. Not collective. Throws InvalidArgument if there is
+  /// none.
+  void restore();
+  /// Sets the parts of all ranks to the newest commit; if no rank has one, to rank 0's parts, which
+  /// become the first. What a rank receives becomes its commit only as a whole. Collective; `run`
+  /// calls it. Throws Mismatch on all ranks if they have different parts.
+  void sync();
+
+  /// The number of commits so far, the first of `sync` included; 0: none.
+  [[nodiscard]] std::uint64_t commits() const noexcept;
+
+ private:
+  friend void run(State& state, const std::function<void()>& train);
+  struct Data;
+  struct Session;
+  std::unique_ptr<Data> data_;
+};
+
+/// Calls `train` in one session after another until it returns on all ranks. Call `kolo::init`
+/// first. Each session begins with `State::sync`, so `train` continues from the newest commit.
+///
+///     kolo::Session session;                 // a rank that joins later waits here
+///     kolo::elastic::State state;
+///     state.add("model", model).add("sampler", sampler).add("optimizer", optimizer);
+///     kolo::elastic::run(state, [&] {
+///       while (sampler.epoch() < epochs) {
+///         ...                                // the rest of the epoch
+///         state.commit();
+///       }
+///     });
+///
+/// A session ends early if a rank is lost (PeerLeft), does not respond (Stalled; its process is
+/// killed), or if `commit` finds that ranks join or leave. Then the others begin the next session,
+/// in the same process. Any other exception leaves `run`, and this process is lost for the others.
+/// Collectives belong in `train`: elsewhere a rank that joins later cannot take part.
+///
+/// Needs `kolorun --min-np`, or `--max-np`. In other jobs a loss leaves `run` too, as PeerLeft.
+/// Throws ShutDown if the job is over because too few ranks are left. Throws InvalidArgument within
+/// `run`; NotInitialized without a session.
+KOLO_EXPORT void run(State& state, const std::function<void()>& train);
+
+/// True if the job goes on without lost ranks. Throws nothing; false outside a job of kolorun.
+[[nodiscard]] KOLO_EXPORT bool is_elastic() noexcept;
+
+}  // namespace kolo::elastic

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a State that are no templates.
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "base/dtype.hpp"
+#include "kolo/elastic.hpp"
+
+namespace kolo::elastic::detail {
+
+using namespace internal;
+namespace {
+
+std::size_t bytes_of(const TensorView& tensor) {
+  return static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype());
+}
+
+}  // namespace
+
+void throw_wrong_size(std::size_t expected, std::size_t found) {
+  throw InvalidArgument(fmt::format(
+      "kolo::elastic::State: a part has {} bytes on this rank, and {} in the commit: it must have "
+      "the same type and size on all ranks",
+      expected, found));
+}
+
+void MemoryPart::save(std::string& bytes) {
+  bytes.clear();
+  for (const auto& [name, tensor] : tensors_)
+    bytes.append(static_cast<const char*>(tensor.data()), bytes_of(tensor));
+}
+
+void MemoryPart::load(const std::string& bytes) {
+  std::size_t size = 0;
+  for (const auto& [name, tensor] : tensors_) size += bytes_of(tensor);
+  if (bytes.size() != size) throw_wrong_size(size, bytes.size());
+  const char* from = bytes.data();
+  for (const auto& [name, tensor] : tensors_) {
+    if (bytes_of(tensor) > 0) std::memcpy(tensor.data(), from, bytes_of(tensor));
+    from += bytes_of(tensor);
+  }
+}
+
+}  // namespace kolo::elastic::detail

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Commits: how ranks agree on them, copy them, and send them to each other.
+//
+// The ranks agree before they copy. A rank that passes the agreement knows that every rank has
+// reached it, with all operations before it done. So a rank lost during the copies leaves some
+// ranks with this commit and others with the one before, and both are whole.
+#include "elastic/state.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "kolo/collectives.hpp"
+#include "kolo/session.hpp"
+#include "session/startup/job.hpp"
+#include "training/agreement.hpp"
+
+namespace kolo::elastic {
+
+using namespace internal;
+namespace {
+
+// A commit's number and the rank that has it in one integer, of which the maximum is the lowest
+// rank with the newest commit.
+constexpr std::int64_t max_ranks = std::int64_t{1} << 20;
+
+/// The same on ranks that have the same parts. Not negative.
+template <typename Entries>
+std::int64_t fingerprint(const Entries& entries) {
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  for (const auto& entry : entries)
+    for (const char c : entry.name + '\n')
+      hash = (hash ^ static_cast<unsigned char>(c)) * std::uint64_t{1099511628211U};
+  return static_cast<std::int64_t>(hash >> 1);
+}
+
+/// The maximum over the ranks, for each number.
+template <std::size_t count>
+void reduce_to_max(std::array<std::int64_t, count>& numbers, const char* name) {
+  allreduce(numbers, {.name = name, .op = ReduceOp::max});
+}
+
+}  // namespace
+
+// ---- the ranks together ----
+
+bool State::Data::agree(Call call) const {
+  const std::int64_t what = static_cast<std::int64_t>(call);
+  const bool changes = rank() == 0 && !session::announced_change().empty();
+  std::array<std::int64_t, 3> numbers{changes ? 1 : 0, what, -what};
+  reduce_to_max(numbers, "kolo.elastic.agreement");
+  if (numbers[1] != -numbers[2])
+    throw InvalidArgument(
+        "kolo::elastic: some ranks call commit, and others check_membership or return from train. "
+        "All ranks must call the same");
+  return numbers[0] != 0;
+}
+
+void State::Data::require_same_parts() const {
+  std::vector<Item> items;
+  for (const Entry& entry : entries) items.push_back({entry.name, "a part"});
+  require_agreement("kolo.elastic.parts", "The parts of kolo::elastic::State", items);
+}
+
+void State::Data::distribute(int root, std::uint64_t number, bool keeps_own) {
+  std::vector<std::string> received(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    std::string& bytes = rank() == root ? entries[i].bytes : received[i];
+    broadcast(bytes, root, {.name = fmt::format("kolo.elastic.part.{}", i)});
+    if (commits == number) received[i] = {};  // not needed
+  }
+  if (commits == number) return;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i].bytes = std::move(received[i]);
+    entries[i].has_own = entries[i].has_own && keeps_own;
+  }
+  commits = number;
+}
+
+// ---- this rank ----
+
+void State::Data::copy(std::uint64_t number) {
+  // First those that need other ranks: if one is lost now, the last commit remains.
+  std::vector<std::string> gathered(entries.size());
+  for (std::size_t i = 0; i < entries.size(); ++i)
+    if (entries[i].part->saves_together()) entries[i].part->save(gathered[i]);
+  commits = 0;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    Entry& entry = entries[i];
+    if (entry.part->saves_together()) {
+      entry.bytes = std::move(gathered[i]);
+    } else {
+      entry.part->save(entry.bytes);
+    }
+    entry.part->save_own(entry.own);
+    entry.has_own = true;
+  }
+  commits = number;
+}
+
+void State::Data::load() {
+  for (Entry& entry : entries) {
+    entry.part->load(entry.bytes);
+    if (entry.has_own) entry.part->load_own(entry.own);
+  }
+}
+
+// ---- the public face ----
+
+State::State() : data_(std::make_unique<Data>()) {}
+State::State(State&&) noexcept = default;
+State& State::operator=(State&&) noexcept = default;
+State::~State() = default;
+
+State& State::add(std::string name, TensorView memory) {
+  return add(std::move(name), std::vector<NamedTensor>{{"", std::move(memory)}});
+}
+
+State& State::add(std::string name, std::vector<NamedTensor> tensors) {
+  for (const auto& [own_name, tensor] : tensors)
+    if (tensor.device().type != DeviceType::cpu)
+      throw InvalidArgument(fmt::format("kolo::elastic::State::add: '{}' has memory of a GPU: add "
+                                        "the tensor or module of LibTorch",
+                                        name),
+                            name);
+  return add_part(std::move(name), std::make_unique<detail::MemoryPart>(std::move(tensors)));
+}
+
+State& State::add_part(std::string name, std::unique_ptr<Part> part) {
+  if (name.empty()) throw InvalidArgument("kolo::elastic::State::add: a part has no name");
+  if (std::ranges::find(data_->entries, name, &Data::Entry::name) != data_->entries.end())
+    throw InvalidArgument(
+        fmt::format("kolo::elastic::State::add: there is a part '{}' already", name), name);
+  data_->entries.push_back({std::move(name), std::move(part)});
+  // A commit does not have it.
+  data_->commits = 0;
+  return *this;
+}
+
+void State::on_reset(std::function<void()> call) { data_->resets.push_back(std::move(call)); }
+
+void State::commit() {
+  const bool changes = data_->agree(Data::Call::commit);
+  data_->copy(data_->commits + 1);
+  if (changes) throw MembershipChanged("ranks join or leave, so the session ends at this commit");
+}
+
+void State::check_membership() {
+  if (!data_->agree(Data::Call::check_membership)) return;
+  data_->copy(data_->commits + 1);
+  throw MembershipChanged("ranks join or leave, so the session ends");
+}
+
+void State::restore() {
+  if (data_->commits == 0) throw InvalidArgument("kolo::elastic::State::restore: no commit");
+  data_->load();
+}
+
+void State::sync() {
+  Data& data = *data_;
+  const auto own = static_cast<std::int64_t>(data.commits);
+  const std::int64_t parts = fingerprint(data.entries);
+  std::array<std::int64_t, 4> numbers{own * max_ranks + (max_ranks - 1 - rank()), -own, parts,
+                                      -parts};
+  reduce_to_max(numbers, "kolo.elastic.newest");
+  if (numbers[2] != -numbers[3]) data.require_same_parts();
+  for (Data::Entry& entry : data.entries) entry.part->rejoin();
+  std::int64_t newest = numbers[0] / max_ranks;
+  int root = static_cast<int>(max_ranks - 1 - numbers[0] % max_ranks);
+  const bool all_have_it = -numbers[1] == newest;
+  if (newest == 0) {
+    // Nobody has committed: all begin as rank 0.
+    newest = 1;
+    root = 0;
+    data.copy(rank() == 0 ? 1 : 0);
+    data.distribute(root, 1, /*keeps_own=*/true);
+  } else if (!all_have_it) {
+    data.distribute(root, static_cast<std::uint64_t>(newest), /*keeps_own=*/false);
+  }
+  data.load();
+}
+
+std::uint64_t State::commits() const noexcept { return data_->commits; }
+
+}  // namespace kolo::elastic

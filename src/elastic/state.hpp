@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a State, and their commit on this rank.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kolo/elastic.hpp"
+
+namespace kolo::elastic {
+
+struct State::Data {
+  /// What all ranks do together. They must agree on it.
+  enum class Call : std::uint8_t { commit, check_membership, end_of_training };
+
+  struct Entry {
+    std::string name;
+    std::unique_ptr<Part> part;
+    std::string bytes{};  // the commit's
+    std::string own{};
+    bool has_own = false;
+  };
+
+  std::vector<Entry> entries{};
+  std::vector<std::function<void()>> resets{};
+  std::uint64_t commits = 0;  // the number of the commit; 0: there is none
+
+  /// Collective. Whether ranks are to join or leave. Throws InvalidArgument unless all ranks call
+  /// the same.
+  [[nodiscard]] bool agree(Call call) const;
+  /// Copies the parts, and gives the copy this number. If that fails, the commit is still the last
+  /// one, or none.
+  void copy(std::uint64_t number);
+  /// Collective. Gives all ranks the commit of rank `root`, which has that number. `keeps_own`:
+  /// what a rank has of its own belongs to it.
+  void distribute(int root, std::uint64_t number, bool keeps_own);
+  /// Collective. Throws Mismatch if the ranks have different parts.
+  void require_same_parts() const;
+  void load();
+};
+
+}  // namespace kolo::elastic
