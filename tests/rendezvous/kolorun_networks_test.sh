@@ -7,32 +7,7 @@
 # Usage: kolorun_networks_test.sh KOLORUN RANK_PROGRAM DIRECTORY
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/jobs.sh"
-first=kolo-first-$$ second=kolo-second-$$
-ip netns add "$first" 2>/dev/null || { echo "no network namespaces here"; exit 77; }
-remove_hosts() {
-  local host pid
-  for host in "$first" "$second"; do
-    for pid in $(ip netns pids "$host" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
-    ip netns delete "$host" 2>/dev/null
-  done
-}
-trap remove_hosts EXIT
-ip netns add "$second" || exit 1
-ip -n "$first" link add wire type veth peer name wire netns "$second" || exit 1
-number=1
-for host in "$first" "$second"; do
-  ip -n "$host" link set lo up
-  ip -n "$host" address add "10.213.78.$number/24" dev wire
-  ip -n "$host" link set wire up
-  ip -n "$host" link add dead type veth peer name deader
-  ip -n "$host" address add "10.213.67.$number/24" dev dead
-  ip -n "$host" link set dead up
-  ip -n "$host" link set deader up
-  number=$((number + 1))
-done
-# Each with a name of its own. They become the program, so its number is theirs.
-on_first=(ip netns exec "$first" unshare --uts sh -c 'hostname first; exec "$@"' sh)
-on_second=(ip netns exec "$second" unshare --uts sh -c 'hostname second; exec "$@"' sh)
+source "$here/namespaces.sh"
 
 # One kolorun on each; that which comes first waits for the server.
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
@@ -65,11 +40,11 @@ processes=$(ip netns pids "$second" | while read -r pid; do
   [[ $(cat "/proc/$pid/comm") == rank_program ]] && echo "$pid"
 done)
 (($(wc -w <<<"$processes") == 2)) || fail "a cable: processes $processes"
-ip -n "$second" link set wire down
+cut_cable
 meets "a cable that is pulled" first.log '^generation 2: rank 1 of 2, commit [1-9]'
 meets "a cable that is pulled" second.log 'nothing was heard of the rendezvous server at 10.213.78.1:4711 for [12]\.[0-9] s'
 gone "a cable that is pulled" $processes
-ip -n "$second" link set wire up
+mend_cable
 meets "a cable that is put back" first.log '^generation 3: rank 0 of 4, commit [1-9]'
 meets "a cable that is put back" second.log '^generation 3: rank 3 of 4, commit [1-9]'
 # A signal to the host that serves ends the job on both.

@@ -57,6 +57,15 @@ two=(-np 4 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
 expect "two hosts" 0 $'(generation 1|done): rank [0-3] of 4' "$kolorun" "${two[@]}" "$rank_program" 5
 ends "two hosts" $! 0 second.log
 
+# One that looks for a server says so, and can be ended.
+"$kolorun" -np 4 --rendezvous nowhere.invalid:4711 --slots 2 --secret-file secret true >search.log 2>&1 </dev/null &
+search=$!
+meets "no server" search.log 'still looking for the rendezvous server: .*nowhere.invalid'
+kill -TERM "$search"
+ends "no server" "$search" 143 search.log
+expect "no server in time" 1 'no rendezvous server was found within 0.2 s: .*nowhere.invalid' \
+  "$kolorun" -np 4 --rendezvous nowhere.invalid:4711 --slots 2 --secret-file secret --start-timeout 0.2 true
+
 # One of two hosts goes away, announced or not; the other one goes on.
 for signal in KILL TERM; do
   port=$((20000 + (port + 1) % 20000))

@@ -113,11 +113,13 @@ rendezvous::Hello Agent::greeting() const {
 }
 
 void Agent::connect(std::chrono::nanoseconds timeout) {
+  const auto goes_on = [this] {
+    take_signals();
+    return !status_;
+  };
   std::optional<FoundServer> found =
-      find_server(servers_, greeting(), options_.server.secret, timeout, [this] {
-        take_signals();
-        return !status_;
-      });
+      find_server(servers_, greeting(), options_.server.secret, timeout, goes_on,
+                  [this](const std::string& text) { say(text); });
   if (!found) return;
   server_ = found->at;
   lease_ = std::clamp<std::chrono::nanoseconds>(found->welcome.lease, 100ms, 1h);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <kolo/error.hpp>
+#include <thread>
 #include <utility>
 
 namespace kolorun {
@@ -19,6 +20,8 @@ constexpr nanoseconds min_patience = 300ms;  // with one address
 constexpr nanoseconds max_patience = 3s;
 constexpr nanoseconds min_patience_for_answer = 2s;  // the server may be busy
 constexpr nanoseconds silence = 30s;
+constexpr nanoseconds silent_search = 3s;
+constexpr nanoseconds between_rounds = 50ms;
 
 struct Answer {
   std::optional<FoundServer> server{};
@@ -65,12 +68,15 @@ Answer greet(const rendezvous::Endpoint& at, const rendezvous::Hello& hello,
 std::optional<FoundServer> find_server(const std::vector<rendezvous::Endpoint>& addresses,
                                        const rendezvous::Hello& hello,
                                        const rendezvous::Secret& secret, nanoseconds timeout,
-                                       const std::function<bool()>& goes_on) {
+                                       const std::function<bool()>& goes_on,
+                                       const std::function<void(const std::string&)>& say) {
   if (addresses.empty())
     throw kolo::BackendError(
         "the address of the rendezvous server is not known: --rendezvous HOST:PORT sets it");
   const auto until = steady_clock::now() + timeout;
+  const auto too_long = steady_clock::now() + silent_search;
   nanoseconds patience = min_patience;
+  bool has_said = false;
   std::string reason;
   while (true) {
     std::string refusal;
@@ -90,6 +96,10 @@ std::optional<FoundServer> find_server(const std::vector<rendezvous::Endpoint>& 
     if (steady_clock::now() >= until)
       throw kolo::BackendError(fmt::format("no rendezvous server was found within {} s: {}",
                                            std::chrono::duration<double>(timeout).count(), reason));
+    if (steady_clock::now() >= too_long && !std::exchange(has_said, true))
+      say(fmt::format("still looking for the rendezvous server: {}", reason));
+    // A name that is not known, say, takes no time.
+    std::this_thread::sleep_for(between_rounds);
     patience = std::min(2 * patience, max_patience);
   }
 }

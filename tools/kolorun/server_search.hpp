@@ -23,10 +23,11 @@ struct FoundServer {
 };
 
 /// Tries these addresses, again and again while nobody listens there, until the timeout. None if
-/// `goes_on`, which is asked every few seconds at least, returns false. Throws kolo::BackendError.
+/// `goes_on`, which is asked every few seconds at least, returns false. `say` gets the reason once
+/// if it takes long. Throws kolo::BackendError.
 [[nodiscard]] std::optional<FoundServer> find_server(
     const std::vector<rendezvous::Endpoint>& addresses, const rendezvous::Hello& hello,
     const rendezvous::Secret& secret, std::chrono::nanoseconds timeout,
-    const std::function<bool()>& goes_on);
+    const std::function<bool()>& goes_on, const std::function<void(const std::string&)>& say);
 
 }  // namespace kolorun
