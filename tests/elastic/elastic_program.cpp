@@ -162,8 +162,12 @@ class Training {
     std::this_thread::sleep_for(std::chrono::milliseconds(options_.pause_ms));
     auto counted = kolo::allreduce_async(used, {.name = "used", .op = kolo::ReduceOp::sum});
     faults_.at("step", kolo::rank(), ranks_.size());
-    optimizer_.step();
+    // A step that was not finished leaves something wrong behind.
+    const double kept = std::exchange(model_.weights.front(), 1e9);
+    kolo::ReducedGradients reduced = optimizer_.reduce();
     counted.get();
+    model_.weights.front() = kept;
+    optimizer_.step(std::move(reduced));
     for (std::size_t i = 0; i < used.size(); ++i) used_[i] += used[i];
     ranks_.push_back(kolo::size());
     if (kolo::rank() == 0) report_recovery();
