@@ -29,6 +29,19 @@ if(NOT KOLO_FLATBUFFERS_INCLUDE_DIR OR NOT KOLO_FLATC)
     "On Debian: apt install libflatbuffers-dev flatbuffers-compiler")
 endif()
 
+# Headers only: the library is loaded when a session needs it.
+set(KOLO_HAVE_FABRIC OFF)
+if(NOT KOLO_WITH_FABRIC STREQUAL "OFF")
+  find_path(KOLO_FABRIC_INCLUDE_DIR rdma/fabric.h)
+  mark_as_advanced(KOLO_FABRIC_INCLUDE_DIR)
+  if(KOLO_FABRIC_INCLUDE_DIR)
+    set(KOLO_HAVE_FABRIC ON)
+    message(STATUS "Kolo: with libfabric")
+  else()
+    kolo_leave_out(KOLO_WITH_FABRIC "several hosts without MPI" "libfabric 1.17" libfabric-dev)
+  endif()
+endif()
+
 # LibTorch's package appends to CMAKE_CXX_FLAGS and sets the language standard: the block() contains it.
 set(KOLO_HAVE_TORCH OFF)
 if(NOT KOLO_WITH_TORCH STREQUAL "OFF")

@@ -35,6 +35,7 @@ kolo_choice(KOLO_BUILD_BENCHMARKS ${kolo_build_default} "Build the benchmarks")
 kolo_choice(KOLO_WITH_TORCH AUTO "Build kolo::torch, which needs LibTorch")
 kolo_choice(KOLO_WITH_CUDA AUTO "Support tensors on GPUs, which needs CUDA")
 kolo_choice(KOLO_WITH_NCCL AUTO "Support NCCL between GPUs")
+kolo_choice(KOLO_WITH_FABRIC AUTO "Support several hosts without MPI, which needs libfabric")
 
 option(KOLO_INSTALL "Make install rules" ${PROJECT_IS_TOP_LEVEL})
 option(KOLO_PACKAGES "Let cpack make Debian packages; needs BUILD_SHARED_LIBS" OFF)
@@ -47,6 +48,8 @@ if(PROJECT_IS_TOP_LEVEL)
 endif()
 option(KOLO_UNITY "Compile several files of a target together, which makes a build from scratch faster"
   ${kolo_unity_default})
+set(KOLO_TEST_FLAGS "" CACHE STRING
+  "Compiler flags for examples, benchmarks and tests; a list. They come after all others")
 option(KOLO_WARNINGS_AS_ERRORS "Treat compiler warnings as errors" OFF)
 
 set(KOLO_SANITIZE "" CACHE STRING "Build with a sanitizer: empty, address or thread")

@@ -75,6 +75,8 @@ set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libopenmpi-dev, kolo-tools")
 set(CPACK_DEBIAN_TORCH_DEVELOPMENT_PACKAGE_DEPENDS
   "libkolo-dev ${same}, libkolo-torch${kolo_so_version} ${same}, libtorch-dev")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "mpi-default-bin")
+# Loaded at run time, so that dpkg-shlibdeps does not see it.
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17)")
 set(CPACK_DEBIAN_TORCH_RUNTIME_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
 # Programs that link a library need its package, and the loader's cache must know the library.
 function(kolo_library_package component library name)

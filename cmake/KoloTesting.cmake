@@ -5,9 +5,9 @@
 #   The program `<kind>.x`, and an entry `<kind>.x.np<N>` for each number of ranks.
 # kolo_add_mpi_variant(NAME x KIND mpi VARIANT v RANKS 2 ... ENVIRONMENT NAME=value ...)
 #   The same program in another environment: entries `<kind>.x.<v>.np<N>`.
-# kolo_add_kolorun_variant(NAME x KIND mpi RANKS 2 ... [WITHOUT gtest-pattern])
+# kolo_add_kolorun_variant(NAME x KIND mpi RANKS 2 ... [WITHOUT gtest-pattern] [RANKS_PER_HOST n])
 #   The same program started by kolorun, without MPI: entries `<kind>.x.kolorun.np<N>`. WITHOUT: tests
-#   that need MPI.
+#   that need MPI. RANKS_PER_HOST: each n ranks count as one host, in `<kind>.x.kolorun.hosts<n>.np<N>`.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
 #                       [ENVIRONMENT NAME=value ...] [KOLORUN] COMMAND target [args...])
 #   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; default: 0. OUTPUT: a regular
@@ -126,17 +126,24 @@ function(kolo_add_mpi_variant)
 endfunction()
 
 function(kolo_add_kolorun_variant)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;WITHOUT" "RANKS")
-  if(NOT TARGET kolorun)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;WITHOUT;RANKS_PER_HOST" "RANKS")
+  if(NOT TARGET kolorun OR (arg_RANKS_PER_HOST AND NOT KOLO_HAVE_FABRIC))
     return()
   endif()
   kolo_test_needs(${arg_KIND} kolorun)
   set(program ${arg_KIND}.${arg_NAME})
   foreach(ranks IN LISTS arg_RANKS)
     set(name ${program}.kolorun.np${ranks})
+    if(arg_RANKS_PER_HOST)
+      set(name ${program}.kolorun.hosts${arg_RANKS_PER_HOST}.np${ranks})
+    endif()
     add_test(NAME ${name}
       COMMAND kolorun -np ${ranks} "$<TARGET_FILE:${program}>" "--gtest_filter=-${arg_WITHOUT}")
     kolo_test_entry(${name} ${arg_KIND} ${ranks})
+    if(arg_RANKS_PER_HOST)
+      set_property(TEST ${name} APPEND PROPERTY
+        ENVIRONMENT KOLO_TEST_RANKS_PER_HOST=${arg_RANKS_PER_HOST})
+    endif()
   endforeach()
 endfunction()
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <string>
 #include <utility>
 
 #include "device.hpp"
@@ -39,6 +40,9 @@ kolo::DistributedSampler make_sampler(const Options& options, std::size_t images
   }
   return kolo::DistributedSampler(sampling);
 }
+
+// Of the images, in checkpoints.
+std::string name_of_order(bool own) { return own ? "own" : "shared"; }
 
 std::int64_t epochs_of_each_rank(const Options& options) {
   if (options.epochs_total == 0) return options.epochs;
@@ -85,29 +89,25 @@ Trainer::Trainer(const Options& options, const Data& data)
 // KOLO: only rank 0 needs the file; every rank gets its contents.
 void Trainer::resume() {
   const kolo::Checkpoint checkpoint = load_checkpoint();
-  if (options_.epochs_total > 0 && checkpoint.own.empty()) {
-    throw kolo::Error(
-        "cannot resume: the checkpoint counts the epochs of each rank, and was saved by another "
-        "number of ranks. Start as many ranks as then, or give --epochs instead of --epochs-total");
+  const bool own_orders = options_.epochs_total > 0;
+  if (checkpoint.part("order") != name_of_order(own_orders)) {
+    throw kolo::Error(fmt::format("cannot resume: the checkpoint was saved {} --epochs-total",
+                                  own_orders ? "without" : "with"));
+  }
+  if (own_orders && checkpoint.own.empty()) {
+    throw kolo::Error(fmt::format(
+        "cannot resume: with --epochs-total every rank has an order of its own, so start {} ranks, "
+        "as for the checkpoint",
+        checkpoint.ranks));
   }
   kolo::from_bytes(checkpoint.part("network"), *network_);
   kolo::from_bytes(checkpoint.part("optimizer"), optimizer_);
-  resume_sampler(checkpoint.part("sampler"));
+  sampler_.load(own_orders ? checkpoint.own_part("sampler") : checkpoint.part("sampler"));
   step_ = checkpoint.step;
   if (checkpoint.own.empty()) return;  // saved by another number of ranks
   kolo::set_random_state(checkpoint.own_part("random"));
   score_.load(checkpoint.own_part("score"));
   resumed_random_numbers_ = true;
-}
-
-// The state has rank 0's seed: a rank with an order of its own takes only the position.
-void Trainer::resume_sampler(const std::string& state) {
-  sampler_.load(state);
-  if (options_.epochs_total == 0) return;
-  kolo::DistributedSampler own = make_sampler(options_, data_.train.size());
-  own.begin_epoch(sampler_.epoch());
-  if (sampler_.consumed() > 0) own.advance(sampler_.consumed());
-  sampler_ = own;
 }
 
 kolo::Checkpoint Trainer::load_checkpoint() const {
@@ -236,11 +236,13 @@ void Trainer::save_progress(std::optional<double> accuracy) {
   if (kolo::rank() == 0) {
     parts = {{"network", kolo::to_bytes(*network_)},
              {"optimizer", kolo::to_bytes(optimizer_)},
+             {"order", name_of_order(options_.epochs_total > 0)},
              {"sampler", sampler_.state()}};
   }
-  const std::filesystem::path file = checkpoints_->save(
-      step_, parts,
-      {.metric = accuracy, .own = {{"random", kolo::random_state()}, {"score", score_.state()}}});
+  const kolo::Blobs own{
+      {"random", kolo::random_state()}, {"score", score_.state()}, {"sampler", sampler_.state()}};
+  const std::filesystem::path file =
+      checkpoints_->save(step_, parts, {.metric = accuracy, .own = own});
   if (kolo::rank() == 0) fmt::print("checkpoint saved: {}\n", file.string());
 }
 

@@ -32,7 +32,6 @@ class Trainer {
   };
 
   void resume();
-  void resume_sampler(const std::string& state);
   [[nodiscard]] kolo::Checkpoint load_checkpoint() const;
   void seed_random_numbers();
   Epoch train_epoch();

@@ -30,6 +30,12 @@ struct SessionOptions {
   /// Backend for tensors on CPUs: `auto`, `shm` (an error if the ranks of a host cannot share
   /// memory) or `mpi`. If one rank sets `mpi`, its whole host uses MPI. Default `auto`.
   std::optional<std::string> cpu_operations{};
+  /// What carries data between hosts: `mpi`, `fabric` (libfabric), or `auto`: MPI if it started the
+  /// program, else libfabric. Rank 0's value is used. Default `auto`.
+  std::optional<std::string> network{};
+  /// libfabric's provider, the same on all ranks: `tcp`, or another with connected endpoints.
+  /// Default `tcp`.
+  std::optional<std::string> fabric_provider{};
   /// Algorithm of an allreduce between hosts with several ranks each: `direct`, `ring`, `doubling`,
   /// or `auto`, which measures them at the start if there are three or more hosts. The algorithm
   /// determines the order in which hosts are combined, and so the last bits of floating-point sums.
@@ -108,8 +114,8 @@ KOLO_EXPORT void shutdown();
 /// True if every host has the same number of ranks.
 [[nodiscard]] KOLO_EXPORT bool homogeneous();
 
-/// The backend for tensors on CPUs in this session: `shm`, `mpi`, or `shm+mpi` for shared memory
-/// within a host and MPI between hosts.
+/// The backend for tensors on CPUs in this session: `shm`, `mpi` or `fabric`; `shm+mpi` and
+/// `shm+fabric` for shared memory within a host and MPI or libfabric between hosts.
 [[nodiscard]] KOLO_EXPORT std::string cpu_operations();
 
 /// The libraries that Kolo was built with.

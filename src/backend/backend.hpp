@@ -118,8 +118,8 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
 
-  /// The session has failed: all ranks end what they have in common. Returns when the GPU no longer
-  /// uses this rank's tensors, or after some seconds.
+  /// The session has failed: all ranks end what they have in common. Returns when neither the GPU
+  /// nor another rank of the host uses this rank's tensors any more, or after some seconds.
   virtual void abandon() noexcept {}
 
   /// The same on all ranks. A batch starts only once the sequences of all batches that still run on

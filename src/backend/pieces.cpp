@@ -2,6 +2,7 @@
 #include "backend/pieces.hpp"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "backend/batch.hpp"
@@ -49,6 +50,12 @@ std::int64_t Piece::wire_bytes() const { return elements * signed_size_of(wire);
 Cutter::Cutter(std::vector<Run> runs, std::int64_t piece_bytes)
     : runs_(std::move(runs)), piece_bytes_(piece_bytes) {
   std::erase_if(runs_, [](const Run& run) { return run.part.elements == 0; });
+  // Short runs that lie between long ones, as the biases of a network, would each make a piece.
+  const auto order = [this](const Run& run) {
+    return travels_alone(run) ? std::tuple(true, DType{}, DType{})
+                              : std::tuple(false, run.dtype, run.wire);
+  };
+  if (!std::ranges::is_sorted(runs_, {}, order)) std::ranges::stable_sort(runs_, {}, order);
 }
 
 bool Cutter::next(Piece& piece) {

@@ -38,7 +38,8 @@ struct Piece {
   [[nodiscard]] std::int64_t wire_bytes() const;
 };
 
-/// Cuts by the types and lengths of the runs only, so that all ranks get the same pieces.
+/// Cuts by the types and lengths of the runs only, so that all ranks get the same pieces. Short
+/// runs come first, those of a type together; long ones follow in their order.
 class Cutter {
  public:
   /// Pieces have at most `piece_bytes` on the wire; of the half types half of that, since their

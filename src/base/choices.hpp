@@ -9,6 +9,9 @@ namespace kolo::internal {
 /// The transport of data between CPUs of one host.
 enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
 
+/// What carries data between hosts.
+enum class Network : std::uint8_t { automatic, fabric, mpi };
+
 /// The algorithm of allreduces between hosts.
 enum class HostAllreduce : std::uint8_t { automatic, direct, ring, doubling };
 

@@ -2,42 +2,33 @@
 #include "node/local_group.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
+#include <atomic>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
-#include "kolo/error.hpp"
-#include "node/error_codes.hpp"
-#include "node/process_state.hpp"
+#include "node/caches.hpp"
+#include "node/process_memory.hpp"
 
 namespace kolo::internal::node {
 namespace {
 
-BellWord& word_in(const SharedMemory& segment) {
-  return *reinterpret_cast<BellWord*>(segment.data());
-}
+/// At the beginning of each rank's segment. The caches and the address are
+/// written before the others map it.
+struct Header {
+  BellWord word;
+  Caches caches;
+  std::uint64_t probed_address;  // as `can_access_memory` wants it
+  std::atomic<std::uint32_t>
+      accessible_for;  // ranks that have seen that they can access its memory
+};
 
-[[noreturn]] void throw_not_seen(int error) {
-  if (error == EMFILE || error == ENFILE)
-    throw BackendError(fmt::format(
-        "no file descriptor is left for the process of another rank of this host: {}. Raise the "
-        "limit{}",
-        error_text(error), error == EMFILE ? " of open files, `ulimit -n`" : ", fs.file-max"));
-  throw BackendError(
-      "the process of another rank of this host cannot be seen: it may be in another PID "
-      "namespace, or /proc may not be mounted. Start the containers of a host with one PID "
-      "namespace");
-}
-
-/// Not valid where there are none: in kernels before 5.3, and under some seccomp filters.
-FileDescriptor open_process(pid_t pid) {
-  return FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+Header& header_of(const SharedMemory& segment) {
+  return *reinterpret_cast<Header*>(segment.data());
 }
 
 }  // namespace
@@ -48,24 +39,19 @@ OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
 OwnMemory::OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap)
     : segment_(SharedMemory::create(LocalGroup::header_bytes + bytes)),
       bell_(Doorbell::open()),
-      heap_(std::move(heap)) {}
+      heap_(std::move(heap)) {
+  static_assert(sizeof(Header) <= LocalGroup::header_bytes);
+  header_of(segment_).caches = caches_of(own_processors());
+  header_of(segment_).probed_address = probed_address();
+}
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
-  // Not seen here, it would count as ended at once, or its end would never be noticed.
-  FileDescriptor process = open_process(received.pid);
-  int error = errno;
-  const std::uint64_t started = start_of_process(received.pid);
-  if (error != EMFILE && error != ENFILE) error = errno;
-  if (received.pid <= 0 || (!process.valid() && started == 0)) throw_not_seen(error);
+  OtherProcess process(received.pid);
   std::vector<FileDescriptor>& sent = received.fds;
   SharedMemory segment = SharedMemory::map(sent[0], bytes);
-  BellWord& word = word_in(segment);
-  return {std::move(segment),
-          Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
-          SharedMemory::map(sent[3]),
-          std::move(process),
-          received.pid,
-          started};
+  BellWord& word = header_of(segment).word;
+  return {std::move(segment), Doorbell(word, {std::move(sent[1]), std::move(sent[2])}),
+          SharedMemory::map(sent[3]), std::move(process)};
 }
 
 LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
@@ -81,10 +67,27 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
         mapped[static_cast<std::size_t>(index)] = map(std::move(received), bytes);
       },
       while_waiting, timeout);
-  BellWord& word = word_in(own.segment_);
+  BellWord& word = header_of(own.segment_).word;
   mapped[static_cast<std::size_t>(index_)] = {
-      std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}, ::getpid(), {}};
-  for (std::optional<Mapped>& neighbor : mapped) neighbors_.push_back(std::move(*neighbor));
+      std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}};
+  std::vector<Caches> caches;
+  for (std::optional<Mapped>& neighbor : mapped) {
+    neighbors_.push_back(std::move(*neighbor));
+    Header& header = header_of(neighbors_.back().segment);
+    caches.push_back(header.caches);
+    if (const OtherProcess& process = neighbors_.back().process;
+        process.pid() != 0 && can_access_memory(process, header.probed_address))
+      header.accessible_for.fetch_add(1, std::memory_order_relaxed);
+  }
+  cache_share_ = node::cache_share(caches);
+}
+
+const std::atomic<std::uint32_t>& LocalGroup::accessible_for() const {
+  return header_of(neighbor(index_).segment).accessible_for;
+}
+
+pid_t LocalGroup::process(int index) const {
+  return index == index_ ? ::getpid() : neighbor(index).process.pid();
 }
 
 std::span<std::byte> LocalGroup::heap(int index) const {
@@ -96,22 +99,22 @@ std::span<std::byte> LocalGroup::heap(int index) const {
 std::vector<FileDescriptor> LocalGroup::others() const {
   std::vector<FileDescriptor> others;
   for (const Mapped& neighbor : neighbors_)
-    if (neighbor.process.valid())
-      others.emplace_back(::fcntl(neighbor.process.get(), F_DUPFD_CLOEXEC, 0));
+    if (neighbor.process.pidfd().valid())
+      others.emplace_back(::fcntl(neighbor.process.pidfd().get(), F_DUPFD_CLOEXEC, 0));
   return others;
 }
 
 std::vector<int> LocalGroup::ended() const {
   std::vector<pollfd> processes;
   for (const Mapped& neighbor : neighbors_)
-    processes.push_back({.fd = neighbor.process.get(), .events = POLLIN, .revents = 0});
+    processes.push_back({.fd = neighbor.process.pidfd().get(), .events = POLLIN, .revents = 0});
   ::poll(processes.data(), processes.size(), 0);
   std::vector<int> ended;
   for (int index = 0; index < size(); ++index) {
-    const Mapped& process = neighbor(index);
-    const bool has_ended = process.process.valid() || index == index_
+    const OtherProcess& process = neighbor(index).process;
+    const bool has_ended = process.pidfd().valid()
                                ? (processes[static_cast<std::size_t>(index)].revents & POLLIN) != 0
-                               : process_ended(process.pid, process.started);
+                               : process.ended();
     if (has_ended) ended.push_back(index);
   }
   return ended;

@@ -2,6 +2,7 @@
 // The ranks of one host: each sees the others' memory, can wake them, and learns of their end.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "node/doorbell.hpp"
 #include "node/fd_exchange.hpp"
+#include "node/other_process.hpp"
 #include "node/shared_memory.hpp"
 
 namespace kolo::internal::node {
@@ -20,7 +22,8 @@ namespace kolo::internal::node {
 struct LocalPeer {
   std::byte* memory;  // a part of its segment, aligned to cache lines, zeros at first
   const Doorbell* bell;
-  std::span<std::byte> heap{};  // what it shares of its tensors; may be empty
+  std::span<std::byte> heap{};            // what it shares of its tensors; may be empty
+  const OtherProcess* process = nullptr;  // null if it is this process
 };
 
 /// What a rank shares with the others of its host. It is made before they connect, so that a rank
@@ -66,11 +69,20 @@ class LocalGroup {
   /// Where the rank's heap lies in this process.
   [[nodiscard]] std::span<std::byte> heap(int index) const;
   /// The number of its process, as seen here.
-  [[nodiscard]] pid_t process(int index) const { return neighbor(index).pid; }
+  [[nodiscard]] pid_t process(int index) const;
+  /// Null for this rank itself.
+  [[nodiscard]] const OtherProcess* other_process(int index) const {
+    return index == index_ ? nullptr : &neighbor(index).process;
+  }
   /// This rank's. Others may hold it for longer than the local_group lives.
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
   [[nodiscard]] const Doorbell& bell(int index) const { return neighbor(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
+  /// The part of the second-level caches that each rank has, in bytes. The same on all ranks.
+  [[nodiscard]] std::int64_t cache_share() const { return cache_share_; }
+  /// How many of the others have seen that the kernel lets them read and write this rank's private
+  /// memory. It grows until all have.
+  [[nodiscard]] const std::atomic<std::uint32_t>& accessible_for() const;
   /// `Doorbell::watch`, of this rank's.
   void watch(int descriptor) {
     neighbors_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
@@ -83,17 +95,15 @@ class LocalGroup {
   [[nodiscard]] std::vector<int> ended() const;
 
  private:
-  // The bell's word has a page of its own before the memory.
+  // A page of its own before the memory.
   friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 
   struct Mapped {
     SharedMemory segment;
     Doorbell bell;
-    SharedMemory heap;       // none of this rank itself
-    FileDescriptor process;  // a pidfd; none of this process itself
-    pid_t pid;
-    std::uint64_t started;  // as `start_of_process` has it
+    SharedMemory heap;  // none of this rank itself
+    OtherProcess process;
   };
 
   static Mapped map(ReceivedFds received, std::size_t bytes);
@@ -104,6 +114,7 @@ class LocalGroup {
   int index_;
   std::shared_ptr<SharedHeap> own_heap_{};
   std::vector<Mapped> neighbors_{};
+  std::int64_t cache_share_ = 0;
 };
 
 }  // namespace kolo::internal::node

@@ -60,7 +60,7 @@ class SharedMemory {
   std::unique_ptr<std::byte, Unmap> data_;
 };
 
-/// Memory of one rank that the others of its host can read, handed out in blocks. These are whole
+/// Memory of one rank that the others of its host can access, handed out in blocks. These are whole
 /// pages, first fit; what is given back joins its neighbors. Thread-safe. A forked
 /// child sees its parent's blocks until it writes a page, and zeros once they are given back; what
 /// it writes no other process sees. It allocates no more.

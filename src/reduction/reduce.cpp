@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reduction/reduce.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/dtype.hpp"
 #include "kolo/error.hpp"
@@ -9,6 +11,10 @@
 
 namespace kolo::internal::reduction {
 namespace {
+
+/// Of results, which are copied while they are in the nearest cache, as are the inputs that they
+/// replace.
+constexpr std::int64_t block_bytes = 4096;
 
 bool changes_nothing(const Arithmetic& arithmetic, Inputs inputs, DType result) {
   return inputs.size() == 1 && arithmetic.prescale == 1.0 && arithmetic.postscale == 1.0 &&
@@ -38,6 +44,25 @@ void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, 
   }
   if (!reduce_vectors(arithmetic, inputs, elements, output))
     reduce_scalar(arithmetic, inputs, elements, output);
+}
+
+void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, Outputs outputs) {
+  if (outputs.size() == 1) return reduce(arithmetic, inputs, elements, outputs.front());
+  const std::int64_t in_bytes = signed_size_of(arithmetic.dtype);
+  const std::int64_t out_bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
+  const std::int64_t block = block_bytes / out_bytes;
+  const auto reduce_block = [&](Inputs from, std::int64_t first, std::int64_t count) {
+    std::byte* const results = outputs.front() + first * out_bytes;
+    reduce(arithmetic, from, count, results);
+    for (std::byte* const output : outputs.subspan(1))
+      std::memcpy(output + first * out_bytes, results, static_cast<std::size_t>(count * out_bytes));
+  };
+  if (elements <= block) return reduce_block(inputs, 0, elements);
+  std::vector<const std::byte*> from(inputs.begin(), inputs.end());
+  for (std::int64_t first = 0; first < elements; first += block) {
+    reduce_block(from, first, std::min(block, elements - first));
+    for (const std::byte*& input : from) input += block * in_bytes;
+  }
 }
 
 }  // namespace kolo::internal::reduction

@@ -36,4 +36,10 @@ void check_arithmetic(ReduceOp op, DType dtype);
 /// Booleans know neither scales nor divisors. Throws InvalidArgument as `check_arithmetic`.
 void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, std::byte* output);
 
+using Outputs = std::span<std::byte* const>;
+
+/// Writes the same results to each of the outputs, of which there is at least one. Each may be one
+/// of the inputs if it has their type; no two of them overlap.
+void reduce(const Arithmetic& arithmetic, Inputs inputs, std::int64_t elements, Outputs outputs);
+
 }  // namespace kolo::internal::reduction

@@ -80,6 +80,23 @@ std::uint16_t find_port() {
   return static_cast<std::uint16_t>(20000 + (job * 31 + step) % 10000);
 }
 
+/// The first name in a list such as node[07-12,15],other3.
+std::string first_host(std::string_view list) {
+  const std::size_t end = list.find_first_of("[,");
+  if (end == std::string_view::npos || list[end] == ',') return std::string(list.substr(0, end));
+  const std::string_view numbers = list.substr(end + 1);
+  return fmt::format("{}{}", list.substr(0, end), numbers.substr(0, numbers.find_first_of("-,]")));
+}
+
+/// Empty if it is not known.
+std::string find_server(bool by_srun, int size) {
+  const bool has_one_host =
+      by_srun ? number_in("SLURM_STEP_NUM_NODES") == 1 : number_in("LOCAL_WORLD_SIZE") == size;
+  if (has_one_host) return "127.0.0.1";
+  if (const std::string_view host = text_in("MASTER_ADDR"); !host.empty()) return std::string(host);
+  return by_srun ? first_host(text_in("SLURM_STEP_NODELIST")) : std::string();
+}
+
 }  // namespace
 
 bool started_by_kolorun() { return looks_for_launchers() && !text_in("KOLO_RENDEZVOUS").empty(); }
@@ -89,10 +106,10 @@ std::optional<ServerlessJob> find_serverless_job() {
   const bool by_srun = text_in("RANK").empty() || text_in("WORLD_SIZE").empty();
   const int size = number_in(by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE");
   const std::string_view rank = text_in(by_srun ? "SLURM_PROCID" : "RANK");
-  const bool has_one_host =
-      by_srun ? number_in("SLURM_STEP_NUM_NODES") == 1 : number_in("LOCAL_WORLD_SIZE") == size;
-  if (size < 2 || rank.empty() || !has_one_host) return std::nullopt;
-  return ServerlessJob{number_in(by_srun ? "SLURM_PROCID" : "RANK"), size, find_port()};
+  std::string server = find_server(by_srun, size);
+  if (size < 2 || rank.empty() || server.empty()) return std::nullopt;
+  return ServerlessJob{number_in(by_srun ? "SLURM_PROCID" : "RANK"), size, std::move(server),
+                       find_port()};
 }
 
 void require_all_processes(int mpi_processes) {

@@ -4,22 +4,26 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace kolo::internal::session {
 
-/// Processes of one host that know their ranks, but have no rendezvous server.
+/// Processes that know their ranks, but have no rendezvous server: rank 0 is to serve.
 struct ServerlessJob {
   int rank = 0;
   int size = 1;
-  std::uint16_t port = 0;  // where rank 0 is to serve, on loopback
+  std::string host{};  // where it serves; loopback if all are on one host
+  std::uint16_t port = 0;
+
+  [[nodiscard]] bool has_one_host() const { return host == "127.0.0.1"; }
 };
 
 /// True if kolorun has started this process. KOLO_LAUNCHER=mpi: as if it had not. Throws
 /// InvalidArgument for another value.
 [[nodiscard]] bool started_by_kolorun();
 
-/// From the variables of torchrun or srun; none if there are none, if they tell of several hosts,
-/// or if MPI has variables of its own. KOLO_LAUNCHER=mpi: none.
+/// From the variables of torchrun or srun; none if there are none, if they tell of several hosts
+/// but not of the first one, or if MPI has variables of its own. KOLO_LAUNCHER=mpi: none.
 [[nodiscard]] std::optional<ServerlessJob> find_serverless_job();
 
 /// `mpi_processes`: the number of processes that MPI sees. Throws InvalidArgument, which names the

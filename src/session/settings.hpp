@@ -37,6 +37,8 @@ struct Settings {
   std::int64_t cache_capacity = 8192;
   bool plan_replay = true;
   CpuOperations cpu_operations = CpuOperations::automatic;
+  Network network = Network::automatic;
+  std::string fabric_provider = "tcp";
   HostAllreduce host_allreduce = HostAllreduce::automatic;
   GpuOperations gpu_operations = GpuOperations::automatic;
   std::chrono::nanoseconds nccl_timeout = std::chrono::minutes(5);
@@ -101,10 +103,10 @@ struct RemovedSetting {
 };
 
 struct Setting {
-  using Type =
-      std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
-                   WordSetting<HostAllreduce>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
-                   TextSetting, SignalSetting, InterfaceSetting, RemovedSetting>;
+  using Type = std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
+                            WordSetting<Network>, WordSetting<HostAllreduce>,
+                            WordSetting<GpuOperations>, WordSetting<LogLevel>, TextSetting,
+                            SignalSetting, InterfaceSetting, RemovedSetting>;
   std::string_view name;              // of the option; its variable is KOLO_<NAME>
   std::string_view other_variable{};  // is read if KOLO_<NAME> is not set: Horovod's, or MPI's
   Type type;
@@ -148,6 +150,13 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .type = WordSetting<CpuOperations>(&SessionOptions::cpu_operations, &Settings::cpu_operations,
                                         "auto", "shm", "mpi"),
      .meaning = "What carries data and messages [inside a host](#inside-a-host)."},
+    {.name = "network",
+     .type = WordSetting<Network>(&SessionOptions::network, &Settings::network, "auto", "fabric",
+                                  "mpi"),
+     .meaning = "What carries data [between hosts](#between-hosts). Rank 0's value counts."},
+    {.name = "fabric_provider",
+     .type = TextSetting{&SessionOptions::fabric_provider, &Settings::fabric_provider, "name"},
+     .meaning = "The provider of libfabric, the same on all ranks."},
     {.name = "host_allreduce",
      .type = WordSetting<HostAllreduce>(&SessionOptions::host_allreduce, &Settings::host_allreduce,
                                         "auto", "direct", "ring", "doubling"),

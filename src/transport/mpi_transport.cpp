@@ -14,17 +14,9 @@ namespace {
 
 using node::check_mpi;
 
-using namespace std::chrono_literals;
-using std::chrono::steady_clock;
-
 constexpr int tag = 1;
 constexpr int messages_per_poll = 64;
 constexpr std::size_t max_unconfirmed = std::size_t{1} << 20;
-
-// After a batch MPI is called all the time for so long, then at these intervals.
-constexpr auto lively_for = 200ms;
-constexpr auto activity_interval = 100ms;
-constexpr auto max_gap = 2s;  // between two calls, unless the process was suspended
 
 }  // namespace
 
@@ -139,26 +131,6 @@ bool MpiTransport::hand_over_arrived(const Receiver& receive) {
     moved = true;
   }
   return moved;
-}
-
-void MpiActivity::end(TimePoint now) {
-  if (--batches_ > 0) return;
-  owes_ = lively_ = true;
-  since_end_ = 0ns;
-  last_ = now;
-}
-
-void MpiActivity::call_if_due(MPI_Comm comm, TimePoint now) {
-  if (!owes_ || batches_ > 0) return;
-  const auto passed = now - last_;
-  if (!lively_ && passed < activity_interval) return;
-  last_ = now;
-  // A longer gap is a suspension.
-  since_end_ += std::min<std::chrono::nanoseconds>(passed, max_gap);
-  lively_ = since_end_ < lively_for;
-  owes_ = afterwards_ == 0ns || since_end_ < afterwards_;
-  int found = 0;
-  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE), "MPI_Iprobe");
 }
 
 }  // namespace kolo::internal::transport

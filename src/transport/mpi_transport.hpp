@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Control messages over MPI point-to-point, and the calls that MPI needs to make progress after a
-// batch.
+// Control messages over MPI point-to-point.
 #pragma once
 
 #include <mpi.h>
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <unordered_map>
@@ -66,39 +64,6 @@ class MpiTransport : public Transport {
   std::deque<Arriving> arriving_;  // in the order in which they were matched
   std::size_t arriving_bytes_ = 0;
   alignas(std::max_align_t) std::array<std::byte, small_bytes> small_;  // read in place
-};
-
-/// What a rank has sent may wait inside MPI for room in a socket even when its own part of a batch
-/// is done, and moves only when MPI is called. So MPI is called for a while after the last batch:
-/// often at first, then at intervals, until a rank that does not receive it counts as lost. Time in
-/// which this process was suspended does not count: the receiver may have been suspended with it.
-/// One thread at a time.
-class MpiActivity {
- public:
-  using TimePoint = std::chrono::steady_clock::time_point;
-
-  /// `afterwards`: for how long. 0: forever.
-  explicit MpiActivity(std::chrono::nanoseconds afterwards) : afterwards_(afterwards) {}
-
-  void begin() { ++batches_; }
-  void end(TimePoint now = std::chrono::steady_clock::now());
-
-  /// True while batches are under way: MPI reads and writes their memory.
-  [[nodiscard]] bool has_batches() const { return batches_ > 0; }
-  /// True while batches are under way, and shortly after: the driver should poll often.
-  [[nodiscard]] bool lively() const { return batches_ > 0 || lively_; }
-  /// Calls MPI, on any communicator, if it is time to.
-  void call_if_due(MPI_Comm comm, TimePoint now = std::chrono::steady_clock::now());
-  /// True until the last call is made.
-  [[nodiscard]] bool calls_are_due() const { return owes_; }
-
- private:
-  std::chrono::nanoseconds afterwards_;
-  int batches_ = 0;
-  bool owes_ = false;
-  bool lively_ = false;
-  std::chrono::nanoseconds since_end_{0};  // without suspensions
-  TimePoint last_{};
 };
 
 }  // namespace kolo::internal::transport

@@ -19,6 +19,7 @@
 #include "backend/internode/internode_backend.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
+#include "messenger/mpi_messenger.hpp"
 
 namespace kolo::internal::backend {
 
@@ -47,7 +48,7 @@ inline const std::vector<Layout> layouts{
 /// The ranks of one made-up host after the other, as a session would connect them.
 class MadeUpHosts {
  public:
-  MadeUpHosts(MPI_Comm comm, const NodeOf& node_of, std::int64_t piece_bytes) {
+  MadeUpHosts(MPI_Comm comm, const NodeOf& node_of, std::int64_t piece_bytes) : messenger_(comm) {
     int rank = 0;
     MPI_Comm_rank(comm, &rank);
     const int node = node_of[static_cast<std::size_t>(rank)];
@@ -67,13 +68,15 @@ class MadeUpHosts {
     for (int i = 0; i < neighbors_->size(); ++i)
       shared.push_back({neighbors_->memory(i), &neighbors_->bell(i)});
     inside_ = std::make_unique<ShmBackend>(ranks, std::move(shared), index, piece_bytes);
-    across_ = std::make_unique<InterNodeBackend>(comm, node_of, inside_->arena(), piece_bytes);
+    across_ =
+        std::make_unique<InterNodeBackend>(messenger_, node_of, inside_->arena(), piece_bytes);
   }
 
   [[nodiscard]] ShmBackend& inside() { return *inside_; }
   [[nodiscard]] InterNodeBackend& across() { return *across_; }
 
  private:
+  messenger::MpiMessenger messenger_;
   std::unique_ptr<node::LocalGroup> neighbors_{};
   std::unique_ptr<ShmBackend> inside_{};
   std::unique_ptr<InterNodeBackend> across_{};

@@ -9,6 +9,7 @@
 #include "backend/mpi/exchange.hpp"
 #include "fixture.hpp"
 #include "kolo/error.hpp"
+#include "messenger/mpi_messenger.hpp"
 
 namespace kolo::internal::backend {
 namespace {
@@ -16,15 +17,19 @@ namespace {
 class MpiBackendRefuses : public BackendTest {};
 
 TEST_F(MpiBackendRefuses, PiecesOfNoUse) {
-  EXPECT_THROW(MpiBackend(comm_, 0), InvalidArgument);
-  EXPECT_THROW(MpiBackend(comm_, std::int64_t{1} << 31), InvalidArgument);
+  messenger::MpiMessenger messenger(comm_);
+  EXPECT_THROW(MpiBackend(messenger, 0), InvalidArgument);
+  EXPECT_THROW(MpiBackend(messenger, std::int64_t{1} << 31), InvalidArgument);
 }
 
 TEST_F(MpiBackendRefuses, TooFewTagsForOneBatch) {
-  EXPECT_THROW(MpiBackend(comm_, piece_bytes, 70), InvalidArgument);
-  EXPECT_EQ(MpiBackend(comm_, piece_bytes, 71).sequence_span(), 1U);
-  EXPECT_EQ(MpiBackend(comm_, piece_bytes, mpi::guaranteed_max_tag).sequence_span(), 455U);
-  EXPECT_GE(mpi::find_max_tag(), mpi::guaranteed_max_tag);
+  messenger::MpiMessenger too_few(comm_, 70);
+  messenger::MpiMessenger enough(comm_, 71);
+  messenger::MpiMessenger guaranteed(comm_, messenger::guaranteed_max_tag);
+  EXPECT_THROW(MpiBackend{too_few}, InvalidArgument);
+  EXPECT_EQ(MpiBackend(enough).sequence_span(), 1U);
+  EXPECT_EQ(MpiBackend(guaranteed).sequence_span(), 455U);
+  EXPECT_GE(messenger::find_max_tag(), messenger::guaranteed_max_tag);
 }
 
 using MpiExchange = BackendTest;
@@ -34,7 +39,8 @@ using MpiExchange = BackendTest;
 TEST_F(MpiExchange, AReceiveThatIsGivenUpDoesNotWriteItsMemory) {
   constexpr std::int64_t bytes = 64;
   constexpr std::uint64_t sequence = 3;
-  mpi::Endpoint endpoint(comm_, piece_bytes);
+  messenger::MpiMessenger messenger(comm_);
+  mpi::Endpoint endpoint(messenger, piece_bytes);
   std::vector<std::byte> given_up(bytes);
   std::vector<std::byte> received(bytes);
   const std::vector<std::byte> sent(bytes, std::byte{7});

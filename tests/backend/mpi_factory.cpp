@@ -2,11 +2,32 @@
 // The backend under test is MPI's.
 #include "backend/mpi/mpi_backend.hpp"
 #include "fixture.hpp"
+#include "messenger/mpi_messenger.hpp"
 
 namespace kolo::internal::backend {
 
+namespace {
+
+/// With the network below it.
+class BackendOverMpi : public Backend {
+ public:
+  BackendOverMpi(MPI_Comm comm, std::int64_t piece_bytes)
+      : messenger_(comm), backend_(messenger_, piece_bytes) {}
+
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {
+    return backend_.start(std::move(batch));
+  }
+  [[nodiscard]] std::uint64_t sequence_span() const override { return backend_.sequence_span(); }
+
+ private:
+  messenger::MpiMessenger messenger_;
+  MpiBackend backend_;
+};
+
+}  // namespace
+
 std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
-  return std::make_unique<MpiBackend>(comm, piece_bytes);
+  return std::make_unique<BackendOverMpi>(comm, piece_bytes);
 }
 
 std::int64_t default_piece_bytes() { return MpiBackend::default_piece_bytes; }

@@ -2,7 +2,6 @@
 // Which route batches of CPU tensors take, among hosts that are made up of the ranks of one.
 #include "backend/router/router.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -28,11 +27,11 @@ class CpuRouting : public InterNodeTest {
     return ranks;
   }
 
-  transport::MpiActivity activity_{std::chrono::nanoseconds(0)};
+  messenger::MpiMessenger messenger_{comm_};
 };
 
 TEST_F(CpuRouting, EverythingGoesOverMpiWithoutSharedMemory) {
-  const CpuRouter router(comm_, activity_);
+  const CpuRouter router(&messenger_);
   EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::mpi);
   EXPECT_EQ(router.route_of(among(operation_of(OperationType::broadcast, rank_), {rank_})),
             Route::mpi);
@@ -40,7 +39,7 @@ TEST_F(CpuRouting, EverythingGoesOverMpiWithoutSharedMemory) {
 
 TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
   on_every_layout([&](const NodeOf& node_of) {
-    CpuRouter router(comm_, activity_);
+    CpuRouter router(&messenger_);
     router.use_memory(hosts_->inside());
     const std::vector<int> own_host = ranks_of_own_host(node_of);
     for (const Descriptor& kind :
@@ -54,7 +53,7 @@ TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
 
 TEST_F(CpuRouting, AllreducesBetweenHostsAreInterNodeWhereAllHostsShareMemory) {
   on_every_layout([&](const NodeOf& node_of) {
-    CpuRouter router(comm_, activity_);
+    CpuRouter router(&messenger_);
     router.use_memory(hosts_->inside());
     router.use_memory_everywhere(node_of);
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::inter_node);
@@ -73,20 +72,21 @@ TEST_F(CpuRouting, MpiIsActiveWhileBatchesGoBetweenHosts) {
   on_every_layout([&](const NodeOf& node_of) {
     for (const HostAllreduce choice : {HostAllreduce::automatic, HostAllreduce::direct,
                                        HostAllreduce::ring, HostAllreduce::doubling}) {
-      transport::MpiActivity activity{std::chrono::nanoseconds(0)};
-      CpuRouter router(comm_, activity);
+      messenger::MpiMessenger messenger(comm_);
+      CpuRouter router(&messenger);
       router.use_memory(hosts_->inside());
       router.use_memory_everywhere(node_of);
       router.select_algorithm(choice);
       finish(
           *router.start(among(operation_of(OperationType::barrier), ranks_of_own_host(node_of))));
-      EXPECT_FALSE(activity.lively());
+      EXPECT_FALSE(messenger.uses_memory());
       const auto value = [&](std::size_t, std::int64_t k) {
         return static_cast<double>(rank_ + k);
       };
       Tensors<double> tensors({300}, true, value);
       const auto execution = router.start(batch_of(allreduce_of(ReduceOp::sum), tensors));
-      EXPECT_TRUE(activity.lively());
+      EXPECT_TRUE(messenger.uses_memory());
+      EXPECT_FALSE(messenger.may_sleep());
       finish(*execution);
       EXPECT_TRUE(tensors.hold(
           [&](std::size_t, std::int64_t k) {

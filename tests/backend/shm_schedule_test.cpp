@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <ostream>
@@ -25,20 +26,56 @@ std::vector<int> all_ranks(int ranks) {
   return all;
 }
 
+/// Of most ranks the others access private memory.
+std::vector<int> accessible_ranks(int ranks, std::uint64_t seed) {
+  std::vector<int> accessible = all_ranks(ranks);
+  std::erase_if(accessible,
+                [seed](int rank) { return (seed + static_cast<std::uint64_t>(rank)) % 4 == 0; });
+  return accessible;
+}
+
+constexpr std::size_t bytes_of_heap = std::size_t{32} << 20;
+
 /// The program, and who runs it.
 struct World {
   World(const Mixture& mixture, std::int64_t piece_bytes, std::uint64_t seed)
-      : program(random_program(mixture, seed)), host(all_ranks(mixture.ranks), piece_bytes) {}
+      : program(random_program(mixture, seed)),
+        host(all_ranks(mixture.ranks), piece_bytes, bytes_of_heap,
+             accessible_ranks(mixture.ranks, seed)) {}
 
   std::vector<Step> program;
   ShmHost host;
+};
+
+/// Gives most arrays of a rank a place in its heap, which may begin at any element.
+class HeapArrays {
+ public:
+  HeapArrays(const ShmHost& host, int rank, std::uint64_t seed)
+      : heap_(host.heap(rank)), random_(seed) {}
+
+  std::shared_ptr<std::byte> allocate(std::size_t bytes) {
+    used_ += random_() % 8 * sizeof(double);
+    if (random_() % 4 == 0 || used_ + bytes > bytes_of_heap) return nullptr;
+    std::byte* const place = heap_ + used_;
+    used_ += (bytes + sizeof(double) - 1) / sizeof(double) * sizeof(double);
+    return {place, [](std::byte*) {}};
+  }
+
+ private:
+  std::byte* heap_;
+  std::mt19937_64 random_;
+  std::size_t used_ = 0;
 };
 
 /// One rank on its way through the program: a few batches are under way at once.
 class Walker {
  public:
   Walker(World& world, int rank, std::uint64_t seed)
-      : world_(world), rank_(rank), random_(seed), max_at_once_(1 + random_() % 12) {}
+      : world_(world),
+        rank_(rank),
+        random_(seed),
+        max_at_once_(1 + random_() % 12),
+        arrays_(world.host, rank, seed) {}
 
   [[nodiscard]] bool done() const { return next_ == world_.program.size() && running_.empty(); }
 
@@ -75,7 +112,9 @@ class Walker {
     const std::size_t number = next_++;
     const Step& step = world_.program[number];
     if (!std::ranges::binary_search(step.ranks, rank_)) return true;
+    array_memory() = [this](std::size_t bytes) { return arrays_.allocate(bytes); };
     Task* const task = tasks_.emplace_back(number, make_task(step, rank_)).second.get();
+    array_memory() = nullptr;
     running_.push_back({number, task, world_.host.backend(rank_).start(task->batch())});
     return true;
   }
@@ -93,6 +132,7 @@ class Walker {
   int rank_;
   std::mt19937_64 random_;
   std::size_t max_at_once_;
+  HeapArrays arrays_;
   std::size_t next_ = 0;
   std::deque<std::pair<std::size_t, std::unique_ptr<Task>>> tasks_{};
   std::vector<Running> running_{};

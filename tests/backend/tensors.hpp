@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,21 +20,37 @@ namespace kolo::internal::backend {
 /// The numbers of elements of a batch's tensors.
 using Lengths = std::vector<std::int64_t>;
 
+/// Where this thread's arrays lie, if it gives memory: so many bytes, or null. Else in private
+/// memory.
+using ArrayMemory = std::function<std::shared_ptr<std::byte>(std::size_t bytes)>;
+inline ArrayMemory& array_memory() {
+  thread_local ArrayMemory memory;
+  return memory;
+}
+
 /// Elements of one type: not a std::vector, which stores booleans as bits.
 template <typename T>
 struct Array {
   Array() = default;
-  explicit Array(std::int64_t given_length)
-      : length(given_length),
-        elements(std::make_unique<T[]>(static_cast<std::size_t>(given_length))) {}
+  explicit Array(std::int64_t given_length) : length(given_length) {
+    const auto count = static_cast<std::size_t>(given_length);
+    std::shared_ptr<std::byte> block;
+    if (array_memory()) block = array_memory()(count * sizeof(T));
+    if (block == nullptr) {
+      elements = std::make_shared<T[]>(count);
+    } else {
+      elements = std::shared_ptr<T[]>(block, reinterpret_cast<T*>(block.get()));
+      std::fill_n(elements.get(), length, T{});
+    }
+  }
 
-  T& operator[](std::int64_t index) { return elements[static_cast<std::size_t>(index)]; }
+  T& operator[](std::int64_t index) { return elements[static_cast<std::ptrdiff_t>(index)]; }
   const T& operator[](std::int64_t index) const {
-    return elements[static_cast<std::size_t>(index)];
+    return elements[static_cast<std::ptrdiff_t>(index)];
   }
 
   std::int64_t length = 0;
-  std::unique_ptr<T[]> elements{};
+  std::shared_ptr<T[]> elements{};
 };
 
 /// The tensors of one batch: the i-th has `lengths[i]` elements, given by `value(i, k)`. In place

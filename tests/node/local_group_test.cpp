@@ -211,5 +211,23 @@ TEST_F(NeighborhoodTest, HeapsMayDifferInSize) {
   barrier();
 }
 
+TEST_F(NeighborhoodTest, AllRanksHaveTheSamePartOfTheCaches) {
+  const LocalGroup host = share(4096);
+  std::int64_t smallest = 0;
+  std::int64_t largest = 0;
+  const std::int64_t own = host.cache_share();
+  MPI_Allreduce(&own, &smallest, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD);
+  MPI_Allreduce(&own, &largest, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
+  EXPECT_GT(smallest, 0);
+  EXPECT_EQ(smallest, largest);
+}
+
+TEST_F(NeighborhoodTest, AllOrNoneOfTheRanksAccessThePrivateMemoryOfARank) {
+  const LocalGroup host = share(4096);
+  barrier();  // all have tried
+  const auto others = static_cast<std::uint32_t>(size_ - 1);
+  EXPECT_THAT(host.accessible_for().load(), testing::AnyOf(0U, others));
+}
+
 }  // namespace
 }  // namespace kolo::internal::node

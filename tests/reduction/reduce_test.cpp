@@ -105,6 +105,25 @@ TYPED_TEST(ReduceNumbers, EveryOperationOfAnyNumberOfInputs) {
   }
 }
 
+TYPED_TEST(ReduceNumbers, SeveralOutputsThatAreTheInputs) {
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::min, ReduceOp::max, ReduceOp::product}) {
+    for (const std::size_t length : some_lengths) {
+      for (const std::size_t outputs : {1U, 2U, 4U}) {
+        Vectors<TypeParam> data = make_inputs<TypeParam>(4, length);
+        std::vector<std::byte*> places;
+        for (std::size_t i = 4 - outputs; i < 4; ++i) places.push_back(bytes_of(data[i].data()));
+        reduce({.op = op, .dtype = dtype<TypeParam>()}, addresses(data),
+               static_cast<std::int64_t>(length), places);
+        for (std::size_t i = 0; i < 4; ++i)
+          for (std::size_t k = 0; k < length; ++k)
+            ASSERT_EQ(value_of(data[i][k]),
+                      static_cast<double>(i < 4 - outputs ? element(i, k) : expected(op, 4, k)))
+                << "element " << k << " of " << length << " of input " << i;
+      }
+    }
+  }
+}
+
 TYPED_TEST(ReduceNumbers, ScalesBeforeAndAfterAndDivides) {
   const Arithmetic arithmetic{
       .op = ReduceOp::average, .prescale = 4.0, .postscale = 3.0, .divisor = 2};

@@ -1,22 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Starts N processes with the variables that torchrun, or srun without PMIx, gives to those of one
-# host. Its status is that of the last process that failed, or 0.
+# host; with _on_hosts, of two hosts, which are made up. Its status is that of the last process that
+# failed, or 0.
 #
-# Usage: by_variables.sh torchrun|srun N PROGRAM [ARGUMENTS...]
+# Usage: by_variables.sh torchrun|srun[_on_hosts] N PROGRAM [ARGUMENTS...]
 set -uo pipefail
 how=$1
 n=$2
 shift 2
 port=$((10000 + RANDOM % 10000))
 processes=()
+hosts=1
+if [[ $how == *_on_hosts ]]; then
+  hosts=2
+  export KOLO_TEST_RANKS_PER_HOST=$((n / 2))
+fi
 for ((rank = 0; rank < n; rank++)); do
-  if [[ $how == torchrun ]]; then
-    variables=(RANK=$rank LOCAL_RANK=$rank WORLD_SIZE="$n" LOCAL_WORLD_SIZE="$n" GROUP_RANK=0
-      MASTER_ADDR=127.0.0.1 MASTER_PORT=$port TORCHELASTIC_RUN_ID=none)
+  if [[ $how == torchrun* ]]; then
+    variables=(RANK=$rank LOCAL_RANK=$rank WORLD_SIZE="$n" LOCAL_WORLD_SIZE=$((n / hosts))
+      GROUP_RANK=0 MASTER_ADDR=localhost MASTER_PORT=$port TORCHELASTIC_RUN_ID=none)
   else
     variables=(SLURM_JOB_ID=$port SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_LOCALID=$rank
-      SLURM_NTASKS="$n" SLURM_STEP_NUM_TASKS="$n" SLURM_STEP_NUM_NODES=1)
+      SLURM_NTASKS="$n" SLURM_STEP_NUM_TASKS="$n" SLURM_STEP_NUM_NODES=$hosts
+      SLURM_STEP_NODELIST="localhost,node[1-2]")
   fi
   timeout 100 env "${variables[@]}" "$@" &
   processes+=($!)

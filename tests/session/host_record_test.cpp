@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "session/startup/control_sockets.hpp"
+#include "session/startup/data_network.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -111,19 +112,28 @@ TEST_F(HostRecords, MemoryThatIsDemandedIsAnErrorOnAll) {
   EXPECT_THAT(memory().errors.text, HasSubstr("cpu_operations is shm"));
 }
 
-TEST_F(HostRecords, WithoutMpiAllRanksMustShareMemory) {
-  const StartupErrors of_hosts = find_needs_of_mpi(records_, topology_);
-  EXPECT_THAT(of_hosts.ranks, ElementsAre(2));
-  EXPECT_THAT(of_hosts.text, HasSubstr("start it with mpirun"));
+TEST_F(HostRecords, SettingsThatNeedMpiAreRefusedWithoutIt) {
+  EXPECT_THAT(find_needs_of_mpi(records_, true).ranks, IsEmpty());
   records_[1].cpu_operations = CpuOperations::mpi;
-  EXPECT_THAT(find_needs_of_mpi(records_, topology_).ranks, ElementsAre(1, 2));
-  EXPECT_EQ(find_needs_of_mpi(records_, make_topology(0, {0, 0, 0})).text,
+  EXPECT_EQ(find_needs_of_mpi(records_, false).text,
             "rank 1: cpu_operations is mpi, but the program was started without MPI: start it with "
             "mpirun");
-  EXPECT_THAT(find_needs_of_mpi(memory()).ranks, IsEmpty());
-  memory_[1] = StartupReport::make("1.2", "mmap failed");
-  EXPECT_THAT(find_needs_of_mpi(memory()).ranks, ElementsAre(0, 1));
-  EXPECT_THAT(find_needs_of_mpi(memory()).text, HasSubstr("cannot share memory (mmap failed)"));
+  records_[2].wants_sockets = false;
+  EXPECT_THAT(find_needs_of_mpi(records_, false).ranks, ElementsAre(1));
+  EXPECT_THAT(find_needs_of_mpi(records_, true).ranks, ElementsAre(1, 2));
+  EXPECT_THAT(find_needs_of_mpi(records_, true).text, HasSubstr("control_interface is none"));
+  // Only rank 0's value counts.
+  records_[2].network = Network::mpi;
+  EXPECT_THAT(find_needs_of_mpi(records_, false).ranks, ElementsAre(1));
+  records_[0].network = Network::mpi;
+  EXPECT_THAT(find_needs_of_mpi(records_, false).ranks, ElementsAre(0, 1, 2));
+}
+
+TEST_F(HostRecords, FabricCarriesDataWithoutMpiOrOnRequest) {
+  EXPECT_TRUE(chooses_fabric(Network::automatic, /*has_mpi=*/false));
+  EXPECT_FALSE(chooses_fabric(Network::automatic, /*has_mpi=*/true));
+  EXPECT_TRUE(chooses_fabric(Network::fabric, /*has_mpi=*/true));
+  EXPECT_FALSE(chooses_fabric(Network::mpi, /*has_mpi=*/true));
 }
 
 TEST_F(HostRecords, SocketsReachTheParentsThatMemoryDoesNot) {

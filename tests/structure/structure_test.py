@@ -3,6 +3,7 @@
 """Tests of tools/structure.py on small trees."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -120,6 +121,7 @@ class Measure(unittest.TestCase):
 
 
 class Program(unittest.TestCase):
+    @unittest.skipUnless(shutil.which("git"), "there is no git")
     def test_reads_directories_and_revisions(self):
         with tempfile.TemporaryDirectory() as name:
             root = pathlib.Path(name)

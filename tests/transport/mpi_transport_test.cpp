@@ -10,7 +10,6 @@
 #include <string>
 
 #include "kolo/error.hpp"
-#include "transport/cpu_transport.hpp"
 
 namespace kolo::internal::transport {
 namespace {
@@ -130,22 +129,6 @@ TEST_F(MpiTransportTest, SaysWhatMpiRefused) {
   }
 }
 
-// The bytes that a suspended job left inside MPI move once it runs again.
-TEST_F(MpiTransportTest, MpiIsCalledAfterASuspensionThatIsLongerThanTheTimeout) {
-  using namespace std::chrono_literals;
-  MpiActivity activity(30s);
-  auto now = MpiActivity::TimePoint() + 1h;
-  activity.begin();
-  activity.end(now);
-  now += 10min;
-  activity.call_if_due(comm_, now);
-  EXPECT_TRUE(activity.calls_are_due());
-  for (int call = 0; call < 400 && activity.calls_are_due(); ++call)
-    activity.call_if_due(comm_, now += 100ms);
-  EXPECT_FALSE(activity.calls_are_due());
-  EXPECT_FALSE(activity.lively());
-}
-
 TEST_F(MpiTransportTest, KeepsABoundedQueueForARankThatDoesNotReceive) {
   // Short messages, which MPI takes to itself at once. The others receive when the first is done.
   constexpr std::size_t max_unsent = 200'000;
@@ -205,17 +188,6 @@ TEST_F(MpiTransportTest, ARankThatReceivesMayBeSentMoreThanTheBound) {
     poll_until(transport, receive, [&] { return received > sent; });
   }
   EXPECT_EQ(received, messages);
-}
-
-// Adasum goes over MPI also where all ranks share memory. It hangs if nothing calls MPI afterwards.
-TEST_F(MpiTransportTest, MpiIsCalledAfterABatchWhereAllRanksShareMemory) {
-  MpiTransport memory(comm_);
-  CpuTransport transport(comm_, nullptr);
-  transport.use_memory(memory, {}, /*all=*/true);
-  transport.mpi_activity().begin();
-  transport.mpi_activity().end();
-  EXPECT_TRUE(transport.must_poll());
-  while (transport.must_poll()) transport.poll([](int, auto) {});
 }
 
 }  // namespace

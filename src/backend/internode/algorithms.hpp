@@ -50,7 +50,7 @@ class AlgorithmTable {
   bool forced_ = false;
 };
 
-/// Collective over the communicator, all of whose ranks `placement` has. Sends a few megabytes
+/// Collective over the endpoint's ranks, all of which `placement` has. Sends a few megabytes
 /// several times; nothing where there is no choice.
 [[nodiscard]] AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint,
                                                 const Placement& placement);

@@ -43,7 +43,7 @@ class Allreduce : public shm::SlicedAllreduce {
  private:
   bool step_transfers() override { return exchange_.step(); }
   [[nodiscard]] Awaited combining_waits_for() const override {
-    return {exchange_.peers(), "to exchange data over MPI"};
+    return {exchange_.peers(), "to exchange data over the network"};
   }
 
   Progress combine(std::size_t number) override {
@@ -93,9 +93,9 @@ class Allreduce : public shm::SlicedAllreduce {
 }  // namespace
 }  // namespace internode
 
-InterNodeBackend::InterNodeBackend(MPI_Comm comm, const std::vector<int>& node_of,
-                                   shm::Arena& arena, std::int64_t message_bytes, int max_tag)
-    : endpoint_(comm, message_bytes, max_tag), placements_(node_of), arena_(arena) {
+InterNodeBackend::InterNodeBackend(messenger::Messenger& messenger, const std::vector<int>& node_of,
+                                   shm::Arena& arena, std::int64_t message_bytes)
+    : endpoint_(messenger, message_bytes), placements_(node_of), arena_(arena) {
   for (int rank = 0; rank < endpoint_.size; ++rank)
     if (node_of[static_cast<std::size_t>(rank)] ==
         node_of[static_cast<std::size_t>(endpoint_.rank)])

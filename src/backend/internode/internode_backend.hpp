@@ -3,8 +3,6 @@
 // between hosts.
 #pragma once
 
-#include <mpi.h>
-
 #include <cstdint>
 #include <vector>
 
@@ -28,14 +26,12 @@ class InterNodeBackend : public Backend {
   /// Over TCP, Open MPI sends messages below 64 KiB at once, and larger ones after a handshake.
   static constexpr std::int64_t default_message_bytes = 60 << 10;
 
-  /// `comm` as for MpiBackend, which may use it too: no batch is executed by both. `node_of` has
-  /// for each rank the lowest of its host. `arena` is that of this host, where this rank has the
-  /// same place among the ranks of the host; all hosts have arenas with the same slots.
-  /// `message_bytes`, the same on all ranks, is the most that is sent at once; `max_tag` as for an
-  /// Endpoint.
-  InterNodeBackend(MPI_Comm comm, const std::vector<int>& node_of, shm::Arena& arena,
-                   std::int64_t message_bytes = default_message_bytes,
-                   int max_tag = mpi::guaranteed_max_tag);
+  /// `messenger` as for MpiBackend, which may use it too: no batch is executed by both. `node_of`
+  /// has for each rank the lowest of its host. `arena` is that of this host, where this rank has
+  /// the same place among the ranks of the host; all hosts have arenas with the same slots.
+  /// `message_bytes`, the same on all ranks, is the most that is sent at once.
+  InterNodeBackend(messenger::Messenger& messenger, const std::vector<int>& node_of,
+                   shm::Arena& arena, std::int64_t message_bytes = default_message_bytes);
 
   /// How slices are reduced between hosts, for the batches from now on; the same on all ranks.
   void use(const internode::AlgorithmTable& algorithms) { algorithms_ = algorithms; }

@@ -27,7 +27,7 @@ class Collective : public Execution {
         exchange_(endpoint, batch_.order()) {}
 
   [[nodiscard]] Awaited waits_for() const final {
-    return {exchange_.peers(), "to exchange data over MPI"};
+    return {exchange_.peers(), "to exchange data over the network"};
   }
 
  protected:

@@ -2,8 +2,6 @@
 // The messages of one execution, between any two of its ranks.
 #pragma once
 
-#include <mpi.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,23 +10,19 @@
 
 #include "backend/backend.hpp"
 #include "backend/mpi/buffer_pool.hpp"
+#include "messenger/messenger.hpp"
 
 namespace kolo::internal::backend::mpi {
 
-/// The highest tag that every MPI has.
-inline constexpr int guaranteed_max_tag = 32767;
-/// The highest tag of this MPI, the same on all ranks.
-[[nodiscard]] int find_max_tag();
-
-/// This rank's end of a communicator, with the state that the executions over it share.
+/// This rank's end of the network, with the state that the executions over it share.
 struct Endpoint {
-  /// `bytes` are rounded down to whole elements of every type. `max_tag`, the same on all ranks, is
-  /// the highest tag to be used: at least `Exchange::min_max_tag`.
-  Endpoint(MPI_Comm communicator, std::int64_t bytes, int max_tag = guaranteed_max_tag);
+  /// `network` outlives this and has at least `Exchange::min_tags` tags. `bytes` are rounded down
+  /// to whole elements of every type.
+  Endpoint(messenger::Messenger& network, std::int64_t bytes);
 
-  MPI_Comm comm;
-  int rank = 0;
-  int size = 1;
+  messenger::Messenger& messenger;
+  int rank;
+  int size;
   std::int64_t piece_bytes;  // a multiple of 8
   std::uint64_t sequences;   // that tags can tell apart
   BufferPool buffers{};
@@ -39,12 +33,13 @@ struct Endpoint {
 /// order of the calls, and both name the same number of bytes. Transfers of no bytes are ignored.
 ///
 /// The memory belongs to the network until the transfer's counter is back at 0. If an exchange is
-/// destroyed before that, buffers that came from `take` are leaked on purpose.
+/// destroyed before that, and the network may still access the memory, buffers that came from
+/// `take` are leaked on purpose.
 class Exchange {
  public:
   static constexpr int lanes = 8;
-  /// That of an endpoint with tags for one sequence.
-  static constexpr int min_max_tag = static_cast<int>(Batch::parts) * lanes - 1;
+  /// Those for one sequence.
+  static constexpr messenger::Tag min_tags = Batch::parts * lanes;
 
   /// `order` is the batch's. The sequences of exchanges that are alive at once on a rank differ by
   /// less than the endpoint's `sequences`.
@@ -54,7 +49,6 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   /// Adds the number of the transfer's chunks to `pending`, and subtracts each when it is complete.
-  /// `peer` is a rank of the communicator.
   void send(int peer, int lane, const std::byte* data, std::int64_t bytes, int& pending);
   void receive(int peer, int lane, std::byte* data, std::int64_t bytes, int& pending);
 
@@ -78,32 +72,26 @@ class Exchange {
   using Key = std::tuple<int, int, Direction>;  // peer, lane
   /// Transfers in their order. The first may be under way in part.
   struct Flow {
+    const Key* key = nullptr;
     std::vector<Transfer> waiting{};
     std::size_t first = 0;  // before it, all chunks have been posted
     int under_way = 0;      // chunks
-  };
-  struct Chunk {
-    const Key* key;
-    Flow* flow;
-    int* pending;
   };
   struct Kept {
     Buffer buffer;
     std::int64_t bytes;
   };
 
-  void withdraw_receives();
   void add(const Key& key, const Transfer& transfer);
-  void post(const Key& key, Flow& flow);
-  void post_chunk(const Key& key, Flow& flow, Transfer& transfer);
+  void post(Flow& flow);
+  void post_chunk(Flow& flow, Transfer& transfer);
 
   Endpoint& endpoint_;
-  int first_tag_;
+  messenger::Channel& channel_;
+  messenger::Tag first_tag_;
   std::map<Key, Flow> flows_{};
-  // Parallel arrays: the requests of MPI, and their chunks.
-  std::vector<MPI_Request> requests_{};
-  std::vector<Chunk> chunks_{};
-  std::vector<int> finished_{};
+  int under_way_ = 0;  // chunks of all flows
+  std::vector<messenger::Token> done_{};
   std::vector<Kept> kept_{};
 };
 

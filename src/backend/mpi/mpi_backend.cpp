@@ -22,14 +22,14 @@ void check_ranks(const Batch& batch, int size) {
 
 }  // namespace
 
-MpiBackend::MpiBackend(MPI_Comm comm, std::int64_t piece_bytes, int max_tag)
-    : endpoint_(comm, piece_bytes, max_tag) {
+MpiBackend::MpiBackend(messenger::Messenger& messenger, std::int64_t piece_bytes)
+    : endpoint_(messenger, piece_bytes) {
   if (piece_bytes < 8 || piece_bytes > std::numeric_limits<int>::max())
     throw InvalidArgument(
         fmt::format("piece_bytes is {}; it must be at least 8 and below 2^31", piece_bytes));
-  if (max_tag < mpi::Exchange::min_max_tag)
-    throw InvalidArgument(
-        fmt::format("max_tag is {}; it must be at least {}", max_tag, mpi::Exchange::min_max_tag));
+  if (messenger.tag_count() < mpi::Exchange::min_tags)
+    throw InvalidArgument(fmt::format("there are {} tags; there must be at least {}",
+                                      messenger.tag_count(), mpi::Exchange::min_tags));
 }
 
 std::unique_ptr<Execution> MpiBackend::start(Batch batch) {

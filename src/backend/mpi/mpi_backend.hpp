@@ -2,8 +2,6 @@
 // Executes batches on CPUs over MPI's point-to-point messages.
 #pragma once
 
-#include <mpi.h>
-
 #include <cstdint>
 
 #include "backend/backend.hpp"
@@ -19,11 +17,10 @@ class MpiBackend : public Backend {
  public:
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
-  /// `comm` carries nothing else, returns errors (MPI_ERRORS_RETURN) and outlives this; its ranks
-  /// are those of the batches. `piece_bytes`, the same on all ranks, is at least 8 and below 2^31;
-  /// `max_tag` as for an Endpoint.
-  explicit MpiBackend(MPI_Comm comm, std::int64_t piece_bytes = default_piece_bytes,
-                      int max_tag = mpi::guaranteed_max_tag);
+  /// `messenger` as for an Endpoint; its ranks are those of the batches. `piece_bytes`, the same on
+  /// all ranks, is at least 8 and below 2^31.
+  explicit MpiBackend(messenger::Messenger& messenger,
+                      std::int64_t piece_bytes = default_piece_bytes);
 
   /// The executions must be gone before the backend. Throws InvalidArgument for a batch that it
   /// cannot execute, such as a sum of booleans or memory that is not on the CPU.

@@ -25,28 +25,8 @@ void put(std::string_view text, std::array<char, size>& into) {
 
 }  // namespace
 
-/// Keeps MPI active for its lifetime.
-class CpuRouter::MpiExecution : public Execution {
- public:
-  MpiExecution(std::unique_ptr<Execution> execution, transport::MpiActivity& activity)
-      : execution_(std::move(execution)), activity_(activity) {
-    activity_.begin();
-  }
-  ~MpiExecution() override { activity_.end(); }
-  MpiExecution(const MpiExecution&) = delete;
-  MpiExecution& operator=(const MpiExecution&) = delete;
-
-  [[nodiscard]] Progress step() override { return execution_->step(); }
-  [[nodiscard]] Awaited waits_for() const override { return execution_->waits_for(); }
-
- private:
-  std::unique_ptr<Execution> execution_;
-  transport::MpiActivity& activity_;
-};
-
 void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
-  inter_node_.emplace(data_, node_of, memory_->arena(), InterNodeBackend::default_message_bytes,
-                      max_tag_);
+  inter_node_.emplace(*messenger_, node_of, memory_->arena());
 }
 
 void CpuRouter::select_algorithm(HostAllreduce choice) {
@@ -73,10 +53,9 @@ std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
   if (route == Route::shared_memory) return memory_->start(std::move(batch));
   if (!mpi_)
     throw BackendError(
-        fmt::format("\"{}\" needs MPI, and this session has none", to_string(batch.kind)));
-  auto execution = route == Route::inter_node ? inter_node_->start(std::move(batch))
-                                              : mpi_->start(std::move(batch));
-  return std::make_unique<MpiExecution>(std::move(execution), activity_);
+        fmt::format("\"{}\" needs a network, and this session has none", to_string(batch.kind)));
+  return route == Route::inter_node ? inter_node_->start(std::move(batch))
+                                    : mpi_->start(std::move(batch));
 }
 
 /// A batch of GPU tensors, or one that is held back. Its steps on GPU tensors have the GPU as the
@@ -201,7 +180,9 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 /// The driver waits for the GPU, which takes as long as the beginning of the aborts. Otherwise what
 /// was launched could write a tensor that has become the program's again.
 void Router::abandon() noexcept {
+  cpu_.abandon();
   if (nccl_) nccl_->abort();
+  cpu_.abandon();
   if (gpu_executions_ == 0) return;
   try {
     gpu_.finish(options_.nccl.exit_timeout);

@@ -2,9 +2,8 @@
 // The choice of the backend for each batch.
 #pragma once
 
-#include <mpi.h>
-
 #include <atomic>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -23,7 +22,7 @@
 #include "backend/shm/shm_backend.hpp"
 #include "backend/small_allgather.hpp"
 #include "base/choices.hpp"
-#include "transport/mpi_transport.hpp"
+#include "messenger/messenger.hpp"
 
 namespace kolo::internal::backend {
 
@@ -43,12 +42,9 @@ enum class Route : std::uint8_t {
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
 class CpuRouter : public Backend {
  public:
-  /// `data` carries nothing else; MPI_COMM_NULL: there is no MPI, and all ranks share memory.
-  /// `activity` counts the executions that call MPI. Both outlive this. `max_tag` as for
-  /// MpiBackend.
-  CpuRouter(MPI_Comm data, transport::MpiActivity& activity, int max_tag = mpi::guaranteed_max_tag)
-      : data_(data), activity_(activity), max_tag_(max_tag) {
-    if (data_ != MPI_COMM_NULL) mpi_.emplace(data_, MpiBackend::default_piece_bytes, max_tag);
+  /// `messenger` outlives this; null: there is none, and all ranks share memory.
+  explicit CpuRouter(messenger::Messenger* messenger) : messenger_(messenger) {
+    if (messenger_ != nullptr) mpi_.emplace(*messenger_);
   }
 
   /// Ranks of this host share memory.
@@ -64,16 +60,16 @@ class CpuRouter : public Backend {
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  void abandon() noexcept override {
+    if (memory_ != nullptr) memory_->abandon();
+    if (messenger_ != nullptr) messenger_->close(std::chrono::nanoseconds(0));
+  }
   [[nodiscard]] std::uint64_t sequence_span() const override {
     return mpi_ ? mpi_->sequence_span() : Backend::sequence_span();
   }
 
  private:
-  class MpiExecution;
-
-  MPI_Comm data_;
-  transport::MpiActivity& activity_;
-  int max_tag_;
+  messenger::Messenger* messenger_;
   std::optional<MpiBackend> mpi_{};
   ShmBackend* memory_ = nullptr;
   std::optional<InterNodeBackend> inter_node_{};

@@ -2,13 +2,16 @@
 #include "backend/shm/arena.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace kolo::internal::backend::shm {
 namespace {
 
 constexpr std::size_t counters_bytes = lane_count * sizeof(Counters);
-constexpr std::size_t deposits_bytes = lane_count * slot_count * sizeof(Deposit);
+constexpr std::size_t deposits_bytes = lane_count * max_window * sizeof(Deposit);
+constexpr std::size_t deposits_at = sizeof(WriteGate) + counters_bytes;
+constexpr std::size_t slots_at = deposits_at + deposits_bytes;
 
 /// Slots begin at cache lines.
 std::size_t stride(std::int64_t slot_bytes) {
@@ -18,17 +21,43 @@ std::size_t stride(std::int64_t slot_bytes) {
 }  // namespace
 
 std::size_t Arena::bytes_needed(std::int64_t slot_bytes) {
-  return counters_bytes + deposits_bytes + lane_count * slot_count * stride(slot_bytes);
+  return slots_at + lane_count * slot_count * stride(slot_bytes);
+}
+
+std::vector<WriteFence::Peer> Arena::gates() const {
+  std::vector<WriteFence::Peer> gates;
+  for (const LocalPeer& neighbor : neighbors_)
+    gates.push_back({reinterpret_cast<WriteGate*>(neighbor.memory), neighbor.process});
+  return gates;
 }
 
 std::byte* Arena::slot(int index, std::size_t lane, std::size_t slot) const {
-  return neighbors_[static_cast<std::size_t>(index)].memory + counters_bytes + deposits_bytes +
-         (lane * slot_count + slot) * stride(slot_bytes_);
+  return memory(index) + slots_at + (lane * slot_count + slot) * stride(slot_bytes_);
 }
 
-Deposit& Arena::deposit(int index, std::size_t lane, std::size_t slot) const {
-  std::byte* const memory = neighbors_[static_cast<std::size_t>(index)].memory;
-  return reinterpret_cast<Deposit*>(memory + counters_bytes)[lane * slot_count + slot];
+Deposit& Arena::deposit(int index, std::size_t lane, std::size_t number) const {
+  return reinterpret_cast<Deposit*>(memory(index) + deposits_at)[lane * max_window + number];
+}
+
+/// Each rank fills its slots and reads as much of the slots of others, and the tensors pass through
+/// the same cache. But slices are long enough to be accessed in other processes.
+std::int64_t Arena::allreduce_piece_bytes() const {
+  const auto share = static_cast<std::uint64_t>(traits_.cache_share) / (4 * slot_count);
+  const std::int64_t min_bytes = std::ssize(neighbors_) * traits_.min_slice_of_process;
+  return std::min(std::max(static_cast<std::int64_t>(std::bit_floor(share)), min_bytes),
+                  piece_bytes_);
+}
+
+bool Arena::is_accessible() const {
+  return traits_.accessible_for != nullptr &&
+         traits_.accessible_for->load(std::memory_order_relaxed) + 1 == neighbors_.size();
+}
+
+std::span<std::byte> Arena::scratch() {
+  constexpr std::int64_t min_bytes = std::int64_t{64} << 10;
+  if (scratch_.empty())
+    scratch_.resize(static_cast<std::size_t>(std::max(traits_.cache_share / 8, min_bytes)));
+  return scratch_;
 }
 
 void Arena::leave(std::size_t lane, std::vector<int> others, const Position& position) {

@@ -33,16 +33,16 @@ Progress Pipeline::step() {
   if (!arena_.is_next(lane_, place_)) return Progress::waiting;
   work_ = 0;
   bool moved = step_transfers();
-  // Combine first, since others wait for the results; then collect, which frees slots.
-  while (work_ < max_work && (try_combine() || try_collect() || try_deposit())) moved = true;
-  // Tensors that others read in place go back to their owner when the batch ends, so their readers
-  // must be done. Slots belong to the lane: the next batch in it waits for their readers.
-  if (all_begun_ && collected_ == deposited_ &&
-      (!awaits_readers_ || have(all_, &Counters::collected, collected_))) {
+  // What needs no copy is deposited at once, since all others wait for it. Then combine, since
+  // others wait for the results; then collect, which frees slots.
+  while (work_ < max_work && (try_announce() || try_combine() || try_collect() || try_deposit()))
+    moved = true;
+  // No rank accesses another's tensors once it has combined its slice. Slots belong to the lane:
+  // the next batch in it waits for their readers.
+  if (all_begun_ && collected_ == deposited_) {
     std::vector<int> others;  // none for a batch without pieces, which publishes nothing
     for (const int rank : all_)
-      if (rank != index_ && collected_ > 0)
-        others.push_back(local_ranks_[static_cast<std::size_t>(rank)]);
+      if (rank != index_ && collected_ > 0) others.push_back(local_rank(rank));
     arena_.leave(lane_, std::move(others), position(collected_));
     return Progress::done;
   }
@@ -51,17 +51,17 @@ Progress Pipeline::step() {
 
 bool Pipeline::try_combine() {
   for (std::uint64_t piece = combined_; piece < deposited_; ++piece) {
-    const std::size_t slot = piece % slot_count;
-    if (is_combined_[slot]) continue;
+    const std::size_t number = number_of(piece);
+    if (is_combined_[number]) continue;
     Progress progress = Progress::done;
-    if (combines(slot)) {
+    if (combines(number)) {
       if (!have(all_, &Counters::deposited, piece + 1)) return false;
       PhaseTimer timer(batch_, Phase::reduce);
-      progress = combine(slot);
+      progress = combine(number);
       if (progress == Progress::waiting) timer.discard();
     }
     if (progress == Progress::waiting) continue;
-    is_combined_[slot] = progress == Progress::done;
+    is_combined_[number] = progress == Progress::done;
     publish_combined();
     return true;
   }
@@ -71,47 +71,65 @@ bool Pipeline::try_combine() {
 /// Pieces may be combined out of order, but a counter includes all pieces before it.
 void Pipeline::publish_combined() {
   for (; combined_ < deposited_; ++combined_) {
-    const std::size_t slot = combined_ % slot_count;
-    if (!std::exchange(is_combined_[slot], false)) return;
-    if (combines(slot)) publish(&Counters::combined, combined_ + 1);
+    const std::size_t number = number_of(combined_);
+    if (!std::exchange(is_combined_[number], false)) return;
+    if (combines(number)) publish(&Counters::combined, combined_ + 1);
   }
 }
 
 bool Pipeline::try_collect() {
   if (collected_ == combined_) return false;
-  const std::size_t slot = collected_ % slot_count;
-  if (combines(slot) ? !have(all_, &Counters::combined, collected_ + 1)
-                     : !have(sources_, &Counters::deposited, collected_ + 1))
+  const std::size_t number = number_of(collected_);
+  if (combines(number) ? !have(all_, &Counters::combined, collected_ + 1)
+                       : !have(sources_, &Counters::deposited, collected_ + 1))
     return false;
   {
-    const PhaseTimer timer(batch_, collecting(slot));
-    collect(slot);
+    const PhaseTimer timer(batch_, collecting(number));
+    collect(number);
   }
   ++collected_;
   publish(&Counters::collected, collected_);
   return true;
 }
 
-bool Pipeline::try_deposit() {
-  if (all_begun_ || deposited_ - collected_ == slot_count) return false;
-  const std::size_t slot = deposited_ % slot_count;
+bool Pipeline::can_deposit() {
+  if (all_begun_ || deposited_ - collected_ == window_) return false;
   if (!begun_) {
-    const NextPiece next = begin(slot);
+    const NextPiece next = begin(number_of(deposited_));
     all_begun_ = next == NextPiece::none;
-    if (next != NextPiece::piece) return all_begun_;
-    begun_ = true;
+    begun_ = next == NextPiece::piece;
+    if (!begun_) return false;
   }
-  // The previous content of the slot must have been read: by the ranks of this batch, or, for the
+  // The previous content of the place must have been read: by the ranks of this batch, or, for the
   // first pieces, by those of the batch before it in the lane, which may be other ranks.
-  if (deposited_ < slot_count ? !arena_.is_free(lane_)
-                              : !have(all_, &Counters::collected, deposited_ - slot_count + 1))
-    return false;
-  {
-    const PhaseTimer timer(batch_, Phase::pack);
-    deposit(slot);
-  }
+  const std::uint64_t ahead = max_ahead();
+  return deposited_ - collected_ < ahead &&
+         (deposited_ < ahead ? arena_.is_free(lane_)
+                             : have(all_, &Counters::collected, deposited_ - ahead + 1));
+}
+
+std::uint64_t Pipeline::max_ahead() const {
+  return uses_slot(number_of(deposited_)) ? slot_count : window_;
+}
+
+void Pipeline::deposit_next() {
+  const PhaseTimer timer(batch_, Phase::pack);
+  deposit(number_of(deposited_));
   ++deposited_;
   begun_ = false;
+}
+
+bool Pipeline::try_announce() {
+  const std::uint64_t before = deposited_;
+  while (can_deposit() && !uses_slot(number_of(deposited_))) deposit_next();
+  if (deposited_ == before) return false;
+  publish(&Counters::deposited, deposited_);
+  return true;
+}
+
+bool Pipeline::try_deposit() {
+  if (!can_deposit()) return false;
+  deposit_next();
   publish(&Counters::deposited, deposited_);
   return true;
 }
@@ -122,7 +140,7 @@ bool Pipeline::have(const std::vector<int>& ranks, Counter counter, std::uint64_
   const Position enough = position(pieces);
   return std::ranges::all_of(ranks, [&](int rank) {
     if (rank == index_) return true;
-    const Counters& counters = arena_.counters(local_ranks_[static_cast<std::size_t>(rank)], lane_);
+    const Counters& counters = arena_.counters(local_rank(rank), lane_);
     return (counters.*counter).has_reached(enough);
   });
 }
@@ -131,8 +149,7 @@ Awaited Pipeline::lacking(const std::vector<int>& ranks, Counter counter, std::u
                           const char* verb) const {
   Awaited awaited;
   for (const int rank : ranks)
-    if (!have({rank}, counter, pieces))
-      awaited.ranks.push_back(ranks_[static_cast<std::size_t>(rank)]);
+    if (!have({rank}, counter, pieces)) awaited.ranks.push_back(name_of(rank));
   awaited.what = fmt::format("to {} piece {}", verb, pieces - 1);
   return awaited;
 }
@@ -140,17 +157,17 @@ Awaited Pipeline::lacking(const std::vector<int>& ranks, Counter counter, std::u
 /// The first obstacle to the progress of this rank.
 Awaited Pipeline::waits_for() const {
   if (!arena_.is_next(lane_, place_)) return {{}, "the batch before it"};
-  if (combined_ < deposited_ && !is_combined_[combined_ % slot_count]) {
+  if (combined_ < deposited_ && !is_combined_[number_of(combined_)]) {
     Awaited deposits = lacking(all_, &Counters::deposited, combined_ + 1, "deposit");
     return deposits.ranks.empty() ? combining_waits_for() : deposits;
   }
   if (collected_ < combined_)
-    return combines(collected_ % slot_count)
+    return combines(number_of(collected_))
                ? lacking(all_, &Counters::combined, collected_ + 1, "reduce")
                : lacking(sources_, &Counters::deposited, collected_ + 1, "deposit");
-  if (all_begun_) return lacking(all_, &Counters::collected, collected_, "read");
-  if (deposited_ < slot_count) return {{}, "readers of the batch before it"};
-  return lacking(all_, &Counters::collected, deposited_ - slot_count + 1, "collect");
+  const std::uint64_t ahead = begun_ ? max_ahead() : window_;
+  if (deposited_ < ahead) return {{}, "readers of the batch before it"};
+  return lacking(all_, &Counters::collected, deposited_ - ahead + 1, "collect");
 }
 
 /// With release: this rank's reads and writes of the piece come before the count. A rank that waits
@@ -159,7 +176,7 @@ Awaited Pipeline::waits_for() const {
 void Pipeline::publish(Counter counter, std::uint64_t pieces) {
   (arena_.counters(arena_.index(), lane_).*counter).publish(position(pieces));
   for (const int rank : all_)
-    if (rank != index_) arena_.ring(local_ranks_[static_cast<std::size_t>(rank)]);
+    if (rank != index_) arena_.ring(local_rank(rank));
 }
 
 Position Pipeline::position(std::uint64_t pieces) const { return {batch_.order(), pieces}; }

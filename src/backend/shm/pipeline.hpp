@@ -19,10 +19,10 @@ namespace kolo::internal::backend::shm {
 /// Indices on the host of the ranks that take part, in the order of the batch's `ranks`.
 using LocalRanks = std::vector<int>;
 
-/// Every rank deposits its part of a piece in its slot; where a piece is reduced in slices, it
-/// combines its slice of all ranks' slots; then it collects the data that it needs from the slots.
-/// A few pieces are in progress at once, and a rank waits for another only for data that it reads.
-/// All ranks have the same pieces.
+/// Every rank deposits its part of a piece in its slot, or says where else it lies; where a piece
+/// is reduced in slices, it combines its slice of all ranks' parts; then it collects the data that
+/// it needs from the slots. A few pieces are in progress at once, and a rank waits for another only
+/// for data that it reads. All ranks have the same pieces.
 ///
 /// The ranks that take part are known by their index in the batch's `ranks`.
 class Pipeline : public Execution {
@@ -37,49 +37,69 @@ class Pipeline : public Execution {
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(local_ranks_.size()); }
   [[nodiscard]] std::int64_t piece_bytes() const { return arena_.piece_bytes(); }
-  /// The rank's slot with this number.
-  [[nodiscard]] std::byte* memory(int index, std::size_t slot) const {
-    return arena_.slot(local_ranks_[static_cast<std::size_t>(index)], lane_, slot);
+  /// The rank's slot for the piece with this number in the window.
+  [[nodiscard]] std::byte* memory(int index, std::size_t number) const {
+    return arena_.slot(local_rank(index), lane_, number % slot_count);
   }
-  [[nodiscard]] Deposit& deposit_of(int index, std::size_t slot) const {
-    return arena_.deposit(local_ranks_[static_cast<std::size_t>(index)], lane_, slot);
+  [[nodiscard]] Deposit& deposit_of(int index, std::size_t number) const {
+    return arena_.deposit(local_rank(index), lane_, number);
   }
   [[nodiscard]] std::span<std::byte> heap(int index) const {
-    return arena_.heap(local_ranks_[static_cast<std::size_t>(index)]);
+    return arena_.heap(local_rank(index));
   }
-  /// Other ranks read this rank's tensors: the batch is done only after they have.
-  void await_readers() { awaits_readers_ = true; }
+  [[nodiscard]] Arena& arena() const { return arena_; }
+  [[nodiscard]] const node::OtherProcess& process(int index) const {
+    return arena_.process(local_rank(index));
+  }
+  /// For writes into tensors of others.
+  [[nodiscard]] bool is_closed(int index) const {
+    return arena_.fence().is_closed(local_rank(index));
+  }
+  /// More pieces than there are slots may be in progress. Before the first step.
+  void widen_window() { window_ = max_window; }
   /// Counts bytes that were computed or copied, so that a step ends in time.
   void worked(std::int64_t bytes) { work_ += bytes; }
   /// The ranks of the world that take part, if they are not all of the batch's ranks. For reports.
   void name_ranks(std::vector<int> ranks) { ranks_ = std::move(ranks); }
+  /// The rank of the world, for reports.
+  [[nodiscard]] int name_of(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   /// Only the rank `index` must have deposited before a piece is collected.
   void collect_from(int index) { sources_ = {index}; }
 
  private:
   using Counter = Counters::Counter Counters::*;
 
-  /// Plans the next piece, which keeps this slot until it is collected. `later`: unknown until
-  /// another piece was collected.
-  virtual NextPiece begin(std::size_t slot) = 0;
-  virtual void deposit(std::size_t slot) = 0;
-  /// True if the slot's piece is combined before it is collected.
-  [[nodiscard]] virtual bool combines(std::size_t /*slot*/) const { return false; }
+  // Pieces in progress are known by their number in the window, which a piece keeps until it is
+  // collected.
+
+  /// Plans the next piece. `later`: unknown until another piece was collected.
+  virtual NextPiece begin(std::size_t number) = 0;
+  /// False if no slot of this rank is needed for the piece. Then depositing it takes no time.
+  [[nodiscard]] virtual bool uses_slot(std::size_t /*number*/) const { return true; }
+  virtual void deposit(std::size_t number) = 0;
+  /// True if the piece is combined before it is collected.
+  [[nodiscard]] virtual bool combines(std::size_t /*number*/) const { return false; }
   /// Called once all have deposited, until it returns `done`. Pieces begin in their order; a piece
   /// that waits does not keep the next from beginning.
-  [[nodiscard]] virtual Progress combine(std::size_t /*slot*/) { return Progress::done; }
-  virtual void collect(std::size_t slot) = 0;
-  /// The phase that collecting the slot's piece is reported as.
-  [[nodiscard]] virtual Phase collecting(std::size_t /*slot*/) const { return Phase::unpack; }
+  [[nodiscard]] virtual Progress combine(std::size_t /*number*/) { return Progress::done; }
+  virtual void collect(std::size_t number) = 0;
+  /// The phase that collecting the piece is reported as.
+  [[nodiscard]] virtual Phase collecting(std::size_t /*number*/) const { return Phase::unpack; }
   /// For reports: what combining waits for when all have deposited.
   [[nodiscard]] virtual Awaited combining_waits_for() const { return {}; }
   /// Advances other transfers that combining waits for. True if there was progress.
   virtual bool step_transfers() { return false; }
 
+  bool try_announce();
   bool try_combine();
   void publish_combined();
   bool try_collect();
   bool try_deposit();
+  /// True if the next piece is planned, and the place of its deposit is free.
+  [[nodiscard]] bool can_deposit();
+  /// How far this rank may be ahead of others with a piece like the next one.
+  [[nodiscard]] std::uint64_t max_ahead() const;
+  void deposit_next();
   /// True if the counters of all `ranks` but this one have reached `pieces`.
   [[nodiscard]] bool have(const std::vector<int>& ranks, Counter counter,
                           std::uint64_t pieces) const;
@@ -88,6 +108,11 @@ class Pipeline : public Execution {
                                 std::uint64_t pieces, const char* verb) const;
   void publish(Counter counter, std::uint64_t pieces);
   [[nodiscard]] Position position(std::uint64_t pieces) const;
+  [[nodiscard]] std::size_t number_of(std::uint64_t piece) const { return piece % window_; }
+  /// On the host, of a rank of the batch.
+  [[nodiscard]] int local_rank(int index) const {
+    return local_ranks_[static_cast<std::size_t>(index)];
+  }
 
   Arena& arena_;
   Batch batch_;
@@ -103,10 +128,10 @@ class Pipeline : public Execution {
   std::uint64_t deposited_ = 0;
   std::uint64_t combined_ = 0;
   std::uint64_t collected_ = 0;
-  std::array<bool, slot_count> is_combined_{};  // of pieces after those
+  std::size_t window_ = slot_count;
+  std::array<bool, max_window> is_combined_{};  // of pieces after those
   bool begun_ = false;                          // the piece after those deposited
   bool all_begun_ = false;
-  bool awaits_readers_ = false;
 };
 
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch,

@@ -2,6 +2,7 @@
 // Executes batches among ranks of one host through memory that they share.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <vector>
 
@@ -25,7 +26,8 @@ class ShmBackend : public Backend {
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
   /// each rank. Slots may be larger, for other backends that share the arena.
   ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
-             std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0);
+             std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0,
+             shm::HostTraits traits = {});
 
   /// True if all that take part are of this host, and the operation is one of this backend's: all
   /// but Adasum.
@@ -35,10 +37,15 @@ class ShmBackend : public Backend {
   /// execute.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
 
+  /// Returns when no other rank writes into this rank's tensors. See WriteFence.
+  void abandon() noexcept override { arena_.fence().close(fence_patience); }
+
   /// For batches that these ranks execute together with others.
   [[nodiscard]] shm::Arena& arena() { return arena_; }
 
  private:
+  static constexpr std::chrono::seconds fence_patience{10};
+
   /// On the host; -1 if it is not of this host.
   [[nodiscard]] int host_index(int rank) const;
 

@@ -10,6 +10,7 @@
 
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
+#include "node/process_memory.hpp"
 
 namespace kolo::internal::backend::shm {
 namespace {
@@ -19,6 +20,8 @@ constexpr int max_ranks_alone = 8;
 
 /// Shorter parts are packed first, since reducing them one by one takes longer.
 constexpr std::int64_t min_bytes_direct = 512;
+
+std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
 bool converts(const Piece& piece) { return piece.dtype != piece.wire; }
 
@@ -49,7 +52,10 @@ void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
 SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares)
     : Pipeline(arena, std::move(given), std::move(local_ranks)),
       shares_(shares),
-      cutter_(element_runs(batch()), shares.piece_bytes) {}
+      cutter_(element_runs(batch()), shares.piece_bytes),
+      processes_(arena) {
+  if (shares.one_host) widen_window();
+}
 
 Slice SlicedAllreduce::own_slice(std::size_t number) const {
   return slice_of(pieces_[number].piece.elements, index(), shares_.owners);
@@ -63,23 +69,33 @@ NextPiece SlicedAllreduce::begin(std::size_t number) {
                                            size() <= max_ranks_alone && !converts(state.piece)));
   state.direct = !converts(state.piece) && has_long_parts(state.piece);
   state.deposit = choose_deposit(state);
-  if (state.deposit.in_heap) await_readers();
   return NextPiece::piece;
 }
 
 Deposit SlicedAllreduce::choose_deposit(const PieceState& state) {
+  using Place = Deposit::Place;
   if (!shares_.one_host || state.alone || !state.piece.in_place()) return {};
   const fusion::Part& part = state.piece.parts.front();
   const auto input = offset_in_heap(part.input);
   const auto output = offset_in_heap(part.output);
-  if (!input || !output) return {};
-  return {true, *input, *output};
+  if (input && output) return {Place::heap, *input, *output};
+  if (!shares_private(state.piece)) return {};
+  return {Place::process, address_of(part.input), address_of(part.output)};
+}
+
+bool SlicedAllreduce::shares_private(const Piece& piece) {
+  const std::int64_t slice = piece.wire_bytes() / size();
+  if (slice < arena().traits().min_slice_of_process || !arena().is_accessible()) return false;
+  const fusion::Part& part = piece.parts.front();
+  const auto bytes = static_cast<std::size_t>(piece.wire_bytes());
+  return node::is_accessible({part.input, bytes}) &&
+         (part.input == part.output || node::is_accessible({part.output, bytes}));
 }
 
 void SlicedAllreduce::deposit(std::size_t number) {
   const PieceState& state = pieces_[number];
   deposit_of(index(), number) = state.deposit;
-  if (state.deposit.in_heap) return;
+  if (!state.deposit.in_slot()) return;
   if (state.alone && size() == 1 && !converts(state.piece)) return;  // no rank reads it
   const std::int64_t all = state.piece.elements;
   if (state.alone || !state.direct) {
@@ -91,30 +107,115 @@ void SlicedAllreduce::deposit(std::size_t number) {
   }
 }
 
+bool SlicedAllreduce::reduce_for_all(std::size_t number) {
+  const PieceState& state = pieces_[number];
+  const Slice own = own_slice(number);
+  const WriteFence::Section section = arena().fence().enter();
+  if (is_refused(number)) return false;
+  const reduction::Arithmetic arithmetic = arithmetic_of(batch(), state.piece.wire);
+  if (!state.direct) {
+    find_inputs(number, own);
+    find_outputs(number, own);
+    reduce(number, arithmetic, own, at(number, index(), own.begin), found_outputs_);
+    return true;
+  }
+  find_processes(number);
+  const std::int64_t bytes = signed_size_of(state.piece.wire);
+  const std::int64_t max = processes_.max_bytes(wire_bytes(state, own)) / bytes;
+  for (std::int64_t done = 0; done < own.elements; done += max)
+    if (!reduce_direct(number, arithmetic, {own.begin + done, std::min(max, own.elements - done)}))
+      return false;
+  return true;
+}
+
+bool SlicedAllreduce::reduce_direct(std::size_t number, const reduction::Arithmetic& arithmetic,
+                                    Slice slice) {
+  const PieceState& state = pieces_[number];
+  const std::int64_t before = wire_bytes(state, {0, slice.begin});
+  const std::int64_t bytes = wire_bytes(state, slice);
+  find_inputs(number, slice);
+  find_outputs(number, slice);
+  if (!processes_.read(before, bytes, deposited_)) return false;
+  const std::byte* results = nullptr;  // if there are processes, the piece has one part
+  for_each_part(state.piece, slice, [&](const fusion::Part& part, std::int64_t first) {
+    outputs_.clear();
+    for (std::byte* const output : found_outputs_)
+      outputs_.push_back(output + wire_bytes(state, {0, first - slice.begin}));
+    outputs_.push_back(part.output);
+    reduce(number, arithmetic, {first, part.elements}, part.input, outputs_);
+    results = part.output;
+  });
+  worked(4 * processes_.count() * bytes);
+  return processes_.write(before, bytes, results);
+}
+
+void SlicedAllreduce::find_processes(std::size_t number) {
+  processes_.clear();
+  for (int rank = 0; rank < size(); ++rank)
+    if (const Deposit& deposit = deposit_of(rank, number);
+        rank != index() && deposit.place == Deposit::Place::process)
+      processes_.add(rank, process(rank), deposit);
+}
+
+bool SlicedAllreduce::is_refused(std::size_t number) const {
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != index() && !deposit_of(rank, number).in_slot() && is_closed(rank)) return true;
+  return false;
+}
+
+Awaited SlicedAllreduce::combining_waits_for() const {
+  Awaited awaited{{}, "to take results"};
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != index() && is_closed(rank)) awaited.ranks.push_back(name_of(rank));
+  return awaited;
+}
+
+void SlicedAllreduce::find_outputs(std::size_t number, Slice slice) {
+  const PieceState& state = pieces_[number];
+  found_outputs_.clear();
+  for (int rank = 0; rank < size(); ++rank) {
+    const Deposit& deposit = deposit_of(rank, number);
+    if (rank == index() || deposit.place != Deposit::Place::heap) continue;
+    found_outputs_.push_back(heap(rank).data() + deposit.output +
+                             wire_bytes(state, {0, slice.begin}));
+  }
+  const int in_slot_of = holder(number, index());
+  // Where no other rank needs the slot, this rank does not either, unless it unpacks the results.
+  if (in_slot_of >= 0 && (in_slot_of != index() || !state.direct))
+    found_outputs_.push_back(at(number, in_slot_of, slice.begin));
+}
+
+/// The next rank that has a slot: nobody else reads the owner's slice of its part.
+int SlicedAllreduce::holder(std::size_t number, int owner) const {
+  if (!shares_.one_host) return owner;
+  for (int step = 1; step <= size(); ++step) {
+    const int rank = (owner + step) % size();
+    if (deposit_of(rank, number).in_slot()) return rank;
+  }
+  return -1;
+}
+
 void SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic,
                                  std::byte* output) {
   const PieceState& state = pieces_[number];
   const Slice own = own_slice(number);
   find_inputs(number, own);
-  if (!state.direct) return reduce(number, arithmetic, own, at(number, index(), own.begin), output);
+  if (!state.direct)
+    return reduce(number, arithmetic, own, at(number, index(), own.begin), {&output, 1});
   const std::int64_t bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
   for_each_part(state.piece, own, [&](const fusion::Part& part, std::int64_t first) {
-    reduce(number, arithmetic, {first, part.elements}, part.input,
-           output + (first - own.begin) * bytes);
+    std::byte* const to = output + (first - own.begin) * bytes;
+    reduce(number, arithmetic, {first, part.elements}, part.input, {&to, 1});
   });
 }
 
 std::byte* SlicedAllreduce::own_result(std::size_t number) const {
-  const PieceState& state = pieces_[number];
-  const Slice own = own_slice(number);
-  return state.deposit.in_heap
-             ? state.piece.parts.front().output + wire_bytes(state, {0, own.begin})
-             : at(number, index(), own.begin);
+  return at(number, index(), own_slice(number).begin);
 }
 
 void SlicedAllreduce::take_own_result(std::size_t number) {
   const PieceState& state = pieces_[number];
-  if (!state.direct || state.deposit.in_heap) return;
+  if (!state.direct) return;
   const std::byte* const results = at(number, index(), 0);
   const std::int64_t bytes = signed_size_of(state.piece.wire);
   for_each_part(state.piece, own_slice(number), [&](const fusion::Part& part, std::int64_t first) {
@@ -129,10 +230,12 @@ void SlicedAllreduce::collect(std::size_t number) {
     collect_alone(number);
     if (!converts(state.piece)) return;
   }
+  if (!state.deposit.in_slot()) return;  // the owners have written it
   for (int owner = 0; owner < shares_.owners; ++owner) {
     if (state.direct && owner == index()) continue;
     const Slice theirs = slice_of(state.piece.elements, owner, shares_.owners);
-    const std::byte* const results = deposited(number, owner, &Deposit::output);
+    const int in_slot_of = state.alone ? index() : holder(number, owner);
+    const std::byte* const results = at(number, in_slot_of, 0);
     const std::int64_t bytes = signed_size_of(state.piece.wire);
     for_each_part(state.piece, theirs, [&](const fusion::Part& part, std::int64_t first) {
       fusion::convert(results + first * bytes, state.piece.wire, part.elements, part.output,
@@ -148,10 +251,10 @@ void SlicedAllreduce::collect_alone(std::size_t number) {
   find_inputs(number, {0, piece.elements});
   if (converts(piece)) {
     std::byte* const own = at(number, index(), 0);
-    return reduce(number, arithmetic, {0, piece.elements}, own, own);
+    return reduce(number, arithmetic, {0, piece.elements}, own, {&own, 1});
   }
   for_each_part(piece, {0, piece.elements}, [&](const fusion::Part& part, std::int64_t first) {
-    reduce(number, arithmetic, {first, part.elements}, part.input, part.output);
+    reduce(number, arithmetic, {first, part.elements}, part.input, {&part.output, 1});
   });
 }
 
@@ -170,10 +273,10 @@ std::optional<std::uint64_t> SlicedAllreduce::offset_in_heap(const std::byte* da
   return static_cast<std::uint64_t>(data - own.data());
 }
 
-const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank,
-                                            std::uint64_t Deposit::*side) const {
+const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank) const {
   const Deposit& deposit = deposit_of(rank, number);
-  return deposit.in_heap ? heap(rank).data() + deposit.*side : at(number, rank, 0);
+  return deposit.place == Deposit::Place::heap ? heap(rank).data() + deposit.input
+                                               : at(number, rank, 0);
 }
 
 void SlicedAllreduce::pack(std::size_t number, Slice slice) {
@@ -190,18 +293,17 @@ void SlicedAllreduce::find_inputs(std::size_t number, Slice slice) {
   const std::int64_t before = wire_bytes(pieces_[number], {0, slice.begin});
   found_ = slice.begin;
   deposited_.clear();
-  for (int rank = 0; rank < size(); ++rank)
-    deposited_.push_back(deposited(number, rank, &Deposit::input) + before);
+  for (int rank = 0; rank < size(); ++rank) deposited_.push_back(deposited(number, rank) + before);
 }
 
 void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& arithmetic,
-                             Slice slice, const std::byte* own, std::byte* output) {
+                             Slice slice, const std::byte* own, reduction::Outputs outputs) {
   const std::int64_t before = (slice.begin - found_) * signed_size_of(pieces_[number].piece.wire);
   inputs_.clear();
   for (int rank = 0; rank < size(); ++rank)
     inputs_.push_back(rank == index() ? own : deposited_[static_cast<std::size_t>(rank)] + before);
-  reduction::reduce(arithmetic, inputs_, slice.elements, output);
-  worked((size() + 1) * wire_bytes(pieces_[number], slice));
+  reduction::reduce(arithmetic, inputs_, slice.elements, outputs);
+  worked((size() + std::ssize(outputs)) * wire_bytes(pieces_[number], slice));
 }
 
 namespace {
@@ -210,15 +312,14 @@ namespace {
 class Allreduce : public SlicedAllreduce {
  public:
   Allreduce(Arena& arena, Batch given, LocalRanks given_ranks)
-      : SlicedAllreduce(arena, std::move(given), given_ranks,
-                        {static_cast<int>(given_ranks.size()), arena.piece_bytes(), true}) {}
+      : SlicedAllreduce(
+            arena, std::move(given), given_ranks,
+            {static_cast<int>(given_ranks.size()), arena.allreduce_piece_bytes(), true}) {}
 
  private:
   Progress combine(std::size_t number) override {
     if (own_slice(number).elements == 0) return Progress::done;
-    reduce_own(number, arithmetic_of(batch(), wire(number)), own_result(number));
-    take_own_result(number);
-    return Progress::done;
+    return reduce_for_all(number) ? Progress::done : Progress::waiting;
   }
 };
 

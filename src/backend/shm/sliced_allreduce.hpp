@@ -11,12 +11,18 @@
 #include "backend/batch.hpp"
 #include "backend/pieces.hpp"
 #include "backend/shm/pipeline.hpp"
+#include "backend/shm/process_parts.hpp"
 #include "reduction/reduce.hpp"
 
 namespace kolo::internal::backend::shm {
 
 /// Each piece is shared out among the first few of the ranks, its owners: each combines its slice
-/// of all slots, in rank order, into its own slot, and the others take it from there.
+/// of all ranks' parts, in rank order.
+///
+/// On one host all ranks are owners. An owner writes its results into the tensors of the ranks
+/// whose tensors lie in their heaps, and into its own tensor. For the others it writes them once,
+/// into the slot of one of them, in place of the part that it has just read; they take them from
+/// there. On several hosts the results are in the owner's own slot.
 class SlicedAllreduce : public Pipeline {
  protected:
   struct Shares {
@@ -32,10 +38,15 @@ class SlicedAllreduce : public Pipeline {
   /// This rank's slice of the slot's piece; empty if this rank is no owner.
   [[nodiscard]] Slice own_slice(std::size_t number) const;
 
-  /// Reduces this rank's slice of all ranks' parts to `output`, which may be `own_result`.
+  /// On one host: reduces this rank's slice of all ranks' parts, and writes the results wherever
+  /// they are needed. False if a rank does not take them any more: its session has failed, or its
+  /// process has ended.
+  [[nodiscard]] bool reduce_for_all(std::size_t number);
+
+  /// On several hosts: reduces this rank's slice of the parts of the ranks of its host.
   void reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
 
-  /// Where the others read the result of this rank's slice.
+  /// On several hosts: where the others read the result of this rank's slice.
   [[nodiscard]] std::byte* own_result(std::size_t number) const;
   /// Call it when the result is there.
   void take_own_result(std::size_t number);
@@ -45,10 +56,15 @@ class SlicedAllreduce : public Pipeline {
     Piece piece{};
     bool alone = false;   // every rank reduces the whole piece
     bool direct = false;  // the rank's own slice is read and written where the tensors lie
-    Deposit deposit{};    // where the others read theirs
+    Deposit deposit{};    // where the others read and write theirs
   };
 
+  /// On one host: for ranks whose sessions have failed.
+  [[nodiscard]] Awaited combining_waits_for() const override;
   NextPiece begin(std::size_t number) final;
+  [[nodiscard]] bool uses_slot(std::size_t number) const final {
+    return pieces_[number].deposit.in_slot();
+  }
   void deposit(std::size_t number) final;
   [[nodiscard]] bool combines(std::size_t number) const final { return !pieces_[number].alone; }
   void collect(std::size_t number) final;
@@ -61,25 +77,41 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] std::byte* at(std::size_t number, int rank, std::int64_t element) const;
   /// Where the others are to read the piece.
   [[nodiscard]] Deposit choose_deposit(const PieceState& state);
+  /// True if the others are to access the piece in this rank's private memory.
+  [[nodiscard]] bool shares_private(const Piece& piece);
   /// The offset of `data` in this rank's heap, if it lies there.
   [[nodiscard]] std::optional<std::uint64_t> offset_in_heap(const std::byte* data) const;
-  /// The deposit of the rank.
-  [[nodiscard]] const std::byte* deposited(std::size_t number, int rank,
-                                           std::uint64_t Deposit::*side) const;
+  /// The part of the rank.
+  [[nodiscard]] const std::byte* deposited(std::size_t number, int rank) const;
+  /// Whose slot has the results of the owner's slice; -1 if no slot has them. Known once all ranks
+  /// have deposited.
+  [[nodiscard]] int holder(std::size_t number, int owner) const;
+  /// Finds the places for the results of the slice, of this rank, but for those in its own tensor
+  /// and in other processes.
+  void find_outputs(std::size_t number, Slice slice);
+  /// Of a piece whose parts lie where the tensors do. False if a process has ended.
+  [[nodiscard]] bool reduce_direct(std::size_t number, const reduction::Arithmetic& arithmetic,
+                                   Slice slice);
+  void find_processes(std::size_t number);
+  /// True if the results go into the memory of another rank that does not take them any more.
+  [[nodiscard]] bool is_refused(std::size_t number) const;
   void pack(std::size_t number, Slice slice);
   /// Finds the deposits of all ranks for the slice, for `reduce`.
   void find_inputs(std::size_t number, Slice slice);
   /// Reads this rank's elements from `own`, those of the others from the deposits that were found.
   void reduce(std::size_t number, const reduction::Arithmetic& arithmetic, Slice slice,
-              const std::byte* own, std::byte* output);
+              const std::byte* own, reduction::Outputs outputs);
   void collect_alone(std::size_t number);
 
   Shares shares_;
   Cutter cutter_;
-  std::array<PieceState, slot_count> pieces_{};
+  std::array<PieceState, max_window> pieces_{};
   std::vector<const std::byte*> deposited_{};  // where the slice lies that was found last
   std::int64_t found_ = 0;                     // its first element
+  std::vector<std::byte*> found_outputs_{};    // for the slice of this rank
+  ProcessParts processes_;                     // those of a piece that is reduced
   std::vector<const std::byte*> inputs_{};
+  std::vector<std::byte*> outputs_{};
 };
 
 }  // namespace kolo::internal::backend::shm

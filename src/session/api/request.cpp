@@ -221,10 +221,10 @@ void Request::check_reduction() const {
     if (!has_meaning(descriptor.op, tensor.dtype))
       refuse(
           fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(descriptor.op)));
-  if (descriptor.op == ReduceOp::adasum && !engine_->links().has_mpi())
+  if (descriptor.op == ReduceOp::adasum && !engine_->links().has_network())
     refuse(
-        "adasum is computed over MPI, and the program was started without it: start it with "
-        "mpirun");
+        "adasum does not travel through shared memory, and a program on one host that was started "
+        "without MPI has nothing else: start it with mpirun");
 }
 
 void Request::set_divisor(AverageOver over) {

@@ -26,7 +26,7 @@ class Links {
   [[nodiscard]] virtual bool must_poll() const = 0;
   /// For the replay of plans; null unless all ranks see each other's memory.
   [[nodiscard]] virtual negotiation::PlanBoard* board() { return nullptr; }
-  /// What carries data: shm, mpi or shm+mpi.
+  /// What carries data: shm, mpi, fabric, shm+mpi or shm+fabric.
   [[nodiscard]] virtual std::string data_path() const = 0;
   /// Memory that the other ranks of this host read where it lies; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
@@ -34,8 +34,8 @@ class Links {
   [[nodiscard]] virtual std::vector<StatusBoard::Seat> seats() const { return {}; }
   /// By which the end of their processes can be awaited, after the session too.
   [[nodiscard]] virtual std::vector<node::FileDescriptor> other_processes() const { return {}; }
-  /// False if MPI may not be called: it was not initialized.
-  [[nodiscard]] virtual bool has_mpi() const { return true; }
+  /// False if nothing but shared memory carries data.
+  [[nodiscard]] virtual bool has_network() const { return true; }
   /// True while MPI reads and writes the memory of batches.
   [[nodiscard]] virtual bool mpi_has_batches() { return false; }
   /// The session has failed. Nothing is awaited any more, and requests of MPI in progress are

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/startup/cpu_links.hpp"
 
+#include <sys/epoll.h>
+
 #include <chrono>
 #include <utility>
 
+#include "messenger/mpi_messenger.hpp"
+#include "node/error_codes.hpp"
 #include "session/startup/host_memory.hpp"
 
 namespace kolo::internal::session {
@@ -13,6 +17,16 @@ namespace {
 constexpr std::chrono::seconds patience_to_close{1};
 constexpr std::chrono::milliseconds patience_after_failure{100};
 
+/// Over MPI, unless there is another. While there are no sockets, MPI is polled anyway.
+std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger::Messenger> fabric,
+                                                       const std::optional<DataOverMpi>& mpi,
+                                                       const transport::SocketTransport* sockets) {
+  if (fabric != nullptr || !mpi) return fabric;
+  return std::make_unique<messenger::MpiMessenger>(
+      mpi->data.get(), mpi->max_tag,
+      sockets == nullptr ? std::chrono::nanoseconds(0) : sockets->peer_timeout());
+}
+
 bool some_share(const std::vector<int>& sharing_node_of) {
   for (std::size_t rank = 0; rank < sharing_node_of.size(); ++rank)
     if (sharing_node_of[rank] != static_cast<int>(rank)) return true;
@@ -21,28 +35,57 @@ bool some_share(const std::vector<int>& sharing_node_of) {
 
 }  // namespace
 
-CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
-                   std::unique_ptr<node::LocalGroup> neighbors,
+CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
+                   const Topology& topology, std::unique_ptr<node::LocalGroup> neighbors,
                    std::unique_ptr<transport::SocketTransport> sockets,
                    const std::vector<int>& sharing_node_of)
     : mpi_(std::move(mpi)),
       neighbors_(std::move(neighbors)),
       sockets_(std::move(sockets)),
+      over_fabric_(fabric != nullptr),
+      messenger_(choose_messenger(std::move(fabric), mpi_, sockets_.get())),
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
-      ranks_of_host_(ranks_of_host(topology, topology.rank)) {
+      ranks_of_host_(ranks_of_host(topology, topology.rank)),
+      transport_(mpi_ ? mpi_->control.get() : MPI_COMM_NULL, sockets_.get(), messenger_.get()),
+      backend_(messenger_.get()) {
   if (neighbors_ != nullptr) {
     share_memory();
-    if (sockets_ != nullptr) neighbors_->watch(sockets_->descriptor());
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
-    if (sockets_ != nullptr) own_bell_->watch(sockets_->descriptor());
     if (some_share(sharing_node_of)) use_private_memory(topology.rank);
   }
+  watch_network();
   if (!all_are_neighbors_ && some_share(sharing_node_of))
     backend_.use_memory_everywhere(sharing_node_of);
 }
 
+/// The bell watches one descriptor.
+void CpuLinks::watch_network() {
+  std::vector<int> watched;
+  if (messenger_ != nullptr) watched = messenger_->descriptors();
+  if (sockets_ != nullptr) watched.push_back(sockets_->descriptor());
+  if (watched.empty()) return;
+  int descriptor = watched.front();
+  if (watched.size() > 1) {
+    network_ = node::FileDescriptor(::epoll_create1(EPOLL_CLOEXEC));
+    if (!network_.valid()) node::throw_system_error("epoll_create1");
+    for (const int one : watched) {
+      epoll_event readable{};
+      readable.events = EPOLLIN;
+      if (::epoll_ctl(network_.get(), EPOLL_CTL_ADD, one, &readable) != 0)
+        node::throw_system_error("epoll_ctl");
+    }
+    descriptor = network_.get();
+  }
+  if (neighbors_ != nullptr)
+    neighbors_->watch(descriptor);
+  else
+    own_bell_->watch(descriptor);
+}
+
 CpuLinks::~CpuLinks() {
+  if (messenger_ != nullptr)
+    messenger_->close(abandoned_ ? std::chrono::nanoseconds(0) : patience_to_close);
   if (sockets_ != nullptr) sockets_->close(abandoned_ ? patience_after_failure : patience_to_close);
 }
 
@@ -63,14 +106,16 @@ void CpuLinks::share_memory() {
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;
     for (int index = 0; index < neighbors_->size(); ++index)
-      parts.push_back(
-          {neighbors_->memory(index) + offset, &neighbors_->bell(index), neighbors_->heap(index)});
+      parts.push_back({neighbors_->memory(index) + offset, &neighbors_->bell(index),
+                       neighbors_->heap(index), neighbors_->other_process(index)});
     return parts;
   };
   shm_transport_.emplace(parts_at(memory.rings), neighbors_->index(), ranks_of_host_);
   transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbors_);
   shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
-                       backend::ShmBackend::default_piece_bytes, memory.slot_bytes);
+                       backend::ShmBackend::default_piece_bytes, memory.slot_bytes,
+                       backend::shm::HostTraits{neighbors_->cache_share(),
+                                                &neighbors_->accessible_for()});
   backend_.use_memory(*shm_backend_);
   if (!all_are_neighbors_) return;
   std::vector<SharedPlanBoard::Peer> places;
@@ -90,8 +135,9 @@ std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
 }
 
 std::string CpuLinks::data_path() const {
-  if (neighbors_ == nullptr) return "mpi";
-  return all_are_neighbors_ ? "shm" : "shm+mpi";
+  const std::string network = over_fabric_ ? "fabric" : "mpi";
+  if (neighbors_ == nullptr) return network;
+  return all_are_neighbors_ ? "shm" : "shm+" + network;
 }
 
 std::vector<StatusBoard::Seat> CpuLinks::seats() const {

@@ -11,12 +11,13 @@
 
 #include "backend/router/router.hpp"
 #include "backend/shm/shm_backend.hpp"
+#include "messenger/messenger.hpp"
 #include "node/local_group.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/shared_board.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/startup/cpu_transport.hpp"
 #include "session/topology.hpp"
-#include "transport/cpu_transport.hpp"
 #include "transport/shm_transport.hpp"
 #include "transport/socket_transport.hpp"
 
@@ -26,18 +27,20 @@ namespace kolo::internal::session {
 struct DataOverMpi {
   Communicator control;
   Communicator data;
-  int max_tag;  // as for MpiBackend
+  int max_tag;  // as for MpiMessenger
 };
 
 /// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
-/// hosts it is called only for data. Without, it carries control messages too, and is polled.
+/// hosts it is called only for data, and not even for that if libfabric carries data. Without
+/// sockets, it carries control messages too, and is polled.
 class CpuLinks : public Links {
  public:
-  /// Without `mpi` all ranks are neighbors. `neighbors` may be null, on all ranks of the host
-  /// alike; `sockets`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of those
-  /// that share memory with it, which is the rank itself if none do.
-  CpuLinks(std::optional<DataOverMpi> mpi, const Topology& topology,
-           std::unique_ptr<node::LocalGroup> neighbors,
+  /// `fabric` carries data instead of MPI; null: MPI does. Without both, all ranks are neighbors,
+  /// and without `mpi` there are sockets. `neighbors` may be null, on all ranks of the host alike;
+  /// `sockets` and `fabric`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of
+  /// those that share memory with it, which is the rank itself if none do.
+  CpuLinks(std::optional<DataOverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
+           const Topology& topology, std::unique_ptr<node::LocalGroup> neighbors,
            std::unique_ptr<transport::SocketTransport> sockets,
            const std::vector<int>& sharing_node_of);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
@@ -55,8 +58,10 @@ class CpuLinks : public Links {
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
-  [[nodiscard]] bool has_mpi() const override { return mpi_.has_value(); }
-  [[nodiscard]] bool mpi_has_batches() override { return transport_.mpi_activity().has_batches(); }
+  [[nodiscard]] bool has_network() const override { return messenger_ != nullptr; }
+  [[nodiscard]] bool mpi_has_batches() override {
+    return messenger_ != nullptr && !over_fabric_ && messenger_->uses_memory();
+  }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
 
@@ -65,12 +70,16 @@ class CpuLinks : public Links {
     std::array<std::byte, 64> bytes{};
   };
 
+  void watch_network();
   void share_memory();
   void use_private_memory(int rank);
 
   std::optional<DataOverMpi> mpi_;
   std::unique_ptr<node::LocalGroup> neighbors_;
   std::unique_ptr<transport::SocketTransport> sockets_;
+  bool over_fabric_;
+  std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks are neighbors
+  node::FileDescriptor network_{};                   // readable if sockets or messenger are
   bool all_are_neighbors_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
@@ -81,9 +90,8 @@ class CpuLinks : public Links {
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
-  transport::CpuTransport transport_{mpi_ ? mpi_->control.get() : MPI_COMM_NULL, sockets_.get()};
-  backend::CpuRouter backend_{mpi_ ? mpi_->data.get() : MPI_COMM_NULL, transport_.mpi_activity(),
-                              mpi_ ? mpi_->max_tag : backend::mpi::guaranteed_max_tag};
+  CpuTransport transport_;
+  backend::CpuRouter backend_;
 };
 
 }  // namespace kolo::internal::session

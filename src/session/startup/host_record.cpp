@@ -72,29 +72,18 @@ MemoryVerdict judge_memory(std::span<const HostRecord> records,
   return verdict;
 }
 
-StartupErrors find_needs_of_mpi(std::span<const HostRecord> records, const Topology& topology) {
+StartupErrors find_needs_of_mpi(std::span<const HostRecord> records, bool needs_network) {
   std::vector<StartupReport> reports;
-  for (std::size_t rank = 0; rank < records.size(); ++rank) {
+  for (const HostRecord& record : records) {
     std::string problem;
-    if (records[rank].cpu_operations == CpuOperations::mpi)
+    if (record.cpu_operations == CpuOperations::mpi)
       problem = fmt::format("cpu_operations is mpi, but {}", without_mpi);
-    else if (topology.node_of[rank] != topology.node_of.front())
-      problem = fmt::format("on host {}, rank 0 on host {}; MPI carries data between hosts, but {}",
-                            read_string(records[rank].host), read_string(records.front().host),
-                            without_mpi);
+    else if (records.front().network == Network::mpi)
+      problem = fmt::format("network is mpi on rank 0, but {}", without_mpi);
+    else if (needs_network && !record.wants_sockets)
+      problem = fmt::format("control_interface is none, but {}", without_mpi);
     reports.push_back(StartupReport::make(version, problem));
   }
-  return collect_errors(reports);
-}
-
-StartupErrors find_needs_of_mpi(const MemoryVerdict& verdict) {
-  std::vector<StartupReport> reports;
-  for (const std::string& reason : verdict.reasons)
-    reports.push_back(StartupReport::make(
-        version, reason.empty()
-                     ? ""
-                     : fmt::format("the ranks of this host cannot share memory ({}), and {}",
-                                   reason, without_mpi)));
   return collect_errors(reports);
 }
 

@@ -29,6 +29,7 @@ struct alignas(1024) HostRecord {
   transport::Secret secret{};
   std::int64_t peer_timeout_ns = 0;
   HostAllreduce host_allreduce{};
+  Network network{};
 
   // The same on all ranks, or the session does not start.
   std::int64_t test_ranks_per_host = 0;
@@ -70,10 +71,16 @@ struct MemoryVerdict {
                                          std::span<const StartupReport> reports,
                                          const Topology& topology);
 
-/// Without MPI: what the ranks need it for.
+/// Without MPI: what the ranks need it for. `needs_network`: some of them do not share memory.
 [[nodiscard]] StartupErrors find_needs_of_mpi(std::span<const HostRecord> records,
-                                              const Topology& topology);
-[[nodiscard]] StartupErrors find_needs_of_mpi(const MemoryVerdict& verdict);
+                                              bool needs_network);
+
+/// Where each rank listens for data.
+struct DataAddresses {
+  StartupReport report{};
+  std::uint32_t count = 0;
+  std::array<transport::SocketAddress, HostRecord::max_addresses> addresses{};
+};
 
 /// The result of a rank's setup after memory was judged. A session can do without `connections`.
 struct SetupReport {

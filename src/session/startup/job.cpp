@@ -28,7 +28,7 @@ using rendezvous::ClientOptions;
 // Until all processes have come to connect.
 constexpr std::chrono::seconds start_timeout{600};
 
-/// The server of a job whose launcher has none, on this host only.
+/// The server of a job whose launcher has none. On one host nobody else reaches it.
 class OwnServer {
  public:
   OwnServer(const ServerlessJob& job, const rendezvous::Secret& secret)
@@ -37,7 +37,7 @@ class OwnServer {
                  .np = job.size,
                  .has_agents = false,
                  .start_timeout = start_timeout},
-                {"127.0.0.1", job.port},
+                {job.has_one_host() ? job.host : "", job.port},
                 [](LogLevel level, const std::string& text) { log(level, text); }) {
     // The program's signals are for its own threads.
     sigset_t all;
@@ -70,7 +70,12 @@ Place& place = *new Place;
 /// As the processes of the job all have it.
 ClientOptions options_without_server(const ServerlessJob& job) {
   const char* const secret = std::getenv(rendezvous::secret_variable);
-  return {.server = {"127.0.0.1", job.port},
+  if (secret == nullptr && job.rank == 0 && !job.has_one_host())
+    log(LogLevel::warning,
+        fmt::format("whoever reaches port {} may join the job: give all processes the same 64 hex "
+                    "digits in {}",
+                    job.port, rendezvous::secret_variable));
+  return {.server = {job.host, job.port},
           .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
           .wanted_rank = job.rank,
           .version = std::string(version),

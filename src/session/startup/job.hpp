@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // This process's place in its job, for all its sessions. The job was started by kolorun, which has
-// a rendezvous server; or by torchrun or srun on one host, and then rank 0 has the server.
+// a rendezvous server; or by torchrun or srun, and then rank 0 has the server.
 //
 // None of these functions is thread-safe: one thread at a time starts or ends a session.
 #pragma once

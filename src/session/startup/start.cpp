@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <optional>
 #include <random>
 #include <span>
@@ -14,14 +13,16 @@
 #include <utility>
 #include <vector>
 
-#include "backend/mpi/exchange.hpp"
 #include "base/failure.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
+#include "messenger/mpi_messenger.hpp"
 #include "node/memory_limits.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
+#include "session/startup/data_network.hpp"
+#include "session/startup/gather.hpp"
 #include "session/startup/host_memory.hpp"
 #include "session/startup/mpi_rendezvous.hpp"
 
@@ -29,34 +30,6 @@ namespace kolo::internal::session {
 namespace {
 
 using rendezvous::Rendezvous;
-
-/// Runs `work`; an exception becomes the `problem`, unless there is one already. A rank must not
-/// leave start-up alone: the others would wait for it in their next call.
-template <typename Work>
-void attempt(std::string& problem, Work work) {
-  try {
-    work();
-  } catch (...) {
-    if (problem.empty()) problem = message_of_current_exception();
-  }
-}
-
-/// One from each rank.
-template <typename Record>
-std::vector<Record> gather(Rendezvous& world, const Record& mine) {
-  std::vector<Record> all;
-  for (const rendezvous::Bytes& bytes : world.gather_all(std::as_bytes(std::span(&mine, 1)))) {
-    if (bytes.size() != sizeof mine)
-      throw BackendError("a rank has sent a record of another size than this one's");
-    std::memcpy(&all.emplace_back(), bytes.data(), sizeof mine);
-  }
-  return all;
-}
-
-/// Throws InvalidArgument on every rank if any has a problem.
-void check_all_ranks(Rendezvous& world, const std::string& problem) {
-  throw_if_any(collect_errors(gather(world, StartupReport::make(version, problem))));
-}
 
 EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
   return {.negotiation = {.session = session,
@@ -128,7 +101,7 @@ void fill_terms(const Settings& settings, HostRecord& record) {
   record.host_allreduce = settings.host_allreduce;
 }
 
-Preparation prepare(Rendezvous& world, const SessionOptions& options) {
+Preparation prepare(Rendezvous& world, const SessionOptions& options, bool has_mpi) {
   Preparation own;
   HostRecord& record = own.record;
   std::string problem;
@@ -138,6 +111,9 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options) {
   record.lowest_rank_of_host = position.lowest_rank;
   record.cpu_operations = own.settings.cpu_operations;
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
+  record.network = own.settings.network;
+  if (position.local_size < world.size() && chooses_fabric(record.network, has_mpi))
+    messenger::find_fabric(own.settings.fabric_provider);  // while the rest is prepared
   if (problem.empty()) {
     prepare_memory(own, position, world.size());
     attempt(problem, [&] {
@@ -191,18 +167,24 @@ SharedMemorySetup set_up_memory(Rendezvous& world, std::span<const HostRecord> r
   return setup;
 }
 
+/// Some ranks do not share memory. The same on all ranks.
+bool needs_network(const Topology& topology, const MemoryVerdict& memory) {
+  return topology.size > 1 &&
+         !(memory.shared_by(topology.rank) && topology.local_size == topology.size);
+}
+
 /// What else a rank needs, as far as it comes.
 struct Setup {
-  std::optional<Connections> connections{};  // none: sockets are not wanted
+  std::optional<Connections> connections{};        // none: sockets are not wanted
+  std::unique_ptr<messenger::Messenger> fabric{};  // null: MPI or memory carries data
   std::shared_ptr<diagnostics::Timeline> timeline{};
   SetupReport report{};
 };
 
 Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topology& topology,
-             const MemoryVerdict& memory, const Preparation& own) {
+             const MemoryVerdict& memory, const Preparation& own, const DataListener& data) {
   Setup setup;
-  const bool has_network = topology.size > 1 && !(memory.shared_by(topology.rank) &&
-                                                  topology.local_size == topology.size);
+  const bool has_network = needs_network(topology, memory);
   std::string no_connections;
   // The same on all ranks.
   if (has_network && std::ranges::all_of(records, &HostRecord::wants_sockets)) {
@@ -214,6 +196,9 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
     });
   }
   std::string problem = has_network ? own.no_addresses : "";
+  if (data.own != nullptr)
+    attempt(problem,
+            [&] { setup.fabric = data.connect(records.front().secret, [&] { world.check(); }); });
   attempt(problem, [&] {
     diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
     setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
@@ -243,7 +228,8 @@ void log_memory(std::span<const HostRecord> records, const Topology& topology,
     return records[static_cast<std::size_t>(rank)].cpu_operations == CpuOperations::mpi;
   });
   log(wanted ? LogLevel::warning : LogLevel::info,
-      "no shared memory on this host, so its ranks exchange all data over MPI, which is slower: " +
+      "no shared memory on this host, so its ranks exchange all data over the network, which is "
+      "slower: " +
           verdict.reasons[static_cast<std::size_t>(topology.rank)]);
 }
 
@@ -256,11 +242,12 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
 }
 
 /// The ranks agree four times: on their records, on who shares memory, on the connections between
-/// them, and on the end of the start-up. Between two agreements a rank works by itself or with
-/// others over sockets that time out, and keeps an error for the next agreement.
+/// them, and on the end of the start-up; and on where they listen, if libfabric carries data.
+/// Between two agreements a rank works by itself or with others over sockets that time out, and
+/// keeps an error for the next agreement.
 std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi> mpi,
                                     const StartArguments& arguments) {
-  Preparation own = prepare(world, arguments.options);
+  Preparation own = prepare(world, arguments.options, mpi.has_value());
   if (mpi)
     own.record.max_tag =
         static_cast<std::int32_t>(std::min<std::int64_t>(mpi->max_tag, own.settings.test_max_tag));
@@ -268,14 +255,18 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
   const std::vector<HostRecord> records = gather(world, own.record);
   throw_if_any(find_errors(records));
   const Topology topology = find_topology(world.rank(), records);
-  if (!mpi) throw_if_any(find_needs_of_mpi(records, topology));
 
   SharedMemorySetup memory = set_up_memory(world, records, topology, own);
-  if (!mpi) throw_if_any(find_needs_of_mpi(memory.verdict));
-  Setup setup = set_up(world, records, topology, memory.verdict, own);
+  const bool over_network = needs_network(topology, memory.verdict);
+  if (!mpi) throw_if_any(find_needs_of_mpi(records, over_network));
+  DataListener data;
+  if (over_network && chooses_fabric(records.front().network, mpi.has_value()))
+    data = listen_for_data(world, records, own.settings, mpi.has_value());
+  Setup setup = set_up(world, records, topology, memory.verdict, own, data);
 
   const Verdict verdict = reach_verdict(gather(world, setup.report));
   throw_if_any(verdict.errors);
+  if (!mpi) throw_if_any(verdict.connection_errors);
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
@@ -286,10 +277,10 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
   std::string problem;
   attempt(problem, [&] {
     if (mpi) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
-    auto made =
-        std::make_unique<CpuLinks>(std::move(mpi), topology, std::move(memory.neighbors),
-                                   make_sockets(records.front(), std::move(setup.connections)),
-                                   memory.verdict.sharing_node_of(topology));
+    auto made = std::make_unique<CpuLinks>(
+        std::move(mpi), std::move(setup.fabric), topology, std::move(memory.neighbors),
+        make_sockets(records.front(), std::move(setup.connections)),
+        memory.verdict.sharing_node_of(topology));
     links = made.get();
     engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
                                       topology, std::move(made), arguments.gpu_libraries);
@@ -308,9 +299,9 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
 
 std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
   MpiRendezvous world(arguments.comm);
-  return start_among(
-      world, DataOverMpi{world.duplicate(), world.duplicate(), backend::mpi::find_max_tag()},
-      arguments);
+  return start_among(world,
+                     DataOverMpi{world.duplicate(), world.duplicate(), messenger::find_max_tag()},
+                     arguments);
 }
 
 std::shared_ptr<Engine> start_engine_without_mpi(Rendezvous& world,

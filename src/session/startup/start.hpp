@@ -26,8 +26,7 @@ struct StartArguments {
 [[nodiscard]] std::shared_ptr<Engine> start_engine(const StartArguments& arguments);
 
 /// As `start_engine`, for the ranks of `world`; the session neither initializes MPI nor calls it.
-/// Throws InvalidArgument on every rank if they cannot share memory: between hosts, MPI carries
-/// data. Throws what `world` throws. `arguments.comm` is ignored.
+/// Between hosts, libfabric carries data. Throws what `world` throws. `arguments.comm` is ignored.
 [[nodiscard]] std::shared_ptr<Engine> start_engine_without_mpi(rendezvous::Rendezvous& world,
                                                                const StartArguments& arguments);
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A run of 2 ranks is resumed in the middle of an epoch by 1 and by 3 ranks, which take as many steps
-# as the rest of the epoch needs.
+# as the rest of the epoch needs. A run whose ranks have orders of their own is resumed by as many.
 # Usage: other_ranks.sh EXPECT PROGRAM DIRECTORY MPIRUN -np 2 ...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"
@@ -20,9 +20,18 @@ mpirun[2]=1 # 5 steps
 train --resume "$middle" --save "$directory/one"
 [[ -e $directory/one/checkpoint-0000000015.safetensors ]]
 
-if "${mpirun[@]}" "$program" --stand-in-size 200 --batch-size 8 --epochs-total 2 --resume "$middle" 2>"$directory/refused"
-then exit 1; fi
-grep -q "saved by another number of ranks" "$directory/refused"
+refuses() {
+  local message=$1
+  shift
+  if "${mpirun[@]}" "$program" --batch-size 8 "$@" 2>"$directory/refused"; then exit 1; fi
+  grep -q "$message" "$directory/refused"
+}
+refuses "saved without --epochs-total" --stand-in-size 200 --epochs-total 2 --resume "$middle"
+mpirun[2]=2
+"${mpirun[@]}" "$program" --stand-in-size 40 --batch-size 8 --epochs-total 2 --save "$directory/total"
+refuses "saved with --epochs-total" --stand-in-size 40 --epochs 2 --resume "$directory/total"
+mpirun[2]=1
+refuses "so start 2 ranks" --stand-in-size 40 --epochs-total 2 --resume "$directory/total"
 
 mpirun[2]=3 # 13 images for each rank, 2 steps
 train --resume "$middle" --save "$directory/three"

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keeps other ranks from writing into the tensors of a rank whose session has failed.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "node/other_process.hpp"
+
+namespace kolo::internal::backend::shm {
+
+/// In each rank's memory; initially zeros.
+struct WriteGate {
+  alignas(
+      64) std::atomic<std::uint64_t> sections;    // odd while this rank writes into others' memory
+  alignas(64) std::atomic<std::uint32_t> closed;  // this rank's memory may not be written any more
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// A rank writes into the memory of others in sections. A rank whose operations fail gives its
+/// tensors back to the program; before, it closes its gate and waits until no rank is in a section
+/// that began earlier.
+///
+/// A writer stores that it is in a section, then reads the gates. A closing rank stores that its
+/// gate is closed, then reads whether others are in sections. All four are sequentially consistent:
+/// so the writer sees the closed gate, or the closing rank sees the section.
+///
+/// Ranks are known by their index on the host. One thread at a time.
+class WriteFence {
+ public:
+  struct Peer {
+    WriteGate* gate;
+    const node::OtherProcess* process;  // null if it is this process
+  };
+
+  WriteFence(std::vector<Peer> peers, int index) : peers_(std::move(peers)), index_(index) {}
+
+  /// While it lives, this rank may write into the memory of those whose gates were open.
+  class Section {
+   public:
+    explicit Section(WriteGate& own) : own_(own) { advance(std::memory_order_seq_cst); }
+    ~Section() { advance(std::memory_order_release); }
+    Section(const Section&) = delete;
+    Section& operator=(const Section&) = delete;
+
+   private:
+    void advance(std::memory_order order) {
+      // Relaxed: only this rank writes it.
+      own_.sections.store(own_.sections.load(std::memory_order_relaxed) + 1, order);
+    }
+
+    WriteGate& own_;
+  };
+
+  [[nodiscard]] Section enter() { return Section(*peer(index_).gate); }
+  /// Ask in a section.
+  [[nodiscard]] bool is_closed(int index) const {
+    return peer(index).gate->closed.load(std::memory_order_seq_cst) != 0;
+  }
+
+  /// From now on no rank begins to write into this rank's memory. Returns when none does any more.
+  /// A section takes microseconds, so a process that is in one for longer than `patience` is
+  /// stopped: it is killed, since nothing else keeps it from writing when it goes on.
+  void close(std::chrono::nanoseconds patience) noexcept;
+
+ private:
+  [[nodiscard]] const Peer& peer(int index) const {
+    return peers_[static_cast<std::size_t>(index)];
+  }
+  /// Until the section with this number ends, or the process.
+  static void await(const Peer& peer, std::uint64_t section,
+                    std::chrono::nanoseconds patience) noexcept;
+
+  std::vector<Peer> peers_;
+  int index_;
+};
+
+}  // namespace kolo::internal::backend::shm

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "messenger/fabric_library.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "kolo/error.hpp"
+#include "messenger/fabric.hpp"
+
+namespace kolo::internal::messenger {
+namespace {
+
+// That of Debian 12; later libraries keep it.
+constexpr std::uint32_t api_version = FI_VERSION(1, 17);
+
+template <typename Function>
+Function find(void* library, const char* name) {
+  auto* const found = reinterpret_cast<Function>(::dlsym(library, name));
+  if (found == nullptr) throw BackendError(fmt::format("libfabric has no {}", name));
+  return found;
+}
+
+FabricFunctions load() {
+  void* const library = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);  // for good
+  if (library == nullptr)
+    throw BackendError(fmt::format("libfabric is not found: {}", ::dlerror()));
+  return {find<decltype(&::fi_getinfo)>(library, "fi_getinfo"),
+          find<decltype(&::fi_freeinfo)>(library, "fi_freeinfo"),
+          find<decltype(&::fi_dupinfo)>(library, "fi_dupinfo"),
+          find<decltype(&::fi_fabric)>(library, "fi_fabric"),
+          find<decltype(&::fi_strerror)>(library, "fi_strerror")};
+}
+
+/// The provider is named: others of the same protocol spin while they are idle.
+Info search(const std::string& provider) {
+  const FabricFunctions& functions = fabric_functions();
+  const Info hints(functions.dupinfo(nullptr));
+  if (!hints) throw BackendError("fi_dupinfo: no memory");
+  hints->ep_attr->type = FI_EP_MSG;
+  hints->caps = FI_MSG;
+  hints->mode = FI_CONTEXT;
+  hints->addr_format = FI_SOCKADDR_IN;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;  // one thread at a time
+  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+  hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+  hints->fabric_attr->prov_name = ::strdup(provider.c_str());
+  fi_info* found = nullptr;
+  const int result = functions.getinfo(api_version, nullptr, nullptr, 0, hints.get(), &found);
+  if (result != 0)
+    throw BackendError(
+        fmt::format("libfabric's provider {} finds no network with connected "
+                    "endpoints: {}",
+                    provider, fabric_error(result)));
+  return Info(found);
+}
+
+/// Never destroyed: its thread may outlive the program's main function.
+struct Searches {
+  std::mutex mutex{};
+  std::map<std::string, std::shared_future<Info>> by_provider{};
+};
+Searches& searches = *new Searches;
+
+std::shared_future<Info> begin_search(const std::string& provider) {
+  const std::lock_guard lock(searches.mutex);
+  auto [place, is_new] = searches.by_provider.try_emplace(provider);
+  if (!is_new) return place->second;
+  std::packaged_task<Info()> task([provider] { return search(provider); });
+  place->second = task.get_future().share();
+  // The program's signals are for its own threads.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread(std::move(task)).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return place->second;
+}
+
+int descriptor_of(fid& object) {
+  int descriptor = -1;
+  check_fabric(::fi_control(&object, FI_GETWAIT, &descriptor), "fi_control");
+  return descriptor;
+}
+
+}  // namespace
+
+const FabricFunctions& fabric_functions() {
+  static const FabricFunctions functions = load();
+  return functions;
+}
+
+void find_fabric(const std::string& provider) { static_cast<void>(begin_search(provider)); }
+
+Info found_fabric(const std::string& provider) {
+  Info copy(fabric_functions().dupinfo(begin_search(provider).get().get()));
+  if (!copy) throw BackendError("fi_dupinfo: no memory");
+  return copy;
+}
+
+void set_address(void*& address, std::size_t& length, fi_info& info,
+                 const transport::SocketAddress& to) {
+  const transport::SystemAddress system = to.to_system();
+  std::free(address);  // as fi_freeinfo does
+  address = std::malloc(system.length);
+  if (address == nullptr) throw std::bad_alloc();
+  std::memcpy(address, system.get(), system.length);
+  length = system.length;
+  info.addr_format = to.family == AF_INET ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
+}
+
+std::string fabric_error(long result) {
+  return fabric_functions().strerror(static_cast<int>(-result));
+}
+
+void check_fabric(long result, const char* call) {
+  if (result < 0) throw BackendError(fmt::format("{}: {}", call, fabric_error(result)));
+}
+
+FabricDomain::FabricDomain(const std::string& provider) : info(found_fabric(provider)) {
+  check_fabric(fabric_functions().fabric(info->fabric_attr, fabric.out(), nullptr), "fi_fabric");
+  check_fabric(::fi_domain(fabric.get(), info.get(), domain.out(), nullptr), "fi_domain");
+  fi_eq_attr event_attributes{};
+  event_attributes.wait_obj = FI_WAIT_FD;
+  check_fabric(::fi_eq_open(fabric.get(), &event_attributes, events.out(), nullptr), "fi_eq_open");
+  fi_cq_attr completion_attributes{};
+  completion_attributes.format = FI_CQ_FORMAT_MSG;
+  completion_attributes.wait_obj = FI_WAIT_FD;
+  completion_attributes.size = 4096;
+  check_fabric(::fi_cq_open(domain.get(), &completion_attributes, completions.out(), nullptr),
+               "fi_cq_open");
+}
+
+int FabricDomain::event_descriptor() const { return descriptor_of(events->fid); }
+int FabricDomain::completion_descriptor() const { return descriptor_of(completions->fid); }
+
+FabricHandle<fid_ep> FabricDomain::make_endpoint(fi_info& its_info) const {
+  FabricHandle<fid_ep> endpoint;
+  check_fabric(::fi_endpoint(domain.get(), &its_info, endpoint.out(), nullptr), "fi_endpoint");
+  check_fabric(::fi_ep_bind(endpoint.get(), &events->fid, 0), "fi_ep_bind");
+  check_fabric(::fi_ep_bind(endpoint.get(), &completions->fid, FI_TRANSMIT | FI_RECV),
+               "fi_ep_bind");
+  check_fabric(::fi_enable(endpoint.get()), "fi_enable");
+  return endpoint;
+}
+
+}  // namespace kolo::internal::messenger

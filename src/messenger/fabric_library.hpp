@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// libfabric, loaded at run time, and owners of what it makes.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "transport/socket_address.hpp"
+
+namespace kolo::internal::messenger {
+
+/// The functions that are no part of libfabric's objects.
+struct FabricFunctions {
+  decltype(&::fi_getinfo) getinfo;
+  decltype(&::fi_freeinfo) freeinfo;
+  decltype(&::fi_dupinfo) dupinfo;
+  decltype(&::fi_fabric) fabric;
+  decltype(&::fi_strerror) strerror;
+};
+
+/// Loads them at the first call, so that the program starts without libfabric. Throws BackendError.
+[[nodiscard]] const FabricFunctions& fabric_functions();
+
+struct FreeInfo {
+  void operator()(fi_info* info) const { fabric_functions().freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, FreeInfo>;
+
+/// A copy of what was found for the provider. Waits for `find_fabric`. Throws BackendError.
+[[nodiscard]] Info found_fabric(const std::string& provider);
+
+/// Replaces an address of `info`.
+void set_address(void*& address, std::size_t& length, fi_info& info,
+                 const transport::SocketAddress& to);
+
+/// `result` is negative.
+[[nodiscard]] std::string fabric_error(long result);
+/// Throws BackendError, which names the call, if `result` is negative.
+void check_fabric(long result, const char* call);
+
+/// Closed at the end of scope.
+template <typename Object>
+class FabricHandle {
+ public:
+  FabricHandle() = default;
+  FabricHandle(FabricHandle&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  FabricHandle& operator=(FabricHandle&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~FabricHandle() { reset(); }
+
+  void reset() {
+    if (object_ != nullptr) ::fi_close(&object_->fid);
+    object_ = nullptr;
+  }
+  [[nodiscard]] Object* get() const { return object_; }
+  [[nodiscard]] Object* operator->() const { return object_; }
+  [[nodiscard]] explicit operator bool() const { return object_ != nullptr; }
+  /// For a call that makes the object.
+  [[nodiscard]] Object** out() { return &object_; }
+
+ private:
+  Object* object_ = nullptr;
+};
+
+/// What the endpoints of a rank have in common, in the order of construction.
+struct FabricDomain {
+  explicit FabricDomain(const std::string& provider);
+
+  Info info;
+  FabricHandle<fid_fabric> fabric{};
+  FabricHandle<fid_domain> domain{};
+  FabricHandle<fid_eq> events{};
+  FabricHandle<fid_cq> completions{};
+
+  [[nodiscard]] int event_descriptor() const;
+  [[nodiscard]] int completion_descriptor() const;
+  /// Memory must be registered before the network reads or writes it.
+  [[nodiscard]] bool registers_memory() const {
+    return (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
+  }
+  /// Bound to both queues.
+  [[nodiscard]] FabricHandle<fid_ep> make_endpoint(fi_info& its_info) const;
+};
+
+}  // namespace kolo::internal::messenger

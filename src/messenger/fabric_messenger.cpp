@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "messenger/fabric_messenger.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo::internal::messenger {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The reason of a failure may come as a control message, which names the rank that is to blame.
+constexpr auto time_for_the_reason = 500ms;
+constexpr unsigned calls_between_events = 64;
+constexpr int max_reads = 4;  // of the completion queue at a time
+
+}  // namespace
+
+void FabricChannel::send(int peer, Tag tag, const std::byte* data, std::int64_t bytes,
+                         Token token) {
+  messenger_.send(*this, peer, tag, data, bytes, token);
+}
+
+void FabricChannel::receive(int peer, Tag tag, std::byte* data, std::int64_t bytes, Token token) {
+  messenger_.receive({this, token, tag, data, bytes}, peer);
+}
+
+void FabricChannel::progress(std::vector<Token>& done) {
+  messenger_.drive();
+  messenger_.uncollected_ -= static_cast<int>(done_.size());
+  done.insert(done.end(), done_.begin(), done_.end());
+  done_.clear();
+}
+
+FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints)
+    : rank_(rank),
+      domain_(std::move(domain)),
+      not_inherited_{node::NotInherited(domain_.event_descriptor()),
+                     node::NotInherited(domain_.completion_descriptor())},
+      peers_(endpoints.size()) {
+  for (std::size_t other = 0; other < endpoints.size(); ++other) {
+    Peer& peer = peers_[other];
+    peer.rank = static_cast<int>(other);
+    peer.endpoint = std::move(endpoints[other]);
+    if (!peer.endpoint) continue;
+    peer.receiving.peer = &peer;
+    peer.header_buffer.resize(sizeof(Header) + max_inline);
+    post_header_receive(peer);
+  }
+}
+
+FabricMessenger::~FabricMessenger() { close(0ns); }
+
+Channel& FabricMessenger::open() {
+  if (free_channels_.empty()) {
+    free_channels_.reserve(channels_.size() + 1);  // for `release`, which must not throw
+    free_channels_.push_back(&channels_.emplace_back(*this));
+  }
+  FabricChannel& channel = *free_channels_.back();
+  free_channels_.pop_back();
+  return channel;
+}
+
+bool FabricMessenger::release(Channel& given) noexcept {
+  auto& channel = static_cast<FabricChannel&>(given);
+  if (channel.under_way_ > 0) {
+    for (Peer& peer : peers_)
+      if (peer.endpoint && (!peer.inbox.withdraw(channel) || sends(peer, channel) ||
+                            (peer.target && peer.target->channel == &channel)))
+        lose(peer, "a transfer was given up");
+  }
+  under_way_ -= std::exchange(channel.under_way_, 0);
+  uncollected_ -= static_cast<int>(channel.done_.size());
+  channel.done_.clear();
+  free_channels_.push_back(&channel);
+  return true;
+}
+
+bool FabricMessenger::sends(const Peer& peer, const FabricChannel& channel) const {
+  const auto is_its = [&](const auto& one) { return one.channel == &channel; };
+  return std::ranges::any_of(peer.outbox, is_its) || std::ranges::any_of(peer.offers, is_its) ||
+         std::ranges::any_of(operations_, [&](const Operation& operation) {
+           return operation.in_flight && operation.peer == &peer && is_its(operation);
+         });
+}
+
+bool FabricMessenger::progress() {
+  // A channel that was stepped has moved everything.
+  if (std::exchange(driven_, false)) return false;
+  const bool moved = drive();
+  driven_ = false;
+  return moved;
+}
+
+std::vector<int> FabricMessenger::descriptors() const {
+  return {domain_.event_descriptor(), domain_.completion_descriptor()};
+}
+
+bool FabricMessenger::may_sleep() {
+  if (closed_) return true;
+  if (uncollected_ > 0) return false;
+  read_events();
+  std::array<fid*, 2> queues{&domain_.events->fid, &domain_.completions->fid};
+  return ::fi_trywait(domain_.fabric.get(), queues.data(), queues.size()) == FI_SUCCESS;
+}
+
+const Failure* FabricMessenger::loss() const {
+  if (!loss_ || std::chrono::steady_clock::now() - lost_at_ < time_for_the_reason) return nullptr;
+  return &*loss_;
+}
+
+void FabricMessenger::close(std::chrono::nanoseconds patience) noexcept {
+  if (closed_) return;
+  try {
+    for (Peer& peer : peers_)
+      if (peer.endpoint) put_note(peer, Kind::goodbye);
+    if (patience > 0ns) wait_for_goodbyes(std::chrono::steady_clock::now() + patience);
+  } catch (const std::exception&) {  // the connections are closed anyway
+  }
+  closed_ = true;
+  // This ends the transfers without a completion.
+  for (Peer& peer : peers_) peer.endpoint.reset();
+  try {
+    read_events();  // or the descriptors of those that are not read are lost
+  } catch (const std::exception&) {
+  }
+}
+
+bool FabricMessenger::awaits_goodbyes() const {
+  return std::ranges::any_of(peers_, [](const Peer& peer) {
+    return peer.endpoint && (!peer.said_goodbye || !peer.outbox.empty());
+  });
+}
+
+void FabricMessenger::wait_for_goodbyes(TimePoint until) {
+  while (awaits_goodbyes()) {
+    if (drive()) continue;
+    if (std::chrono::steady_clock::now() >= until) return;
+    if (!may_sleep()) continue;
+    std::array<pollfd, 2> waiting{
+        pollfd{.fd = domain_.event_descriptor(), .events = POLLIN, .revents = 0},
+        pollfd{.fd = domain_.completion_descriptor(), .events = POLLIN, .revents = 0}};
+    ::poll(waiting.data(), waiting.size(), 5);
+  }
+}
+
+bool FabricMessenger::drive() {
+  if (closed_) return false;
+  driven_ = true;
+  const bool moved = read_completions();
+  if (!moved && ++quiet_ % calls_between_events == 0) read_events();
+  if (blocked_ > 0)
+    for (Peer& peer : peers_) flush(peer);
+  return moved;
+}
+
+bool FabricMessenger::read_completions() {
+  std::array<fi_cq_msg_entry, 16> entries;
+  bool moved = false;
+  for (int read = 0; read < max_reads; ++read) {
+    const auto count = ::fi_cq_read(domain_.completions.get(), entries.data(), entries.size());
+    if (count == -FI_EAGAIN) break;
+    moved = true;
+    if (count == -FI_EAVAIL) {
+      fi_cq_err_entry error{};
+      if (::fi_cq_readerr(domain_.completions.get(), &error, 0) > 0 && error.op_context != nullptr)
+        lose(*static_cast<Operation*>(error.op_context)->peer, fabric_error(-error.err));
+      continue;
+    }
+    check_fabric(count, "fi_cq_read");
+    for (std::size_t at = 0; at < static_cast<std::size_t>(count); ++at)
+      complete(*static_cast<Operation*>(entries[at].op_context), entries[at].len);
+  }
+  return moved;
+}
+
+// The event queue may be silent about a peer that is lost: errors of transfers tell of it.
+void FabricMessenger::read_events() {
+  for (;;) {
+    fi_eq_cm_entry entry{};
+    std::uint32_t event = 0;
+    const auto bytes = ::fi_eq_read(domain_.events.get(), &event, &entry, sizeof entry, 0);
+    fid* object = entry.fid;
+    std::string reason = "it was shut down";
+    if (bytes == -FI_EAVAIL) {
+      fi_eq_err_entry error{};
+      if (::fi_eq_readerr(domain_.events.get(), &error, 0) <= 0) return;
+      object = error.fid;
+      reason = fabric_error(-error.err);
+    } else if (bytes < 0) {
+      return;
+    } else if (event == FI_CONNREQ) {
+      fabric_functions().freeinfo(entry.info);
+      continue;
+    } else if (event != FI_SHUTDOWN) {
+      continue;
+    }
+    // What it had sent comes first, such as a goodbye.
+    while (!closed_ && read_completions()) continue;
+    for (Peer& peer : peers_)
+      if (peer.endpoint && &peer.endpoint->fid == object) lose(peer, reason);
+  }
+}
+
+void FabricMessenger::complete(Operation& operation, std::size_t bytes) {
+  Peer& peer = *operation.peer;
+  operation.in_flight = false;
+  if (!peer.endpoint) return;
+  switch (operation.kind) {
+    case Operation::Kind::send_header:
+    case Operation::Kind::send_payload:
+      if (operation.channel != nullptr) finish(operation.channel, operation.token);
+      give_back(operation);
+      break;
+    case Operation::Kind::receive_header: take_header(peer, bytes); break;
+    case Operation::Kind::receive_payload: take_payload(peer); break;
+  }
+}
+
+void FabricMessenger::finish(FabricChannel* channel, Token token) {
+  channel->done_.push_back(token);
+  --channel->under_way_;
+  --under_way_;
+  ++uncollected_;
+}
+
+void FabricMessenger::lose(Peer& peer, const std::string& reason) {
+  if (!peer.endpoint) return;
+  peer.endpoint.reset();
+  if (!peer.outbox.empty()) --blocked_;
+  peer.outbox.clear();
+  if (peer.said_goodbye || closed_ || loss_) return;
+  lost_at_ = std::chrono::steady_clock::now();
+  loss_ = Failure{FailureKind::peer_left,
+                  fmt::format("the connection for data with rank {} has ended ({}): its process "
+                              "has ended, or its host cannot be reached",
+                              peer.rank, reason),
+                  "", RankSet::of(peer.rank)};
+}
+
+}  // namespace kolo::internal::messenger

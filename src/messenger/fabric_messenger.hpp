@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages of a rank over its connections with all others.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "messenger/fabric_library.hpp"
+#include "messenger/inbox.hpp"
+#include "messenger/messenger.hpp"
+#include "node/not_inherited.hpp"
+
+namespace kolo::internal::messenger {
+
+class FabricMessenger;
+
+class FabricChannel : public Channel {
+ public:
+  explicit FabricChannel(FabricMessenger& messenger) : messenger_(messenger) {}
+
+  void send(int peer, Tag tag, const std::byte* data, std::int64_t bytes, Token token) override;
+  void receive(int peer, Tag tag, std::byte* data, std::int64_t bytes, Token token) override;
+  void progress(std::vector<Token>& done) override;
+
+ private:
+  friend class FabricMessenger;
+
+  FabricMessenger& messenger_;
+  std::vector<Token> done_{};
+  int under_way_ = 0;  // transfers
+};
+
+/// Each message begins with a header. A short payload comes with it, a longer one follows as a
+/// message of its own, which the receiver reads straight into its place.
+///
+/// What no receive waits for is kept until one does, so that messages with other tags can pass. A
+/// sender keeps at most `window` bytes there; longer or further messages it only announces, and
+/// sends when the receiver asks for them.
+///
+/// One receive is posted for every peer at all times. Any error of a transfer is the loss of its
+/// peer.
+class FabricMessenger : public Messenger {
+ public:
+  static constexpr std::int64_t window = std::int64_t{4} << 20;
+  static constexpr std::int64_t max_inline = 4096;
+
+  /// By rank, connected; this rank has none.
+  using Endpoints = std::vector<FabricHandle<fid_ep>>;
+
+  FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints);
+  ~FabricMessenger() override;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return static_cast<int>(peers_.size()); }
+  [[nodiscard]] Tag tag_count() const override { return Tag{1} << 62; }
+  [[nodiscard]] Channel& open() override;
+  [[nodiscard]] bool release(Channel& channel) noexcept override;
+  bool progress() override;
+  [[nodiscard]] std::vector<int> descriptors() const override;
+  [[nodiscard]] bool may_sleep() override;
+  [[nodiscard]] bool uses_memory() const override { return under_way_ > 0 && !closed_; }
+  [[nodiscard]] const Failure* loss() const override;
+  void close(std::chrono::nanoseconds patience) noexcept override;
+
+ private:
+  friend class FabricChannel;
+  using TimePoint = std::chrono::steady_clock::time_point;
+
+  enum class Kind : std::uint32_t {
+    data,      // the payload comes with the header, or follows
+    announce,  // there is a payload, with a number
+    grant,     // send the payload with this number
+    payload,   // it follows
+    consumed,  // for the sender's window
+    goodbye,   // nothing more is sent or needed
+  };
+  /// What goes over the wire; ranks are of one architecture.
+  struct Header {
+    Kind kind;
+    std::uint32_t id;
+    Tag tag;
+    std::int64_t bytes;     // of the payload
+    std::int64_t consumed;  // of what the other side has sent unasked, all in all
+  };
+  static_assert(sizeof(Header) == 32);
+
+  struct Peer;
+  /// What a completion tells of. libfabric keeps its own notes in `context`.
+  struct Operation {
+    enum class Kind : std::uint8_t { send_header, send_payload, receive_header, receive_payload };
+
+    fi_context context;
+    Kind kind;
+    bool in_flight = false;
+    Peer* peer = nullptr;
+    FabricChannel* channel = nullptr;  // of sends that complete a transfer
+    Token token{};
+    Header header{};                               // of sends
+    std::array<FabricHandle<fid_mr>, 2> memory{};  // where the network needs it registered
+  };
+  struct Outgoing {
+    Header header;
+    const std::byte* data;
+    FabricChannel* channel;  // null: nothing is complete with it
+    Token token;
+    bool header_sent = false;
+  };
+  /// A payload that was announced.
+  struct Offer {
+    std::uint32_t id;
+    const std::byte* data;
+    std::int64_t bytes;
+    FabricChannel* channel;
+    Token token;
+  };
+  struct Peer {
+    int rank = -1;
+    FabricHandle<fid_ep> endpoint{};  // none: lost, or this rank
+    bool said_goodbye = false;
+    Inbox inbox{};
+    Operation receiving{};
+    std::vector<std::byte> header_buffer{};
+    std::optional<Receive> target{};    // of the payload that comes next
+    Arrival* arriving = nullptr;        // or this
+    std::int64_t arriving_unasked = 0;  // its bytes, if it came unasked
+    std::deque<Outgoing> outbox{};
+    std::vector<Offer> offers{};
+    std::uint32_t next_id = 0;
+    std::int64_t sent_unasked = 0;
+    std::int64_t consumed_there = 0;
+    std::int64_t consumed_here = 0;
+    std::int64_t consumed_reported = 0;
+  };
+
+  void send(FabricChannel& channel, int rank, Tag tag, const std::byte* data, std::int64_t bytes,
+            Token token);
+  void receive(const Receive& receive, int rank);
+
+  bool drive();
+  bool read_completions();
+  void read_events();
+  void complete(Operation& operation, std::size_t bytes);
+  void take_header(Peer& peer, std::size_t bytes);
+  void take_inline(Peer& peer, const Header& header, const std::byte* data);
+  void expect_payload(Peer& peer, const Header& header);
+  void take_announcement(Peer& peer, const Header& header);
+  void take_grant(Peer& peer, std::uint32_t id);
+  void take_payload(Peer& peer);
+  [[nodiscard]] bool fits(Peer& peer, const Receive& receive, std::int64_t bytes);
+  void deliver(Peer& peer, const Receive& receive, const std::byte* data, std::int64_t bytes);
+  void finish(FabricChannel* channel, Token token);
+  void consume(Peer& peer, std::int64_t bytes);
+
+  void put(Peer& peer, const Outgoing& outgoing);
+  void put_note(Peer& peer, Kind kind, std::uint32_t id = 0, Tag tag = 0, std::int64_t bytes = 0) {
+    put(peer, {{kind, id, tag, bytes, 0}, nullptr, nullptr, {}});
+  }
+  void flush(Peer& peer);
+  [[nodiscard]] long post(Peer& peer, Outgoing& outgoing);
+  [[nodiscard]] long post_header(Peer& peer, Outgoing& outgoing, bool is_inline);
+  void post_header_receive(Peer& peer);
+  void post_payload_receive(Peer& peer, std::byte* data, std::int64_t bytes);
+  [[nodiscard]] void* registered(Operation& operation, std::size_t place, const void* data,
+                                 std::size_t bytes, std::uint64_t access) const;
+  [[nodiscard]] Operation& take_operation();
+  void give_back(Operation& operation);
+  void lose(Peer& peer, const std::string& reason);
+  [[nodiscard]] bool sends(const Peer& peer, const FabricChannel& channel) const;
+  [[nodiscard]] bool awaits_goodbyes() const;
+  void wait_for_goodbyes(TimePoint until);
+
+  int rank_;
+  FabricDomain domain_;
+  std::array<node::NotInherited, 2> not_inherited_;
+  std::deque<Operation> operations_{};  // they keep their places
+  std::vector<Operation*> free_operations_{};
+  std::vector<Peer> peers_;
+  std::deque<FabricChannel> channels_{};
+  std::vector<FabricChannel*> free_channels_{};
+  int under_way_ = 0;
+  int uncollected_ = 0;  // tokens
+  bool driven_ = false;  // since the last `progress`
+  bool closed_ = false;
+  unsigned quiet_ = 0;  // calls without completions
+  int blocked_ = 0;     // peers whose outbox is not empty
+  std::optional<Failure> loss_{};
+  TimePoint lost_at_{};
+};
+
+}  // namespace kolo::internal::messenger

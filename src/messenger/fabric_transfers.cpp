@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the messages of a peer become transfers, and transfers messages.
+#include <fmt/format.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "messenger/fabric_messenger.hpp"
+
+namespace kolo::internal::messenger {
+
+void FabricMessenger::send(FabricChannel& channel, int rank, Tag tag, const std::byte* data,
+                           std::int64_t bytes, Token token) {
+  ++channel.under_way_;
+  ++under_way_;
+  Peer& peer = peers_.at(static_cast<std::size_t>(rank));
+  if (!peer.endpoint) return;  // it completes never
+  if (bytes <= window - (peer.sent_unasked - peer.consumed_there)) {
+    peer.sent_unasked += bytes;
+    return put(peer, {{Kind::data, 0, tag, bytes, 0}, data, &channel, token});
+  }
+  const std::uint32_t id = peer.next_id++;
+  peer.offers.push_back({id, data, bytes, &channel, token});
+  put_note(peer, Kind::announce, id, tag, bytes);
+}
+
+void FabricMessenger::receive(const Receive& receive, int rank) {
+  ++receive.channel->under_way_;
+  ++under_way_;
+  Peer& peer = peers_.at(static_cast<std::size_t>(rank));
+  if (!peer.endpoint) return;
+  Arrival* const arrival = peer.inbox.find_arrival(receive.tag);
+  if (arrival == nullptr) return peer.inbox.add(receive);
+  if (!fits(peer, receive, arrival->bytes)) return;
+  switch (arrival->state) {
+    case Arrival::State::arriving: arrival->receive = receive; return;
+    case Arrival::State::whole:
+      deliver(peer, receive, arrival->buffer.get(), arrival->bytes);
+      break;
+    case Arrival::State::announced:
+      peer.inbox.grant(arrival->id, receive);
+      put_note(peer, Kind::grant, arrival->id);
+      break;
+  }
+  peer.inbox.remove(*arrival);
+}
+
+bool FabricMessenger::fits(Peer& peer, const Receive& receive, std::int64_t bytes) {
+  if (receive.bytes == bytes) return true;
+  lose(peer, fmt::format("{} bytes came where {} are received", bytes, receive.bytes));
+  return false;
+}
+
+void FabricMessenger::deliver(Peer& peer, const Receive& receive, const std::byte* data,
+                              std::int64_t bytes) {
+  std::memcpy(receive.data, data, static_cast<std::size_t>(bytes));
+  finish(receive.channel, receive.token);
+  consume(peer, bytes);
+}
+
+/// Tells the sender before its window is closed.
+void FabricMessenger::consume(Peer& peer, std::int64_t bytes) {
+  peer.consumed_here += bytes;
+  if (peer.consumed_here - peer.consumed_reported >= window / 4) put_note(peer, Kind::consumed);
+}
+
+void FabricMessenger::take_header(Peer& peer, std::size_t bytes) {
+  Header header{};
+  if (bytes < sizeof header) return lose(peer, "a message is too short");
+  std::memcpy(&header, peer.header_buffer.data(), sizeof header);
+  if (header.bytes < 0 || header.bytes > std::numeric_limits<std::int32_t>::max())
+    return lose(peer, "a message has no meaning");
+  peer.consumed_there = header.consumed;
+  const std::size_t inline_bytes = bytes - sizeof header;
+  switch (header.kind) {
+    case Kind::data:
+      if (header.bytes > max_inline) return expect_payload(peer, header);
+      if (static_cast<std::int64_t>(inline_bytes) != header.bytes)
+        return lose(peer, "a message has another length than it says");
+      take_inline(peer, header, peer.header_buffer.data() + sizeof header);
+      break;
+    case Kind::announce: take_announcement(peer, header); break;
+    case Kind::grant: take_grant(peer, header.id); break;
+    case Kind::payload: return expect_payload(peer, header);
+    case Kind::consumed: break;
+    case Kind::goodbye: peer.said_goodbye = true; break;
+    default: return lose(peer, "a message has no meaning");
+  }
+  post_header_receive(peer);
+}
+
+void FabricMessenger::take_inline(Peer& peer, const Header& header, const std::byte* data) {
+  if (const auto receive = peer.inbox.take_receive(header.tag)) {
+    if (fits(peer, *receive, header.bytes)) deliver(peer, *receive, data, header.bytes);
+    return;
+  }
+  Arrival arrival{header.tag, header.bytes, Arrival::State::whole};
+  arrival.buffer =
+      std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(header.bytes));
+  std::memcpy(arrival.buffer.get(), data, static_cast<std::size_t>(header.bytes));
+  peer.inbox.add(std::move(arrival));
+}
+
+void FabricMessenger::expect_payload(Peer& peer, const Header& header) {
+  const bool unasked = header.kind == Kind::data;
+  peer.arriving_unasked = unasked ? header.bytes : 0;
+  peer.target = unasked ? peer.inbox.take_receive(header.tag) : peer.inbox.take_granted(header.id);
+  if (peer.target) {
+    if (fits(peer, *peer.target, header.bytes))
+      post_payload_receive(peer, peer.target->data, header.bytes);
+    return;
+  }
+  if (!unasked || header.bytes > window) return lose(peer, "a message has no meaning");
+  peer.arriving = &peer.inbox.add({header.tag, header.bytes, Arrival::State::arriving});
+  peer.arriving->buffer =
+      std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(header.bytes));
+  post_payload_receive(peer, peer.arriving->buffer.get(), header.bytes);
+}
+
+void FabricMessenger::take_announcement(Peer& peer, const Header& header) {
+  if (const auto receive = peer.inbox.take_receive(header.tag)) {
+    if (!fits(peer, *receive, header.bytes)) return;
+    peer.inbox.grant(header.id, *receive);
+    return put_note(peer, Kind::grant, header.id);
+  }
+  peer.inbox.add({header.tag, header.bytes, Arrival::State::announced, header.id});
+}
+
+void FabricMessenger::take_grant(Peer& peer, std::uint32_t id) {
+  const auto place = std::ranges::find(peer.offers, id, &Offer::id);
+  if (place == peer.offers.end()) return lose(peer, "a message has no meaning");
+  const Offer offer = *place;
+  peer.offers.erase(place);
+  put(peer, {{Kind::payload, id, 0, offer.bytes, 0}, offer.data, offer.channel, offer.token});
+}
+
+void FabricMessenger::take_payload(Peer& peer) {
+  if (const auto target = std::exchange(peer.target, std::nullopt)) {
+    finish(target->channel, target->token);
+    if (peer.arriving_unasked > 0) consume(peer, peer.arriving_unasked);
+  } else if (Arrival* const arrival = std::exchange(peer.arriving, nullptr)) {
+    arrival->state = Arrival::State::whole;
+    if (arrival->receive) {
+      deliver(peer, *arrival->receive, arrival->buffer.get(), arrival->bytes);
+      peer.inbox.remove(*arrival);
+    }
+  }
+  post_header_receive(peer);
+}
+
+void FabricMessenger::put(Peer& peer, const Outgoing& outgoing) {
+  if (!peer.endpoint) return;
+  if (peer.outbox.empty()) ++blocked_;
+  peer.outbox.push_back(outgoing);
+  flush(peer);
+}
+
+void FabricMessenger::flush(Peer& peer) {
+  while (peer.endpoint && !peer.outbox.empty()) {
+    const long result = post(peer, peer.outbox.front());
+    if (result == -FI_EAGAIN) return;
+    if (result < 0) return lose(peer, fabric_error(result));
+    peer.outbox.pop_front();
+    if (peer.outbox.empty()) --blocked_;
+  }
+}
+
+long FabricMessenger::post(Peer& peer, Outgoing& outgoing) {
+  const bool has_payload = outgoing.data != nullptr;
+  const bool is_inline = outgoing.header.kind == Kind::data && outgoing.header.bytes <= max_inline;
+  if (!outgoing.header_sent) {
+    if (const long result = post_header(peer, outgoing, is_inline); result < 0) return result;
+    outgoing.header_sent = true;
+  }
+  if (!has_payload || is_inline) return 0;
+  Operation& operation = take_operation();
+  operation.kind = Operation::Kind::send_payload;
+  operation.peer = &peer;
+  operation.channel = outgoing.channel;
+  operation.token = outgoing.token;
+  const auto bytes = static_cast<std::size_t>(outgoing.header.bytes);
+  const long result =
+      ::fi_send(peer.endpoint.get(), outgoing.data, bytes,
+                registered(operation, 0, outgoing.data, bytes, FI_SEND), 0, &operation.context);
+  operation.in_flight = result == 0;
+  if (result < 0) give_back(operation);
+  return result;
+}
+
+long FabricMessenger::post_header(Peer& peer, Outgoing& outgoing, bool is_inline) {
+  Operation& operation = take_operation();
+  operation.kind = Operation::Kind::send_header;
+  operation.peer = &peer;
+  operation.header = outgoing.header;
+  operation.header.consumed = peer.consumed_here;
+  operation.channel = is_inline ? outgoing.channel : nullptr;
+  operation.token = outgoing.token;
+  std::array<iovec, 2> parts{iovec{&operation.header, sizeof operation.header},
+                             iovec{const_cast<std::byte*>(outgoing.data),
+                                   static_cast<std::size_t>(outgoing.header.bytes)}};
+  const std::size_t count = is_inline ? 2 : 1;
+  std::array<void*, 2> descriptors{};
+  for (std::size_t i = 0; i < count; ++i)
+    descriptors[i] = registered(operation, i, parts[i].iov_base, parts[i].iov_len, FI_SEND);
+  const long result = ::fi_sendv(peer.endpoint.get(), parts.data(), descriptors.data(), count, 0,
+                                 &operation.context);
+  operation.in_flight = result == 0;
+  if (result < 0)
+    give_back(operation);
+  else
+    peer.consumed_reported = operation.header.consumed;
+  return result;
+}
+
+void FabricMessenger::post_header_receive(Peer& peer) {
+  if (!peer.endpoint) return;
+  peer.receiving.kind = Operation::Kind::receive_header;
+  const std::size_t bytes = peer.header_buffer.size();
+  const long result =
+      ::fi_recv(peer.endpoint.get(), peer.header_buffer.data(), bytes,
+                registered(peer.receiving, 0, peer.header_buffer.data(), bytes, FI_RECV), 0,
+                &peer.receiving.context);
+  if (result < 0) lose(peer, fabric_error(result));
+}
+
+void FabricMessenger::post_payload_receive(Peer& peer, std::byte* data, std::int64_t bytes) {
+  peer.receiving.kind = Operation::Kind::receive_payload;
+  const auto size = static_cast<std::size_t>(bytes);
+  const long result =
+      ::fi_recv(peer.endpoint.get(), data, size, registered(peer.receiving, 1, data, size, FI_RECV),
+                0, &peer.receiving.context);
+  if (result < 0) lose(peer, fabric_error(result));
+}
+
+void* FabricMessenger::registered(Operation& operation, std::size_t place, const void* data,
+                                  std::size_t bytes, std::uint64_t access) const {
+  if (!domain_.registers_memory()) return nullptr;
+  FabricHandle<fid_mr>& memory = operation.memory[place];
+  memory.reset();
+  check_fabric(
+      ::fi_mr_reg(domain_.domain.get(), data, bytes, access, 0, 0, 0, memory.out(), nullptr),
+      "fi_mr_reg");
+  return ::fi_mr_desc(memory.get());
+}
+
+FabricMessenger::Operation& FabricMessenger::take_operation() {
+  static_assert(std::is_standard_layout_v<Operation>, "a context is the address of its operation");
+  if (free_operations_.empty()) return operations_.emplace_back();
+  Operation& operation = *free_operations_.back();
+  free_operations_.pop_back();
+  return operation;
+}
+
+void FabricMessenger::give_back(Operation& operation) {
+  for (FabricHandle<fid_mr>& memory : operation.memory) memory.reset();
+  operation.channel = nullptr;
+  free_operations_.push_back(&operation);
+}
+
+}  // namespace kolo::internal::messenger

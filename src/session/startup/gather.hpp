@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a session that starts agree.
+#pragma once
+
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/failure.hpp"
+#include "kolo/error.hpp"
+#include "kolo/version.hpp"
+#include "rendezvous/rendezvous.hpp"
+#include "session/startup/startup_report.hpp"
+
+namespace kolo::internal::session {
+
+/// Runs `work`; an exception becomes the `problem`, unless there is one already. A rank must not
+/// leave start-up alone: the others would wait for it in their next call.
+template <typename Work>
+void attempt(std::string& problem, Work work) {
+  try {
+    work();
+  } catch (...) {
+    if (problem.empty()) problem = message_of_current_exception();
+  }
+}
+
+/// One from each rank.
+template <typename Record>
+std::vector<Record> gather(rendezvous::Rendezvous& world, const Record& mine) {
+  std::vector<Record> all;
+  for (const rendezvous::Bytes& bytes : world.gather_all(std::as_bytes(std::span(&mine, 1)))) {
+    if (bytes.size() != sizeof mine)
+      throw BackendError("a rank has sent a record of another size than this one's");
+    std::memcpy(&all.emplace_back(), bytes.data(), sizeof mine);
+  }
+  return all;
+}
+
+/// Throws InvalidArgument on every rank if any has a problem.
+inline void check_all_ranks(rendezvous::Rendezvous& world, const std::string& problem) {
+  throw_if_any(collect_errors(gather(world, StartupReport::make(version, problem))));
+}
+
+}  // namespace kolo::internal::session

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend under test is that of shared memory. Most tensors lie in shared memory, the others in
+// private memory, which the kernel reads and writes for other ranks if it permits.
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "../support/share_memory.hpp"
+#include "backend/shm/shm_backend.hpp"
+#include "fixture.hpp"
+#include "tensors.hpp"
+
+namespace kolo::internal::backend {
+namespace {
+
+std::vector<node::LocalPeer> neighbors_in(const node::LocalGroup& host) {
+  std::vector<node::LocalPeer> neighbors;
+  for (int index = 0; index < host.size(); ++index)
+    neighbors.push_back(
+        {host.memory(index), &host.bell(index), host.heap(index), host.other_process(index)});
+  return neighbors;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+constexpr std::size_t heap_bytes = std::size_t{256} << 20;
+
+/// Of every few arrays some lie in private memory, not the same ones on all ranks.
+ArrayMemory arrays_in(const std::shared_ptr<node::SharedHeap>& heap, int index) {
+  return [heap, made = index](std::size_t bytes) mutable -> std::shared_ptr<std::byte> {
+    if (made++ % 5 < 2) return nullptr;
+    return {static_cast<std::byte*>(heap->allocate(bytes)),
+            [heap, bytes](std::byte* block) { heap->deallocate(block, bytes); }};
+  };
+}
+
+/// Owns what it stands on.
+class OnThisHost : public Backend {
+ public:
+  OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
+      : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), heap_bytes)),
+        backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes, 0,
+                 {host_.cache_share(), &host_.accessible_for(), 64}) {
+    array_memory() = arrays_in(host_.own_heap(), host_.index());
+  }
+  ~OnThisHost() override { array_memory() = nullptr; }
+  OnThisHost(const OnThisHost&) = delete;
+  OnThisHost& operator=(const OnThisHost&) = delete;
+
+  [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {
+    return backend_.start(std::move(batch));
+  }
+
+ private:
+  node::LocalGroup host_;
+  ShmBackend backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_backend(MPI_Comm comm, std::int64_t piece_bytes) {
+  return std::make_unique<OnThisHost>(comm, piece_bytes);
+}
+
+std::int64_t default_piece_bytes() { return ShmBackend::default_piece_bytes; }
+std::int64_t large_piece_bytes() { return std::int64_t{1} << 22; }
+
+}  // namespace kolo::internal::backend

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong around connections: peers that die or stop, strangers, descriptors.
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+
+#include "fabric_world.hpp"
+#include "kolo/error.hpp"
+#include "network.hpp"
+#include "node/file_descriptor.hpp"
+
+namespace kolo::internal::messenger {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+
+constexpr std::size_t large = std::size_t{8} << 20;
+
+/// Fails the test, and ends the wait, after a minute.
+template <typename Condition>
+void wait_until(Condition condition) {
+  const auto until = std::chrono::steady_clock::now() + 60s;
+  while (!condition()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+    std::this_thread::yield();
+  }
+}
+
+/// Ranks in processes of their own: this one has rank 0.
+class Processes {
+ public:
+  using Body = std::function<void(Messenger&)>;
+
+  /// The others call `body` and then wait to be killed.
+  Processes(int ranks, const Body& body)
+      : board_(static_cast<Board*>(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
+                                          MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+    for (int rank = 1; rank < ranks; ++rank) {
+      const pid_t child = ::fork();
+      if (child == 0) {
+        const std::unique_ptr<Messenger> messenger = connect(rank, ranks);
+        body(*messenger);
+        for (;;) ::pause();
+      }
+      children_.push_back(child);
+    }
+    messenger_ = connect(0, ranks);
+  }
+  ~Processes() {
+    for (const pid_t child : children_) {
+      ::kill(child, SIGKILL);
+      ::waitpid(child, nullptr, 0);
+    }
+    ::munmap(board_, sizeof(Board));
+  }
+  Processes& operator=(Processes&&) = delete;
+
+  [[nodiscard]] Messenger& own() { return *messenger_; }
+  void signal(int rank, int number) const {
+    ::kill(children_[static_cast<std::size_t>(rank - 1)], number);
+  }
+
+ private:
+  struct Board {
+    std::atomic<int> listening;
+    std::array<transport::SocketAddress, 8> addresses;
+  };
+
+  std::unique_ptr<Messenger> connect(int rank, int ranks) {
+    const auto listener = listen_on_fabric({.rank = rank, .size = ranks}, {loopback()});
+    board_->addresses[static_cast<std::size_t>(rank)] = listener->addresses().front();
+    ++board_->listening;
+    while (board_->listening < ranks) std::this_thread::yield();
+    std::vector<std::vector<transport::SocketAddress>> addresses;
+    for (int other = 0; other < ranks; ++other)
+      addresses.push_back({board_->addresses[static_cast<std::size_t>(other)]});
+    return listener->connect(addresses, secret_of(0), [] {});
+  }
+
+  Board* board_;
+  std::vector<pid_t> children_{};
+  std::unique_ptr<Messenger> messenger_{};
+};
+
+/// Answers each message of rank 0 with a longer one, forever.
+void echo(Messenger& messenger) {
+  Transfers transfers(messenger);
+  std::vector<std::byte> received(1);
+  const std::vector<std::byte> answer = pattern(messenger.rank(), 0, large);
+  for (;;) {
+    transfers.receive(0, 1, received);
+    transfers.finish();
+    transfers.send(0, 2, answer);
+    transfers.finish();
+  }
+}
+
+void wait_for_loss(Messenger& messenger, int rank) {
+  wait_until([&] {
+    messenger.progress();
+    static_cast<void>(messenger.may_sleep());
+    return messenger.loss() != nullptr;
+  });
+  EXPECT_EQ(messenger.loss()->kind, FailureKind::peer_left);
+  EXPECT_EQ(messenger.loss()->ranks, RankSet::of(rank));
+}
+
+TEST(FabricMessenger, APeerThatIsKilledIsLostAndTheOthersAreReached) {
+  Processes processes(3, echo);
+  Messenger& own = processes.own();
+  Transfers with_dead(own);
+  Transfers with_living(own);
+  std::vector<std::byte> received(large);
+  const std::vector<std::byte> request(1);
+  with_dead.send(1, 1, request);
+  with_dead.receive(1, 2, received);
+  with_dead.step();
+  processes.signal(1, SIGKILL);
+  wait_for_loss(own, 1);
+  // To the dead: nothing is thrown, and nothing ends.
+  with_dead.send(1, 1, request);
+  for (int round = 0; round < 3; ++round) {
+    with_living.send(2, 1, request);
+    with_living.receive(2, 2, received);
+    with_living.finish();
+    EXPECT_TRUE(received == pattern(2, 0, large));
+  }
+}
+
+TEST(FabricMessenger, AnIdlePeerThatIsKilledIsLost) {
+  Processes processes(2, [](Messenger&) {});
+  EXPECT_FALSE(processes.own().progress());
+  processes.signal(1, SIGKILL);
+  wait_for_loss(processes.own(), 1);
+}
+
+TEST(FabricMessenger, NothingIsWrittenAfterItIsClosed) {
+  Processes processes(2, echo);
+  Messenger& own = processes.own();
+  std::vector<std::byte> received(large, std::byte{1});
+  const std::vector<std::byte> request(1);
+  std::vector<std::byte> expected;
+  {
+    Transfers transfers(own);
+    transfers.send(1, 1, request);
+    transfers.receive(1, 2, received);
+    // In the middle of the transfer: the first bytes are there, not the last.
+    wait_until([&] {
+      transfers.step();
+      return received.front() != std::byte{1} || received[1] != std::byte{1};
+    });
+    processes.signal(1, SIGSTOP);
+    EXPECT_TRUE(own.uses_memory());
+    own.close(0ns);
+    EXPECT_FALSE(own.uses_memory());
+    std::ranges::fill(received, std::byte{9});
+    expected = received;
+    processes.signal(1, SIGCONT);
+    transfers.receive(1, 2, received);  // never completes
+    for (int step = 0; step < 1000; ++step) transfers.step();
+    EXPECT_GT(transfers.pending(), 0);
+  }
+  EXPECT_FALSE(own.progress());
+  EXPECT_TRUE(received == expected);
+  EXPECT_EQ(own.loss(), nullptr);
+}
+
+TEST(FabricMessenger, AChannelThatIsGivenUpWritesNothing) {
+  Processes processes(2, echo);
+  Messenger& own = processes.own();
+  std::vector<std::byte> received(large, std::byte{1});
+  const std::vector<std::byte> request(1);
+  {
+    Transfers transfers(own);
+    transfers.send(1, 1, request);
+    transfers.receive(1, 2, received);
+    wait_until([&] {
+      transfers.step();
+      return received.front() != std::byte{1} || received[1] != std::byte{1};
+    });
+  }
+  EXPECT_FALSE(own.uses_memory());
+  const std::vector<std::byte> expected = received;
+  wait_for_loss(own, 1);
+  EXPECT_TRUE(received == expected);
+}
+
+TEST(FabricMessenger, AnIdleRankSleepsUntilAMessageComes) {
+  FabricWorld world(2);
+  for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+  Transfers here(world.rank(0));
+  Transfers there(world.rank(1));
+  const std::vector<std::byte> sent = pattern(1, 0, large);
+  std::vector<std::byte> received(large);
+  const auto readable = [&](int timeout) {
+    std::vector<pollfd> waiting;
+    for (const int descriptor : world.rank(0).descriptors())
+      waiting.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+    return ::poll(waiting.data(), waiting.size(), timeout) > 0;
+  };
+  for (int round = 0; round < 3; ++round) {
+    wait_until([&] { return !here.step() && world.rank(0).may_sleep() && !readable(0); });
+    EXPECT_FALSE(readable(20));
+    there.send(0, 1, sent);
+    there.step();
+    EXPECT_TRUE(readable(10'000));
+    here.receive(1, 1, received);
+    while (here.pending() + there.pending() > 0) {
+      here.step();
+      there.step();
+    }
+    EXPECT_TRUE(received == sent);
+  }
+}
+
+// A receive that is complete at once must not be slept on.
+TEST(FabricMessenger, DoesNotSleepOnWhatIsThereAlready) {
+  FabricWorld world(2);
+  for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+  Transfers here(world.rank(0));
+  Transfers there(world.rank(1));
+  const std::vector<std::byte> sent = pattern(1, 0, 100);
+  std::vector<std::byte> received(100);
+  there.send(0, 1, sent);
+  there.finish();
+  wait_until([&] { return world.rank(0).progress(); });
+  wait_until([&] { return !world.rank(0).progress(); });
+  EXPECT_TRUE(world.rank(0).may_sleep());
+  here.receive(1, 1, received);
+  EXPECT_FALSE(world.rank(0).may_sleep());
+  here.finish();
+  EXPECT_TRUE(world.rank(0).may_sleep());
+}
+
+int open_descriptors() {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    static_cast<void>(entry);
+    ++count;
+  }
+  return count;
+}
+
+TEST(FabricMessenger, LeavesNoDescriptors) {
+  int before = 0;
+  for (int round = 0; round < 4; ++round) {
+    {
+      FabricWorld world(4);
+      for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+      for (int rank = 0; rank < 2; ++rank) world.rank(rank).close(0ns);
+      world.rank(3).progress();
+    }
+    if (round == 0) before = open_descriptors();
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(FabricMessenger, StrangersAtThePortAreNoTrouble) {
+  FabricWorld world(3);
+  std::vector<node::FileDescriptor> strangers;
+  for (int number = 0; number < 8; ++number) {
+    strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const transport::SystemAddress address =
+        world.addresses()[static_cast<std::size_t>(number) % 3].front().to_system();
+    ASSERT_EQ(::connect(strangers.back().get(), address.get(), address.length), 0);
+    // Some say nothing, some too little, some much.
+    const std::vector<std::byte> garbage =
+        pattern(number, 0, std::array{0UL, 3UL, 40UL, 400UL}[static_cast<std::size_t>(number) / 2]);
+    ::send(strangers.back().get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+  }
+  for (const std::string& problem : world.connect()) EXPECT_EQ(problem, "");
+  Transfers here(world.rank(0));
+  Transfers there(world.rank(2));
+  const std::vector<std::byte> sent = pattern(2, 0, large);
+  std::vector<std::byte> received(large);
+  here.receive(2, 1, received);
+  there.send(0, 1, sent);
+  while (here.pending() + there.pending() > 0) {
+    here.step();
+    there.step();
+  }
+  EXPECT_TRUE(received == sent);
+  EXPECT_EQ(world.rank(0).loss(), nullptr);
+}
+
+TEST(FabricMessenger, ARankWithoutTheSecretIsNotLetIn) {
+  FabricWorld world(3, 500ms);
+  const std::vector<std::string> problems = world.connect({0, 0, 5});
+  EXPECT_THAT(problems[0], HasSubstr("no connection for data with rank 2 (no call)"));
+  EXPECT_THAT(problems[1], HasSubstr("rank 2 (no call)"));
+  EXPECT_THAT(problems[2], HasSubstr("rank 0 (127.0.0.1:"));
+}
+
+TEST(FabricMessenger, SaysWhichProviderIsMissing) {
+  try {
+    static_cast<void>(listen_on_fabric({.size = 2, .provider = "nonsense"}, {loopback()}));
+    FAIL();
+  } catch (const BackendError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("provider nonsense finds no network"));
+  }
+}
+
+}  // namespace
+}  // namespace kolo::internal::messenger

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that are connected over libfabric on the loopback of this host.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/failure.hpp"
+#include "messenger/fabric.hpp"
+
+namespace kolo::internal::messenger {
+
+[[nodiscard]] inline transport::SocketAddress loopback() {
+  transport::SocketAddress address;
+  address.family = AF_INET;
+  address.bytes = {127, 0, 0, 1};
+  return address;
+}
+
+[[nodiscard]] inline transport::Secret secret_of(int number) {
+  transport::Secret secret{};
+  for (std::size_t i = 0; i < secret.size(); ++i)
+    secret[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(number));
+  return secret;
+}
+
+/// All ranks in this process, each connected by a thread of its own.
+class FabricWorld {
+ public:
+  explicit FabricWorld(int ranks,
+                       std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1))
+      : messengers_(static_cast<std::size_t>(ranks)) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      listeners_.push_back(listen_on_fabric(
+          {.rank = rank, .size = ranks, .connect_timeout = connect_timeout}, {loopback()}));
+      addresses_.push_back(listeners_.back()->addresses());
+    }
+  }
+
+  [[nodiscard]] const std::vector<std::vector<transport::SocketAddress>>& addresses() const {
+    return addresses_;
+  }
+
+  /// `secrets`: by rank, the number of its secret; 0 for the rest. Returns what each rank reports.
+  std::vector<std::string> connect(const std::vector<int>& secrets = {}) {
+    std::vector<std::string> problems(messengers_.size());
+    std::vector<std::thread> threads;
+    for (std::size_t rank = 0; rank < messengers_.size(); ++rank)
+      threads.emplace_back([&, rank] {
+        const int secret = rank < secrets.size() ? secrets[rank] : 0;
+        try {
+          messengers_[rank] = listeners_[rank]->connect(addresses_, secret_of(secret), [] {});
+        } catch (...) {
+          problems[rank] = message_of_current_exception();
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    return problems;
+  }
+
+  [[nodiscard]] Messenger& rank(int number) {
+    return *messengers_[static_cast<std::size_t>(number)];
+  }
+  [[nodiscard]] std::vector<std::unique_ptr<Messenger>>& all() { return messengers_; }
+
+ private:
+  std::vector<std::unique_ptr<FabricListener>> listeners_{};
+  std::vector<std::vector<transport::SocketAddress>> addresses_{};
+  std::vector<std::unique_ptr<Messenger>> messengers_;
+};
+
+}  // namespace kolo::internal::messenger

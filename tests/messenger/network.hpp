@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tests of all messengers share. Which one it is decides the file that is linked.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "messenger/messenger.hpp"
+
+namespace kolo::internal::messenger {
+
+/// Calls `body` once for each rank that this process has, at once, each time with a messenger of
+/// its own. All of them are closed in good order afterwards.
+void on_each_rank(const std::function<void(Messenger&)>& body);
+
+/// Transfers of one rank.
+class Transfers {
+ public:
+  explicit Transfers(Messenger& messenger) : messenger_(messenger), channel_(messenger.open()) {}
+  ~Transfers() { static_cast<void>(messenger_.release(channel_)); }
+  Transfers(const Transfers&) = delete;
+  Transfers& operator=(const Transfers&) = delete;
+
+  void send(int peer, Tag tag, const std::vector<std::byte>& data) {
+    ++pending_;
+    channel_.send(peer, tag, data.data(), static_cast<std::int64_t>(data.size()),
+                  {nullptr, &pending_});
+  }
+  void receive(int peer, Tag tag, std::vector<std::byte>& data) {
+    ++pending_;
+    channel_.receive(peer, tag, data.data(), static_cast<std::int64_t>(data.size()),
+                     {nullptr, &pending_});
+  }
+  /// True if something is complete.
+  bool step() {
+    done_.clear();
+    channel_.progress(done_);
+    for (const Token& token : done_) --*token.counter;
+    return !done_.empty();
+  }
+  [[nodiscard]] int pending() const { return pending_; }
+
+  /// Until all are complete.
+  void finish() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (pending_ > 0) {
+      if (step()) continue;
+      ASSERT_LT(std::chrono::steady_clock::now(), until) << pending_ << " transfers are pending";
+      std::this_thread::yield();
+    }
+  }
+
+ private:
+  Messenger& messenger_;
+  Channel& channel_;
+  int pending_ = 0;
+  std::vector<Token> done_{};
+};
+
+/// Bytes that depend on who sends them, as which message, and where they stand.
+[[nodiscard]] inline std::vector<std::byte> pattern(int sender, int number, std::size_t bytes) {
+  std::vector<std::byte> data(bytes);
+  for (std::size_t i = 0; i < bytes; ++i)
+    data[i] =
+        static_cast<std::byte>(i * 31 + (i >> 12) + static_cast<std::size_t>(sender * 7 + number));
+  return data;
+}
+
+}  // namespace kolo::internal::messenger
