@@ -34,9 +34,12 @@ Header& header_of(const SharedMemory& segment) {
 }  // namespace
 
 OwnMemory::OwnMemory(std::size_t bytes, std::size_t heap_bytes)
+    : OwnMemory(bytes, std::make_shared<SharedHeap>(heap_bytes)) {}
+
+OwnMemory::OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap)
     : segment_(SharedMemory::create(LocalGroup::header_bytes + bytes)),
       bell_(Doorbell::open()),
-      heap_(std::make_shared<SharedHeap>(heap_bytes)) {
+      heap_(std::move(heap)) {
   static_assert(sizeof(Header) <= LocalGroup::header_bytes);
   header_of(segment_).caches = caches_of(own_processors());
   header_of(segment_).probed_address = probed_address();
