@@ -169,6 +169,52 @@ TEST(FabricMessenger, APeerThatLeavesIsMissedOnlyIfTransfersRemain) {
   }
 }
 
+TEST(FabricMessenger, AReceiveThatIsWithdrawnIsNotMissed) {
+  FabricWorld world(2);
+  for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+  std::vector<std::byte> received(100);
+  {
+    Transfers here(world.rank(0));
+    here.receive(1, 1, received);
+  }
+  world.rank(1).close(0ns);
+  wait_until([&] { return !world.rank(0).progress() && world.rank(0).may_sleep(); });
+  Transfers here(world.rank(0));
+  here.receive(1, 1, received);  // shows that the peer has been seen to leave
+  wait_for_loss(world.rank(0), 1);
+}
+
+enum class Left : std::uint8_t { nothing, sends, receives, peer };
+
+class ClosedFabric : public testing::TestWithParam<Left> {};
+
+// Otherwise a session that has failed would take a core.
+TEST_P(ClosedFabric, IsSilent) {
+  FabricWorld world(3);
+  for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+  Messenger& own = world.rank(0);
+  Transfers here(own);
+  Transfers there(world.rank(1));
+  const std::vector<std::byte> sent(large);
+  std::vector<std::byte> received(large);
+  if (GetParam() == Left::sends) here.send(1, 1, sent);
+  if (GetParam() == Left::receives) {
+    here.receive(1, 1, received);
+    there.send(0, 1, sent);
+    there.step();
+  }
+  if (GetParam() == Left::peer) world.rank(1).close(0ns);
+  own.close(0ns);
+  world.rank(2).close(0ns);
+  std::vector<pollfd> waiting;
+  for (const int descriptor : own.descriptors())
+    waiting.push_back({.fd = descriptor, .events = POLLIN, .revents = 0});
+  EXPECT_EQ(::poll(waiting.data(), waiting.size(), 0), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(After, ClosedFabric,
+                         testing::Values(Left::nothing, Left::sends, Left::receives, Left::peer));
+
 TEST(FabricMessenger, AnIdlePeerThatIsKilledIsLost) {
   Processes processes(2, [](Messenger&) {});
   EXPECT_FALSE(processes.own().progress());

@@ -157,6 +157,10 @@ std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
 
 void CpuLinks::abandon() {
   abandoned_ = true;
+  // What a closed queue has left must not end every sleep.
+  if (messenger_ != nullptr && network_.valid())
+    for (const int descriptor : messenger_->descriptors())
+      ::epoll_ctl(network_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   if (mpi_) mpi_->control.leak();
   if (mpi_) mpi_->data.leak();
   if (sockets_ != nullptr) sockets_->abandon();
