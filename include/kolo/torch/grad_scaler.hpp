@@ -100,6 +100,12 @@ class GradScaler {
   [[nodiscard]] std::string state() const { return scale_.state(); }
   void load(const std::string& state) { scale_.load(state); }
 
+  /// Forgets steps since the last `update` that were not finished, when a new session has begun.
+  void rejoin() {
+    unscaled_.clear();
+    divided_.clear();
+  }
+
  private:
   /// Whether members named like a DistributedOptimizer's are its own, perhaps because it holds one.
   template <typename Optimizer>
