@@ -179,7 +179,7 @@ TEST(ElasticState, RanksWithOtherPartsAreNamed) {
     FAIL() << "no Mismatch";
   } catch (const kolo::Mismatch& error) {
     EXPECT_THAT(error.ranks(), ElementsAre(1));
-    EXPECT_THAT(error.what(), HasSubstr("'another'"));
+    EXPECT_THAT(error.what(), HasSubstr("'number' (a part) is on rank 0 only"));
   }
 }
 
