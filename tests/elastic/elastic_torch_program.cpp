@@ -3,8 +3,8 @@
 //
 //   elastic_torch_program FOLDER KIND [fault=KIND:PHASE:RANK:STEP]... [grow_to=N]
 //
-// KIND: adam, sharded, sharded_state, or int8, whose result is only compared between the ranks.
-// Otherwise as elastic_program.
+// KIND: adam, sharded, sharded_state, resumed (sharded, with state from before), or int8, whose
+// result is only compared between the ranks. Otherwise as elastic_program.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -90,7 +90,10 @@ class Training {
  public:
   Training(const std::string& folder, const std::vector<std::string>& faults, Net net,
            Optimizer& optimizer, const std::shared_ptr<kolo::CommunicationHook>& hook, int grow_to)
-      : grow_to_(grow_to), faults_(*new Faults(folder, faults)), net_(std::move(net)), optimizer_(optimizer) {
+      : grow_to_(grow_to),
+        faults_(*new Faults(folder, faults)),
+        net_(std::move(net)),
+        optimizer_(optimizer) {
     state_.add("net", net_)
         .add("optimizer", optimizer_)
         .add("scaler", scaler_)
@@ -99,12 +102,18 @@ class Training {
         .add("tensor", tensor_)
         .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(faults_, ranks_));
     if (hook) state_.add("hook", hook);
+    // When other gradients are reduced already.
+    net_->first->weight.register_hook([this](const torch::Tensor& gradient) {
+      faults_.at("backward", kolo::rank(), ranks_.size());
+      return gradient;
+    });
     state_.on_reset([this] { faults_.at("reset", kolo::rank(), ranks_.size()); });
   }
 
-  int run(bool replays) {
+  /// `first`: the optimizer's state before the training, or "".
+  int run(bool replays, const std::string& first = "") {
     kolo::elastic::run(state_, [this] { train(); });
-    const bool as_replayed = !replays || compare_with_replay();
+    const bool as_replayed = !replays || compare_with_replay(first);
     const bool alike = compare_with_rank_0();
     std::vector<std::int32_t> numbers = ranks_;
     numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
@@ -129,7 +138,7 @@ class Training {
       net_->steps += 1;
       {
         const torch::NoGradGuard no_grad;
-        tensor_ += 1;
+        tensor_ = tensor_ + 1;
       }
       ranks_.push_back(kolo::size());
       advance(sampler_);
@@ -137,9 +146,10 @@ class Training {
     }
   }
 
-  [[nodiscard]] bool compare_with_replay() const {
+  [[nodiscard]] bool compare_with_replay(const std::string& first) const {
     Net net;
     torch::optim::Adam optimizer = adam_of(net);
+    if (!first.empty()) kolo::from_bytes(first, optimizer);
     kolo::DistributedSampler position = make_sampler(0, 1);
     for (const std::int32_t ranks : ranks_) {
       std::vector<torch::Tensor> sums;
@@ -195,6 +205,15 @@ class Training {
   kolo::elastic::State state_{};
 };
 
+/// The state of an optimizer that has made one step. The parameters are those of a fresh net.
+std::string stepped_state() {
+  Net net;
+  torch::optim::Adam optimizer = adam_of(net);
+  backward(net, {3, 4});
+  optimizer.step();
+  return kolo::to_bytes(optimizer);
+}
+
 int train(const std::string& kind, const std::string& folder,
           const std::vector<std::string>& faults, int grow_to) {
   Net net;
@@ -206,8 +225,12 @@ int train(const std::string& kind, const std::string& folder,
     return Training(folder, faults, net, optimizer, options.hook, grow_to).run(kind == "adam");
   }
   const auto sharding =
-      kind == "sharded" ? kolo::Sharding::state_and_gradients : kolo::Sharding::state;
+      kind != "sharded_state" ? kolo::Sharding::state_and_gradients : kolo::Sharding::state;
   kolo::ShardedOptimizer optimizer(adam_of(net), names, options, sharding);
+  if (kind == "resumed") {
+    optimizer.load_whole_state(stepped_state());
+    return Training(folder, faults, net, optimizer, nullptr, grow_to).run(true, stepped_state());
+  }
   return Training(folder, faults, net, optimizer, nullptr, grow_to).run(true);
 }
 

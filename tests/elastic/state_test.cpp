@@ -239,8 +239,8 @@ TEST(ElasticRun, AStepThatWasBegunIsForgotten) {
     void step() {}
   };
   Model model;
-  kolo::DistributedOptimizer optimizer(
-      model, {.op = kolo::ReduceOp::sum, .backward_passes_per_step = 2});
+  kolo::DistributedOptimizer optimizer(model,
+                                       {.op = kolo::ReduceOp::sum, .backward_passes_per_step = 2});
   optimizer.ready("weight");
   optimizer.end_pass();
   optimizer.ready("weight");  // begins the reduction
