@@ -4,10 +4,12 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/socket.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <map>
 #include <mutex>
@@ -93,7 +95,48 @@ int descriptor_of(fid& object) {
   return descriptor;
 }
 
+/// Of both ends, as text.
+using Ends = std::pair<std::string, std::string>;
+
+std::string text_of(const sockaddr_storage& address) {
+  return to_string(transport::SocketAddress::from(reinterpret_cast<const sockaddr*>(&address)));
+}
+
+/// The connected sockets of this process.
+std::map<Ends, int> list_sockets() {
+  std::map<Ends, int> sockets;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int socket = std::atoi(entry.path().filename().c_str());
+    sockaddr_storage own{};
+    sockaddr_storage other{};
+    socklen_t own_length = sizeof own;
+    socklen_t other_length = sizeof other;
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_length) == 0 &&
+        ::getpeername(socket, reinterpret_cast<sockaddr*>(&other), &other_length) == 0)
+      sockets[{text_of(own), text_of(other)}] = socket;
+  }
+  return sockets;
+}
+
 }  // namespace
+
+std::vector<int> find_sockets(const std::vector<FabricHandle<fid_ep>>& endpoints) {
+  const std::map<Ends, int> sockets = list_sockets();
+  std::vector<int> found;
+  for (const FabricHandle<fid_ep>& endpoint : endpoints) {
+    found.push_back(-1);
+    sockaddr_storage own{};
+    sockaddr_storage other{};
+    std::size_t own_length = sizeof own;
+    std::size_t other_length = sizeof other;
+    if (!endpoint || ::fi_getname(&endpoint->fid, &own, &own_length) != 0 ||
+        ::fi_getpeer(endpoint.get(), &other, &other_length) != 0)
+      continue;
+    if (const auto socket = sockets.find({text_of(own), text_of(other)}); socket != sockets.end())
+      found.back() = socket->second;
+  }
+  return found;
+}
 
 const FabricFunctions& fabric_functions() {
   static const FabricFunctions functions = load();

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "transport/socket_address.hpp"
 
@@ -91,5 +92,8 @@ struct FabricDomain {
   /// Bound to both queues.
   [[nodiscard]] FabricHandle<fid_ep> make_endpoint(fi_info& its_info) const;
 };
+
+/// The socket of each connected endpoint, which libfabric does not show; -1 if it has none.
+[[nodiscard]] std::vector<int> find_sockets(const std::vector<FabricHandle<fid_ep>>& endpoints);
 
 }  // namespace kolo::internal::messenger

@@ -24,7 +24,7 @@ using TimePoint = std::chrono::steady_clock::time_point;
 using Addresses = std::vector<std::vector<SocketAddress>>;
 
 constexpr std::size_t max_private_data = 256;
-constexpr auto answer_timeout = 2s;  // of one address, if there is another
+constexpr auto answer_timeout = 1s;  // of one address, if there is another
 
 /// The private data of a connection. The caller's has the first half of the secret, the answer the
 /// second.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "messenger/fabric_messenger.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -44,11 +45,17 @@ FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoi
       not_inherited_{node::NotInherited(domain_.event_descriptor()),
                      node::NotInherited(domain_.completion_descriptor())},
       peers_(endpoints.size()) {
+  const std::vector<int> sockets = find_sockets(endpoints);
   for (std::size_t other = 0; other < endpoints.size(); ++other) {
     Peer& peer = peers_[other];
     peer.rank = static_cast<int>(other);
     peer.endpoint = std::move(endpoints[other]);
     if (!peer.endpoint) continue;
+    // A child that outlives this process must not keep the connection, however it came to be.
+    if (const int socket = sockets[other]; socket >= 0) {
+      peer.socket = node::NotInherited(socket);
+      ::fcntl(socket, F_SETFD, FD_CLOEXEC);
+    }
     peer.receiving.peer = &peer;
     peer.header_buffer.resize(sizeof(Header) + max_inline);
     post_header_receive(peer);
@@ -69,7 +76,7 @@ Channel& FabricMessenger::open() {
 
 bool FabricMessenger::release(Channel& given) noexcept {
   auto& channel = static_cast<FabricChannel&>(given);
-  if (channel.under_way_ > 0) {
+  if (channel.under_way_ > 0 && !closed_) {
     for (Peer& peer : peers_)
       if (peer.endpoint && (!peer.inbox.withdraw(channel) || sends(peer, channel) ||
                             (peer.target && peer.target->channel == &channel)))
@@ -125,7 +132,7 @@ void FabricMessenger::close(std::chrono::nanoseconds patience) noexcept {
   }
   closed_ = true;
   // This ends the transfers without a completion.
-  for (Peer& peer : peers_) peer.endpoint.reset();
+  for (Peer& peer : peers_) close_endpoint(peer);
   try {
     read_events();  // or the descriptors of those that are not read are lost
   } catch (const std::exception&) {
@@ -215,7 +222,7 @@ void FabricMessenger::complete(Operation& operation, std::size_t bytes) {
   switch (operation.kind) {
     case Operation::Kind::send_header:
     case Operation::Kind::send_payload:
-      if (operation.channel != nullptr) finish(operation.channel, operation.token);
+      if (operation.channel != nullptr) finish(peer, operation.channel, operation.token);
       give_back(operation);
       break;
     case Operation::Kind::receive_header: take_header(peer, bytes); break;
@@ -223,19 +230,30 @@ void FabricMessenger::complete(Operation& operation, std::size_t bytes) {
   }
 }
 
-void FabricMessenger::finish(FabricChannel* channel, Token token) {
+void FabricMessenger::finish(Peer& peer, FabricChannel* channel, Token token) {
   channel->done_.push_back(token);
+  --peer.under_way;
   --channel->under_way_;
   --under_way_;
   ++uncollected_;
 }
 
+void FabricMessenger::close_endpoint(Peer& peer) {
+  peer.socket = {};
+  peer.endpoint.reset();
+}
+
 void FabricMessenger::lose(Peer& peer, const std::string& reason) {
   if (!peer.endpoint) return;
-  peer.endpoint.reset();
+  close_endpoint(peer);
   if (!peer.outbox.empty()) --blocked_;
   peer.outbox.clear();
-  if (peer.said_goodbye || closed_ || loss_) return;
+  // A rank that has left is missed if it leaves transfers behind.
+  if (!peer.said_goodbye || peer.under_way > 0) report_loss(peer, reason);
+}
+
+void FabricMessenger::report_loss(const Peer& peer, const std::string& reason) {
+  if (closed_ || loss_) return;
   lost_at_ = std::chrono::steady_clock::now();
   loss_ = Failure{FailureKind::peer_left,
                   fmt::format("the connection for data with rank {} has ended ({}): its process "

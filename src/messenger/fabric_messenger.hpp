@@ -120,7 +120,9 @@ class FabricMessenger : public Messenger {
   struct Peer {
     int rank = -1;
     FabricHandle<fid_ep> endpoint{};  // none: lost, or this rank
+    node::NotInherited socket{};      // the endpoint's
     bool said_goodbye = false;
+    int under_way = 0;  // transfers
     Inbox inbox{};
     Operation receiving{};
     std::vector<std::byte> header_buffer{};
@@ -152,7 +154,7 @@ class FabricMessenger : public Messenger {
   void take_payload(Peer& peer);
   [[nodiscard]] bool fits(Peer& peer, const Receive& receive, std::int64_t bytes);
   void deliver(Peer& peer, const Receive& receive, const std::byte* data, std::int64_t bytes);
-  void finish(FabricChannel* channel, Token token);
+  void finish(Peer& peer, FabricChannel* channel, Token token);
   void consume(Peer& peer, std::int64_t bytes);
 
   void put(Peer& peer, const Outgoing& outgoing);
@@ -168,7 +170,9 @@ class FabricMessenger : public Messenger {
                                  std::size_t bytes, std::uint64_t access) const;
   [[nodiscard]] Operation& take_operation();
   void give_back(Operation& operation);
+  static void close_endpoint(Peer& peer);
   void lose(Peer& peer, const std::string& reason);
+  void report_loss(const Peer& peer, const std::string& reason);
   [[nodiscard]] bool sends(const Peer& peer, const FabricChannel& channel) const;
   [[nodiscard]] bool awaits_goodbyes() const;
   void wait_for_goodbyes(TimePoint until);

@@ -18,7 +18,8 @@ void FabricMessenger::send(FabricChannel& channel, int rank, Tag tag, const std:
   ++channel.under_way_;
   ++under_way_;
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
-  if (!peer.endpoint) return;  // it completes never
+  ++peer.under_way;
+  if (!peer.endpoint) return report_loss(peer, "before a transfer");  // which never completes
   if (bytes <= window - (peer.sent_unasked - peer.consumed_there)) {
     peer.sent_unasked += bytes;
     return put(peer, {{Kind::data, 0, tag, bytes, 0}, data, &channel, token});
@@ -32,7 +33,8 @@ void FabricMessenger::receive(const Receive& receive, int rank) {
   ++receive.channel->under_way_;
   ++under_way_;
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
-  if (!peer.endpoint) return;
+  ++peer.under_way;
+  if (!peer.endpoint) return report_loss(peer, "before a transfer");
   Arrival* const arrival = peer.inbox.find_arrival(receive.tag);
   if (arrival == nullptr) return peer.inbox.add(receive);
   if (!fits(peer, receive, arrival->bytes)) return;
@@ -58,7 +60,7 @@ bool FabricMessenger::fits(Peer& peer, const Receive& receive, std::int64_t byte
 void FabricMessenger::deliver(Peer& peer, const Receive& receive, const std::byte* data,
                               std::int64_t bytes) {
   std::memcpy(receive.data, data, static_cast<std::size_t>(bytes));
-  finish(receive.channel, receive.token);
+  finish(peer, receive.channel, receive.token);
   consume(peer, bytes);
 }
 
@@ -140,7 +142,7 @@ void FabricMessenger::take_grant(Peer& peer, std::uint32_t id) {
 
 void FabricMessenger::take_payload(Peer& peer) {
   if (const auto target = std::exchange(peer.target, std::nullopt)) {
-    finish(target->channel, target->token);
+    finish(peer, target->channel, target->token);
     if (peer.arriving_unasked > 0) consume(peer, peer.arriving_unasked);
   } else if (Arrival* const arrival = std::exchange(peer.arriving, nullptr)) {
     arrival->state = Arrival::State::whole;

@@ -134,7 +134,11 @@ bool MpiMessenger::MpiChannel::withdraw() noexcept {
   if (finalized != 0) return requests_.empty();
   for (std::size_t at = requests_.size(); at-- > 0;) {
     if (!entries_[at].receives) continue;
-    int done = 0;
+    int done = requests_[at] == MPI_REQUEST_NULL ? 1 : 0;  // one that has failed
+    if (done != 0) {
+      remove(at);
+      continue;
+    }
     if (MPI_Cancel(&requests_[at]) != MPI_SUCCESS ||
         MPI_Test(&requests_[at], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done == 0)
       continue;

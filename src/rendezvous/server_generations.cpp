@@ -172,7 +172,9 @@ void Server::meet(Time now) {
   if (number_ > 0 && all.survivors.empty()) return;  // the job is over
   dismiss_removed(all, now);
   const std::size_t count = all.survivors.size() + all.newcomers.size();
-  if (count < static_cast<std::size_t>(options_.min_np)) {
+  // Where some have done their part, the others may do theirs, however few they are.
+  const bool only_completes = options_.elastic && was_member_;
+  if (count < static_cast<std::size_t>(options_.min_np) && !only_completes) {
     give_up_if_hopeless(count);
     return;
   }

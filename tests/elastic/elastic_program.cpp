@@ -41,6 +41,7 @@ struct Options {
   int grow_from = 0;             // and so few have, before
   int pause_ms = 0;              // in each step
   bool checks_only = false;      // check_membership after each step, and commits after an epoch
+  std::string unfit{};           // what a process that is started later has of its own
 };
 
 Options parse(int argc, char** argv) {
@@ -56,6 +57,7 @@ Options parse(int argc, char** argv) {
     if (name == "grow_from") options.grow_from = std::stoi(value);
     if (name == "pause_ms") options.pause_ms = std::stoi(value);
     if (name == "checks_only") options.checks_only = value == "1";
+    if (name == "unfit" && std::getenv("RANK") == nullptr) options.unfit = value;
   }
   return options;
 }
@@ -113,11 +115,13 @@ class Training {
         .add("used", used_)
         .add("optimizer", optimizer_)
         .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(faults_, ranks_));
+    if (options_.unfit == "part") state_.add("another", another_);
     state_.on_reset([this] { faults_.at("reset", kolo::rank(), ranks_.size()); });
   }
 
   int run() {
     kolo::elastic::run(state_, [this] { train(); });
+    faults_.end();
     const int status = compare_with_replay();
     if (kolo::rank() == 0 && status == 0)
       std::cout << fmt::format("as replayed: {} steps of {} ranks\n", ranks_.size(),
@@ -158,8 +162,12 @@ class Training {
     std::this_thread::sleep_for(std::chrono::milliseconds(options_.pause_ms));
     auto counted = kolo::allreduce_async(used, {.name = "used", .op = kolo::ReduceOp::sum});
     faults_.at("step", kolo::rank(), ranks_.size());
-    optimizer_.step();
+    // A step that was not finished leaves something wrong behind.
+    const double kept = std::exchange(model_.weights.front(), 1e9);
+    kolo::ReducedGradients reduced = optimizer_.reduce();
     counted.get();
+    model_.weights.front() = kept;
+    optimizer_.step(std::move(reduced));
     for (std::size_t i = 0; i < used.size(); ++i) used_[i] += used[i];
     ranks_.push_back(kolo::size());
     if (kolo::rank() == 0) report_recovery();
@@ -226,6 +234,7 @@ class Training {
   std::vector<std::int32_t> ranks_{};  // of each step
   std::vector<std::int32_t> used_ = std::vector<std::int32_t>(examples);
   kolo::elastic::State state_{};
+  int another_ = 0;
   bool begins_ = false;  // no step was made in this session
   std::size_t faults_seen_ = 0;
 };
@@ -237,7 +246,8 @@ int main(int argc, char** argv) {
     const Options options = parse(argc, argv);
     Faults& faults = *new Faults(options.folder, options.faults);
     if (const char* const rank = std::getenv("RANK")) faults.at("start", std::atoi(rank), 0);
-    const kolo::Session session;
+    const int threshold = options.unfit == "setting" ? -1 : 1 << 20;
+    const kolo::Session session(kolo::SessionOptions{.fusion_threshold = threshold});
     return Training(options, faults).run();
   } catch (const std::exception& error) {
     std::cerr << "elastic_program: " << error.what() << '\n';

@@ -74,6 +74,9 @@ class Faults {
     return last;
   }
 
+  /// The training is done: no session follows.
+  void end() { ended_ = true; }
+
   /// `step`: how many have been made.
   void at(const std::string& phase, int rank, std::size_t step) {
     rank_ = rank;
@@ -103,7 +106,7 @@ class Faults {
     while (rank_ != faults_[i].rank) std::this_thread::sleep_for(std::chrono::microseconds(50));
     wait_until(false);
     std::this_thread::sleep_for(std::chrono::microseconds(faults_[i].step));
-    if (is_first(i)) suffer(faults_[i]);
+    if (!ended_ && is_first(i)) suffer(faults_[i]);
   }
 
   static void suffer(const Fault& fault) {
@@ -118,6 +121,7 @@ class Faults {
   std::string folder_;
   std::vector<Fault> faults_{};
   std::atomic<int> rank_{-1};
+  std::atomic<bool> ended_{false};
 };
 
 /// A part of the state that suffers where it is saved and loaded.

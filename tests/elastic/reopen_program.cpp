@@ -2,7 +2,9 @@
 // Starts one session after another in the same process; most of them fail. Nothing may accumulate.
 //
 //   reopen_program SESSIONS
+//   reopen_program lost       rank 1 is killed; the others try to start another session
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -105,10 +107,26 @@ void run(int sessions) {
   compare("pages", before.pages, after.pages, 256);
 }
 
+/// Under mpirun, no session follows.
+void lose_a_rank() {
+  kolo::init();
+  if (kolo::rank() == 1) ::raise(SIGKILL);
+  try {
+    kolo::barrier();
+  } catch (const kolo::PeerLeft&) {
+    kolo::shutdown();
+    kolo::init();
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
+    if (argc > 1 && std::string(argv[1]) == "lost") {
+      lose_a_rank();
+      return 0;
+    }
     run(argc > 1 ? std::atoi(argv[1]) : 30);
     std::cout << "nothing accumulates\n";
     return 0;

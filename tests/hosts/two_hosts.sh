@@ -10,6 +10,8 @@
 #   KOLO_HOSTS_LOSSES  lost packets in percent, a run for each ("0 1")
 #   KOLO_HOSTS_MTU     bytes of a packet (9000)
 #   KOLO_HOSTS_RANKS   on each host (2)
+#   KOLO_HOSTS_NETWORKS
+#                      KOLO_NETWORK, a run for each ("mpi fabric")
 #   KOLO_HOSTS_TIMEOUT seconds until the host that is cut off counts as lost (2)
 #   KOLO_HOSTS_MEGABYTES, KOLO_HOSTS_ROUNDS
 #                      of the allreduce that is measured (100, 5)
@@ -21,6 +23,7 @@ delay=${KOLO_HOSTS_DELAY:-1000}
 losses=${KOLO_HOSTS_LOSSES:-0 1}
 mtu=${KOLO_HOSTS_MTU:-9000}
 ranks=${KOLO_HOSTS_RANKS:-2}
+networks=${KOLO_HOSTS_NETWORKS:-mpi fabric}
 timeout=${KOLO_HOSTS_TIMEOUT:-2}
 
 first=kolo-a-$$ second=kolo-b-$$
@@ -120,10 +123,10 @@ with_interface() {
 
 # All ranks must learn of it within the timeout plus half a second.
 cut_off() {
-  printf '\n== a host is cut off in the middle, with a timeout of %s s\n' "$timeout"
+  printf '\n== a host is cut off in the middle, with a timeout of %s s, over %s\n' "$timeout" "$1"
   local rank cut late=0 status=0
   rm -f "$scratch"/ready.* "$scratch"/lost.*
-  on_both -x KOLO_PEER_TIMEOUT="$timeout" "$programs/loss_program" "$scratch" \
+  on_both -x KOLO_NETWORK="$1" -x KOLO_PEER_TIMEOUT="$timeout" "$programs/loss_program" "$scratch" \
     >"$scratch/log" 2>&1 &
   local job=$!
   until (($(ls "$scratch" | grep -c '^ready') == 2 * ranks)); do
@@ -170,9 +173,13 @@ write_agent
 for loss in $losses; do
   connect "$loss"
   printf '\n== %s Mbit/s, %s us each way, %s %% of the packets lost\n' "$mbit" "$delay" "$loss"
-  ((seconds == 0)) || on_both "$programs/differential_program" --seconds "$seconds"
-  on_both "$programs/link_program" --megabytes "${KOLO_HOSTS_MEGABYTES:-100}" \
-    --rounds "${KOLO_HOSTS_ROUNDS:-5}"
+  for network in $networks; do
+    printf -- '-- over %s\n' "$network"
+    ((seconds == 0)) ||
+      on_both -x KOLO_NETWORK="$network" "$programs/differential_program" --seconds "$seconds"
+    on_both -x KOLO_NETWORK="$network" "$programs/link_program" \
+      --megabytes "${KOLO_HOSTS_MEGABYTES:-100}" --rounds "${KOLO_HOSTS_ROUNDS:-5}"
+  done
   disconnect
 done
 
@@ -181,4 +188,8 @@ add_dead_ends
 with_interface wire 'sockets between hosts'
 with_interface dead 'no sockets between hosts.*cannot reach rank 0'
 with_interface dead,wire 'sockets between hosts'
-cut_off
+for network in $networks; do
+  cut_off "$network"
+  disconnect
+  connect 0
+done

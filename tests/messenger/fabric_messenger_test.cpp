@@ -43,13 +43,14 @@ class Processes {
   using Body = std::function<void(Messenger&)>;
 
   /// The others call `body` and then wait to be killed.
-  Processes(int ranks, const Body& body)
+  explicit Processes(int ranks, const Body& body, bool with_grandchild = false)
       : board_(static_cast<Board*>(::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
                                           MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
     for (int rank = 1; rank < ranks; ++rank) {
       const pid_t child = ::fork();
       if (child == 0) {
         const std::unique_ptr<Messenger> messenger = connect(rank, ranks);
+        if (with_grandchild) keep_grandchild();
         body(*messenger);
         for (;;) ::pause();
       }
@@ -62,11 +63,13 @@ class Processes {
       ::kill(child, SIGKILL);
       ::waitpid(child, nullptr, 0);
     }
+    if (board_->grandchild > 0) ::kill(board_->grandchild, SIGKILL);
     ::munmap(board_, sizeof(Board));
   }
   Processes& operator=(Processes&&) = delete;
 
   [[nodiscard]] Messenger& own() { return *messenger_; }
+  [[nodiscard]] bool has_grandchild() const { return board_->grandchild > 0; }
   void signal(int rank, int number) const {
     ::kill(children_[static_cast<std::size_t>(rank - 1)], number);
   }
@@ -74,8 +77,17 @@ class Processes {
  private:
   struct Board {
     std::atomic<int> listening;
+    std::atomic<pid_t> grandchild;
     std::array<transport::SocketAddress, 8> addresses;
   };
+
+  /// It lives on when its parent is killed.
+  void keep_grandchild() const {
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0)
+      for (;;) ::pause();
+    board_->grandchild = grandchild;
+  }
 
   std::unique_ptr<Messenger> connect(int rank, int ranks) {
     const auto listener = listen_on_fabric({.rank = rank, .size = ranks}, {loopback()});
@@ -138,9 +150,43 @@ TEST(FabricMessenger, APeerThatIsKilledIsLostAndTheOthersAreReached) {
   }
 }
 
+TEST(FabricMessenger, APeerThatLeavesIsMissedOnlyIfTransfersRemain) {
+  for (const bool remain : {false, true}) {
+    FabricWorld world(3);
+    for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+    Transfers here(world.rank(0));
+    Transfers there(world.rank(2));
+    const std::vector<std::byte> sent(100);
+    std::vector<std::byte> received(100);
+    if (remain) here.receive(1, 1, received);
+    world.rank(1).close(0ns);
+    if (remain) {
+      wait_for_loss(world.rank(0), 1);
+    } else {
+      // The other peer's message comes after the goodbye and the end of the connection.
+      wait_until([&] { return !world.rank(0).progress() && world.rank(0).may_sleep(); });
+      EXPECT_EQ(world.rank(0).loss(), nullptr);
+      here.receive(1, 1, received);
+      wait_for_loss(world.rank(0), 1);
+    }
+    here.receive(2, 1, received);
+    there.send(0, 1, sent);
+    there.finish();
+    wait_until([&] { return here.step(); });
+  }
+}
+
 TEST(FabricMessenger, AnIdlePeerThatIsKilledIsLost) {
   Processes processes(2, [](Messenger&) {});
   EXPECT_FALSE(processes.own().progress());
+  processes.signal(1, SIGKILL);
+  wait_for_loss(processes.own(), 1);
+}
+
+TEST(FabricMessenger, APeerThatIsKilledIsLostThoughItsChildLives) {
+  Processes processes(
+      2, [](Messenger&) {}, /*with_grandchild=*/true);
+  wait_until([&] { return processes.has_grandchild(); });
   processes.signal(1, SIGKILL);
   wait_for_loss(processes.own(), 1);
 }
@@ -243,6 +289,41 @@ TEST(FabricMessenger, DoesNotSleepOnWhatIsThereAlready) {
   EXPECT_TRUE(world.rank(0).may_sleep());
 }
 
+// Otherwise a rank that does not receive would have to keep all that the others send.
+TEST(FabricMessenger, ASenderHoldsBackWhatIsNotReceived) {
+  constexpr int messages = 12;
+  constexpr std::size_t bytes = std::size_t{1} << 20;  // a quarter of what may be sent unasked
+  FabricWorld world(2);
+  for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
+  Transfers here(world.rank(0));
+  Transfers there(world.rank(1));
+  const std::vector<std::byte> sent = pattern(1, 0, bytes);
+  const auto settle = [&] {
+    wait_until([&] {
+      const bool moved = there.step() || world.rank(0).progress() || world.rank(1).progress();
+      return !moved && world.rank(0).may_sleep() && world.rank(1).may_sleep();
+    });
+  };
+  for (int number = 0; number < messages; ++number) there.send(0, 1, sent);
+  settle();
+  EXPECT_EQ(there.pending(), messages - 4);
+  std::vector<std::byte> received(bytes);
+  for (int number = 0; number < messages; ++number) {
+    here.receive(1, 1, received);
+    while (here.pending() > 0) {
+      here.step();
+      there.step();
+    }
+    EXPECT_TRUE(received == sent);
+  }
+  // What was received makes room again.
+  while (there.pending() > 0) there.step();
+  for (int number = 0; number < messages; ++number) there.send(0, 2, sent);
+  settle();
+  EXPECT_GE(there.pending(), messages - 4);
+  EXPECT_LE(there.pending(), messages - 3);
+}
+
 int open_descriptors() {
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
@@ -300,6 +381,11 @@ TEST(FabricMessenger, ARankWithoutTheSecretIsNotLetIn) {
   EXPECT_THAT(problems[0], HasSubstr("no connection for data with rank 2 (no call)"));
   EXPECT_THAT(problems[1], HasSubstr("rank 2 (no call)"));
   EXPECT_THAT(problems[2], HasSubstr("rank 0 (127.0.0.1:"));
+}
+
+TEST(FabricMessenger, WhoAnswersWithoutTheSecretIsNotTakenForTheRank) {
+  FabricWorld world(2, 500ms);
+  EXPECT_THAT(world.connect({0, -5})[1], HasSubstr("another process answers"));
 }
 
 TEST(FabricMessenger, SaysWhichProviderIsMissing) {

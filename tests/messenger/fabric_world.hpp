@@ -19,10 +19,13 @@ namespace kolo::internal::messenger {
   return address;
 }
 
+/// Negative: one whose first half is that of 0.
 [[nodiscard]] inline transport::Secret secret_of(int number) {
   transport::Secret secret{};
-  for (std::size_t i = 0; i < secret.size(); ++i)
-    secret[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(number));
+  for (std::size_t i = 0; i < secret.size(); ++i) {
+    const bool is_of_zero = number < 0 && i < secret.size() / 2;
+    secret[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(is_of_zero ? 0 : number));
+  }
   return secret;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every messenger does.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -102,10 +103,24 @@ TEST(Messenger, MessagesWithOtherTagsPass) {
   });
 }
 
+/// Rank 0's, of all ranks.
+unsigned agree_on(unsigned seed, Messenger& messenger) {
+  std::vector<std::byte> bytes(sizeof seed);
+  std::memcpy(bytes.data(), &seed, sizeof seed);
+  Transfers transfers(messenger);
+  if (messenger.rank() > 0) transfers.receive(0, 1, bytes);
+  for (int rank = 1; messenger.rank() == 0 && rank < messenger.size(); ++rank)
+    transfers.send(rank, 1, bytes);
+  transfers.finish();
+  std::memcpy(&seed, bytes.data(), sizeof seed);
+  return seed;
+}
+
 TEST(Messenger, CarriesRandomTransfersOfSeveralChannels) {
-  const unsigned seed = std::random_device()();
-  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  const unsigned seed_of_process = std::random_device()();
   on_each_rank([=](Messenger& messenger) {
+    const unsigned seed = agree_on(seed_of_process, messenger);
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
     constexpr int channels = 3;
     constexpr int rounds = 60;
     struct Message {

@@ -12,7 +12,8 @@
 #   --journeys   only the patches that name `journeys`
 #   KOLO_MUTANTS_PREFIX   a command before each build and test
 #
-# The test `journeys` runs random training programs until one fails, for at most ten minutes.
+# The test `journeys` runs random training programs until one fails, for at most ten minutes. The test
+# `elastic` ends ranks of elastic trainings, 40 times.
 #
 # A patch changes one file. If that file has moved, the patch is applied to the only file of the same
 # name in src/ or include/.
@@ -61,7 +62,7 @@ check() {
     die "$1 does not apply any more: adapt it to the code"$'\n'"$output"
   [[ -n $(tests_of "$1") ]] || die "$1 names no tests"
   for name in $(tests_of "$1"); do
-    [[ $name != journeys ]] || continue
+    [[ $name != journeys && $name != elastic ]] || continue
     grep -rqE --include=CMakeLists.txt "NAME ${name#*.} KIND ${name%%.*}( |$)" tests ||
       die "$1: there is no test $name"
   done
@@ -80,8 +81,15 @@ copy_tree() {
 }
 
 build_tests() {
-  "${prefix[@]}" cmake --build "$build" -j "$(nproc)" --target "${@/%journeys/journeys_program}" \
-    >"$logs/build" 2>&1
+  local targets=() name
+  for name in "$@"; do
+    case $name in
+      journeys) targets+=(journeys_program) ;;
+      elastic) targets+=(elastic_program kolorun) ;;
+      *) targets+=("$name") ;;
+    esac
+  done
+  "${prefix[@]}" cmake --build "$build" -j "$(nproc)" --target "${targets[@]}" >"$logs/build" 2>&1
 }
 
 first_failed() { sed -n '/^\[  FAILED  \] [A-Za-z]/{s/^\[  FAILED  \] \([^ ,]*\).*/\1/p;q}' "$1"; }
@@ -113,6 +121,11 @@ fails() {
   local ranks
   case $1 in
     journeys) ! journeys "$journey_seconds" ;;
+    elastic)
+      verdict="elastic, whose result is not that of a replay"
+      ! "${prefix[@]}" python3 tests/elastic/campaign.py "$build/bin/kolorun" \
+        "$build/bin/elastic_program" --faults 40 >"$logs/elastic" 2>&1
+      ;;
     mpi.* | torch.*)
       for ranks in 3 2 1; do
         if fails_on "$1" mpirun -np "$ranks" "$build/bin/$1"; then return 0; fi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank leaves in the way that the first argument names, while the others are in a Kolo call;
 // they print whom they miss, and how long after the departure they learned of it.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kolo/kolo.hpp"
@@ -24,17 +26,38 @@ double milliseconds() {
       .count();
 }
 
+/// The victim is killed in the middle. When the others have failed, nobody writes their
+/// tensors any more.
+template <typename Vector>
+void reduce_large(bool victim) {
+  Vector large(large_elements);
+  if (victim) {
+    kolo::Future<void> pending = kolo::allreduce_async(large, {.name = "large"});
+    (void)pending.wait_for(std::chrono::milliseconds(10));  // any moment will do
+    std::raise(SIGKILL);
+  }
+  try {
+    kolo::allreduce(large, {.name = "large"});
+  } catch (const kolo::PeerLeft&) {
+    std::fill(large.begin(), large.end(), 7.0F);
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    if (std::any_of(large.begin(), large.end(), [](float x) { return x != 7.0F; }))
+      throw std::runtime_error("a tensor was written after its operation had failed");
+    throw;
+  }
+}
+
+void reduce_large(const std::string& how, bool victim) {
+  if (how == "killed_sending") reduce_large<std::vector<float>>(victim);
+  if (how == "killed_sharing") reduce_large<kolo::SharedVector<float>>(victim);
+}
+
 void leave(const std::string& how) {
   std::vector<float> tensor(8);
   if (how == "exit") std::exit(3);
   if (how == "return") return;
   if (how == "killed") std::raise(SIGKILL);
-  if (how == "killed_sending") {
-    std::vector<float> large(large_elements);
-    kolo::Future<void> pending = kolo::allreduce_async(large, {.name = "large"});
-    (void)pending.wait_for(std::chrono::milliseconds(10));  // any moment will do
-    std::raise(SIGKILL);
-  }
+  reduce_large(how, true);
   if (how == "static") {
     static std::vector<float> given(8);
     static const kolo::Future<void> pending =
@@ -64,10 +87,7 @@ void train(const std::string& how, int leaver) {
       kolo::broadcast(left_at, leaver, {.name = "time"});
     }
     if (kolo::rank() == leaver) return leave(how);
-    if (how == "killed_sending") {
-      std::vector<float> large(large_elements);
-      kolo::allreduce(large, {.name = "large"});
-    }
+    reduce_large(how, false);
     kolo::allreduce(tensor, {.name = "gradient"});
   } catch (const kolo::PeerLeft& error) {
     std::printf("rank %d misses rank %d after %.1f ms: %s\n", kolo::rank(), error.ranks().at(0),

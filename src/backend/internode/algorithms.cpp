@@ -5,12 +5,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <thread>
 
 #include "backend/internode/reduction.hpp"
 #include "base/dtype.hpp"
+#include "base/failure.hpp"
 
 namespace kolo::internal::backend::internode {
 namespace {
@@ -26,6 +28,15 @@ constexpr int at_once =
     mpi::Exchange::lanes / InterNodeReduction::lanes;  // slices, as in an allreduce
 constexpr int rounds = 4;
 
+/// Nobody else notices a lost rank yet.
+void step(const mpi::Endpoint& endpoint, mpi::Exchange& exchange) {
+  if (exchange.step()) return;
+  endpoint.messenger.progress();
+  if (const Failure* const loss = endpoint.messenger.loss())
+    std::rethrow_exception(to_exception(*loss));
+  std::this_thread::yield();
+}
+
 /// The time in seconds to reduce as many slices at once as an allreduce does.
 double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm algorithm,
              std::int64_t bytes) {
@@ -40,16 +51,10 @@ double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm a
     reductions.back()->send();
   }
   while (!reductions.empty()) {
-    const bool moved = exchange.step();
+    step(endpoint, exchange);
     std::erase_if(reductions, [](const auto& reduction) { return reduction->advance(); });
-    if (!moved) std::this_thread::yield();
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-void finish(mpi::Exchange& exchange, const int& pending) {
-  while (pending > 0)
-    if (!exchange.step()) std::this_thread::yield();
 }
 
 /// After the step with distance d, a rank has the greatest value of the 2 d ranks up to itself.
@@ -62,7 +67,7 @@ double max_of_all_ranks(mpi::Endpoint& endpoint, double value) {
                      reinterpret_cast<std::byte*>(&received), sizeof received, pending);
     exchange.send((endpoint.rank + distance) % endpoint.size, 0,
                   reinterpret_cast<const std::byte*>(&value), sizeof value, pending);
-    finish(exchange, pending);
+    while (pending > 0) step(endpoint, exchange);
     value = std::max(value, received);
   }
   return value;

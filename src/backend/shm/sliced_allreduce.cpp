@@ -83,13 +83,21 @@ Deposit SlicedAllreduce::choose_deposit(const PieceState& state) {
   return {Place::process, address_of(part.input), address_of(part.output)};
 }
 
+/// A tensor is looked at once, with its first piece.
 bool SlicedAllreduce::shares_private(const Piece& piece) {
-  const std::int64_t slice = piece.wire_bytes() / size();
-  if (slice < arena().traits().min_slice_of_process || !arena().is_accessible()) return false;
-  const fusion::Part& part = piece.parts.front();
-  const auto bytes = static_cast<std::size_t>(piece.wire_bytes());
-  return node::is_accessible({part.input, bytes}) &&
-         (part.input == part.output || node::is_accessible({part.output, bytes}));
+  if (piece.wire_bytes() / size() < arena().traits().min_slice_of_process ||
+      !arena().is_accessible())
+    return false;
+  const auto [input, output, elements] = piece.parts.front();
+  const std::int64_t bytes = piece.wire_bytes();
+  const auto is_accessible = [bytes](const std::byte* data) {
+    return node::is_accessible({data, static_cast<std::size_t>(bytes)});
+  };
+  const bool goes_on = input == accessible_.input && output == accessible_.output;
+  if (!goes_on && !(is_accessible(input) && (input == output || is_accessible(output))))
+    return false;
+  accessible_ = {input + bytes, output + bytes, 0};
+  return true;
 }
 
 void SlicedAllreduce::deposit(std::size_t number) {
@@ -304,29 +312,6 @@ void SlicedAllreduce::reduce(std::size_t number, const reduction::Arithmetic& ar
     inputs_.push_back(rank == index() ? own : deposited_[static_cast<std::size_t>(rank)] + before);
   reduction::reduce(arithmetic, inputs_, slice.elements, outputs);
   worked((size() + std::ssize(outputs)) * wire_bytes(pieces_[number], slice));
-}
-
-namespace {
-
-/// Every rank is an owner.
-class Allreduce : public SlicedAllreduce {
- public:
-  Allreduce(Arena& arena, Batch given, LocalRanks given_ranks)
-      : SlicedAllreduce(
-            arena, std::move(given), given_ranks,
-            {static_cast<int>(given_ranks.size()), arena.allreduce_piece_bytes(), true}) {}
-
- private:
-  Progress combine(std::size_t number) override {
-    if (own_slice(number).elements == 0) return Progress::done;
-    return reduce_for_all(number) ? Progress::done : Progress::waiting;
-  }
-};
-
-}  // namespace
-
-std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, LocalRanks local_ranks) {
-  return std::make_unique<Allreduce>(arena, std::move(batch), std::move(local_ranks));
 }
 
 }  // namespace kolo::internal::backend::shm

@@ -109,6 +109,7 @@ class SlicedAllreduce : public Pipeline {
   std::vector<const std::byte*> deposited_{};  // where the slice lies that was found last
   std::int64_t found_ = 0;                     // its first element
   std::vector<std::byte*> found_outputs_{};    // for the slice of this rank
+  fusion::Part accessible_{};                  // after the last piece in accessible memory
   ProcessParts processes_;                     // those of a piece that is reduced
   std::vector<const std::byte*> inputs_{};
   std::vector<std::byte*> outputs_{};

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "backend/shm/sliced_allreduce.hpp"
+
+namespace kolo::internal::backend::shm {
+namespace {
+
+/// Every rank is an owner.
+class Allreduce : public SlicedAllreduce {
+ public:
+  Allreduce(Arena& arena, Batch given, LocalRanks given_ranks)
+      : SlicedAllreduce(
+            arena, std::move(given), given_ranks,
+            {static_cast<int>(given_ranks.size()), arena.allreduce_piece_bytes(), true}) {}
+
+ private:
+  Progress combine(std::size_t number) override {
+    if (own_slice(number).elements == 0) return Progress::done;
+    return reduce_for_all(number) ? Progress::done : Progress::waiting;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, LocalRanks local_ranks) {
+  return std::make_unique<Allreduce>(arena, std::move(batch), std::move(local_ranks));
+}
+
+}  // namespace kolo::internal::backend::shm

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Kills each rank of an elastic training in turn, once another has taken its place.
+#
+# Usage: killed.sh KOLORUN PROGRAM LOG
+set -uo pipefail
+kolorun=$1 program=$2 log=$3
+
+"$kolorun" -np 3 --min-np 2 --cooldown 0.1:0.1 "$program" --epochs 1000 --stand-in-size 300 \
+  --batch-size 10 --commit-every 2 >"$log" 2>&1 </dev/null &
+job=$!
+
+# meets N PATTERN: waits for N such lines.
+meets() {
+  local i
+  for ((i = 0; i < 600; ++i)); do
+    (($(grep -cE -e "$2" "$log") >= $1)) && return
+    sleep 0.1
+  done
+  printf 'killed.sh: there are no %d lines %s:\n%s\n' "$1" "$2" "$(cat "$log")"
+  kill "$job"
+  exit 1
+}
+
+meets 1 '^3 ranks train from epoch 1, image 0$'
+for loss in 1 2 3; do
+  mapfile -t ranks < <(pgrep -P "$job")
+  kill -9 "${ranks[0]}"
+  meets "$((loss + 1))" '^3 ranks train from epoch'
+done
+meets 2 '^epoch [0-9]+/1000: train loss [0-9.]+, '
+kill -TERM "$job"
+wait "$job"
+echo "three ranks were lost and replaced"
