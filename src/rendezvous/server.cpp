@@ -99,7 +99,8 @@ std::optional<Time> Server::next_time() const {
   for (const auto& [link, opened] : strangers_) consider(opened + options_.hello_timeout);
   if (finished_) return next;
   for (const auto& [link, agent] : agents_) consider(agent.heard + options_.lease);
-  if (number_ == 0) consider(options_.start_timeout);
+  if (number_ == 0) consider(start_deadline());
+  if (options_.has_agents && !started_ && !said_waiting_) consider(patience_for_hosts);
   if (meeting_since_) consider(*meeting_since_ + options_.elastic_timeout);
   for (const auto& [sequence, call] : collectives_)
     consider(call.since + options_.collective_timeout);
@@ -208,6 +209,7 @@ void Server::on(Process& process, const Join& join, Time now) {
   }
   process.stage = Stage::waiting;
   process.commit = join.commit;
+  if (is_member) committed_ = std::max(committed_, join.commit);
   process.joined = now;
   if (!is_member) {
     newcomers_.insert(process.id);
@@ -271,7 +273,7 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   finish_as(process);
 }
 
-// ---- what all of it shares ----
+// ---- shared ----
 
 void Server::settle(Time now) {
   last_time_ = now;

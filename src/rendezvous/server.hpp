@@ -23,6 +23,8 @@ namespace kolo::internal::rendezvous {
 
 /// Since the server has started.
 using Time = std::chrono::nanoseconds;
+/// For hosts to come, until it is said which have.
+inline constexpr std::chrono::seconds patience_for_hosts{5};
 /// A connection. Not used again.
 using Link = std::uint64_t;
 
@@ -84,6 +86,8 @@ class Server {
   void on_signal(int number, Time now);
   /// The hosts of this name go away, at the next commit: as if their agents had said so.
   void remove_host(const std::string& host, const std::string& reason, Time now);
+  /// They stay after all, if they have not left.
+  void keep_host(const std::string& host, Time now);
   /// Nothing can come of the job.
   void end(int status, const std::string& reason, Time now);
   /// Does what is due. Nothing is due before `next_time`.
@@ -179,6 +183,8 @@ class Server {
                         Time now);
   void meet(Time now);
   [[nodiscard]] bool first_generation_is_due(Time now);
+  [[nodiscard]] Time start_deadline() const { return started_at_ + options_.start_timeout; }
+  [[nodiscard]] bool state_is_lost(const std::vector<Process*>& survivors) const;
   [[nodiscard]] bool all_have_come() const;
   struct Candidates {
     std::vector<Process*> survivors;  // by rank
@@ -207,6 +213,7 @@ class Server {
   void expire_leases(Time now);
   void start_processes(Time now);
   void start_first(Time now);
+  void say_waiting(Time now);
   void start_more(Time now);
   void launch(Link link, Start& start, std::int32_t rank, std::int32_t size);
   void release_removed();
@@ -235,10 +242,14 @@ class Server {
   bool announced_ = false;               // to rank 0
   int losses_ = 0;
 
-  bool started_ = false;     // agents have been told to start processes
-  bool ending_ = false;      // a process has done its part, so nobody new is admitted
-  bool was_member_ = false;  // a member has done its part
-  bool greeted_ = false;     // any process has
+  bool started_ = false;          // agents have been told to start processes
+  Time started_at_{};             // then
+  int started_size_ = max_ranks;  // so many
+  bool said_waiting_ = false;
+  std::uint64_t committed_ = 0;  // the newest commit that a member has had
+  bool ending_ = false;          // a process has done its part, so nobody new is admitted
+  bool was_member_ = false;      // a member has done its part
+  bool greeted_ = false;         // any process has
   bool any_lost_ = false;
   Finish first_loss_{};       // its status, if it has ended
   int late_status_ = 0;       // of a process that failed after it had done its part

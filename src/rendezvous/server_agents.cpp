@@ -13,9 +13,11 @@ namespace {
 
 constexpr int signal_base = 128;
 constexpr std::chrono::seconds patience_after_exit{1};
+constexpr int max_signal = 64;
 
 std::string how_it_ended(int status) {
-  if (status > signal_base) return fmt::format("signal {} has ended it", status - signal_base);
+  if (status > signal_base && status <= signal_base + max_signal)
+    return fmt::format("signal {} has ended it", status - signal_base);
   if (status == 0) return "it has ended without leaving the session";
   return fmt::format("it has ended with status {}", status);
 }
@@ -58,7 +60,19 @@ void Server::remove_agent(Agent& agent, const std::string& reason) {
   note(LogLevel::info, fmt::format("host {} is to be removed: {}", agent.hello.host, reason));
   dirty_ = true;
   announced_ = false;
-  if (!options_.elastic) finish(1, reason);
+  if (!options_.elastic)
+    finish(1, reason);
+  else if (number_ > 0 && !can_do_without_removed())
+    note(LogLevel::warning,
+         fmt::format("host {} stays until the job can do without it: it needs {} ranks",
+                     agent.hello.host, options_.min_np));
+}
+
+void Server::keep_host(const std::string& host, Time now) {
+  for (auto& [link, agent] : agents_)
+    if (agent.hello.host == host && std::exchange(agent.removing, false))
+      note(LogLevel::info, fmt::format("host {} stays", host));
+  settle(now);
 }
 
 void Server::remove_host(const std::string& host, const std::string& reason, Time now) {
@@ -95,7 +109,7 @@ void Server::judge_exit(Process& process, Time now) {
   exits_.erase(process.id);
   if (process.stage == Stage::left) {
     if (process.status != 0 && late_status_ == 0) late_status_ = process.status;
-  } else if (process.stage == Stage::launched && process.status == 0) {
+  } else if (process.stage == Stage::launched && process.status == 0 && number_ == 0) {
     process.stage = Stage::left;  // perhaps a program without sessions
     ending_ = true;
   } else if (process.stage == Stage::lost) {
@@ -180,9 +194,13 @@ void Server::start_first(Time now) {
   const std::vector<Link> links = agents_in_order();
   int slots = 0;
   for (const Link link : links) slots += agents_.at(link).hello.slots;
-  if (slots < (now < options_.start_timeout ? options_.np : options_.min_np)) return;
+  if (slots < (now < options_.start_timeout ? options_.np : options_.min_np)) {
+    say_waiting(now);
+    return;
+  }
   started_ = true;
-  const int size = std::min(slots, options_.max_np);
+  started_at_ = now;
+  const int size = started_size_ = std::min(slots, options_.max_np);
   int rank = 0;
   for (const Link link : links) {
     Start start;
@@ -191,6 +209,18 @@ void Server::start_first(Time now) {
     for (Launch& each : start.launches) each.local_size = local_size;
     if (local_size > 0) send(link, std::move(start));
   }
+}
+
+void Server::say_waiting(Time now) {
+  if (now < patience_for_hosts || std::exchange(said_waiting_, true)) return;
+  std::string hosts;
+  int slots = 0;
+  for (const auto& [link, agent] : agents_) {
+    slots += agent.hello.slots;
+    hosts += fmt::format(" {}:{}", agent.hello.host, agent.hello.slots);
+  }
+  note(LogLevel::warning, fmt::format("waiting for hosts: {} of {} slots have come{}{}", slots,
+                                      options_.np, hosts.empty() ? "" : ":", hosts));
 }
 
 void Server::start_more(Time now) {

@@ -138,7 +138,7 @@ bool Server::all_have_come() const {
 
 bool Server::first_generation_is_due(Time now) {
   const auto waiting = static_cast<int>(newcomers_.size());
-  if (waiting >= options_.np && all_have_come()) return true;
+  if (waiting >= std::min(options_.np, started_size_) && all_have_come()) return true;
   if (ending_ && waiting > 0 && all_have_come()) {
     if (options_.elastic && waiting >= options_.min_np) return true;
     finish(1, fmt::format("{} of {} processes have ended without a session, and the others wait "
@@ -146,7 +146,7 @@ bool Server::first_generation_is_due(Time now) {
                           options_.np - waiting, options_.np));
     return false;
   }
-  if (now < options_.start_timeout) return false;
+  if (now < start_deadline()) return false;
   if (options_.elastic && waiting >= options_.min_np) return true;
   finish(1, fmt::format(
                 "only {} of {} processes have come within {} s", waiting, options_.np,
@@ -170,6 +170,16 @@ void Server::meet(Time now) {
   if (number_ == 0 ? !first_generation_is_due(now) : !all_have_come()) return;
   Candidates all = candidates();
   if (number_ > 0 && all.survivors.empty()) return;  // the job is over
+  if (state_is_lost(all.survivors)) {
+    finish(1, fmt::format("no process with the job's state is left: {} commits were made",
+                          committed_));
+    return;
+  }
+  if (options_.reset_limit >= 0 && losses_ > options_.reset_limit) {
+    finish(1, fmt::format("the session was lost {} times, and the limit is {}", losses_,
+                          options_.reset_limit));
+    return;
+  }
   dismiss_removed(all, now);
   const std::size_t count = all.survivors.size() + all.newcomers.size();
   // Where some have done their part, the others may do theirs, however few they are.
@@ -178,12 +188,15 @@ void Server::meet(Time now) {
     give_up_if_hopeless(count);
     return;
   }
-  if (options_.reset_limit >= 0 && losses_ > options_.reset_limit) {
-    finish(1, fmt::format("the session was lost {} times, and the limit is {}", losses_,
-                          options_.reset_limit));
-    return;
-  }
   publish(all);
+}
+
+/// A survivor may lack the last commit, but not more: otherwise it has joined lately, and has
+/// nothing to go on from.
+bool Server::state_is_lost(const std::vector<Process*>& survivors) const {
+  std::uint64_t newest = 0;
+  for (const Process* process : survivors) newest = std::max(newest, process->commit);
+  return number_ > 0 && committed_ > 0 && (newest == 0 || newest + 1 < committed_);
 }
 
 void Server::give_up_if_hopeless(std::size_t candidates) {

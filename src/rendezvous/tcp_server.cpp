@@ -62,15 +62,16 @@ bool TcpServer::take_calls() {
   std::uint64_t count = 0;
   if (::read(wake_.get(), &count, sizeof count) != sizeof count) return true;
   std::vector<std::function<void(Server&, Time)>> calls;
+  bool stopped = false;
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_) return false;
+    stopped = stopped_;
     calls = std::move(calls_);
     calls_.clear();
   }
   for (const auto& what : calls) what(server_, now());
   carry_out();
-  return true;
+  return !stopped;
 }
 
 JobEnd TcpServer::run() {
@@ -97,9 +98,11 @@ int TcpServer::milliseconds_to_wait() const {
   for (const auto& [link, client] : clients_)
     if (client.closing) consider(client.until);
   if (!accepts_) consider(now() + std::chrono::milliseconds(retry_ms));
-  if (!next) return -1;
+  // Not for long, so that `wait` notices when it took longer.
+  const auto most = std::chrono::ceil<std::chrono::milliseconds>(silence_ / 8).count();
+  if (!next) return static_cast<int>(most);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, most));
 }
 
 void TcpServer::wait() {
@@ -111,7 +114,12 @@ void TcpServer::wait() {
                      .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
                      .revents = 0});
   }
-  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
+  const int most = milliseconds_to_wait();
+  const auto before = Clock::now();
+  ::poll(waits.data(), waits.size(), most);
+  const auto slept_on = Clock::now() - before - std::chrono::milliseconds(most);
+  // This process was stopped, and did not hear the others: that is no fault of theirs.
+  if (slept_on > silence_ / 8) stopped_for_ += slept_on;
 }
 
 void TcpServer::accept_all() {

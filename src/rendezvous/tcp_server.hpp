@@ -55,7 +55,7 @@ class TcpServer {
     Time until{};
   };
 
-  [[nodiscard]] Time now() const { return Clock::now() - begin_; }
+  [[nodiscard]] Time now() const { return Clock::now() - begin_ - stopped_for_; }
   void wait();
   [[nodiscard]] bool take_calls();
   void accept_all();
@@ -65,6 +65,7 @@ class TcpServer {
   [[nodiscard]] int milliseconds_to_wait() const;
 
   Clock::time_point begin_ = Clock::now();
+  Time stopped_for_{};  // this process, by a signal or with its host
   Time silence_;
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;

@@ -16,6 +16,8 @@ expect "a session" 0 $'^generation 1: rank 3 of 4, commit 0$\n^done: rank 0 of 4
 expect "fewer processes than slots" 0 '^done: rank 2 of 3, commit 5$' "${on_two[@]}" -np 3 "$rank_program" 5
 expect "this host and another" 0 $'^0$\n^1 node2$' \
   "$kolorun" -H localhost,node2 --network-interface lo sh -c 'echo $RANK $FAKE_HOST'
+expect "this host by its address" 0 $'^0$\n^1$\n^2$' \
+  "$kolorun" -H "127.0.0.1,[::1]:1,$(hostname)" --rsh false sh -c 'echo $RANK $FAKE_HOST'
 expect "an option for the command" 0 '^0 node1$' env -u KOLO_RSH \
   "$kolorun" -H node1 --network-interface lo --rsh "sh $here/fake_ssh.sh" sh -c 'echo $RANK $FAKE_HOST'
 

@@ -2,6 +2,7 @@
 // What kolorun has the server do: signals, hosts that go and return, and what it says of strangers.
 #include "rendezvous/server.hpp"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -152,6 +153,86 @@ TEST_F(ServerTest, AHostThatFailsBeforeTheFirstSessionIsTriedAgain) {
   server_->on_close(1, "its connection is closed", now_);
   server_->on_close(2, "its connection is closed", now_);
   EXPECT_FALSE(server_->finished());
+}
+
+TEST_F(ServerTest, AHostThatIsWantedAgainStays) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->remove_host("b", "no reason", now_);
+  server_->keep_host("b", now_);
+  static_cast<void>(server_->take());
+  server_->on_message(3, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  server_->on_message(4, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  EXPECT_THAT(receivers_of<Roster>(server_->take()), ElementsAre(3, 4));
+}
+
+/// Its reason; none while it goes on.
+std::string end_of(Server& server) {
+  for (const Action& action : server.take())
+    if (const auto* finish = std::get_if<Finish>(&action))
+      return fmt::format("{}: {}", finish->status, finish->reason);
+  return "";
+}
+
+TEST_F(ServerTest, TheJobDoesNotBeginAnewWhenItsStateIsLost) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(3, Join{.generation = 1, .commit = 500, .orderly = true}, now_);
+  server_->on_message(4, Join{.generation = 1, .commit = 0, .orderly = true}, now_);
+  EXPECT_EQ(server_->generation(), 2U);
+  EXPECT_EQ(end_of(*server_), "");
+  server_->on_close(3, "it is killed", now_);
+  server_->on_message(4, Join{.generation = 2}, now_);
+  EXPECT_THAT(end_of(*server_), HasSubstr("1: no process with the job's state is left"));
+}
+
+TEST_F(ServerTest, ASurvivorMayLackTheLastCommit) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(3, Join{.generation = 1, .commit = 5}, now_);
+  server_->on_close(3, "it is killed", now_);
+  server_->on_message(4, Join{.generation = 1, .commit = 4}, now_);
+  EXPECT_EQ(end_of(*server_), "");
+  EXPECT_EQ(server_->generation(), 2U);
+}
+
+TEST_F(ServerTest, AJobMayBeginWithFewerHostsAfterTheTimeout) {
+  server_.emplace(options_of(true), [] { return std::uint64_t{4}; });
+  add_agent(1, "a", 11);
+  now_ = patience_for_hosts;
+  server_->on_time(now_);
+  bool says = false;
+  for (const Action& action : server_->take())
+    if (const auto* note = std::get_if<Note>(&action))
+      says |= note->text == "waiting for hosts: 1 of 2 slots have come: a:1";
+  EXPECT_TRUE(says);
+  now_ = options_of(true).start_timeout;
+  server_->on_message(1, Keepalive{}, now_ - 1ns);
+  server_->on_time(now_);
+  EXPECT_THAT(receivers_of<Start>(server_->take()), ElementsAre(1));
+  add_process(3, 1);
+  EXPECT_FALSE(server_->finished());
+  EXPECT_EQ(server_->generation(), 1U);
+}
+
+TEST_F(ServerTest, ANewcomerThatEndsWithoutASessionDoesNotEndGrowth) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(2, Exited{.process = 2, .status = 9}, now_);
+  server_->on_close(4, "it is killed", now_);
+  server_->on_message(3, Join{.generation = 1, .commit = 1}, now_);
+  static_cast<void>(server_->take());
+  now_ += 1s;
+  server_->on_time(now_);
+  EXPECT_THAT(receivers_of<Start>(server_->take()), ElementsAre(2));
+  server_->on_message(2, Exited{.process = 3}, now_);
+  now_ += 2s;
+  server_->on_time(now_);
+  EXPECT_THAT(receivers_of<Start>(server_->take()), ElementsAre(2));
 }
 
 TEST(RefusalsTest, AFloodMakesFewLines) {

@@ -23,6 +23,11 @@ using namespace std::chrono_literals;
 // When a process has failed, the others notice it by themselves, and say what they miss.
 constexpr std::chrono::seconds patience_after_failure{2};
 
+bool has_no_reader(int descriptor) {
+  pollfd end{.fd = descriptor, .events = 0, .revents = 0};
+  return ::poll(&end, 1, 0) > 0 && (end.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
+}
+
 rendezvous::ProcessId any_number() {
   std::random_device random;
   return (rendezvous::ProcessId{random()} << 32 | random()) | 1;
@@ -33,8 +38,13 @@ rendezvous::ProcessId any_number() {
 node::FileDescriptor open_signals() {
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT})
-    ::sigaddset(&handled, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT}) {
+    struct ::sigaction before {};
+    ::sigaction(signal, nullptr, &before);
+    // nohup, or a shell that has started this in the background, has it ignored.
+    const bool ignored = before.sa_handler == SIG_IGN && (signal == SIGINT || signal == SIGHUP);
+    if (!ignored) ::sigaddset(&handled, signal);
+  }
   ::sigprocmask(SIG_BLOCK, &handled, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
   return node::FileDescriptor(::signalfd(-1, &handled, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -115,6 +125,10 @@ rendezvous::Hello Agent::greeting() const {
 void Agent::connect(std::chrono::nanoseconds timeout) {
   const auto goes_on = [this] {
     take_signals();
+    // Who has started this by ssh has gone.
+    if (!options_.joining.host.empty() && has_no_reader(STDOUT_FILENO) &&
+        has_no_reader(STDERR_FILENO))
+      end_all(1, "");
     return !status_;
   };
   std::optional<FoundServer> found =
@@ -122,6 +136,7 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
                   [this](const std::string& text) { say(text); });
   if (!found) return;
   server_ = found->at;
+  looked_ = Clock::now();
   lease_ = std::clamp<std::chrono::nanoseconds>(found->welcome.lease, 100ms, 1h);
   connection_.emplace(std::move(found->connection));
   rendezvous::tune(connection_->descriptor(), lease_);
@@ -173,8 +188,9 @@ void Agent::lose_server(const std::string& reason, bool kills) {
     end_all(1, reason);
   } else {
     say(reason + "; this host's processes end, and it tries to take part again");
-    connection_.reset();
   }
+  // How its processes end now is no news of theirs.
+  connection_.reset();
   if (kills || returns)
     for (auto& [pid, child] : children_) child.kill_at = Clock::now();
 }
@@ -184,6 +200,8 @@ void Agent::lose_server(const std::string& reason, bool kills) {
 void Agent::keep_alive() {
   if (!connected()) return;
   const auto now = Clock::now();
+  // It waits for an eighth at most. If this took longer, it was stopped, and could not hear.
+  if (const auto gap = now - std::exchange(looked_, now); gap > lease_ / 4) heard_ += gap;
   if (now - heard_ > lease_ / 2) {
     lose_server(fmt::format("nothing was heard of the rendezvous server at {} for {:.1f} s",
                             rendezvous::to_string(server_),
@@ -212,6 +230,7 @@ void Agent::on_signal(int signal) {
     return;
   }
   removing_ = true;
+  say(fmt::format("signal {}: this host leaves the job at the next commit", signal));
   connection_->send(rendezvous::Removal{fmt::format("its kolorun got signal {}", signal)});
 }
 

@@ -92,6 +92,7 @@ class Agent {
   std::chrono::nanoseconds lease_;
   Clock::time_point heard_{};
   Clock::time_point sent_{};
+  Clock::time_point looked_{};  // at what has come
   std::map<pid_t, Running> children_{};
   std::list<TaggedStream> streams_{};
   bool removing_ = false;

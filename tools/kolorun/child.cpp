@@ -29,11 +29,12 @@ std::string_view name_in(std::string_view variable) {
   return variable.substr(0, variable.find('='));
 }
 
-/// kolorun's variables, but for those that are given.
+/// kolorun's variables, but for those that are given, and for a rank that is not that of the child.
 std::vector<std::string> environment_with(const std::vector<std::string>& variables) {
   std::vector<std::string> all = variables;
   for (char** each = environ; *each != nullptr; ++each)
-    if (std::ranges::find(variables, name_in(*each), name_in) == variables.end())
+    if (std::ranges::find(variables, name_in(*each), name_in) == variables.end() &&
+        !(name_in(*each) == "RANK" && !variables.empty()))
       all.emplace_back(*each);
   return all;
 }
@@ -47,9 +48,10 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int ignored : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) ::signal(ignored, SIG_DFL);
+  ::signal(SIGPIPE, SIG_DFL);
+  environ = const_cast<char**>(environment);  // its PATH counts
   if (::dup2(streams.in, 0) >= 0 && ::dup2(streams.out, 1) >= 0 && ::dup2(streams.error, 2) >= 0)
-    ::execvpe(command[0], command, environment);
+    ::execvp(command[0], command);
   const int error = errno;
   static_cast<void>(::write(report, &error, sizeof error));
   ::_exit(127);

@@ -114,9 +114,9 @@ void fill_slots(const Flags& flags, Options& options) {
   options.slots = flags.slots > 0 ? flags.slots : known ? options.server.max_np : 1;
   if (!known) return;
   const int slots = listed > 0 ? listed : options.slots;
-  if (slots < options.server.min_np)
+  if (slots < options.server.np)
     throw UsageError(
-        fmt::format("{} slots are too few for {} processes", slots, options.server.min_np));
+        fmt::format("{} slots are too few for {} processes", slots, options.server.np));
 }
 
 bool has_variable(const Options& options, const std::string& name) {
@@ -133,6 +133,14 @@ void fill_variables(Options& options) {
     if (value == nullptr) throw UsageError(fmt::format("-x {}: it has no value here", variable));
     variable += fmt::format("={}", value);
   }
+  // The last one counts.
+  std::vector<std::string> last;
+  for (const std::string& variable : options.variables) {
+    const std::string name = variable.substr(0, variable.find('=') + 1);
+    std::erase_if(last, [&](const std::string& other) { return other.starts_with(name); });
+    last.push_back(variable);
+  }
+  options.variables = std::move(last);
   const std::string& network = options.network_interface;
   if (network.empty()) return;
   if (!has_variable(options, "KOLO_CONTROL_INTERFACE"))

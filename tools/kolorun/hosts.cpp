@@ -57,8 +57,6 @@ void add(std::vector<Host>& hosts, const Host& host) {
     same->slots += host.slots;
 }
 
-std::string without_user(const std::string& name) { return name.substr(name.find('@') + 1); }
-
 }  // namespace
 
 std::vector<Host> parse_hosts(std::string_view text) {
@@ -101,24 +99,18 @@ std::vector<Host> read_hostfile(const std::string& path) {
   return hosts;
 }
 
-bool is_this_host(const std::string& name_of_user) {
-  const std::string name = without_user(name_of_user);
-  if (name != name_of_user) return false;  // perhaps another user
+bool is_this_host(const std::string& name) {
   const std::string own = rendezvous::host_name();
   if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
-  addrinfo* found = nullptr;
   addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
   if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return false;
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
-  const std::vector<transport::Interface> interfaces = transport::list_interfaces();
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    const transport::SocketAddress address = transport::SocketAddress::from(each->ai_addr);
-    if (address.is_loopback() ||
-        std::ranges::find(interfaces, address, &transport::Interface::address) != interfaces.end())
-      return true;
-  }
-  return false;
+  const transport::SocketAddress address = transport::SocketAddress::from(found->ai_addr);
+  return address.is_loopback() ||
+         std::ranges::any_of(transport::list_interfaces(),
+                             [&](const auto& interface) { return interface.address == address; });
 }
 
 }  // namespace kolorun

@@ -5,10 +5,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <charconv>
+#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
+#include <functional>
 #include <kolo/error.hpp>
 #include <memory>
 #include <string>
@@ -58,13 +59,18 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
   const rendezvous::Endpoint server =
       options.rendezvous ? *options.rendezvous : rendezvous::Endpoint{"127.0.0.1", serving->port()};
   std::function<void(int)> pass_signal;
-  if (serving) pass_signal = [&serving](int signal) { serving->pass_signal(signal); };
+  bool is_ending = false;  // by a signal
+  if (serving)
+    pass_signal = [&](int signal) {
+      serving->pass_signal(signal);
+      is_ending |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+    };
   int status = 0;
   bool whole = false;  // the server has ended the job
   {
     Agent agent(options, {server}, pass_signal, signals);
     status = agent.run();
-    whole = agent.was_told() || (serving && serving->ended());
+    whole = agent.was_told() || is_ending;
   }
   return serving && whole ? report(serving->wait()) : status;
 }

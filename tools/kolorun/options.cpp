@@ -155,7 +155,8 @@ Options parse_options(const std::vector<std::string>& given,
   }
   const auto rest = static_cast<std::ptrdiff_t>(app.remaining().size());
   options.command.assign(given.end() - rest, given.end());
-  if (rest > 0 && options.command.front().starts_with('-'))
+  if (rest > 0 && options.command.front() == "--") options.command.erase(options.command.begin());
+  if (!options.command.empty() && options.command.front().starts_with('-'))
     throw UsageError(fmt::format("there is no option {}", options.command.front()));
   fill_options(flags, secret, options);
   return options;

@@ -39,6 +39,11 @@ void Serving::remove_host(const std::string& name, const std::string& reason) {
   });
 }
 
+void Serving::keep_host(const std::string& name) {
+  server_.call(
+      [name](rendezvous::Server& server, rendezvous::Time now) { server.keep_host(name, now); });
+}
+
 void Serving::end(int status, const std::string& reason) {
   server_.call([status, reason](rendezvous::Server& server, rendezvous::Time now) {
     server.end(status, reason, now);

@@ -28,7 +28,10 @@ class Serving {
   [[nodiscard]] std::uint16_t port() const { return server_.port(); }
   void pass_signal(int number);
   void remove_host(const std::string& name, const std::string& reason);
+  void keep_host(const std::string& name);
   void end(int status, const std::string& reason);
+  /// Does not wait for agents any more.
+  void stop() { server_.stop(); }
 
   /// The job is over; agents may still have processes to end.
   [[nodiscard]] bool ended() const { return server_.ended(); }
