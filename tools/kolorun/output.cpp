@@ -12,8 +12,11 @@
 namespace kolorun {
 namespace {
 
-// A longer line is written in parts.
+// A longer line is written in parts, with a tag each.
 constexpr std::size_t max_line = 65536;
+// What other hosts have tagged stays whole.
+constexpr std::size_t max_tagged_line = 1 << 20;
+constexpr int max_reads = 16;  // others wait
 
 }  // namespace
 
@@ -31,20 +34,27 @@ void write_all(int to, std::string_view text) {
   }
 }
 
-TaggedStream::TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag)
-    : from_(std::move(from)), to_(to), tag_(std::move(tag)) {
+TaggedStream::TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,
+                           Unit unit)
+    : from_(std::move(from)), to_(to), tag_(std::move(tag)), unit_(unit) {
   ::fcntl(from_.get(), F_SETFL, O_NONBLOCK);
 }
 
 bool TaggedStream::copy() {
   std::array<char, 16384> buffer;
-  while (true) {
+  for (int i = 0; i < max_reads; ++i) {
     const ssize_t bytes = ::read(from_.get(), buffer.data(), buffer.size());
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
     if (bytes == 0) return false;
-    text_.append(buffer.data(), static_cast<std::size_t>(bytes));
+    const std::string_view text(buffer.data(), static_cast<std::size_t>(bytes));
+    if (unit_ == Unit::any) {
+      write_all(to_, text);
+      continue;
+    }
+    text_ += text;
     write_lines();
   }
+  return true;
 }
 
 void TaggedStream::write_lines() {
@@ -57,9 +67,10 @@ void TaggedStream::write_lines() {
     begin = end + 1;
   }
   text_.erase(0, begin);
-  if (text_.size() > max_line) {
-    lines += tag_ + text_ + '\n';
-    text_.clear();
+  const std::size_t most = tag_.empty() ? max_tagged_line : max_line;
+  while (text_.size() > most) {
+    lines += tag_ + text_.substr(0, most) + '\n';
+    text_.erase(0, most);
   }
   write_all(to_, lines);
 }

@@ -2,6 +2,7 @@
 // What processes write, with their rank before each line.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -12,8 +13,11 @@ namespace kolorun {
 /// Copies one stream of a process. Lines of several processes do not mix.
 class TaggedStream {
  public:
-  /// `to`: kolorun's standard output or error.
-  TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag);
+  enum class Unit : std::uint8_t { line, any };
+
+  /// `to`: kolorun's standard output or error. `any`: what comes is written at once, without tag.
+  TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,
+               Unit unit = Unit::line);
 
   [[nodiscard]] int descriptor() const { return from_.get(); }
   /// Reads what has come; false once the process has closed the stream.
@@ -27,6 +31,7 @@ class TaggedStream {
   kolo::internal::node::FileDescriptor from_;
   int to_;
   std::string tag_;
+  Unit unit_;
   std::string text_{};  // without an end so far
 };
 
