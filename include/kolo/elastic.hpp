@@ -103,6 +103,9 @@ KOLO_EXPORT void throw_wrong_size(std::size_t expected, std::size_t found);
 template <typename T>
 class ObjectPart : public Part {
  public:
+  static_assert(
+      HasState<T> || !requires(T & object) { object.param_groups(); },
+      "kolo::elastic::State::add: include kolo/torch/elastic.hpp for LibTorch's optimizers");
   explicit ObjectPart(T& object) : object_(object) {}
 
   void save(std::string& bytes) override {
@@ -191,6 +194,25 @@ class KOLO_EXPORT HookPart : public Part {
   CommunicationHook& hook_;
 };
 
+/// Keeps the object of another part.
+class KOLO_EXPORT KeepingPart : public Part {
+ public:
+  /// Throws InvalidArgument for null.
+  static std::unique_ptr<Part> make(std::shared_ptr<void> object,
+                                    const std::function<std::unique_ptr<Part>()>& make);
+
+  void save(std::string& bytes) override { part_->save(bytes); }
+  void load(const std::string& bytes) override { part_->load(bytes); }
+  [[nodiscard]] bool saves_together() const override { return part_->saves_together(); }
+  void save_own(std::string& bytes) override { part_->save_own(bytes); }
+  void load_own(const std::string& bytes) override { part_->load_own(bytes); }
+  void rejoin() override { part_->rejoin(); }
+
+ private:
+  std::shared_ptr<void> object_;
+  std::unique_ptr<Part> part_;
+};
+
 template <typename T>
 std::unique_ptr<Part> make_part(T& object) {
   if constexpr (IsKnown<T>) {
@@ -251,10 +273,12 @@ class KOLO_EXPORT State {
   State& add(std::string name, T& part) {
     return add_part(std::move(name), detail::make_part(part));
   }
-  /// What a shared pointer refers to: a communication hook, or a module of LibTorch.
+  /// What a shared pointer refers to, which the state keeps: a communication hook, or a module of
+  /// LibTorch. Throws InvalidArgument for null.
   template <typename T>
   State& add(std::string name, const std::shared_ptr<T>& part) {
-    return add_part(std::move(name), detail::make_part(*part));
+    return add_part(std::move(name),
+                    detail::KeepingPart::make(part, [&] { return detail::make_part(*part); }));
   }
   /// Memory, such as the parameters of a model, on the CPU. It must stay in place.
   State& add(std::string name, TensorView memory);
@@ -268,9 +292,11 @@ class KOLO_EXPORT State {
   void on_reset(std::function<void()> call);
 
   /// Commits all parts. Collective: the ranks agree that all are here, then each copies its parts.
-  /// So ranks differ by at most one commit, and all that the ranks submitted before a commit is
-  /// done on all of them. Throws MembershipChanged, after the copy, if ranks are to join or leave,
-  /// and the errors of `allreduce`. InvalidArgument on all ranks if some call another function.
+  /// So ranks differ by at most one commit, and what they waited for before a commit is done on all
+  /// of them. Call it between steps: not while operations are pending, between the backward passes
+  /// of a step, or after `join` before all ranks have joined. Throws MembershipChanged, after the
+  /// copy, if ranks are to join or leave, and the errors of `allreduce`. InvalidArgument on all
+  /// ranks if some call another function.
   void commit();
   /// As `commit`, but copies only if ranks are to join or leave. Loses no step then.
   void check_membership();
@@ -307,16 +333,21 @@ class KOLO_EXPORT State {
 ///     });
 ///
 /// A session ends early if a rank is lost (PeerLeft), does not respond (Stalled; its process is
-/// killed), or if `commit` finds that ranks join or leave. Then the others begin the next session,
-/// in the same process. Any other exception leaves `run`, and this process is lost for the others.
-/// Collectives belong in `train`: elsewhere a rank that joins later cannot take part.
+/// killed), if the backward pass or a hook of another rank has failed and `train` does not catch
+/// that, or if `commit` finds that ranks join or leave. Then the others begin the next session, in
+/// the same process. Any other exception leaves `run`, and this process is lost for the others.
 ///
-/// Needs `kolorun --min-np`, or `--max-np`. In other jobs a loss leaves `run` too, as PeerLeft.
-/// Throws ShutDown if the job is over because too few ranks are left. Throws InvalidArgument within
-/// `run`; NotInitialized without a session.
+/// Collectives belong in `train`: before `run` they throw InvalidArgument in an elastic job, since
+/// a rank that joins later could not take part. Optimizers may be made before; add them to the
+/// state. After `run` the number of ranks is fixed, and a loss is PeerLeft.
+///
+/// Needs `kolorun --min-np`, or `--max-np`; elsewhere a loss leaves `run` too, as PeerLeft. Throws
+/// ShutDown if the job is over because too few ranks are left. Throws InvalidArgument within `run`,
+/// for a second call in an elastic job, and for an error of an earlier session that `train` throws,
+/// as a future does that was kept; NotInitialized without a session.
 KOLO_EXPORT void run(State& state, const std::function<void()>& train);
 
-/// True if the job goes on without lost ranks. Throws nothing; false outside a job of kolorun.
+/// True if the job goes on without lost ranks. False before the first session of the process.
 [[nodiscard]] KOLO_EXPORT bool is_elastic() noexcept;
 
 }  // namespace kolo::elastic

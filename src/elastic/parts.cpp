@@ -42,4 +42,13 @@ void MemoryPart::load(const std::string& bytes) {
   }
 }
 
+std::unique_ptr<Part> KeepingPart::make(std::shared_ptr<void> object,
+                                        const std::function<std::unique_ptr<Part>()>& make) {
+  if (!object) throw InvalidArgument("kolo::elastic::State::add: a part is null");
+  auto part = std::make_unique<KeepingPart>();
+  part->object_ = std::move(object);
+  part->part_ = make();
+  return part;
+}
+
 }  // namespace kolo::elastic::detail

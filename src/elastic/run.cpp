@@ -4,12 +4,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "base/failure.hpp"
 #include "base/log.hpp"
 #include "elastic/state.hpp"
 #include "kolo/elastic.hpp"
+#include "kolo/optimizer.hpp"
 #include "kolo/session.hpp"
 #include "session/api/current.hpp"
 #include "session/startup/job.hpp"
@@ -19,7 +23,13 @@ namespace kolo::elastic {
 using namespace internal;
 namespace {
 
+using std::chrono::steady_clock;
+
+// What breaks because another rank is lost may be noticed before the loss itself.
+constexpr std::chrono::seconds patience{1};
+
 std::atomic<bool> running{false};
+std::atomic<bool> has_run{false};
 
 class Running {
  public:
@@ -31,30 +41,53 @@ class Running {
   Running& operator=(Running&&) = delete;
 };
 
-/// All ranks are in `train`, or on the way there or from it.
-class InTraining {
- public:
-  InTraining() { session::defer_agreements(false); }
-  ~InTraining() { session::defer_agreements(true); }
-  InTraining& operator=(InTraining&&) = delete;
-};
+/// A process that is started later would be in its first call while the others are in their second.
+void refuse_second_run() {
+  if (has_run.exchange(true) && session::is_elastic_job())
+    throw InvalidArgument(
+        "kolo::elastic::run was called before, and an elastic job calls it once: put all of the "
+        "training into one function, with a part of the state that says how far it is");
+}
 
-/// The session is over on all ranks. Rethrows the exception that is being handled, if nothing
-/// follows this session.
-void go_on_without(const Error& lost) {
-  if (!session::is_elastic_job()) throw;
+/// True if the current session has lost ranks, as far as this process knows, or learns soon.
+bool session_is_over() {
+  const auto until = steady_clock::now() + patience;
+  while (true) {
+    const auto engine = session::find_engine();
+    if (!engine || engine->has_missed_ranks() || session::session_is_interrupted()) return true;
+    if (steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+/// The session is over on all ranks.
+void abandon(const Error& lost) {
   log(LogLevel::warning, std::string("the session is over: ") + lost.what());
   session::abandon_session(lost);
 }
 
-/// Ranks that do not fit to the others keep these from going on. Rethrows the exception that is
-/// being handled, if this is one of them.
-void refuse_unfit(const Mismatch& error) {
+/// These functions are called while an exception is handled. They rethrow it if no session follows.
+
+/// Ranks are lost, or do not respond.
+void go_on_without_lost(const Error& error, bool accuses) {
+  if (!session::is_elastic_job()) throw;
+  if (!session_is_over())
+    throw InvalidArgument(fmt::format(
+        "an error of an earlier session was thrown again: {}. Futures end with their session: make "
+        "them in the function that kolo::elastic::run calls, and drop them at its end",
+        error.what()));
+  if (accuses) session::accuse(error.ranks(), error.what());
+  abandon(error);
+}
+
+/// An error that all ranks get, and others have caused: these leave `run` by exceptions of their
+/// own, unless they catch them.
+void go_on_without_failed(const Error& error, bool accuses) {
   const bool is_own =
       error.ranks().empty() || std::ranges::find(error.ranks(), rank()) != error.ranks().end();
   if (is_own || !session::is_elastic_job()) throw;
-  session::accuse(error.ranks(), error.what());
-  go_on_without(error);
+  if (accuses) session::accuse(error.ranks(), error.what());
+  abandon(error);
 }
 
 }  // namespace
@@ -62,49 +95,75 @@ void refuse_unfit(const Mismatch& error) {
 bool is_elastic() noexcept { return session::is_elastic_job(); }
 
 struct State::Session {
+  /// False if another session is to follow.
   static bool begin(State& state) {
     try {
       state.sync();
       return true;
     } catch (const Mismatch& error) {
-      refuse_unfit(error);
+      // Of ranks with other parts.
+      go_on_without_failed(error, /*accuses=*/true);
       return false;
     }
   }
 
+  /// A rank that misses the end of the others finds nothing left to do in the last commit.
+  static void end(State& state) {
+    Data& data = *state.data_;
+    static_cast<void>(data.agree(Data::Call::end_of_training));
+    data.copy(data.commits + 1);
+    static_cast<void>(data.agree(Data::Call::end_of_training));
+  }
+
   /// True if the training is done, false if another session is to follow.
   static bool train(State& state, const std::function<void()>& train) {
-    const InTraining in_training;
     try {
       if (!begin(state)) return false;
       for (const auto& reset : state.data_->resets) reset();
       train();
-      static_cast<void>(state.data_->agree(Data::Call::end_of_training));
+      end(state);
       return true;
     } catch (const MembershipChanged&) {
       session::end_session(true, "");
     } catch (const PeerLeft& error) {
-      go_on_without(error);
+      go_on_without_lost(error, /*accuses=*/false);
     } catch (const Stalled& error) {
-      session::accuse(error.ranks(), error.what());
-      go_on_without(error);
+      go_on_without_lost(error, /*accuses=*/true);
     } catch (const BackendError& error) {
-      // Of what broke because a rank was lost.
-      if (!session::session_is_interrupted()) throw;
-      go_on_without(error);
+      if (!session::is_elastic_job() || !is_interrupted_soon()) throw;
+      abandon(error);
+    } catch (const BackwardFailed& error) {
+      go_on_without_failed(error, /*accuses=*/false);
+    } catch (const HookFailed& error) {
+      go_on_without_failed(error, /*accuses=*/false);
     }
     return false;
+  }
+
+ private:
+  /// The server tells of a loss that this rank's own means have met first.
+  static bool is_interrupted_soon() {
+    const auto until = steady_clock::now() + patience;
+    while (!session::session_is_interrupted()) {
+      if (steady_clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
   }
 };
 
 void run(State& state, const std::function<void()>& train) {
   const Running guard;
   static_cast<void>(session::current_engine("kolo::elastic::run"));
+  refuse_second_run();
+  session::allow_collectives();
   try {
     while (!State::Session::train(state, train)) {
       session::offer_commit(state.commits());
       session::restart_session();
     }
+  } catch (const ShutDown&) {
+    throw;  // the job is over, or another thread ends this process: no failure of this one
   } catch (...) {
     if (session::is_elastic_job()) {
       const std::string reason = message_of_current_exception();

@@ -40,8 +40,8 @@ class FabricListener {
   [[nodiscard]] virtual std::vector<transport::SocketAddress> addresses() const = 0;
 
   /// All ranks at once. `addresses`: by rank, where each listens, the best one first. A rank calls
-  /// those before it, each with one half of the secret, and is answered with the other half, so
-  /// that strangers neither get in nor are taken for a rank. `while_waiting` is called every few
+  /// those before it. Call and answer prove that their senders know the secret, so that strangers
+  /// neither get in nor are taken for a rank. `while_waiting` is called every few
   /// milliseconds and may throw. Throws BackendError, which names the missing ranks. Only once.
   [[nodiscard]] virtual std::unique_ptr<Messenger> connect(
       const std::vector<std::vector<transport::SocketAddress>>& addresses,

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "kolo/error.hpp"
@@ -50,7 +52,6 @@ Info search(const std::string& provider) {
   hints->ep_attr->type = FI_EP_MSG;
   hints->caps = FI_MSG;
   hints->mode = FI_CONTEXT;
-  hints->addr_format = FI_SOCKADDR_IN;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;  // one thread at a time
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
@@ -73,20 +74,78 @@ struct Searches {
 };
 Searches& searches = *new Searches;
 
+/// At exit: a search uses what the libraries' destructors destroy.
+void await_searches() {
+  const std::lock_guard lock(searches.mutex);
+  for (const auto& [provider, found] : searches.by_provider)
+    found.wait_for(std::chrono::seconds(5));
+}
+
+/// The program's signals are for its own threads.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals& operator=(BlockedSignals&&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
 std::shared_future<Info> begin_search(const std::string& provider) {
   const std::lock_guard lock(searches.mutex);
-  auto [place, is_new] = searches.by_provider.try_emplace(provider);
-  if (!is_new) return place->second;
+  if (const auto found = searches.by_provider.find(provider); found != searches.by_provider.end())
+    return found->second;
+  static_cast<void>(fabric_functions());
+  // After libfabric is loaded, so that it is called before libfabric's destructors.
+  static const int registered = std::atexit(await_searches);
+  static_cast<void>(registered);
   std::packaged_task<Info()> task([provider] { return search(provider); });
-  place->second = task.get_future().share();
-  // The program's signals are for its own threads.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread(std::move(task)).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return place->second;
+  std::shared_future<Info> found = task.get_future().share();
+  {
+    const BlockedSignals blocked;
+    std::thread(std::move(task)).detach();
+  }
+  searches.by_provider.emplace(provider, found);
+  return found;
+}
+
+std::uint64_t rotated(std::uint64_t value, int bits) {
+  return (value << bits) | (value >> (64 - bits));
+}
+
+/// SipHash-2-4 (Aumasson and Bernstein, 2012) of two words.
+std::uint64_t siphash(const std::array<std::uint64_t, 2>& key,
+                      const std::array<std::uint64_t, 2>& message) {
+  std::array<std::uint64_t, 4> v{key[0] ^ 0x736f6d6570736575, key[1] ^ 0x646f72616e646f6d,
+                                 key[0] ^ 0x6c7967656e657261, key[1] ^ 0x7465646279746573};
+  const auto rounds = [&v](int count) {
+    for (int round = 0; round < count; ++round) {
+      v[0] += v[1];
+      v[1] = rotated(v[1], 13) ^ v[0];
+      v[0] = rotated(v[0], 32);
+      v[2] += v[3];
+      v[3] = rotated(v[3], 16) ^ v[2];
+      v[0] += v[3];
+      v[3] = rotated(v[3], 21) ^ v[0];
+      v[2] += v[1];
+      v[1] = rotated(v[1], 17) ^ v[2];
+      v[2] = rotated(v[2], 32);
+    }
+  };
+  const std::uint64_t length = sizeof message;
+  for (const std::uint64_t word : {message[0], message[1], length << 56}) {
+    v[3] ^= word;
+    rounds(2);
+    v[0] ^= word;
+  }
+  v[2] ^= 0xff;
+  rounds(4);
+  return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
 int descriptor_of(fid& object) {
@@ -105,7 +164,8 @@ std::string text_of(const sockaddr_storage& address) {
 /// The connected sockets of this process.
 std::map<Ends, int> list_sockets() {
   std::map<Ends, int> sockets;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+  std::error_code none;  // where /proc is hidden, forked children keep the sockets
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
     const int socket = std::atoi(entry.path().filename().c_str());
     sockaddr_storage own{};
     sockaddr_storage other{};
@@ -119,6 +179,36 @@ std::map<Ends, int> list_sockets() {
 }
 
 }  // namespace
+
+FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer, int from, int to) {
+  std::array<std::array<std::uint64_t, 2>, 2> keys{};
+  static_assert(sizeof keys == sizeof secret);
+  std::memcpy(keys.data(), secret.data(), sizeof keys);
+  const std::array<std::uint64_t, 2> message{
+      is_answer ? 2U : 1U,
+      std::uint64_t{static_cast<std::uint32_t>(from)} << 32 | static_cast<std::uint32_t>(to)};
+  return {{siphash(keys[0], message), siphash(keys[1], message)}, from, to};
+}
+
+bool read_event(fid_eq& events, FabricEvent& event) {
+  constexpr std::size_t max_private_data = 256;
+  alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + max_private_data> buffer{};
+  const auto bytes = ::fi_eq_read(&events, &event.kind, buffer.data(), buffer.size(), 0);
+  if (bytes == -FI_EAVAIL) {
+    fi_eq_err_entry error{};
+    if (::fi_eq_readerr(&events, &error, 0) <= 0) return false;
+    event.object = error.fid;
+    event.error = fabric_error(-error.err);
+    return true;
+  }
+  if (bytes < 0) return false;
+  const auto& entry = *reinterpret_cast<const fi_eq_cm_entry*>(buffer.data());
+  event.object = entry.fid;
+  if (event.kind == FI_CONNREQ) event.info.reset(entry.info);
+  if (static_cast<std::size_t>(bytes) >= sizeof entry + sizeof event.greeting)
+    std::memcpy(&event.greeting, entry.data, sizeof event.greeting);
+  return true;
+}
 
 std::vector<int> find_sockets(const std::vector<FabricHandle<fid_ep>>& endpoints) {
   const std::map<Ends, int> sockets = list_sockets();
@@ -182,6 +272,24 @@ FabricDomain::FabricDomain(const std::string& provider) : info(found_fabric(prov
   completion_attributes.size = 4096;
   check_fabric(::fi_cq_open(domain.get(), &completion_attributes, completions.out(), nullptr),
                "fi_cq_open");
+}
+
+void FabricDomain::drain() const {
+  constexpr int max_rounds = 100;  // more come only while others call
+  for (int round = 0; round < max_rounds; ++round) {
+    std::array<fi_cq_msg_entry, 16> entries;
+    for (;;) {
+      const auto count = ::fi_cq_read(completions.get(), entries.data(), entries.size());
+      fi_cq_err_entry error{};
+      if (count == -FI_EAVAIL && ::fi_cq_readerr(completions.get(), &error, 0) > 0) continue;
+      if (count <= 0) break;
+    }
+    for (FabricEvent event; read_event(*events.get(), event); event = {})
+      if (event.info) refuse(*event.info);
+    // Resets the descriptors.
+    std::array<fid*, 2> queues{&events->fid, &completions->fid};
+    if (::fi_trywait(fabric.get(), queues.data(), queues.size()) == FI_SUCCESS) return;
+  }
 }
 
 int FabricDomain::event_descriptor() const { return descriptor_of(events->fid); }

@@ -9,11 +9,14 @@
 #include <rdma/fi_eq.h>
 #include <rdma/fi_errno.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "transport/peer_connector.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolo::internal::messenger {
@@ -82,6 +85,9 @@ struct FabricDomain {
   FabricHandle<fid_domain> domain{};
   FabricHandle<fid_eq> events{};
   FabricHandle<fid_cq> completions{};
+  // For as long as the event queue: libfabric keeps pointers to them for connections that have not
+  // spoken yet.
+  std::vector<FabricHandle<fid_pep>> passive{};
 
   [[nodiscard]] int event_descriptor() const;
   [[nodiscard]] int completion_descriptor() const;
@@ -89,9 +95,38 @@ struct FabricDomain {
   [[nodiscard]] bool registers_memory() const {
     return (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
   }
+  void refuse(const fi_info& call) const {
+    if (!passive.empty()) ::fi_reject(passive.front().get(), call.handle, nullptr, 0);
+  }
+  /// Forgets what is in the queues, and refuses calls.
+  void drain() const;
   /// Bound to both queues.
   [[nodiscard]] FabricHandle<fid_ep> make_endpoint(fi_info& its_info) const;
 };
+
+/// The private data of a connection's two sides. It proves that its sender knows the secret, and
+/// does not show it.
+struct FabricGreeting {
+  std::array<std::uint64_t, 2> proof{};
+  std::int32_t from = -1;
+  std::int32_t to = -1;
+
+  friend bool operator==(const FabricGreeting&, const FabricGreeting&) = default;
+};
+[[nodiscard]] FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer,
+                                           int from, int to);
+
+/// Of the event queue.
+struct FabricEvent {
+  std::uint32_t kind = 0;
+  fid* object = nullptr;
+  Info info{};                // of a call
+  FabricGreeting greeting{};  // if there is one
+  std::string error{};        // the object has failed
+};
+
+/// False if there is none.
+[[nodiscard]] bool read_event(fid_eq& events, FabricEvent& event);
 
 /// The socket of each connected endpoint, which libfabric does not show; -1 if it has none.
 [[nodiscard]] std::vector<int> find_sockets(const std::vector<FabricHandle<fid_ep>>& endpoints);

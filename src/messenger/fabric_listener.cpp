@@ -23,54 +23,7 @@ using transport::SocketAddress;
 using TimePoint = std::chrono::steady_clock::time_point;
 using Addresses = std::vector<std::vector<SocketAddress>>;
 
-constexpr std::size_t max_private_data = 256;
 constexpr auto answer_timeout = 1s;  // of one address, if there is another
-
-/// The private data of a connection. The caller's has the first half of the secret, the answer the
-/// second.
-struct Greeting {
-  std::array<std::byte, 16> secret;
-  std::int32_t from;
-  std::int32_t to;
-
-  friend bool operator==(const Greeting&, const Greeting&) = default;
-};
-
-Greeting make_greeting(const Secret& secret, bool is_answer, int from, int to) {
-  Greeting greeting{{}, from, to};
-  std::copy_n(secret.begin() + (is_answer ? greeting.secret.size() : 0), greeting.secret.size(),
-              greeting.secret.begin());
-  return greeting;
-}
-
-/// Of the event queue, with room for private data.
-struct Event {
-  std::uint32_t kind = 0;
-  fid* object = nullptr;
-  Info info{};          // of a call
-  Greeting greeting{};  // zeros if there is none
-  std::string error{};  // the object has failed
-};
-
-/// False if there is none.
-bool read_event(fid_eq& events, Event& event) {
-  alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + max_private_data> buffer{};
-  const auto bytes = ::fi_eq_read(&events, &event.kind, buffer.data(), buffer.size(), 0);
-  if (bytes == -FI_EAVAIL) {
-    fi_eq_err_entry error{};
-    if (::fi_eq_readerr(&events, &error, 0) <= 0) return false;
-    event.object = error.fid;
-    event.error = fabric_error(-error.err);
-    return true;
-  }
-  if (bytes < 0) return false;
-  const auto& entry = *reinterpret_cast<const fi_eq_cm_entry*>(buffer.data());
-  event.object = entry.fid;
-  if (event.kind == FI_CONNREQ) event.info.reset(entry.info);
-  if (static_cast<std::size_t>(bytes) >= sizeof entry + sizeof event.greeting)
-    std::memcpy(&event.greeting, entry.data, sizeof event.greeting);
-  return true;
-}
 
 /// A rank that this one calls, or that calls this one.
 struct Connection {
@@ -80,6 +33,7 @@ struct Connection {
   // Of one that is called.
   std::size_t next = 0;  // address
   TimePoint next_at{};
+  bool overdue = false;  // was so in the last step
   std::string failures{};
 };
 
@@ -93,14 +47,15 @@ class Connector {
 
   /// True once all are there. Waits a few milliseconds for something to happen.
   bool step() {
-    const TimePoint now = std::chrono::steady_clock::now();
-    for (Connection& one : connections_)
-      if (one.rank < own_ && !one.connected && now >= one.next_at) call(one, now);
     bool moved = false;
-    for (Event event; read_event(*domain_.events.get(), event); event = {}) {
+    // Before calls are given up: this process may not have run for a while.
+    for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
       take(event);
       moved = true;
     }
+    const TimePoint now = std::chrono::steady_clock::now();
+    for (Connection& one : connections_)
+      if (one.rank < own_ && !one.connected && now >= one.next_at) call(one, now);
     if (complete()) return true;
     fid* queue = &domain_.events->fid;
     if (!moved && ::fi_trywait(domain_.fabric.get(), &queue, 1) == FI_SUCCESS) {
@@ -136,9 +91,13 @@ class Connector {
   /// The next address; the one that has not answered is given up.
   void call(Connection& one, TimePoint now) {
     const auto& addresses = addresses_[static_cast<std::size_t>(one.rank)];
-    if (one.endpoint && addresses.size() > 1)
-      fail(one, fmt::format("{}: no answer", to_string(addresses[current(one)])));
+    if (one.endpoint && addresses.size() > 1) {
+      // The answer may be on its way through this process.
+      if (!std::exchange(one.overdue, true)) return;
+      fail(one, fmt::format("{}: no answer", to_string(address_of(one))));
+    }
     if (one.endpoint || addresses.empty()) return;
+    one.overdue = false;
     const SocketAddress& address = addresses[one.next++ % addresses.size()];
     one.next_at = now + answer_timeout;
     try {
@@ -147,7 +106,7 @@ class Connector {
       std::free(std::exchange(info->src_addr, nullptr));
       info->src_addrlen = 0;
       one.endpoint = domain_.make_endpoint(*info);
-      const Greeting greeting = make_greeting(secret_, false, own_, one.rank);
+      const FabricGreeting greeting = make_greeting(secret_, false, own_, one.rank);
       check_fabric(::fi_connect(one.endpoint.get(), info->dest_addr, &greeting, sizeof greeting),
                    "fi_connect");
     } catch (const BackendError& error) {
@@ -155,8 +114,10 @@ class Connector {
     }
   }
 
-  [[nodiscard]] std::size_t current(const Connection& one) const {
-    return (one.next - 1) % addresses_[static_cast<std::size_t>(one.rank)].size();
+  /// The one that is called.
+  [[nodiscard]] const SocketAddress& address_of(const Connection& one) const {
+    const auto& addresses = addresses_[static_cast<std::size_t>(one.rank)];
+    return addresses[(one.next - 1) % addresses.size()];
   }
 
   /// Each address is named once.
@@ -170,55 +131,45 @@ class Connector {
     one.next_at = std::chrono::steady_clock::now() + 20ms;
   }
 
-  void take(Event& event) {
+  void take(FabricEvent& event) {
     if (event.info) return answer(*event.info, event.greeting);
     for (Connection& one : connections_) {
       if (!one.endpoint || &one.endpoint->fid != event.object) continue;
       if (event.kind == FI_CONNECTED && event.error.empty() &&
           (one.rank > own_ || event.greeting == make_greeting(secret_, true, one.rank, own_))) {
         one.connected = true;
-      } else if (one.rank > own_) {
-        fail(one, "");
       } else {
-        fail(one,
-             fmt::format("{}: {}",
-                         to_string(addresses_[static_cast<std::size_t>(one.rank)][current(one)]),
-                         event.error.empty() ? "another process answers" : event.error));
+        const char* const why = !event.error.empty()         ? event.error.c_str()
+                                : event.kind == FI_CONNECTED ? "another process answers"
+                                                             : "the other side has hung up";
+        fail(one, one.rank > own_ ? "" : fmt::format("{}: {}", to_string(address_of(one)), why));
       }
       return;
     }
   }
 
-  /// A rank that calls again has given up its first call.
-  void answer(fi_info& info, const Greeting& greeting) {
+  /// A rank that calls again has given up its first call, and hung up.
+  void answer(fi_info& info, const FabricGreeting& greeting) {
     const int caller = greeting.from;
     const bool is_right = caller > own_ && caller < static_cast<int>(connections_.size()) &&
                           greeting == make_greeting(secret_, false, caller, own_);
-    if (!is_right) {
-      if (passive_ != nullptr) ::fi_reject(passive_, info.handle, nullptr, 0);
-      return;
-    }
+    if (!is_right || connections_[static_cast<std::size_t>(caller)].connected)
+      return domain_.refuse(info);
     Connection& one = connections_[static_cast<std::size_t>(caller)];
     fail(one, "");
     try {
       one.endpoint = domain_.make_endpoint(info);
-      const Greeting reply = make_greeting(secret_, true, own_, caller);
+      const FabricGreeting reply = make_greeting(secret_, true, own_, caller);
       check_fabric(::fi_accept(one.endpoint.get(), &reply, sizeof reply), "fi_accept");
     } catch (const BackendError&) {
       one.endpoint.reset();  // the caller has given up
     }
   }
 
- public:
-  /// For refusals.
-  void use(fid_pep* passive) { passive_ = passive; }
-
- private:
   const FabricDomain& domain_;
   int own_;
   const Addresses& addresses_;
   const Secret& secret_;
-  fid_pep* passive_ = nullptr;
   std::vector<Connection> connections_{};
 };
 
@@ -232,10 +183,9 @@ class Listener : public FabricListener {
       } catch (const BackendError& error) {
         problem = error.what();
       }
-    if (passive_.empty() && options.size > 1)
+    if (domain_.passive.empty() && options.size > 1)
       throw BackendError("no address to listen at for data: " + problem);
   }
-  ~Listener() override { passive_.clear(); }
 
   [[nodiscard]] std::vector<SocketAddress> addresses() const override { return addresses_; }
 
@@ -243,10 +193,8 @@ class Listener : public FabricListener {
       const Addresses& addresses, const Secret& secret,
       const std::function<void()>& while_waiting) override {
     Connector connector(domain_, options_, addresses, secret);
-    if (!passive_.empty()) connector.use(passive_.front().get());
     const TimePoint until = std::chrono::steady_clock::now() + options_.connect_timeout;
     while (!connector.step() && std::chrono::steady_clock::now() < until) while_waiting();
-    passive_.clear();  // nobody else is to come
     if (std::string problem = connector.problem(); !problem.empty()) throw BackendError(problem);
     FabricMessenger::Endpoints endpoints = connector.take_endpoints();
     return std::make_unique<FabricMessenger>(std::move(domain_), options_.rank,
@@ -268,12 +216,11 @@ class Listener : public FabricListener {
     std::size_t length = sizeof address;
     check_fabric(::fi_getname(&passive->fid, &address, &length), "fi_getname");
     addresses_.push_back(SocketAddress::from(reinterpret_cast<const sockaddr*>(&address)));
-    passive_.push_back(std::move(passive));
+    domain_.passive.push_back(std::move(passive));
   }
 
   FabricOptions options_;
   FabricDomain domain_;
-  std::vector<FabricHandle<fid_pep>> passive_{};
   std::vector<SocketAddress> addresses_{};
 };
 

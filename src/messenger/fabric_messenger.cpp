@@ -17,7 +17,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // The reason of a failure may come as a control message, which names the rank that is to blame.
-constexpr auto time_for_the_reason = 500ms;
+constexpr std::chrono::milliseconds time_for_the_reason{500};
+constexpr std::chrono::milliseconds time_for_the_goodbye{3000};
 constexpr unsigned calls_between_events = 64;
 constexpr int max_reads = 4;  // of the completion queue at a time
 
@@ -78,9 +79,12 @@ bool FabricMessenger::release(Channel& given) noexcept {
   auto& channel = static_cast<FabricChannel&>(given);
   if (channel.under_way_ > 0 && !closed_) {
     for (Peer& peer : peers_)
-      if (peer.endpoint && (!peer.inbox.withdraw(channel) || sends(peer, channel) ||
-                            (peer.target && peer.target->channel == &channel)))
-        lose(peer, "a transfer was given up");
+      if (peer.endpoint) {
+        peer.under_way -= peer.inbox.withdraw(channel);
+        if (peer.inbox.receives(channel) || sends(peer, channel) ||
+            (peer.target && peer.target->channel == &channel))
+          lose(peer, "a transfer was given up");
+      }
   }
   under_way_ -= std::exchange(channel.under_way_, 0);
   uncollected_ -= static_cast<int>(channel.done_.size());
@@ -111,14 +115,14 @@ std::vector<int> FabricMessenger::descriptors() const {
 
 bool FabricMessenger::may_sleep() {
   if (closed_) return true;
-  if (uncollected_ > 0) return false;
   read_events();
+  if (uncollected_ > 0) return false;
   std::array<fid*, 2> queues{&domain_.events->fid, &domain_.completions->fid};
   return ::fi_trywait(domain_.fabric.get(), queues.data(), queues.size()) == FI_SUCCESS;
 }
 
 const Failure* FabricMessenger::loss() const {
-  if (!loss_ || std::chrono::steady_clock::now() - lost_at_ < time_for_the_reason) return nullptr;
+  if (!loss_ || std::chrono::steady_clock::now() < loss_counts_at_) return nullptr;
   return &*loss_;
 }
 
@@ -134,7 +138,7 @@ void FabricMessenger::close(std::chrono::nanoseconds patience) noexcept {
   // This ends the transfers without a completion.
   for (Peer& peer : peers_) close_endpoint(peer);
   try {
-    read_events();  // or the descriptors of those that are not read are lost
+    domain_.drain();  // or its descriptors stay readable, and those of unread events are lost
   } catch (const std::exception&) {
   }
 }
@@ -189,29 +193,14 @@ bool FabricMessenger::read_completions() {
 
 // The event queue may be silent about a peer that is lost: errors of transfers tell of it.
 void FabricMessenger::read_events() {
-  for (;;) {
-    fi_eq_cm_entry entry{};
-    std::uint32_t event = 0;
-    const auto bytes = ::fi_eq_read(domain_.events.get(), &event, &entry, sizeof entry, 0);
-    fid* object = entry.fid;
-    std::string reason = "it was shut down";
-    if (bytes == -FI_EAVAIL) {
-      fi_eq_err_entry error{};
-      if (::fi_eq_readerr(domain_.events.get(), &error, 0) <= 0) return;
-      object = error.fid;
-      reason = fabric_error(-error.err);
-    } else if (bytes < 0) {
-      return;
-    } else if (event == FI_CONNREQ) {
-      fabric_functions().freeinfo(entry.info);
-      continue;
-    } else if (event != FI_SHUTDOWN) {
-      continue;
-    }
+  for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
+    if (event.info) domain_.refuse(*event.info);
+    if (event.error.empty() && event.kind != FI_SHUTDOWN) continue;
     // What it had sent comes first, such as a goodbye.
     while (!closed_ && read_completions()) continue;
     for (Peer& peer : peers_)
-      if (peer.endpoint && &peer.endpoint->fid == object) lose(peer, reason);
+      if (peer.endpoint && &peer.endpoint->fid == event.object)
+        lose(peer, event.error.empty() ? "it was shut down" : event.error);
   }
 }
 
@@ -241,6 +230,11 @@ void FabricMessenger::finish(Peer& peer, FabricChannel* channel, Token token) {
 void FabricMessenger::close_endpoint(Peer& peer) {
   peer.socket = {};
   peer.endpoint.reset();
+  // Its transfers have ended, so their memory may be freed. They are not used again: a completion
+  // may still be in the queue.
+  for (Operation& operation : operations_)
+    if (operation.peer == &peer && std::exchange(operation.in_flight, false))
+      for (FabricHandle<fid_mr>& memory : operation.memory) memory.reset();
 }
 
 void FabricMessenger::lose(Peer& peer, const std::string& reason) {
@@ -254,7 +248,9 @@ void FabricMessenger::lose(Peer& peer, const std::string& reason) {
 
 void FabricMessenger::report_loss(const Peer& peer, const std::string& reason) {
   if (closed_ || loss_) return;
-  lost_at_ = std::chrono::steady_clock::now();
+  // One that has said goodbye lives, and tells why it has left.
+  loss_counts_at_ = std::chrono::steady_clock::now() +
+                    (peer.said_goodbye ? time_for_the_goodbye : time_for_the_reason);
   loss_ = Failure{FailureKind::peer_left,
                   fmt::format("the connection for data with rank {} has ended ({}): its process "
                               "has ended, or its host cannot be reached",

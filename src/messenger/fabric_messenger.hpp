@@ -170,7 +170,7 @@ class FabricMessenger : public Messenger {
                                  std::size_t bytes, std::uint64_t access) const;
   [[nodiscard]] Operation& take_operation();
   void give_back(Operation& operation);
-  static void close_endpoint(Peer& peer);
+  void close_endpoint(Peer& peer);
   void lose(Peer& peer, const std::string& reason);
   void report_loss(const Peer& peer, const std::string& reason);
   [[nodiscard]] bool sends(const Peer& peer, const FabricChannel& channel) const;
@@ -192,7 +192,7 @@ class FabricMessenger : public Messenger {
   unsigned quiet_ = 0;  // calls without completions
   int blocked_ = 0;     // peers whose outbox is not empty
   std::optional<Failure> loss_{};
-  TimePoint lost_at_{};
+  TimePoint loss_counts_at_{};
 };
 
 }  // namespace kolo::internal::messenger

@@ -67,7 +67,11 @@ void FabricMessenger::deliver(Peer& peer, const Receive& receive, const std::byt
 /// Tells the sender before its window is closed.
 void FabricMessenger::consume(Peer& peer, std::int64_t bytes) {
   peer.consumed_here += bytes;
-  if (peer.consumed_here - peer.consumed_reported >= window / 4) put_note(peer, Kind::consumed);
+  // One that waits to be sent will tell of this too.
+  const bool waits =
+      std::ranges::any_of(peer.outbox, [](const Outgoing& one) { return !one.header_sent; });
+  if (!waits && peer.consumed_here - peer.consumed_reported >= window / 4)
+    put_note(peer, Kind::consumed);
 }
 
 void FabricMessenger::take_header(Peer& peer, std::size_t bytes) {

@@ -72,15 +72,18 @@ class Inbox {
     return std::nullopt;
   }
 
-  /// Forgets the receives of a channel that wait for a message. False if the peer has begun to send
-  /// what others wait for.
-  [[nodiscard]] bool withdraw(const FabricChannel& channel) {
-    std::erase_if(receives_, [&](const Receive& one) { return one.channel == &channel; });
+  /// Forgets the receives of a channel that wait for a message. Returns their number.
+  [[nodiscard]] int withdraw(const FabricChannel& channel) {
+    return static_cast<int>(
+        std::erase_if(receives_, [&](const Receive& one) { return one.channel == &channel; }));
+  }
+  /// True if the peer has begun to send what others of the channel's receives wait for.
+  [[nodiscard]] bool receives(const FabricChannel& channel) const {
     for (const Arrival& arrival : arrivals_)
-      if (arrival.receive && arrival.receive->channel == &channel) return false;
+      if (arrival.receive && arrival.receive->channel == &channel) return true;
     for (const auto& [id, receive] : granted_)
-      if (receive.channel == &channel) return false;
-    return true;
+      if (receive.channel == &channel) return true;
+    return false;
   }
 
  private:

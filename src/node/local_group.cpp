@@ -6,25 +6,18 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
-#include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "node/caches.hpp"
-#include "node/process_memory.hpp"
 
 namespace kolo::internal::node {
 namespace {
 
-/// At the beginning of each rank's segment. The caches and the address are
-/// written before the others map it.
+/// At the beginning of each rank's segment. All but the word is written before the others map it.
 struct Header {
   BellWord word;
   Caches caches;
-  std::uint64_t probed_address;  // as `can_access_memory` wants it
-  std::atomic<std::uint32_t>
-      accessible_for;  // ranks that have seen that they can access its memory
 };
 
 Header& header_of(const SharedMemory& segment) {
@@ -42,7 +35,6 @@ OwnMemory::OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap)
       heap_(std::move(heap)) {
   static_assert(sizeof(Header) <= LocalGroup::header_bytes);
   header_of(segment_).caches = caches_of(own_processors());
-  header_of(segment_).probed_address = probed_address();
 }
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
@@ -73,17 +65,9 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
   std::vector<Caches> caches;
   for (std::optional<Mapped>& neighbor : mapped) {
     neighbors_.push_back(std::move(*neighbor));
-    Header& header = header_of(neighbors_.back().segment);
-    caches.push_back(header.caches);
-    if (const OtherProcess& process = neighbors_.back().process;
-        process.pid() != 0 && can_access_memory(process, header.probed_address))
-      header.accessible_for.fetch_add(1, std::memory_order_relaxed);
+    caches.push_back(header_of(neighbors_.back().segment).caches);
   }
   cache_share_ = node::cache_share(caches);
-}
-
-const std::atomic<std::uint32_t>& LocalGroup::accessible_for() const {
-  return header_of(neighbor(index_).segment).accessible_for;
 }
 
 pid_t LocalGroup::process(int index) const {

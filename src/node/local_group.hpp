@@ -2,7 +2,6 @@
 // The ranks of one host: each sees the others' memory, can wake them, and learns of their end.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -80,9 +79,6 @@ class LocalGroup {
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
   /// The part of the second-level caches that each rank has, in bytes. The same on all ranks.
   [[nodiscard]] std::int64_t cache_share() const { return cache_share_; }
-  /// How many of the others have seen that the kernel lets them read and write this rank's private
-  /// memory. It grows until all have.
-  [[nodiscard]] const std::atomic<std::uint32_t>& accessible_for() const;
   /// `Doorbell::watch`, of this rank's.
   void watch(int descriptor) {
     neighbors_[static_cast<std::size_t>(index_)].bell.watch(descriptor);

@@ -80,12 +80,18 @@ std::uint16_t find_port() {
   return static_cast<std::uint16_t>(20000 + (job * 31 + step) % 10000);
 }
 
-/// The first name in a list such as node[07-12,15],other3.
+/// The first name in a list such as rack1-node[07-12,15]-ib,other3.
 std::string first_host(std::string_view list) {
-  const std::size_t end = list.find_first_of("[,");
-  if (end == std::string_view::npos || list[end] == ',') return std::string(list.substr(0, end));
-  const std::string_view numbers = list.substr(end + 1);
-  return fmt::format("{}{}", list.substr(0, end), numbers.substr(0, numbers.find_first_of("-,]")));
+  std::string name;
+  while (!list.empty() && list.front() != ',') {
+    const std::size_t plain = std::min(list.find_first_of("[,"), list.size());
+    name += list.substr(0, plain);
+    list.remove_prefix(plain);
+    if (list.empty() || list.front() != '[') continue;
+    name += list.substr(1, list.find_first_of("-,]") - 1);
+    list.remove_prefix(std::min(list.find(']'), list.size() - 1) + 1);
+  }
+  return name;
 }
 
 /// Empty if it is not known.

@@ -51,10 +51,10 @@ std::vector<::torch::Tensor> states_from(const std::string& bytes, std::size_t g
 }  // namespace
 
 ::torch::Device local_device() {
-  const int rank_here = local_rank();
+  const int slot = detail::local_slot();
   if (build_info().cuda.empty() || !::torch::cuda::is_available()) return {c10::DeviceType::CPU};
   const int devices = static_cast<int>(::torch::cuda::device_count());
-  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(rank_here % devices)};
+  return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(slot % devices)};
 }
 
 std::string random_state() {

@@ -12,6 +12,7 @@
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
+#include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"
 #include "torch/gpu_stream.hpp"
 #include "torch/optimizer_gradients.hpp"
@@ -48,6 +49,9 @@ struct ShardedReducer::State {
   DistributedOptimizerOptions options;
   Sharding sharding;
   std::optional<NamedParameters> given_names;
+  int index = 0;  // of this rank's parts, among `parts`
+  int parts = 1;
+  std::string loaded;  // a whole state, until the first step
   bool is_member;
   ParameterNames names;
   std::shared_ptr<ParameterShards> shards;
@@ -139,8 +143,9 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
 /// Collective. Replaces the parameters in the optimizer's groups by this rank's parts of them.
 void ShardedReducer::State::divide(Optimizer& optimizer) {
   const ProcessSet& set = options.process_set;
-  shards = is_member ? std::make_shared<ParameterShards>(set.rank(), set.size())
-                     : std::make_shared<ParameterShards>(0, 1);
+  index = is_member ? set.rank() : 0;
+  parts = is_member ? set.size() : 1;
+  shards = std::make_shared<ParameterShards>(index, parts);
   shards->adopt(optimizer, names);
   std::shared_ptr<TorchSource> made;
   if (sharding == Sharding::state) {
@@ -168,8 +173,18 @@ void ShardedReducer::State::reunite(Optimizer& optimizer) {
 
 void ShardedReducer::rejoin(Optimizer& optimizer) {
   require_world_to_rejoin(state_->options.process_set, sharded_subject);
+  const ProcessSet& set = state_->options.process_set;
+  // State that was loaded before the first commit.
+  const bool has_same_parts = state_->index == set.rank() && state_->parts == set.size();
+  const std::string kept =
+      has_same_parts && !optimizer.state().empty() ? to_bytes(optimizer) : std::string();
   state_->reunite(optimizer);
   state_->divide(optimizer);
+  if (!kept.empty()) {
+    from_bytes(kept, optimizer);
+  } else if (!state_->loaded.empty()) {
+    load_optimizer(state_->loaded, optimizer, state_->shards.get());
+  }
 }
 
 ShardedReducer::ShardedReducer(ShardedReducer&&) noexcept = default;
@@ -198,6 +213,7 @@ void ShardedReducer::begin_step(Optimizer& optimizer) {
 }
 
 void ShardedReducer::end_step() {
+  state_->loaded.clear();
   try {
     state_->gather_parameters(/*stepped=*/true);
   } catch (...) {
@@ -309,6 +325,7 @@ std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) co
 void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
   load_optimizer(bytes, optimizer, state_->shards.get());
+  if (agreements_are_deferred()) state_->loaded = bytes;
 }
 
 void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& optimizer) {

@@ -3,9 +3,14 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+#include <optional>
 #include <vector>
 
 #include "backend/internode/placement.hpp"
+#include "base/failure.hpp"
+#include "kolo/error.hpp"
+#include "messenger/messenger.hpp"
 
 namespace kolo::internal::backend::internode {
 namespace {
@@ -87,6 +92,47 @@ TEST(PlacementCache, FindsAPlacementOncePerListAndKeepsFew) {
       EXPECT_LE(cache.size(), PlacementCache::max_kept);
     }
   }
+}
+
+/// A rank whose peers neither send nor receive.
+class SilentNetwork : public messenger::Messenger {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 4; }
+  [[nodiscard]] messenger::Tag tag_count() const override { return 1000; }
+  [[nodiscard]] messenger::Channel& open() override { return channel_; }
+  [[nodiscard]] bool release(messenger::Channel& /*channel*/) noexcept override { return true; }
+  bool progress() override { return false; }
+  [[nodiscard]] bool may_sleep() override { return false; }
+  [[nodiscard]] bool uses_memory() const override { return false; }
+  [[nodiscard]] const Failure* loss() const override { return lost ? &*lost : nullptr; }
+  void close(std::chrono::nanoseconds /*patience*/) noexcept override {}
+
+  std::optional<Failure> lost{};
+
+ private:
+  class SilentChannel : public messenger::Channel {
+   public:
+    void send(int, messenger::Tag, const std::byte*, std::int64_t, messenger::Token) override {}
+    void receive(int, messenger::Tag, std::byte*, std::int64_t, messenger::Token) override {}
+    void progress(std::vector<messenger::Token>&) override {}
+  };
+  SilentChannel channel_{};
+};
+
+TEST(MeasureAlgorithms, EndsWithALostRankOrWhenItsCallerSaysSo) {
+  const Placement placement{{{0, 1}, {2}, {3}}};
+  SilentNetwork network;
+  mpi::Endpoint endpoint(network, 60 << 10);
+  int calls = 0;
+  EXPECT_THROW(static_cast<void>(measure_algorithms(endpoint, placement,
+                                                    [&] {
+                                                      if (++calls == 3) throw BackendError("over");
+                                                    })),
+               BackendError);
+  EXPECT_EQ(calls, 3);
+  network.lost = Failure{FailureKind::peer_left, "rank 2 is gone", "", RankSet::of(2)};
+  EXPECT_THROW(static_cast<void>(measure_algorithms(endpoint, placement, [] {})), PeerLeft);
 }
 
 }  // namespace

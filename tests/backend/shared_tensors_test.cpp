@@ -5,9 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <ostream>
 #include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,8 +25,7 @@ class SharedTensors : public testing::Test {
  protected:
   static constexpr int size = 3;
 
-  explicit SharedTensors(const std::vector<int>& accessible = {})
-      : host_({0, 1, 2}, bytes_of_piece, std::size_t{8} << 20, accessible) {}
+  SharedTensors() : host_({0, 1, 2}, bytes_of_piece, std::size_t{8} << 20) {}
 
   /// `in_heap`: of these ranks the tensor lies in the heap.
   void fill(std::int64_t elements, const std::vector<int>& in_heap) {
@@ -91,23 +88,13 @@ class SharedTensors : public testing::Test {
   std::vector<Tensors<float>> tensors_{};
 };
 
-struct Given {
-  std::int64_t elements;
-  std::vector<int> in_heap;     // ranks whose tensor lies in the heap
-  std::vector<int> accessible;  // ranks whose private memory the others can access
-};
-void PrintTo(const Given& given, std::ostream* out) {
-  *out << given.elements << " elements, in heaps " << testing::PrintToString(given.in_heap)
-       << ", accessible " << testing::PrintToString(given.accessible);
-}
+/// The number of elements; the ranks whose tensor lies in the heap.
+using Given = std::pair<std::int64_t, std::vector<int>>;
 
-class SomeInHeaps : public SharedTensors, public testing::WithParamInterface<Given> {
- protected:
-  SomeInHeaps() : SharedTensors(GetParam().accessible) {}
-};
+class SomeInHeaps : public SharedTensors, public testing::WithParamInterface<Given> {};
 
 TEST_P(SomeInHeaps, AreSummedInTheOrderOfTheRanks) {
-  const auto& [elements, in_heap, accessible] = GetParam();
+  const auto& [elements, in_heap] = GetParam();
   fill(elements, in_heap);
   const std::vector<float> expected = sums(elements);
   std::vector<Running> running = start_all();
@@ -116,33 +103,19 @@ TEST_P(SomeInHeaps, AreSummedInTheOrderOfTheRanks) {
 }
 
 // Lengths of one piece, of a few, and of more than may be in progress at once.
-std::vector<Given> all_given() {
+const std::vector<Given> givens = [] {
   std::vector<Given> all;
-  const std::vector<std::vector<int>> ranks{{}, {0}, {2}, {0, 1}, {1, 2}, {0, 1, 2}};
   for (const std::int64_t elements :
        {elements_of_piece, 3 * elements_of_piece + 1, 40 * elements_of_piece + 17})
-    for (const std::vector<int>& in_heap : ranks)
-      for (const std::vector<int>& accessible : ranks)
-        all.push_back({elements, in_heap, accessible});
+    for (const std::vector<int>& in_heap :
+         {std::vector<int>{}, {0}, {2}, {0, 1}, {1, 2}, {0, 1, 2}})
+      all.emplace_back(elements, in_heap);
   return all;
-}
-INSTANTIATE_TEST_SUITE_P(Of, SomeInHeaps, testing::ValuesIn(all_given()));
+}();
+INSTANTIATE_TEST_SUITE_P(Of, SomeInHeaps, testing::ValuesIn(givens));
 
-/// Tensors that the others write: in heaps, or in private memory.
-class WrittenTensors : public SharedTensors, public testing::WithParamInterface<bool> {
- protected:
-  WrittenTensors() : SharedTensors(GetParam() ? std::vector<int>{} : std::vector{0, 1, 2}) {}
-
-  void fill_all(std::int64_t elements) {
-    fill(elements, GetParam() ? std::vector{0, 1, 2} : std::vector<int>{});
-  }
-};
-INSTANTIATE_TEST_SUITE_P(In, WrittenTensors, testing::Bool(), [](const auto& given) {
-  return std::string(given.param ? "Heaps" : "Processes");
-});
-
-TEST_P(WrittenTensors, ARankIsAWindowAheadOfAnother) {
-  fill_all(40 * elements_of_piece);
+TEST_F(SharedTensors, ARankIsAWindowAheadOfAnother) {
+  fill(40 * elements_of_piece, {0, 1, 2});
   Running first = start(0);
   // All that it can do alone is one step.
   EXPECT_EQ(first->step(), Progress::moved);
@@ -150,8 +123,8 @@ TEST_P(WrittenTensors, ARankIsAWindowAheadOfAnother) {
   EXPECT_EQ(host_.backend(0).arena().counters(0, 0).deposited.pieces, shm::max_window);
 }
 
-TEST_P(WrittenTensors, ARankThatIsDoneIsWrittenNoMore) {
-  fill_all(3 * elements_of_piece);
+TEST_F(SharedTensors, ARankThatIsDoneIsWrittenNoMore) {
+  fill(3 * elements_of_piece, {0, 1, 2});
   std::vector<Running> running = start_all();
   while (running[0] != nullptr)
     for (Running& execution : running)
@@ -162,9 +135,9 @@ TEST_P(WrittenTensors, ARankThatIsDoneIsWrittenNoMore) {
   EXPECT_THAT(elements_of(0, elements), testing::Each(0.5F));
 }
 
-TEST_P(WrittenTensors, ARankWhoseSessionHasFailedIsWrittenNoMore) {
+TEST_F(SharedTensors, ARankWhoseSessionHasFailedIsWrittenNoMore) {
   constexpr std::int64_t elements = 3 * elements_of_piece;
-  fill_all(elements);
+  fill(elements, {0, 1, 2});
   std::vector<Running> running = start_all();
   EXPECT_EQ(running[2]->step(), Progress::moved);  // its tensors may be written from now on
   host_.backend(2).abandon();

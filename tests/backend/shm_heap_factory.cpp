@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend under test is that of shared memory. Most tensors lie in shared memory, the others in
-// private memory, which the kernel reads and writes for other ranks if it permits.
+// The backend under test is that of shared memory, and most tensors lie in shared memory.
 #include <cstddef>
 #include <memory>
 #include <numeric>
@@ -30,10 +29,10 @@ std::vector<int> all_ranks(int size) {
 
 constexpr std::size_t heap_bytes = std::size_t{256} << 20;
 
-/// Of every few arrays some lie in private memory, not the same ones on all ranks.
+/// Of every few arrays one lies in private memory, not the same one on all ranks.
 ArrayMemory arrays_in(const std::shared_ptr<node::SharedHeap>& heap, int index) {
   return [heap, made = index](std::size_t bytes) mutable -> std::shared_ptr<std::byte> {
-    if (made++ % 5 < 2) return nullptr;
+    if (made++ % 5 == 0) return nullptr;
     return {static_cast<std::byte*>(heap->allocate(bytes)),
             [heap, bytes](std::byte* block) { heap->deallocate(block, bytes); }};
   };
@@ -45,7 +44,7 @@ class OnThisHost : public Backend {
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
       : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), heap_bytes)),
         backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes, 0,
-                 {host_.cache_share(), &host_.accessible_for(), 64}) {
+                 host_.cache_share()) {
     array_memory() = arrays_in(host_.own_heap(), host_.index());
   }
   ~OnThisHost() override { array_memory() = nullptr; }

@@ -2,10 +2,6 @@
 // The ranks of a host as objects of one process, with plain memory for their segments.
 #pragma once
 
-#include <unistd.h>
-
-#include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -20,10 +16,8 @@ namespace kolo::internal::backend {
 
 class ShmHost {
  public:
-  /// By index. The heap of each rank has `heap_bytes`. The ranks with these indices let the others
-  /// access their private memory, however short the slices are.
-  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes, std::size_t heap_bytes = 0,
-          const std::vector<int>& accessible = {})
+  /// By index. The heap of each rank has `heap_bytes`.
+  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes, std::size_t heap_bytes = 0)
       : ranks_(std::move(given_ranks)), words_(ranks_.size()) {
     const std::size_t lines = ShmBackend::bytes_needed(piece_bytes) / sizeof(Line) + 1;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -34,10 +28,10 @@ class ShmHost {
     std::vector<node::LocalPeer> neighbors;
     for (std::size_t i = 0; i < ranks_.size(); ++i)
       neighbors.push_back(
-          {segments_[i][0].bytes, bells_[i].get(), {heaps_[i][0].bytes, heap_bytes}, &process_});
+          {segments_[i][0].bytes, bells_[i].get(), {heaps_[i][0].bytes, heap_bytes}});
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      backends_.push_back(std::make_unique<ShmBackend>(ranks_, neighbors, static_cast<int>(i),
-                                                       piece_bytes, 0, traits(accessible, i)));
+      backends_.push_back(
+          std::make_unique<ShmBackend>(ranks_, neighbors, static_cast<int>(i), piece_bytes));
   }
 
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
@@ -56,17 +50,7 @@ class ShmHost {
     std::byte bytes[64];
   };
 
-  [[nodiscard]] shm::HostTraits traits(const std::vector<int>& accessible,
-                                       std::size_t index) const {
-    shm::HostTraits traits{.min_slice_of_process = 64};
-    if (std::ranges::find(accessible, static_cast<int>(index)) != accessible.end())
-      traits.accessible_for = &others_;
-    return traits;
-  }
-
   std::vector<int> ranks_;
-  node::OtherProcess process_{::getpid()};  // of all of them
-  std::atomic<std::uint32_t> others_{static_cast<std::uint32_t>(ranks_.size() - 1)};
   std::vector<std::unique_ptr<Line[]>> segments_{};
   std::vector<node::BellWord> words_;
   std::vector<std::unique_ptr<node::Doorbell>> bells_{};

@@ -26,22 +26,13 @@ std::vector<int> all_ranks(int ranks) {
   return all;
 }
 
-/// Of most ranks the others access private memory.
-std::vector<int> accessible_ranks(int ranks, std::uint64_t seed) {
-  std::vector<int> accessible = all_ranks(ranks);
-  std::erase_if(accessible,
-                [seed](int rank) { return (seed + static_cast<std::uint64_t>(rank)) % 4 == 0; });
-  return accessible;
-}
-
 constexpr std::size_t bytes_of_heap = std::size_t{32} << 20;
 
 /// The program, and who runs it.
 struct World {
   World(const Mixture& mixture, std::int64_t piece_bytes, std::uint64_t seed)
       : program(random_program(mixture, seed)),
-        host(all_ranks(mixture.ranks), piece_bytes, bytes_of_heap,
-             accessible_ranks(mixture.ranks, seed)) {}
+        host(all_ranks(mixture.ranks), piece_bytes, bytes_of_heap) {}
 
   std::vector<Step> program;
   ShmHost host;

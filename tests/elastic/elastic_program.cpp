@@ -42,6 +42,7 @@ struct Options {
   int pause_ms = 0;              // in each step
   bool checks_only = false;      // check_membership after each step, and commits after an epoch
   std::string unfit{};           // what a process that is started later has of its own
+  std::string mistake{};         // of the program
 };
 
 Options parse(int argc, char** argv) {
@@ -57,6 +58,7 @@ Options parse(int argc, char** argv) {
     if (name == "grow_from") options.grow_from = std::stoi(value);
     if (name == "pause_ms") options.pause_ms = std::stoi(value);
     if (name == "checks_only") options.checks_only = value == "1";
+    if (name == "mistake") options.mistake = value;
     if (name == "unfit" && std::getenv("RANK") == nullptr) options.unfit = value;
   }
   return options;
@@ -120,7 +122,9 @@ class Training {
   }
 
   int run() {
+    if (options_.mistake == "early") kolo::barrier();
     kolo::elastic::run(state_, [this] { train(); });
+    if (options_.mistake == "twice") kolo::elastic::run(state_, [this] { train(); });
     faults_.end();
     const int status = compare_with_replay();
     if (kolo::rank() == 0 && status == 0)
@@ -160,6 +164,11 @@ class Training {
     std::vector<std::int32_t> used(examples);
     for (const std::int64_t example : own) ++used[static_cast<std::size_t>(example)];
     std::this_thread::sleep_for(std::chrono::milliseconds(options_.pause_ms));
+    faults_.at("before", kolo::rank(), ranks_.size());
+    if (options_.mistake == "future") {
+      if (kept_.valid()) kept_.get();
+      kept_ = kolo::barrier_async();
+    }
     auto counted = kolo::allreduce_async(used, {.name = "used", .op = kolo::ReduceOp::sum});
     faults_.at("step", kolo::rank(), ranks_.size());
     // A step that was not finished leaves something wrong behind.
@@ -235,6 +244,7 @@ class Training {
   std::vector<std::int32_t> used_ = std::vector<std::int32_t>(examples);
   kolo::elastic::State state_{};
   int another_ = 0;
+  kolo::Future<void> kept_{};
   bool begins_ = false;  // no step was made in this session
   std::size_t faults_seen_ = 0;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains a module of LibTorch elastically, and compares the result with a replay in one process.
 //
-//   elastic_torch_program FOLDER KIND [fault=KIND:PHASE:RANK:STEP]...
+//   elastic_torch_program FOLDER KIND [fault=KIND:PHASE:RANK:STEP]... [grow_to=N]
 //
-// KIND: adam, sharded, sharded_state, or int8, whose result is only compared between the ranks.
-// Otherwise as elastic_program.
+// KIND: adam, sharded, sharded_state, resumed (sharded, with state from before), or int8, whose
+// result is only compared between the ranks. Otherwise as elastic_program.
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -14,6 +14,7 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -21,6 +22,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "faults.hpp"
@@ -71,7 +73,8 @@ void advance(kolo::DistributedSampler& sampler) {
 }
 
 /// Accumulates the gradients of the first batch of these examples, if there is one.
-void backward(Net& net, const std::vector<std::int64_t>& indices) {
+void backward(Net& net, const std::vector<std::int64_t>& indices,
+              const kolo::GradScaler& scaler = kolo::GradScaler({}, false)) {
   if (indices.empty()) return;
   std::vector<torch::Tensor> rows;
   for (const std::int64_t example : std::span(indices).first(
@@ -79,15 +82,18 @@ void backward(Net& net, const std::vector<std::int64_t>& indices) {
     rows.push_back(torch::sin(torch::arange(inputs, torch::kFloat32) *
                               (0.1 * static_cast<double>(1 + example))));
   const torch::Tensor x = torch::stack(rows);
-  torch::mse_loss(net->forward(x), x.sum(1, true)).backward();
+  scaler.scale(torch::mse_loss(net->forward(x), x.sum(1, true))).backward();
 }
 
 template <typename Optimizer>
 class Training {
  public:
   Training(const std::string& folder, const std::vector<std::string>& faults, Net net,
-           Optimizer& optimizer, std::shared_ptr<kolo::CommunicationHook> hook)
-      : faults_(*new Faults(folder, faults)), net_(std::move(net)), optimizer_(optimizer) {
+           Optimizer& optimizer, const std::shared_ptr<kolo::CommunicationHook>& hook, int grow_to)
+      : grow_to_(grow_to),
+        faults_(*new Faults(folder, faults)),
+        net_(std::move(net)),
+        optimizer_(optimizer) {
     state_.add("net", net_)
         .add("optimizer", optimizer_)
         .add("scaler", scaler_)
@@ -96,12 +102,18 @@ class Training {
         .add("tensor", tensor_)
         .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(faults_, ranks_));
     if (hook) state_.add("hook", hook);
+    // When other gradients are reduced already.
+    net_->first->weight.register_hook([this](const torch::Tensor& gradient) {
+      faults_.at("backward", kolo::rank(), ranks_.size());
+      return gradient;
+    });
     state_.on_reset([this] { faults_.at("reset", kolo::rank(), ranks_.size()); });
   }
 
-  int run(bool replays) {
+  /// `first`: the optimizer's state before the training, or "".
+  int run(bool replays, const std::string& first = "") {
     kolo::elastic::run(state_, [this] { train(); });
-    const bool as_replayed = !replays || compare_with_replay();
+    const bool as_replayed = !replays || compare_with_replay(first);
     const bool alike = compare_with_rank_0();
     std::vector<std::int32_t> numbers = ranks_;
     numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
@@ -115,15 +127,18 @@ class Training {
   void train() {
     if (kolo::rank() == 0)
       std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(), ranks_.size());
-    while (sampler_.epoch() < epochs) {
+    while (sampler_.epoch() < epochs || (!ranks_.empty() && ranks_.back() < grow_to_)) {
+      if (grow_to_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       optimizer_.zero_grad();
-      backward(net_, sampler_.indices());
+      backward(net_, sampler_.indices(), scaler_);
       faults_.at("step", kolo::rank(), ranks_.size());
-      optimizer_.step();
+      // The scale is a power of two, so it changes no bit of the result.
+      scaler_.step(optimizer_);
+      scaler_.update();
       net_->steps += 1;
       {
         const torch::NoGradGuard no_grad;
-        tensor_ += 1;
+        tensor_ = tensor_ + 1;
       }
       ranks_.push_back(kolo::size());
       advance(sampler_);
@@ -131,9 +146,10 @@ class Training {
     }
   }
 
-  [[nodiscard]] bool compare_with_replay() const {
+  [[nodiscard]] bool compare_with_replay(const std::string& first) const {
     Net net;
     torch::optim::Adam optimizer = adam_of(net);
+    if (!first.empty()) kolo::from_bytes(first, optimizer);
     kolo::DistributedSampler position = make_sampler(0, 1);
     for (const std::int32_t ranks : ranks_) {
       std::vector<torch::Tensor> sums;
@@ -178,6 +194,7 @@ class Training {
     return own == first;
   }
 
+  int grow_to_;
   Faults& faults_;
   Net net_;
   Optimizer& optimizer_;
@@ -188,20 +205,33 @@ class Training {
   kolo::elastic::State state_{};
 };
 
+/// The state of an optimizer that has made one step. The parameters are those of a fresh net.
+std::string stepped_state() {
+  Net net;
+  torch::optim::Adam optimizer = adam_of(net);
+  backward(net, {3, 4});
+  optimizer.step();
+  return kolo::to_bytes(optimizer);
+}
+
 int train(const std::string& kind, const std::string& folder,
-          const std::vector<std::string>& faults) {
+          const std::vector<std::string>& faults, int grow_to) {
   Net net;
   const kolo::NamedParameters names = net->named_parameters().pairs();
   kolo::DistributedOptimizerOptions options{.op = kolo::ReduceOp::sum};
   if (kind == "adam" || kind == "int8") {
     if (kind == "int8") options.hook = kolo::int8({.min_elements = 16});
     kolo::DistributedOptimizer optimizer(adam_of(net), names, options);
-    return Training(folder, faults, net, optimizer, options.hook).run(kind == "adam");
+    return Training(folder, faults, net, optimizer, options.hook, grow_to).run(kind == "adam");
   }
   const auto sharding =
-      kind == "sharded" ? kolo::Sharding::state_and_gradients : kolo::Sharding::state;
+      kind != "sharded_state" ? kolo::Sharding::state_and_gradients : kolo::Sharding::state;
   kolo::ShardedOptimizer optimizer(adam_of(net), names, options, sharding);
-  return Training(folder, faults, net, optimizer, nullptr).run(true);
+  if (kind == "resumed") {
+    optimizer.load_whole_state(stepped_state());
+    return Training(folder, faults, net, optimizer, nullptr, grow_to).run(true, stepped_state());
+  }
+  return Training(folder, faults, net, optimizer, nullptr, grow_to).run(true);
 }
 
 }  // namespace
@@ -210,10 +240,11 @@ int main(int argc, char** argv) {
   try {
     at::set_num_threads(1);
     std::vector<std::string> faults;
+    std::vector<std::string> grown;
     for (const std::string text : std::span(argv + 3, static_cast<std::size_t>(argc - 3)))
-      faults.push_back(text.substr(text.find('=') + 1));
+      (text.starts_with("grow_to=") ? grown : faults).push_back(text.substr(text.find('=') + 1));
     const kolo::Session session;
-    return train(argv[2], argv[1], faults);
+    return train(argv[2], argv[1], faults, grown.empty() ? 0 : std::stoi(grown.front()));
   } catch (const std::exception& error) {
     std::cerr << "elastic_torch_program: " << error.what() << '\n';
     return 1;

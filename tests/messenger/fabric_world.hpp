@@ -12,20 +12,18 @@
 
 namespace kolo::internal::messenger {
 
-[[nodiscard]] inline transport::SocketAddress loopback() {
+/// 127.0.0.`last`
+[[nodiscard]] inline transport::SocketAddress loopback(std::uint8_t last = 1) {
   transport::SocketAddress address;
   address.family = AF_INET;
-  address.bytes = {127, 0, 0, 1};
+  address.bytes = {127, 0, 0, last};
   return address;
 }
 
-/// Negative: one whose first half is that of 0.
 [[nodiscard]] inline transport::Secret secret_of(int number) {
   transport::Secret secret{};
-  for (std::size_t i = 0; i < secret.size(); ++i) {
-    const bool is_of_zero = number < 0 && i < secret.size() / 2;
-    secret[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(is_of_zero ? 0 : number));
-  }
+  for (std::size_t i = 0; i < secret.size(); ++i)
+    secret[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(number));
   return secret;
 }
 
@@ -33,11 +31,12 @@ namespace kolo::internal::messenger {
 class FabricWorld {
  public:
   explicit FabricWorld(int ranks,
-                       std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1))
+                       std::chrono::nanoseconds connect_timeout = std::chrono::minutes(1),
+                       const std::vector<transport::SocketAddress>& at = {loopback()})
       : messengers_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
-      listeners_.push_back(listen_on_fabric(
-          {.rank = rank, .size = ranks, .connect_timeout = connect_timeout}, {loopback()}));
+      listeners_.push_back(
+          listen_on_fabric({.rank = rank, .size = ranks, .connect_timeout = connect_timeout}, at));
       addresses_.push_back(listeners_.back()->addresses());
     }
   }
@@ -47,14 +46,17 @@ class FabricWorld {
   }
 
   /// `secrets`: by rank, the number of its secret; 0 for the rest. Returns what each rank reports.
-  std::vector<std::string> connect(const std::vector<int>& secrets = {}) {
+  std::vector<std::string> connect(
+      const std::vector<int>& secrets = {},
+      const std::function<void(int rank)>& while_waiting = [](int) {}) {
     std::vector<std::string> problems(messengers_.size());
     std::vector<std::thread> threads;
     for (std::size_t rank = 0; rank < messengers_.size(); ++rank)
       threads.emplace_back([&, rank] {
         const int secret = rank < secrets.size() ? secrets[rank] : 0;
         try {
-          messengers_[rank] = listeners_[rank]->connect(addresses_, secret_of(secret), [] {});
+          messengers_[rank] = listeners_[rank]->connect(
+              addresses_, secret_of(secret), [&] { while_waiting(static_cast<int>(rank)); });
         } catch (...) {
           problems[rank] = message_of_current_exception();
         }

@@ -222,12 +222,5 @@ TEST_F(NeighborhoodTest, AllRanksHaveTheSamePartOfTheCaches) {
   EXPECT_EQ(smallest, largest);
 }
 
-TEST_F(NeighborhoodTest, AllOrNoneOfTheRanksAccessThePrivateMemoryOfARank) {
-  const LocalGroup host = share(4096);
-  barrier();  // all have tried
-  const auto others = static_cast<std::uint32_t>(size_ - 1);
-  EXPECT_THAT(host.accessible_for().load(), testing::AnyOf(0U, others));
-}
-
 }  // namespace
 }  // namespace kolo::internal::node

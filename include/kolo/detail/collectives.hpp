@@ -110,7 +110,11 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// their operations.
 [[nodiscard]] KOLO_EXPORT std::int64_t restarts() noexcept;
 
-/// True in an elastic job outside `kolo::elastic::run`, where other ranks may be in another call:
+/// A number that no other process of this host has at the same time: `local_rank()`. In an elastic
+/// job, where that changes from session to session, the number of kolorun's slot.
+[[nodiscard]] KOLO_EXPORT int local_slot();
+
+/// True in an elastic job before `kolo::elastic::run`, where other ranks may be in another call:
 /// what needs an agreement is made without, and agrees in its `rejoin`.
 [[nodiscard]] KOLO_EXPORT bool agreements_are_deferred() noexcept;
 

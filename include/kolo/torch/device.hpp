@@ -13,7 +13,8 @@
 namespace kolo {
 
 /// The device that this rank should use. If Kolo and LibTorch support CUDA and there is a GPU: the
-/// GPU with index `local_rank()` modulo the number of visible GPUs. Otherwise the CPU.
+/// GPU with index `local_rank()` modulo the number of visible GPUs. Otherwise the CPU. In an
+/// elastic job, where `local_rank()` changes, a process keeps its GPU.
 [[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
 }  // namespace kolo

@@ -33,15 +33,15 @@ class KOLO_EXPORT ModulePart : public Part {
   ::torch::nn::Module& module_;
 };
 
-/// Copied in place.
+/// What the variable refers to at the time. Loaded in place.
 class KOLO_EXPORT TorchTensorPart : public Part {
  public:
-  explicit TorchTensorPart(::torch::Tensor tensor) : tensor_(std::move(tensor)) {}
+  explicit TorchTensorPart(::torch::Tensor& tensor) : tensor_(tensor) {}
   void save(std::string& bytes) override;
   void load(const std::string& bytes) override;
 
  private:
-  ::torch::Tensor tensor_;
+  ::torch::Tensor& tensor_;
 };
 
 /// State, such as momentum, and the options of the groups, such as the learning rate.
@@ -92,7 +92,7 @@ struct PartFor<Holder> {
 
 template <>
 struct PartFor<::torch::Tensor> {
-  static std::unique_ptr<Part> make(const ::torch::Tensor& tensor) {
+  static std::unique_ptr<Part> make(::torch::Tensor& tensor) {
     return std::make_unique<detail::TorchTensorPart>(tensor);
   }
 };

@@ -98,7 +98,16 @@ class GradScaler {
   /// Save and restore the scale for a checkpoint, between `update` and the next pass. `load` throws
   /// InvalidArgument unless `state` made the string.
   [[nodiscard]] std::string state() const { return scale_.state(); }
-  void load(const std::string& state) { scale_.load(state); }
+  void load(const std::string& state) {
+    scale_.load(state);
+    rejoin();
+  }
+
+  /// Forgets steps since the last `update` that were not finished, when a new session has begun.
+  void rejoin() {
+    unscaled_.clear();
+    divided_.clear();
+  }
 
  private:
   /// Whether members named like a DistributedOptimizer's are its own, perhaps because it holds one.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/internode/algorithms.hpp"
 
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
@@ -13,6 +16,9 @@
 #include "backend/internode/reduction.hpp"
 #include "base/dtype.hpp"
 #include "base/failure.hpp"
+#include "base/format.hpp"
+#include "base/rank_set.hpp"
+#include "kolo/error.hpp"
 
 namespace kolo::internal::backend::internode {
 namespace {
@@ -28,20 +34,42 @@ constexpr int at_once =
     mpi::Exchange::lanes / InterNodeReduction::lanes;  // slices, as in an allreduce
 constexpr int rounds = 4;
 
-/// Nobody else notices a lost rank yet.
-void step(const mpi::Endpoint& endpoint, mpi::Exchange& exchange) {
-  if (exchange.step()) return;
-  endpoint.messenger.progress();
-  if (const Failure* const loss = endpoint.messenger.loss())
-    std::rethrow_exception(to_exception(*loss));
-  std::this_thread::yield();
-}
+constexpr std::chrono::milliseconds between_checks{5};
+constexpr std::chrono::seconds patience{60};
+
+/// The ranks that measure. Nobody else watches over them yet.
+struct Trial {
+  mpi::Endpoint& endpoint;
+  const std::function<void()>& while_waiting;
+  std::chrono::steady_clock::time_point moved_at{};
+  std::chrono::steady_clock::time_point checked_at{};
+
+  void step(mpi::Exchange& exchange) {
+    const bool moved = exchange.step();
+    const auto now = std::chrono::steady_clock::now();
+    if (moved) moved_at = now;
+    if (moved) return;
+    std::this_thread::yield();
+    if (now - checked_at < between_checks) return;
+    checked_at = now;
+    endpoint.messenger.progress();
+    if (const Failure* const loss = endpoint.messenger.loss())
+      std::rethrow_exception(to_exception(*loss));
+    while_waiting();
+    if (now - moved_at < patience) return;
+    const RankSet silent = RankSet::of(exchange.peers());
+    throw BackendError(
+        fmt::format("the algorithms between hosts cannot be measured: nothing has come from the "
+                    "ranks {} for {}",
+                    to_string(silent), patience));
+  }
+};
 
 /// The time in seconds to reduce as many slices at once as an allreduce does.
-double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm algorithm,
-             std::int64_t bytes) {
+double cross(Trial& trial, const Owners& owners, InterNodeAlgorithm algorithm, std::int64_t bytes) {
   const auto begin = std::chrono::steady_clock::now();
-  mpi::Exchange exchange(endpoint, 0);
+  trial.moved_at = begin;
+  mpi::Exchange exchange(trial.endpoint, 0);
   std::vector<std::unique_ptr<InterNodeReduction>> reductions;
   for (int i = 0; i < at_once; ++i) {
     reductions.push_back(make_inter_node_reduction(
@@ -51,15 +79,17 @@ double cross(mpi::Endpoint& endpoint, const Owners& owners, InterNodeAlgorithm a
     reductions.back()->send();
   }
   while (!reductions.empty()) {
-    step(endpoint, exchange);
+    trial.step(exchange);
     std::erase_if(reductions, [](const auto& reduction) { return reduction->advance(); });
   }
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 /// After the step with distance d, a rank has the greatest value of the 2 d ranks up to itself.
-double max_of_all_ranks(mpi::Endpoint& endpoint, double value) {
-  mpi::Exchange exchange(endpoint, 1);
+double max_of_all_ranks(Trial& trial, double value) {
+  const mpi::Endpoint& endpoint = trial.endpoint;
+  mpi::Exchange exchange(trial.endpoint, 1);
+  trial.moved_at = std::chrono::steady_clock::now();
   double received = 0.0;
   for (int distance = 1; distance < endpoint.size; distance *= 2) {
     int pending = 0;
@@ -67,19 +97,19 @@ double max_of_all_ranks(mpi::Endpoint& endpoint, double value) {
                      reinterpret_cast<std::byte*>(&received), sizeof received, pending);
     exchange.send((endpoint.rank + distance) % endpoint.size, 0,
                   reinterpret_cast<const std::byte*>(&value), sizeof value, pending);
-    while (pending > 0) step(endpoint, exchange);
+    while (pending > 0) trial.step(exchange);
     value = std::max(value, received);
   }
   return value;
 }
 
 /// The time of the quickest round; the time of a round is that of its slowest rank.
-double measure(mpi::Endpoint& endpoint, const std::optional<Owners>& owners,
-               InterNodeAlgorithm algorithm, std::int64_t bytes) {
+double measure(Trial& trial, const std::optional<Owners>& owners, InterNodeAlgorithm algorithm,
+               std::int64_t bytes) {
   double quickest = 0.0;
   for (int round = 0; round < rounds; ++round) {
-    double seconds = owners ? cross(endpoint, *owners, algorithm, bytes) : 0.0;
-    seconds = max_of_all_ranks(endpoint, seconds);
+    double seconds = owners ? cross(trial, *owners, algorithm, bytes) : 0.0;
+    seconds = max_of_all_ranks(trial, seconds);
     quickest = round == 0 ? seconds : std::min(quickest, seconds);
   }
   return quickest;
@@ -129,15 +159,17 @@ InterNodeAlgorithm AlgorithmTable::of_size(std::int64_t bytes) const {
   return algorithms_[nearest];
 }
 
-AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint, const Placement& placement) {
+AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint, const Placement& placement,
+                                  const std::function<void()>& while_waiting) {
   const auto hosts = static_cast<int>(placement.hosts.size());
   if (hosts < 3 || !placement.has_levels()) return {};
   const std::optional<Owners> owners = owners_with(endpoint.rank, placement);
+  Trial trial{endpoint, while_waiting};
   std::vector<std::vector<double>> seconds;
   for (const std::int64_t bytes : AlgorithmTable::measured_bytes) {
     seconds.emplace_back();
     for (const InterNodeAlgorithm algorithm : AlgorithmTable::candidates(hosts))
-      seconds.back().push_back(measure(endpoint, owners, algorithm, bytes));
+      seconds.back().push_back(measure(trial, owners, algorithm, bytes));
   }
   return {hosts, seconds};
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -52,7 +53,9 @@ class AlgorithmTable {
 
 /// Collective over the endpoint's ranks, all of which `placement` has. Sends a few megabytes
 /// several times; nothing where there is no choice.
-[[nodiscard]] AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint,
-                                                const Placement& placement);
+/// `while_waiting` is called every few milliseconds and may throw; so does a lost rank, and one
+/// that does not move for a minute.
+[[nodiscard]] AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint, const Placement& placement,
+                                                const std::function<void()>& while_waiting);
 
 }  // namespace kolo::internal::backend::internode

@@ -102,10 +102,10 @@ InterNodeBackend::InterNodeBackend(messenger::Messenger& messenger, const std::v
       ranks_of_host_.push_back(rank);
 }
 
-void InterNodeBackend::measure_algorithms() {
+void InterNodeBackend::measure_algorithms(const std::function<void()>& while_waiting) {
   std::vector<int> ranks(static_cast<std::size_t>(endpoint_.size));
   std::iota(ranks.begin(), ranks.end(), 0);
-  algorithms_ = internode::measure_algorithms(endpoint_, placements_.of(ranks));
+  algorithms_ = internode::measure_algorithms(endpoint_, placements_.of(ranks), while_waiting);
 }
 
 bool InterNodeBackend::can_execute(const Batch& batch) const {

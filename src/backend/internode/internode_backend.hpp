@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -36,7 +37,8 @@ class InterNodeBackend : public Backend {
   /// How slices are reduced between hosts, for the batches from now on; the same on all ranks.
   void use(const internode::AlgorithmTable& algorithms) { algorithms_ = algorithms; }
   /// Measures, and uses the quickest algorithms. Collective, while no batch is executed.
-  void measure_algorithms();
+  /// `while_waiting` as there.
+  void measure_algorithms(const std::function<void()>& while_waiting = [] {});
 
   /// True for every allreduce but Adasum whose ranks lie on several hosts, on some more than one.
   [[nodiscard]] bool can_execute(const Batch& batch) const;

@@ -29,12 +29,12 @@ void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
   inter_node_.emplace(*messenger_, node_of, memory_->arena());
 }
 
-void CpuRouter::select_algorithm(HostAllreduce choice) {
+void CpuRouter::select_algorithm(HostAllreduce choice, const std::function<void()>& while_waiting) {
   if (!inter_node_) return;
   using internode::AlgorithmTable;
   using internode::InterNodeAlgorithm;
   switch (choice) {
-    case HostAllreduce::automatic: return inter_node_->measure_algorithms();
+    case HostAllreduce::automatic: return inter_node_->measure_algorithms(while_waiting);
     case HostAllreduce::direct: return inter_node_->use(AlgorithmTable());
     case HostAllreduce::ring: return inter_node_->use(AlgorithmTable(InterNodeAlgorithm::ring));
     case HostAllreduce::doubling:
@@ -180,7 +180,6 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
 /// The driver waits for the GPU, which takes as long as the beginning of the aborts. Otherwise what
 /// was launched could write a tensor that has become the program's again.
 void Router::abandon() noexcept {
-  cpu_.abandon();
   if (nccl_) nccl_->abort();
   cpu_.abandon();
   if (gpu_executions_ == 0) return;

@@ -55,7 +55,9 @@ class CpuRouter : public Backend {
 
   /// How allreduces are reduced between hosts; nothing, unless memory is used everywhere.
   /// Collective, before any batch; the same on all ranks.
-  void select_algorithm(HostAllreduce choice);
+  /// `while_waiting` is called every few milliseconds and may throw.
+  void select_algorithm(
+      HostAllreduce choice, const std::function<void()>& while_waiting = [] {});
 
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;

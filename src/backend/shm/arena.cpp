@@ -39,25 +39,15 @@ Deposit& Arena::deposit(int index, std::size_t lane, std::size_t number) const {
   return reinterpret_cast<Deposit*>(memory(index) + deposits_at)[lane * max_window + number];
 }
 
-/// Each rank fills its slots and reads as much of the slots of others, and the tensors pass through
-/// the same cache. But slices are long enough to be accessed in other processes.
+/// Each rank fills its slots, and the tensors and the slots of others pass through the same cache.
+/// The shorter the pieces, the sooner all ranks have something to reduce; shorter ones than these
+/// cost more than that gains.
 std::int64_t Arena::allreduce_piece_bytes() const {
-  const auto share = static_cast<std::uint64_t>(traits_.cache_share) / (4 * slot_count);
-  const std::int64_t min_bytes = std::ssize(neighbors_) * traits_.min_slice_of_process;
-  return std::min(std::max(static_cast<std::int64_t>(std::bit_floor(share)), min_bytes),
-                  piece_bytes_);
-}
-
-bool Arena::is_accessible() const {
-  return traits_.accessible_for != nullptr &&
-         traits_.accessible_for->load(std::memory_order_relaxed) + 1 == neighbors_.size();
-}
-
-std::span<std::byte> Arena::scratch() {
-  constexpr std::int64_t min_bytes = std::int64_t{64} << 10;
-  if (scratch_.empty())
-    scratch_.resize(static_cast<std::size_t>(std::max(traits_.cache_share / 8, min_bytes)));
-  return scratch_;
+  constexpr std::int64_t min_bytes = std::int64_t{32} << 10;
+  constexpr std::int64_t max_bytes = std::int64_t{128} << 10;
+  const auto share = static_cast<std::uint64_t>(cache_share_) / (2 * slot_count);
+  const auto fitting = static_cast<std::int64_t>(std::bit_floor(share));
+  return std::min(std::clamp(fitting, min_bytes, max_bytes), piece_bytes_);
 }
 
 void Arena::leave(std::size_t lane, std::vector<int> others, const Position& position) {

@@ -66,30 +66,12 @@ inline constexpr std::size_t slot_count = 4;
 inline constexpr std::size_t max_window = 32;
 static_assert(max_window % slot_count == 0);
 
-/// Where the part of a piece lies that a rank has deposited.
+/// Where the part of a piece lies that a rank has deposited: in its slot; or in its heap, which all
+/// ranks of the host map, if the tensor lies there. Then the others write the results there.
 struct alignas(64) Deposit {
-  enum class Place : std::uint8_t {
-    slot,     // of the rank, for this piece
-    heap,     // of the rank, which all ranks of the host map
-    process,  // the rank's private memory, which the kernel reads and writes for the others
-  };
-
-  [[nodiscard]] bool in_slot() const { return place == Place::slot; }
-
-  Place place = Place::slot;
-  // In a heap or a process, where the others read the part and write the results: offsets in the
-  // heap, or addresses in the process.
-  std::uint64_t input = 0;
+  bool in_heap = false;
+  std::uint64_t input = 0;  // offsets in the heap
   std::uint64_t output = 0;
-};
-
-/// What an arena is told of its host.
-struct HostTraits {
-  std::int64_t cache_share = std::int64_t{1} << 20;  // as LocalGroup has it; the same on all ranks
-  /// As LocalGroup has it, of this rank; null: its private memory is never accessed.
-  const std::atomic<std::uint32_t>* accessible_for = nullptr;
-  /// Shorter slices of private tensors are copied: calls of the kernel take as long.
-  std::int64_t min_slice_of_process = 32 << 10;
 };
 
 /// Its memory has at least `Arena::bytes_needed` bytes.
@@ -101,31 +83,22 @@ class Arena {
   [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes);
 
   /// Batches are cut into pieces of at most `piece_bytes`, unless a collective chooses another
-  /// size; no piece has more than `slot_bytes`. Both are the same on all ranks.
+  /// size; no piece has more than `slot_bytes`. `cache_share` is as LocalGroup has it. All are the
+  /// same on all ranks.
   Arena(std::vector<LocalPeer> neighbors, int index, std::int64_t piece_bytes,
-        std::int64_t slot_bytes, HostTraits traits)
+        std::int64_t slot_bytes, std::int64_t cache_share)
       : neighbors_(std::move(neighbors)),
         index_(index),
         piece_bytes_(piece_bytes),
         slot_bytes_(slot_bytes),
-        traits_(traits),
+        cache_share_(cache_share),
         fence_(gates(), index) {}
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] std::int64_t piece_bytes() const { return piece_bytes_; }
   [[nodiscard]] std::int64_t slot_bytes() const { return slot_bytes_; }
-  [[nodiscard]] const HostTraits& traits() const { return traits_; }
   /// Of allreduces on this host.
   [[nodiscard]] std::int64_t allreduce_piece_bytes() const;
-  /// True if all other ranks can access this rank's private memory.
-  [[nodiscard]] bool is_accessible() const;
-  /// Of another rank.
-  [[nodiscard]] const node::OtherProcess& process(int index) const {
-    return *neighbors_[static_cast<std::size_t>(index)].process;
-  }
-  /// Memory for what is read from other processes. It stays in the cache; the next call may move
-  /// it.
-  [[nodiscard]] std::span<std::byte> scratch();
   [[nodiscard]] Counters& counters(int index, std::size_t lane) const {
     return reinterpret_cast<Counters*>(memory(index) + sizeof(WriteGate))[lane];
   }
@@ -171,9 +144,8 @@ class Arena {
   int index_;
   std::int64_t piece_bytes_;
   std::int64_t slot_bytes_;
-  HostTraits traits_;
+  std::int64_t cache_share_;
   WriteFence fence_;
-  std::vector<std::byte> scratch_{};
   std::array<Lane, lane_count> lanes_{};
 };
 

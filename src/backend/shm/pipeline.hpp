@@ -48,9 +48,6 @@ class Pipeline : public Execution {
     return arena_.heap(local_rank(index));
   }
   [[nodiscard]] Arena& arena() const { return arena_; }
-  [[nodiscard]] const node::OtherProcess& process(int index) const {
-    return arena_.process(local_rank(index));
-  }
   /// For writes into tensors of others.
   [[nodiscard]] bool is_closed(int index) const {
     return arena_.fence().is_closed(local_rank(index));

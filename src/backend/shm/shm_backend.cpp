@@ -14,9 +14,10 @@
 namespace kolo::internal::backend {
 
 ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
-                       std::int64_t piece_bytes, std::int64_t slot_bytes, shm::HostTraits traits)
+                       std::int64_t piece_bytes, std::int64_t slot_bytes, std::int64_t cache_share)
     : ranks_(std::move(ranks)),
-      arena_(std::move(neighbors), index, piece_bytes, std::max(piece_bytes, slot_bytes), traits) {
+      arena_(std::move(neighbors), index, piece_bytes, std::max(piece_bytes, slot_bytes),
+             cache_share) {
   const auto min = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
   if (piece_bytes < min || piece_bytes % 8 != 0)
     throw InvalidArgument(fmt::format(

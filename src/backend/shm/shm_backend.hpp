@@ -17,6 +17,9 @@ class ShmBackend : public Backend {
  public:
   static constexpr std::int64_t default_piece_bytes = std::int64_t{1} << 18;
 
+  /// As LocalGroup::cache_share.
+  static constexpr std::int64_t default_cache_share = std::int64_t{1} << 20;
+
   /// The size of each rank's memory.
   [[nodiscard]] static std::size_t bytes_needed(std::int64_t slot_bytes = default_piece_bytes) {
     return shm::Arena::bytes_needed(slot_bytes);
@@ -27,7 +30,7 @@ class ShmBackend : public Backend {
   /// each rank. Slots may be larger, for other backends that share the arena.
   ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
              std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0,
-             shm::HostTraits traits = {});
+             std::int64_t cache_share = default_cache_share);
 
   /// True if all that take part are of this host, and the operation is one of this backend's: all
   /// but Adasum.

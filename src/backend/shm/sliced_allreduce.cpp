@@ -10,7 +10,6 @@
 
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
-#include "node/process_memory.hpp"
 
 namespace kolo::internal::backend::shm {
 namespace {
@@ -20,8 +19,6 @@ constexpr int max_ranks_alone = 8;
 
 /// Shorter parts are packed first, since reducing them one by one takes longer.
 constexpr std::int64_t min_bytes_direct = 512;
-
-std::uint64_t address_of(const std::byte* data) { return reinterpret_cast<std::uintptr_t>(data); }
 
 bool converts(const Piece& piece) { return piece.dtype != piece.wire; }
 
@@ -52,8 +49,7 @@ void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
 SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares)
     : Pipeline(arena, std::move(given), std::move(local_ranks)),
       shares_(shares),
-      cutter_(element_runs(batch()), shares.piece_bytes),
-      processes_(arena) {
+      cutter_(element_runs(batch()), shares.piece_bytes) {
   if (shares.one_host) widen_window();
 }
 
@@ -73,37 +69,18 @@ NextPiece SlicedAllreduce::begin(std::size_t number) {
 }
 
 Deposit SlicedAllreduce::choose_deposit(const PieceState& state) {
-  using Place = Deposit::Place;
   if (!shares_.one_host || state.alone || !state.piece.in_place()) return {};
   const fusion::Part& part = state.piece.parts.front();
   const auto input = offset_in_heap(part.input);
   const auto output = offset_in_heap(part.output);
-  if (input && output) return {Place::heap, *input, *output};
-  if (!shares_private(state.piece)) return {};
-  return {Place::process, address_of(part.input), address_of(part.output)};
-}
-
-/// A tensor is looked at once, with its first piece.
-bool SlicedAllreduce::shares_private(const Piece& piece) {
-  if (piece.wire_bytes() / size() < arena().traits().min_slice_of_process ||
-      !arena().is_accessible())
-    return false;
-  const auto [input, output, elements] = piece.parts.front();
-  const std::int64_t bytes = piece.wire_bytes();
-  const auto is_accessible = [bytes](const std::byte* data) {
-    return node::is_accessible({data, static_cast<std::size_t>(bytes)});
-  };
-  const bool goes_on = input == accessible_.input && output == accessible_.output;
-  if (!goes_on && !(is_accessible(input) && (input == output || is_accessible(output))))
-    return false;
-  accessible_ = {input + bytes, output + bytes, 0};
-  return true;
+  if (!input || !output) return {};
+  return {true, *input, *output};
 }
 
 void SlicedAllreduce::deposit(std::size_t number) {
   const PieceState& state = pieces_[number];
   deposit_of(index(), number) = state.deposit;
-  if (!state.deposit.in_slot()) return;
+  if (state.deposit.in_heap) return;
   if (state.alone && size() == 1 && !converts(state.piece)) return;  // no rank reads it
   const std::int64_t all = state.piece.elements;
   if (state.alone || !state.direct) {
@@ -121,53 +98,25 @@ bool SlicedAllreduce::reduce_for_all(std::size_t number) {
   const WriteFence::Section section = arena().fence().enter();
   if (is_refused(number)) return false;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), state.piece.wire);
+  find_inputs(number, own);
+  find_outputs(number, own);
   if (!state.direct) {
-    find_inputs(number, own);
-    find_outputs(number, own);
     reduce(number, arithmetic, own, at(number, index(), own.begin), found_outputs_);
     return true;
   }
-  find_processes(number);
-  const std::int64_t bytes = signed_size_of(state.piece.wire);
-  const std::int64_t max = processes_.max_bytes(wire_bytes(state, own)) / bytes;
-  for (std::int64_t done = 0; done < own.elements; done += max)
-    if (!reduce_direct(number, arithmetic, {own.begin + done, std::min(max, own.elements - done)}))
-      return false;
-  return true;
-}
-
-bool SlicedAllreduce::reduce_direct(std::size_t number, const reduction::Arithmetic& arithmetic,
-                                    Slice slice) {
-  const PieceState& state = pieces_[number];
-  const std::int64_t before = wire_bytes(state, {0, slice.begin});
-  const std::int64_t bytes = wire_bytes(state, slice);
-  find_inputs(number, slice);
-  find_outputs(number, slice);
-  if (!processes_.read(before, bytes, deposited_)) return false;
-  const std::byte* results = nullptr;  // if there are processes, the piece has one part
-  for_each_part(state.piece, slice, [&](const fusion::Part& part, std::int64_t first) {
+  for_each_part(state.piece, own, [&](const fusion::Part& part, std::int64_t first) {
     outputs_.clear();
     for (std::byte* const output : found_outputs_)
-      outputs_.push_back(output + wire_bytes(state, {0, first - slice.begin}));
+      outputs_.push_back(output + wire_bytes(state, {0, first - own.begin}));
     outputs_.push_back(part.output);
     reduce(number, arithmetic, {first, part.elements}, part.input, outputs_);
-    results = part.output;
   });
-  worked(4 * processes_.count() * bytes);
-  return processes_.write(before, bytes, results);
-}
-
-void SlicedAllreduce::find_processes(std::size_t number) {
-  processes_.clear();
-  for (int rank = 0; rank < size(); ++rank)
-    if (const Deposit& deposit = deposit_of(rank, number);
-        rank != index() && deposit.place == Deposit::Place::process)
-      processes_.add(rank, process(rank), deposit);
+  return true;
 }
 
 bool SlicedAllreduce::is_refused(std::size_t number) const {
   for (int rank = 0; rank < size(); ++rank)
-    if (rank != index() && !deposit_of(rank, number).in_slot() && is_closed(rank)) return true;
+    if (rank != index() && deposit_of(rank, number).in_heap && is_closed(rank)) return true;
   return false;
 }
 
@@ -183,7 +132,7 @@ void SlicedAllreduce::find_outputs(std::size_t number, Slice slice) {
   found_outputs_.clear();
   for (int rank = 0; rank < size(); ++rank) {
     const Deposit& deposit = deposit_of(rank, number);
-    if (rank == index() || deposit.place != Deposit::Place::heap) continue;
+    if (rank == index() || !deposit.in_heap) continue;
     found_outputs_.push_back(heap(rank).data() + deposit.output +
                              wire_bytes(state, {0, slice.begin}));
   }
@@ -198,7 +147,7 @@ int SlicedAllreduce::holder(std::size_t number, int owner) const {
   if (!shares_.one_host) return owner;
   for (int step = 1; step <= size(); ++step) {
     const int rank = (owner + step) % size();
-    if (deposit_of(rank, number).in_slot()) return rank;
+    if (!deposit_of(rank, number).in_heap) return rank;
   }
   return -1;
 }
@@ -238,7 +187,7 @@ void SlicedAllreduce::collect(std::size_t number) {
     collect_alone(number);
     if (!converts(state.piece)) return;
   }
-  if (!state.deposit.in_slot()) return;  // the owners have written it
+  if (state.deposit.in_heap) return;  // the owners have written it
   for (int owner = 0; owner < shares_.owners; ++owner) {
     if (state.direct && owner == index()) continue;
     const Slice theirs = slice_of(state.piece.elements, owner, shares_.owners);
@@ -283,8 +232,7 @@ std::optional<std::uint64_t> SlicedAllreduce::offset_in_heap(const std::byte* da
 
 const std::byte* SlicedAllreduce::deposited(std::size_t number, int rank) const {
   const Deposit& deposit = deposit_of(rank, number);
-  return deposit.place == Deposit::Place::heap ? heap(rank).data() + deposit.input
-                                               : at(number, rank, 0);
+  return deposit.in_heap ? heap(rank).data() + deposit.input : at(number, rank, 0);
 }
 
 void SlicedAllreduce::pack(std::size_t number, Slice slice) {

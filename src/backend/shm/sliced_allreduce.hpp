@@ -11,7 +11,6 @@
 #include "backend/batch.hpp"
 #include "backend/pieces.hpp"
 #include "backend/shm/pipeline.hpp"
-#include "backend/shm/process_parts.hpp"
 #include "reduction/reduce.hpp"
 
 namespace kolo::internal::backend::shm {
@@ -39,8 +38,7 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] Slice own_slice(std::size_t number) const;
 
   /// On one host: reduces this rank's slice of all ranks' parts, and writes the results wherever
-  /// they are needed. False if a rank does not take them any more: its session has failed, or its
-  /// process has ended.
+  /// they are needed. False if a rank does not take them any more: its session has failed.
   [[nodiscard]] bool reduce_for_all(std::size_t number);
 
   /// On several hosts: reduces this rank's slice of the parts of the ranks of its host.
@@ -63,7 +61,7 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] Awaited combining_waits_for() const override;
   NextPiece begin(std::size_t number) final;
   [[nodiscard]] bool uses_slot(std::size_t number) const final {
-    return pieces_[number].deposit.in_slot();
+    return !pieces_[number].deposit.in_heap;
   }
   void deposit(std::size_t number) final;
   [[nodiscard]] bool combines(std::size_t number) const final { return !pieces_[number].alone; }
@@ -77,8 +75,6 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] std::byte* at(std::size_t number, int rank, std::int64_t element) const;
   /// Where the others are to read the piece.
   [[nodiscard]] Deposit choose_deposit(const PieceState& state);
-  /// True if the others are to access the piece in this rank's private memory.
-  [[nodiscard]] bool shares_private(const Piece& piece);
   /// The offset of `data` in this rank's heap, if it lies there.
   [[nodiscard]] std::optional<std::uint64_t> offset_in_heap(const std::byte* data) const;
   /// The part of the rank.
@@ -86,13 +82,9 @@ class SlicedAllreduce : public Pipeline {
   /// Whose slot has the results of the owner's slice; -1 if no slot has them. Known once all ranks
   /// have deposited.
   [[nodiscard]] int holder(std::size_t number, int owner) const;
-  /// Finds the places for the results of the slice, of this rank, but for those in its own tensor
-  /// and in other processes.
+  /// Finds the places for the results of the slice, of this rank, but for those in its own
+  /// tensor.
   void find_outputs(std::size_t number, Slice slice);
-  /// Of a piece whose parts lie where the tensors do. False if a process has ended.
-  [[nodiscard]] bool reduce_direct(std::size_t number, const reduction::Arithmetic& arithmetic,
-                                   Slice slice);
-  void find_processes(std::size_t number);
   /// True if the results go into the memory of another rank that does not take them any more.
   [[nodiscard]] bool is_refused(std::size_t number) const;
   void pack(std::size_t number, Slice slice);
@@ -109,8 +101,6 @@ class SlicedAllreduce : public Pipeline {
   std::vector<const std::byte*> deposited_{};  // where the slice lies that was found last
   std::int64_t found_ = 0;                     // its first element
   std::vector<std::byte*> found_outputs_{};    // for the slice of this rank
-  fusion::Part accessible_{};                  // after the last piece in accessible memory
-  ProcessParts processes_;                     // those of a piece that is reduced
   std::vector<const std::byte*> inputs_{};
   std::vector<std::byte*> outputs_{};
 };

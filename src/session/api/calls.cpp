@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 
 #include "base/format.hpp"
+#include "kolo/session.hpp"
 #include "session/api/request.hpp"
+#include "session/startup/job.hpp"
 
 namespace kolo::detail {
 
@@ -158,6 +161,11 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
 }
 
 std::int64_t restarts() noexcept { return session::restarts(); }
+
+int local_slot() {
+  const char* const slot = std::getenv("LOCAL_RANK");
+  return slot != nullptr && session::is_elastic_job() ? std::atoi(slot) : local_rank();
+}
 
 bool agreements_are_deferred() noexcept { return session::agreements_are_deferred(); }
 

@@ -40,7 +40,7 @@ struct Current {
   std::mutex ending;                           // held while a session ends
   std::atomic<std::int64_t> restarts{0};       // starts of sessions, and joins that completed
   StartArguments arguments{};                  // of the last session
-  std::atomic<bool> all_in_training{false};    // of an elastic job
+  std::atomic<bool> runs_together{false};      // was in `elastic::run`
 };
 Current& current = *new Current;
 
@@ -185,8 +185,10 @@ EngineInUse::EngineInUse(OperationType type, const std::string& name) {
   require_not_forked();
   ++current.uses;
   engine_ = current.usable;
-  if (engine_ != nullptr) return;
+  if (engine_ != nullptr && !agreements_are_deferred()) return;
   --current.uses;
+  if (std::exchange(engine_, nullptr) != nullptr)
+    require_collectives_allowed(to_string(type), name);
   const std::string quoted = name.empty() ? "" : " \"" + name + '"';
   throw NotInitialized(fmt::format("{}{}: {}", to_string(type), quoted, no_session), name);
 }
@@ -225,9 +227,22 @@ void abandon_session(const Error& why) {
   end_session(false, why.what());
 }
 
-void defer_agreements(bool defer) noexcept { current.all_in_training = !defer; }
+void allow_collectives() noexcept { current.runs_together = true; }
 
-bool agreements_are_deferred() noexcept { return !current.all_in_training && is_elastic_job(); }
+bool agreements_are_deferred() noexcept {
+  return !current.runs_together.load(std::memory_order_relaxed) && is_elastic_job();
+}
+
+void require_collectives_allowed(std::string_view type, const std::string& name) {
+  if (!agreements_are_deferred()) return;
+  throw InvalidArgument(
+      fmt::format("{}{}: in an elastic job, collectives belong in the function that "
+                  "kolo::elastic::run calls. A process that joins later would wait for ranks that "
+                  "do not call this any more. Parameters need no broadcast: run gives all ranks "
+                  "those of rank 0",
+                  type, name.empty() ? "" : " \"" + name + '"'),
+      name);
+}
 
 void end_session(bool clean, const std::string& reason) {
   if (forked()) return;

@@ -53,9 +53,11 @@ void end_session(bool clean, const std::string& reason);
 /// Ends it for all ranks, without waiting for them. Does nothing if there is none.
 void abandon_session(const Error& why);
 
-/// While optimizers are made, the ranks do not meet: some may be in a call for which the others
-/// have yet to start. `false`: they meet again.
-void defer_agreements(bool defer) noexcept;
+/// From now on the ranks of an elastic job call the same: this one is in `elastic::run`.
+void allow_collectives() noexcept;
+/// True before that: other ranks may be in another call.
 [[nodiscard]] bool agreements_are_deferred() noexcept;
+/// Throws InvalidArgument then. `what`: the call, in words.
+void require_collectives_allowed(std::string_view type, const std::string& name);
 
 }  // namespace kolo::internal::session

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "kolo/error.hpp"
 #include "session/api/current.hpp"
 
@@ -33,6 +34,7 @@ std::vector<int> checked(std::span<const int> ranks, const session::Topology& to
 
 /// Submits a change of the sets and waits; returns the number that all ranks agreed on.
 SetId change(session::Engine& engine, Descriptor descriptor) {
+  session::require_collectives_allowed(to_string(descriptor.type), "");
   SetId agreed = world_set;
   const session::OperationPtr operation = engine.submit(
       {.descriptor = std::move(descriptor), .on_answer = [&](std::int64_t id) { agreed = id; }},

@@ -236,6 +236,7 @@ bool Engine::progress() {
   }
   departed_.store(progress_engine_.departed(), std::memory_order_release);
   ended_.store(progress_engine_.ended(), std::memory_order_release);
+  has_missed_ranks_.store(progress_engine_.has_missed_ranks(), std::memory_order_release);
   // If this thread is the only one that waits, it checks its own condition. A waiter that finds the
   // token taken checks its condition once more before it sleeps, both under the lock: so either it
   // sees the change, or it sleeps already and is notified.

@@ -89,6 +89,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// InvalidArgument in a callback that the driver has called, and does nothing.
   void shut_down(bool clean, const std::string& reason);
 
+  /// True once an operation has failed because ranks left, were lost or did not respond.
+  [[nodiscard]] bool has_missed_ranks() const {
+    return has_missed_ranks_.load(std::memory_order_acquire);
+  }
+
   /// True if the session has failed because a process of another rank ended or does not respond, as
   /// far as this rank has seen by itself. Only after `shut_down`.
   [[nodiscard]] bool lost_a_process() const { return progress_engine_.lost_a_process(); }
@@ -140,6 +145,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Copies of the progress engine's state for other threads, written by the driver.
   std::atomic<bool> departed_{false};
   std::atomic<bool> ended_{false};
+  std::atomic<bool> has_missed_ranks_{false};
 
   std::mutex mutex_;                 // of what follows; atomics are also read without it
   std::condition_variable changed_;  // operations were finished, or the token became free

@@ -155,6 +155,8 @@ bool ProgressEngine::negotiate() {
   for (const negotiation::Execute& execute : actions.executes) start(execute);
   for (const negotiation::Fail& fail : actions.fails) {
     std::exception_ptr error = to_exception(fail.failure);  // first, since it may throw
+    has_missed_ranks_ |=
+        fail.failure.kind == FailureKind::peer_left || fail.failure.kind == FailureKind::stalled;
     finish(take_operation(fail.ticket), std::move(error));
   }
   for (const negotiation::Answer& answer : actions.answers)

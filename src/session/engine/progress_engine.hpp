@@ -64,6 +64,8 @@ class ProgressEngine {
   }
   /// True after an error that ends the session: all operations fail with it.
   [[nodiscard]] bool failed() const { return failure_.has_value(); }
+  /// True once an operation has failed because ranks left, were lost or did not respond.
+  [[nodiscard]] bool has_missed_ranks() const { return has_missed_ranks_ || failed(); }
   /// True if that was because a process ended or does not respond. An error that another rank
   /// reports says nothing about processes: a rank that is close enough to see one end knows.
   [[nodiscard]] bool lost_a_process() const { return lost_a_process_; }
@@ -178,6 +180,7 @@ class ProgressEngine {
   std::vector<int> lost_{};
   bool leaving_ = false;
   bool lost_a_process_ = false;
+  bool has_missed_ranks_ = false;
   bool left_requests_ = false;
   std::optional<Failure> failure_;
 };

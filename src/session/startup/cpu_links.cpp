@@ -112,10 +112,9 @@ void CpuLinks::share_memory() {
   };
   shm_transport_.emplace(parts_at(memory.rings), neighbors_->index(), ranks_of_host_);
   transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbors_);
-  shm_backend_.emplace(
-      ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
-      backend::ShmBackend::default_piece_bytes, memory.slot_bytes,
-      backend::shm::HostTraits{neighbors_->cache_share(), &neighbors_->accessible_for()});
+  shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
+                       backend::ShmBackend::default_piece_bytes, memory.slot_bytes,
+                       neighbors_->cache_share());
   backend_.use_memory(*shm_backend_);
   if (!all_are_neighbors_) return;
   std::vector<SharedPlanBoard::Peer> places;
@@ -157,6 +156,10 @@ std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
 
 void CpuLinks::abandon() {
   abandoned_ = true;
+  // What a closed queue has left must not end every sleep.
+  if (messenger_ != nullptr && network_.valid())
+    for (const int descriptor : messenger_->descriptors())
+      ::epoll_ctl(network_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   if (mpi_) mpi_->control.leak();
   if (mpi_) mpi_->data.leak();
   if (sockets_ != nullptr) sockets_->abandon();

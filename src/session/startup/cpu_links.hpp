@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -47,7 +48,11 @@ class CpuLinks : public Links {
   ~CpuLinks() override;
 
   /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
-  void select_inter_node_algorithm(HostAllreduce choice) { backend_.select_algorithm(choice); }
+  /// `while_waiting` is called every few milliseconds and may throw.
+  void select_inter_node_algorithm(HostAllreduce choice,
+                                   const std::function<void()>& while_waiting) {
+    backend_.select_algorithm(choice, while_waiting);
+  }
 
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }

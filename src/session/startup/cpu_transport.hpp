@@ -36,8 +36,7 @@ class CpuTransport : public transport::Transport {
   }
 
   bool poll(const Receiver& receive) override {
-    // Where MPI carries control messages, polling them lets MPI send what a batch has left.
-    bool moved = messenger_ != nullptr && network_ != &mpi_ && messenger_->progress();
+    bool moved = messenger_ != nullptr && messenger_->progress();
     if (memory_ != nullptr) moved |= memory_->poll(receive);
     if (network_ != nullptr) moved |= network_->poll(receive);
     return moved;

@@ -60,7 +60,8 @@ DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const Host
     // The loopback of another machine is not its own.
     const bool same_machine = own_machine != 0 && records[rank].machine == own_machine;
     auto& usable = listener.addresses.emplace_back();
-    for (std::size_t i = 0; i < all[rank].count; ++i)
+    const std::size_t count = std::min<std::size_t>(all[rank].count, HostRecord::max_addresses);
+    for (std::size_t i = 0; i < count; ++i)
       if (same_machine || !all[rank].addresses[i].is_loopback())
         usable.push_back(all[rank].addresses[i]);
   }

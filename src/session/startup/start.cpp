@@ -113,7 +113,9 @@ Preparation prepare(Rendezvous& world, const SessionOptions& options, bool has_m
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
   record.network = own.settings.network;
   if (position.local_size < world.size() && chooses_fabric(record.network, has_mpi))
-    messenger::find_fabric(own.settings.fabric_provider);  // while the rest is prepared
+    attempt(problem, [&] {  // while the rest is prepared
+      messenger::find_fabric(own.settings.fabric_provider);
+    });
   if (problem.empty()) {
     prepare_memory(own, position, world.size());
     attempt(problem, [&] {
@@ -288,7 +290,7 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
 
   // From here on a rank needs nothing that it may not get.
   check_all_ranks(world, problem);
-  links->select_inter_node_algorithm(records.front().host_allreduce);
+  links->select_inter_node_algorithm(records.front().host_allreduce, [&] { world.check(); });
   world.settle();
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
