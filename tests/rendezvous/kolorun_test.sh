@@ -60,6 +60,9 @@ expect "stopped" 0 '' "$kolorun" -np 2 "$rank_program" 5
 kill -TERM "$stopped"
 ends "stopped" "$stopped" 143 stopped.log
 grep -q PeerLeft stopped.log && fail "stopped: $(cat stopped.log)"
+# Whoever reads the output pauses for longer than the lease; nothing is lost.
+lines=$("$kolorun" -np 2 --lease 1 --tag-output sh -c 'seq 200000' 2>paused.log | (sleep 3; wc -l))
+((lines == 400000)) || fail "paused: $lines lines, $(cat paused.log)"
 # nohup
 nohup "$kolorun" -np 1 sh -c 'echo here; exec sleep 1000' >nohup.log 2>&1 </dev/null &
 stopped=$!

@@ -116,6 +116,11 @@ rendezvous::JobEnd Launcher::run() {
     }
     end_late();
   }
+  for (Remote& remote : remotes_)
+    for (TaggedStream& stream : remote.streams) {
+      static_cast<void>(stream.copy(/*all=*/true));
+      stream.finish();
+    }
   return serving_->wait();
 }
 
@@ -137,6 +142,7 @@ int Launcher::milliseconds_to_wait() const {
 
 void Launcher::wait() {
   std::vector<pollfd> waits{{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  bool held = false;
   const auto add = [&](int descriptor, short events) {
     if (descriptor >= 0) waits.push_back({.fd = descriptor, .events = events, .revents = 0});
   };
@@ -144,12 +150,16 @@ void Launcher::wait() {
   if (discovery_) add(discovery_->descriptor(), POLLIN);
   for (const Remote& remote : remotes_) {
     if (!remote.unsent.empty()) add(remote.input.get(), POLLOUT);
-    for (const TaggedStream& stream : remote.streams) add(stream.descriptor(), POLLIN);
+    for (const TaggedStream& stream : remote.streams) {
+      held |= stream.is_held();
+      if (!stream.is_held()) add(stream.descriptor(), POLLIN);
+    }
   }
   if (has_input_ && !remotes_.empty() && remotes_.front().input.valid() &&
       remotes_.front().unsent.empty())
     add(STDIN_FILENO, POLLIN);
-  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
+  const int most = milliseconds_to_wait();
+  ::poll(waits.data(), waits.size(), held ? std::min(most, retry_ms) : most);
 }
 
 // ---- agents that end ----

@@ -132,14 +132,16 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace kolorun
 
 int main(int argc, char** argv) {
+  int status = 1;
   try {
-    return kolorun::run({argv + 1, argv + argc});
+    status = kolorun::run({argv + 1, argv + argc});
   } catch (const kolorun::UsageError& error) {
     kolorun::write_all(STDERR_FILENO,
                        fmt::format("kolorun: {} (--help says more)\n", error.what()));
-    return kolorun::usage_status;
+    status = kolorun::usage_status;
   } catch (const std::exception& error) {
     kolorun::write_all(STDERR_FILENO, fmt::format("kolorun: {}\n", error.what()));
-    return 1;
   }
+  kolorun::flush_output();
+  return status;
 }
