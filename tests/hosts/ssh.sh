@@ -90,15 +90,19 @@ expect "no key" 1 $'Permission denied\n^kolorun: host stranger: ssh has ended wi
 [[ $(seq 300000 | timeout 100 "${two[@]}" md5sum | sort | uniq -c) == *"1 $(seq 300000 | md5sum)"* ]] || fail "input"
 [[ $(timeout 100 "${two[@]}" --tag-output seq 100000 | sort | uniq | wc -l) == 400000 ]] || fail "output"
 
+# A reader that pauses loses nothing, though ssh does not wait for it.
+lines=$(timeout 100 "$kolorun" -H localhost:1,node2:1 --lease 1 seq 200000 | (sleep 3; wc -l))
+((lines == 400000)) || fail "a slow reader: $lines lines"
+
 "${two[@]}" sh -c 'trap "echo usr1 $RANK" USR1; trap "" TERM; echo $$ >pid.$RANK; while :; do sleep 0.1; done' \
   >signal.log 2>&1 </dev/null &
 job=$!
 until [[ -s pid.0 && -s pid.1 && -s pid.2 && -s pid.3 ]]; do sleep 0.05; done
 kill -USR1 "$job"
 meets "USR1" signal.log '^usr1 3$'
-kill -INT "$job"
-ends "INT" "$job" 130 signal.log
-gone "INT" $(cat pid.?)
+kill -TERM "$job"
+ends "TERM" "$job" 143 signal.log
+gone "TERM" $(cat pid.?)
 rm pid.?
 "${two[@]}" sh -c 'echo $$ >pid.$RANK; exec sleep 1000' >signal.log 2>&1 </dev/null &
 job=$!

@@ -30,6 +30,9 @@ meets "more slots" found.log '^generation [34]: rank [0-3] of 4, commit [1-9]'
 grep -q PeerLeft found.log && fail "discovery: a host came in disorder: $(cat found.log)"
 rm hosts
 meets "a script that fails" found.log '--host-discovery-script: it has ended with status [12]; the hosts stay as they are'
+# A moment without hosts is no change, and a host that is printed again stays.
+printf '' >hosts
+meets "no hosts" found.log 'it has printed no hosts; the hosts stay as they are'
 touch down.node1
 printf 'node1:2\nnode2:2\n' >hosts
 meets "a host less" found.log '^generation [4-6]: rank 1 of 2, commit [1-9]'

@@ -28,6 +28,9 @@ expect "variables" 0 $'^1 x y 7 - node1 lo$' env HERE=y KOLO_STALL_WARNING=7 \
 expect "words of the program" 0 "^a b[$]c 'd' \"e\"\$" "$kolorun" -H node1 --network-interface lo echo \
   "a b\$c 'd' \"e\""
 expect "the directory" 0 "^$work\$" "$kolorun" -H node1 --network-interface lo pwd
+mkdir below
+expect "a relative directory" 0 "^$work/below\$" "$kolorun" -H node1 --network-interface lo --wdir below pwd
+expect "this host twice" 0 $'^0 2$\n^1 2$' "$kolorun" -H localhost,127.0.0.1 sh -c 'echo $LOCAL_RANK $LOCAL_WORLD_SIZE'
 expect "another directory" 0 '^/tmp$' "$kolorun" -H node1 --network-interface lo --wdir /tmp pwd
 expect "no such directory" 1 'kolorun on node1: the directory of the processes, /absent' \
   "$kolorun" -H node1 --network-interface lo --wdir /absent pwd

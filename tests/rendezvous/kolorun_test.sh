@@ -41,6 +41,36 @@ for rank in 0 1; do
 done
 [[ $(echo input | timeout 100 "$kolorun" -np 2 cat) == input ]] || fail "input: only rank 0 reads it"
 
+expect "two dashes" 0 '^a -b$' "$kolorun" -np 1 -- echo a -b
+mkdir bin
+printf '#!/bin/sh\necho found $TWICE\n' >bin/program-of-path
+chmod +x bin/program-of-path
+expect "PATH of -x" 0 '^found 2$' "$kolorun" -np 1 -x "PATH=$PWD/bin:$PATH" -x TWICE=1 -x TWICE=2 program-of-path
+expect "status 255" 255 'it has ended with status 255' "$kolorun" -np 1 sh -c 'exit 255'
+expect "too few slots" 2 '2 slots are too few for 4' "$kolorun" -np 4 --min-np 1 --slots 2 true
+
+# kolorun is stopped for longer than its lease, and goes on.
+"$kolorun" -np 2 --lease 1 "$rank_program" 1000000000 >stopped.log 2>&1 </dev/null &
+stopped=$!
+meets "stopped" stopped.log '^generation 1: rank 1 of 2'
+kill -STOP "$stopped"
+sleep 2.5
+kill -CONT "$stopped"
+expect "stopped" 0 '' "$kolorun" -np 2 "$rank_program" 5
+kill -TERM "$stopped"
+ends "stopped" "$stopped" 143 stopped.log
+grep -q PeerLeft stopped.log && fail "stopped: $(cat stopped.log)"
+# Whoever reads the output pauses for longer than the lease; nothing is lost.
+lines=$("$kolorun" -np 2 --lease 1 --tag-output sh -c 'seq 200000' 2>paused.log | (sleep 3; wc -l))
+((lines == 400000)) || fail "paused: $lines lines, $(cat paused.log)"
+# nohup
+nohup "$kolorun" -np 1 sh -c 'echo here; exec sleep 1000' >nohup.log 2>&1 </dev/null &
+stopped=$!
+meets "nohup" nohup.log '^here$'
+kill -HUP "$stopped"
+kill -TERM "$stopped"
+ends "nohup" "$stopped" 143 nohup.log
+
 # Survivors meet again, and a lost process is started again.
 expect "a loss" 0 $'generation 2: rank 0 of 2, commit 3\ndone: rank 0 of [23], commit 6' \
   "$kolorun" -np 3 --min-np 2 --cooldown 0.1:1 "$rank_program" 6 kill 1 1
@@ -56,6 +86,19 @@ two=(-np 4 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
 "$kolorun" "${two[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
 expect "two hosts" 0 $'(generation 1|done): rank [0-3] of 4' "$kolorun" "${two[@]}" "$rank_program" 5
 ends "two hosts" $! 0 second.log
+
+# A signal before all hosts have come ends the others too.
+port=$((20000 + (port + 1) % 20000))
+three=(-np 6 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret -v true)
+"$kolorun" "${three[@]}" >first.log 2>&1 </dev/null &
+first=$!
+until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.05; done
+"$kolorun" "${three[@]}" >second.log 2>&1 </dev/null &
+second=$!
+meets "a signal before the start" first.log 'waiting for hosts: 4 of 6 slots have come'
+kill -TERM "$first"
+ends "a signal before the start" "$first" 143 first.log
+ends "a signal before the start" "$second" 143 second.log
 
 # One that looks for a server says so, and can be ended.
 "$kolorun" -np 4 --rendezvous nowhere.invalid:4711 --slots 2 --secret-file secret true >search.log 2>&1 </dev/null &

@@ -73,8 +73,10 @@ int Agent::run() {
     copy_output();
   }
   // What a process has written before its end is there now.
-  copy_output();
-  for (TaggedStream& stream : streams_) stream.finish();
+  for (TaggedStream& stream : streams_) {
+    static_cast<void>(stream.copy(/*all=*/true));
+    stream.finish();
+  }
   return *status_;
 }
 
@@ -96,9 +98,14 @@ void Agent::wait() {
                      .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
                      .revents = 0});
   }
+  bool held = false;
   for (const TaggedStream& stream : streams_)
-    waits.push_back({.fd = stream.descriptor(), .events = POLLIN, .revents = 0});
-  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
+    if (!stream.is_held())
+      waits.push_back({.fd = stream.descriptor(), .events = POLLIN, .revents = 0});
+    else
+      held = true;
+  const int most = milliseconds_to_wait();
+  ::poll(waits.data(), waits.size(), held ? std::min(most, retry_ms) : most);
 }
 
 void Agent::say(const std::string& text) const {

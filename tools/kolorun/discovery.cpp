@@ -64,8 +64,12 @@ std::optional<std::vector<Host>> Discovery::on_end(int how, std::string& problem
       wrong = fmt::format("it was ended by signal {}", WTERMSIG(how));
     else if (WEXITSTATUS(how) != 0)
       wrong = fmt::format("it has ended with status {}", WEXITSTATUS(how));
+    else if (text_.size() >= max_output)
+      wrong = "its output is too long";
     else
       hosts = parse_host_lines(text_, slots_, "its output");
+    // All hosts at once are rather a network that has failed.
+    if (wrong.empty() && hosts.empty()) wrong = "it has printed no hosts";
   } catch (const std::exception& error) {
     wrong = error.what();
   }

@@ -57,6 +57,16 @@ void add(std::vector<Host>& hosts, const Host& host) {
     same->slots += host.slots;
 }
 
+/// AF_UNSPEC: it is none, but a name.
+transport::SocketAddress address_of(const std::string& text) {
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(text.c_str(), nullptr, &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
+  return transport::SocketAddress::from(found->ai_addr);
+}
+
 }  // namespace
 
 std::vector<Host> parse_hosts(std::string_view text) {
@@ -99,15 +109,12 @@ std::vector<Host> read_hostfile(const std::string& path) {
   return hosts;
 }
 
+bool is_address(const std::string& name) { return address_of(name).family != AF_UNSPEC; }
+
 bool is_this_host(const std::string& name) {
   const std::string own = rendezvous::host_name();
   if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return false;
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> all(found, &::freeaddrinfo);
-  const transport::SocketAddress address = transport::SocketAddress::from(found->ai_addr);
+  const transport::SocketAddress address = address_of(name);
   return address.is_loopback() ||
          std::ranges::any_of(transport::list_interfaces(),
                              [&](const auto& interface) { return interface.address == address; });

@@ -26,6 +26,8 @@ struct Host {
 [[nodiscard]] std::vector<Host> parse_host_lines(std::string_view text, int slots,
                                                  const std::string& source);
 
+/// Of IPv4 or IPv6.
+[[nodiscard]] bool is_address(const std::string& name);
 /// Whether the name means the host on which this runs: its own name, localhost, or one of its
 /// addresses. Other names are not resolved, which may take long.
 [[nodiscard]] bool is_this_host(const std::string& name);

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <kolo/error.hpp>
 #include <utility>
 
@@ -23,12 +24,29 @@ using namespace std::chrono_literals;
 
 // From the end of the job: for ssh to end, and from SIGTERM to SIGKILL.
 constexpr std::chrono::seconds grace_of_agents{5};
+constexpr std::chrono::seconds grace_of_second{1};
 
 void say(const std::string& text) { write_all(STDERR_FILENO, "kolorun: " + text + '\n'); }
 
 std::string how_it_ended(int how) {
   if (WIFSIGNALED(how)) return fmt::format("was ended by signal {}", WTERMSIG(how));
   return fmt::format("has ended with status {}", WEXITSTATUS(how));
+}
+
+/// This host with all its slots, whatever it is called.
+std::vector<Host> merge_this_host(const std::vector<Host>& hosts) {
+  std::vector<Host> merged;
+  std::optional<std::size_t> here;
+  for (const Host& host : hosts) {
+    const bool local = is_this_host(host.name);
+    if (local && here) {
+      merged[*here].slots += host.slots;
+      continue;
+    }
+    if (local) here = merged.size();
+    merged.push_back(host);
+  }
+  return merged;
 }
 
 /// Those of the hosts that a job of so many processes needs: the ranks do not depend on which host
@@ -48,10 +66,13 @@ std::vector<Host> needed(const std::vector<Host>& hosts, const rendezvous::Serve
 
 Launcher::Launcher(const Options& options, const node::FileDescriptor& signals)
     : options_(options),
+      program_(std::filesystem::read_symlink("/proc/self/exe").string()),
+      directory_(options.wdir.empty() ? std::filesystem::current_path().string()
+                                      : std::filesystem::absolute(options.wdir).string()),
       signals_(signals),
       cooldown_(options.server.min_cooldown, options.server.max_cooldown),
       has_input_(::isatty(STDIN_FILENO) == 0) {
-  const std::vector<Host> hosts = needed(options.hosts, options.server);
+  const std::vector<Host> hosts = needed(merge_this_host(options.hosts), options.server);
   const bool discovers = !options.discovery_script.empty();
   const bool all_here = !discovers && std::ranges::all_of(hosts, is_this_host, &Host::name);
   const std::string here = all_here ? "127.0.0.1" : "";
@@ -90,11 +111,16 @@ rendezvous::JobEnd Launcher::run() {
     pollfd over{.fd = serving_->descriptor(), .events = POLLIN, .revents = 0};
     if (!done && ::poll(&over, 1, 0) > 0) {
       done = true;
-      end_at_ = Clock::now() + grace_of_agents;
+      if (!end_at_) end_at_ = Clock::now() + grace_of_agents;
       if (discovery_) discovery_->stop();
     }
     end_late();
   }
+  for (Remote& remote : remotes_)
+    for (TaggedStream& stream : remote.streams) {
+      static_cast<void>(stream.copy(/*all=*/true));
+      stream.finish();
+    }
   return serving_->wait();
 }
 
@@ -116,6 +142,7 @@ int Launcher::milliseconds_to_wait() const {
 
 void Launcher::wait() {
   std::vector<pollfd> waits{{.fd = signals_.get(), .events = POLLIN, .revents = 0}};
+  bool held = false;
   const auto add = [&](int descriptor, short events) {
     if (descriptor >= 0) waits.push_back({.fd = descriptor, .events = events, .revents = 0});
   };
@@ -123,12 +150,16 @@ void Launcher::wait() {
   if (discovery_) add(discovery_->descriptor(), POLLIN);
   for (const Remote& remote : remotes_) {
     if (!remote.unsent.empty()) add(remote.input.get(), POLLOUT);
-    for (const TaggedStream& stream : remote.streams) add(stream.descriptor(), POLLIN);
+    for (const TaggedStream& stream : remote.streams) {
+      held |= stream.is_held();
+      if (!stream.is_held()) add(stream.descriptor(), POLLIN);
+    }
   }
   if (has_input_ && !remotes_.empty() && remotes_.front().input.valid() &&
       remotes_.front().unsent.empty())
     add(STDIN_FILENO, POLLIN);
-  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
+  const int most = milliseconds_to_wait();
+  ::poll(waits.data(), waits.size(), held ? std::min(most, retry_ms) : most);
 }
 
 // ---- agents that end ----
@@ -142,7 +173,7 @@ void Launcher::reap() {
       std::string problem;
       const auto hosts = discovery_->on_end(how, problem);
       if (!problem.empty() && !serving_->ended()) say(problem);
-      if (hosts && !serving_->ended()) set_hosts(*hosts);
+      if (hosts && !serving_->ended()) set_hosts(merge_this_host(*hosts));
       continue;
     }
     const auto remote = std::ranges::find(remotes_, pid, &Remote::pid);
@@ -158,7 +189,7 @@ void Launcher::reap() {
 /// While the job goes on.
 void Launcher::on_end(Remote& remote, int how) {
   const bool in_order = WIFEXITED(how) && WEXITSTATUS(how) == 0;
-  const bool was_told = std::exchange(remote.removing, false);
+  const bool was_asked = std::exchange(remote.asked, false);
   if (!remote.wanted) return;
   const std::string what =
       fmt::format("host {}: {} {}", remote.host.name,
@@ -167,14 +198,18 @@ void Launcher::on_end(Remote& remote, int how) {
     serving_->end(!in_order && WIFEXITED(how) && WEXITSTATUS(how) == 127 ? 127 : 1, what);
   } else if (in_order) {
     // Unless it was told to come back, somebody has removed the host.
-    if (was_told) remote.start_at = Clock::now();
+    if (was_asked) remote.start_at = Clock::now();
   } else {
-    const auto now = Clock::now();
-    cooldown_.fail(remote.host.name, now - begin_);
-    remote.start_at = begin_ + *cooldown_.until(remote.host.name);
-    say(fmt::format("{}; the next attempt is in {:.1f} s", what,
-                    std::chrono::duration<double>(*remote.start_at - now).count()));
+    try_later(remote, what);
   }
+}
+
+void Launcher::try_later(Remote& remote, const std::string& why) {
+  const auto now = Clock::now();
+  cooldown_.fail(remote.host.name, now - begin_);
+  remote.start_at = begin_ + *cooldown_.until(remote.host.name);
+  say(fmt::format("{}; the next attempt is in {:.1f} s", why,
+                  std::chrono::duration<double>(*remote.start_at - now).count()));
 }
 
 /// The job is over, but perhaps a host does not answer.
@@ -191,9 +226,13 @@ void Launcher::take_signals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
-    if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP)
-      say(fmt::format("signal {}: the job ends", signal));
     serving_->pass_signal(signal);
+    if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) continue;
+    say(fmt::format("signal {}: the job ends", signal));
+    if (!std::exchange(is_ending_, true)) continue;
+    // A second one does not wait for hosts that do not answer.
+    serving_->stop();
+    end_at_ = Clock::now() + grace_of_second;
   }
 }
 
@@ -210,22 +249,32 @@ void Launcher::set_hosts(const std::vector<Host>& wanted) {
                           .start_at = Clock::now()});
       continue;
     }
-    const bool differs = same->host.slots != host.slots;
     same->host = host;
-    if (!std::exchange(same->wanted, true) && same->pid < 0) same->start_at = Clock::now();
-    if (!differs || same->pid < 0 || std::exchange(same->removing, true)) continue;
-    serving_->remove_host(host.name, "the number of its slots has changed");
+    const bool returns = !std::exchange(same->wanted, true);
+    if (same->pid < 0) {
+      if (returns) same->start_at = Clock::now();
+    } else if (same->slots != host.slots) {
+      have_removed(*same, "the number of its slots has changed");
+    } else if (same->asked) {
+      serving_->keep_host(host.name);
+    }
   }
   for (auto remote = remotes_.begin(); remote != remotes_.end();) {
     const auto current = remote++;
     if (std::ranges::find(wanted, current->host.name, &Host::name) != wanted.end()) continue;
     current->wanted = false;
     current->start_at.reset();
-    if (current->pid < 0 && current->streams.empty())
+    if (current->pid > 0)
+      have_removed(*current, "it is not among the discovered hosts any more");
+    else if (current->streams.empty())
       remotes_.erase(current);
-    else if (!std::exchange(current->removing, true))
-      serving_->remove_host(current->host.name, "it is not among the discovered hosts any more");
   }
+}
+
+/// Each time: its agent may have come to the server only now.
+void Launcher::have_removed(Remote& remote, const std::string& why) {
+  remote.asked = true;
+  serving_->remove_host(remote.host.name, why);
 }
 
 }  // namespace kolorun

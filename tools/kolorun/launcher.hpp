@@ -38,9 +38,10 @@ class Launcher {
     Host host;
     rendezvous::ProcessId number;
     bool local;
-    bool wanted = true;     // else it is to go
-    bool removing = false;  // the server has been told so, or that its slots are others
-    pid_t pid = -1;         // of its ssh, or of the agent if it is local
+    bool wanted = true;  // else it is to go
+    bool asked = false;  // its agent has been asked to go, for now or to come again
+    int slots = 0;       // with which it was started
+    pid_t pid = -1;      // of its ssh, or of the agent if it is local
     std::optional<Clock::time_point> start_at{};
     node::FileDescriptor input{};  // of the agent
     std::string unsent{};
@@ -52,6 +53,8 @@ class Launcher {
   [[nodiscard]] int milliseconds_to_wait() const;
   void reap();
   void on_end(Remote& remote, int how);
+  void try_later(Remote& remote, const std::string& why);
+  void have_removed(Remote& remote, const std::string& why);
   void end_late();
   void take_signals();
   void set_hosts(const std::vector<Host>& wanted);
@@ -60,6 +63,7 @@ class Launcher {
   // launcher_agents.cpp
   void start_due();
   void start(Remote& remote);
+  void start_agent(Remote& remote);
   [[nodiscard]] std::vector<std::string> command_for(const Remote& remote) const;
   [[nodiscard]] std::vector<std::string> arguments_for(const Remote& remote) const;
   [[nodiscard]] std::vector<std::string> variables_of_other_hosts() const;
@@ -68,6 +72,8 @@ class Launcher {
   void copy_output();
 
   const Options& options_;
+  const std::string program_;    // kolorun
+  const std::string directory_;  // of the processes
   const node::FileDescriptor& signals_;
   std::vector<std::string> addresses_{};  // of the server, as agents are told
   std::unique_ptr<Serving> serving_{};
@@ -78,6 +84,7 @@ class Launcher {
   bool has_input_;                             // to be passed on to the first host
   std::optional<Clock::time_point> end_at_{};  // of agents that do not end by themselves
   bool kills_ = false;                         // then
+  bool is_ending_ = false;                     // a signal has come
   const Clock::time_point begin_ = Clock::now();
 };
 

@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <exception>
-#include <filesystem>
 #include <iterator>
 #include <stdexcept>
 #include <utility>
@@ -20,8 +19,6 @@
 
 namespace kolorun {
 namespace {
-
-std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 /// As one word, whatever shell runs on the other side.
 std::string quote(const std::string& text) {
@@ -49,37 +46,48 @@ void Launcher::start_due() {
 }
 
 void Launcher::start(Remote& remote) {
+  try {
+    start_agent(remote);
+  } catch (const std::exception& problem) {
+    if (options_.server.elastic)
+      try_later(remote, fmt::format("host {}: {}", remote.host.name, problem.what()));
+    else
+      serving_->end(127, problem.what());
+  }
+}
+
+void Launcher::start_agent(Remote& remote) {
   Pipe input = make_pipe();
   Pipe out;
   Pipe error;
-  // Lines of several hosts must not mix.
-  if (options_.tag_output) {
+  // Lines of several hosts must not mix. And ssh makes its output not block, which must not be that
+  // of others.
+  const bool copies = options_.tag_output || !remote.local;
+  if (copies) {
     out = make_pipe();
     error = make_pipe();
   }
   const Streams streams{.in = input.from.get(),
-                        .out = out.to.valid() ? out.to.get() : STDOUT_FILENO,
-                        .error = error.to.valid() ? error.to.get() : STDERR_FILENO};
-  try {
-    remote.pid = start_child(command_for(remote), {}, streams);
-  } catch (const std::exception& problem) {
-    serving_->end(127, problem.what());
-    return;
-  }
+                        .out = copies ? out.to.get() : STDOUT_FILENO,
+                        .error = copies ? error.to.get() : STDERR_FILENO};
+  remote.unsent = write_ticket({options_.server.secret, arguments_for(remote)});
+  remote.pid = start_child(command_for(remote), {}, streams);
+  remote.asked = false;
+  remote.slots = remote.host.slots;
   ::fcntl(input.to.get(), F_SETFL, O_NONBLOCK);
   remote.input = std::move(input.to);
-  remote.unsent = write_ticket({options_.server.secret, arguments_for(remote)});
-  if (!options_.tag_output) return;
-  remote.streams.emplace_back(std::move(out.from), STDOUT_FILENO, "");
-  remote.streams.emplace_back(std::move(error.from), STDERR_FILENO, "");
+  if (!copies) return;
+  const auto how = options_.tag_output ? TaggedStream::Unit::line : TaggedStream::Unit::any;
+  remote.streams.emplace_back(std::move(out.from), STDOUT_FILENO, "", how);
+  remote.streams.emplace_back(std::move(error.from), STDERR_FILENO, "", how);
 }
 
 std::vector<std::string> Launcher::command_for(const Remote& remote) const {
-  if (remote.local) return {own_path(), "--agent"};
+  if (remote.local) return {program_, "--agent"};
   std::vector<std::string> command = options_.rsh;
   std::ranges::copy(options_of(command.front()), std::back_inserter(command));
   command.push_back(remote.host.name);
-  command.push_back(quote(own_path()) + " --agent");
+  command.push_back(quote(program_) + " --agent");
   return command;
 }
 
@@ -93,8 +101,7 @@ std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
       fmt::format("--slots={}", remote.host.slots),
       "--start-timeout=" + seconds(server.start_timeout),
       "--lease=" + seconds(server.lease),
-      "--wdir=" +
-          (options_.wdir.empty() ? std::filesystem::current_path().string() : options_.wdir),
+      "--wdir=" + directory_,
       "--join-as=" + remote.host.name,
       fmt::format("--join-number={}", remote.number),
       fmt::format("--join-order={}", std::min<rendezvous::ProcessId>(remote.number - 1, 60'000)),

@@ -36,12 +36,18 @@ void enter_directory(const std::string& path) {
                                          rendezvous::host_name(), error.message()));
 }
 
+/// Debian's /etc/hosts has a loopback address for a host's own name. Others do not come there.
+rendezvous::Endpoint to_listen_at(const rendezvous::Endpoint& at) {
+  const bool is_name = at.host != "localhost" && !is_address(at.host);
+  return is_name && is_this_host(at.host) ? rendezvous::Endpoint{"", at.port} : at;
+}
+
 /// The server, if it can be here. Another kolorun on this host may serve already.
 std::unique_ptr<Serving> try_to_serve(const Options& options) {
   if (!options.rendezvous)
     return std::make_unique<Serving>(options, rendezvous::Endpoint{"127.0.0.1", 0});
   try {
-    return std::make_unique<Serving>(options, *options.rendezvous);
+    return std::make_unique<Serving>(options, to_listen_at(*options.rendezvous));
   } catch (const kolo::BackendError&) {
     return nullptr;
   }
@@ -126,14 +132,16 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace kolorun
 
 int main(int argc, char** argv) {
+  int status = 1;
   try {
-    return kolorun::run({argv + 1, argv + argc});
+    status = kolorun::run({argv + 1, argv + argc});
   } catch (const kolorun::UsageError& error) {
     kolorun::write_all(STDERR_FILENO,
                        fmt::format("kolorun: {} (--help says more)\n", error.what()));
-    return kolorun::usage_status;
+    status = kolorun::usage_status;
   } catch (const std::exception& error) {
     kolorun::write_all(STDERR_FILENO, fmt::format("kolorun: {}\n", error.what()));
-    return 1;
   }
+  kolorun::flush_output();
+  return status;
 }

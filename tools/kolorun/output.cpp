@@ -3,21 +3,30 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace kolorun {
 namespace {
 
-// A longer line is written in parts.
+// A longer line is written in parts, with a tag each.
 constexpr std::size_t max_line = 65536;
+// What other hosts have tagged stays whole.
+constexpr std::size_t max_tagged_line = 1 << 20;
+constexpr int max_reads = 16;  // others wait
 
-}  // namespace
+// Ranks wait while more is not written.
+constexpr std::size_t max_unwritten = 1 << 20;
 
-void write_all(int to, std::string_view text) {
+void write_now(int to, std::string_view text) {
   while (!text.empty()) {
     const ssize_t bytes = ::write(to, text.data(), text.size());
     if (bytes >= 0) {
@@ -31,20 +40,102 @@ void write_all(int to, std::string_view text) {
   }
 }
 
-TaggedStream::TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag)
-    : from_(std::move(from)), to_(to), tag_(std::move(tag)) {
+/// Somebody has asked this process to end.
+bool is_to_end() {
+  sigset_t pending;
+  ::sigpending(&pending);
+  return ::sigismember(&pending, SIGINT) == 1 || ::sigismember(&pending, SIGTERM) == 1 ||
+         ::sigismember(&pending, SIGHUP) == 1;
+}
+
+/// A thread of its own writes, since whoever reads may pause. For any thread.
+class Writer {
+ public:
+  explicit Writer(int to) : to_(to) {}
+
+  void add(std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    text_ += text;
+    if (!std::exchange(begun_, true)) std::thread([this] { run(); }).detach();
+    changed_.notify_all();
+  }
+  [[nodiscard]] std::size_t size() {
+    const std::lock_guard lock(mutex_);
+    return text_.size();
+  }
+  /// Until all is written, or a signal to end.
+  void flush() {
+    std::unique_lock lock(mutex_);
+    while ((writes_ || !text_.empty()) && !is_to_end())
+      changed_.wait_for(lock, std::chrono::milliseconds(100));
+  }
+
+ private:
+  void run() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [this] { return !text_.empty(); });
+      const std::string text = std::exchange(text_, {});
+      writes_ = true;
+      lock.unlock();
+      write_now(to_, text);
+      lock.lock();
+      writes_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  const int to_;
+  std::mutex mutex_{};
+  std::condition_variable changed_{};
+  // Guarded by the mutex:
+  std::string text_{};
+  bool begun_ = false;
+  bool writes_ = false;
+};
+
+/// Never destroyed: their threads do not end.
+Writer& writer_of(int to) {
+  static auto& out = *new Writer(STDOUT_FILENO);
+  static auto& error = *new Writer(STDERR_FILENO);
+  return to == STDERR_FILENO ? error : out;
+}
+
+}  // namespace
+
+void write_all(int to, std::string_view text) { writer_of(to).add(text); }
+
+bool is_full(int to) { return writer_of(to).size() > max_unwritten; }
+
+void flush_output() {
+  for (const int to : {STDOUT_FILENO, STDERR_FILENO}) writer_of(to).flush();
+}
+
+TaggedStream::TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,
+                           Unit unit)
+    : from_(std::move(from)), to_(to), tag_(std::move(tag)), unit_(unit) {
   ::fcntl(from_.get(), F_SETFL, O_NONBLOCK);
 }
 
-bool TaggedStream::copy() {
+bool TaggedStream::copy(bool all) {
+  if (is_held() && !all) return true;
   std::array<char, 16384> buffer;
-  while (true) {
+  for (int i = 0; i < max_reads; ++i) {
     const ssize_t bytes = ::read(from_.get(), buffer.data(), buffer.size());
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
     if (bytes == 0) return false;
-    text_.append(buffer.data(), static_cast<std::size_t>(bytes));
+    const std::string_view text(buffer.data(), static_cast<std::size_t>(bytes));
+    if (unit_ == Unit::any) {
+      write_all(to_, text);
+      continue;
+    }
+    text_ += text;
     write_lines();
   }
+  return true;
 }
 
 void TaggedStream::write_lines() {
@@ -57,9 +148,10 @@ void TaggedStream::write_lines() {
     begin = end + 1;
   }
   text_.erase(0, begin);
-  if (text_.size() > max_line) {
-    lines += tag_ + text_ + '\n';
-    text_.clear();
+  const std::size_t most = tag_.empty() ? max_tagged_line : max_line;
+  while (text_.size() > most) {
+    lines += tag_ + text_.substr(0, most) + '\n';
+    text_.erase(0, most);
   }
   write_all(to_, lines);
 }
