@@ -32,12 +32,14 @@ constexpr const char* footer =
     "at the next commit.\nSIGUSR1, SIGUSR2 and SIGCONT are passed on to the processes of all "
     "hosts.\n\n"
     "Exit status: 0 if all processes have ended with 0; that of the first process that failed; 128 "
-    "and the\nsignal's number if a signal has ended it, or kolorun; 127 if the program cannot be "
+    "plus the\nsignal's number if a signal has ended it, or kolorun; 127 if the program cannot be "
     "run; 1 if the job\nfailed otherwise; 2 for a command line that cannot be used.";
 
 void add_job(CLI::App& app, Flags& flags, Options& options) {
-  app.add_option("-n,--np,--num-proc", flags.np,
-                 "Number of processes of the job (default: all slots of the hosts)")
+  app.add_option(
+         "-n,--np,--num-proc", flags.np,
+         "Number of processes of the job, with --max-np the fewest with which it starts (default: "
+         "all slots of the hosts)")
       ->check(CLI::Range(1, rendezvous::max_ranks));
   app.add_option("-x", options.variables,
                  "Variable of the processes: NAME=value, or NAME for the value it has here. May be "
@@ -65,18 +67,20 @@ void add_hosts(CLI::App& app, Flags& flags, Options& options) {
   app.add_option("--hostfile", flags.hostfile,
                  "File with the hosts: lines such as 'a slots=4' or 'a:4'");
   app.add_option("--rsh", flags.rsh,
-                 "Command instead of ssh, which gets the host and a command as last arguments "
+                 "Command to use instead of ssh; its last arguments are the host and a command "
                  "(default: KOLO_RSH, or ssh)");
-  app.add_option("--slots", flags.slots,
-                 "Processes that this host can run (default: all, without --rendezvous); with a "
-                 "discovery script, those of a host without a number")
+  app.add_option(
+         "--slots", flags.slots,
+         "Processes that this host can run (default: all). --rendezvous without -H and --hostfile "
+         "needs it. With a discovery script: those of a host without a number (default: 1)")
       ->check(CLI::Range(1, rendezvous::max_ranks));
   app.add_option("--rendezvous", flags.rendezvous,
                  "HOST:PORT of the rendezvous server. Without -H and --hostfile, run the same "
                  "command on each host; the one that has this address serves");
-  app.add_option("--secret-file", flags.secret_file,
-                 "File with 64 hex digits, the same on all hosts: only who knows them takes part. "
-                 "--rendezvous without -H and --hostfile needs it");
+  app.add_option(
+      "--secret-file", flags.secret_file,
+      "File with 64 hex digits, the same on all hosts: only those who know them can join. "
+      "--rendezvous without -H and --hostfile needs it");
   app.add_option("--network-interface", options.network_interface,
                  "Interfaces and networks between the hosts, such as eth1,10.1.0.0/16 (default: "
                  "all that are up). Sets KOLO_CONTROL_INTERFACE, and NCCL_SOCKET_IFNAME if all are "
@@ -88,25 +92,26 @@ void add_output(CLI::App& app, Options& options) {
   app.add_option("--output-dir", options.output_dir,
                  "Write the output of each process to DIR/rank.N.out and .err instead, on its "
                  "host; DIR/process.N for processes that are started later");
-  app.add_flag("-v,--verbose", options.verbose, "Say who joins, leaves and is lost");
+  app.add_flag("-v,--verbose", options.verbose, "Report what joins, leaves and is lost");
   app.set_version_flag("--version", "kolorun " + std::string(kolo::version));
 }
 
 void add_elastic(CLI::App& app, Flags& flags, Options& options) {
-  app.add_option("--min-np", flags.min_np, "Go on with as few processes, and start lost ones anew")
+  app.add_option("--min-np", flags.min_np,
+                 "Continue with as few as this many processes, and restart lost ones")
       ->check(CLI::Range(1, rendezvous::max_ranks));
-  app.add_option("--max-np", flags.max_np, "Start more, up to this number, where there are slots")
+  app.add_option("--max-np", flags.max_np, "Start up to this many processes, where there are slots")
       ->check(CLI::Range(1, rendezvous::max_ranks));
   app.add_option("--host-discovery-script", options.discovery_script,
-                 "Command that prints the hosts of the moment, as lines of a hostfile; it is run "
-                 "every second. New hosts join, and those that it does not print any more leave at "
+                 "Command that prints the current hosts, as lines of a hostfile; it is run "
+                 "every second. New hosts join, and those that it no longer prints leave at "
                  "the next commit");
   app.add_option("--elastic-timeout", flags.elastic_timeout,
-                 "Seconds after a loss until at least --min-np processes must have met again")
+                 "Seconds after a loss within which --min-np processes must be ready to continue")
       ->check(CLI::Range(0.1, 1e6))
       ->capture_default_str();
   app.add_option("--reset-limit", options.server.reset_limit,
-                 "Losses after which the job fails (default: any number)")
+                 "Losses that the job survives; the next one ends it (default: any number)")
       ->check(CLI::Range(0, 1'000'000'000));
   app.add_option("--cooldown", flags.cooldown,
                  "MIN:MAX seconds until a process is started again on a host where one was lost; "
