@@ -67,10 +67,10 @@ Info search(const std::string& provider) {
   return Info(found);
 }
 
-/// Never destroyed: its thread may outlive the program's main function.
+/// Never destroyed, nor what was found: the threads may outlive the program's main function.
 struct Searches {
   std::mutex mutex{};
-  std::map<std::string, std::shared_future<Info>> by_provider{};
+  std::map<std::string, std::shared_future<const fi_info*>> by_provider{};
 };
 Searches& searches = *new Searches;
 
@@ -96,7 +96,7 @@ class BlockedSignals {
   sigset_t before_{};
 };
 
-std::shared_future<Info> begin_search(const std::string& provider) {
+std::shared_future<const fi_info*> begin_search(const std::string& provider) {
   const std::lock_guard lock(searches.mutex);
   if (const auto found = searches.by_provider.find(provider); found != searches.by_provider.end())
     return found->second;
@@ -104,8 +104,8 @@ std::shared_future<Info> begin_search(const std::string& provider) {
   // After libfabric is loaded, so that it is called before libfabric's destructors.
   static const int registered = std::atexit(await_searches);
   static_cast<void>(registered);
-  std::packaged_task<Info()> task([provider] { return search(provider); });
-  std::shared_future<Info> found = task.get_future().share();
+  std::packaged_task<const fi_info*()> task([provider] { return search(provider).release(); });
+  std::shared_future<const fi_info*> found = task.get_future().share();
   {
     const BlockedSignals blocked;
     std::thread(std::move(task)).detach();
@@ -236,7 +236,7 @@ const FabricFunctions& fabric_functions() {
 void find_fabric(const std::string& provider) { static_cast<void>(begin_search(provider)); }
 
 Info found_fabric(const std::string& provider) {
-  Info copy(fabric_functions().dupinfo(begin_search(provider).get().get()));
+  Info copy(fabric_functions().dupinfo(begin_search(provider).get()));
   if (!copy) throw BackendError("fi_dupinfo: no memory");
   return copy;
 }

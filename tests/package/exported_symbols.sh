@@ -33,6 +33,7 @@ for library in "$@"; do
         first = substr(rest, RSTART, RLENGTH)
         rest = substr(rest, RSTART + RLENGTH)
         if (first !~ /kolo::$/) { print; next }
+        sub(/^elastic::/, "", rest)
         sub(/^(detail|internal)::/, "", rest)
         match(rest, /^[A-Za-z0-9_]*/)
         if (!(substr(rest, 1, RLENGTH) in exported) || (rest ~ /^[a-z0-9_]+::/)) { print; next }
