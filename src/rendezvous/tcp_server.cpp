@@ -89,7 +89,15 @@ JobEnd TcpServer::run() {
   return *end_;
 }
 
-int TcpServer::milliseconds_to_wait() const {
+// Without a stop, it is called every eighth of `silence_` at least.
+Time TcpServer::now() {
+  const Clock::time_point now = Clock::now();
+  const Time gap = now - std::exchange(looked_, now);
+  if (gap > silence_ / 4) stopped_for_ += gap;
+  return now - begin_ - stopped_for_;
+}
+
+int TcpServer::milliseconds_to_wait() {
   std::optional<Time> next = server_.next_time();
   const auto consider = [&](Time time) {
     if (!next || time < *next) next = time;
@@ -98,7 +106,7 @@ int TcpServer::milliseconds_to_wait() const {
   for (const auto& [link, client] : clients_)
     if (client.closing) consider(client.until);
   if (!accepts_) consider(now() + std::chrono::milliseconds(retry_ms));
-  // Not for long, so that `wait` notices when it took longer.
+  // Not for long, so that `now` notices when it took longer.
   const auto most = std::chrono::ceil<std::chrono::milliseconds>(silence_ / 8).count();
   if (!next) return static_cast<int>(most);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - now()).count();
@@ -114,12 +122,7 @@ void TcpServer::wait() {
                      .events = static_cast<short>(writes ? POLLIN | POLLOUT : POLLIN),
                      .revents = 0});
   }
-  const int most = milliseconds_to_wait();
-  const auto before = Clock::now();
-  ::poll(waits.data(), waits.size(), most);
-  const auto slept_on = Clock::now() - before - std::chrono::milliseconds(most);
-  // This process was stopped, and did not hear the others: that is no fault of theirs.
-  if (slept_on > silence_ / 8) stopped_for_ += slept_on;
+  ::poll(waits.data(), waits.size(), milliseconds_to_wait());
 }
 
 void TcpServer::accept_all() {

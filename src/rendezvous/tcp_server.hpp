@@ -55,17 +55,20 @@ class TcpServer {
     Time until{};
   };
 
-  [[nodiscard]] Time now() const { return Clock::now() - begin_ - stopped_for_; }
+  /// Stands still while this process is stopped: it does not hear the others then, which is no
+  /// fault of theirs.
+  [[nodiscard]] Time now();
   void wait();
   [[nodiscard]] bool take_calls();
   void accept_all();
   void serve(Link link);
   void carry_out();
   void drop_closed();
-  [[nodiscard]] int milliseconds_to_wait() const;
+  [[nodiscard]] int milliseconds_to_wait();
 
   Clock::time_point begin_ = Clock::now();
-  Time stopped_for_{};  // this process, by a signal or with its host
+  Clock::time_point looked_ = begin_;  // at the clock, by `now`
+  Time stopped_for_{};                 // this process, by a signal or with its host
   Time silence_;
   Server server_;
   std::function<void(LogLevel, const std::string&)> write_note_;
