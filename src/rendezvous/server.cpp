@@ -227,6 +227,7 @@ void Server::on(Process& process, const Leave& /*leave*/, Time now) {
   dirty_ = true;
   if (!was_member) return;
   ending_ = was_member_ = true;
+  lost_last_ = 0;
   // Calls that the others have begun will never have its part.
   if (phase_ == Phase::running && !collectives_.empty())
     break_generation(name_of(process) + " has left while others start a session", {process.rank},
@@ -255,6 +256,7 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   process.reason = text;
   newcomers_.erase(process.id);
   if (!any_lost_) first_loss_ = {process.status, text};
+  if (was_member) lost_last_ = process.id;
   dirty_ = any_lost_ = true;
   if (process.link) {
     send(*process.link, Refusal{reason});

@@ -249,6 +249,7 @@ class Server {
   std::uint64_t committed_ = 0;  // the newest commit that a member has had
   bool ending_ = false;          // a process has done its part, so nobody new is admitted
   bool was_member_ = false;      // a member has done its part
+  ProcessId lost_last_ = 0;      // a member, and since then no other has done its part
   bool greeted_ = false;         // any process has
   bool any_lost_ = false;
   Finish first_loss_{};       // its status, if it has ended

@@ -287,7 +287,11 @@ void Server::conclude() {
   // The job ends as the first lost process has, which its agent will report.
   if (!options_.elastic && options_.has_agents && first_lost_ != 0) return;
   if (number_ > 0) {
-    if (was_member_)
+    const Process* const lost = find(lost_last_);  // at the end of what it had to do, say
+    if (lost != nullptr && lost->agent && !lost->exited) return;
+    if (was_member_ && lost != nullptr)
+      finish(lost->status == 0 ? 1 : lost->status, lost->reason);
+    else if (was_member_)
       finish(late_status_, late_status_ == 0 ? "" : how_it_ended(late_status_));
     else
       finish(1, "no process with the job's state is left");

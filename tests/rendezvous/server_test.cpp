@@ -218,6 +218,31 @@ TEST_F(ServerTest, AJobMayBeginWithFewerHostsAfterTheTimeout) {
   EXPECT_EQ(server_->generation(), 1U);
 }
 
+TEST_F(ServerTest, AMemberThatFailsAfterTheOthersHaveDoneTheirPartFailsTheJob) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(4, Leave{}, now_);
+  server_->on_close(4, "closed", now_);
+  server_->on_message(2, Exited{.process = 2}, now_);
+  server_->on_close(3, "its connection is closed", now_);  // while it writes the model
+  EXPECT_EQ(end_of(*server_), "");
+  server_->on_message(1, Exited{.process = 1, .status = 139}, now_);
+  EXPECT_THAT(end_of(*server_), HasSubstr("139: rank 0"));
+}
+
+TEST_F(ServerTest, AMemberThatFailsBeforeAnotherHasDoneItsPartDoesNotFailTheJob) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(2, Exited{.process = 2, .status = 139}, now_);
+  server_->on_close(4, "its connection is closed", now_);
+  server_->on_message(3, Leave{}, now_);
+  server_->on_close(3, "closed", now_);
+  server_->on_message(1, Exited{.process = 1}, now_);
+  EXPECT_THAT(end_of(*server_), HasSubstr("0: "));
+}
+
 TEST_F(ServerTest, ANewcomerThatEndsWithoutASessionDoesNotEndGrowth) {
   begin(true);
   add_process(3, 1);
