@@ -28,8 +28,8 @@ class KOLO_EXPORT MembershipChanged : public Error {
   using Error::Error;
 };
 
-/// What a State holds of one object. Derive from this class for objects that `State::add` does not
-/// know. Not thread-safe.
+/// Saves and loads one object of a State. Derive from this class for objects that `State::add` does
+/// not know. Not thread-safe.
 class KOLO_EXPORT Part {
  public:
   Part() = default;
@@ -264,8 +264,8 @@ class KOLO_EXPORT State {
   /// - optimizers and whatever else has `rejoin()`, which `sync` calls; see DistributedOptimizer;
   /// - with LibTorch: modules, tensors, optimizers, GradScaler.
   ///
-  /// And parts of which each rank has its own: communication hooks (rank's errors), MetricAverage.
-  /// What lost ranks had of these is lost, and new ranks start without.
+  /// Also adds parts that differ between ranks: MetricAverage, and the errors that communication
+  /// hooks keep. A lost rank's values are lost, and new ranks start without any.
   ///
   /// Throws InvalidArgument for an empty name, and one that was added already.
   template <typename T>
@@ -305,7 +305,7 @@ class KOLO_EXPORT State {
   /// none.
   void restore();
   /// Sets the parts of all ranks to the newest commit; if no rank has one, to rank 0's parts, which
-  /// become the first. What a rank receives becomes its commit only as a whole. Collective; `run`
+  /// become the first. A commit that a rank receives only in part is discarded. Collective; `run`
   /// calls it. Throws Mismatch on all ranks if they have different parts.
   void sync();
 

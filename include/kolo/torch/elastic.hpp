@@ -33,7 +33,7 @@ class KOLO_EXPORT ModulePart : public Part {
   ::torch::nn::Module& module_;
 };
 
-/// What the variable refers to at the time. Loaded in place.
+/// Saves the tensor that the variable refers to at the time of the commit, and loads it in place.
 class KOLO_EXPORT TorchTensorPart : public Part {
  public:
   explicit TorchTensorPart(::torch::Tensor& tensor) : tensor_(tensor) {}
