@@ -216,13 +216,17 @@ TEST_F(Int8, ReducesWithoutIntegersWhenRanksHaveJoined) {
   EXPECT_EQ(model_.all[0][16], 127.0F * static_cast<float>(n_));
 }
 
-// The rank has sent its part of the first operation, but not of the second.
+// The rank has sent its part of the first operation, but not of the second: the others send theirs
+// when it has joined.
 TEST_F(Int8, ReducesWithoutARankThatJoinsInTheMiddleOfAStep) {
   if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
   DistributedOptimizer optimizer(model_, {.op = ReduceOp::sum, .hook = int8()});
   fill_exactly(1.0);
   if (me_ == last_) optimizer.ready("large");
   if (me_ != last_) {
+    float has_joined = 1.0F;
+    allreduce(std::span(&has_joined, 1), {.name = "without the last rank", .op = ReduceOp::sum});
+    EXPECT_EQ(has_joined, static_cast<float>(last_));
     optimizer.step();
     EXPECT_EQ(model_.all[0][16], 127.0F * static_cast<float>(last_));
     EXPECT_EQ(model_.all[1][1], -8.0F * static_cast<float>(last_));
