@@ -31,9 +31,10 @@ TEST(InterNodeAlgorithms, TwoHostsHaveNoChoice) {
 TEST(InterNodeAlgorithms, WithoutATrialShortOnesAreSentWhole) {
   EXPECT_EQ(AlgorithmTable().select(3, small_elements, DType::f32), InterNodeAlgorithm::whole);
   EXPECT_EQ(AlgorithmTable().select(8, small_elements, DType::f32), InterNodeAlgorithm::whole);
-  EXPECT_EQ(AlgorithmTable().select(9, small_elements, DType::f32), InterNodeAlgorithm::direct);
+  EXPECT_EQ(AlgorithmTable().select(9, small_elements, DType::f32), InterNodeAlgorithm::doubling);
   EXPECT_EQ(AlgorithmTable().select(3, middle_elements, DType::f32), InterNodeAlgorithm::direct);
   EXPECT_EQ(AlgorithmTable().select(3, large_elements, DType::f32), InterNodeAlgorithm::direct);
+  EXPECT_EQ(AlgorithmTable().select(9, large_elements, DType::f32), InterNodeAlgorithm::halving);
 }
 
 TEST(InterNodeAlgorithms, HalfTypesCountAsWhatTheyAreCombinedIn) {
@@ -55,7 +56,7 @@ TEST(InterNodeAlgorithms, TheQuickestOfEachSizeIsChosen) {
 
 TEST(InterNodeAlgorithms, AmongManyHostsNothingIsSentWhole) {
   ASSERT_THAT(AlgorithmTable::candidates(9),
-              ElementsAre(InterNodeAlgorithm::direct, InterNodeAlgorithm::ring,
+              ElementsAre(InterNodeAlgorithm::halving, InterNodeAlgorithm::ring,
                           InterNodeAlgorithm::doubling));
   const std::vector<std::vector<double>> seconds(3, {3.0, 2.0, 1.0});
   EXPECT_EQ(AlgorithmTable(9, seconds).select(9, small_elements, DType::f32),

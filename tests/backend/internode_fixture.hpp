@@ -106,9 +106,9 @@ class InterNodeTest : public BackendTest {
   static std::vector<internode::InterNodeAlgorithm> algorithms_for(std::size_t place,
                                                                    const NodeOf& node_of) {
     using internode::InterNodeAlgorithm;
-    const std::vector<InterNodeAlgorithm> all{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
-                                              InterNodeAlgorithm::ring,
-                                              InterNodeAlgorithm::doubling};
+    const std::vector<InterNodeAlgorithm> all{
+        InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::ring,
+        InterNodeAlgorithm::doubling, InterNodeAlgorithm::halving};
     if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
     return {all[place % all.size()]};
   }

@@ -64,7 +64,7 @@ TEST_F(CpuRouting, AllreducesBetweenHostsAreInterNodeWhereAllHostsShareMemory) {
     // The lowest rank of each host: no host has a second one.
     const std::set<int> lowest(node_of.begin(), node_of.end());
     EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::sum), {lowest.begin(), lowest.end()})),
-              Route::mpi);
+              Route::inter_node);
   });
 }
 

@@ -121,48 +121,50 @@ AlgorithmTable::AlgorithmTable(InterNodeAlgorithm algorithm)
     : algorithms_{algorithm, algorithm, algorithm}, forced_(true) {}
 
 AlgorithmTable::AlgorithmTable(int owners, std::span<const std::vector<double>> seconds) {
-  using enum InterNodeAlgorithm;
   const std::vector<InterNodeAlgorithm> algorithms = candidates(owners);
   for (std::size_t size = 0; size < algorithms_.size(); ++size) {
     const auto at = [&](InterNodeAlgorithm algorithm) {
       return seconds[size][static_cast<std::size_t>(std::ranges::find(algorithms, algorithm) -
                                                     algorithms.begin())];
     };
-    InterNodeAlgorithm usual = algorithms_[size];
-    if (std::ranges::find(algorithms, usual) == algorithms.end()) usual = direct;
+    const InterNodeAlgorithm usually = usual(owners, size);
     const InterNodeAlgorithm best = *std::ranges::min_element(algorithms, {}, at);
-    algorithms_[size] = at(best) < worth_it * at(usual) ? best : usual;
+    algorithms_[size] = at(best) < worth_it * at(usually) ? best : usually;
   }
 }
 
 std::vector<InterNodeAlgorithm> AlgorithmTable::candidates(int owners) {
   using enum InterNodeAlgorithm;
   if (owners == 2) return {};
-  if (owners > max_owners_whole) return {direct, ring, doubling};
+  if (owners > max_owners_whole) return {halving, ring, doubling};
   return {whole, direct, ring, doubling};
+}
+
+InterNodeAlgorithm AlgorithmTable::usual(int owners, std::size_t size) {
+  using enum InterNodeAlgorithm;
+  if (owners > max_owners_whole) return size == 0 ? doubling : halving;
+  return size == 0 ? whole : direct;
 }
 
 InterNodeAlgorithm AlgorithmTable::select(int owners, std::int64_t elements, DType wire) const {
   using enum InterNodeAlgorithm;
-  if (forced_) return algorithms_.front();
+  if (forced_) return *algorithms_.front();
   // Between two, the network carries as much with either, but half types are shorter as
   // results.
   if (owners == 2) return is_half(wire) ? direct : whole;
-  const InterNodeAlgorithm algorithm =
-      of_size(elements * signed_size_of(InterNodeReduction::combined_type(wire)));
-  return algorithm == whole && owners > max_owners_whole ? direct : algorithm;
-}
-
-InterNodeAlgorithm AlgorithmTable::of_size(std::int64_t bytes) const {
+  const std::int64_t bytes = elements * signed_size_of(InterNodeReduction::combined_type(wire));
   std::size_t nearest = 0;
   while (nearest + 1 < measured_bytes.size() && bytes > measured_bytes[nearest + 1] / 4) ++nearest;
-  return algorithms_[nearest];
+  const InterNodeAlgorithm usually = usual(owners, nearest);
+  const InterNodeAlgorithm algorithm = algorithms_[nearest].value_or(usually);
+  // What was measured among few may not suit more.
+  return algorithm == whole && owners > max_owners_whole ? usually : algorithm;
 }
 
 AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint, const Placement& placement,
                                   const std::function<void()>& while_waiting) {
   const auto hosts = static_cast<int>(placement.hosts.size());
-  if (hosts < 3 || !placement.has_levels()) return {};
+  if (hosts < 3) return {};
   const std::optional<Owners> owners = owners_with(endpoint.rank, placement);
   Trial trial{endpoint, while_waiting};
   std::vector<std::vector<double>> seconds;

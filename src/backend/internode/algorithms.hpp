@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +22,7 @@ enum class InterNodeAlgorithm : std::uint8_t {
   direct,  ///< Each reduces a section for all: the time of two messages, sent to all at once.
   ring,    ///< Sections go round twice: each sends to one and receives from one.
   doubling,  ///< Each exchanges all with one owner after another, log2 of the owners times.
+  halving,   ///< Each exchanges ever shorter parts with ever fewer others, and the results back.
 };
 
 /// An algorithm for each size, the same on all ranks.
@@ -29,7 +31,8 @@ class AlgorithmTable {
   /// The sizes of slices, in bytes, that are measured at the start of a session.
   static constexpr std::array<std::int64_t, 3> measured_bytes{4 << 10, 64 << 10, 512 << 10};
 
-  /// Without measurements: whole if it is short, else direct.
+  /// Without measurements: among few owners whole if it is short, else direct; among more doubling
+  /// if it is short, else halving.
   AlgorithmTable() = default;
   /// One for all sizes.
   explicit AlgorithmTable(InterNodeAlgorithm algorithm);
@@ -43,11 +46,10 @@ class AlgorithmTable {
   [[nodiscard]] InterNodeAlgorithm select(int owners, std::int64_t elements, DType wire) const;
 
  private:
-  [[nodiscard]] InterNodeAlgorithm of_size(std::int64_t bytes) const;
+  [[nodiscard]] static InterNodeAlgorithm usual(int owners, std::size_t size);
 
-  // By size, as `measured_bytes`.
-  std::array<InterNodeAlgorithm, measured_bytes.size()> algorithms_{
-      InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::direct};
+  // By size, as `measured_bytes`; nothing where nothing was measured.
+  std::array<std::optional<InterNodeAlgorithm>, measured_bytes.size()> algorithms_{};
   bool forced_ = false;
 };
 

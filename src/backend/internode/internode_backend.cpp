@@ -110,7 +110,7 @@ void InterNodeBackend::measure_algorithms(const std::function<void()>& while_wai
 
 bool InterNodeBackend::can_execute(const Batch& batch) const {
   return batch.kind.type == OperationType::allreduce && batch.kind.op != ReduceOp::adasum &&
-         placements_.of(batch.ranks).has_levels();
+         placements_.of(batch.ranks).spans_hosts();
 }
 
 std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {

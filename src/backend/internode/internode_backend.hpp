@@ -40,7 +40,7 @@ class InterNodeBackend : public Backend {
   /// `while_waiting` as there.
   void measure_algorithms(const std::function<void()>& while_waiting = [] {});
 
-  /// True for every allreduce but Adasum whose ranks lie on several hosts, on some more than one.
+  /// True for every allreduce but Adasum whose ranks lie on several hosts.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
   /// As MpiBackend's.

@@ -28,11 +28,6 @@ int Placement::owners() const {
   return fewest == hosts.end() ? 0 : static_cast<int>(fewest->size());
 }
 
-bool Placement::has_levels() const {
-  return hosts.size() > 1 &&
-         std::ranges::any_of(hosts, [](const std::vector<int>& ranks) { return ranks.size() > 1; });
-}
-
 const Placement& PlacementCache::of(std::span<const int> ranks) {
   const auto found = std::ranges::find_if(
       kept_, [&](const Kept& kept) { return std::ranges::equal(kept.ranks, ranks); });

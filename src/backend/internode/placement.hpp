@@ -22,8 +22,7 @@ struct Placement {
   [[nodiscard]] int host_of(int rank) const;
   /// The number of ranks of every host that own a slice: the size of the smallest host.
   [[nodiscard]] int owners() const;
-  /// More than one host, and more than one rank on some.
-  [[nodiscard]] bool has_levels() const;
+  [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1; }
 };
 
 /// Placements of lists of ranks. Jobs reduce over few lists, batch after batch, and finding a

@@ -66,6 +66,7 @@ std::unique_ptr<InterNodeReduction> make_inter_node_reduction(InterNodeAlgorithm
     case InterNodeAlgorithm::direct: return make_direct(task, false);
     case InterNodeAlgorithm::ring: return make_ring(task);
     case InterNodeAlgorithm::doubling: return make_doubling(task);
+    case InterNodeAlgorithm::halving: return make_halving(task);
   }
   throw std::logic_error("no such algorithm");
 }

@@ -83,5 +83,6 @@ class InterNodeReduction {
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_direct(const SliceTask& task, bool whole);
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_ring(const SliceTask& task);
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_doubling(const SliceTask& task);
+[[nodiscard]] std::unique_ptr<InterNodeReduction> make_halving(const SliceTask& task);
 
 }  // namespace kolo::internal::backend::internode

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data_scale.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <vector>
+
+#include "backend/batch.hpp"
+
+namespace kolo::internal::simulation {
+namespace {
+
+using backend::Batch;
+using backend::BatchTensor;
+
+/// Elements repeat after so many, which divides no power of two.
+constexpr std::int64_t period = 7;
+
+/// Sums of up to thousands of them are exact.
+float element(int rank, std::int64_t index) { return static_cast<float>((index + rank) % period); }
+
+std::array<float, period> sums_of_elements(int ranks) {
+  std::array<float, period> sums{};
+  for (std::int64_t index = 0; index < period; ++index)
+    for (int rank = 0; rank < ranks; ++rank)
+      sums[static_cast<std::size_t>(index)] += element(rank, index);
+  return sums;
+}
+
+std::vector<float> make_elements(int rank, std::int64_t count) {
+  std::vector<float> elements(static_cast<std::size_t>(count));
+  for (std::int64_t index = 0; index < count; ++index)
+    elements[static_cast<std::size_t>(index)] = element(rank, index);
+  return elements;
+}
+
+void verify(const std::vector<std::vector<float>>& tensors) {
+  const auto ranks = static_cast<int>(tensors.size());
+  const std::array<float, period> sums = sums_of_elements(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const std::vector<float>& own = tensors[static_cast<std::size_t>(rank)];
+    for (std::size_t index = 0; index < own.size(); ++index)
+      if (own[index] != sums[index % period])
+        throw std::logic_error(fmt::format("element {} of rank {} is {}, not {}", index, rank,
+                                           own[index], sums[index % period]));
+  }
+}
+
+/// Short tensors have fewer slices than a host has ranks.
+int slices(const DataCase& one) {
+  const std::int64_t elements = one.bytes / 4;
+  int slices = 0;
+  for (int index = 0; index < one.ranks_per_host; ++index)
+    if (backend::slice_of(elements, index, one.ranks_per_host).elements > 0) ++slices;
+  return slices;
+}
+
+}  // namespace
+
+DataCost cost_of_allreduce(const DataCase& one, NetworkModel model) {
+  std::int64_t slot_bytes = backend::InterNodeBackend::default_slot_bytes;
+  std::int64_t elements = one.bytes / 4;
+  if (one.leaders_only) {
+    model.ranks_per_nic = slices(one);
+    slot_bytes /= one.ranks_per_host;
+    elements = (elements + model.ranks_per_nic - 1) / model.ranks_per_nic;
+  }
+  const int simulated = one.leaders_only ? 1 : one.ranks_per_host;
+  DataCluster cluster(std::vector<int>(static_cast<std::size_t>(one.hosts), simulated), model,
+                      slot_bytes);
+  if (one.algorithm) cluster.use(backend::internode::AlgorithmTable(*one.algorithm));
+  std::vector<std::vector<float>> tensors;
+  std::vector<BatchTensor> members;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    std::vector<float>& tensor = tensors.emplace_back(make_elements(rank, elements));
+    members.push_back(
+        {.input = tensor.data(), .output = tensor.data(), .dtype = DType::f32, .rows = elements});
+  }
+  Descriptor kind;
+  kind.type = OperationType::allreduce;
+  kind.op = ReduceOp::sum;
+  const Batch batch = cluster.batch_of(kind);
+  const DataCost cost = cluster.run([&](int rank) {
+    Batch own = batch;
+    own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
+    return cluster.inter_node(rank).start(std::move(own));
+  });
+  verify(tensors);
+  return cost;
+}
+
+double least_bytes(const DataCase& one) {
+  return 2.0 * (one.hosts - 1) / one.hosts * static_cast<double>(one.bytes);
+}
+
+Time least_time(const DataCase& one, const NetworkModel& model) {
+  return Time(static_cast<std::int64_t>(least_bytes(one) / model.bytes_per_ns));
+}
+
+}  // namespace kolo::internal::simulation

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an allreduce costs between many hosts, over a simulated network.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "backend/internode/algorithms.hpp"
+#include "data_cluster.hpp"
+
+namespace kolo::internal::simulation {
+
+/// Hosts of equally many ranks, with a tensor of f32 each.
+struct DataCase {
+  int hosts = 2;
+  int ranks_per_host = 8;
+  std::int64_t bytes = 4;  // of each rank's tensor
+  /// Else what a session chooses without measurements.
+  std::optional<backend::internode::InterNodeAlgorithm> algorithm{};
+  /// One rank of each host is simulated and stands for all: each has an equal slice and they move
+  /// in step. So thousands of ranks fit into memory.
+  bool leaders_only = true;
+};
+
+/// Verifies every element on every simulated rank. Throws std::logic_error if one is wrong.
+[[nodiscard]] DataCost cost_of_allreduce(const DataCase& one, NetworkModel model);
+
+/// The bytes that each NIC has to send at least.
+[[nodiscard]] double least_bytes(const DataCase& one);
+/// The time in which they pass a NIC.
+[[nodiscard]] Time least_time(const DataCase& one, const NetworkModel& model);
+
+}  // namespace kolo::internal::simulation

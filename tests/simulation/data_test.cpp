@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Allreduces of the production's backend between hosts, over a simulated network: every element,
+// and what passes a NIC. Nothing here depends on the machine's speed.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "data_cluster.hpp"
+#include "data_scale.hpp"
+
+namespace kolo::internal::simulation {
+namespace {
+
+using backend::Batch;
+using backend::BatchTensor;
+using backend::internode::AlgorithmTable;
+using backend::internode::InterNodeAlgorithm;
+
+constexpr InterNodeAlgorithm all_algorithms[]{
+    InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::ring,
+    InterNodeAlgorithm::doubling, InterNodeAlgorithm::halving};
+
+Descriptor sum() {
+  Descriptor kind;
+  kind.type = OperationType::allreduce;
+  kind.op = ReduceOp::sum;
+  return kind;
+}
+
+/// The tensors of all ranks after an allreduce in place; random at first, by the rank.
+std::vector<std::vector<float>> allreduce(DataCluster& cluster, std::int64_t elements) {
+  std::vector<std::vector<float>> tensors;
+  std::vector<BatchTensor> members;
+  for (int rank = 0; rank < cluster.size(); ++rank) {
+    std::mt19937 random(static_cast<unsigned>(rank));
+    std::vector<float>& tensor = tensors.emplace_back(elements);
+    for (float& value : tensor) value = static_cast<float>(random()) / 3e9F - 0.7F;
+    members.push_back(
+        {.input = tensor.data(), .output = tensor.data(), .dtype = DType::f32, .rows = elements});
+  }
+  const Batch batch = cluster.batch_of(sum());
+  cluster.run([&](int rank) {
+    Batch own = batch;
+    own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
+    return cluster.inter_node(rank).start(std::move(own));
+  });
+  return tensors;
+}
+
+class Data : public testing::TestWithParam<int> {};  // hosts
+
+TEST_P(Data, EveryElementIsRightWithEachAlgorithm) {
+  for (const InterNodeAlgorithm algorithm : all_algorithms)
+    for (const std::int64_t bytes : {4, 400, 40'000, 2'000'000})
+      for (const bool leaders_only : {true, false}) {
+        if (!leaders_only && bytes > 40'000) continue;
+        SCOPED_TRACE(testing::Message()
+                     << "algorithm " << static_cast<int>(algorithm) << ", " << bytes << " bytes");
+        EXPECT_NO_THROW(static_cast<void>(cost_of_allreduce({.hosts = GetParam(),
+                                                             .ranks_per_host = 3,
+                                                             .bytes = bytes,
+                                                             .algorithm = algorithm,
+                                                             .leaders_only = leaders_only},
+                                                            NetworkModel())));
+      }
+}
+
+TEST_P(Data, AllRanksOfUnevenHostsGetTheSameBits) {
+  std::vector<int> host_sizes;
+  for (int host = 0; host < GetParam(); ++host) host_sizes.push_back(1 + host % 3);
+  DataCluster cluster(host_sizes, NetworkModel());
+  for (const InterNodeAlgorithm algorithm : all_algorithms) {
+    cluster.use(AlgorithmTable(algorithm));
+    for (const std::int64_t elements : {1, 1000, 300'000}) {
+      const std::vector<std::vector<float>> tensors = allreduce(cluster, elements);
+      for (const std::vector<float>& tensor : tensors)
+        EXPECT_EQ(std::memcmp(tensor.data(), tensors.front().data(), tensor.size() * sizeof(float)),
+                  0);
+    }
+  }
+}
+
+TEST_P(Data, ARunIsTheSameAgain) {
+  const DataCase one{.hosts = GetParam(), .ranks_per_host = 2, .bytes = 100'000};
+  EXPECT_EQ(cost_of_allreduce(one, NetworkModel()).time,
+            cost_of_allreduce(one, NetworkModel()).time);
+}
+
+TEST_P(Data, NoNicCarriesMoreThanItMust) {
+  for (const InterNodeAlgorithm algorithm :
+       {InterNodeAlgorithm::direct, InterNodeAlgorithm::ring, InterNodeAlgorithm::halving}) {
+    const DataCase one{.hosts = GetParam(), .bytes = 1 << 20, .algorithm = algorithm};
+    const DataCost cost = cost_of_allreduce(one, NetworkModel());
+    // Sections are whole multiples of 16 elements.
+    const double slack = 1.0 + 0.02 * GetParam();
+    EXPECT_LE(static_cast<double>(cost.most.bytes_sent), slack * least_bytes(one));
+    EXPECT_LE(static_cast<double>(cost.most.bytes_received), slack * least_bytes(one));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Hosts, Data, testing::Values(2, 3, 4, 6, 7, 12, 16));
+
+TEST(DataScale, LeadersCostWhatAllRanksCost) {
+  for (const int hosts : {4, 6}) {
+    DataCase one{.hosts = hosts,
+                 .ranks_per_host = 4,
+                 .bytes = 8 << 20,
+                 .algorithm = InterNodeAlgorithm::halving};
+    const DataCost leaders = cost_of_allreduce(one, NetworkModel());
+    one.leaders_only = false;
+    const DataCost all = cost_of_allreduce(one, NetworkModel());
+    EXPECT_EQ(leaders.most.bytes_sent, all.most.bytes_sent);
+    EXPECT_NEAR(static_cast<double>(leaders.time.count()), static_cast<double>(all.time.count()),
+                0.1 * static_cast<double>(all.time.count()));
+  }
+}
+
+TEST(DataScale, LongTensorsTakeTheTimeOfTheirBytesAndShortOnesThatOfFewMessages) {
+  const NetworkModel model;
+  const DataCase large{.hosts = 16, .bytes = 32 << 20};
+  EXPECT_LE(cost_of_allreduce(large, model).time, 1.35 * least_time(large, model));
+  const Time one_message = model.latency;
+  for (const int hosts : {16, 64}) {
+    const int steps = hosts == 16 ? 4 : 6;
+    const DataCost cost = cost_of_allreduce({.hosts = hosts, .bytes = 4}, model);
+    EXPECT_LE(cost.time, 1.5 * 2 * steps * one_message);
+    EXPECT_GE(cost.time, steps * one_message);
+  }
+}
+
+TEST(DataNetwork, AMessageTakesItsOverheadsItsLatencyAndTheTimeOfItsBytes) {
+  NetworkModel model;
+  model.bytes_per_ns = 1;
+  SimulatedNetwork network(model, {0, 1});
+  std::vector<std::byte> sent(1000, std::byte{7});
+  std::vector<std::byte> received(1000);
+  messenger::Channel& out = network.messenger(0).open();
+  messenger::Channel& in = network.messenger(1).open();
+  bool begun[2]{};
+  bool arrived = false;
+  const Time time = network.run([&](int rank) {
+    std::vector<messenger::Token> done;
+    if (!std::exchange(begun[rank], true)) {
+      if (rank == 0) out.send(1, 5, sent.data(), 1000, {});
+      if (rank == 1) in.receive(0, 5, received.data(), 1000, {});
+    }
+    (rank == 0 ? out : in).progress(done);
+    arrived |= rank == 1 && !done.empty();
+    return false;
+  });
+  EXPECT_TRUE(arrived);
+  EXPECT_EQ(sent, received);
+  EXPECT_EQ(time, 2 * model.overhead + model.latency + model.gap + Time(1000));
+}
+
+}  // namespace
+}  // namespace kolo::internal::simulation
