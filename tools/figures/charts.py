@@ -271,5 +271,47 @@ def scale(data):
     return out
 
 
+ALGORITHMS = {"chosen": ("chosen", "blue"), "ring": ("ring", "red"), "direct": ("direct", "orange"),
+              "doubling": ("doubling", "purple")}
+
+
+def data_scale(data):
+    """For each number of hosts, the time of each algorithm by the bytes."""
+    rows = data["data_scale"]
+    names = [8, 64, 512]
+    width, height, gap = 260, 220, 80
+    out = Picture(70 + len(names) * (width + gap), height + 130, "Time of an allreduce between simulated hosts of 8 ranks")
+    legend(out, 40, 28, [*ALGORITHMS.values(), ("bound: bytes through a NIC", "gray")])
+    low, high = 0, math.ceil(math.log10(max(float(row["time_us"]) for row in rows)))
+    least = min(int(row["bytes"]) for row in rows)
+    span = math.log2(max(int(row["bytes"]) for row in rows) / least)
+    for column, hosts in enumerate(names):
+        left, top = 70 + column * (width + gap), 84
+        out.text(left - 30, top - 16, f"{hosts} hosts: µs by bytes", "ink bold", 12)
+
+        def point(row, field, left=left):
+            value = max(0.0, math.log10(max(float(row[field]), 1.0)))
+            return (left + width * math.log2(int(row["bytes"]) / least) / span,
+                    top + height * (1 - (value - low) / (high - low)))
+
+        for power in range(low, high + 1):
+            y = top + height * (1 - (power - low) / (high - low))
+            out.line(left, y, left + width, y)
+            out.text(left - 6, y + 4, number(10 ** power), "soft end", 11)
+        own = [row for row in rows if int(row["hosts"]) == hosts]
+        for tick in sorted({int(row["bytes"]) for row in own}):
+            out.text(left + width * math.log2(tick / least) / span, top + height + 17, number(tick), "soft middle", 11)
+        chosen = [row for row in own if row["algorithm"] == "chosen"]
+        out.polyline([point(row, "least_us") for row in chosen], "s-gray", 2, "5 3")
+        for algorithm, (_, color) in reversed(ALGORITHMS.items()):
+            points = [point(row, "time_us") for row in own if row["algorithm"] == algorithm]
+            if len(points) > 1:
+                out.polyline(points, f"s-{color}", 2, "none")
+            for x, y in points:
+                out.circle(x, y, 3, f"f-{color}")
+    return out
+
+
 CHARTS = {"peers": peers, "sizes": sizes, "scaling": scaling, "training_step": training_step, "cifar10": cifar10,
-          "two_hosts": two_hosts, "timeline": timeline, "scale": scale}
+          "two_hosts": two_hosts, "timeline": timeline, "scale": scale,
+          "data_scale": data_scale}

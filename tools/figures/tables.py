@@ -88,6 +88,24 @@ def scale(data):
                     ["---", "---"] + ["---:"] * 8)
 
 
+def data_scale(data):
+    def size(count):
+        count = int(count)
+        for limit, unit in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+            if count >= limit:
+                return f"{count >> (20 if unit == 'MiB' else 10)} {unit}"
+        return f"{count} B"
+
+    rows = []
+    for row in data["data_scale"]:
+        ratio = float(row["time_us"]) / float(row["least_us"]) if float(row["least_us"]) >= 1 else None
+        rows.append([row["algorithm"], row["hosts"], size(row["bytes"]), f"{float(row['time_us']):,.1f}",
+                     f"{float(row['least_us']):,.1f}", f"{ratio:.2f}" if ratio else "", number(row["nic_messages"]),
+                     number(row["nic_bytes"]), number(row["least_bytes"])])
+    return markdown(["algorithm", "hosts", "tensor", "time, µs", "bound, µs", "time / bound", "messages of a NIC",
+                     "bytes of a NIC", "bound, bytes"], rows, ["---"] + ["---:"] * 8)
+
+
 def cifar10_accuracy(data):
     return markdown(["np", "epochs", "test accuracy", "images/s", "command"],
                     [[row["ranks"], row["epochs"], row["accuracy"], row["images_per_s"],
@@ -143,7 +161,7 @@ def transformer_ranks(data):
 
 
 TABLES = {"one_host": one_host, "idle": idle, "peers": peers, "readme": readme, "training_step": training_step,
-          "two_hosts": two_hosts, "faults": faults, "scale": scale, "cifar10_accuracy": cifar10_accuracy,
+          "two_hosts": two_hosts, "faults": faults, "scale": scale, "data_scale": data_scale, "cifar10_accuracy": cifar10_accuracy,
           "cifar10_scaling": cifar10_scaling, "synthetic_benchmark": synthetic_benchmark,
           "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
           "structure": structure, "additions": additions, "transformer_ranks": transformer_ranks}
