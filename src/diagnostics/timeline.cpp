@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "diagnostics/timeline.hpp"
 
+#include <fmt/format.h>
+
 #include <chrono>
+#include <filesystem>
 
 namespace kolo::internal::diagnostics {
 namespace {
@@ -67,6 +70,13 @@ std::string path_of_rank(const std::string& path, int rank) {
 std::shared_ptr<Timeline> open_timeline(const std::string& path, int rank) {
   const std::string own = path_of_rank(path, rank);
   return own.empty() ? nullptr : std::make_shared<Timeline>(own, rank);
+}
+
+std::string path_of_session(const std::string& path, std::uint64_t number) {
+  if (path.empty()) return path;
+  const std::filesystem::path whole(path);
+  return (whole.parent_path() / whole.stem()).string() + fmt::format(".{}", number) +
+         whole.extension().string();
 }
 
 }  // namespace kolo::internal::diagnostics

@@ -98,4 +98,7 @@ class Timeline {
 /// Of this rank; null if it is to write nothing. Throws InvalidArgument.
 [[nodiscard]] std::shared_ptr<Timeline> open_timeline(const std::string& path, int rank);
 
+/// `path` for one session of several, with its number before the extension.
+[[nodiscard]] std::string path_of_session(const std::string& path, std::uint64_t number);
+
 }  // namespace kolo::internal::diagnostics

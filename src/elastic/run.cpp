@@ -99,6 +99,7 @@ struct State::Session {
   static bool begin(State& state) {
     try {
       state.sync();
+      session::declare_begun();
       return true;
     } catch (const Mismatch& error) {
       // Of ranks with other parts.
@@ -122,6 +123,7 @@ struct State::Session {
       for (const auto& reset : state.data_->resets) reset();
       train();
       end(state);
+      session::declare_complete();
       return true;
     } catch (const MembershipChanged&) {
       session::end_session(true, "");

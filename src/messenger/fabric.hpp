@@ -42,7 +42,7 @@ class FabricListener {
   /// All ranks at once. `addresses`: by rank, where each listens, the best one first. A rank calls
   /// those before it. Call and answer prove that their senders know the secret, so that strangers
   /// neither get in nor are taken for a rank. `while_waiting` is called every few
-  /// milliseconds and may throw. Throws BackendError, which names the missing ranks. Only once.
+  /// milliseconds and may throw. Throws BackendError, whose ranks are the missing ones. Only once.
   [[nodiscard]] virtual std::unique_ptr<Messenger> connect(
       const std::vector<std::vector<transport::SocketAddress>>& addresses,
       const transport::Secret& secret, const std::function<void()>& while_waiting) = 0;

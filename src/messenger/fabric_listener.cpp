@@ -49,20 +49,25 @@ class Connector {
   bool step() {
     bool moved = false;
     // Before calls are given up: this process may not have run for a while.
-    for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
-      take(event);
-      moved = true;
-    }
+    while (take_events()) moved = true;
     const TimePoint now = std::chrono::steady_clock::now();
     for (Connection& one : connections_)
       if (one.rank < own_ && !one.connected && now >= one.next_at) call(one, now);
-    if (complete()) return true;
+    // A caller may have given up a call that this rank has accepted late.
+    if (complete() && !take_events()) return true;
     fid* queue = &domain_.events->fid;
     if (!moved && ::fi_trywait(domain_.fabric.get(), &queue, 1) == FI_SUCCESS) {
       pollfd waiting{.fd = domain_.event_descriptor(), .events = POLLIN, .revents = 0};
       ::poll(&waiting, 1, 5);
     }
     return false;
+  }
+
+  [[nodiscard]] std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (const Connection& one : connections_)
+      if (one.rank != own_ && !one.connected) ranks.push_back(one.rank);
+    return ranks;
   }
 
   [[nodiscard]] std::string problem() const {
@@ -83,6 +88,15 @@ class Connector {
   }
 
  private:
+  bool take_events() {
+    bool any = false;
+    for (FabricEvent event; read_event(*domain_.events.get(), event); event = {}) {
+      take(event);
+      any = true;
+    }
+    return any;
+  }
+
   [[nodiscard]] bool complete() const {
     return std::ranges::all_of(
         connections_, [&](const Connection& one) { return one.connected || one.rank == own_; });
@@ -195,7 +209,8 @@ class Listener : public FabricListener {
     Connector connector(domain_, options_, addresses, secret);
     const TimePoint until = std::chrono::steady_clock::now() + options_.connect_timeout;
     while (!connector.step() && std::chrono::steady_clock::now() < until) while_waiting();
-    if (std::string problem = connector.problem(); !problem.empty()) throw BackendError(problem);
+    if (std::string problem = connector.problem(); !problem.empty())
+      throw BackendError(problem, "", connector.missing());
     FabricMessenger::Endpoints endpoints = connector.take_endpoints();
     return std::make_unique<FabricMessenger>(std::move(domain_), options_.rank,
                                              std::move(endpoints));

@@ -83,7 +83,7 @@ bool FabricMessenger::release(Channel& given) noexcept {
         peer.under_way -= peer.inbox.withdraw(channel);
         if (peer.inbox.receives(channel) || sends(peer, channel) ||
             (peer.target && peer.target->channel == &channel))
-          lose(peer, "a transfer was given up");
+          give_up(peer);
       }
   }
   under_way_ -= std::exchange(channel.under_way_, 0);
@@ -239,23 +239,36 @@ void FabricMessenger::close_endpoint(Peer& peer) {
 
 void FabricMessenger::lose(Peer& peer, const std::string& reason) {
   if (!peer.endpoint) return;
+  drop(peer);
+  // A rank that has left is missed if it leaves transfers behind.
+  if (!peer.said_goodbye || peer.under_way > 0)
+    report_loss(peer, fmt::format("the connection for data with rank {} has ended ({}): its "
+                                  "process has ended, or its host cannot be reached",
+                                  peer.rank, reason));
+}
+
+/// Its connection cannot be used any more: the peer sends what no receive waits for.
+void FabricMessenger::give_up(Peer& peer) {
+  if (!peer.endpoint) return;
+  drop(peer);
+  if (!peer.said_goodbye || peer.under_way > 0)
+    report_loss(peer, fmt::format("this rank has closed the connection for data with rank {}, as "
+                                  "it has given up a transfer with it",
+                                  peer.rank));
+}
+
+void FabricMessenger::drop(Peer& peer) {
   close_endpoint(peer);
   if (!peer.outbox.empty()) --blocked_;
   peer.outbox.clear();
-  // A rank that has left is missed if it leaves transfers behind.
-  if (!peer.said_goodbye || peer.under_way > 0) report_loss(peer, reason);
 }
 
-void FabricMessenger::report_loss(const Peer& peer, const std::string& reason) {
+void FabricMessenger::report_loss(const Peer& peer, std::string message) {
   if (closed_ || loss_) return;
   // One that has said goodbye lives, and tells why it has left.
   loss_counts_at_ = std::chrono::steady_clock::now() +
                     (peer.said_goodbye ? time_for_the_goodbye : time_for_the_reason);
-  loss_ = Failure{FailureKind::peer_left,
-                  fmt::format("the connection for data with rank {} has ended ({}): its process "
-                              "has ended, or its host cannot be reached",
-                              peer.rank, reason),
-                  "", RankSet::of(peer.rank)};
+  loss_ = Failure{FailureKind::peer_left, std::move(message), "", RankSet::of(peer.rank)};
 }
 
 }  // namespace kolo::internal::messenger

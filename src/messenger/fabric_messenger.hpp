@@ -172,7 +172,9 @@ class FabricMessenger final : public Messenger {
   void give_back(Operation& operation);
   void close_endpoint(Peer& peer);
   void lose(Peer& peer, const std::string& reason);
-  void report_loss(const Peer& peer, const std::string& reason);
+  void give_up(Peer& peer);
+  void drop(Peer& peer);
+  void report_loss(const Peer& peer, std::string message);
   [[nodiscard]] bool sends(const Peer& peer, const FabricChannel& channel) const;
   [[nodiscard]] bool awaits_goodbyes() const;
   void wait_for_goodbyes(TimePoint until);

@@ -34,6 +34,8 @@ auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::comm
 auto layout_of(const Contribution*)
     -> Fields<wire::Contribution, &Contribution::generation, &Contribution::sequence,
               &Contribution::root, &Contribution::payload>;
+auto layout_of(const Begun*) -> Fields<wire::Begun, &Begun::generation>;
+auto layout_of(const Completed*) -> Fields<wire::Completed, &Completed::generation>;
 auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
 auto layout_of(const Failed*) -> Fields<wire::Failed, &Failed::reason>;
 auto layout_of(const Accusation*)

@@ -76,6 +76,21 @@ struct Contribution {
   friend bool operator==(const Contribution&, const Contribution&) = default;
 };
 
+/// The generation's session has started, and its ranks fit together.
+struct Begun {
+  GenerationNumber generation = 0;
+
+  friend bool operator==(const Begun&, const Begun&) = default;
+};
+
+/// All that the process does with the others is done. It may go on by itself for as long as it
+/// likes: others neither wait for it nor miss it.
+struct Completed {
+  GenerationNumber generation = 0;
+
+  friend bool operator==(const Completed&, const Completed&) = default;
+};
+
 /// The process has done its part of the job. 0: without having been a member.
 struct Leave {
   GenerationNumber generation = 0;
@@ -235,6 +250,6 @@ struct Signal {
 
 using Message = std::variant<Hello, Join, Contribution, Leave, Failed, Accusation, Exited, Removal,
                              Keepalive, Welcome, Refusal, Roster, Interruption, Result,
-                             Announcement, Start, Kill, End, Signal>;
+                             Announcement, Start, Kill, End, Signal, Begun, Completed>;
 
 }  // namespace kolo::internal::rendezvous

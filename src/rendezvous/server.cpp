@@ -183,6 +183,10 @@ void Server::handle(Process& process, const Message& message, Time now) {
     on(process, *join, now);
   } else if (const auto* part = std::get_if<Contribution>(&message)) {
     on(process, *part, now);
+  } else if (const auto* begun = std::get_if<Begun>(&message)) {
+    on(process, *begun);
+  } else if (const auto* completed = std::get_if<Completed>(&message)) {
+    on(process, *completed, now);
   } else if (const auto* leave = std::get_if<Leave>(&message)) {
     on(process, *leave, now);
   } else if (const auto* failed = std::get_if<Failed>(&message)) {
@@ -208,6 +212,7 @@ void Server::on(Process& process, const Join& join, Time now) {
     return;
   }
   process.stage = Stage::waiting;
+  process.completed = false;
   process.commit = join.commit;
   if (is_member) committed_ = std::max(committed_, join.commit);
   process.joined = now;
@@ -218,6 +223,17 @@ void Server::on(Process& process, const Join& join, Time now) {
   if (phase_ == Phase::running && !join.orderly)
     break_generation(name_of(process) + " has lost its session", {}, now);
   if (!meeting_since_) meeting_since_ = now;
+}
+
+void Server::on(Process& process, const Begun& begun) {
+  if (process.stage == Stage::member && begun.generation == number_) begun_ = true;
+}
+
+void Server::on(Process& process, const Completed& completed, Time now) {
+  if (process.stage != Stage::member || completed.generation != number_) return;
+  process.completed = ending_ = completed_ = true;
+  // Those that have not come this far may wait for it.
+  if (meeting_since_) meet(now);
 }
 
 void Server::on(Process& process, const Leave& /*leave*/, Time now) {

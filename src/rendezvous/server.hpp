@@ -140,6 +140,7 @@ class Server {
     GenerationNumber age = 0;
     Time joined{};
     std::uint64_t sequence = 0;  // of its next collective call
+    bool completed = false;      // a member that the others need no more
     bool exited = false;
     int status = 0;        // then
     std::string reason{};  // why it is lost
@@ -164,6 +165,8 @@ class Server {
   void greet_process(Link link, const Hello& hello);
   void handle(Process& process, const Message& message, Time now);
   void on(Process& process, const Join& join, Time now);
+  void on(Process& process, const Begun& begun);
+  void on(Process& process, const Completed& completed, Time now);
   void on(Process& process, const Leave& leave, Time now);
   void on(Process& process, const Accusation& accusation, Time now);
   void lose(Process& process, const std::string& reason, Fault fault, Time now);
@@ -185,6 +188,8 @@ class Server {
   void meet(Time now);
   [[nodiscard]] bool first_generation_is_due(Time now);
   [[nodiscard]] Time start_deadline() const { return started_at_ + options_.start_timeout; }
+  [[nodiscard]] bool only_refuses_newcomers(const std::vector<std::int32_t>& ranks) const;
+  void release_completed();
   [[nodiscard]] bool state_is_lost(const std::vector<Process*>& survivors) const;
   [[nodiscard]] bool all_have_come() const;
   struct Candidates {
@@ -241,6 +246,7 @@ class Server {
   std::map<std::uint64_t, Collective> collectives_{};
   std::optional<Time> meeting_since_{};  // the members leave the generation
   bool announced_ = false;               // to rank 0
+  bool begun_ = false;                   // the generation's session has started
   int losses_ = 0;
 
   bool started_ = false;          // agents have been told to start processes
@@ -250,6 +256,7 @@ class Server {
   std::uint64_t committed_ = 0;  // the newest commit that a member has had
   bool ending_ = false;          // a process has done its part, so nobody new is admitted
   bool was_member_ = false;      // a member has done its part
+  bool completed_ = false;       // a member needs the others no more
   ProcessId lost_last_ = 0;      // a member, and since then no other has done its part
   bool greeted_ = false;         // any process has
   bool any_lost_ = false;

@@ -92,13 +92,22 @@ void Server::break_generation(const std::string& reason, const std::vector<std::
   phase_ = Phase::broken;
   meeting_since_ = now;
   collectives_.clear();
-  ++losses_;
+  if (!only_refuses_newcomers(ranks)) ++losses_;
   note(LogLevel::info, fmt::format("generation {} is over: {}", number_, reason));
   const auto message = std::make_shared<const Message>(Interruption{number_, ranks, reason});
   for (const ProcessId id : roster_)
     if (const Process* member = find(id);
         member != nullptr && member->stage == Stage::member && member->link)
       actions_.emplace_back(Send{*member->link, message});
+}
+
+/// Processes that join and do not fit cost the job nothing.
+bool Server::only_refuses_newcomers(const std::vector<std::int32_t>& ranks) const {
+  return number_ > 1 && !begun_ && !ranks.empty() &&
+         std::ranges::all_of(ranks, [&](std::int32_t rank) {
+           const auto found = processes_.find(roster_[static_cast<std::size_t>(rank)]);
+           return found != processes_.end() && found->second.age == number_;
+         });
 }
 
 /// Ranks that keep the others waiting for too long are lost.
@@ -113,7 +122,8 @@ void Server::end_late(Time now) {
   if (!meeting_since_ || now < *meeting_since_ + options_.elastic_timeout) return;
   const std::vector<ProcessId> members = roster_;
   for (const ProcessId id : members)
-    if (Process* late = find(id); late != nullptr && late->stage == Stage::member)
+    if (Process* late = find(id);
+        late != nullptr && late->stage == Stage::member && !late->completed)
       lose(*late, "it has not come to meet the others", Fault::own, now);
   meet(now);
   if (finished_ || !meeting_since_ || now < *meeting_since_ + options_.elastic_timeout) return;
@@ -128,7 +138,8 @@ bool Server::all_have_come() const {
   if (number_ > 0)
     return std::ranges::none_of(roster_, [&](ProcessId id) {
       const auto found = processes_.find(id);
-      return found != processes_.end() && found->second.stage == Stage::member;
+      return found != processes_.end() && found->second.stage == Stage::member &&
+             !found->second.completed;
     });
   return std::ranges::all_of(processes_, [](const auto& entry) {
     const Stage stage = entry.second.stage;
@@ -169,7 +180,10 @@ void Server::meet(Time now) {
   if (finished_ || (number_ > 0 && !meeting_since_)) return;
   if (number_ == 0 ? !first_generation_is_due(now) : !all_have_come()) return;
   Candidates all = candidates();
-  if (number_ > 0 && all.survivors.empty()) return;  // the job is over
+  if (number_ > 0 && all.survivors.empty()) {
+    meeting_since_.reset();  // all others have done what they do together
+    return;
+  }
   if (state_is_lost(all.survivors)) {
     finish(1, fmt::format("no process with the job's state is left: {} commits were made",
                           committed_));
@@ -183,7 +197,7 @@ void Server::meet(Time now) {
   dismiss_removed(all, now);
   const std::size_t count = all.survivors.size() + all.newcomers.size();
   // Where some have done their part, the others may do theirs, however few they are.
-  const bool only_completes = options_.elastic && was_member_;
+  const bool only_completes = options_.elastic && (was_member_ || completed_);
   if (count < static_cast<std::size_t>(options_.min_np) && !only_completes) {
     give_up_if_hopeless(count);
     return;
@@ -230,6 +244,17 @@ void Server::dismiss_removed(Candidates& all, Time now) {
     });
 }
 
+/// Members that need the others no more are in no further generation.
+void Server::release_completed() {
+  for (const ProcessId id : roster_) {
+    Process* const process = find(id);
+    if (process == nullptr || process->stage != Stage::member) continue;
+    process->stage = Stage::left;
+    was_member_ = dirty_ = true;
+    lost_last_ = 0;
+  }
+}
+
 /// Rank 0 is the eldest of those with the newest commit; the other survivors keep their order, and
 /// newcomers come last.
 void Server::publish(const Candidates& all) {
@@ -241,7 +266,9 @@ void Server::publish(const Candidates& all) {
   for (Process* const process : all.newcomers)
     if (members.size() < static_cast<std::size_t>(options_.max_np)) members.push_back(process);
 
+  release_completed();
   phase_ = Phase::running;
+  begun_ = false;
   ++number_;
   meeting_since_.reset();
   announced_ = false;

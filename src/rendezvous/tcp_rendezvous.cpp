@@ -150,6 +150,11 @@ void TcpRendezvous::check() {
   throw_if_over();
 }
 
+const std::optional<Interruption>& TcpRendezvous::interruption() {
+  receive();
+  return interruption_;
+}
+
 bool TcpRendezvous::interrupted() {
   receive();
   return interruption_ || refusal_ || end_;
@@ -162,6 +167,13 @@ const std::optional<std::string>& TcpRendezvous::announcement() {
 
 void TcpRendezvous::accuse(const std::vector<int>& ranks, const std::string& reason) {
   connection_.send(Accusation{roster_.generation, {ranks.begin(), ranks.end()}, reason});
+}
+
+void TcpRendezvous::declare_begun() { connection_.send(Begun{roster_.generation}); }
+
+void TcpRendezvous::declare_complete() {
+  connection_.send(Completed{roster_.generation});
+  flush();
 }
 
 void TcpRendezvous::leave() {

@@ -65,6 +65,8 @@ class TcpRendezvous : public Rendezvous {
   void check() override;
   /// The server delivers what it has without a call of any rank.
   void settle() override {}
+  /// Why the session is over, if the server has ended it.
+  [[nodiscard]] const std::optional<Interruption>& interruption();
   /// True if the session is over, without a throw.
   [[nodiscard]] bool interrupted();
 
@@ -76,6 +78,10 @@ class TcpRendezvous : public Rendezvous {
 
   /// These ranks do nothing although others wait for them: they are to be ended.
   void accuse(const std::vector<int>& ranks, const std::string& reason);
+  /// The session has started, and its ranks fit together.
+  void declare_begun();
+  /// This process does nothing more with the others, and goes on by itself.
+  void declare_complete();
   /// This process has done its part of the job; others do not miss it. Waits until that is sent.
   void leave();
   /// This process ends because of an error, which the others are told.

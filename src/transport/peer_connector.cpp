@@ -226,6 +226,14 @@ bool PeerConnector::receive(Handshake& handshake, Greeting& greeting) {
   return true;
 }
 
+std::vector<int> PeerConnector::missing() const {
+  std::vector<int> ranks;
+  for (const Call& call : calls_)
+    if (!call.done) ranks.push_back(call.callee.rank);
+  for (const Caller& caller : awaited_) ranks.push_back(caller.rank);
+  return ranks;
+}
+
 std::string PeerConnector::problem() const {
   std::string text;
   const auto add = [&](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };

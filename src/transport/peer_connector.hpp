@@ -66,6 +66,7 @@ class PeerConnector {
 
   /// The missing ranks, and why; empty if there are none.
   [[nodiscard]] std::string problem() const;
+  [[nodiscard]] std::vector<int> missing() const;
 
   /// Non-blocking sockets. Only once.
   [[nodiscard]] std::vector<Connection> take() { return std::move(connections_); }

@@ -39,7 +39,7 @@ class WriteFenceTest : public testing::Test {
     if (child != 0) return child;
     WriteFence fence = fence_of(1);
     const WriteFence::Section section = fence.enter();
-    ::raise(signal);
+    if (signal != 0) ::raise(signal);
     for (;;) ::pause();
   }
 
@@ -108,6 +108,16 @@ TEST_F(WriteFenceTest, AProcessThatIsStoppedInASectionIsKilled) {
   const node::OtherProcess process(child);
   fence_of(0, &process).close(milliseconds(20));
   EXPECT_EQ(signal_that_ended(child), SIGKILL);
+}
+
+// It is slow, or dumps its memory.
+TEST_F(WriteFenceTest, AProcessThatIsNotStoppedIsNotKilled) {
+  const pid_t child = start_writer(0);
+  await_section();
+  const node::OtherProcess process(child);
+  fence_of(0, &process).close(milliseconds(20));
+  ::kill(child, SIGTERM);
+  EXPECT_EQ(signal_that_ended(child), SIGTERM);
 }
 
 TEST_F(WriteFenceTest, ClosingDoesNotWaitForAProcessThatHasEnded) {

@@ -217,6 +217,13 @@ TEST(TimelinePath, IsOfRankZeroUnlessItNamesTheRank) {
   EXPECT_EQ(path_of_rank("%r/t-%r.json", 12), "12/t-12.json");
 }
 
+TEST(TimelinePath, OfASessionHasItsNumber) {
+  EXPECT_EQ(path_of_session("t.json", 2), "t.2.json");
+  EXPECT_EQ(path_of_session("a.b/t-%r.json", 3), "a.b/t-%r.3.json");
+  EXPECT_EQ(path_of_session("a.b/t", 12), "a.b/t.12");
+  EXPECT_EQ(path_of_session("", 2), "");
+}
+
 TEST(TimelinePath, ThatCannotBeMadeIsRefused) {
   EXPECT_THROW(Timeline("/no/such/directory/t.json", 0), InvalidArgument);
 }

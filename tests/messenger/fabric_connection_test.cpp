@@ -178,6 +178,7 @@ TEST(FabricConnection, WhoAnswersWithoutTheSecretIsNotTakenForTheRank) {
     FAIL();
   } catch (const BackendError& error) {
     EXPECT_THAT(error.what(), HasSubstr("another process answers"));
+    EXPECT_THAT(error.ranks(), testing::ElementsAre(0));
   }
 }
 

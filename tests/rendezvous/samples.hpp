@@ -30,7 +30,9 @@ namespace kolo::internal::rendezvous {
           Start{{{4711, 1, 4, 1, 2}, {4712, -1, 4, 0, 2}}},
           Kill{4711, "it is lost"},
           End{1, "too few ranks"},
-          Signal{15}};
+          Signal{15},
+          Begun{2},
+          Completed{2}};
 }
 
 }  // namespace kolo::internal::rendezvous

@@ -19,6 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 ServerOptions options_of(bool elastic) {
   ServerOptions options{.version = "1", .np = 2, .elastic = elastic};
@@ -31,8 +32,10 @@ ServerOptions options_of(bool elastic) {
 /// A server with agents "a" and "b" of one slot each, whose processes are 1 and 2.
 class ServerTest : public testing::Test {
  protected:
-  void begin(bool elastic) {
-    server_.emplace(options_of(elastic), [] { return std::uint64_t{4}; });
+  void begin(bool elastic, int reset_limit = -1) {
+    ServerOptions options = options_of(elastic);
+    options.reset_limit = reset_limit;
+    server_.emplace(options, [] { return std::uint64_t{4}; });
     add_agent(1, "a", 11);
     add_agent(2, "b", 12);
   }
@@ -241,6 +244,64 @@ TEST_F(ServerTest, AMemberThatFailsBeforeAnotherHasDoneItsPartDoesNotFailTheJob)
   server_->on_close(3, "closed", now_);
   server_->on_message(1, Exited{.process = 1}, now_);
   EXPECT_THAT(end_of(*server_), HasSubstr("0: "));
+}
+
+TEST_F(ServerTest, AMemberThatHasCompletedIsNeitherAwaitedNorKilled) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(3, Completed{1}, now_);
+  server_->on_message(4, Completed{1}, now_);
+  server_->on_message(2, Exited{2, 139}, now_);
+  server_->on_close(4, "it hung up", now_);
+  static_cast<void>(server_->take());
+  now_ += 3600s;
+  for (const Link agent : {Link{1}, Link{2}}) server_->on_message(agent, Keepalive{}, now_);
+  EXPECT_THAT(receivers_of<Kill>(server_->take()), IsEmpty());
+  EXPECT_FALSE(server_->finished());
+  EXPECT_GT(server_->next_time().value_or(now_ + 1s), now_);
+  server_->on_message(3, Leave{1}, now_);
+  server_->on_message(1, Exited{1, 0}, now_);
+  EXPECT_TRUE(server_->finished());
+}
+
+// The second agreement at the end of the training has reached only some.
+TEST_F(ServerTest, OthersGoOnWithoutAMemberThatHasCompleted) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(3, Completed{1}, now_);
+  static_cast<void>(server_->take());
+  server_->on_message(4, Join{1, 5, false}, now_);
+  EXPECT_EQ(server_->generation(), 2U);
+  EXPECT_THAT(receivers_of<Roster>(server_->take()), ElementsAre(4));
+  server_->on_message(4, Completed{2}, now_);
+  server_->on_message(4, Leave{2}, now_);
+  server_->on_message(2, Exited{2, 0}, now_);
+  EXPECT_FALSE(server_->finished());
+  server_->on_message(3, Leave{1}, now_);
+  server_->on_message(1, Exited{1, 0}, now_);
+  EXPECT_TRUE(server_->finished());
+}
+
+TEST_F(ServerTest, NewcomersThatAreRefusedDoNotCountForTheResetLimit) {
+  begin(true, 1);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(3, Begun{1}, now_);
+  server_->on_message(2, Exited{2, 137}, now_);
+  server_->on_close(4, "it hung up", now_);  // the one loss that is allowed
+  server_->on_message(3, Join{1, 5, false}, now_);
+  server_->on_message(3, Begun{2}, now_);
+  now_ += 1s;
+  server_->on_time(now_);
+  add_process(5, 3);  // on "b" again
+  server_->on_message(3, Join{2, 6, true}, now_);
+  ASSERT_EQ(server_->generation(), 3U);
+  server_->on_message(3, Accusation{3, {1}, "it has other settings"}, now_);
+  server_->on_message(3, Join{3, 6, false}, now_);
+  EXPECT_EQ(server_->generation(), 4U);
+  EXPECT_FALSE(server_->finished());
 }
 
 TEST_F(ServerTest, ANewcomerThatEndsWithoutASessionDoesNotEndGrowth) {

@@ -34,7 +34,9 @@ class HostRecords : public testing::Test {
       records_[rank].inbox = 100 + rank;
       records_[rank].lowest_rank_of_host = topology_.node_of[rank];
       memory_[rank] = StartupReport::make("1.2", "");
-      reports_[rank] = {StartupReport::make("1.2", ""), StartupReport::make("1.2", "")};
+      reports_[rank] = {.start = StartupReport::make("1.2", ""),
+                        .data = StartupReport::make("1.2", ""),
+                        .connections = StartupReport::make("1.2", "")};
     }
   }
 
@@ -88,7 +90,7 @@ TEST_F(HostRecords, MemoryIsSharedByAllRanksOfAHostOrNone) {
 }
 
 TEST_F(HostRecords, AVerdictWithoutProblems) {
-  const Verdict all_well = reach_verdict(reports_);
+  const Verdict all_well = reach_verdict(reports_, true);
   EXPECT_THAT(all_well.errors.ranks, IsEmpty());
   EXPECT_EQ(all_well.connection_errors.text, "");
   EXPECT_THAT(memory().errors.ranks, IsEmpty());
@@ -174,13 +176,35 @@ TEST(FindAddresses, LoopbackAloneIsEnoughForRanksThatShareIt) {
 
 TEST_F(HostRecords, ConnectionsThatFailAreNoErrors) {
   reports_[2].connections = StartupReport::make("1.2", "cannot reach rank 0");
-  EXPECT_EQ(reach_verdict(reports_).errors.text, "");
-  EXPECT_EQ(reach_verdict(reports_).connection_errors.text, "rank 2: cannot reach rank 0");
+  EXPECT_EQ(reach_verdict(reports_, true).errors.text, "");
+  EXPECT_EQ(reach_verdict(reports_, true).connection_errors.text, "rank 2: cannot reach rank 0");
+}
+
+TEST_F(HostRecords, WithoutMpiTheRankThatCannotBeReachedIsToBlame) {
+  reports_[0].connections = StartupReport::make("1.2", "was not called by rank 2");
+  reports_[0].without_connection = MissingRanks::of(std::vector{2});
+  reports_[2].connections = StartupReport::make("1.2", "cannot reach rank 0");
+  reports_[2].without_connection = MissingRanks::of(std::vector{0});
+  const Verdict verdict = reach_verdict(reports_, false);
+  EXPECT_THAT(verdict.errors.ranks, ElementsAre(2));
+  EXPECT_EQ(verdict.errors.text,
+            "rank 2 cannot be reached: rank 0: was not called by rank 2; rank 2: cannot reach "
+            "rank 0");
+  EXPECT_EQ(verdict.connection_errors.text, "");
+}
+
+TEST_F(HostRecords, ConnectionsForDataShowBestWhoIsMissing) {
+  // Rank 1 calls nobody in the tree, but has no connection for data with anybody.
+  reports_[0].without_connection = MissingRanks::of(std::vector{2});
+  reports_[0].without_data = reports_[2].without_data = MissingRanks::of(std::vector{1});
+  reports_[1].without_data = MissingRanks::of(std::vector{0, 2});
+  EXPECT_THAT(reach_verdict(reports_, false).errors.ranks, ElementsAre(1));
 }
 
 TEST_F(HostRecords, WhatKeepsARankFromStartingIsAnErrorOnAll) {
   reports_[1].start = StartupReport::make("1.2", "no timeline");
-  EXPECT_EQ(reach_verdict(reports_).errors.text, "rank 1: no timeline");
+  reports_[0].without_data = MissingRanks::of(std::vector{2});
+  EXPECT_EQ(reach_verdict(reports_, true).errors.text, "rank 1: no timeline");
 }
 
 TEST(Topology, CountsRanksOfHosts) {

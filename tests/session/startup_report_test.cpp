@@ -14,6 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 InvalidArgument refusal_of(const std::vector<StartupReport>& reports) {
   try {
@@ -44,6 +45,41 @@ TEST(StartupReports, NameWhoRunsAnotherVersion) {
                   StartupReport::make("1.2", "")});
   EXPECT_THAT(error.ranks(), ElementsAre(1));
   EXPECT_THAT(error.what(), HasSubstr("rank 1: runs Kolo 1.3, rank 0 runs 1.2"));
+}
+
+/// By rank: the ranks that it misses.
+std::vector<int> blamed(const std::vector<std::vector<int>>& missing) {
+  std::vector<MissingRanks> reports;
+  for (const std::vector<int>& ranks : missing) reports.push_back(MissingRanks::of(ranks));
+  return find_unreachable(reports);
+}
+
+TEST(UnreachableRanks, AreNoneWithoutReports) { EXPECT_THAT(blamed({{}, {}, {}}), IsEmpty()); }
+
+TEST(UnreachableRanks, AreThoseThatMostMiss) {
+  EXPECT_THAT(blamed({{1}, {0, 2, 3}, {1}, {1}}), ElementsAre(1));
+  EXPECT_THAT(blamed({{2, 3}, {2, 3}, {0, 1}, {0, 1}}), ElementsAre(2, 3));  // two hosts of two
+}
+
+TEST(UnreachableRanks, AreTheNewestOfAPair) {
+  EXPECT_THAT(blamed({{3}, {}, {}, {0}}), ElementsAre(3));
+  EXPECT_THAT(blamed({{}, {}, {3}, {2}}), ElementsAre(3));
+}
+
+TEST(UnreachableRanks, AreKnownByOneSideIfTheOtherIsSilent) {
+  EXPECT_THAT(blamed({{}, {0}, {0}}), ElementsAre(0));
+  EXPECT_THAT(blamed({{}, {0}, {}}), ElementsAre(1));
+}
+
+// Rank 0 waits for 1, which hears nothing from 2.
+TEST(UnreachableRanks, AreNotThoseThatWaitForOthers) {
+  EXPECT_THAT(blamed({{1}, {2}, {1}}), ElementsAre(2));
+  EXPECT_THAT(blamed({{1}, {0, 2}, {1}, {1}}), ElementsAre(1));
+}
+
+TEST(UnreachableRanks, AreRanksOfTheSession) {
+  EXPECT_THAT(blamed({{0, -1, 7}, {}}), IsEmpty());
+  EXPECT_THAT(blamed(std::vector(3, std::vector(100, 1))), ElementsAre(1));
 }
 
 TEST(StartupReports, CutOffWhatHasNoRoom) {

@@ -57,11 +57,12 @@ struct Trial {
       std::rethrow_exception(to_exception(*loss));
     while_waiting();
     if (now - moved_at < patience) return;
-    const RankSet silent = RankSet::of(exchange.peers());
-    throw BackendError(
+    const std::vector<int> silent = exchange.peers();
+    throw PeerLeft(
         fmt::format("the algorithms between hosts cannot be measured: nothing has come from the "
                     "ranks {} for {}",
-                    to_string(silent), patience));
+                    to_string(RankSet::of(silent)), patience),
+        "", silent);
   }
 };
 

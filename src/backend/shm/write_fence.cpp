@@ -3,11 +3,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <thread>
 
 #include "base/log.hpp"
+#include "node/process_state.hpp"
 
 namespace kolo::internal::backend::shm {
 namespace {
@@ -28,40 +30,78 @@ void report(LogLevel level, pid_t process, nanoseconds patience, const char* wha
   }
 }
 
-/// False after `patience`.
-template <typename Condition>
-bool await_until(Condition met, nanoseconds patience) {
-  const auto deadline = steady_clock::now() + patience;
-  while (!met()) {
-    if (steady_clock::now() >= deadline) return false;
+/// Time in which this thread runs: when the whole machine or container is stopped, the writers are
+/// too.
+class Patience {
+ public:
+  explicit Patience(nanoseconds length) : left_(length) {}
+
+  /// False once it is used up.
+  bool wait() {
     std::this_thread::sleep_for(pause);
+    const auto now = steady_clock::now();
+    left_ -= std::min<nanoseconds>(now - std::exchange(last_, now), longest_wait);
+    return left_ > nanoseconds(0);
   }
-  return true;
+
+ private:
+  static constexpr nanoseconds longest_wait = std::chrono::milliseconds(20);
+
+  nanoseconds left_;
+  steady_clock::time_point last_ = steady_clock::now();
+};
+
+bool is_stopped(const node::OtherProcess& process) {
+  const ProcessState state = node::process_state(process.pid());
+  return state == ProcessState::stopped || state == ProcessState::traced;
 }
 
 }  // namespace
 
 void WriteFence::close(nanoseconds patience) noexcept {
   peer(index_).gate->closed.store(1, std::memory_order_seq_cst);
-  for (const Peer& other : peers_) {
-    if (&other == &peer(index_)) continue;
-    const std::uint64_t section = other.gate->sections.load(std::memory_order_seq_cst);
-    if (section % 2 != 0) await(other, section, patience);
-  }
+  std::vector<std::uint64_t>& sections = awaited_;
+  for (std::size_t i = 0; i < peers_.size(); ++i)
+    sections[i] = peers_[i].gate->sections.load(std::memory_order_seq_cst);
+  sections[static_cast<std::size_t>(index_)] = 0;
+  Patience first(patience);
+  while (any_writes())
+    if (!first.wait()) break;
+  if (!any_writes()) return;
+  // A stopped process would write when it goes on. One that is slow, or dumps its memory, ends its
+  // section or itself.
+  each_writer([&](const node::OtherProcess& process) {
+    if (!is_stopped(process)) return;
+    report(LogLevel::critical, process.pid(), patience, "it is stopped, and is killed");
+    process.kill();
+  });
+  Patience second(patience);
+  while (any_writes())
+    if (!second.wait()) break;
+  each_writer([&](const node::OtherProcess& process) {
+    report(LogLevel::critical, process.pid(), 2 * patience, "it may still write. End this process");
+  });
 }
 
-void WriteFence::await(const Peer& peer, std::uint64_t section, nanoseconds patience) noexcept {
+bool WriteFence::any_writes() const noexcept {
+  bool any = false;
+  for (std::size_t i = 0; i < peers_.size(); ++i) any = any || writes(i);
+  return any;
+}
+
+/// In the section that had begun when the gate was closed.
+bool WriteFence::writes(std::size_t index) const noexcept {
+  const Peer& peer = peers_[index];
   // With acquire: what the section wrote comes before what the program does with its tensors.
-  const auto over = [&] {
-    return peer.gate->sections.load(std::memory_order_acquire) != section ||
-           (peer.process != nullptr && peer.process->ended());
-  };
-  if (await_until(over, patience) || peer.process == nullptr) return;
-  report(LogLevel::critical, peer.process->pid(), patience, "it is killed");
-  peer.process->kill();
-  if (!await_until(over, patience))
-    report(LogLevel::critical, peer.process->pid(), patience,
-           "it cannot be killed, and may still write. End this process");
+  return awaited_[index] % 2 != 0 &&
+         peer.gate->sections.load(std::memory_order_acquire) == awaited_[index] &&
+         (peer.process == nullptr || !peer.process->ended());
+}
+
+template <typename Visit>
+void WriteFence::each_writer(Visit visit) const noexcept {
+  for (std::size_t i = 0; i < peers_.size(); ++i)
+    if (peers_[i].process != nullptr && writes(i)) visit(*peers_[i].process);
 }
 
 }  // namespace kolo::internal::backend::shm

@@ -37,7 +37,8 @@ class WriteFence {
     const node::OtherProcess* process;  // null if it is this process
   };
 
-  WriteFence(std::vector<Peer> peers, int index) : peers_(std::move(peers)), index_(index) {}
+  WriteFence(std::vector<Peer> peers, int index)
+      : peers_(std::move(peers)), awaited_(peers_.size()), index_(index) {}
 
   /// While it lives, this rank may write into the memory of those whose gates were open.
   class Section {
@@ -63,19 +64,22 @@ class WriteFence {
   }
 
   /// From now on no rank begins to write into this rank's memory. Returns when none does any more.
-  /// A section takes microseconds, so a process that is in one for longer than `patience` is
-  /// stopped: it is killed, since nothing else keeps it from writing when it goes on.
+  /// A section takes microseconds. A process that is in one for `patience` and is stopped by then
+  /// is killed, since nothing else keeps it from writing when it goes on. Others get as much time
+  /// again. Time in which this thread does not run does not count.
   void close(std::chrono::nanoseconds patience) noexcept;
 
  private:
   [[nodiscard]] const Peer& peer(int index) const {
     return peers_[static_cast<std::size_t>(index)];
   }
-  /// Until the section with this number ends, or the process.
-  static void await(const Peer& peer, std::uint64_t section,
-                    std::chrono::nanoseconds patience) noexcept;
+  [[nodiscard]] bool any_writes() const noexcept;
+  [[nodiscard]] bool writes(std::size_t index) const noexcept;
+  template <typename Visit>
+  void each_writer(Visit visit) const noexcept;
 
   std::vector<Peer> peers_;
+  std::vector<std::uint64_t> awaited_;  // by peer: its section when the gate was closed
   int index_;
 };
 

@@ -205,7 +205,8 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
       // another thread may have changed its condition.
       if (!progress() && !met())
         bell().sleep(node::Listener::waiter,
-                     std::min({polls ? pause : max_sleep, until_due(now),
+                     // Asked again: this call of `progress` may have left something to poll for.
+                     std::min({must_poll() ? pause : max_sleep, until_due(now),
                                std::chrono::duration_cast<nanoseconds>(deadline - now)}));
       bell().stop_listening();
       recorder_.woke();

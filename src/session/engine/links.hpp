@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "backend/backend.hpp"
+#include "base/failure.hpp"
 #include "negotiation/replay/board.hpp"
 #include "node/shared_memory.hpp"
 #include "session/engine/status_board.hpp"
@@ -41,6 +43,8 @@ class Links {
   /// The session has failed. Nothing is awaited any more, and requests of MPI in progress are
   /// leaked.
   virtual void abandon() {}
+  /// Another authority has ended the session, such as a launcher that misses a host.
+  [[nodiscard]] virtual std::optional<Failure> interruption() const { return std::nullopt; }
   /// Ranks of this host whose process has ended.
   [[nodiscard]] virtual std::vector<int> lost_ranks() const { return {}; }
 };

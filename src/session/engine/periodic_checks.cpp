@@ -20,6 +20,9 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds check_interval{100};
 
+/// What this rank's own connections tell of the end of a session comes first: it names the reason.
+constexpr std::chrono::seconds time_for_the_reason{1};
+
 /// After a process has ended, what it had sent before is read first.
 constexpr milliseconds time_to_read{50};
 
@@ -42,7 +45,9 @@ void ProgressEngine::periodic_checks() {
   next_checks_ = now_ + check_interval;
   negotiator_.on_time(now_);
   publish_status();
-  if (negotiator_.ended() || check_peer_failures() || check_ended_processes()) return;
+  if (negotiator_.ended() || check_peer_failures() || check_ended_processes() ||
+      check_interruption())
+    return;
   send_heartbeats();
   if (std::optional<Failure> stall = watch_.check(obstacles(), now_))
     return fail_session(*std::move(stall));
@@ -96,6 +101,17 @@ bool ProgressEngine::check_ended_processes() {
   lost_ = links_.lost_ranks();
   if (!lost_.empty()) next_checks_ = now_ + time_to_read;
   return failed();
+}
+
+/// True if the session was ended from outside, and this rank has noticed nothing itself: the host
+/// of a lost rank may be cut off, and its connections are silent.
+bool ProgressEngine::check_interruption() {
+  std::optional<Failure> over = links_.interruption();
+  if (!over) return false;
+  if (!interrupted_at_) interrupted_at_ = now_;
+  if (now_ - *interrupted_at_ < time_for_the_reason) return false;
+  fail_session(*std::move(over));
+  return true;
 }
 
 void ProgressEngine::publish_status() {

@@ -135,6 +135,7 @@ class ProgressEngine {
   void reset_timers_after_pause(std::chrono::nanoseconds pause);
   [[nodiscard]] bool check_peer_failures();
   [[nodiscard]] bool check_ended_processes();
+  [[nodiscard]] bool check_interruption();
   void publish_status();
   [[nodiscard]] std::vector<Obstacle> obstacles();
   // The operation that waits longest; the ranks it waits for are filled in later.
@@ -172,6 +173,7 @@ class ProgressEngine {
   TimePoint submitted_at_{};
   TimePoint next_checks_{};
   TimePoint checked_at_{};
+  std::optional<TimePoint> interrupted_at_{};
   std::uint64_t progress_ = 0;  // at the last checks
   int quiet_checks_ = 0;        // in a row without any
   TimePoint plan_awaited_since_{};

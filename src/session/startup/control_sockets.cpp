@@ -112,9 +112,12 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
   const auto host_of = [&](int rank) { return read_string(record_of(rank).host); };
   // No rank waits for what cannot come.
   const std::vector<std::string> unreachable = find_unreachable_parents(records, topology, memory);
-  if (!std::ranges::all_of(unreachable, &std::string::empty))
-    return {.problem = unreachable[static_cast<std::size_t>(topology.rank)]};
   const std::vector<int> callee_of = find_callees(topology, memory);
+  if (!std::ranges::all_of(unreachable, &std::string::empty)) {
+    const std::string& own = unreachable[static_cast<std::size_t>(topology.rank)];
+    if (own.empty()) return {};
+    return {.problem = own, .missing = {callee_of[static_cast<std::size_t>(topology.rank)]}};
+  }
   std::vector<transport::Caller> callers;
   for (int rank = 0; rank < topology.size; ++rank)
     if (callee_of[static_cast<std::size_t>(rank)] == topology.rank)
@@ -129,7 +132,7 @@ Connections connect_hosts(const Topology& topology, std::span<const HostRecord> 
   const auto until = std::chrono::steady_clock::now() + connect_timeout;
   while (!connector.step(std::chrono::milliseconds(5)) && std::chrono::steady_clock::now() < until)
     while_waiting();
-  Connections connections{.problem = connector.problem()};
+  Connections connections{.problem = connector.problem(), .missing = connector.missing()};
   for (transport::Connection& connection : connector.take())
     connections.peers.push_back({connection.rank, host_of(connection.rank),
                                  ranks_of_host(topology, connection.rank),

@@ -40,6 +40,7 @@ void write_addresses(const transport::Listeners& listeners, HostRecord& into);
 struct Connections {
   std::vector<transport::SocketPeer> peers{};
   std::string problem{};
+  std::vector<int> missing{};  // ranks
 };
 
 /// All ranks at once; none waits if one is known to be unable. `while_waiting` is called every few

@@ -61,8 +61,8 @@ CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, std::unique_ptr<messenger::Me
 
 /// The bell watches one descriptor.
 void CpuLinks::watch_network() {
-  std::vector<int> watched;
-  if (messenger_ != nullptr) watched = messenger_->descriptors();
+  if (messenger_ != nullptr) of_messenger_ = messenger_->descriptors();
+  std::vector<int> watched = of_messenger_;
   if (sockets_ != nullptr) watched.push_back(sockets_->descriptor());
   if (watched.empty()) return;
   int descriptor = watched.front();
@@ -159,8 +159,8 @@ std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
 void CpuLinks::abandon() {
   abandoned_ = true;
   // What a closed queue has left must not end every sleep.
-  if (messenger_ != nullptr && network_.valid())
-    for (const int descriptor : messenger_->descriptors())
+  if (network_.valid())
+    for (const int descriptor : of_messenger_)
       ::epoll_ctl(network_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
   if (mpi_) mpi_->control.leak();
   if (mpi_) mpi_->data.leak();

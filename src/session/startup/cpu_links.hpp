@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/router/router.hpp"
@@ -69,6 +70,13 @@ class CpuLinks : public Links {
   }
   void abandon() override;
   [[nodiscard]] std::vector<int> lost_ranks() const override;
+  [[nodiscard]] std::optional<Failure> interruption() const override {
+    return find_interruption_ ? find_interruption_() : std::nullopt;
+  }
+  /// Must not block. Before the session starts.
+  void watch(std::function<std::optional<Failure>()> find_interruption) {
+    find_interruption_ = std::move(find_interruption);
+  }
 
  private:
   struct alignas(64) CacheLine {
@@ -85,6 +93,7 @@ class CpuLinks : public Links {
   bool over_fabric_;
   std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks are neighbors
   node::FileDescriptor network_{};                   // readable if sockets or messenger are
+  std::vector<int> of_messenger_{};                  // those of its descriptors that are watched
   bool all_are_neighbors_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
@@ -95,6 +104,7 @@ class CpuLinks : public Links {
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
+  std::function<std::optional<Failure>()> find_interruption_{};
   CpuTransport transport_;
   backend::CpuRouter backend_;
 };

@@ -26,6 +26,19 @@ void attempt(std::string& problem, Work work) {
   }
 }
 
+/// As `attempt`; also the ranks that the error names.
+template <typename Work>
+void attempt(std::string& problem, MissingRanks& missing, Work work) {
+  attempt(problem, [&] {
+    try {
+      work();
+    } catch (const Error& error) {
+      missing = MissingRanks::of(error.ranks());
+      throw;
+    }
+  });
+}
+
 /// One from each rank.
 template <typename Record>
 std::vector<Record> gather(rendezvous::Rendezvous& world, const Record& mine) {
@@ -41,6 +54,22 @@ std::vector<Record> gather(rendezvous::Rendezvous& world, const Record& mine) {
 /// Throws InvalidArgument on every rank if any has a problem.
 inline void check_all_ranks(rendezvous::Rendezvous& world, const std::string& problem) {
   throw_if_any(collect_errors(gather(world, StartupReport::make(version, problem))));
+}
+
+struct ConnectionReport {
+  StartupReport report{};
+  MissingRanks missing{};
+};
+
+/// Throws InvalidArgument on every rank if any has a problem, for the ranks to blame.
+inline void check_all_ranks(rendezvous::Rendezvous& world, const ConnectionReport& mine) {
+  std::vector<StartupReport> reports;
+  std::vector<MissingRanks> missing;
+  for (const ConnectionReport& one : gather(world, mine)) {
+    reports.push_back(one.report);
+    missing.push_back(one.missing);
+  }
+  throw_if_any(collect_errors(reports, missing));
 }
 
 }  // namespace kolo::internal::session

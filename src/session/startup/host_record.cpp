@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 #include "kolo/version.hpp"
 
@@ -87,14 +88,28 @@ StartupErrors find_needs_of_mpi(std::span<const HostRecord> records, bool needs_
   return collect_errors(reports);
 }
 
-Verdict reach_verdict(std::span<const SetupReport> reports) {
+Verdict reach_verdict(std::span<const SetupReport> reports, bool has_mpi) {
   std::vector<StartupReport> starts;
+  std::vector<StartupReport> data;
   std::vector<StartupReport> connections;
+  std::vector<MissingRanks> without_data;
+  std::vector<MissingRanks> without_connection;
   for (const SetupReport& report : reports) {
     starts.push_back(report.start);
+    data.push_back(report.data);
     connections.push_back(report.connections);
+    without_data.push_back(report.without_data);
+    without_connection.push_back(report.without_connection);
   }
-  return {.errors = collect_errors(starts), .connection_errors = collect_errors(connections)};
+  Verdict verdict{.errors = collect_errors(starts),
+                  .connection_errors = collect_errors(connections, without_connection)};
+  // Every rank has a connection for data with every other, so these reports show best who is
+  // missing.
+  if (verdict.errors.text.empty()) verdict.errors = collect_errors(data, without_data);
+  if (has_mpi) return verdict;
+  StartupErrors fatal = std::exchange(verdict.connection_errors, {});
+  if (verdict.errors.text.empty()) verdict.errors = std::move(fatal);
+  return verdict;
 }
 
 }  // namespace kolo::internal::session

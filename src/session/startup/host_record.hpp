@@ -82,18 +82,22 @@ struct DataAddresses {
   std::array<transport::SocketAddress, HostRecord::max_addresses> addresses{};
 };
 
-/// The result of a rank's setup after memory was judged. A session can do without `connections`.
+/// The result of a rank's setup after memory was judged. With MPI, a session can do without
+/// `connections`.
 struct SetupReport {
   StartupReport start{};
-  StartupReport connections{};
+  StartupReport data{};         // connections that libfabric makes
+  StartupReport connections{};  // for control messages
+  MissingRanks without_data{};
+  MissingRanks without_connection{};
 };
 
 /// What all ranks do alike when they know how each has fared.
 struct Verdict {
   StartupErrors errors{};             // the session cannot start
-  StartupErrors connection_errors{};  // no sockets between hosts
+  StartupErrors connection_errors{};  // no sockets between hosts; no errors without MPI
 };
 
-[[nodiscard]] Verdict reach_verdict(std::span<const SetupReport> reports);
+[[nodiscard]] Verdict reach_verdict(std::span<const SetupReport> reports, bool has_mpi);
 
 }  // namespace kolo::internal::session

@@ -8,12 +8,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "base/log.hpp"
+#include "base/rank_set.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
@@ -64,6 +66,8 @@ struct Place {
   std::optional<rendezvous::TcpRendezvous> connection{};
   std::uint64_t commit = 0;  // the newest
   bool in_order = false;     // the last session has ended so, or there was none
+  // Held for a call on the connection while a session may be open: its driver reads there, too.
+  std::mutex mutex{};
 };
 Place& place = *new Place;
 
@@ -110,20 +114,53 @@ void end_generation() { place.in_order = true; }
 
 bool is_elastic_job() { return place.connection && place.connection->is_elastic(); }
 
+std::uint64_t generation_of_job() {
+  return place.connection ? place.connection->roster().generation : 1;
+}
+
 void offer_commit(std::uint64_t number) { place.commit = number; }
 
 std::string announced_change() {
+  const std::lock_guard lock(place.mutex);
   return place.connection ? place.connection->announcement().value_or("") : "";
 }
 
-bool session_is_interrupted() { return place.connection && place.connection->interrupted(); }
+bool session_is_interrupted() {
+  const std::lock_guard lock(place.mutex);
+  return place.connection && place.connection->interrupted();
+}
+
+std::optional<Failure> find_interruption() noexcept {
+  try {
+    const std::unique_lock lock(place.mutex, std::try_to_lock);
+    if (!lock || !place.connection || !place.connection->is_elastic()) return std::nullopt;
+    const auto& over = place.connection->interruption();
+    if (!over) return std::nullopt;
+    return Failure{FailureKind::peer_left, over->reason, "",
+                   RankSet::of(std::vector<int>(over->ranks.begin(), over->ranks.end()))};
+  } catch (const std::exception&) {
+    return std::nullopt;  // the next call of the program reports it
+  }
+}
 
 void accuse(const std::vector<int>& ranks, const std::string& reason) {
+  const std::lock_guard lock(place.mutex);
   if (place.connection) place.connection->accuse(ranks, reason);
+}
+
+void declare_begun() {
+  const std::lock_guard lock(place.mutex);
+  if (place.connection) place.connection->declare_begun();
+}
+
+void declare_complete() {
+  const std::lock_guard lock(place.mutex);
+  if (place.connection) place.connection->declare_complete();
 }
 
 void fail_job(const std::string& reason) noexcept {
   try {
+    const std::lock_guard lock(place.mutex);
     if (place.connection) place.connection->fail(reason);
   } catch (const std::exception& error) {
     log(LogLevel::warning,
@@ -133,6 +170,7 @@ void fail_job(const std::string& reason) noexcept {
 
 void leave_job(int status) noexcept {
   try {
+    const std::lock_guard lock(place.mutex);
     if (place.connection && status == 0) place.connection->leave();
     place.server.reset();
   } catch (const std::exception& error) {

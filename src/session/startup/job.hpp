@@ -2,13 +2,15 @@
 // This process's place in its job, for all its sessions. The job was started by kolorun, which has
 // a rendezvous server; or by torchrun or srun, and then rank 0 has the server.
 //
-// None of these functions is thread-safe: one thread at a time starts or ends a session.
+// Only `find_interruption` is thread-safe: one thread at a time starts or ends a session.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/failure.hpp"
 #include "rendezvous/rendezvous.hpp"
 
 namespace kolo::internal::session {
@@ -26,6 +28,9 @@ void end_generation();
 /// True if the job goes on without lost processes. False before the first `meet_job`.
 [[nodiscard]] bool is_elastic_job();
 
+/// The number of the session among those of the job, from 1 on.
+[[nodiscard]] std::uint64_t generation_of_job();
+
 /// The number of this process's newest commit, for the next calls of `meet_job`. Rank 0 of a
 /// session is one of those with the highest.
 void offer_commit(std::uint64_t number);
@@ -36,8 +41,18 @@ void offer_commit(std::uint64_t number);
 /// The server has ended the session, or the job.
 [[nodiscard]] bool session_is_interrupted();
 
+/// What the server says of the end of the session, in an elastic job. For the session's driver:
+/// does not block, and may be called while another thread calls one of the other functions.
+[[nodiscard]] std::optional<Failure> find_interruption() noexcept;
+
 /// These ranks of the last session keep the others from going on: they are to be ended.
 void accuse(const std::vector<int>& ranks, const std::string& reason);
+
+/// The session has started, and its ranks fit together: from now on, what ends it is a loss.
+void declare_begun();
+
+/// This process needs the others no more, and they do not wait for it.
+void declare_complete();
 
 /// This process has failed, and takes no further part.
 void fail_job(const std::string& reason) noexcept;

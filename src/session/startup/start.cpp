@@ -24,6 +24,7 @@
 #include "session/startup/data_network.hpp"
 #include "session/startup/gather.hpp"
 #include "session/startup/host_memory.hpp"
+#include "session/startup/job.hpp"
 #include "session/startup/mpi_rendezvous.hpp"
 
 namespace kolo::internal::session {
@@ -188,6 +189,7 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
   Setup setup;
   const bool has_network = needs_network(topology, memory);
   std::string no_connections;
+  std::string no_data;
   // The same on all ranks.
   if (has_network && std::ranges::all_of(records, &HostRecord::wants_sockets)) {
     setup.connections.emplace();
@@ -195,18 +197,25 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
       *setup.connections =
           connect_hosts(topology, records, memory, own.listeners, [&] { world.check(); });
       no_connections = setup.connections->problem;
+      setup.report.without_connection = MissingRanks::of(setup.connections->missing);
     });
   }
   std::string problem = has_network ? own.no_addresses : "";
   if (data.own != nullptr)
-    attempt(problem,
+    attempt(no_data, setup.report.without_data,
             [&] { setup.fabric = data.connect(records.front().secret, [&] { world.check(); }); });
   attempt(problem, [&] {
     diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
-    setup.timeline = diagnostics::open_timeline(own.settings.timeline, topology.rank);
+    // The sessions of an elastic job keep the timelines of those before them, of a lost one say.
+    const bool is_first = !is_elastic_job() || generation_of_job() == 1;
+    setup.timeline = diagnostics::open_timeline(
+        is_first ? own.settings.timeline
+                 : diagnostics::path_of_session(own.settings.timeline, generation_of_job()),
+        topology.rank);
   });
-  setup.report = {StartupReport::make(version, problem),
-                  StartupReport::make(version, no_connections)};
+  setup.report.start = StartupReport::make(version, problem);
+  setup.report.data = StartupReport::make(version, no_data);
+  setup.report.connections = StartupReport::make(version, no_connections);
   return setup;
 }
 
@@ -244,7 +253,8 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
 }
 
 /// The ranks agree four times: on their records, on who shares memory, on the connections between
-/// them, and on the end of the start-up; and on where they listen, if libfabric carries data.
+/// them, and on the end of the start-up; without MPI also on their measurements; and on where they
+/// listen, if libfabric carries data.
 /// Between two agreements a rank works by itself or with others over sockets that time out, and
 /// keeps an error for the next agreement.
 std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi> mpi,
@@ -266,14 +276,14 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
     data = listen_for_data(world, records, own.settings, mpi.has_value());
   Setup setup = set_up(world, records, topology, memory.verdict, own, data);
 
-  const Verdict verdict = reach_verdict(gather(world, setup.report));
+  const Verdict verdict = reach_verdict(gather(world, setup.report), mpi.has_value());
   throw_if_any(verdict.errors);
-  if (!mpi) throw_if_any(verdict.connection_errors);
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
   log_memory(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
+  const bool has_mpi = mpi.has_value();
   CpuLinks* links = nullptr;  // the engine's
   std::shared_ptr<Engine> engine;
   std::string problem;
@@ -290,8 +300,19 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
 
   // From here on a rank needs nothing that it may not get.
   check_all_ranks(world, problem);
-  links->select_inter_node_algorithm(records.front().host_allreduce, [&] { world.check(); });
+  const auto select = [&] {
+    links->select_inter_node_algorithm(records.front().host_allreduce, [&] { world.check(); });
+  };
+  if (has_mpi) {
+    select();
+  } else {  // a rank that hears nothing may wait for one that waits for a third
+    ConnectionReport heard;
+    attempt(problem, heard.missing, select);
+    heard.report = StartupReport::make(version, problem);
+    check_all_ranks(world, heard);
+  }
   world.settle();
+  if (!has_mpi) links->watch(find_interruption);
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
+#include <utility>
 
 #include "base/rank_set.hpp"
 #include "kolo/error.hpp"
@@ -27,6 +29,21 @@ std::string problem_of(const StartupReport& report, const StartupReport& first) 
     return "runs Kolo " + read_string(report.version) + ", rank 0 runs " +
            read_string(first.version);
   return read_string(report.problem);
+}
+
+/// (a, b): a misses b.
+using Pairs = std::set<std::pair<int, int>>;
+
+Pairs read_pairs(std::span<const MissingRanks> missing) {
+  Pairs pairs;
+  const auto size = static_cast<int>(missing.size());
+  for (int rank = 0; rank < size; ++rank) {
+    const MissingRanks& own = missing[static_cast<std::size_t>(rank)];
+    for (std::size_t i = 0; i < std::min<std::size_t>(own.count, own.ranks.size()); ++i)
+      if (own.ranks[i] >= 0 && own.ranks[i] < size && own.ranks[i] != rank)
+        pairs.emplace(rank, own.ranks[i]);
+  }
+  return pairs;
 }
 
 }  // namespace
@@ -65,6 +82,49 @@ StartupErrors collect_errors(std::span<const StartupReport> reports) {
   StartupErrors errors{.ranks = concerned.to_vector()};
   for (const SharedProblem& problem : problems)
     errors.text += (errors.text.empty() ? "" : "; ") + prefix_of(problem.ranks) + problem.text;
+  return errors;
+}
+
+MissingRanks MissingRanks::of(std::span<const int> ranks) {
+  MissingRanks missing;
+  missing.count = static_cast<std::uint32_t>(std::min(ranks.size(), max_count));
+  std::copy_n(ranks.begin(), missing.count, missing.ranks.begin());
+  return missing;
+}
+
+std::vector<int> find_unreachable(std::span<const MissingRanks> missing) {
+  Pairs pairs = read_pairs(missing);
+  const auto is_mutual = [all = pairs](const auto& pair) {
+    return all.contains({pair.second, pair.first});
+  };
+  if (std::ranges::any_of(pairs, is_mutual))
+    std::erase_if(pairs, [&](const auto& pair) { return !is_mutual(pair); });
+  std::set<int> blamed;
+  while (!pairs.empty()) {
+    std::vector<std::set<int>> others(missing.size());
+    for (const auto& [a, b] : pairs) {
+      others[static_cast<std::size_t>(a)].insert(b);
+      others[static_cast<std::size_t>(b)].insert(a);
+    }
+    const auto most = std::ranges::max_element(others.rbegin(), others.rend(), {},
+                                               [](const auto& set) { return set.size(); });
+    const auto worst = static_cast<int>(others.rend() - most) - 1;
+    blamed.insert(worst);
+    std::erase_if(pairs,
+                  [=](const auto& pair) { return pair.first == worst || pair.second == worst; });
+  }
+  return {blamed.begin(), blamed.end()};
+}
+
+StartupErrors collect_errors(std::span<const StartupReport> reports,
+                             std::span<const MissingRanks> missing) {
+  StartupErrors errors = collect_errors(reports);
+  const std::vector<int> unreachable = find_unreachable(missing);
+  if (unreachable.empty()) return errors;
+  errors.ranks = unreachable;
+  const std::string others = errors.text.empty() ? "" : ": " + errors.text;
+  errors.text = (unreachable.size() == 1 ? "rank " : "ranks ") +
+                to_string(RankSet::of(unreachable)) + " cannot be reached" + others;
   return errors;
 }
 
