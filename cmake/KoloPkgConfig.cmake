@@ -26,5 +26,12 @@ kolo_pkg_config(kolo development)
 
 # LibTorch has no file of its own for pkg-config.
 if(KOLO_HAVE_TORCH)
+  # torch-wheel/TorchConfig.cmake does without libtorch.so.
+  get_target_property(kolo_pc_torch torch TYPE)
+  if(kolo_pc_torch STREQUAL "INTERFACE_LIBRARY")
+    set(kolo_pc_torch "")
+  else()
+    set(kolo_pc_torch "-ltorch ")
+  endif()
   kolo_pkg_config(kolo-torch torch_development)
 endif()

@@ -36,8 +36,11 @@ if(Torch_FOUND AND NOT TARGET torch)
   add_library(c10 SHARED IMPORTED)
   set_target_properties(c10 PROPERTIES
     IMPORTED_LOCATION "${KOLO_TORCH_WHEEL_C10_LIBRARY}")
-  add_library(torch SHARED IMPORTED)
-  set_target_properties(torch PROPERTIES
+  # The names of LibTorch's own package.
+  add_library(torch_cpu SHARED IMPORTED)
+  add_library(torch INTERFACE IMPORTED)
+  set_property(TARGET torch PROPERTY INTERFACE_LINK_LIBRARIES torch_cpu)
+  set_target_properties(torch_cpu PROPERTIES
     IMPORTED_LOCATION "${KOLO_TORCH_WHEEL_CPU_LIBRARY}"
     INTERFACE_INCLUDE_DIRECTORIES
       "${KOLO_TORCH_WHEEL_INCLUDE_DIR};${KOLO_TORCH_WHEEL_INCLUDE_DIR}/torch/csrc/api/include"

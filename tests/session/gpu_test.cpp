@@ -32,7 +32,7 @@ TEST_P(GpuSession, ManyAtOnceAndAGroup) {
   for (int i = 0; i < 30; ++i) {
     tensors.push_back(make(100, [i](std::int64_t k) { return rank() + i + k; }));
     futures.push_back(allreduce_async(view(tensors.back(), 100),
-                                      {.name = "t" + std::to_string(i), .op = ReduceOp::average}));
+                                      {.name = std::to_string(i) + "t", .op = ReduceOp::average}));
   }
   float* const one = make(3, [](std::int64_t) { return 1.0; });
   float* const two = make(70, [](std::int64_t) { return rank(); });
