@@ -17,6 +17,7 @@ constexpr std::int64_t min_alone = 32 << 10;
 template <typename Make>
 std::vector<Run> runs_of(const Batch& batch, Make make) {
   std::vector<Run> runs;
+  runs.reserve(batch.tensors.size());
   for (const BatchTensor* tensor : batch.tensors) {
     runs.push_back(make(*tensor));
     runs.back().part.input = static_cast<const std::byte*>(tensor->input);

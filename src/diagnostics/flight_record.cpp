@@ -162,7 +162,7 @@ std::string Recorder::write(const std::string& path, const std::string& reason,
   if (options_.events == 0)
     throw InvalidArgument("there is no flight record: the setting flight_recorder is 0");
   Lines lines;
-  add_header(lines, options_, reason, *this, names_.forgot());
+  add_header(lines, options_, reason, *this, names_.losses() > 0);
   add_names(lines, names_);
   for (const PendingOperation& one : pending) add_pending(lines, one);
   for (const Note& note : notes_)

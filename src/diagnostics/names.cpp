@@ -48,13 +48,15 @@ std::uint32_t Names::add(std::string_view text, std::uint32_t set, std::size_t h
 
 /// So that the table is at most a quarter full: what follows pays for it.
 void Names::make_room(std::uint64_t use) {
+  bool forgot = false;
   for (std::uint32_t id = 0; id < entries_.size(); ++id) {
     Entry& entry = entries_[id];
     if (entry.text == nullptr || entry.pending > 0 || use - entry.last_use <= kept_) continue;
     entry = {};
     free_.push_back(id);
-    forgot_ = true;
+    forgot = true;
   }
+  if (forgot) ++losses_;
   std::size_t size = buckets_.size();
   while (4 * (entries_.size() - free_.size()) > size) size *= 2;
   buckets_.assign(size, empty);

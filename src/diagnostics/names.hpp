@@ -36,8 +36,8 @@ class Names {
   [[nodiscard]] const Entry& operator[](std::uint32_t id) const { return entries_[id]; }
   /// Numbers are below; some may be free, without a text.
   [[nodiscard]] std::uint32_t end() const { return static_cast<std::uint32_t>(entries_.size()); }
-  /// True if a name was forgotten.
-  [[nodiscard]] bool forgot() const { return forgot_; }
+  /// How often names were forgotten. While it stays the same, so do the numbers of all names.
+  [[nodiscard]] std::uint64_t losses() const { return losses_; }
 
  private:
   std::uint32_t add(std::string_view text, std::uint32_t set, std::size_t hash, std::uint64_t use);
@@ -48,7 +48,7 @@ class Names {
   std::vector<Entry> entries_{};
   std::vector<std::uint32_t> free_{};
   std::vector<std::uint32_t> buckets_;  // open addressing, a power of two, at most half full
-  bool forgot_ = false;
+  std::uint64_t losses_ = 0;
 };
 
 }  // namespace kolo::internal::diagnostics

@@ -98,7 +98,7 @@ Event Recorder::event_of(EventKind kind, const Tag& tag, TimePoint now) const {
           .dtype = tag.dtype};
 }
 
-Tag Recorder::submitted(const Subject& subject, TimePoint now) {
+Tag Recorder::submitted(const Subject& subject, TimePoint now, const Tag& previous) {
   counters_.submitted.add();
   const Descriptor& descriptor = subject.descriptor;
   Tag tag{.submitted = now,
@@ -107,9 +107,13 @@ Tag Recorder::submitted(const Subject& subject, TimePoint now) {
           .bytes = subject.bytes,
           .type = descriptor.type,
           .dtype = descriptor.tensors.empty() ? DType::u8 : descriptor.tensors.front().dtype};
-  tag.name =
-      names_.find(subject.name, static_cast<std::uint32_t>(subject.set), counters_.submitted.get());
+  const bool known = previous.name != no_name && previous.losses == names_.losses();
+  tag.name = known ? previous.name
+                   : names_.find(subject.name, static_cast<std::uint32_t>(subject.set),
+                                 counters_.submitted.get());
+  tag.losses = names_.losses();
   Names::Entry& entry = names_[tag.name];
+  entry.last_use = counters_.submitted.get();
   if (std::exchange(entry.round, round_) != round_) entry.submitted = 0;
   if (!subject.name.empty()) tag.count = entry.submitted;
   entry.submitted = tag.count + 1;

@@ -40,7 +40,8 @@ struct Tag {
   std::uint64_t count = 0;  // as Event's
   std::uint32_t name = no_name;
   std::uint32_t round = 0;
-  std::uint32_t track = 0;  // of the timeline with this number
+  std::uint64_t losses = 0;  // of the table of names then: `name` holds until there are more
+  std::uint32_t track = 0;   // of the timeline with this number
   std::uint32_t timeline = 0;
   std::int64_t bytes = 0;
   OperationType type = OperationType::barrier;
@@ -86,8 +87,9 @@ class Recorder : public PhaseObserver {
 
   // ---- operations: submitted, then finished in a batch, answered or failed ----
 
-  /// Before anything else of the operation.
-  [[nodiscard]] Tag submitted(const Subject& subject, TimePoint now);
+  /// Before anything else of the operation. `previous`: of an earlier operation with the same name
+  /// and set, which saves the lookup of the name; or new.
+  [[nodiscard]] Tag submitted(const Subject& subject, TimePoint now, const Tag& previous = {});
   struct BatchTimes {
     TimePoint agreed{};
     TimePoint done{};

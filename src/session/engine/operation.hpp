@@ -104,7 +104,7 @@ class Operation {
   /// Callbacks hold tensors and GPU events of the user. They are released now rather than when the
   /// object is reused, which may be never. Most operations have none, so that is asked first.
   void drop_callbacks() {
-    on_answer_ = nullptr;
+    if (on_answer_) on_answer_ = nullptr;
     if (descriptor_.device.type != DeviceType::cpu)
       for (internal::backend::BatchTensor& member : members_) member.ready = nullptr;
     if (descriptor_.type != internal::OperationType::allgather &&

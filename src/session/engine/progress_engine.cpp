@@ -117,7 +117,7 @@ void ProgressEngine::send_heartbeats() {
 bool ProgressEngine::submit() {
   queue_.take(taken_);
   for (detail::Operation*& taken : taken_) {
-    taken->tag() = recorder_.submitted(subject_of(*taken), now_);
+    taken->tag() = recorder_.submitted(subject_of(*taken), now_, taken->tag());
     detail::Operation* const operation = taken;
     if (failed()) {
       taken = nullptr;
