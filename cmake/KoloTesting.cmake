@@ -24,8 +24,8 @@
 # include private headers and use the libraries that Kolo links.
 
 # mpirun ends a hanging run before ctest does, so that no rank stays behind.
-set(kolo_mpirun_timeout 120)
-set(kolo_test_timeout 150)
+set(kolo_mpirun_timeout 300)
+set(kolo_test_timeout 330)
 if(KOLO_SANITIZE)
   set(kolo_mpirun_timeout 570)
   set(kolo_test_timeout 600)

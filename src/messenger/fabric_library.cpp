@@ -19,6 +19,7 @@
 
 #include "kolo/error.hpp"
 #include "messenger/fabric.hpp"
+#include "messenger/kept_signals.hpp"
 
 namespace kolo::internal::messenger {
 namespace {
@@ -34,6 +35,7 @@ Function find(void* library, const char* name) {
 }
 
 FabricFunctions load() {
+  const KeptSignals kept;
   void* const library = ::dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);  // for good
   if (library == nullptr)
     throw BackendError(fmt::format("libfabric is not found: {}", ::dlerror()));
@@ -58,6 +60,7 @@ Info search(const std::string& provider) {
   hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
   hints->fabric_attr->prov_name = ::strdup(provider.c_str());
   fi_info* found = nullptr;
+  const KeptSignals kept;
   const int result = functions.getinfo(api_version, nullptr, nullptr, 0, hints.get(), &found);
   if (result != 0)
     throw BackendError(

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -42,8 +44,13 @@ std::vector<Json> read_lines(const std::string& path) {
   return lines;
 }
 
+/// Of this process alone.
+std::string temporary(const std::string& name) {
+  return fmt::format("{}{}-{}", testing::TempDir(), ::getpid(), name);
+}
+
 TEST(FlightRecord, HoldsHeaderNamesPendingNotesAndEvents) {
-  const std::string path = testing::TempDir() + flight_record_name(0xabcdef, 2);
+  const std::string path = temporary(flight_record_name(0xabcdef, 2));
   Descriptor descriptor;
   descriptor.type = OperationType::allreduce;
   descriptor.tensors = {{DType::f32, Shape{6}}};
@@ -81,9 +88,8 @@ TEST(FlightRecord, IsRefusedWhereNothingCanBeWritten) {
 }
 
 TEST(FlightRecord, IsWrittenThroughALinkThatStays) {
-  const std::filesystem::path directory = testing::TempDir();
-  const std::string file = directory / "record_behind_link";
-  const std::string link = directory / "link_to_record";
+  const std::string file = temporary("record_behind_link");
+  const std::string link = temporary("link_to_record");
   std::filesystem::remove(link);
   std::ofstream(file) << "old";
   std::filesystem::create_symlink(file, link);
@@ -102,11 +108,11 @@ TEST(FlightRecord, IsWrittenThroughALinkThatStays) {
 
 TEST(FlightRecord, IsRefusedWhereNoEventsAreKept) {
   const Recorder recorder({.events = 0});
-  EXPECT_THROW((void)recorder.write(testing::TempDir() + "record", "", {}), InvalidArgument);
+  EXPECT_THROW((void)recorder.write(temporary("record"), "", {}), InvalidArgument);
 }
 
 TEST(FlightRecord, OnlyTheFirstFaultIsWritten) {
-  const std::string directory = testing::TempDir() + "first_fault";
+  const std::string directory = temporary("first_fault");
   const std::string path = directory + "/" + flight_record_name(5, 0);
   std::filesystem::remove_all(directory);
   Recorder recorder({.session = 5, .events = 3, .directory = directory});

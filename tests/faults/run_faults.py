@@ -34,7 +34,7 @@ END_PROMISE = 3.0      # seconds until the job is gone
 STALL = 1.2            # what the program sets as stall_shutdown
 GENEROUS = 6.0         # on a busy machine, what is later than a promise is no failure before that
 PATIENCE = 40.0        # no run may take longer
-START_PATIENCE = 8.0   # where ranks may wait for ever: in MPI's start-up
+START_PATIENCE = 20.0  # where ranks may wait for ever: in MPI's start-up
 FEW_CUT_SHORT = 0.01   # more such ranks per run break the promise
 CUT_SHORT = 0.1        # mpirun ends the others within this time of the first rank that fails
 

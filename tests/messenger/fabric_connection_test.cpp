@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks connect: strangers, secrets, descriptors, providers.
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <thread>
 
@@ -29,6 +31,19 @@ int open_descriptors() {
     ++count;
   }
   return count;
+}
+
+// Libraries that providers use set some.
+TEST(FabricConnection, LeavesNoSignalHandlers) {
+  static_cast<void>(found_fabric("tcp"));
+  for (const int number : {SIGINT, SIGTERM, SIGSEGV, SIGBUS, SIGILL, SIGABRT}) {
+    struct ::sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    Dl_info library{};
+    if (::dladdr(reinterpret_cast<void*>(action.sa_handler), &library) != 0) {
+      EXPECT_THAT(library.dli_fname, testing::Not(HasSubstr("infinipath"))) << number;
+    }
+  }
 }
 
 TEST(FabricConnection, LeavesNoDescriptors) {

@@ -2,9 +2,11 @@
 #include "node/caches.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
+#include <string>
 #include <vector>
 
 namespace kolo::internal::node {
@@ -13,7 +15,7 @@ namespace {
 /// A host whose processors share second-level caches in pairs: 0 with 2, and 1 with 3.
 class CachesTest : public testing::Test {
  protected:
-  CachesTest() : root_(testing::TempDir() + "kolo_caches") {
+  CachesTest() : root_(testing::TempDir() + "kolo_caches_" + std::to_string(::getpid())) {
     for (int processor = 0; processor < 4; ++processor) {
       write(processor, "index0/level", "1");
       write(processor, "index0/size", "48K");

@@ -40,6 +40,10 @@ expect "files" 0 '' "${on_two[@]}" --output-dir files sh -c 'echo $RANK'
 [[ $(seq 100000 | timeout 100 "${on_two[@]}" md5sum 2>&1 | sort | uniq -c) == *"1 $(seq 100000 | md5sum)"* ]] ||
   fail "input: rank 0 reads all of it"
 
+# Whoever reads the output pauses for longer than hosts have to end; nothing is lost.
+lines=$("${on_two[@]}" sh -c 'seq 200000' 2>paused.log | (sleep 7; wc -l))
+((lines == 800000)) || fail "paused: $lines lines, $(cat paused.log)"
+
 printf 'node1 slots=1 # the first\n\nnode2:2\n' >hostfile
 expect "a hostfile" 0 $'^0 3 node1$\n^2 3 node2$' "$kolorun" --hostfile hostfile --network-interface lo sh -c \
   'echo $RANK $WORLD_SIZE $FAKE_HOST'

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank leaves in the way that the first argument names, while the others are in a Kolo call;
 // they print whom they miss, and how long after the departure they learned of it.
+#include <pthread.h>
+
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -8,6 +10,7 @@
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "kolo/kolo.hpp"
@@ -47,6 +50,15 @@ void leave(const std::string& how) {
   if (how == "return") return;
   if (how == "killed") std::raise(SIGKILL);
   reduce_large(how, true);
+  if (how == "handler") {  // as libraries do, and programs that save their state
+    std::signal(SIGALRM, [](int) { std::exit(3); });
+    std::thread([thread = ::pthread_self()] {
+      // From its first sleep on it waits.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ::pthread_kill(thread, SIGALRM);
+    }).detach();
+    kolo::allreduce(tensor, {.name = "of the leaver"});
+  }
   if (how == "static") {
     static std::vector<float> given(8);
     static const kolo::Future<void> pending =

@@ -184,6 +184,7 @@ void stalled() {
     const kolo::Session session({.stall_shutdown = std::chrono::milliseconds(200)});
     std::vector<float> mine(std::size_t{2} << 20, 1.0F);
     std::vector<float> all(mine.size() * static_cast<std::size_t>(size));
+    kolo::barrier();
     check_throws<kolo::Error>(
         [&] {
           (void)kolo::allgather(kolo::ConstTensorView(mine), [&](auto) -> void* {

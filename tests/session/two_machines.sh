@@ -16,7 +16,7 @@ head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 
 # run VARIABLE=VALUE...: of the environment
 run() {
-  local port=$((20000 + RANDOM % 10000))
+  local port=$((27200 + RANDOM % 5000))
   local job=(timeout 60 env "$@" "$kolorun" -np 2 --rendezvous "127.0.0.1:$port" --slots 1
     --secret-file secret --start-timeout 30 "$program")
   "${job[@]}" >first 2>&1 &

@@ -36,6 +36,7 @@ rendezvous::ProcessId any_number() {
 }  // namespace
 
 node::FileDescriptor open_signals() {
+  ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the system keeps no status of children
   sigset_t handled;
   ::sigemptyset(&handled);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT}) {

@@ -212,9 +212,13 @@ void Launcher::try_later(Remote& remote, const std::string& why) {
                   std::chrono::duration<double>(*remote.start_at - now).count()));
 }
 
-/// The job is over, but perhaps a host does not answer.
+/// The job is over, but perhaps a host does not answer. One whose output is not read here cannot
+/// end.
 void Launcher::end_late() {
-  if (!end_at_ || Clock::now() < *end_at_) return;
+  if (!end_at_) return;
+  if (!is_ending_ && std::ranges::any_of(remotes_, &Remote::is_held))
+    end_at_ = Clock::now() + grace_of_agents;
+  if (Clock::now() < *end_at_) return;
   for (const Remote& remote : remotes_)
     if (remote.pid > 0) ::kill(-remote.pid, kills_ ? SIGKILL : SIGTERM);
   kills_ = true;

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <list>
@@ -46,6 +47,10 @@ class Launcher {
     node::FileDescriptor input{};  // of the agent
     std::string unsent{};
     std::list<TaggedStream> streams{};
+
+    [[nodiscard]] bool is_held() const {
+      return std::ranges::any_of(streams, &TaggedStream::is_held);
+    }
   };
 
   // launcher.cpp

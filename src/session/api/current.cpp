@@ -115,6 +115,10 @@ std::string describe_current_exception() {
 }
 
 void on_exit(int status, void* /*unused*/) {
+  // A signal handler ends the process, and the session would wait for this thread. The other ranks
+  // notice the end of the process.
+  if (const std::shared_ptr<Engine> engine = find_engine(); engine && engine->has_this_thread())
+    return;
   end_session(true, "its process exits");
   if (!forked()) leave_job(status);
 }

@@ -90,6 +90,7 @@ std::thread start_thread(std::function<void()> run) {
 
 /// Whose pass this thread is in. An allocator of the program runs in one.
 thread_local const Engine* in_pass_of = nullptr;
+thread_local const Engine* within = nullptr;  // which it drives, or waits for
 
 }  // namespace
 
@@ -130,6 +131,8 @@ OperationPtr Engine::submit(Submission&& submission, bool waits) {
 
 bool Engine::in_pass() const { return in_pass_of == this; }
 
+bool Engine::has_this_thread() const { return within == this; }
+
 /// Otherwise the driver would wait for itself.
 void Engine::require_outside_pass(const std::string& name) const {
   if (!in_pass()) return;
@@ -147,6 +150,7 @@ bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
 
 bool Engine::wait_until(const Condition& met, TimePoint deadline) {
   require_outside_pass("");
+  const AtScopeEnd back([before = std::exchange(within, this)] { within = before; });
   std::unique_lock lock(mutex_);
   ++waiters_;  // the session's own thread gives up the token when it sees this
   // Before the first look at the condition; see `progress`.
@@ -254,6 +258,7 @@ bool Engine::progress() {
 }
 
 void Engine::run() {
+  within = this;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return started_ || stopping_; });
   bool gathered = false;

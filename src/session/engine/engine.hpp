@@ -63,6 +63,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// This thread makes progress now: a callback of the program has called.
   [[nodiscard]] bool in_pass() const;
+  /// This thread drives the session or waits for it, in a signal handler say.
+  [[nodiscard]] bool has_this_thread() const;
 
   /// For a thread that an exception unwinds, or that exits: other ranks may be waiting for what it
   /// will not submit. If `operation` is not done in time, this rank leaves the session. `cause`:
