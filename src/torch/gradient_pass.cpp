@@ -4,11 +4,19 @@
 
 #include <torch/csrc/autograd/engine.h>
 
+#include <chrono>
+
 #include "torch/gradient_state.hpp"
 
 namespace kolo::detail {
 
 using namespace internal;
+namespace {
+
+// After so long, the other optimizers that end a pass have their turn.
+constexpr std::chrono::milliseconds turn{2};
+
+}  // namespace
 
 /// Lives in the engine's callbacks. If the engine drops them, backward has thrown.
 class GradientReducer::State::PassEnd {
@@ -51,7 +59,12 @@ void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int p
       source.require_disjoint();
       core.submit_counts();
       break;
-    case 1: core.submit_missing(); break;
+    case 1:
+      // The counts of another optimizer of this backward may come first: a rank that steps without
+      // backward ends the passes of its optimizers one after the other, in the program's order.
+      if (!core.counts_arrive_within(turn)) return queue_part(end, 1);
+      core.submit_missing();
+      break;
     default:
       if (core.active()) {
         core.proceed(part);
@@ -169,8 +182,10 @@ void GradientReducer::State::reduce_elsewhere() {
     if (!parameter.elsewhere) continue;
     const std::shared_ptr<State> owner = owner_of(parameter);
     if (!owner) continue;
+    // Before a join the ranks made unequal numbers of reductions.
     const bool is_reduced =
-        !owner->watches_steps || owner->core.reductions() != parameter.reductions_elsewhere;
+        !owner->watches_steps || (!owner->core.step().is_before_join() &&
+                                  owner->core.reductions() != parameter.reductions_elsewhere);
     if (owner->core.local_passes() > 0 || !is_reduced) owner->synchronize();
   }
 }

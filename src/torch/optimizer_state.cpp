@@ -197,10 +197,7 @@ void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
   auto* const sharded = dynamic_cast<detail::ShardedBase*>(&optimizer);
   if (sharded != nullptr) sharded->adopt_parameters();
   const std::string here = sharded == nullptr || shards != nullptr ? "" : sharded->place();
-  if (there != here)
-    refuse_state("they have " + (there.empty() ? "the whole state" : "shard " + there) + ", not " +
-                 (here.empty() ? "the whole state" : "shard " + here) +
-                 ". Save a ShardedOptimizer's by whole_state() or save_state()");
+  require_same_place(there, here);
   const at::NoGradGuard no_grad;
   Loader<K> loader(views, optimizer, shards);
   try {
@@ -214,6 +211,13 @@ void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
 }
 
 }  // namespace
+
+void require_same_place(const std::string& there, const std::string& here) {
+  if (there == here) return;
+  refuse_state("they have " + (there.empty() ? "the whole state" : "shard " + there) + ", not " +
+               (here.empty() ? "the whole state" : "shard " + here) +
+               ". Save a ShardedOptimizer's by whole_state() or save_state()");
+}
 
 std::string obstacle_to_saving(const Optimizer& optimizer) {
   std::string found;

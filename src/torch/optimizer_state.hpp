@@ -40,6 +40,10 @@ constexpr const char* shard_place_entry = "kolo.shard";
   return std::to_string(index + 1) + " of " + std::to_string(ranks);
 }
 
+/// Throws InvalidArgument unless bytes with the state of the ranks `there` are for this optimizer,
+/// which holds that of `here`. Each is a `shard_place_text`, or "" for the whole state.
+void require_same_place(const std::string& there, const std::string& here);
+
 /// Gives the state of a whole parameter, if there is any, to its part. Throws InvalidArgument for a
 /// class other than the ones above.
 void divide_state(::torch::optim::Optimizer& optimizer, const ParameterShard& shard);

@@ -14,6 +14,7 @@
 #include "kolo/error.hpp"
 #include "kolo/torch/checkpoint.hpp"
 #include "kolo/torch/safetensors.hpp"
+#include "kolo/torch/sharded_optimizer.hpp"
 #include "torch/host_tensors.hpp"
 #include "torch/optimizer_state.hpp"
 #include "training/safetensors_names.hpp"
@@ -110,6 +111,18 @@ SafetensorsViews views_of(const std::string& bytes, const std::string& subject) 
   }
 }
 
+// In an archive, for a ShardedOptimizer.
+constexpr const char* place_key = "shard";
+
+void require_same_place(InputArchive& archive, ::torch::optim::Optimizer& optimizer) {
+  auto* const sharded = dynamic_cast<detail::ShardedBase*>(&optimizer);
+  if (sharded != nullptr) sharded->adopt_parameters();
+  c10::IValue there;
+  const bool has_place = archive.try_read(place_key, there) && there.isString();
+  internal::require_same_place(has_place ? there.toStringRef() : "",
+                               sharded == nullptr ? "" : sharded->place());
+}
+
 std::string group_key(std::size_t group) { return "options" + std::to_string(group); }
 
 }  // namespace
@@ -149,6 +162,8 @@ std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
   OutputArchive state(archive.compilation_unit());
   optimizer.save(state);
   archive.write("optimizer", state);
+  if (const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer))
+    archive.write(place_key, c10::IValue(sharded->place()));
   const auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i) {
     OutputArchive options(archive.compilation_unit());
@@ -164,6 +179,7 @@ void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) 
     return;
   }
   read(bytes, "this optimizer's state", device_of(optimizer), [&](InputArchive& archive) {
+    require_same_place(archive, optimizer);
     InputArchive state;
     archive.read("optimizer", state);
     // Loading only adds: without this, state of parameters that the archive lacks would survive.

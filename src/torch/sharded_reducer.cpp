@@ -6,29 +6,22 @@
 
 #include <cmath>
 #include <cstddef>
-#include <random>
 #include <utility>
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "kolo/torch/checkpoint.hpp"
-#include "kolo/torch/sharded_optimizer.hpp"
 #include "torch/gpu_stream.hpp"
 #include "torch/optimizer_gradients.hpp"
 #include "torch/optimizer_state.hpp"
-#include "torch/shard_files.hpp"
-#include "torch/shard_source.hpp"
+#include "torch/sharded_reducer_state.hpp"
 #include "torch/tensor_view.hpp"
-#include "torch/whole_source.hpp"
 #include "training/agreement.hpp"
-#include "training/parts_gather.hpp"
-#include "training/shard_index.hpp"
 
 namespace kolo::detail {
 
 using namespace internal;
-namespace {
 
 void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Tensor& whole) {
   gather.add(view_of(part), view_of(elements_in_memory(whole)),
@@ -38,44 +31,11 @@ void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Ten
              });
 }
 
-std::string unlikely_key() {
-  std::random_device random;
-  return std::to_string(random()) + '-' + std::to_string(random());
-}
-
-}  // namespace
-
-struct ShardedReducer::State {
-  DistributedOptimizerOptions options;
-  Sharding sharding;
-  std::optional<NamedParameters> given_names;
-  int index = 0;  // of this rank's parts, among `parts`
-  int parts = 1;
-  std::string loaded;  // a whole state, until the first step
-  bool is_member;
-  ParameterNames names;
-  std::shared_ptr<ParameterShards> shards;
-  std::shared_ptr<ShardSource> source;        // null if gradients stay whole
-  std::shared_ptr<WholeSource> whole_source;  // else null
-  std::optional<GradientReducer> reducer;
-
-  [[nodiscard]] std::string operation(const char* name) const {
-    return std::to_string(reducer->number()) + name;
-  }
-
-  void divide(Optimizer& optimizer);
-  void reunite(Optimizer& optimizer);
-  void require_all_ranks() const;
-  void share_gradients();
-  void gather_parameters(bool stepped);
-};
-
 void ShardedReducer::State::require_all_ranks() const {
   if (!source && is_member)
     internal::require_all_ranks(operation("(backward)"), options.process_set);
 }
 
-// The parts of whole gradients, in their memory.
 void ShardedReducer::State::share_gradients() {
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : shards->all()) {
@@ -98,7 +58,6 @@ void ShardedReducer::State::share_gradients() {
   }
 }
 
-// A rank that skips gathers nothing under the same name, so that one that steps gets Mismatch.
 void ShardedReducer::State::gather_parameters(bool stepped) {
   if (!is_member) return;
   const at::NoGradGuard no_grad;
@@ -140,7 +99,6 @@ ShardedReducer::ShardedReducer(Optimizer& optimizer, const std::optional<NamedPa
   state.divide(optimizer);
 }
 
-/// Collective. Replaces the parameters in the optimizer's groups by this rank's parts of them.
 void ShardedReducer::State::divide(Optimizer& optimizer) {
   const ProcessSet& set = options.process_set;
   index = is_member ? set.rank() : 0;
@@ -157,7 +115,6 @@ void ShardedReducer::State::divide(Optimizer& optimizer) {
                   std::move(made));
 }
 
-/// Puts the parameters back, without gradients and state.
 void ShardedReducer::State::reunite(Optimizer& optimizer) {
   shards->adopt(optimizer, names);
   reducer.reset();
@@ -298,73 +255,6 @@ double ShardedReducer::clip_grad_norm(Optimizer& optimizer, double max_norm,
   }
   scale_to(max_norm, norm, options.refuse_nonfinite, gradients);
   return norm;
-}
-
-std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) const {
-  const ProcessSet& set = state_->options.process_set;
-  if (root != all_ranks_get_it) require_root("whole_state", root, set);
-  if (!state_->is_member) return {};
-  if (const std::string why = obstacle_to_saving(optimizer); !why.empty())
-    throw InvalidArgument("whole_state: the optimizer's state cannot be saved: " + why);
-  const bool gets_it = root == all_ranks_get_it || rank() == root;
-  const at::NoGradGuard no_grad;
-  const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
-    const ParameterShard* shard = state_->shards->of_part(part);
-    if (shard == nullptr) return ::torch::Tensor();  // added, and without a step since
-    ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
-    const StreamOf stream(whole);
-    PartsGather gather(set);
-    add_to(gather, value, whole);
-    gather.run(state_->operation("(state)"));
-    return gets_it ? whole : ::torch::Tensor();
-  };
-  const std::optional<std::string> bytes = save_optimizer(optimizer, whole_of);
-  return gets_it ? bytes.value() : std::string();
-}
-
-void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optimizer) {
-  state_->shards->adopt(optimizer, state_->names);
-  load_optimizer(bytes, optimizer, state_->shards.get());
-  if (agreements_are_deferred()) state_->loaded = bytes;
-}
-
-void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& optimizer) {
-  if (!state_->is_member) return;
-  const ProcessSet& set = state_->options.process_set;
-  const int first = set.ranks().front();
-  std::string key;
-  std::string error;
-  if (rank() == first) {
-    error = failure_of([&] {
-      key = unlikely_key();
-      std::filesystem::create_directories(folder);
-      std::filesystem::remove(folder / shard_index_name);
-    });
-  }
-  require_success("save_state", "make the folder", error, set);
-  broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
-  error = failure_of([&] {
-    state_->shards->adopt(optimizer, state_->names);
-    write_shard(folder, key, {.index = set.rank(), .ranks = set.size()}, optimizer,
-                *state_->shards);
-  });
-  require_success("save_state", "write", error, set);
-  error = {};
-  if (rank() == first)
-    error = failure_of([&] { write_shard_index(folder, {.key = key, .ranks = set.size()}); });
-  require_success("save_state", "write the index", error, set);
-}
-
-void ShardedReducer::load_state(const std::filesystem::path& folder, Optimizer& optimizer) {
-  const std::string error = failure_of([&] {
-    state_->shards->adopt(optimizer, state_->names);
-    read_shards(folder, optimizer, *state_->shards, place());
-  });
-  if (!state_->is_member) {
-    if (!error.empty()) throw Error("load_state: " + error);
-    return;
-  }
-  require_success("load_state", "read", error, state_->options.process_set);
 }
 
 }  // namespace kolo::detail

@@ -2,6 +2,7 @@
 // Reduces the gradients of one optimizer, pass by pass; knows no framework.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -150,7 +151,11 @@ class ReductionCore {
   // The end of a pass. If passes of several optimizers end together, each part is to be called for
   // all of them before the next part: the ranks may end them in different orders, and nothing waits
   // for what another rank submits in a later part.
-  KOLO_EXPORT void submit_counts() noexcept;   ///< Of a pass that reduces; the first part.
+  KOLO_EXPORT void submit_counts() noexcept;  ///< Of a pass that reduces; the first part.
+  /// Waits for the counts that were submitted, for at most `timeout`; false if they are not agreed
+  /// by then. Ranks without a pass submit the counts of one optimizer after the other.
+  [[nodiscard]] KOLO_EXPORT bool counts_arrive_within(
+      std::chrono::duration<double> timeout) noexcept;
   KOLO_EXPORT void submit_missing() noexcept;  ///< Waits for the counts.
   /// The parts from number 2 on, until the pass is no longer active: one for each operation of
   /// hooks, and the last waits for all operations.

@@ -51,6 +51,15 @@ void ReductionCore::call_counts() {
       detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
 }
 
+bool ReductionCore::counts_arrive_within(std::chrono::duration<double> timeout) noexcept {
+  if (!counts_submitted_ || counts_agreed_) return true;
+  try {
+    return counts_future_.wait_for(timeout);
+  } catch (...) {
+    return true;  // whoever takes them gets the error
+  }
+}
+
 void ReductionCore::take_counts() {
   try {
     counts_future_.get();

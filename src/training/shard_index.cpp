@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "training/disk_file.hpp"
 #include "training/strict_json.hpp"
@@ -34,6 +36,18 @@ ShardIndex parse_shard_index(std::string_view text) {
       ranks->get<std::uint64_t>() > max_shard_ranks)
     throw JsonFault("has no number 'ranks' from 1 to 1,000,000");
   return {.key = key->get<std::string>(), .ranks = ranks->get<int>()};
+}
+
+void begin_shard_folder(const fs::path& folder) {
+  fs::create_directories(folder);
+  fs::remove(folder / shard_index_name);
+  std::vector<fs::path> unfinished;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = finished_name(entry.path()).filename().string();
+    if (name == shard_index_name || (name.starts_with("state-") && name.ends_with(".safetensors")))
+      unfinished.push_back(entry.path());
+  }
+  for (const fs::path& path : unfinished) fs::remove(path);
 }
 
 void write_shard_index(const fs::path& folder, const ShardIndex& index) {

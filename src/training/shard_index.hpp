@@ -25,6 +25,9 @@ struct ShardIndex {
 /// Throws JsonFault for any text that is not an index.
 [[nodiscard]] ShardIndex parse_shard_index(std::string_view text);
 
+/// For a new state, whose files no process is writing yet: makes the folder, and removes its index
+/// and the files of saves that were killed. Throws std::filesystem::filesystem_error.
+KOLO_EXPORT void begin_shard_folder(const std::filesystem::path& folder);
 /// Throws CheckpointError.
 KOLO_EXPORT void write_shard_index(const std::filesystem::path& folder, const ShardIndex& index);
 [[nodiscard]] KOLO_EXPORT ShardIndex read_shard_index(const std::filesystem::path& folder);

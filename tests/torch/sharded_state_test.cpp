@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -281,6 +282,49 @@ TEST_F(ShardedStateTest, SaysWhyAStateCannotBeSaved) {
   EXPECT_THAT(refusal_of([&] { (void)optimizer.whole_state(0); }), HasSubstr("'state.0.exp_avg'"));
   EXPECT_THAT(error_of<Error>([&] { optimizer.save_state(folder); }).what(),
               HasSubstr("'state.0.exp_avg'"));
+  barrier();
+}
+
+TEST_F(ShardedStateTest, BytesOfACustomOptimizerAreOfOneRank) {
+  ::torch::Tensor w = ::torch::ones({8 * size()}).set_requires_grad(true);
+  ShardedOptimizer optimizer(OwnSgd({w}, optim::SGDOptions(0.1).momentum(0.5)));
+  backward(w, 1.0);
+  optimizer.step();
+  const std::string own = to_bytes(optimizer);
+  from_bytes(own, optimizer);
+  std::string of_first = own;
+  broadcast(of_first, 0);
+  if (rank() == 0) {
+    from_bytes(of_first, optimizer);
+  } else {
+    EXPECT_THAT(refusal_of([&] { from_bytes(of_first, optimizer); }), HasSubstr("shard 1 of "));
+  }
+  ::torch::Tensor v = ::torch::ones({8}).set_requires_grad(true);
+  OwnSgd alone({v}, 0.1);
+  EXPECT_THAT(refusal_of([&] { from_bytes(own, alone); }), HasSubstr("not the whole state"));
+}
+
+TEST_F(ShardedStateTest, FilesOfKilledSavesAreRemoved) {
+  const ScratchDirectory scratch;
+  std::string folder = (scratch.path() / "state").string();  // rank 0's
+  broadcast(folder, 0);
+  const auto file = [&](const char* name) { return std::filesystem::path(folder) / name; };
+  const std::vector<const char*> unfinished{
+      "state-00002-of-00009.safetensors.0123456789abcdef.part", "state.json.0123456789abcdef.part"};
+  const char* const other = "notes.part";
+  if (rank() == 0) {
+    std::filesystem::create_directories(folder);
+    for (const char* name : unfinished) std::ofstream(file(name)) << "x";
+    std::ofstream(file(other)) << "x";
+  }
+  barrier();
+  Network network;
+  ShardedOptimizer optimizer(optim::Adam(network.parameters(), 0.01), network.named_parameters());
+  usual_step(network, optimizer, 0);
+  optimizer.save_state(folder);
+  for (const char* name : unfinished) EXPECT_FALSE(std::filesystem::exists(file(name))) << name;
+  EXPECT_TRUE(std::filesystem::exists(file(other)));
+  optimizer.load_state(folder);
   barrier();
 }
 

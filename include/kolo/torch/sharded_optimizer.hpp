@@ -105,10 +105,11 @@ class ShardedReducer {
 ///                                      model->named_parameters());
 ///
 /// Parameters stay full on all ranks, and stay equal if they start equal: call
-/// `broadcast_parameters` first. `Sharding::state` gives the same parameters as
-/// DistributedOptimizer, bit for bit. `state_and_gradients` does too on one host without
-/// compression. With compression, its sums are not rounded to the wire type; across hosts, it adds
-/// the ranks in another order. `reducescatter_rows` splits the elements of a parameter in memory
+/// `broadcast_parameters` first. Unless steps are clipped, `Sharding::state` gives the same
+/// parameters as DistributedOptimizer, bit for bit. `state_and_gradients` does too on one host
+/// without compression. With compression, its sums are not rounded to the wire type; across hosts,
+/// it adds the ranks in another order. Clipping adds the squares of the shards, so its factor may
+/// differ in the last bits. `reducescatter_rows` splits the elements of a parameter in memory
 /// order.
 ///
 /// Base must be elementwise: SGD, Adam, AdamW, RMSprop, Adagrad, or a class for which
@@ -195,7 +196,8 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   void skip_step() override { reducer_.skip(*this); }
 
   /// Like `Base`'s, for shards and full gradients. A module's `zero_grad` does the same, except
-  /// that it does not reset the count of `backward_passes_per_step`.
+  /// that it does not reset the count of `backward_passes_per_step`. It is not virtual: called
+  /// through a reference to `Base`, it leaves full gradients of passes without reduction.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// DistributedOptimizer: several optimizers in one program, of which some ranks use only a part.
+#include "support.hpp"
+
+namespace kolo::internal::testing_support {
+namespace {
+
+namespace optim = ::torch::optim;
+
+using SeveralOptimizersTest = TorchTest;
+
+// Rank 0 has a pass whose end begins with the second optimizer, and in which it lacks a parameter
+// of the first that rank 1 uses. The last rank has no pass: it ends the first optimizer's pass
+// before it begins the second's.
+TEST_F(SeveralOptimizersTest, ARankWithoutAPassStepsThemInAnyOrder) {
+  if (size() < 3) GTEST_SKIP() << "on three ranks and more";
+  ::torch::Tensor used = parameter({1.0});
+  ::torch::Tensor rare = parameter({1.0});
+  ::torch::Tensor other = parameter({1.0});
+  DistributedOptimizer first(optim::SGD({used, rare}, 1.0), {{"used", used}, {"rare", rare}});
+  DistributedOptimizer second(optim::SGD({other}, 1.0), {{"other", other}});
+  const bool has_pass = rank() + 1 < size();
+  for (int step = 0; step < 4; ++step) {
+    first.zero_grad();
+    second.zero_grad();
+    if (has_pass) {
+      // Backward goes through the later part of the graph first.
+      ::torch::Tensor loss = (used * 1.0).sum();
+      if (rank() > 0) loss = loss + (rare * 1.0).sum();
+      (rank() > 0 ? (other * 1.0).sum() + loss : loss + (other * 1.0).sum()).backward();
+    }
+    if (has_pass || step % 2 == 0) {
+      first.step();
+      second.step();
+    } else {
+      second.step();
+      first.step();
+    }
+  }
+  const double with_pass = (size() - 1.0) / size();
+  expect_close(used, values({1.0 - 4 * with_pass}));
+  expect_close(other, values({1.0 - 4 * with_pass}));
+  expect_close(rare, values({1.0 - 4 * (with_pass - 1.0 / size())}));
+}
+
+// The second optimizer has no step of its own in the last round of an epoch, which rank 0 makes
+// alone.
+TEST_F(SeveralOptimizersTest, ReductionsBeforeAJoinAreOfNoLaterStep) {
+  ::torch::Tensor shared = parameter({1.0});
+  ::torch::Tensor own = parameter({1.0});
+  DistributedOptimizer owner(optim::SGD({shared}, 1.0), {{"shared", shared}});
+  DistributedOptimizer second(optim::SGD({shared, own}, 1.0), {{"shared", shared}, {"own", own}});
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (int round = 0; round < (rank() == 0 ? 2 : 1); ++round) {
+      owner.zero_grad();
+      if (round == 0) {
+        backward(shared * own, rank() + 1);
+        owner.step();
+        second.step();
+      } else {
+        backward(shared, 1.0);
+        owner.step();
+      }
+    }
+    join();
+    // None of the ranks has a pass.
+    shared.mutable_grad().reset();
+    own.mutable_grad().reset();
+    second.step();
+    expect_same_bits_on_all_ranks({own});
+  }
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
