@@ -24,6 +24,7 @@ class Kolo(CMakePackage, CudaPackage):
     depends_on("fmt@9.1:")
     depends_on("spdlog@1.10: +shared fmt_external=True")
     depends_on("highway@1.0.3:")
+    depends_on("libfabric@1.17:")
     depends_on("zlib-api")
     depends_on("flatbuffers@2:", type="build")
     depends_on("nlohmann-json@3.11:", type="build")

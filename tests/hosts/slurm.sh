@@ -8,16 +8,9 @@
 #   DIRECTORY   that has Kolo's packages: ./dev packages
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
-sources=$(cd "$(dirname "$0")/../.." && pwd)
 packages=$(cd "$1" && pwd)
-root=${KOLO_BARE_ROOT:-}
-kept=$root
-[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-slurm.XXXXXX)
-clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
-trap clean_up EXIT
-in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
-
-in_root true
+# shellcheck source=tests/package/with_bare_root.sh
+source "$(dirname "$0")/../package/with_bare_root.sh"
 rm -rf --one-file-system "$root/kolo"
 mkdir -p "$root/kolo" "$root/etc/slurm"
 cp "$packages"/*.deb "$root/kolo/"

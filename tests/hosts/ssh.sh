@@ -7,19 +7,13 @@
 #   DIRECTORY   that has kolorun and rank_program
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
-sources=$(cd "$(dirname "$0")/../.." && pwd)
 programs=$(cd "$1" && pwd)
-root=${KOLO_BARE_ROOT:-}
-kept=$root
-[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-ssh.XXXXXX)
-clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
-trap clean_up EXIT
-in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
-
-in_root true
+# shellcheck source=tests/package/with_bare_root.sh
+source "$(dirname "$0")/../package/with_bare_root.sh"
 rm -rf --one-file-system "$root/kolo"
 mkdir -p "$root/kolo"
 cp "$programs"/{kolorun,rank_program} "$sources/tests/rendezvous/jobs.sh" "$root/kolo/"
+packages_of "$programs"/{kolorun,rank_program} >"$root/kolo/libraries"
 
 cat >"$root/kolo/inside.sh" <<'INSIDE'
 set -euo pipefail
@@ -28,8 +22,8 @@ cd /kolo
 if ! command -v sshd >/dev/null; then
   say "Installation"
   apt-get update -qq
-  apt-get install -y -qq --no-install-recommends openssh-server openssh-client libfmt9 libstdc++6 procps tcsh \
-    >install.log 2>&1 || { cat install.log; exit 1; }
+  apt-get install -y -qq --no-install-recommends openssh-server openssh-client procps tcsh \
+    $(cat libraries) >install.log 2>&1 || { cat install.log; exit 1; }
 fi
 say "sshd"
 # Without a password, and not locked.

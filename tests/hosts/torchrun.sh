@@ -7,23 +7,13 @@
 #   DIRECTORY   that has launcher_program
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
-sources=$(cd "$(dirname "$0")/../.." && pwd)
 programs=$(cd "$1" && pwd)
-root=${KOLO_BARE_ROOT:-}
-kept=$root
-[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-torchrun.XXXXXX)
-clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
-trap clean_up EXIT
-in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
-
-in_root true
+# shellcheck source=tests/package/with_bare_root.sh
+source "$(dirname "$0")/../package/with_bare_root.sh"
 rm -rf --one-file-system "$root/kolo"
 mkdir -p "$root/kolo"
 cp "$programs/launcher_program" "$sources/tests/support/expect.sh" "$root/kolo/"
-# The Debian packages of the libraries that the program needs.
-ldd "$programs/launcher_program" | awk '$3 ~ /^\// { print $3 }' | xargs -n 1 realpath |
-  sed 's|^/usr||' | while read -r library; do dpkg -S "*$library" 2>/dev/null; done |
-  cut -d : -f 1 | sort -u >"$root/kolo/libraries"
+packages_of "$programs/launcher_program" >"$root/kolo/libraries"
 
 cat >"$root/kolo/inside.sh" <<'INSIDE'
 set -euo pipefail

@@ -9,16 +9,8 @@
 #   KOLO_BARE_ROOT             keep the root in this folder, for a second run
 #   CMAKE_BUILD_PARALLEL_LEVEL number of compilations at the same time
 set -euo pipefail
-sources=$(cd "$(dirname "$0")/../.." && pwd)
-root=${KOLO_BARE_ROOT:-}
-kept=$root
-[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-arm64.XXXXXX)
-# Nothing is mounted there: bare_root.sh mounts in a namespace of its own.
-clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
-trap clean_up EXIT
-in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
-
-in_root true
+# shellcheck source=tests/package/with_bare_root.sh
+source "$(dirname "$0")/with_bare_root.sh"
 mkdir -p "$root/kolo"
 # The files of the working tree; those that have not changed keep their times, so that a second run is short.
 find "$root/kolo" -mindepth 1 -maxdepth 1 ! -name build -exec rm -rf --one-file-system {} +

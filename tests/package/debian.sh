@@ -7,7 +7,6 @@
 #   DIRECTORY   that has the packages
 #   KOLO_BARE_ROOT   keep the root in this folder, for a second run
 set -euo pipefail
-sources=$(cd "$(dirname "$0")/../.." && pwd)
 packages=$(cd "$1" && pwd)
 
 say() { printf '\n== %s\n' "$*"; }
@@ -24,15 +23,8 @@ done
 say "lintian"
 lintian --fail-on error --tag-display-limit 0 "$packages"/*.deb
 
-root=${KOLO_BARE_ROOT:-}
-kept=$root
-[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-root.XXXXXX)
-
-# Nothing is mounted there: bare_root.sh mounts in a namespace of its own.
-clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
-trap clean_up EXIT
-in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
-in_root true
+# shellcheck source=tests/package/with_bare_root.sh
+source "$(dirname "$0")/with_bare_root.sh"
 mkdir -p "$root/kolo"
 rm -rf "$root/kolo"/*
 cp "$packages"/*.deb "$root/kolo/"

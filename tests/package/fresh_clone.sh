@@ -10,16 +10,9 @@
 #   KOLO_BARE_ROOT    keep the root in this folder, for a second run
 #   KOLO_README_WAY   only the ways with this in their titles
 set -euo pipefail
-sources=$(cd "$(dirname "$0")/../.." && pwd)
 (($#)) || set -- demo readme test
-root=${KOLO_BARE_ROOT:-}
-kept=$root
-[[ -n $root ]] || root=$(mktemp -d /var/tmp/kolo-fresh.XXXXXX)
-clean_up() { [[ -n $kept ]] || rm -rf --one-file-system "$root"; }
-trap clean_up EXIT
-in_root() { "$sources/tests/package/bare_root.sh" "$root" "$@"; }
-
-in_root true
+# shellcheck source=tests/package/with_bare_root.sh
+source "$(dirname "$0")/with_bare_root.sh"
 rm -rf --one-file-system "$root/root/kolo"
 git clone --quiet --no-hardlinks "file://$sources" "$root/root/kolo"
 git -C "$root/root/kolo" checkout --quiet -B main "$(git -C "$sources" rev-parse HEAD)"

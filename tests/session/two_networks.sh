@@ -10,30 +10,8 @@ kolorun=$1
 departure=$2
 work=$3
 shift 3
-first=kolo-one-$$ second=kolo-two-$$
-ip netns add "$first" 2>/dev/null || { echo "no network namespaces here"; exit 77; }
-remove_hosts() {
-  local host pid
-  for host in "$first" "$second"; do
-    for pid in $(ip netns pids "$host" 2>/dev/null); do kill -KILL "$pid" 2>/dev/null; done
-    ip netns delete "$host" 2>/dev/null
-  done
-}
-trap remove_hosts EXIT
-ip netns add "$second" || exit 1
-ip -n "$first" link add wire type veth peer name wire netns "$second" || exit 1
-number=1
-for host in "$first" "$second"; do
-  ip -n "$host" link set lo up
-  # Before the wire, so that it is tried first.
-  ip -n "$host" link add dead type veth peer name deader
-  ip -n "$host" address add "10.213.67.$number/24" dev dead
-  ip -n "$host" link set dead up
-  ip -n "$host" link set deader up
-  ip -n "$host" address add "10.213.78.$number/24" dev wire
-  ip -n "$host" link set wire up
-  number=$((number + 1))
-done
+# shellcheck source=tests/rendezvous/namespaces.sh
+source "$(dirname "$0")/../rendezvous/namespaces.sh"
 rm -rf "$work"
 mkdir -p "$work"
 cd "$work" || exit 1
@@ -43,9 +21,9 @@ head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 on_both() {
   local job=(timeout 100 "$kolorun" -np 4 --rendezvous 10.213.78.1:4711 --slots 2 --secret-file secret
     --start-timeout 60 "$@")
-  ip netns exec "$second" "${job[@]}" >second.log 2>&1 </dev/null &
+  "${on_second[@]}" "${job[@]}" >second.log 2>&1 </dev/null &
   local other=$! status=0
-  ip netns exec "$first" "${job[@]}" >first.log 2>&1 </dev/null || status=$?
+  "${on_first[@]}" "${job[@]}" >first.log 2>&1 </dev/null || status=$?
   wait "$other"
   return $status
 }

@@ -10,10 +10,11 @@
 
 namespace kolo::internal::simulation {
 
-using Kind = Event::Kind;
 using negotiation::Negotiator;
 
 namespace {
+
+using Kind = Event::Kind;
 
 std::int64_t bytes_of(const Descriptor& descriptor) {
   std::int64_t bytes = 0;

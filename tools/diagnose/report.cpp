@@ -26,11 +26,14 @@ std::string to_text(const Diagnosis& diagnosis, const std::vector<Record>& recor
 
 std::string to_json(const Diagnosis& diagnosis, const std::vector<Record>& records,
                     const std::vector<std::string>& damaged) {
-  using Json = nlohmann::ordered_json;
-  Json json{{"verdict", diagnosis.verdict}, {"session", diagnosis.session},
-            {"size", diagnosis.size},       {"missing", diagnosis.missing},
-            {"records", Json::array()},     {"findings", Json::array()},
-            {"not_read", damaged}};
+  using OrderedJson = nlohmann::ordered_json;
+  OrderedJson json{{"verdict", diagnosis.verdict},
+                   {"session", diagnosis.session},
+                   {"size", diagnosis.size},
+                   {"missing", diagnosis.missing},
+                   {"records", OrderedJson::array()},
+                   {"findings", OrderedJson::array()},
+                   {"not_read", damaged}};
   for (const Record& record : records)
     json["records"].push_back({{"rank", record.rank},
                                {"file", record.file},
@@ -40,7 +43,7 @@ std::string to_json(const Diagnosis& diagnosis, const std::vector<Record>& recor
                                {"finished", record.finished},
                                {"reason", record.reason}});
   for (const Finding& finding : diagnosis.findings) {
-    Json operations = Json::array();
+    OrderedJson operations = OrderedJson::array();
     for (const Waiting& one : finding.operations)
       operations.push_back({{"name", one.key.name},
                             {"set", one.key.set},
@@ -56,7 +59,7 @@ std::string to_json(const Diagnosis& diagnosis, const std::vector<Record>& recor
                                 {"text", finding.text},
                                 {"operations", std::move(operations)}});
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + '\n';
 }
 
 }  // namespace diagnose
