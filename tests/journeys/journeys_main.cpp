@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "journeys_main.hpp"
 
-#include <mpi.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -80,10 +79,12 @@ Options read_options(int argc, char** argv) {
 
 /// Rank 0's value on all ranks, outside sessions.
 void agree_on(int& value) {
+#ifdef KOLO_TEST_MPI
   if (with_mpi()) {
     MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD);
     return;
   }
+#endif
   const Session session;
   broadcast(value, 0, {.name = "outside sessions"});
 }
@@ -167,7 +168,7 @@ void run_all(const Options& options, int rank, int ranks, const Maker& maker, bo
     std::fprintf(words, "%lld programs on %d ranks: all as expected\n", programs, ranks);
   std::fflush(words);
   // The first process to exit may end the others, if a session failed while MPI carried a batch.
-  if (with_mpi()) MPI_Barrier(MPI_COMM_WORLD);
+  if (with_mpi()) wait_for_all();
 }
 
 }  // namespace
