@@ -270,14 +270,12 @@ class KOLO_EXPORT State {
   /// Throws InvalidArgument for an empty name, and one that was added already.
   template <typename T>
     requires(!std::derived_from<T, Part> && !detail::is_shared_pointer<std::remove_const_t<T>>)
-  State& add(std::string name, T& part) {
-    return add_part(std::move(name), detail::make_part(part));
-  }
+  State& add(const std::string& name, T& part) { return add_part(name, detail::make_part(part)); }
   /// What a shared pointer refers to, which the state keeps: a communication hook, or a module of
   /// LibTorch. Throws InvalidArgument for null.
   template <typename T>
-  State& add(std::string name, const std::shared_ptr<T>& part) {
-    return add_part(std::move(name),
+  State& add(const std::string& name, const std::shared_ptr<T>& part) {
+    return add_part(name,
                     detail::KeepingPart::make(part, [&] { return detail::make_part(*part); }));
   }
   /// Memory, such as the parameters of a model, on the CPU. It must stay in place.

@@ -48,7 +48,7 @@ void reduce_to_max(std::array<std::int64_t, count>& numbers, const char* name) {
 // ---- the ranks together ----
 
 bool State::Data::agree(Call call) const {
-  const std::int64_t what = static_cast<std::int64_t>(call);
+  const auto what = static_cast<std::int64_t>(call);
   const bool changes = rank() == 0 && !session::announced_change().empty();
   std::array<std::int64_t, 3> numbers{changes ? 1 : 0, what, -what};
   reduce_to_max(numbers, "kolo.elastic.agreement");
@@ -168,12 +168,11 @@ void State::sync() {
   reduce_to_max(numbers, "kolo.elastic.newest");
   if (numbers[2] != -numbers[3]) data.require_same_parts();
   for (Data::Entry& entry : data.entries) entry.part->rejoin();
-  std::int64_t newest = numbers[0] / max_ranks;
+  const std::int64_t newest = numbers[0] / max_ranks;
   int root = static_cast<int>(max_ranks - 1 - numbers[0] % max_ranks);
   const bool all_have_it = -numbers[1] == newest;
   if (newest == 0) {
     // Nobody has committed: all begin as rank 0.
-    newest = 1;
     root = 0;
     data.copy(rank() == 0 ? 1 : 0);
     data.distribute(root, 1, /*keeps_own=*/true);

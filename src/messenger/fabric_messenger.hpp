@@ -43,7 +43,7 @@ class FabricChannel : public Channel {
 ///
 /// One receive is posted for every peer at all times. Any error of a transfer is the loss of its
 /// peer.
-class FabricMessenger : public Messenger {
+class FabricMessenger final : public Messenger {
  public:
   static constexpr std::int64_t window = std::int64_t{4} << 20;
   static constexpr std::int64_t max_inline = 4096;

@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -95,7 +96,7 @@ class Server {
   [[nodiscard]] std::optional<Time> next_time() const;
 
   /// What is to be done, in this order.
-  [[nodiscard]] std::vector<Action> take() { return std::move(actions_); }
+  [[nodiscard]] std::vector<Action> take() { return std::exchange(actions_, {}); }
 
   [[nodiscard]] bool finished() const { return finished_; }
   [[nodiscard]] GenerationNumber generation() const { return number_; }

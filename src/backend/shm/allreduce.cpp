@@ -11,7 +11,7 @@ namespace {
 /// Every rank is an owner.
 class Allreduce : public SlicedAllreduce {
  public:
-  Allreduce(Arena& arena, Batch given, LocalRanks given_ranks)
+  Allreduce(Arena& arena, Batch given, const LocalRanks& given_ranks)
       : SlicedAllreduce(
             arena, std::move(given), given_ranks,
             {static_cast<int>(given_ranks.size()), arena.allreduce_piece_bytes(), true}) {}

@@ -103,6 +103,7 @@ void CpuLinks::share_memory() {
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;
+    parts.reserve(static_cast<std::size_t>(neighbors_->size()));
     for (int index = 0; index < neighbors_->size(); ++index)
       parts.push_back({neighbors_->memory(index) + offset, &neighbors_->bell(index),
                        neighbors_->heap(index), neighbors_->other_process(index)});
@@ -116,6 +117,7 @@ void CpuLinks::share_memory() {
   backend_.use_memory(*shm_backend_);
   if (!all_are_neighbors_) return;
   std::vector<SharedPlanBoard::Peer> places;
+  places.reserve(static_cast<std::size_t>(neighbors_->size()));
   for (int index = 0; index < neighbors_->size(); ++index)
     places.push_back(
         {reinterpret_cast<SharedPlanBoard::Word*>(neighbors_->memory(index) + memory.board),
@@ -132,7 +134,7 @@ std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
 }
 
 std::string CpuLinks::data_path() const {
-  const std::string network = over_fabric_ ? "fabric" : "mpi";
+  std::string network = over_fabric_ ? "fabric" : "mpi";
   if (neighbors_ == nullptr) return network;
   return all_are_neighbors_ ? "shm" : "shm+" + network;
 }
