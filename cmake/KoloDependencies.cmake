@@ -2,7 +2,25 @@
 # Finds the packages that Kolo is built from. Nothing is downloaded. The minimum versions are the oldest
 # that Kolo is tested with, Debian 12's; of zlib, the first that has crc32_z().
 
-find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
+# Without it, kolorun, torchrun or srun starts the ranks, and libfabric carries data between hosts.
+set(KOLO_HAVE_MPI OFF)
+set(kolo_file_sets HEADERS)  # of installed headers
+if(KOLO_WITH_MPI STREQUAL "ON")
+  find_package(MPI 3.1 REQUIRED COMPONENTS CXX)
+elseif(KOLO_WITH_MPI STREQUAL "AUTO")
+  find_package(MPI 3.1 QUIET COMPONENTS CXX)
+endif()
+if(NOT KOLO_WITH_MPI STREQUAL "OFF" AND MPI_CXX_FOUND)
+  set(KOLO_HAVE_MPI ON)
+  set(kolo_mpi_libraries MPI::MPI_CXX)
+  set(kolo_mpi_definitions OMPI_SKIP_MPICXX)
+  list(APPEND kolo_file_sets mpi_headers)
+  message(STATUS "Kolo: with MPI (${MPIEXEC_EXECUTABLE})")
+elseif(KOLO_WITH_MPI STREQUAL "OFF")
+  message(STATUS "Kolo: without MPI (KOLO_WITH_MPI=OFF)")
+else()
+  kolo_leave_out(KOLO_WITH_MPI "MPI" "an MPI 3.1" libopenmpi-dev)
+endif()
 find_package(Threads REQUIRED)
 find_package(fmt 9.1 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)

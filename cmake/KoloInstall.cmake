@@ -25,14 +25,18 @@ function(kolo_install target prefix export)
     COMPONENT ${prefix}development)
 endfunction()
 
-kolo_install(kolo "" koloTargets HEADERS mpi_headers)
+kolo_install(kolo "" koloTargets ${kolo_file_sets})
 # In a file of its own, which is read only where LibTorch is found too.
 if(KOLO_HAVE_TORCH)
   kolo_install(kolo_torch torch_ koloTorchTargets HEADERS)
 endif()
 
-if(TARGET kolo-perf)
-  install(TARGETS kolo-perf kolo-diagnose kolorun
+if(TARGET kolorun)
+  set(kolo_programs kolorun kolo-diagnose)
+  if(TARGET kolo-perf)
+    list(APPEND kolo_programs kolo-perf)
+  endif()
+  install(TARGETS ${kolo_programs}
     RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
   include(KoloManPages)
 endif()

@@ -16,6 +16,9 @@ foreach(page IN ITEMS
     "kolorun|start the processes of a distributed job")
   string(REPLACE "|" ";" page "${page}")
   list(POP_FRONT page program)
+  if(NOT TARGET ${program})
+    continue()
+  endif()
   set(file "${PROJECT_BINARY_DIR}/man/${program}.1")
   # Lines of examples stay lines.
   add_custom_command(OUTPUT "${file}.gz"

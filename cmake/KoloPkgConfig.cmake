@@ -15,7 +15,10 @@ file(RELATIVE_PATH kolo_pc_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/
 
 # A shared library has linked all of it.
 if(NOT BUILD_SHARED_LIBS)
-  list(JOIN MPI_CXX_LIBRARIES " " kolo_pc_libraries)
+  set(kolo_pc_libraries "")
+  if(KOLO_HAVE_MPI)
+    list(JOIN MPI_CXX_LIBRARIES " " kolo_pc_libraries)
+  endif()
   string(APPEND kolo_pc_libraries " -lpthread")
   if(KOLO_HAVE_CUDA)
     string(APPEND kolo_pc_libraries " $<TARGET_FILE:CUDA::cudart_static> -ldl -lrt")

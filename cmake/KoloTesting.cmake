@@ -2,15 +2,16 @@
 # kolo_add_test(NAME x KIND unit SOURCES ... [LIBRARIES ...])
 #   The ctest entry and the program `<kind>.x`; no MPI.
 # kolo_add_mpi_test(NAME x KIND mpi SOURCES ... RANKS 1 2 ... [LIBRARIES ...])
-#   The program `<kind>.x`, and an entry `<kind>.x.np<N>` for each number of ranks.
+#   The program `<kind>.x`, and an entry `<kind>.x.np<N>` under mpirun for each number of ranks.
 # kolo_add_mpi_variant(NAME x KIND mpi VARIANT v RANKS 2 ... ENVIRONMENT NAME=value ...)
 #   The same program in another environment: entries `<kind>.x.<v>.np<N>`.
 # kolo_add_kolorun_variant(NAME x KIND mpi RANKS 2 ... [WITHOUT gtest-pattern] [RANKS_PER_HOST n])
 #   The same program started by kolorun, without MPI: entries `<kind>.x.kolorun.np<N>`. WITHOUT: tests
 #   that need MPI. RANKS_PER_HOST: each n ranks count as one host, in `<kind>.x.kolorun.hosts<n>.np<N>`.
 # kolo_add_mpirun_check(NAME x KIND mpi RANKS 2 ... [STATUS n] [OUTPUT regex]
-#                       [ENVIRONMENT NAME=value ...] [KOLORUN] COMMAND target [args...])
-#   Runs any program under mpirun. STATUS: a number, `nonzero` or `any`; default: 0. OUTPUT: a regular
+#                       [ENVIRONMENT NAME=value ...] [KOLORUN | NEEDS_MPI] COMMAND target [args...])
+#   Runs any program under mpirun; in a build without MPI under kolorun, unless NEEDS_MPI says that
+#   this is no use. STATUS: a number, `nonzero` or `any`; default: 0. OUTPUT: a regular
 #   expression that a line of standard output or error must match; with STATUS any, the whole output,
 #   joined to one line, must match. KOLORUN: under kolorun instead, as `<kind>.x.kolorun.np<N>`.
 # kolo_add_mpi_script(NAME x KIND mpi SCRIPT x.sh RANKS 1 2 ... PROGRAMS target ...)
@@ -19,6 +20,9 @@
 # kolo_add_made_up_hosts(NAME x RANKS_PER_HOST n RANKS 2 ... COMMAND target [args...])
 #   Runs a program that already has entries again, as `mpi.x.hosts<n>.np<N>`: each n ranks count as
 #   one host.
+#
+# In a build without MPI, what would be started by mpirun is started by kolorun if it is a script or a
+# program on made-up hosts, and left out if it is a test or a variant of one.
 #
 # A test's label is its kind, and the target kolo_tests_<kind> builds all tests of a kind. Tests can
 # include private headers and use the libraries that Kolo links.
@@ -50,16 +54,29 @@ set(kolo_test_environment
 # another host, since the first rank that has reported the loss aborts the job.
 set(kolo_not_with_mpich "faults|gpu_check.dry_run|cifar10_killed|small_dev_shm.killed|killed.*hosts2")
 set(kolo_mpiexec_kills OFF)
-execute_process(COMMAND "${MPIEXEC_EXECUTABLE}" --version OUTPUT_VARIABLE version ERROR_QUIET)
-if(version MATCHES "HYDRA")
-  set(kolo_mpiexec_kills ON)
-  message(STATUS "Kolo: some tests that kill a rank are disabled, for they need Open MPI's mpirun")
+if(KOLO_HAVE_MPI)
+  execute_process(COMMAND "${MPIEXEC_EXECUTABLE}" --version OUTPUT_VARIABLE version ERROR_QUIET)
+  if(version MATCHES "HYDRA")
+    set(kolo_mpiexec_kills ON)
+    message(STATUS "Kolo: some tests that kill a rank are disabled, for they need Open MPI's mpirun")
+  endif()
+endif()
+
+# What starts ranks: mpirun or, in a build without MPI, kolorun. Without both there are no such tests.
+set(kolo_launcher "")
+if(KOLO_HAVE_MPI)
+  set(kolo_launcher "${MPIEXEC_EXECUTABLE}")
+elseif(TARGET kolorun)
+  set(kolo_launcher "$<TARGET_FILE:kolorun>")
 endif()
 
 # kolo_start_ranks(<variable> <name of the test> <ranks>): the command, to which a program is added. If
-# the test kills a rank, the others live on.
+# the test kills a rank, the others live on. Empty if nothing can start ranks.
 function(kolo_start_ranks variable name ranks)
-  set(command "${MPIEXEC_EXECUTABLE}" -np ${ranks})
+  set(command "")
+  if(kolo_launcher)
+    set(command "${kolo_launcher}" -np ${ranks})
+  endif()
   if(kolo_mpiexec_kills AND name MATCHES "killed")
     set(command "${MPIEXEC_EXECUTABLE}" -disable-auto-cleanup -np ${ranks}
       "${PROJECT_SOURCE_DIR}/tests/support/status_of.sh")
@@ -104,6 +121,9 @@ function(kolo_add_mpi_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND" "SOURCES;RANKS;LIBRARIES")
   set(name ${arg_KIND}.${arg_NAME})
   kolo_test_program(${name} ${arg_KIND} "${arg_SOURCES}" "kolo_mpi_main;${arg_LIBRARIES}")
+  if(NOT KOLO_HAVE_MPI)
+    return()
+  endif()
   foreach(ranks IN LISTS arg_RANKS)
     add_test(NAME ${name}.np${ranks}
       COMMAND "${MPIEXEC_EXECUTABLE}" -np ${ranks}
@@ -114,6 +134,9 @@ endfunction()
 
 function(kolo_add_mpi_variant)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;VARIANT" "RANKS;ENVIRONMENT")
+  if(NOT KOLO_HAVE_MPI)
+    return()
+  endif()
   set(program ${arg_KIND}.${arg_NAME})
   foreach(ranks IN LISTS arg_RANKS)
     set(name ${program}.${arg_VARIANT}.np${ranks})
@@ -148,7 +171,13 @@ function(kolo_add_kolorun_variant)
 endfunction()
 
 function(kolo_add_mpirun_check)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "KOLORUN" "NAME;KIND;STATUS;OUTPUT" "RANKS;ENVIRONMENT;COMMAND")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "KOLORUN;NEEDS_MPI" "NAME;KIND;STATUS;OUTPUT" "RANKS;ENVIRONMENT;COMMAND")
+  if(arg_ENVIRONMENT MATCHES "CPU_OPERATIONS=mpi|CONTROL_INTERFACE=none")
+    set(arg_NEEDS_MPI ON)
+  endif()
+  if(NOT kolo_launcher OR (arg_NEEDS_MPI AND NOT KOLO_HAVE_MPI))
+    return()
+  endif()
   if(NOT DEFINED arg_STATUS)
     set(arg_STATUS 0)
   endif()
@@ -177,6 +206,9 @@ endfunction()
 
 function(kolo_add_mpi_script)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;KIND;SCRIPT" "RANKS;PROGRAMS")
+  if(NOT kolo_launcher)
+    return()
+  endif()
   set(programs "")
   foreach(program IN LISTS arg_PROGRAMS)
     kolo_test_needs(${arg_KIND} ${program})
@@ -195,11 +227,14 @@ endfunction()
 
 function(kolo_add_made_up_hosts)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;RANKS_PER_HOST" "RANKS;COMMAND")
+  if(NOT kolo_launcher OR NOT (KOLO_HAVE_MPI OR KOLO_HAVE_FABRIC))
+    return()
+  endif()
   list(POP_FRONT arg_COMMAND program)
   foreach(ranks IN LISTS arg_RANKS)
     set(name mpi.${arg_NAME}.hosts${arg_RANKS_PER_HOST}.np${ranks})
     add_test(NAME ${name}
-      COMMAND "${MPIEXEC_EXECUTABLE}" -np ${ranks}
+      COMMAND "${kolo_launcher}" -np ${ranks}
         "$<TARGET_FILE:${program}>" ${arg_COMMAND})
     kolo_test_entry(${name} mpi ${ranks})
     set_property(TEST ${name} APPEND PROPERTY

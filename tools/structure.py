@@ -32,6 +32,13 @@ import tarfile
 TABLE = "docs/architecture.md"
 SOURCES = (".hpp", ".cpp", ".cu", ".fbs", ".hpp.in")
 
+# The only files that a build without MPI leaves out, so that no others may include mpi.h, not even by way
+# of a header.
+MPI = re.compile(
+    r"include/kolo/mpi\.hpp|src/messenger/mpi_messenger\.[ch]pp|src/node/mpi_codes\.cpp|src/session/api/mpi\.cpp"
+    r"|src/session/communicator\.[ch]pp|src/session/mpi_environment\.cpp|src/session/startup/mpi_rendezvous\.[ch]pp"
+    r"|src/session/startup/over_mpi\.cpp|src/transport/mpi_transport\.[ch]pp")
+
 # Comments, and what may contain their signs without being one. An apostrophe after a letter or digit
 # is a digit separator.
 TOKEN = re.compile(
@@ -242,6 +249,19 @@ def check(tree):
     errors += [f"folders that include each other: {', '.join(cycle)}" for cycle in cycles(arrows)]
     errors += [f"{cycle[0]}:1: files that include each other: {', '.join(cycle)}"
                for cycle in cycles(tree.file_edges())]
+    return errors + check_mpi(tree)
+
+
+def check_mpi(tree):
+    """Which files include mpi.h although they are built without MPI too."""
+    errors = []
+    for path, code in sorted(tree.code.items()):
+        if MPI.fullmatch(path):
+            continue
+        if any(match[1] == "mpi.h" for match in INCLUDE.finditer(code)):
+            errors.append(f"{path}: may not include mpi.h: it is built without MPI too")
+        errors += [f"{include.source}:{include.line}: may not include {include.target}: it is built without MPI too"
+                   for include in tree.includes if include.source == path and MPI.fullmatch(include.target)]
     return errors
 
 

@@ -121,7 +121,7 @@ KOLO_EXPORT void shutdown();
 /// The libraries that Kolo was built with.
 struct BuildInfo {
   std::string version;      ///< Version of Kolo, e.g. "0.1.0".
-  std::string mpi_library;  ///< Name and version that the MPI library reports.
+  std::string mpi_library;  ///< Name and version that MPI reports; "" without MPI.
   std::string cuda;         ///< Version of the CUDA toolkit, e.g. "13.0"; "" without CUDA.
   std::string nccl;         ///< Version of NCCL, e.g. "2.28.9"; "" without NCCL.
 };

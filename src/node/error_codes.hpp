@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Return codes of MPI and of the operating system as exceptions.
+// Error numbers of the operating system as exceptions.
 #pragma once
 
 #include <string>
 
 namespace kolo::internal::node {
-
-/// Throws BackendError if `code` is not MPI_SUCCESS. `doing` is the call that returned it, such as
-/// "MPI_Iallreduce". The communicator must return errors (MPI_ERRORS_RETURN), or MPI ends the
-/// process before this is reached.
-void check_mpi(int code, const char* doing);
 
 /// The text of the operating system for an error number.
 [[nodiscard]] std::string error_text(int error);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "session/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -53,18 +54,26 @@ int number_in(const char* variable) {
   return error == std::errc() && end == text.data() + text.size() ? number : 0;
 }
 
-/// False: MPI alone decides.
+/// False: MPI alone decides, or each process is alone.
 bool looks_for_launchers() {
   const std::string_view choice = text_in(choice_variable);
   if (choice.empty() || choice == "auto") return true;
-  if (choice == "mpi") return false;
-  throw InvalidArgument(fmt::format("{}={}: must be auto or mpi", choice_variable, choice));
+  if (choice == "mpi" && !built_with_mpi())
+    throw InvalidArgument(
+        fmt::format("{}=mpi, but this build of Kolo is without MPI", choice_variable));
+  if (choice == "mpi" || choice == "none") return false;
+  throw InvalidArgument(fmt::format("{}={}: must be auto, mpi or none", choice_variable, choice));
 }
 
-/// MPI's own launcher has told this process of the others, if there are any.
+/// MPI's own launcher has told this process of the others, if there are any. Where MPI is absent,
+/// what srun has prepared for it (--mpi=pmix or pmi2) does not count.
 bool is_known_to_mpi() {
-  constexpr std::array variables{"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"};
-  return std::ranges::any_of(variables, [](const char* name) { return !text_in(name).empty(); });
+  if (!text_in("OMPI_COMM_WORLD_SIZE").empty()) return true;
+  if (!built_with_mpi() &&
+      (text_in("PMI_RANK").empty() || (text_in("PMI_RANK") == text_in("SLURM_PROCID") &&
+                                       text_in("PMI_SIZE") == text_in("SLURM_STEP_NUM_TASKS"))))
+    return false;
+  return !text_in("PMIX_RANK").empty() || !text_in("PMI_RANK").empty();
 }
 
 /// Next to torchrun's own, or one that differs between the steps of Slurm on a host.
@@ -127,11 +136,20 @@ void require_all_processes(int mpi_processes) {
     if (launcher.knows_mpi && size == 1) mpi_is_right = true;
     if (size < 2 || (launcher.may_enclose && mpi_is_right)) continue;
     throw InvalidArgument(fmt::format(
-        "the launcher has started {} processes ({}={}, {}={}), but MPI sees this one alone: {}. If "
-        "each process is to train by itself, set {}=mpi",
+        "the launcher has started {} processes ({}={}, {}={}), but {}. If each process is to train "
+        "by itself, set {}={}",
         size, launcher.rank, text_in(launcher.rank), launcher.size, text_in(launcher.size),
-        launcher.remedy, choice_variable));
+        built_with_mpi() ? fmt::format("MPI sees this one alone: {}", launcher.remedy)
+                         : "this build of Kolo is without MPI: start it with kolorun",
+        choice_variable, built_with_mpi() ? "mpi" : "none"));
   }
+}
+
+bool is_alone() {
+  if (text_in(choice_variable) == "none") return true;
+  if (built_with_mpi()) return false;
+  require_all_processes(1);
+  return true;
 }
 
 }  // namespace kolo::internal::session

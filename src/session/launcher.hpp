@@ -18,13 +18,18 @@ struct ServerlessJob {
   [[nodiscard]] bool has_one_host() const { return host == "127.0.0.1"; }
 };
 
-/// True if kolorun has started this process. KOLO_LAUNCHER=mpi: as if it had not. Throws
-/// InvalidArgument for another value.
+/// True if kolorun has started this process. KOLO_LAUNCHER=mpi or none: as if it had not. Throws
+/// InvalidArgument for another value, and for mpi in a build without MPI.
 [[nodiscard]] bool started_by_kolorun();
 
 /// From the variables of torchrun or srun; none if there are none, if they tell of several hosts
-/// but not of the first one, or if MPI has variables of its own. KOLO_LAUNCHER=mpi: none.
+/// but not of the first one, or if mpirun has variables of its own. KOLO_LAUNCHER=mpi or none:
+/// none.
 [[nodiscard]] std::optional<ServerlessJob> find_serverless_job();
+
+/// Where neither of these is the case: true if this process is to be the only rank, without MPI:
+/// by KOLO_LAUNCHER=none, and in a build without MPI. There it throws as `require_all_processes`.
+[[nodiscard]] bool is_alone();
 
 /// `mpi_processes`: the number of processes that MPI sees. Throws InvalidArgument, which names the
 /// variables, if MPI sees this process alone although its launcher has started several: each of

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/mpi_environment.hpp"
 
+#include <mpi.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "node/error_codes.hpp"
+#include "node/mpi_codes.hpp"
 #include "session/launcher.hpp"
 
 namespace kolo::internal::session {
@@ -78,6 +81,8 @@ void end_mpi() {
 }
 
 }  // namespace
+
+bool built_with_mpi() { return true; }
 
 void start_mpi(int argc, char** argv) {
   int finalized = 0;
@@ -150,21 +155,11 @@ void expect_no_abort(int ranks) {
 
 void watch_at_exit(std::vector<node::FileDescriptor> processes) { watched = std::move(processes); }
 
-Communicator::Communicator(MPI_Comm comm) : comm_(comm) {
-  if (comm_ != MPI_COMM_NULL) MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-}
-
-Communicator Communicator::duplicate(MPI_Comm comm) {
-  MPI_Comm copy = MPI_COMM_NULL;
-  node::check_mpi(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
-  return Communicator(copy);
-}
-
-Communicator::~Communicator() {
-  if (comm_ == MPI_COMM_NULL) return;
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (finalized == 0) MPI_Comm_free(&comm_);
+std::string mpi_library() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
+  int length = 0;
+  MPI_Get_library_version(library.data(), &length);
+  return library.data();
 }
 
 }  // namespace kolo::internal::session

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI in this process: its start, its end, and communicators.
+// MPI in this process: its start and its end. A build without MPI has startup/mpi_absent.cpp in its
+// place.
 #pragma once
 
-#include <mpi.h>
-
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "node/file_descriptor.hpp"
 
 namespace kolo::internal::session {
+
+/// False: this is a build without MPI, and the functions below do nothing.
+[[nodiscard]] bool built_with_mpi();
 
 /// Initializes MPI on this thread unless the program did. What Kolo initialized it finalizes when
 /// the process exits, so that sessions can follow each other. Throws InvalidArgument if MPI was
@@ -41,21 +43,7 @@ void expect_no_abort(int ranks);
 /// is finalized, which waits for all of them. Replaces those of an earlier call.
 void watch_at_exit(std::vector<node::FileDescriptor> processes);
 
-/// A communicator that is freed at the end of scope. Its errors are returned, not fatal.
-class Communicator {
- public:
-  /// Takes over `comm`.
-  explicit Communicator(MPI_Comm comm);
-  static Communicator duplicate(MPI_Comm comm);
-  Communicator(Communicator&& other) noexcept : comm_(std::exchange(other.comm_, MPI_COMM_NULL)) {}
-  ~Communicator();
-
-  [[nodiscard]] MPI_Comm get() const { return comm_; }
-  /// It is never freed: requests on it may never complete.
-  void leak() { comm_ = MPI_COMM_NULL; }
-
- private:
-  MPI_Comm comm_;
-};
+/// The name and version that MPI reports; "" without MPI.
+[[nodiscard]] std::string mpi_library();
 
 }  // namespace kolo::internal::session

@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <mpi.h>
 #include <unistd.h>
 
 #include <array>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/world.hpp"
 #include "kolo/kolo.hpp"
 #include "trace.hpp"
 
@@ -31,14 +31,12 @@ using testing::SizeIs;
 class Diagnostics : public testing::Test {
  protected:
   Diagnostics() {
-    std::string name = testing::TempDir() + "kolo-diagnostics-XXXXXX";
-    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank_);
-    if (world_rank_ == 0 && ::mkdtemp(name.data()) == nullptr) std::abort();
-    MPI_Bcast(name.data(), static_cast<int>(name.size()), MPI_CHAR, 0, MPI_COMM_WORLD);
-    directory_ = name;
+    directory_ = with_mpi() ? name_by_mpi() : path_of_job("diagnostics-" + std::to_string(made_++));
+    if (world_rank_ == 0) std::filesystem::create_directory(directory_);
+    wait_for_all();
   }
   ~Diagnostics() override {
-    MPI_Barrier(MPI_COMM_WORLD);
+    wait_for_all();
     std::error_code ignored;
     if (world_rank_ == 0) std::filesystem::remove_all(directory_, ignored);
   }
@@ -50,8 +48,20 @@ class Diagnostics : public testing::Test {
     return path(stem + "-" + std::to_string(rank) + ".json");
   }
 
-  int world_rank_ = 0;  // outside a session, too
+  const int world_rank_ = world_rank();  // outside a session, too
   std::filesystem::path directory_;
+
+ private:
+  static std::string name_by_mpi() {
+    int process = ::getpid();
+#ifdef KOLO_TEST_MPI
+    MPI_Bcast(&process, 1, MPI_INT, 0, MPI_COMM_WORLD);
+#endif
+    return testing::TempDir() + "kolo-diagnostics-" + std::to_string(process) + '-' +
+           std::to_string(made_++);
+  }
+
+  static inline int made_ = 0;
 };
 
 constexpr std::size_t large_elements = 300'000;
@@ -208,10 +218,10 @@ TEST_F(Diagnostics, AFlightRecordIsWrittenOnRequest) {
     for (const auto& line : lines)
       found |= line.contains("pending") && line.at("details") == "allreduce average i32 [1]";
     EXPECT_TRUE(found);
-    MPI_Barrier(MPI_COMM_WORLD);
+    wait_for_all();
   } else {
     EXPECT_EQ(write_flight_record(path("mine")), path("mine"));
-    MPI_Barrier(MPI_COMM_WORLD);
+    wait_for_all();
     allreduce(value, {.name = "late"});
   }
 }

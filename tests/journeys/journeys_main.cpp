@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "journeys_main.hpp"
 
-#include <mpi.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -80,10 +79,12 @@ Options read_options(int argc, char** argv) {
 
 /// Rank 0's value on all ranks, outside sessions.
 void agree_on(int& value) {
+#ifdef KOLO_TEST_MPI
   if (with_mpi()) {
     MPI_Bcast(&value, 1, MPI_INT, 0, MPI_COMM_WORLD);
     return;
   }
+#endif
   const Session session;
   broadcast(value, 0, {.name = "outside sessions"});
 }
@@ -167,7 +168,7 @@ void run_all(const Options& options, int rank, int ranks, const Maker& maker, bo
     std::fprintf(words, "%lld programs on %d ranks: all as expected\n", programs, ranks);
   std::fflush(words);
   // The first process to exit may end the others, if a session failed while MPI carried a batch.
-  if (with_mpi()) MPI_Barrier(MPI_COMM_WORLD);
+  if (with_mpi()) wait_for_all();
 }
 
 }  // namespace
@@ -176,18 +177,23 @@ int run_journeys(int argc, char** argv, const Maker& maker, bool torch) {
   try {
     Options options = read_options(argc, argv);
     // Half of the programs leave the start and the end of MPI to Kolo.
-    const bool own_mpi = options.seed % 2 == 0 && with_mpi();
+    [[maybe_unused]] const bool own_mpi = options.seed % 2 == 0 && with_mpi();
+#ifdef KOLO_TEST_MPI
     int provided = MPI_THREAD_SINGLE;
     if (own_mpi) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
+#endif
     init();
     const int rank = kolo::rank();
     const int ranks = kolo::size();
     shutdown();
-    // Without MPI all ranks are given the same one.
+#ifdef KOLO_TEST_MPI  // without MPI all ranks are given the same one
     if (with_mpi()) MPI_Bcast(&options.seed, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+#endif
     if (ranks > 4) throw std::invalid_argument("results are exact up to 4 ranks only");
     run_all(options, rank, ranks, maker, torch);
+#ifdef KOLO_TEST_MPI
     if (own_mpi) MPI_Finalize();
+#endif
   } catch (const std::exception& error) {
     fail(error.what());
   }

@@ -16,7 +16,9 @@
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
+#ifdef KOLO_TEST_MPI
 #include "kolo/mpi.hpp"
+#endif
 #include "support/world.hpp"
 
 namespace kolo::internal::journeys {
@@ -156,6 +158,7 @@ OpenSession::OpenSession(const Program& program, int ranks) {
     init_by(two ? 2 : 1, [] { init(); });
     return;
   }
+#ifdef KOLO_TEST_MPI
   MPI_Group group = MPI_GROUP_NULL;
   MPI_Group first = MPI_GROUP_NULL;
   MPI_Comm_group(MPI_COMM_WORLD, &group);
@@ -165,12 +168,17 @@ OpenSession::OpenSession(const Program& program, int ranks) {
   MPI_Group_free(&first);
   MPI_Group_free(&group);
   init_by(two ? 2 : 1, [&] { init(part_); });
+#else
+  fail("some of the ranks cannot have a session without MPI");
+#endif
 }
 
 OpenSession::~OpenSession() {
   session_.reset();
   if (by_init_) shutdown();
+#ifdef KOLO_TEST_MPI
   if (part_ != MPI_COMM_NULL) MPI_Comm_free(&part_);
+#endif
 }
 
 SignalHandler::SignalHandler() {

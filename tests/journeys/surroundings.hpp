@@ -3,7 +3,6 @@
 // watchdog.
 #pragma once
 
-#include <mpi.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -18,6 +17,7 @@
 
 #include "kolo/session.hpp"
 #include "program.hpp"
+#include "support/world.hpp"
 
 namespace kolo::internal::journeys {
 
@@ -58,7 +58,9 @@ class OpenSession {
   ~OpenSession();
 
  private:
+#ifdef KOLO_TEST_MPI
   MPI_Comm part_ = MPI_COMM_NULL;
+#endif
   bool by_init_ = false;
   std::optional<Session> session_{};
 };

@@ -14,7 +14,7 @@ set(prefix "${KOLO_BUILD_DIR}/package/prefix")
 set(arguments
   -G "${GENERATOR}"
   "-DCMAKE_CXX_COMPILER=${COMPILER}"
-  "-DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER}")
+  "-DCMAKE_CXX_COMPILER_LAUNCHER=${COMPILER_LAUNCHER}")
 if(HOW STREQUAL "install")
   file(REMOVE_RECURSE "${prefix}")
   run("${CMAKE_COMMAND}" --install "${KOLO_BUILD_DIR}" --config "${CONFIG}" --prefix "${prefix}")
@@ -40,13 +40,13 @@ run("${CMAKE_COMMAND}" --build "${consumer_dir}")
 
 foreach(ranks IN ITEMS 1 2 4)
   foreach(program IN ITEMS consumer quickstart asynchronous custom_trainer)
-    run("${MPIRUN}" -np ${ranks} "${consumer_dir}/${program}")
+    run("${LAUNCH}" -np ${ranks} "${consumer_dir}/${program}")
   endforeach()
   if(HOW STREQUAL "install" AND TOOLS)
-    run("${MPIRUN}" -np ${ranks} "${prefix}/bin/kolo-perf" --sizes 4 --iterations 2)
+    run("${LAUNCH}" -np ${ranks} "${prefix}/bin/kolo-perf" --sizes 4 --iterations 2)
   endif()
   if(HOW STREQUAL "install" AND TORCH_DIR)
     run("${CMAKE_COMMAND}" -E chdir "${consumer_dir}"
-      "${MPIRUN}" -np ${ranks} "${consumer_dir}/torch_training")
+      "${LAUNCH}" -np ${ranks} "${consumer_dir}/torch_training")
   endif()
 endforeach()

@@ -49,8 +49,20 @@ configure(SUCCEEDS "targets: kolo.")
 configure(SUCCEEDS "targets: kolo;kolo-perf." -DKOLO_BUILD_TOOLS=ON)
 configure(SUCCEEDS "targets: kolo;kolo-perf;quickstart;bench-idle;unit.base." ${all_auto})
 configure(SUCCEEDS "targets: kolo;quickstart;bench-idle." ${without_packages} ${all_auto})
-configure(SUCCEEDS "without kolo-perf and kolo-diagnose: CLI11" ${without_packages})
+configure(SUCCEEDS "without kolorun, kolo-diagnose and kolo-perf: CLI11" ${without_packages})
 configure(SUCCEEDS "without the tests: GoogleTest" ${without_packages})
-configure(FAILS "KOLO_BUILD_TOOLS is ON, but kolo-perf and kolo-diagnose cannot be built: CLI11"
+configure(FAILS "KOLO_BUILD_TOOLS is ON, but kolorun, kolo-diagnose and kolo-perf cannot be built: CLI11"
   ${without_packages} -DKOLO_BUILD_TOOLS=ON)
 configure(FAILS "KOLO_BUILD_TOOLS is 'perhaps'; it must be AUTO, ON or OFF" -DKOLO_BUILD_TOOLS=perhaps)
+
+# Without MPI, all but kolo-perf.
+set(without_mpi -DCMAKE_DISABLE_FIND_PACKAGE_MPI=ON)
+set(no_perf "targets: kolo;quickstart;bench-idle;unit.base.")
+file(REMOVE_RECURSE "${build}")  # what was found is kept
+configure(SUCCEEDS "${no_perf}" ${without_mpi} ${all_auto})
+configure(SUCCEEDS "Kolo: without MPI: an MPI 3.1 was not found" ${without_mpi})
+configure(SUCCEEDS "Kolo has neither MPI nor kolorun" ${without_mpi} ${without_packages})
+configure(SUCCEEDS "${no_perf}" -DKOLO_WITH_MPI=OFF -UCMAKE_DISABLE_FIND_PACKAGE_CLI11
+  -UCMAKE_DISABLE_FIND_PACKAGE_GTest)
+file(REMOVE_RECURSE "${build}")
+configure(FAILS "" ${without_mpi} -DKOLO_WITH_MPI=ON)

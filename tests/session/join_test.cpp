@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // join: ranks that have no more data, while the others go on.
-#include <mpi.h>
-
 #include "../support/world.hpp"
 #include "fixture.hpp"
 
@@ -213,7 +211,7 @@ TEST_F(Join, TheAbsentMaySubmitNothing) {
     EXPECT_THROW((void)join(), InvalidArgument);
     EXPECT_THROW((void)add_process_set({0}), InvalidArgument);
   }
-  MPI_Barrier(MPI_COMM_WORLD);  // the others join when all was refused
+  wait_for_all();  // the others join when all was refused
   if (me_ != 0) joined = join_async();
   (void)joined.get();
   expect_usable();

@@ -72,6 +72,14 @@ class Check(unittest.TestCase):
         errors = self.errors({"src/base/up.cpp": '#include "engine/engine.hpp"\n', "src/engine/engine.hpp": "int x;\n"})
         self.assertIn("folders that include each other: base, engine", errors)
 
+    def test_finds_files_that_need_mpi(self):
+        errors = self.errors({"src/base/number.cpp": "#include <mpi.h>\n",
+                              "include/kolo/mpi.hpp": "#include <mpi.h>\n",
+                              "src/base/text.cpp": '#include "kolo/mpi.hpp"\n'})
+        self.assertEqual(errors, [
+            "src/base/number.cpp: may not include mpi.h: it is built without MPI too",
+            "src/base/text.cpp:1: may not include include/kolo/mpi.hpp: it is built without MPI too"])
+
     def test_ignores_includes_in_comments(self):
         self.assertEqual(self.errors({"src/base/a.cpp": '// #include "engine/engine.cpp"\n'}), [])
 

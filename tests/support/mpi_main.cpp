@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The main function of tests on several ranks: a failure on any rank fails the whole run. Under
 // mpirun MPI is initialized here, before any session, and finalized after all of them. Under
-// kolorun nothing calls MPI.
+// kolorun, and in a build without MPI, nothing calls it.
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <iostream>
 #include <sstream>
@@ -41,6 +40,7 @@ class FailurePrinter : public testing::EmptyTestEventListener {
   int rank_;
 };
 
+#ifdef KOLO_TEST_MPI
 void start_mpi(int argc, char** argv) {
   int provided = MPI_THREAD_SINGLE;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &provided);
@@ -48,6 +48,18 @@ void start_mpi(int argc, char** argv) {
   std::cerr << "This MPI library gives no MPI_THREAD_MULTIPLE.\n";
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
+
+/// Rank 0 says so if a test has failed on any rank. The result is the same on all ranks.
+int end_mpi(int failed) {
+  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (world_rank() == 0 && failed != 0) std::cerr << "A test failed on at least one rank.\n";
+  MPI_Finalize();
+  return failed;
+}
+#else
+void start_mpi(int /*argc*/, char** /*argv*/) {}
+int end_mpi(int failed) { return failed; }
+#endif
 
 }  // namespace
 
@@ -62,10 +74,6 @@ int main(int argc, char** argv) {
     listeners.Append(new FailurePrinter(rank));  // GoogleTest owns it.
   }
 
-  int failed = RUN_ALL_TESTS() == 0 ? 0 : 1;
-  if (!with_mpi()) return failed;
-  MPI_Allreduce(MPI_IN_PLACE, &failed, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  if (rank == 0 && failed != 0) std::cerr << "A test failed on at least one rank.\n";
-  MPI_Finalize();
-  return failed;
+  const int failed = RUN_ALL_TESTS() == 0 ? 0 : 1;
+  return with_mpi() ? end_mpi(failed) : failed;
 }

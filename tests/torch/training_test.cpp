@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training on N ranks computes what one process computes on the whole batch.
-#include <mpi.h>
-
+#include "../support/world.hpp"
 #include "support.hpp"
 
 namespace kolo::internal::testing_support {
@@ -192,10 +191,10 @@ TEST_F(TrainingTest, AGradientThatWasRefusedIsDiscarded) {
     Future<int> joined = join_async();
     EXPECT_THROW(backward(dense, 1.0), InvalidArgument);
     EXPECT_THROW(sparse->forward(::torch::tensor({3})).sum().backward(), InvalidArgument);
-    MPI_Barrier(MPI_COMM_WORLD);  // the others join when both were refused
+    wait_for_all();  // the others join when both were refused
     (void)joined.get();
   } else {
-    MPI_Barrier(MPI_COMM_WORLD);
+    wait_for_all();
     (void)join();
   }
   optimizer.zero_grad();

@@ -18,6 +18,7 @@
 #include "session/fork_guard.hpp"
 #include "session/launcher.hpp"
 #include "session/mpi_environment.hpp"
+#include "session/startup/alone.hpp"
 #include "session/startup/job.hpp"
 
 namespace kolo::internal::session {
@@ -136,14 +137,20 @@ void announce_departures() {
 /// First all that may fail on this rank alone: the others must not have a session without it.
 std::shared_ptr<Engine> start_over_mpi(const StartArguments& arguments) {
   start_mpi(arguments.argc, arguments.argv);
-  if (arguments.comm == MPI_COMM_NULL) require_whole_world();
+  if (arguments.communicator == nullptr) require_whole_world();
   announce_departures();
   before_mpi_ends([] {
     if (!in_job()) end_session(true, "its program finalizes MPI");
   });
-  std::shared_ptr<Engine> started = start_engine(arguments);
+  std::shared_ptr<Engine> started = start_engine_over_mpi(arguments);
   expect_no_abort(started->topology().size);
   return started;
+}
+
+std::shared_ptr<Engine> start_alone(const StartArguments& arguments) {
+  announce_departures();
+  Alone world;
+  return start_engine(world, arguments);
 }
 
 /// These ranks cannot start, and the others can go on without them.
@@ -158,7 +165,7 @@ std::shared_ptr<Engine> start_in_job(const StartArguments& arguments) {
   while (true) {
     rendezvous::Rendezvous& world = meet_job();
     try {
-      return start_engine_without_mpi(world, arguments);
+      return start_engine(world, arguments);
     } catch (const PeerLeft& error) {
       if (!is_elastic_job()) throw;
       log(LogLevel::info, std::string("the session starts anew: ") + error.what());
@@ -209,9 +216,12 @@ void start_session(const StartArguments& arguments) {
   require_not_forked();
   const Change change = begin_start();
   watch_forks();
-  const bool in_job = arguments.comm == MPI_COMM_NULL &&
-                      (started_by_kolorun() || (find_serverless_job() && !mpi_has_company()));
-  std::shared_ptr<Engine> started = in_job ? start_in_job(arguments) : start_over_mpi(arguments);
+  const bool over_mpi = arguments.communicator != nullptr;
+  const bool in_job =
+      !over_mpi && (started_by_kolorun() || (find_serverless_job() && !mpi_has_company()));
+  std::shared_ptr<Engine> started = in_job                    ? start_in_job(arguments)
+                                    : over_mpi || !is_alone() ? start_over_mpi(arguments)
+                                                              : start_alone(arguments);
   count_restart();
   const std::lock_guard lock(current.mutex);
   current.arguments = arguments;

@@ -10,6 +10,7 @@
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "kolo/error.hpp"
+#include "session/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -209,7 +210,7 @@ void Request::add_rows(const ConstTensorView& input, bool any_rows, void* output
 
 void Request::add_text(std::string& text) { draft_->members.emplace_back().text = &text; }
 
-void Request::check_reduction() const {
+void Request::check_reduction() {
   const Descriptor& descriptor = draft_->descriptor;
   if (!is_value(descriptor.op) || !is_value(descriptor.compression))
     refuse(fmt::format("operator {} or compression {} is no enumerator",
@@ -221,10 +222,13 @@ void Request::check_reduction() const {
     if (!has_meaning(descriptor.op, tensor.dtype))
       refuse(
           fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(descriptor.op)));
-  if (descriptor.op == ReduceOp::adasum && !engine_->links().has_network())
+  if (descriptor.op != ReduceOp::adasum || engine_->links().has_network()) return;
+  if (set_.ranks.size() > 1)
     refuse(
-        "adasum does not travel through shared memory, and a program on one host that was started "
-        "without MPI has nothing else: start it with mpirun");
+        fmt::format("adasum does not travel through shared memory, and a program on one host has "
+                    "nothing else without MPI{}",
+                    built_with_mpi() ? ": start it with mpirun" : ""));
+  draft_->descriptor.op = ReduceOp::sum;  // of one rank it is the same
 }
 
 void Request::set_divisor(AverageOver over) {

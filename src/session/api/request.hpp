@@ -80,7 +80,7 @@ class Request {
 
  private:
   [[nodiscard]] std::string in_words() const;  // `allreduce "x" on rank 1`
-  void check_reduction() const;
+  void check_reduction();
   void add_spec(const ConstTensorView& tensor, const Shape& shape);
   /// Tensors on a GPU may be touched after what the caller's stream was given so far.
   void mark(Device device);

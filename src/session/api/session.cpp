@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public face of the session and of what it has: kolo/session.hpp, kolo/mpi.hpp,
-// kolo/diagnostics.hpp, kolo/shared_memory.hpp.
+// The public face of the session and of what it has: kolo/session.hpp, kolo/diagnostics.hpp,
+// kolo/shared_memory.hpp.
 #include "kolo/session.hpp"
 
-#include <mpi.h>
-
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "kolo/mpi.hpp"
 #include "kolo/shared_memory.hpp"
 #include "kolo/version.hpp"
 #include "session/api/current.hpp"
+#include "session/mpi_environment.hpp"
 
 namespace kolo {
 
@@ -26,15 +23,6 @@ void init(const SessionOptions& options) { session::start_session({.options = op
 
 void init(int argc, char** argv, const SessionOptions& options) {
   session::start_session({.argc = argc, .argv = argv, .options = options});
-}
-
-void init(MPI_Comm comm, const SessionOptions& options) {
-  if (comm == MPI_COMM_NULL) throw InvalidArgument("kolo::init: the communicator is MPI_COMM_NULL");
-  int initialized = 0;
-  MPI_Initialized(&initialized);
-  if (initialized == 0)
-    throw InvalidArgument("kolo::init: MPI was not initialized, so there is no communicator");
-  session::start_session({.comm = comm, .options = options});
 }
 
 void shutdown() { session::end_session(true, ""); }
@@ -68,10 +56,7 @@ std::string cpu_operations() {
 }
 
 BuildInfo build_info() {
-  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> library{};
-  int length = 0;
-  MPI_Get_library_version(library.data(), &length);
-  return {std::string(version), library.data(), backend::gpu::built_version(),
+  return {std::string(version), session::mpi_library(), backend::gpu::built_version(),
           backend::nccl::built_version()};
 }
 

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "messenger/mpi_messenger.hpp"
 #include "node/error_codes.hpp"
 #include "session/startup/host_memory.hpp"
 
@@ -19,12 +18,11 @@ constexpr std::chrono::milliseconds patience_after_failure{100};
 
 /// Over MPI, unless there is another. While there are no sockets, MPI is polled anyway.
 std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger::Messenger> fabric,
-                                                       const std::optional<DataOverMpi>& mpi,
+                                                       const OverMpi* mpi,
                                                        const transport::SocketTransport* sockets) {
-  if (fabric != nullptr || !mpi) return fabric;
-  return std::make_unique<messenger::MpiMessenger>(
-      mpi->data.get(), mpi->max_tag,
-      sockets == nullptr ? std::chrono::nanoseconds(0) : sockets->peer_timeout());
+  if (fabric != nullptr || mpi == nullptr) return fabric;
+  return mpi->carry_data(sockets == nullptr ? std::chrono::nanoseconds(0)
+                                            : sockets->peer_timeout());
 }
 
 bool some_share(const std::vector<int>& sharing_node_of) {
@@ -35,7 +33,7 @@ bool some_share(const std::vector<int>& sharing_node_of) {
 
 }  // namespace
 
-CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
+CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
                    const Topology& topology, std::unique_ptr<node::LocalGroup> neighbors,
                    std::unique_ptr<transport::SocketTransport> sockets,
                    const std::vector<int>& sharing_node_of)
@@ -43,10 +41,10 @@ CpuLinks::CpuLinks(std::optional<DataOverMpi> mpi, std::unique_ptr<messenger::Me
       neighbors_(std::move(neighbors)),
       sockets_(std::move(sockets)),
       over_fabric_(fabric != nullptr),
-      messenger_(choose_messenger(std::move(fabric), mpi_, sockets_.get())),
+      messenger_(choose_messenger(std::move(fabric), mpi_.get(), sockets_.get())),
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
       ranks_of_host_(ranks_of_host(topology, topology.rank)),
-      transport_(mpi_ ? mpi_->control.get() : MPI_COMM_NULL, sockets_.get(), messenger_.get()),
+      transport_(mpi_ != nullptr ? &mpi_->control() : nullptr, sockets_.get(), messenger_.get()),
       backend_(messenger_.get()) {
   if (neighbors_ != nullptr) {
     share_memory();
@@ -162,8 +160,7 @@ void CpuLinks::abandon() {
   if (network_.valid())
     for (const int descriptor : of_messenger_)
       ::epoll_ctl(network_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
-  if (mpi_) mpi_->control.leak();
-  if (mpi_) mpi_->data.leak();
+  if (mpi_ != nullptr) mpi_->leak();
   if (sockets_ != nullptr) sockets_->abandon();
 }
 

@@ -17,20 +17,13 @@
 #include "node/local_group.hpp"
 #include "session/engine/links.hpp"
 #include "session/engine/shared_board.hpp"
-#include "session/mpi_environment.hpp"
 #include "session/startup/cpu_transport.hpp"
+#include "session/startup/over_mpi.hpp"
 #include "session/topology.hpp"
 #include "transport/shm_transport.hpp"
 #include "transport/socket_transport.hpp"
 
 namespace kolo::internal::session {
-
-/// Communicators of all ranks; each carries nothing else.
-struct DataOverMpi {
-  Communicator control;
-  Communicator data;
-  int max_tag;  // as for MpiMessenger
-};
 
 /// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
 /// hosts it is called only for data, and not even for that if libfabric carries data. Without
@@ -41,7 +34,7 @@ class CpuLinks : public Links {
   /// and without `mpi` there are sockets. `neighbors` may be null, on all ranks of the host alike;
   /// `sockets` and `fabric`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of
   /// those that share memory with it, which is the rank itself if none do.
-  CpuLinks(std::optional<DataOverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
+  CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
            const Topology& topology, std::unique_ptr<node::LocalGroup> neighbors,
            std::unique_ptr<transport::SocketTransport> sockets,
            const std::vector<int>& sharing_node_of);
@@ -87,7 +80,7 @@ class CpuLinks : public Links {
   void share_memory();
   void use_private_memory(int rank);
 
-  std::optional<DataOverMpi> mpi_;
+  std::unique_ptr<OverMpi> mpi_;  // null: nothing is over MPI
   std::unique_ptr<node::LocalGroup> neighbors_;
   std::unique_ptr<transport::SocketTransport> sockets_;
   bool over_fabric_;

@@ -2,14 +2,11 @@
 // Chooses what carries a control message between CPUs.
 #pragma once
 
-#include <mpi.h>
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "messenger/messenger.hpp"
-#include "transport/mpi_transport.hpp"
 #include "transport/socket_transport.hpp"
 
 namespace kolo::internal::session {
@@ -18,10 +15,9 @@ namespace kolo::internal::session {
 /// the messenger move, which carries the data.
 class CpuTransport : public transport::Transport {
  public:
-  /// `control` carries nothing else; `sockets` and `messenger` may be null. All outlive this.
-  CpuTransport(MPI_Comm control, transport::SocketTransport* sockets,
-               messenger::Messenger* messenger)
-      : sockets_(sockets), messenger_(messenger), mpi_(control) {}
+  /// Each of them may be null, and outlives this.
+  CpuTransport(Transport* mpi, transport::SocketTransport* sockets, messenger::Messenger* messenger)
+      : messenger_(messenger), mpi_(mpi), network_(sockets == nullptr ? mpi : sockets) {}
 
   /// `ranks`: those reached through `memory`, ascending; `all`: there are no others.
   void use_memory(Transport& memory, std::vector<int> ranks, bool all) {
@@ -54,14 +50,14 @@ class CpuTransport : public transport::Transport {
 
   /// True while messages or data may arrive without a ring.
   [[nodiscard]] bool must_poll() const {
-    return network_ == &mpi_ || (messenger_ != nullptr && !messenger_->may_sleep());
+    return (network_ != nullptr && network_ == mpi_) ||
+           (messenger_ != nullptr && !messenger_->may_sleep());
   }
 
  private:
-  transport::SocketTransport* sockets_;
   messenger::Messenger* messenger_;
-  transport::MpiTransport mpi_;
-  Transport* network_ = sockets_ == nullptr ? static_cast<Transport*>(&mpi_) : sockets_;
+  Transport* mpi_;
+  Transport* network_;
   Transport* memory_ = nullptr;
   std::vector<int> ranks_in_memory_{};
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
+#include "session/mpi_environment.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/gather.hpp"
 
@@ -49,8 +50,9 @@ DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const Host
   });
   if (!problem.empty())
     problem = fmt::format("cannot exchange data with ranks that share no memory: {}{}", problem,
-                          has_mpi ? " (KOLO_NETWORK=mpi does without libfabric)"
-                                  : " (mpirun does without libfabric)");
+                          has_mpi            ? " (KOLO_NETWORK=mpi does without libfabric)"
+                          : built_with_mpi() ? " (mpirun does without libfabric)"
+                                             : "");
   mine.report = StartupReport::make(version, problem);
   const std::vector<DataAddresses> all = gather(world, mine);
   std::vector<StartupReport> reports;

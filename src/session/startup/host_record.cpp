@@ -9,12 +9,15 @@
 #include <utility>
 
 #include "kolo/version.hpp"
+#include "session/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
-constexpr std::string_view without_mpi =
-    "the program was started without MPI: start it with mpirun";
+std::string_view without_mpi() {
+  return built_with_mpi() ? "the program was started without MPI: start it with mpirun"
+                          : "this build of Kolo is without MPI";
+}
 
 }  // namespace
 
@@ -78,11 +81,11 @@ StartupErrors find_needs_of_mpi(std::span<const HostRecord> records, bool needs_
   for (const HostRecord& record : records) {
     std::string problem;
     if (record.cpu_operations == CpuOperations::mpi)
-      problem = fmt::format("cpu_operations is mpi, but {}", without_mpi);
+      problem = fmt::format("cpu_operations is mpi, but {}", without_mpi());
     else if (records.front().network == Network::mpi)
-      problem = fmt::format("network is mpi on rank 0, but {}", without_mpi);
+      problem = fmt::format("network is mpi on rank 0, but {}", without_mpi());
     else if (needs_network && !record.wants_sockets)
-      problem = fmt::format("control_interface is none, but {}", without_mpi);
+      problem = fmt::format("control_interface is none, but {}", without_mpi());
     reports.push_back(StartupReport::make(version, problem));
   }
   return collect_errors(reports);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "rendezvous/rendezvous.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/communicator.hpp"
 
 namespace kolo::internal::session {
 

@@ -17,7 +17,6 @@
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
-#include "messenger/mpi_messenger.hpp"
 #include "node/memory_limits.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
@@ -25,7 +24,6 @@
 #include "session/startup/gather.hpp"
 #include "session/startup/host_memory.hpp"
 #include "session/startup/job.hpp"
-#include "session/startup/mpi_rendezvous.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -102,18 +100,22 @@ void fill_terms(const Settings& settings, HostRecord& record) {
   record.host_allreduce = settings.host_allreduce;
 }
 
-Preparation prepare(Rendezvous& world, const SessionOptions& options, bool has_mpi) {
+/// `mpi`: null without it.
+Preparation prepare(Rendezvous& world, const SessionOptions& options, const OverMpi* mpi) {
   Preparation own;
   HostRecord& record = own.record;
   std::string problem;
   attempt(problem, [&] { own.settings = read_settings(options); });
+  if (mpi != nullptr)
+    record.max_tag =
+        static_cast<std::int32_t>(std::min<std::int64_t>(mpi->max_tag, own.settings.test_max_tag));
   const LocalPosition position =
       find_local_position(world.rank(), world.ranks_of_machine(), own.settings.test_ranks_per_host);
   record.lowest_rank_of_host = position.lowest_rank;
   record.cpu_operations = own.settings.cpu_operations;
   record.test_ranks_per_host = own.settings.test_ranks_per_host;
   record.network = own.settings.network;
-  if (position.local_size < world.size() && chooses_fabric(record.network, has_mpi))
+  if (position.local_size < world.size() && chooses_fabric(record.network, mpi != nullptr))
     attempt(problem, [&] {  // while the rest is prepared
       messenger::find_fabric(own.settings.fabric_provider);
     });
@@ -252,43 +254,41 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
   if (has_sockets) log(LogLevel::info, "sockets between hosts carry control messages");
 }
 
-/// The ranks agree four times: on their records, on who shares memory, on the connections between
-/// them, and on the end of the start-up; without MPI also on their measurements; and on where they
-/// listen, if libfabric carries data.
-/// Between two agreements a rank works by itself or with others over sockets that time out, and
-/// keeps an error for the next agreement.
-std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi> mpi,
-                                    const StartArguments& arguments) {
-  Preparation own = prepare(world, arguments.options, mpi.has_value());
-  if (mpi)
-    own.record.max_tag =
-        static_cast<std::int32_t>(std::min<std::int64_t>(mpi->max_tag, own.settings.test_max_tag));
+}  // namespace
 
+// The ranks agree four times: on their records, on who shares memory, on the connections between
+// them, and on the end of the start-up; without MPI also on their measurements; and on where they
+// listen, if libfabric carries data.
+// Between two agreements a rank works by itself or with others over sockets that time out, and
+// keeps an error for the next agreement.
+std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& arguments,
+                                     std::unique_ptr<OverMpi> mpi) {
+  const bool has_mpi = mpi != nullptr;
+  Preparation own = prepare(world, arguments.options, mpi.get());
   const std::vector<HostRecord> records = gather(world, own.record);
   throw_if_any(find_errors(records));
   const Topology topology = find_topology(world.rank(), records);
 
   SharedMemorySetup memory = set_up_memory(world, records, topology, own);
   const bool over_network = needs_network(topology, memory.verdict);
-  if (!mpi) throw_if_any(find_needs_of_mpi(records, over_network));
+  if (!has_mpi) throw_if_any(find_needs_of_mpi(records, over_network));
   DataListener data;
-  if (over_network && chooses_fabric(records.front().network, mpi.has_value()))
-    data = listen_for_data(world, records, own.settings, mpi.has_value());
+  if (over_network && chooses_fabric(records.front().network, has_mpi))
+    data = listen_for_data(world, records, own.settings, has_mpi);
   Setup setup = set_up(world, records, topology, memory.verdict, own, data);
 
-  const Verdict verdict = reach_verdict(gather(world, setup.report), mpi.has_value());
+  const Verdict verdict = reach_verdict(gather(world, setup.report), has_mpi);
   throw_if_any(verdict.errors);
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
   log_memory(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
-  const bool has_mpi = mpi.has_value();
   CpuLinks* links = nullptr;  // the engine's
   std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
-    if (mpi) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
+    if (has_mpi) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
     auto made = std::make_unique<CpuLinks>(
         std::move(mpi), std::move(setup.fabric), topology, std::move(memory.neighbors),
         make_sockets(records.front(), std::move(setup.connections)),
@@ -316,20 +316,6 @@ std::shared_ptr<Engine> start_among(Rendezvous& world, std::optional<DataOverMpi
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
-}
-
-}  // namespace
-
-std::shared_ptr<Engine> start_engine(const StartArguments& arguments) {
-  MpiRendezvous world(arguments.comm);
-  return start_among(world,
-                     DataOverMpi{world.duplicate(), world.duplicate(), messenger::find_max_tag()},
-                     arguments);
-}
-
-std::shared_ptr<Engine> start_engine_without_mpi(Rendezvous& world,
-                                                 const StartArguments& arguments) {
-  return start_among(world, std::nullopt, arguments);
 }
 
 }  // namespace kolo::internal::session

@@ -2,13 +2,12 @@
 // How a session comes to be.
 #pragma once
 
-#include <mpi.h>
-
 #include <memory>
 
 #include "kolo/session.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "session/engine/engine.hpp"
+#include "session/startup/over_mpi.hpp"
 
 namespace kolo::internal::session {
 
@@ -16,18 +15,16 @@ namespace kolo::internal::session {
 struct StartArguments {
   int argc = 0;
   char** argv = nullptr;
-  MPI_Comm comm = MPI_COMM_NULL;  // null: MPI_COMM_WORLD
+  std::shared_ptr<const GivenCommunicator> communicator{};  // null: all ranks
   SessionOptions options{};
   GpuLibraries gpu_libraries{};
 };
 
-/// Collective over all ranks, after `start_mpi`. Throws InvalidArgument on every rank if one cannot
-/// start.
-[[nodiscard]] std::shared_ptr<Engine> start_engine(const StartArguments& arguments);
-
-/// As `start_engine`, for the ranks of `world`; the session neither initializes MPI nor calls it.
-/// Between hosts, libfabric carries data. Throws what `world` throws. `arguments.comm` is ignored.
-[[nodiscard]] std::shared_ptr<Engine> start_engine_without_mpi(rendezvous::Rendezvous& world,
-                                                               const StartArguments& arguments);
+/// Collective over the ranks of `world`. Without `mpi` the session neither initializes MPI nor
+/// calls it; between hosts, libfabric carries data. Throws InvalidArgument on every rank if one
+/// cannot start, and what `world` throws. `arguments.communicator` is ignored.
+[[nodiscard]] std::shared_ptr<Engine> start_engine(rendezvous::Rendezvous& world,
+                                                   const StartArguments& arguments,
+                                                   std::unique_ptr<OverMpi> mpi = nullptr);
 
 }  // namespace kolo::internal::session

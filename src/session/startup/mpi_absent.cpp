@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What takes the place of MPI in a build without it: nothing asks for a session over MPI.
+#include "kolo/error.hpp"
+#include "session/mpi_environment.hpp"
+#include "session/startup/over_mpi.hpp"
+#include "session/startup/start.hpp"
+
+namespace kolo::internal::session {
+
+bool built_with_mpi() { return false; }
+std::string mpi_library() { return {}; }
+void start_mpi(int /*argc*/, char** /*argv*/) {}
+bool mpi_has_company() { return false; }
+void require_whole_world() {}
+void before_mpi_ends(void (* /*end*/)()) {}
+void abort_at_exit(bool /*for_good*/) {}
+void expect_no_abort(int /*ranks*/) {}
+void watch_at_exit(std::vector<node::FileDescriptor> /*processes*/) {}
+
+std::shared_ptr<Engine> start_engine_over_mpi(const StartArguments& /*arguments*/) {
+  throw BackendError("this build of Kolo is without MPI");
+}
+
+}  // namespace kolo::internal::session
