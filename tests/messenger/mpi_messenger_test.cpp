@@ -7,6 +7,7 @@
 #include <chrono>
 
 #include "session/startup/cpu_transport.hpp"
+#include "transport/mpi_transport.hpp"
 
 namespace kolo::internal::messenger {
 namespace {
@@ -43,7 +44,7 @@ TEST_F(MpiMessengerTest, MpiIsCalledAfterASuspensionThatIsLongerThanTheTimeout) 
 TEST_F(MpiMessengerTest, MpiIsCalledAfterABatchWhereAllRanksShareMemory) {
   transport::MpiTransport memory(comm_);
   MpiMessenger messenger(comm_);
-  session::CpuTransport transport(comm_, nullptr, &messenger);
+  session::CpuTransport transport(&memory, nullptr, &messenger);
   transport.use_memory(memory, {}, /*all=*/true);
   EXPECT_FALSE(transport.must_poll());
   EXPECT_TRUE(messenger.release(messenger.open()));
