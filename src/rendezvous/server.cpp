@@ -230,7 +230,9 @@ void Server::on(Process& process, const Begun& begun) {
 }
 
 void Server::on(Process& process, const Completed& completed, Time now) {
-  if (process.stage != Stage::member || completed.generation != number_) return;
+  // The processes of a fixed job may open sessions afterwards.
+  if (!options_.elastic || process.stage != Stage::member || completed.generation != number_)
+    return;
   process.completed = ending_ = completed_ = true;
   // Those that have not come this far may wait for it.
   if (meeting_since_) meet(now);

@@ -128,6 +128,10 @@ TEST(FabricMessenger, APeerThatIsKilledIsLostAndTheOthersAreReached) {
   Transfers with_living(own);
   std::vector<std::byte> received(large);
   const std::vector<std::byte> request(1);
+  // Its answer comes when it has all its connections, also that with the rank that is killed.
+  with_living.send(2, 1, request);
+  with_living.receive(2, 2, received);
+  with_living.finish();
   with_dead.send(1, 1, request);
   with_dead.receive(1, 2, received);
   with_dead.step();
