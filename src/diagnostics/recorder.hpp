@@ -40,7 +40,7 @@ struct Tag {
   std::uint64_t count = 0;  // as in Event
   std::uint32_t name = no_name;
   std::uint32_t round = 0;
-  std::uint64_t losses = 0;  // of the name table at that time: `name` is valid until it grows
+  std::uint64_t losses = 0;  // the name table's: `name` is valid until that number grows
   std::uint32_t track = 0;   // of the timeline with this number
   std::uint32_t timeline = 0;
   std::int64_t bytes = 0;

@@ -77,7 +77,7 @@ class FabricMessenger final : public Messenger {
     consumed,  // for the sender's window
     goodbye,   // nothing more is sent or needed
   };
-    /// The wire format. All ranks run on the same architecture.
+  /// The wire format. All ranks run on the same architecture.
   struct Header {
     Kind kind;
     std::uint32_t id;

@@ -27,7 +27,7 @@ class OverMpi {
   /// The result must not outlive this.
   [[nodiscard]] virtual std::unique_ptr<messenger::Messenger> carry_data(
       std::chrono::nanoseconds afterwards) const = 0;
-    /// Never frees the communicators, because requests on them may never complete.
+  /// Never frees the communicators, because requests on them may never complete.
   virtual void leak() = 0;
 
   int max_tag = 0;  // as for MpiMessenger
