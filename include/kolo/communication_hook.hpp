@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communication hooks: other ways to sum gradients over the ranks than an allreduce of all
-// elements.
+// Communication hooks: alternatives to an allreduce of all elements for summing gradients.
 #pragma once
 
 #include <atomic>
@@ -113,7 +112,7 @@ struct GradientUnit {
   std::vector<std::size_t> places{};
 };
 
-/// Sums gradients over the ranks in place of an allreduce. Set it in the options of a
+/// Sums gradients over the ranks instead of an allreduce. Set it in the options of a
 /// DistributedOptimizer, DistributedGradients, or a ShardedOptimizer with `Sharding::state`, on all
 /// ranks, with one hook per optimizer:
 ///
@@ -143,8 +142,9 @@ struct GradientUnit {
 /// stage only. Once a rank has joined, operations that need it (such as alltoall) fail, and the
 /// unit is reduced by an allreduce instead.
 ///
-/// A hook never sees gradients in GPU memory, sparse ones, and those of sets of one rank. They are
-/// reduced as without it, and so is what it does not handle, with the `compression` of the options.
+/// A hook never sees gradients in GPU memory, sparse gradients, or those of a process set of one
+/// rank. These, and units that the hook does not handle, are reduced as without a hook, with the
+/// `compression` of the options.
 class KOLO_EXPORT CommunicationHook {
  public:
   CommunicationHook() = default;
@@ -156,15 +156,15 @@ class KOLO_EXPORT CommunicationHook {
   /// it is not the same on all ranks.
   [[nodiscard]] virtual std::string description() const = 0;
 
-  /// Whether the hook reduces these tensors. Depends on nothing but their shapes and dtypes, so
-  /// that all ranks decide alike.
+  /// Whether the hook reduces these tensors. Depends only on their shapes and dtypes, so that all
+  /// ranks make the same decision.
   [[nodiscard]] virtual bool handles(std::span<const TensorView> unit) const noexcept = 0;
 
   /// Returns the stages that reduce the unit. Called once for each reduction; submits nothing.
   virtual HookStages reduce(GradientUnit unit) = 0;
 
-  /// State for checkpoints, to be saved between steps: what all ranks have in common, and this
-  /// rank's own (`CheckpointExtras::own`), such as the errors of compression.
+  /// State for checkpoints, to be saved between steps: the state that is equal on all ranks, and
+  /// this rank's own (`CheckpointExtras::own`), such as the errors of compression.
   [[nodiscard]] virtual std::string shared_state() const { return {}; }
   [[nodiscard]] virtual std::string own_state() const { return {}; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elastic training: ranks may be lost and join while a program trains.
+// Elastic training: ranks may be lost or join while a program trains.
 #pragma once
 
 #include <concepts>
@@ -21,8 +21,9 @@
 
 namespace kolo::elastic {
 
-/// Ranks join or leave, as all have agreed: `State::commit` and `State::check_membership` throw it
-/// on all ranks. It is for `run`: do not catch it in `train`.
+/// Ranks join or leave, and all ranks have agreed on it. `State::commit` and
+/// `State::check_membership` throw it on all ranks, and `run` catches it: do not catch it in
+/// `train`.
 class KOLO_EXPORT MembershipChanged : public Error {
  public:
   using Error::Error;
@@ -37,24 +38,26 @@ class KOLO_EXPORT Part {
   Part& operator=(const Part&) = delete;
   virtual ~Part() = default;
 
-  /// Stores what is equal on all ranks. `bytes` may have the memory of an earlier commit.
+  /// Stores the values that are equal on all ranks. `bytes` may hold an earlier commit, to reuse
+  /// its memory.
   virtual void save(std::string& bytes) = 0;
   /// Sets the object to what `save` has stored, perhaps in another process. Called on all ranks.
   virtual void load(const std::string& bytes) = 0;
   /// True if `save` is a collective call.
   [[nodiscard]] virtual bool saves_together() const { return false; }
 
-  /// The same for what each rank has of its own. `load_own` follows `load`, unless this process has
-  /// lost or never had it: then what `load` has left is all.
+  /// The same for values that differ between ranks. `load_own` is called after `load`, unless this
+  /// process has lost these values or never had them: then the object stays as `load` left it.
   virtual void save_own(std::string& /*bytes*/) {}
   virtual void load_own(const std::string& /*bytes*/) {}
 
-  /// A session has begun: ranks and their number may have changed. A step that was not finished is
-  /// to be forgotten. Collective, before `load`.
+  /// Called when a session has begun, before `load`: ranks and their number may have changed.
+  /// Discards an unfinished step. Collective.
   virtual void rejoin() {}
 };
 
-/// How a State holds a `T`: specialize it with `static std::unique_ptr<Part> make(T& object)`.
+/// Determines how a State saves and loads a `T`. Specialize it for your class, with
+/// `static std::unique_ptr<Part> make(T& object)`.
 template <typename T>
 struct PartFor;
 
@@ -71,7 +74,7 @@ concept Rejoins = requires(T& object) {
   object.rejoin();
 };
 
-/// Such as metrics: what each rank has of its own.
+/// Objects whose values differ between ranks, such as metrics.
 template <typename T>
 concept DiffersBetweenRanks = requires(T& object) {
   requires T::differs_between_ranks;
@@ -99,7 +102,7 @@ inline constexpr bool is_shared_pointer<std::shared_ptr<T>> = true;
 
 KOLO_EXPORT void throw_wrong_size(std::size_t expected, std::size_t found);
 
-/// Calls what the object has.
+/// Calls those of these functions that the object has.
 template <typename T>
 class ObjectPart : public Part {
  public:
@@ -132,7 +135,7 @@ class ObjectPart : public Part {
   T& object_;
 };
 
-/// A vector or a string, whose size is part of it.
+/// A vector or a string; its size is saved too.
 template <typename T>
 class RangePart : public Part {
  public:
@@ -194,7 +197,7 @@ class KOLO_EXPORT HookPart : public Part {
   CommunicationHook& hook_;
 };
 
-/// Keeps the object of another part.
+/// Keeps the object of another part alive.
 class KOLO_EXPORT KeepingPart : public Part {
  public:
   /// Throws InvalidArgument for null.
@@ -243,8 +246,8 @@ class State;
 KOLO_EXPORT void run(State& state, const std::function<void()>& train);
 
 /// The objects that make up a training run, and their last commit, in memory. A commit is a copy of
-/// all parts; each rank has one. If ranks are lost, the others continue from the newest. With
-/// LibTorch, include `kolo/torch.hpp` for modules and optimizers.
+/// all parts; each rank has one. If ranks are lost, the others continue from the newest commit.
+/// With LibTorch, include `kolo/torch.hpp` for modules and optimizers.
 ///
 /// Add the same parts under the same names in the same order on all ranks, before `run`. Parts are
 /// referenced, so they must outlive the state. Not thread-safe.
@@ -259,55 +262,56 @@ class KOLO_EXPORT State {
 
   /// Adds a part that is equal on all ranks:
   /// - numbers, enumerations, strings; vectors of numbers, SharedVector too, of any size; arrays;
-  /// - samplers, schedules, and everything else with `std::string state() const` and
+  /// - samplers, schedules, and all other classes with `std::string state() const` and
   ///   `load(const std::string&)`;
-  /// - optimizers and whatever else has `rejoin()`, which `sync` calls; see DistributedOptimizer;
+  /// - optimizers and all other classes with `rejoin()`, which `sync` calls; see
+  ///   DistributedOptimizer;
   /// - with LibTorch: modules, tensors, optimizers, GradScaler.
   ///
   /// Also adds parts that differ between ranks: MetricAverage, and the errors that communication
   /// hooks keep. A lost rank's values are lost, and new ranks start without any.
   ///
-  /// Throws InvalidArgument for an empty name, and one that was added already.
+  /// Throws InvalidArgument for an empty name and for a name that was already added.
   template <typename T>
     requires(!std::derived_from<T, Part> && !detail::is_shared_pointer<std::remove_const_t<T>>)
   State& add(const std::string& name, T& part) { return add_part(name, detail::make_part(part)); }
-  /// What a shared pointer refers to, which the state keeps: a communication hook, or a module of
-  /// LibTorch. Throws InvalidArgument for null.
+  /// Adds the object that a shared pointer refers to, and keeps it alive: a communication hook, or
+  /// a module of LibTorch. Throws InvalidArgument for null.
   template <typename T>
   State& add(const std::string& name, const std::shared_ptr<T>& part) {
     return add_part(name,
                     detail::KeepingPart::make(part, [&] { return detail::make_part(*part); }));
   }
-  /// Memory, such as the parameters of a model, on the CPU. It must stay in place.
+  /// Adds memory on the CPU, such as the parameters of a model. It must stay in place.
   State& add(std::string name, TensorView memory);
   State& add(std::string name, std::vector<NamedTensor> tensors);
-  /// A part of your own.
+  /// Adds a part of your own class.
   State& add_part(std::string name, std::unique_ptr<Part> part);
 
-  /// Called on all ranks before each call of `train`, also the first, when all parts are loaded:
-  /// for what depends on the number of ranks, such as the learning rate, and for process sets. May
-  /// be collective.
+  /// Registers a function that runs on all ranks before each call of `train`, including the first,
+  /// after all parts are loaded. Set there what depends on the number of ranks, such as the
+  /// learning rate, and create process sets there. `call` may be collective.
   void on_reset(std::function<void()> call);
 
-  /// Commits all parts. Collective: the ranks agree that all are here, then each copies its parts.
-  /// So ranks differ by at most one commit, and what they waited for before a commit is done on all
-  /// of them. Call it between steps: not while operations are pending, between the backward passes
-  /// of a step, or after `join` before all ranks have joined. Throws MembershipChanged, after the
-  /// copy, if ranks are to join or leave, and the errors of `allreduce`. InvalidArgument on all
-  /// ranks if some call another function.
+  /// Commits all parts. Collective: the ranks agree that all have reached it, then each copies its
+  /// parts. So ranks differ by at most one commit, and all earlier operations are complete on all
+  /// ranks. Call it between steps: not while operations are pending, between the backward passes of
+  /// a step, or after `join` before all ranks have joined. Throws MembershipChanged, after the
+  /// copy, if ranks are to join or leave, and the errors of `allreduce`. Throws InvalidArgument on
+  /// all ranks if some of them call a different function.
   void commit();
-  /// As `commit`, but copies only if ranks are to join or leave. Loses no step then.
+  /// As `commit`, but copies only if ranks are to join or leave. No step is lost then.
   void check_membership();
 
   /// Sets the parts to this rank's last commit. Not collective. Throws InvalidArgument if there is
   /// none.
   void restore();
   /// Sets the parts of all ranks to the newest commit; if no rank has one, to rank 0's parts, which
-  /// become the first. A commit that a rank receives only in part is discarded. Collective; `run`
+  /// become the first. A commit that a rank receives only partially is discarded. Collective; `run`
   /// calls it. Throws Mismatch on all ranks if they have different parts.
   void sync();
 
-  /// The number of commits so far, the first of `sync` included; 0: none.
+  /// The number of commits so far, including the first one, which `sync` makes; 0: none.
   [[nodiscard]] std::uint64_t commits() const noexcept;
 
  private:
@@ -330,22 +334,25 @@ class KOLO_EXPORT State {
 ///       }
 ///     });
 ///
-/// A session ends early if a rank is lost (PeerLeft), does not respond (Stalled; its process is
-/// killed), if the backward pass or a hook of another rank has failed and `train` does not catch
-/// that, or if `commit` finds that ranks join or leave. Then the others begin the next session, in
-/// the same process. Any other exception leaves `run`, and this process is lost for the others.
+/// A session ends early if a rank is lost (PeerLeft) or does not respond (Stalled; its process is
+/// killed), if the backward pass or a hook has failed on another rank and `train` does not catch
+/// the error, or if `commit` finds that ranks join or leave. Then the other ranks begin the next
+/// session, in the same process. Any other exception leaves `run`, and the others treat this rank
+/// as lost.
 ///
 /// Collectives belong in `train`: before `run` they throw InvalidArgument in an elastic job, since
-/// a rank that joins later could not take part. Optimizers may be made before; add them to the
-/// state. After `run` the number of ranks is fixed, and a loss is PeerLeft.
+/// a rank that joins later could not take part. Optimizers may be constructed before `run`; add
+/// them to the state. After `run` the number of ranks is fixed, and the loss of a rank raises
+/// PeerLeft.
 ///
-/// Needs `kolorun --min-np`, or `--max-np`; elsewhere a loss leaves `run` too, as PeerLeft. Throws
-/// ShutDown if the job is over because too few ranks are left. Throws InvalidArgument within `run`,
-/// for a second call in an elastic job, and for an error of an earlier session that `train` throws,
-/// as a future does that was kept; NotInitialized without a session.
+/// Needs `kolorun --min-np`, or `--max-np`; otherwise PeerLeft leaves `run` if a rank is lost.
+/// Throws ShutDown if the job is over because too few ranks are left. Throws InvalidArgument if
+/// called within `run`, if called a second time in an elastic job, and if `train` throws an error
+/// of an earlier session, such as that of a future kept from it. Throws NotInitialized without a
+/// session.
 KOLO_EXPORT void run(State& state, const std::function<void()>& train);
 
-/// True if the job goes on without lost ranks. False before the first session of the process.
+/// True if the job continues when ranks are lost. False before the first session of the process.
 [[nodiscard]] KOLO_EXPORT bool is_elastic() noexcept;
 
 }  // namespace kolo::elastic

@@ -43,8 +43,8 @@ class FutureBase {
  protected:
   KOLO_EXPORT ~FutureBase();
 
-  /// Waits until the operation no longer uses its memory. Ignores the operation's error. False in
-  /// an allocator, which cannot wait: a pending operation goes on, and uses its memory.
+  /// Waits until the operation no longer uses its memory. Ignores the operation's error. Returns
+  /// false in an allocator, where it cannot wait: a pending operation continues to use its memory.
   KOLO_EXPORT bool abandon() noexcept;
 
   std::shared_ptr<Operation> operation_;
@@ -61,8 +61,8 @@ class FutureBase {
 /// for may be waiting for this rank: all other ranks get PeerLeft. To survive an exception in every
 /// case, catch it inside the scope that holds the futures.
 ///
-/// In an allocator the destructor cannot wait. It logs a warning, and the operation goes on: its
-/// tensors must stay until it is done.
+/// In an allocator the destructor cannot wait. It logs a warning, and the operation continues: its
+/// tensors must stay alive until it is done.
 template <typename T>
 class [[nodiscard]] Future : public detail::FutureBase {
  public:

@@ -18,9 +18,9 @@
 
 namespace kolo {
 
-/// The backward pass of another rank, in `ranks()`, has thrown, so this pass reduced no gradients.
-/// Those of this rank have no meaning: call `zero_grad`. The session stays usable, and the next
-/// pass is reduced.
+/// The backward pass threw on another rank, which `ranks()` lists, so this pass reduced no
+/// gradients. The gradients of this rank are invalid: call `zero_grad`. The session stays usable,
+/// and the next pass is reduced.
 class KOLO_EXPORT BackwardFailed : public Error {
  public:
   using Error::Error;
@@ -46,8 +46,8 @@ struct DistributedOptimizerOptions {
   /// Number of groups of consecutive parameters; 0: no groups. Cannot be combined with `groups`.
   int num_groups = 0;
   bool sparse_as_dense = false;  ///< Convert sparse gradients to dense before reducing them.
-  /// Sums gradients in place of an allreduce (see `CommunicationHook`); null for none. `op` must
-  /// not be adasum. An optimizer needs a hook of its own.
+  /// Replaces the allreduce of gradients (see `CommunicationHook`); null for none. `op` must not be
+  /// adasum. Each optimizer needs its own hook.
   std::shared_ptr<CommunicationHook> hook{};
   ProcessSet process_set{};  ///< Ranks that take part. On other ranks the optimizer only steps.
 };
@@ -98,9 +98,9 @@ class NamedGradientReducer {
 
   // For a ShardedOptimizer.
   [[nodiscard]] KOLO_EXPORT std::span<const Shard> shards() const;
-  /// Collective. Throws Mismatch if a rank has joined, unless the reduction has.
+  /// Collective. Throws Mismatch if a rank has joined, unless the reduction has already thrown it.
   KOLO_EXPORT void require_all_ranks();
-  /// Collective. Gathers the parameters after a step; without any, for a step that is dropped.
+  /// Collective. Gathers the parameters after a step; pass none if the step is dropped.
   KOLO_EXPORT void gather(const Gradients& parameters);
 
  private:
@@ -112,8 +112,8 @@ class NamedGradientReducer {
 
 }  // namespace detail
 
-/// Says that the gradients of a Distributed- or ShardedOptimizer are reduced. Only `step` uses it
-/// up: dropping it skips the step.
+/// A token for the reduced gradients of a Distributed- or ShardedOptimizer. Only `step` consumes
+/// it; dropping it skips the step.
 class [[nodiscard]] ReducedGradients {
  public:
   ReducedGradients(ReducedGradients&&) noexcept = default;
@@ -139,14 +139,15 @@ class [[nodiscard]] ReducedGradients {
 ///     optimizer.ready("weight");  // optional: starts the reduction of a complete gradient
 ///     optimizer.step();           // reduces the others, waits for all, and steps
 ///
-/// Between the reduction and the step, gradients may be looked at and clipped:
+/// Between the reduction and the step, you may inspect and clip gradients:
 ///
 ///     kolo::ReducedGradients reduced = optimizer.reduce();
 ///     if (std::isfinite(optimizer.clip_grad_norm(reduced, 1.0)))
 ///     optimizer.step(std::move(reduced));
 ///
-/// Without `step`, this skips the step: the next one reduces its own gradients. All ranks find the
-/// same norm, so they skip the same steps; a rank that skips alone gets Mismatch, as the others do.
+/// If `step` is not called, the step is skipped, and the next one reduces its own gradients. The
+/// norm is the same on all ranks, so they skip the same steps; if only some ranks skip a step, all
+/// ranks get Mismatch.
 ///
 /// Construction is collective: all ranks of the set construct their optimizers in the same order.
 /// It throws Mismatch on every rank if names, shapes, dtypes or options differ, and InvalidArgument
@@ -157,10 +158,10 @@ class [[nodiscard]] ReducedGradients {
 ///
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
-/// together. What a rank began before its `join` and did not reduce is dropped, and its next call
-/// begins a new step. If that call is `reduce`, `synchronize` or `step`, and some gradients had
-/// been submitted before the join, it throws InvalidArgument once: it seems to end the step that
-/// is dropped.
+/// together. If a rank began a step before its `join` and did not reduce it, that step is dropped,
+/// and the next call begins a new one. If that call is `reduce`, `synchronize` or `step`, and some
+/// gradients were submitted before the join, it throws InvalidArgument once, because it seems to
+/// end the dropped step.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:
@@ -221,15 +222,16 @@ class DistributedOptimizer {
   }
 
   /// As `reduce`, for programs that keep no ReducedGradients. `step` or `skip_step` must follow:
-  /// the next `step` takes the gradients for reduced, whatever they are then.
+  /// the next `step` applies the gradients as they are then, without reducing them.
   void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
 
   /// As `discard`; the end of a step after `synchronize`.
   void skip_step() { discard(); }
 
-  /// After a new session has begun: forgets a step that was not finished, and agrees anew as the
-  /// constructor does. Collective in the world; `elastic::State::sync` calls it. Throws
-  /// InvalidArgument for an optimizer of a process set, which ends with its session.
+  /// Call it after a new session has begun. Discards an unfinished step, and compares names,
+  /// shapes, dtypes and options between the ranks again, as the constructor does. Collective in the
+  /// world; `elastic::State::sync` calls it. Throws InvalidArgument for an optimizer of a process
+  /// set, which ends with its session.
   void rejoin() { reducer_.rejoin(optimizer_->gradients()); }
 
  private:

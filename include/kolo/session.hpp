@@ -88,9 +88,10 @@ class [[nodiscard]] KOLO_EXPORT Session {
 };
 
 /// Starts the session; collective over all ranks. Initializes MPI on this thread unless the program
-/// has done so, or kolorun has started it. Throws InvalidArgument for an unusable setting (on all
-/// ranks, naming those that have it), a second session, too little thread support of MPI, and a
-/// launcher unknown to MPI; under kolorun, PeerLeft if a rank is lost. You may then call it again.
+/// has done so, or the ranks were started without MPI. Throws InvalidArgument for an unusable
+/// setting (on all ranks, naming those that have it), a second session, insufficient thread support
+/// of MPI, and a launcher that neither MPI nor Kolo knows. Under kolorun, throws PeerLeft if a rank
+/// is lost; you may then call it again.
 KOLO_EXPORT void init(const SessionOptions& options = {});
 KOLO_EXPORT void init(int argc, char** argv, const SessionOptions& options = {});
 

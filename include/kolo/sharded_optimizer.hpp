@@ -95,9 +95,9 @@ class ShardedOptimizer {
     return reducer_.clip(optimizer_->gradients(), max_norm);
   }
 
-  /// Updates this rank's shards, and gathers the parameters. Throws what DistributedOptimizer's
-  /// `step` throws. If one rank steps and another discards, all get Mismatch; then parameters and
-  /// state are invalid until both are loaded from a checkpoint.
+  /// Updates this rank's shards, and gathers the parameters. Throws the errors of
+  /// DistributedOptimizer's `step`. If one rank steps and another discards, all get Mismatch; then
+  /// parameters and state are invalid until both are loaded from a checkpoint.
   void step(ReducedGradients gradients) {
     reducer_.require_current(gradients.reduction_, "step()");
     reducer_.require_all_ranks();
@@ -114,8 +114,8 @@ class ShardedOptimizer {
     reducer_.gather({});
   }
 
-  /// Like DistributedOptimizer's. `shards()` changes with the number of ranks: state that is kept
-  /// for shards must be divided anew.
+  /// Like DistributedOptimizer's. `shards()` changes with the number of ranks: divide the state
+  /// that you keep for the shards again.
   void rejoin() { reducer_.rejoin(optimizer_->gradients()); }
 
  private:

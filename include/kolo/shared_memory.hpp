@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for tensors. The other ranks of the host read it in place, without a copy.
+// Memory for tensors, which the other ranks of the host read and write in place, without a copy.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,15 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 
 /// An allocator for containers whose contents are reduced, such as gradients: `SharedVector<float>`
 /// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into it needs no
-/// copy: the host's ranks read each other's tensors, and it completes when all have read this one.
+/// copy: the ranks of the host read and write each other's tensors, and it completes when the
+/// others are done with this one.
 ///
-/// Blocks are whole pages, valid after the session too. Ordinary memory serves if ranks cannot
-/// share, or the heap is full. `allocate` throws BackendError if the host or its control group
-/// lacks memory; outside a session the constructor throws NotInitialized. Thread-safe.
-/// A forked child sees its parent's memory, also as it changes, and zeros once the parent has freed
-/// it; a page that the child writes is its own from then on. Copy before the fork what it needs.
+/// Blocks are whole pages, and stay valid after the session. If ranks cannot share memory, or the
+/// heap is full, blocks are ordinary memory. `allocate` throws BackendError if the host or its
+/// control group lacks memory; outside a session the constructor throws NotInitialized.
+/// Thread-safe. A forked child sees its parent's memory, including later changes, and zeros once
+/// the parent has freed it. A page that the child writes becomes its own copy. If the child needs a
+/// snapshot, copy the data before the fork.
 template <typename T>
 class SharedAllocator {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes in a type of two bytes where that is safe.
+// Computes in a two-byte type where that is safe.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
@@ -12,9 +12,9 @@
 
 namespace kolo {
 
-/// While it lives, LibTorch's operations on this type of device convert their inputs to `dtype`
-/// where that is safe, such as convolutions and matrix products, and to f32 where it is not, such
-/// as sums and losses. Parameters and their gradients stay f32:
+/// During its lifetime, LibTorch's operations on this type of device convert their inputs to
+/// `dtype` where that is safe, such as convolutions and matrix products, and to f32 where it is
+/// not, such as sums and losses. Parameters and their gradients stay f32:
 ///
 ///     torch::Tensor loss;
 ///     {
@@ -23,13 +23,13 @@ namespace kolo {
 ///     }
 ///     loss.backward();  // outside: each operation's backward uses the type of its forward
 ///
-/// The destructor restores what was before, also after an exception, and forgets converted
-/// parameters at the end of the outermost guard: so end it before the optimizer's step. Guards may
-/// nest; with `enabled` false, operations inside compute in the types of their inputs.
+/// The destructor restores the previous setting, even after an exception. That of the outermost
+/// guard also drops converted parameters, so end it before the optimizer's step. Guards may nest;
+/// with `enabled` false, operations inside compute in the types of their inputs.
 ///
-/// Destroy it on the thread that made it, whose operations alone it affects, in the reverse order
-/// of construction. f16 gradients need a `GradScaler`, bf16 ones do not. LibTorch 1.13 has no f16
-/// operations on CPUs.
+/// A guard affects only the thread that constructed it. Destroy guards on that thread, in the
+/// reverse order of construction. f16 gradients need a `GradScaler`, bf16 ones do not. LibTorch
+/// 1.13 has no f16 operations on CPUs.
 class [[nodiscard]] Autocast {
  public:
   /// Throws InvalidArgument for a device other than a CPU or a GPU, and for a dtype other than f16

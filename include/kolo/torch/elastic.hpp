@@ -82,7 +82,7 @@ struct PartFor<Module> {
   }
 };
 
-/// Such as `torch::nn::Linear`, which refers to a module.
+/// For module holders such as `torch::nn::Linear`.
 template <HoldsModule Holder>
 struct PartFor<Holder> {
   static std::unique_ptr<Part> make(Holder& holder) {

@@ -41,11 +41,12 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 ///     scaler.update();                       // once, after the steps of all optimizers
 ///
 /// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
-/// have the same bits on all ranks. A ShardedOptimizer's do not, so for these the ranks agree. So
-/// construct it alike on all ranks. Optimizers may be passed as references to their base class.
-/// With DistributedGradients, which a plain optimizer does not know, the last pass before `unscale`
-/// or `step` must reduce. Where ranks train different parameters, as in disjoint process sets,
-/// their scales differ, so an optimizer of another process set needs a scaler of its own.
+/// have the same bits on all ranks. Gradients of a ShardedOptimizer do not, so its ranks
+/// communicate to agree. Construct the scaler with the same options on all ranks. Optimizers may be
+/// passed as references to their base class. With DistributedGradients and a plain optimizer, the
+/// last pass before `unscale` or `step` must reduce. Where ranks train different parameters, as in
+/// disjoint process sets, their scales differ, so an optimizer of another process set needs a
+/// scaler of its own.
 ///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
 /// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If
@@ -53,16 +54,16 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 /// rank that joined last. Copyable; not thread-safe.
 class GradScaler {
  public:
-  /// If `enabled` is false, nothing is scaled and no step is skipped, so that a program needs one
-  /// loop only. Throws as LossScale.
+  /// If `enabled` is false, nothing is scaled and no step is skipped, so that a program needs only
+  /// one loop. Throws as LossScale.
   explicit GradScaler(const LossScaleOptions& options = {}, bool enabled = true)
       : scale_(options), enabled_(enabled) {}
 
   /// The loss times the scale; in f32 if the loss is f16 or bf16.
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor scale(const ::torch::Tensor& loss) const;
 
-  /// Divides the optimizer's gradients by the scale, before they are looked at or clipped. At most
-  /// once for each optimizer between two calls of `update`. Calls the `synchronize` of a
+  /// Divides the optimizer's gradients by the scale, before you inspect or clip them. At most once
+  /// for each optimizer between two calls of `update`. Calls the `synchronize` of a
   /// DistributedOptimizer. Throws InvalidArgument if it was called already, and for f16 gradients,
   /// whose division by the scale would underflow: parameters stay f32, see `Autocast`.
   template <SteppingOptimizer Optimizer>
@@ -103,7 +104,7 @@ class GradScaler {
     rejoin();
   }
 
-  /// Forgets steps since the last `update` that were not finished, when a new session has begun.
+  /// Call it when a new session has begun. Discards unfinished steps since the last `update`.
   void rejoin() {
     unscaled_.clear();
     divided_.clear();

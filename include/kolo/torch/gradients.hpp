@@ -15,7 +15,7 @@ namespace kolo {
 ///     torch::optim::SGD optimizer(model->parameters(), 0.01);
 ///
 /// Gradients are final when `backward()` returns, as with DistributedOptimizer, whose rules for
-/// backward passes and for construction apply. Steps are not seen, so every
+/// backward passes and for construction apply. This class does not see steps, so every
 /// `backward_passes_per_step`-th pass reduces, and only passes have to match on all ranks.
 /// Construct it after the module is on its device and has its dtype. Neither movable nor copyable;
 /// not thread-safe.
@@ -26,8 +26,8 @@ class DistributedGradients {
   DistributedGradients(const DistributedGradients&) = delete;
   DistributedGradients& operator=(const DistributedGradients&) = delete;
 
-  /// Backward passes stay on this rank while the guard lives. The next pass that reduces takes
-  /// their gradients along.
+  /// Backward passes stay on this rank while the guard lives. The next pass that reduces includes
+  /// their gradients.
   [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
 
   /// Reduces the gradients of passes that stayed on this rank. Collective if there are any.

@@ -31,7 +31,8 @@ class TorchSource;
 template <typename T>
 concept ParameterNaming = std::same_as<T, NamedParameters> || std::same_as<T, ModuleTensors>;
 
-/// While it lives, backward passes accumulate on this rank only. Movable; guards may nest.
+/// During its lifetime, backward passes accumulate gradients on this rank only. Movable; guards may
+/// nest.
 class [[nodiscard]] NoSync {
  public:
   explicit NoSync(std::shared_ptr<std::atomic<int>> guards) : guards_(std::move(guards)) {
@@ -54,8 +55,8 @@ namespace detail {
 inline const NamedParameters& pairs_of(const NamedParameters& names) { return names; }
 inline NamedParameters pairs_of(const ModuleTensors& names) { return names.pairs(); }
 
-/// What GradScaler needs of a Distributed- or ShardedOptimizer that it gets as a
-/// `torch::optim::Optimizer`.
+/// The interface through which GradScaler calls a Distributed- or ShardedOptimizer that is passed
+/// as a `torch::optim::Optimizer`.
 class KOLO_EXPORT ReducingOptimizer {
  public:
   virtual ~ReducingOptimizer() = default;
@@ -81,8 +82,8 @@ class GradientReducer {
   using Groups = std::vector<::torch::optim::OptimizerParamGroup>;
 
   /// Collective. Without names, parameters are identified by their position. `watches_steps`:
-  /// whether `end_step` is called after each step. `source`: where gradients go to; null for the
-  /// parameters' own.
+  /// whether `end_step` is called after each step. `source`: where the gradients are; null for
+  /// those of the parameters.
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                               const DistributedOptimizerOptions& options, bool watches_steps = true,
                               std::shared_ptr<internal::TorchSource> source = nullptr);
@@ -97,13 +98,13 @@ class GradientReducer {
   /// Ends a step. The next counts its passes from zero.
   KOLO_EXPORT void end_step();
 
-  /// Synchronizes, and forgets the passes of this step. Drops what a join has cut.
+  /// Synchronizes, and discards the passes of this step. Drops a step that a join has interrupted.
   KOLO_EXPORT void skip(const Groups& groups);
 
-  /// Forgets the passes of this step.
+  /// Discards the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
 
-  /// Collective. After a new session has begun: drops all gradients, and agrees anew.
+  /// Collective. After a new session has begun: drops all gradients, and compares the ranks again.
   KOLO_EXPORT void rejoin(const Groups& groups);
 
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
@@ -135,21 +136,21 @@ class GradientReducer {
 /// ranks, and throws the errors of `allreduce`. If it throws on one rank for a reason of its own,
 /// the other ranks get BackwardFailed; call `zero_grad`, and the next pass is reduced.
 ///
-/// There may be any number of backward passes before a step, nested and partial ones too, alike on
-/// all ranks: a rank that is a pass or a step ahead gets Mismatch. Passes accumulate, and each
-/// reduces what it has added; until then, what is reduced has memory of its own. In `no_sync`, and
-/// before the last of `backward_passes_per_step`, gradients accumulate on this rank only, and the
-/// next pass that reduces takes them along; so does `step` after fewer passes. Accumulation::mean
-/// divides each pass by `backward_passes_per_step`, and if a step had fewer, by the passes that
-/// this rank made.
+/// There may be any number of backward passes before a step, including nested and partial ones, but
+/// the same on all ranks: a rank that is a pass or a step ahead gets Mismatch. Gradients
+/// accumulate, and each pass reduces only what it has added; meanwhile, gradients that are already
+/// reduced are kept in separate memory. In `no_sync`, and before the last of
+/// `backward_passes_per_step`, gradients accumulate on this rank only; the next pass that reduces
+/// includes them, and so does `step` after fewer passes. Accumulation::mean divides each pass by
+/// `backward_passes_per_step`, and if a step had fewer, by the passes that this rank made.
 ///
 /// A parameter that some ranks did not use in a pass has a gradient of zero there. One that no rank
 /// used is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
 /// Parameters that require no gradient are skipped. Parameters may be frozen, unfrozen, converted
 /// or added to a parameter group later, in the same way on all ranks: the next `synchronize`,
 /// `step` or `zero_grad` adapts to it. Optimizers with equal options may share parameters, which
-/// are reduced once. `torch::autograd::grad` reduces nothing; `backward` with `create_graph` throws
-/// InvalidArgument, and so it does if the gradients of two parameters share memory.
+/// are reduced once. `torch::autograd::grad` reduces nothing. `backward` throws InvalidArgument if
+/// `create_graph` is set or the gradients of two parameters share memory.
 ///
 /// Sparse gradients stay sparse and are coalesced. Their indices and values are gathered from all
 /// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks
@@ -158,8 +159,8 @@ class GradientReducer {
 /// A rank that runs out of data calls `join` after its last step; the other ranks' averages are
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
 /// together. Passes without reduction that a rank made before its `join` belong to no step and are
-/// dropped; `zero_grad` drops their gradients. If its next call is `synchronize` or `step`, it
-/// throws InvalidArgument once.
+/// dropped; `zero_grad` drops their gradients. If the next call on that rank is `synchronize` or
+/// `step`, it throws InvalidArgument once.
 ///
 /// Construction is collective in the process set: its members construct their optimizers in the
 /// same order. It throws Mismatch on every member if options, or the parameters' names, shapes or
@@ -231,9 +232,10 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   /// pass that reduced, not calling `step` does the same.
   void skip_step() override { reducer_.skip(this->param_groups()); }
 
-  /// After a new session has begun: drops all gradients, forgets a step that was not finished, and
-  /// agrees anew as the constructor does. Collective in the world; `elastic::State::sync` calls it.
-  /// Throws InvalidArgument for an optimizer of a process set, which ends with its session.
+  /// Call it after a new session has begun. Drops all gradients, discards an unfinished step, and
+  /// compares parameters and options between the ranks again, as the constructor does. Collective
+  /// in the world; `elastic::State::sync` calls it. Throws InvalidArgument for an optimizer of a
+  /// process set, which ends with its session.
   void rejoin() { reducer_.rejoin(this->param_groups()); }
 
   /// As `Base`'s. The passes of `backward_passes_per_step` are counted from zero. A module's

@@ -32,9 +32,9 @@ KOLO_EXPORT void save_safetensors(const std::filesystem::path& path, const Named
 /// Reads a safetensors file, or the set of an index, into a module's existing parameters and
 /// buffers, or into any named tensors, by name. Elements are converted to the dtype of the existing
 /// tensor and copied to its device. Throws InvalidArgument for a tensor of another shape and, if
-/// `strict`, for missing and unexpected names; nothing has changed then. Throws CheckpointError for
-/// a damaged file. Local: on several ranks, load on one and call `broadcast_parameters`, or load
-/// the same file on all.
+/// `strict`, for missing and unexpected names; then no tensor is changed. Throws CheckpointError
+/// for a damaged file. Local: on several ranks, load on one and call `broadcast_parameters`, or
+/// load the same file on all.
 ///
 ///     kolo::load_safetensors("resnet50.safetensors", *model);
 ///     kolo::load_safetensors("resnet50.safetensors", *backbone,

@@ -63,7 +63,7 @@ class ShardedReducer {
   KOLO_EXPORT ShardedReducer& operator=(ShardedReducer&&) noexcept;
   KOLO_EXPORT ~ShardedReducer();
 
-  /// Reduces what is left to reduce. The shards then have gradients.
+  /// Reduces the gradients that backward has not reduced. The shards then have gradients.
   KOLO_EXPORT void synchronize(Optimizer& optimizer);
   KOLO_EXPORT void adopt(Optimizer& optimizer);
   /// Like `synchronize`. Throws Mismatch if a rank has joined.
@@ -114,9 +114,9 @@ class ShardedReducer {
 ///
 /// Base must be elementwise: SGD, Adam, AdamW, RMSprop, Adagrad, or a class for which
 /// `is_elementwise_optimizer` is specialized. Its `param_groups()` hold the shards, which are 1-D
-/// views of the parameters; set options there as usual. Parameters may be added later, full and
-/// alike on all ranks, and `torch::load` may replace their memory, but their dtype and device must
-/// not change.
+/// views of the parameters; set options there as usual. Parameters may be added later, full-size
+/// and in the same way on all ranks, and `torch::load` may replace their memory, but their dtype
+/// and device must not change.
 ///
 /// While backward runs, each gradient is reduce-scattered and then freed. `parameter.grad()` then
 /// reads as NaN; the shards in `param_groups()` have the gradients. `kolo::clip_grad_norm` and
@@ -230,13 +230,13 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
     return reducer_.whole_state(*this, detail::ShardedReducer::all_ranks_get_it);
   }
 
-  /// Loads this rank's shards of what `whole_state` or a DistributedOptimizer's `to_bytes`
-  /// returned. Not collective. Throws InvalidArgument for any other bytes, and changes nothing
-  /// then.
+  /// Loads this rank's shards of the bytes that `whole_state` or a DistributedOptimizer's
+  /// `to_bytes` returned. Not collective. Throws InvalidArgument for any other bytes; then nothing
+  /// is changed.
   void load_whole_state(const std::string& bytes) { reducer_.load_whole_state(bytes, *this); }
 
   /// Like DistributedOptimizer's. Divides the parameters among the ranks of the new session, and
-  /// drops the optimizer's state: `load_whole_state` is to follow.
+  /// drops the optimizer's state: call `load_whole_state` afterwards.
   void rejoin() { reducer_.rejoin(*this); }
 
   /// Each rank writes its shards of the state to its own file in `folder`, a directory that all

@@ -36,11 +36,11 @@ KOLO_EXPORT void broadcast_parameters(::torch::nn::Module& module, int root,
 KOLO_EXPORT void broadcast_parameters(const ModuleTensors& tensors, int root,
                                       const ProcessSet& set = {});
 
-/// Copies `root`'s buffers, such as the statistics of batch normalization, to every rank: before a
-/// forward whose ranks must have the same, as DistributedDataParallel does before each one in
-/// training, or only before evaluation or a checkpoint. The buffers travel as one operation per
-/// device. `root` is a world rank and a member of the set. Collective. Throws Mismatch on every
-/// rank, before anything changes, if names, shapes or dtypes differ.
+/// Copies `root`'s buffers, such as the statistics of batch normalization, to every rank. Call it
+/// before each forward in training, as DistributedDataParallel does, or only before evaluation or a
+/// checkpoint. The buffers travel as one operation per device. `root` is a world rank and a member
+/// of the set. Collective. Throws Mismatch on every rank, before anything changes, if names, shapes
+/// or dtypes differ.
 KOLO_EXPORT void broadcast_buffers(::torch::nn::Module& module, int root,
                                    const ProcessSet& set = {});
 

@@ -16,10 +16,10 @@ struct LossScaleOptions {
   std::int64_t growth_interval = 2000;  ///< Steps without overflow until the scale grows; positive.
 };
 
-/// The factor by which a loss is multiplied so that gradients of two bytes do not underflow
+/// The factor by which a loss is multiplied so that two-byte gradients do not underflow
 /// (Micikevicius et al., 2018, https://arxiv.org/abs/1710.03740). The scale shrinks after a step
 /// whose gradients overflowed, and grows after many steps without one. No communication: reduced
-/// gradients have the same bits on all ranks, so ranks that pass what they found in them keep the
+/// gradients have the same bits on all ranks, so all ranks find the same overflows and keep the
 /// same scale. With a custom trainer, whose step divides the gradients by the scale:
 ///
 ///     model.backward(loss_scale.value());  // gradients of loss * scale

@@ -24,7 +24,7 @@ struct StoredTensor {
   [[nodiscard]] ConstTensorView view() const { return {bytes.data(), shape, dtype}; }
 };
 
-/// Texts by name, beside the tensors of a file. All are UTF-8.
+/// The metadata of a file: texts by name, all UTF-8.
 using Metadata = std::map<std::string, std::string>;
 
 /// The contents of a safetensors file.
@@ -39,7 +39,7 @@ using ConstTensorViews = std::map<std::string, ConstTensorView>;
 
 struct SafetensorsOptions {
   bool strict = true;    ///< Refuse missing and unexpected names.
-  std::string prefix{};  ///< Take only names that begin so, without this beginning.
+  std::string prefix{};  ///< Use only names with this prefix, and remove it from them.
 };
 
 /// The names that did not match; both lists are empty if `strict`.
@@ -55,7 +55,7 @@ struct UnmatchedNames {
 [[nodiscard]] KOLO_EXPORT Safetensors load_safetensors(const std::filesystem::path& path);
 
 /// As above, into tensors in the CPU's memory. Throws InvalidArgument for a tensor of another shape
-/// or dtype and, if `strict`, for missing and unexpected names. Nothing has changed then.
+/// or dtype and, if `strict`, for missing and unexpected names; then no tensor is changed.
 KOLO_EXPORT UnmatchedNames load_safetensors(const std::filesystem::path& path,
                                             const TensorViews& into,
                                             const SafetensorsOptions& options = {});

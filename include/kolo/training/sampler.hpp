@@ -76,8 +76,8 @@ class DistributedSampler {
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 
-  /// Takes the rank and the number of ranks of a new session, unless the options gave them. What is
-  /// left of the epoch is then shared among these ranks. Throws NotInitialized outside a session.
+  /// Takes the rank and the number of ranks of a new session, unless the options gave them. The
+  /// rest of the epoch is then shared among these ranks. Throws NotInitialized outside a session.
   KOLO_EXPORT void rejoin();
 
  private:
