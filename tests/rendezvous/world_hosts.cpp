@@ -16,16 +16,43 @@ constexpr int killed = 137;
 }  // namespace
 
 void World::start_agent(std::size_t index) {
+  greet_as_agent(index);
+  keep_alive(index);
+}
+
+void World::greet_as_agent(std::size_t index) {
   Agent& agent = agents_[index];
   agent.heard = now_;
   agent.link = open(Channel::Owner::agent, index, index);
   Hello greeting = hello();
   greeting.role = Role::agent;
-  greeting.host = agent.host;
+  greeting.process = index + 1;
+  greeting.host = greeting.machine = agent.host;
   greeting.slots = agent.slots;
   greeting.wanted_rank = static_cast<std::int32_t>(index);
+  greeting.job = agent.job;
   send_up(agent.link, greeting);
-  keep_alive(index);
+}
+
+void World::on_refusal(std::size_t index, const Refusal& refusal) {
+  Agent& agent = agents_[index];
+  if (agent.refused_until == Time{}) agent.refused_until = now_ + refusal.retry;
+  if (judge_.status() || now_ >= agent.refused_until) return end_agent(index, 1);
+  at(now_ + 1s, [this, index] {
+    if (agents_[index].alive) greet_as_agent(index);
+  });
+}
+
+/// The agent is welcome: it is the only one of its host, unless the job has not begun.
+void World::require_no_twin(std::size_t index) const {
+  if (agents_[index].job != "this") throw Violation("one agent", "an agent of another job");
+  if (server_.generation() == 0) return;
+  for (std::size_t other = 0; other < agents_.size(); ++other) {
+    const Agent& agent = agents_[other];
+    if (other == index || agent.host != agents_[index].host || agent.link == 0) continue;
+    if (channels_.at(agent.link).welcome && channels_.at(agent.link).server_open)
+      throw Violation("one agent", "two of " + agent.host);
+  }
 }
 
 /// An agent without a connection ends its processes before the server goes on without them.
@@ -50,8 +77,8 @@ void World::to_agent(std::size_t index, const Message& message) {
        [this, process = index_of(kill->process)] { end_process(process, killed); });
   } else if (std::holds_alternative<End>(message)) {
     end_agent(index, killed);
-  } else if (std::holds_alternative<Refusal>(message)) {
-    end_agent(index, 1);
+  } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
+    on_refusal(index, *refusal);
   }
 }
 
@@ -97,6 +124,12 @@ void World::inject(const Fault& fault) {
       if (judge_.status()) return;
       agents_.push_back({.host = "host" + std::to_string(agents_.size()),
                          .slots = 1 + static_cast<int>(fault.which % 4)});
+      return start_agent(agents_.size() - 1);
+    case FaultKind::twin:
+      if (judge_.status() || !plan_.options.has_agents) return;
+      agents_.push_back({.host = agents_[fault.which % agents_.size()].host,
+                         .slots = 1 + static_cast<int>(fault.which % 4),
+                         .job = fault.which % 3 == 0 ? "that" : "this"});
       return start_agent(agents_.size() - 1);
     case FaultKind::stranger: return stranger(fault);
   }
