@@ -27,7 +27,7 @@ struct RecorderOptions {
   std::size_t events = 0;       // kept for the flight record
   std::string directory = ".";  // for flight records of faults; "off": none are written
   int signal = 0;               // requests a flight record; 0: none
-  std::string statistics{};     // where they go at the end, a path or "stderr"; "": nowhere
+  std::string statistics{};     // destination at the end: a path or "stderr"; "": none
 };
 
 /// Throws InvalidArgument, with the system's reason, if a rank cannot write the file that
@@ -37,10 +37,10 @@ void require_writable_statistics(const std::string& path, int rank);
 /// What the recorder keeps about an operation. The operation stores it until it is done.
 struct Tag {
   TimePoint submitted{};
-  std::uint64_t count = 0;  // as Event's
+  std::uint64_t count = 0;  // as in Event
   std::uint32_t name = no_name;
   std::uint32_t round = 0;
-  std::uint64_t losses = 0;  // of the table of names then: `name` holds until there are more
+  std::uint64_t losses = 0;  // the name table's: `name` is valid until that number grows
   std::uint32_t track = 0;   // of the timeline with this number
   std::uint32_t timeline = 0;
   std::int64_t bytes = 0;

@@ -69,11 +69,11 @@ class Timeline {
   ~Timeline();
   Timeline& operator=(Timeline&&) = delete;
 
-  /// By the driver. Never waits: without room the span is dropped, except for the end of a batch
-  /// whose beginning was taken. False if it was dropped.
+  /// Called by the driver. Never waits: if the queue is full, the span is dropped, and the result
+  /// is false. The end of a batch is never dropped if its beginning was accepted.
   bool push(Span span);
 
-  /// Writes what was pushed, and ends the thread. What went wrong, or "".
+  /// Writes all pushed spans and ends the thread. Returns an error message, or "".
   std::string close();
 
   /// The number of dropped spans.

@@ -34,15 +34,14 @@ class FabricChannel : public Channel {
   int under_way_ = 0;  // transfers
 };
 
-/// Each message begins with a header. A short payload comes with it, a longer one follows as a
-/// message of its own, which the receiver reads straight into its place.
+/// Each message begins with a header. A short payload travels with the header; a longer one follows
+/// as a separate message, which is received directly into its destination.
 ///
-/// What no receive waits for is kept until one does, so that messages with other tags can pass. A
-/// sender keeps at most `window` bytes there; longer or further messages it only announces, and
-/// sends when the receiver asks for them.
+/// The receiver stores a message that no receive is waiting for until one does, so that messages
+/// with other tags can overtake it. It stores at most `window` bytes per sender; longer or further
+/// messages are only announced, and are sent when the receiver asks for them.
 ///
-/// One receive is posted for every peer at all times. Any error of a transfer is the loss of its
-/// peer.
+/// One receive is posted for every peer at all times. If a transfer fails, its peer counts as lost.
 class FabricMessenger final : public Messenger {
  public:
   static constexpr std::int64_t window = std::int64_t{4} << 20;
@@ -78,7 +77,7 @@ class FabricMessenger final : public Messenger {
     consumed,  // for the sender's window
     goodbye,   // nothing more is sent or needed
   };
-  /// What goes over the wire; ranks are of one architecture.
+  /// The wire format. All ranks run on the same architecture.
   struct Header {
     Kind kind;
     std::uint32_t id;

@@ -7,8 +7,8 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <set>
-#include <string>
 
 namespace kolo::internal::messenger {
 
@@ -20,7 +20,7 @@ class KeptSignals {
   KeptSignals() {
     for (int number = 1; number < static_cast<int>(before_.size()); ++number)
       ::sigaction(number, nullptr, &at(number));
-    ::dl_iterate_phdr(add, &libraries_);
+    ::dl_iterate_phdr(add, &loaded_);
   }
   ~KeptSignals() {
     for (int number = 1; number < static_cast<int>(before_.size()); ++number) {
@@ -28,7 +28,8 @@ class KeptSignals {
       if (::sigaction(number, nullptr, &now) != 0 || handler_of(now) == handler_of(at(number)))
         continue;
       Dl_info library{};
-      if (::dladdr(handler_of(now), &library) != 0 && !libraries_.contains(library.dli_fname))
+      if (::dladdr(handler_of(now), &library) != 0 &&
+          !loaded_.contains(reinterpret_cast<std::uintptr_t>(library.dli_fbase)))
         ::sigaction(number, &at(number), nullptr);
     }
   }
@@ -39,8 +40,15 @@ class KeptSignals {
     return (action.sa_flags & SA_SIGINFO) != 0 ? reinterpret_cast<void*>(action.sa_sigaction)
                                                : reinterpret_cast<void*>(action.sa_handler);
   }
-  static int add(dl_phdr_info* library, std::size_t /*size*/, void* libraries) {
-    static_cast<std::set<std::string>*>(libraries)->insert(library->dlpi_name);
+  /// Adds the address where the program or a library begins, as `dladdr` gives it.
+  static int add(dl_phdr_info* object, std::size_t /*size*/, void* loaded) {
+    for (int i = 0; i < object->dlpi_phnum; ++i) {
+      const auto& segment = object->dlpi_phdr[i];  // the first of these has the lowest address
+      if (segment.p_type != PT_LOAD) continue;
+      const std::uintptr_t start = segment.p_vaddr & ~(segment.p_align - 1);
+      static_cast<std::set<std::uintptr_t>*>(loaded)->insert(object->dlpi_addr + start);
+      break;
+    }
     return 0;
   }
   struct ::sigaction& at(int number) {
@@ -48,7 +56,7 @@ class KeptSignals {
   }
 
   std::array<struct ::sigaction, 32> before_{};
-  std::set<std::string> libraries_{};
+  std::set<std::uintptr_t> loaded_{};  // where what was loaded before begins
 };
 
 }  // namespace kolo::internal::messenger

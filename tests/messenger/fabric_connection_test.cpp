@@ -13,6 +13,7 @@
 #include "fabric_world.hpp"
 #include "kolo/error.hpp"
 #include "messenger/fabric_library.hpp"
+#include "messenger/kept_signals.hpp"
 #include "network.hpp"
 #include "node/file_descriptor.hpp"
 
@@ -44,6 +45,21 @@ TEST(FabricConnection, LeavesNoSignalHandlers) {
       EXPECT_THAT(library.dli_fname, testing::Not(HasSubstr("infinipath"))) << number;
     }
   }
+}
+
+void handler_of_the_program(int /*signal*/) {}
+
+TEST(KeptSignals, LeaveWhatTheProgramSetsMeanwhile) {
+  struct ::sigaction before {};
+  {
+    const KeptSignals kept;
+    struct ::sigaction action {};
+    action.sa_handler = handler_of_the_program;
+    ::sigaction(SIGUSR1, &action, &before);
+  }
+  struct ::sigaction after {};
+  ::sigaction(SIGUSR1, &before, &after);
+  EXPECT_EQ(after.sa_handler, handler_of_the_program);
 }
 
 TEST(FabricConnection, LeavesNoDescriptors) {
@@ -143,7 +159,7 @@ TEST(FabricConnection, ACallerThatWasStoppedForLongIsConnected) {
 }
 
 TEST(FabricConnection, ARankWithoutTheSecretIsNotLetIn) {
-  FabricWorld world(3, 500ms);
+  FabricWorld world(3, 2s);
   const std::vector<std::string> problems = world.connect({0, 0, 5});
   EXPECT_THAT(problems[0], HasSubstr("no connection for data with rank 2 (no call)"));
   EXPECT_THAT(problems[1], HasSubstr("rank 2 (no call)"));

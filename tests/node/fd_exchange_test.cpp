@@ -123,7 +123,7 @@ TEST(FdExchange, CallsBackWhileItWaits) {
   const FdInbox silent;
   int calls = 0;
   EXPECT_THROW(exchange_fds(
-                   own, {{own.number(), silent.number()}, 0}, {}, ignore, [&] { ++calls; }, 100ms),
+                   own, {{own.number(), silent.number()}, 0}, {}, ignore, [&] { ++calls; }, 1s),
                BackendError);
   EXPECT_GT(calls, 2);
 }

@@ -53,10 +53,10 @@ class AlgorithmTable {
   bool forced_ = false;
 };
 
-/// Collective over the endpoint's ranks, all of which `placement` has. Sends a few megabytes
-/// several times; nothing where there is no choice.
-/// `while_waiting` is called every few milliseconds and may throw; so does a lost rank, and one
-/// that does not move for a minute.
+/// Measures the algorithms. Collective over the endpoint's ranks; `placement` must contain all of
+/// them. Sends a few megabytes several times, or nothing if there is only one choice. Calls
+/// `while_waiting`, which may throw, every few milliseconds. Throws if a rank is lost or makes no
+/// progress for a minute.
 [[nodiscard]] AlgorithmTable measure_algorithms(mpi::Endpoint& endpoint, const Placement& placement,
                                                 const std::function<void()>& while_waiting);
 

@@ -60,10 +60,9 @@ bool is_stopped(const node::OtherProcess& process) {
 
 void WriteFence::close(nanoseconds patience) noexcept {
   peer(index_).gate->closed.store(1, std::memory_order_seq_cst);
-  std::vector<std::uint64_t>& sections = awaited_;
   for (std::size_t i = 0; i < peers_.size(); ++i)
-    sections[i] = peers_[i].gate->sections.load(std::memory_order_seq_cst);
-  sections[static_cast<std::size_t>(index_)] = 0;
+    awaited_[i] = peers_[i].gate->sections.load(std::memory_order_seq_cst);
+  awaited_[static_cast<std::size_t>(index_)] = 0;
   Patience first(patience);
   while (any_writes())
     if (!first.wait()) break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a session has of MPI. A build without MPI has mpi_absent.cpp in its place.
+// A session's use of MPI. A build without MPI compiles mpi_absent.cpp instead.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@ class Engine;
 struct GivenCommunicator;
 struct StartArguments;
 
-/// Control messages and data over MPI, where nothing better carries them.
+/// Carries control messages and data over MPI, where no better transport is available.
 class OverMpi {
  public:
   OverMpi() = default;
@@ -27,7 +27,7 @@ class OverMpi {
   /// The result must not outlive this.
   [[nodiscard]] virtual std::unique_ptr<messenger::Messenger> carry_data(
       std::chrono::nanoseconds afterwards) const = 0;
-  /// Requests may never complete, so what they are on is never freed.
+  /// Never frees the communicators, because requests on them may never complete.
   virtual void leak() = 0;
 
   int max_tag = 0;  // as for MpiMessenger
