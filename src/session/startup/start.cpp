@@ -254,6 +254,16 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
   if (has_sockets) log(LogLevel::info, "sockets between hosts carry control messages");
 }
 
+std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
+                                     std::span<const HostRecord> records, const Topology& topology,
+                                     SharedMemorySetup& memory, Setup& setup) {
+  if (mpi != nullptr) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
+  return std::make_unique<CpuLinks>(std::move(mpi), std::move(setup.fabric), topology,
+                                    std::move(memory.neighbors),
+                                    make_sockets(records.front(), std::move(setup.connections)),
+                                    memory.verdict.sharing_node_of(topology));
+}
+
 /// Collective. Without MPI the ranks also agree that all have heard of the others.
 void select_algorithm(Rendezvous& world, CpuLinks& links, HostAllreduce wanted, bool has_mpi) {
   const auto select = [&] { links.select_inter_node_algorithm(wanted, [&] { world.check(); }); };
@@ -299,11 +309,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
-    if (has_mpi) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
-    auto made = std::make_unique<CpuLinks>(
-        std::move(mpi), std::move(setup.fabric), topology, std::move(memory.neighbors),
-        make_sockets(records.front(), std::move(setup.connections)),
-        memory.verdict.sharing_node_of(topology));
+    std::unique_ptr<CpuLinks> made = make_links(std::move(mpi), records, topology, memory, setup);
     links = made.get();
     engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
                                       topology, std::move(made), arguments.gpu_libraries);
