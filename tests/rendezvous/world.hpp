@@ -58,7 +58,7 @@ class World {
     std::string host{};
     int slots = 0;
     Link link = 0;
-    std::string job = "this";
+    bool of_other_job = false;
     Time refused_until{};  // it tries again
     bool alive = true;
     bool to_go = false;

@@ -30,7 +30,7 @@ void World::greet_as_agent(std::size_t index) {
   greeting.host = greeting.machine = agent.host;
   greeting.slots = agent.slots;
   greeting.wanted_rank = static_cast<std::int32_t>(index);
-  greeting.job = agent.job;
+  greeting.job = agent.of_other_job ? "that" : plan_.options.job;
   send_up(agent.link, greeting);
 }
 
@@ -45,7 +45,7 @@ void World::on_refusal(std::size_t index, const Refusal& refusal) {
 
 /// The agent is welcome: it is the only one of its host, unless the job has not begun.
 void World::require_no_twin(std::size_t index) const {
-  if (agents_[index].job != "this") throw Violation("one agent", "an agent of another job");
+  if (agents_[index].of_other_job) throw Violation("one agent", "an agent of another job");
   if (server_.generation() == 0) return;
   for (std::size_t other = 0; other < agents_.size(); ++other) {
     const Agent& agent = agents_[other];
@@ -129,7 +129,7 @@ void World::inject(const Fault& fault) {
       if (judge_.status() || !plan_.options.has_agents) return;
       agents_.push_back({.host = agents_[fault.which % agents_.size()].host,
                          .slots = 1 + static_cast<int>(fault.which % 4),
-                         .job = fault.which % 3 == 0 ? "that" : "this"});
+                         .of_other_job = fault.which % 3 == 0});
       return start_agent(agents_.size() - 1);
     case FaultKind::stranger: return stranger(fault);
   }
