@@ -59,7 +59,8 @@ class World {
     int slots = 0;
     Link link = 0;
     bool of_other_job = false;
-    Time refused_until{};  // it tries again
+    bool from_start = false;  // welcome before the first session
+    Time refused_until{};     // it tries again
     bool alive = true;
     bool to_go = false;
     Time heard{};
@@ -104,7 +105,7 @@ class World {
   void start_agent(std::size_t index);
   void greet_as_agent(std::size_t index);
   void on_refusal(std::size_t index, const Refusal& refusal);
-  void require_no_twin(std::size_t index) const;
+  void require_no_twin(std::size_t index);
   void keep_alive(std::size_t index);
   void to_agent(std::size_t index, const Message& message);
   void end_agent(std::size_t index, int status);

@@ -43,16 +43,21 @@ void World::on_refusal(std::size_t index, const Refusal& refusal) {
   });
 }
 
-/// The agent is welcome: it is the only one of its host, unless the job has not begun.
-void World::require_no_twin(std::size_t index) const {
-  if (agents_[index].of_other_job) throw Violation("one agent", "an agent of another job");
-  if (server_.generation() == 0) return;
-  for (std::size_t other = 0; other < agents_.size(); ++other) {
-    const Agent& agent = agents_[other];
-    if (other == index || agent.host != agents_[index].host || agent.link == 0) continue;
-    if (channels_.at(agent.link).welcome && channels_.at(agent.link).server_open)
-      throw Violation("one agent", "two of " + agent.host);
+/// The agent is welcome: once the job has begun, no more of its host take part than before, or one.
+void World::require_no_twin(std::size_t index) {
+  Agent& welcome = agents_[index];
+  if (welcome.of_other_job) throw Violation("one agent", "an agent of another job");
+  welcome.from_start = server_.generation() == 0;
+  if (welcome.from_start) return;
+  int before = 0;
+  int others = 0;
+  for (const Agent& agent : agents_) {
+    if (&agent == &welcome || agent.host != welcome.host || agent.link == 0) continue;
+    const Channel& channel = channels_.at(agent.link);
+    before += agent.from_start ? 1 : 0;
+    others += channel.welcome && channel.server_open ? 1 : 0;
   }
+  if (others >= std::max(1, before)) throw Violation("one agent", "too many of " + welcome.host);
 }
 
 /// An agent without a connection ends its processes before the server goes on without them.
