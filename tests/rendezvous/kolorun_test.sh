@@ -101,7 +101,7 @@ ends "two hosts" $! 0 second.log
 
 # A second job at the port of the first is refused; after the first it may have it.
 port=$((port + 1))
-alone=(-np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret --lease 1)
+alone=(-np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret --lease 3)
 for elastic in "" "--min-np 1"; do
   "$kolorun" "${alone[@]}" $elastic "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
   first=$!
