@@ -76,7 +76,8 @@ void go_on_without_lost(const Error& error, bool accuses) {
         "an error of an earlier session was thrown again: {}. Futures end with their session: make "
         "them in the function that kolo::elastic::run calls, and drop them at its end",
         error.what()));
-  if (accuses) session::accuse(error.ranks(), error.what());
+  const bool is_own = std::ranges::find(error.ranks(), rank()) != error.ranks().end();
+  if (accuses && !is_own) session::accuse_stalled(error.ranks(), error.what());
   abandon(error);
 }
 

@@ -80,6 +80,7 @@ class RendezvousChecks {
     require_name(hello.host);
     require_name(hello.machine);
     require_name(hello.version);
+    require_name(hello.job);
     require(hello.wanted_rank >= -1 && hello.wanted_rank < max_ranks, "a rank that no job has");
     require(hello.slots >= 0 && hello.slots <= max_ranks, "slots that no host has");
   }
@@ -95,6 +96,9 @@ class RendezvousChecks {
   static void check(const Welcome& welcome) {
     require(welcome.secret.size() == half_secret, "an answer without a secret");
     require(welcome.lease.count() >= 0, "a lease that no server gives");
+  }
+  static void check(const Refusal& refusal) {
+    require(refusal.retry.count() >= 0, "a time that no server gives");
   }
   static void check(const Member& member) {
     require(member.process != 0, "a member that is no process");

@@ -29,7 +29,8 @@ struct Fields {
 
 auto layout_of(const Hello*)
     -> Fields<wire::Hello, &Hello::secret, &Hello::role, &Hello::process, &Hello::host,
-              &Hello::machine, &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version>;
+              &Hello::machine, &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version,
+              &Hello::job>;
 auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::commit, &Join::orderly>;
 auto layout_of(const Contribution*)
     -> Fields<wire::Contribution, &Contribution::generation, &Contribution::sequence,
@@ -39,13 +40,14 @@ auto layout_of(const Completed*) -> Fields<wire::Completed, &Completed::generati
 auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
 auto layout_of(const Failed*) -> Fields<wire::Failed, &Failed::reason>;
 auto layout_of(const Accusation*)
-    -> Fields<wire::Accusation, &Accusation::generation, &Accusation::ranks, &Accusation::reason>;
+    -> Fields<wire::Accusation, &Accusation::generation, &Accusation::ranks, &Accusation::reason,
+              &Accusation::stalled>;
 auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
 auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
 auto layout_of(const Welcome*) -> Fields<wire::Welcome, &Welcome::secret, &Welcome::lease,
                                          &Welcome::process, &Welcome::elastic>;
-auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason>;
+auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason, &Refusal::retry>;
 auto layout_of(const Member*)
     -> Fields<wire::Member, &Member::process, &Member::host, &Member::machine, &Member::pid,
               &Member::commit, &Member::age>;

@@ -47,12 +47,14 @@ struct Hello {
   // 0: of a process that no agent has started. Of an agent: one that comes again has the same; 0:
   // it does not come again.
   ProcessId process = 0;
-  std::string host{};     // its name, for people
-  std::string machine{};  // the same for all processes that can share memory
+  std::string host{};  // its name, for people
+  // The same for all processes that can share memory. Of an agent: "" if a launcher chooses hosts.
+  std::string machine{};
   std::int32_t pid = 0;
   std::int32_t wanted_rank = -1;  // of a process without an agent
   std::int32_t slots = 0;         // of an agent: how many processes it can run
   std::string version{};          // of Kolo
+  std::string job{};              // of an agent: what it runs, and how; "": it does not say
 
   friend bool operator==(const Hello&, const Hello&) = default;
 };
@@ -105,11 +107,12 @@ struct Failed {
   friend bool operator==(const Failed&, const Failed&) = default;
 };
 
-/// Ranks that do nothing more although others wait for them.
+/// Ranks that do nothing more although others wait for them, or that do not fit.
 struct Accusation {
   GenerationNumber generation = 0;
   std::vector<std::int32_t> ranks{};
   std::string reason{};
+  bool stalled = false;  // this process waits for them, or has heard so; they may wait for others
 
   friend bool operator==(const Accusation&, const Accusation&) = default;
 };
@@ -152,6 +155,7 @@ struct Welcome {
 /// The process or agent has no part in the job, or none any more. Nothing follows.
 struct Refusal {
   std::string reason{};
+  std::chrono::nanoseconds retry{};  // another greeting may be accepted within that time
 
   friend bool operator==(const Refusal&, const Refusal&) = default;
 };

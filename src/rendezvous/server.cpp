@@ -105,6 +105,7 @@ std::optional<Time> Server::next_time() const {
   for (const auto& [sequence, call] : collectives_)
     consider(call.since + options_.collective_timeout);
   for (const auto& [process, until] : exits_) consider(until);
+  consider(stall_.judged_at);
   consider(announcement_time());
   if (options_.elastic && started_) consider(cooldown_.next(last_time_));
   return next;
@@ -118,8 +119,12 @@ void Server::greet(Link link, const Hello& hello, Time now) {
     refuse(link, "the secret is wrong", now);
     return;
   }
-  if (const std::string reason = why_refused(hello); !reason.empty()) {
-    refuse(link, reason, now);
+  if (const std::optional<Refusal> refusal = find_refusal(hello)) {
+    // Whoever is to try again does so many times.
+    const bool is_news = refusal->retry == Time{} || put_off_.insert(hello.process).second;
+    if (is_news) note_refusal(peers_.at(link).from, refusal->reason, now);
+    send(link, *refusal);
+    close(link);
     return;
   }
   strangers_.erase(link);
@@ -130,32 +135,6 @@ void Server::greet(Link link, const Hello& hello, Time now) {
     greet_process(link, hello);
   send(link, Welcome{second_half(options_.secret), options_.lease, peers_.at(link).process,
                      options_.elastic});
-}
-
-std::string Server::why_refused(const Hello& hello) const {
-  if (finished_) return "the job is over";
-  if (hello.version != options_.version)
-    return fmt::format("it uses Kolo {}, and this job Kolo {}: use one version everywhere",
-                       hello.version, options_.version);
-  if (hello.role == Role::agent) {
-    if (!options_.has_agents) return "this job has no agents";
-    return hello.slots > 0 ? "" : "an agent without slots";
-  }
-  if (options_.has_agents) {
-    const auto found = processes_.find(hello.process);
-    return found != processes_.end() && found->second.stage == Stage::launched &&
-                   !found->second.exited
-               ? ""
-               : "it is no process of this job, or none any more";
-  }
-  if (hello.wanted_rank < 0 || hello.wanted_rank >= options_.np)
-    return fmt::format("rank {} does not exist in a job of {} ranks", hello.wanted_rank,
-                       options_.np);
-  for (const auto& [id, process] : processes_)
-    if (process.order == hello.wanted_rank)
-      return fmt::format("rank {} is taken by process {} on {}", hello.wanted_rank,
-                         process.hello.pid, process.hello.host);
-  return number_ == 0 ? "" : "the job has begun without it";
 }
 
 void Server::greet_process(Link link, const Hello& hello) {
@@ -252,16 +231,6 @@ void Server::on(Process& process, const Leave& /*leave*/, Time now) {
                      now);
 }
 
-void Server::on(Process& process, const Accusation& accusation, Time now) {
-  if (accusation.generation != number_ || !is_living_member(process)) return;
-  for (const std::int32_t rank : accusation.ranks) {
-    if (static_cast<std::size_t>(rank) >= roster_.size()) continue;
-    Process* const accused = find(roster_[static_cast<std::size_t>(rank)]);
-    if (accused != nullptr && accused != &process && accused->stage == Stage::member)
-      lose(*accused, accusation.reason, Fault::own, now);
-  }
-}
-
 void Server::breach(Process& process, const std::string& what, Time now) {
   lose(process, what, Fault::own, now);
 }
@@ -275,6 +244,7 @@ void Server::lose(Process& process, const std::string& reason, Fault fault, Time
   newcomers_.erase(process.id);
   if (!any_lost_) first_loss_ = {process.status, text};
   if (was_member) lost_last_ = process.id;
+  has_lost_ |= was_member;
   dirty_ = any_lost_ = true;
   if (process.link) {
     send(*process.link, Refusal{reason});

@@ -32,6 +32,7 @@ using Link = std::uint64_t;
 struct ServerOptions {
   Secret secret{};
   std::string version{};   // of Kolo; others are refused
+  std::string job{};       // what agents must say that they run
   int np = 1;              // ranks of the first generation
   int min_np = 1;          // fewer ranks do not go on
   int max_np = 1;          // more are not started
@@ -155,20 +156,28 @@ class Server {
     std::size_t bytes = 0;
   };
 
+  /// Who has said of whom that they do nothing, in the current generation.
+  struct Suspect {
+    std::set<ProcessId> accusers{};
+    std::string reason{};
+  };
+  struct Stall {
+    std::map<ProcessId, Suspect> suspects{};
+    std::optional<Time> judged_at{};
+  };
+
   enum class Phase : std::uint8_t { none, running, broken };
   enum class Fault : std::uint8_t { none, own };  // does a loss count against its host?
 
   // server.cpp: connections and processes
   void greet(Link link, const Hello& hello, Time now);
   void refuse(Link link, const std::string& reason, Time now);
-  [[nodiscard]] std::string why_refused(const Hello& hello) const;
   void greet_process(Link link, const Hello& hello);
   void handle(Process& process, const Message& message, Time now);
   void on(Process& process, const Join& join, Time now);
   void on(Process& process, const Begun& begun);
   void on(Process& process, const Completed& completed, Time now);
   void on(Process& process, const Leave& leave, Time now);
-  void on(Process& process, const Accusation& accusation, Time now);
   void lose(Process& process, const std::string& reason, Fault fault, Time now);
   void breach(Process& process, const std::string& what, Time now);
   void send(Link link, Message message);
@@ -179,6 +188,16 @@ class Server {
   void sweep();
   [[nodiscard]] std::string name_of(const Process& process) const;
   [[nodiscard]] Process* find(ProcessId id);
+
+  // server_admission.cpp
+  [[nodiscard]] std::optional<Refusal> find_refusal(const Hello& hello) const;
+  [[nodiscard]] std::optional<Refusal> find_refusal_of_agent(const Hello& agent) const;
+  [[nodiscard]] std::string why_refused(const Hello& process) const;
+  [[nodiscard]] bool takes_part(const Hello& agent) const;
+
+  // server_stalls.cpp
+  void on(Process& process, const Accusation& accusation, Time now);
+  void judge_stall(Time now);
 
   // server_generations.cpp
   void on(Process& process, const Contribution& part, Time now);
@@ -239,6 +258,8 @@ class Server {
   ProcessId last_process_ = 0;
   Cooldown cooldown_;
   Refusals refusals_{};
+  std::set<ProcessId> put_off_{};          // agents that were told to try again
+  std::map<std::string, int> machines_{};  // how many agents each had when the job began
 
   GenerationNumber number_ = 0;
   Phase phase_ = Phase::none;
@@ -247,6 +268,8 @@ class Server {
   std::optional<Time> meeting_since_{};  // the members leave the generation
   bool announced_ = false;               // to rank 0
   bool begun_ = false;                   // the generation's session has started
+  bool has_lost_ = false;                // a member of the generation is lost
+  Stall stall_{};
   int losses_ = 0;
 
   bool started_ = false;          // agents have been told to start processes

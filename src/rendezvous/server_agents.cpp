@@ -200,6 +200,7 @@ void Server::start_first(Time now) {
   }
   started_ = true;
   started_at_ = now;
+  for (const Link link : links) ++machines_[agents_.at(link).hello.machine];
   const int size = started_size_ = std::min(slots, options_.max_np);
   int rank = 0;
   for (const Link link : links) {

@@ -177,6 +177,7 @@ Server::Candidates Server::candidates() {
 }
 
 void Server::meet(Time now) {
+  judge_stall(now);
   if (finished_ || (number_ > 0 && !meeting_since_)) return;
   if (number_ == 0 ? !first_generation_is_due(now) : !all_have_come()) return;
   Candidates all = candidates();
@@ -268,7 +269,8 @@ void Server::publish(const Candidates& all) {
 
   release_completed();
   phase_ = Phase::running;
-  begun_ = false;
+  begun_ = has_lost_ = false;
+  stall_ = {};
   ++number_;
   meeting_since_.reset();
   announced_ = false;

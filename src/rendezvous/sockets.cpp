@@ -49,6 +49,13 @@ Addresses resolve(const Endpoint& endpoint, bool passive) {
   return Addresses(found);
 }
 
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  constexpr std::uint32_t network = 127;
+  return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == network;
+}
+
 node::FileDescriptor open_socket(const addrinfo& address) {
   return node::FileDescriptor(
       ::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -93,6 +100,17 @@ std::string to_string(const Endpoint& endpoint) {
   const bool has_colons = endpoint.host.find(':') != std::string::npos;
   return has_colons ? fmt::format("[{}]:{}", endpoint.host, endpoint.port)
                     : fmt::format("{}:{}", endpoint.host, endpoint.port);
+}
+
+bool is_loopback(const std::string& host) {
+  try {
+    const Addresses addresses = resolve({host, 0}, false);
+    for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next)
+      if (!is_loopback(*each->ai_addr)) return false;
+    return true;
+  } catch (const BackendError&) {
+    return false;
+  }
 }
 
 node::FileDescriptor listen_at(const Endpoint& endpoint) {

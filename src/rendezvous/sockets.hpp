@@ -20,6 +20,9 @@ struct Endpoint {
 [[nodiscard]] Endpoint parse_endpoint(std::string_view text);
 [[nodiscard]] std::string to_string(const Endpoint& endpoint);
 
+/// True if the name is known, and all its addresses are loopback addresses.
+[[nodiscard]] bool is_loopback(const std::string& host);
+
 /// A socket that accepts connections and does not block. Port 0: the system chooses. Throws
 /// BackendError.
 [[nodiscard]] node::FileDescriptor listen_at(const Endpoint& endpoint);

@@ -76,8 +76,9 @@ class TcpRendezvous : public Rendezvous {
   /// Readable when the server has sent something; `interrupted` and `announcement` read it.
   [[nodiscard]] int descriptor() const { return connection_.descriptor(); }
 
-  /// These ranks do nothing although others wait for them: they are to be ended.
-  void accuse(const std::vector<int>& ranks, const std::string& reason);
+  /// These ranks are to be ended. `stalled`: they keep others waiting; those of them that say that
+  /// they wait for others themselves stay.
+  void accuse(const std::vector<int>& ranks, const std::string& reason, bool stalled);
   /// The session has started, and its ranks fit together.
   void declare_begun();
   /// This process does nothing more with the others, and goes on by itself.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rendezvous/tcp_server.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <random>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -133,6 +135,11 @@ void TcpServer::accept_all() {
     if (!socket.valid()) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       accepts_ = errno == EAGAIN || errno == EWOULDBLOCK;
+      if (!accepts_ && !std::exchange(said_full_, true))
+        write_note_(LogLevel::warning,
+                    fmt::format("processes that come now have to wait: {}. This one has {} "
+                                "connections; `ulimit -Hn` is the limit",
+                                std::generic_category().message(errno), clients_.size()));
       return;
     }
     tune(socket.get(), silence_);

@@ -87,6 +87,7 @@ class TcpServer {
   std::atomic<bool> ended_ = false;
   Time end_at_{};
   bool accepts_ = true;
+  bool said_full_ = false;
 };
 
 }  // namespace kolo::internal::rendezvous

@@ -257,8 +257,14 @@ int main(int argc, char** argv) {
     Faults& faults = *new Faults(options.folder, options.faults);
     if (const char* const rank = std::getenv("RANK")) faults.at("start", std::atoi(rank), 0);
     const int threshold = options.unfit == "setting" ? -1 : 1 << 20;
-    const kolo::Session session(kolo::SessionOptions{.fusion_threshold = threshold});
-    return Training(options, faults).run();
+    const kolo::SessionOptions session_options{.fusion_threshold = threshold};
+    int status = 0;
+    {
+      const kolo::Session session(session_options);
+      status = Training(options, faults).run();
+    }
+    if (options.mistake == "reopen") const kolo::Session another(session_options);
+    return status;
   } catch (const std::exception& error) {
     std::cerr << "elastic_program: " << error.what() << '\n';
     return 1;

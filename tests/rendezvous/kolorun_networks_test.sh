@@ -22,15 +22,17 @@ meets "two hosts" second.log '^generation 1: rank 3 of 4'
 meets "two hosts" second.log '^2 10.213.78.1$'
 
 # A name that means a loopback address on its own host, as Debian writes it.
-printf '127.0.0.1 localhost\n127.0.1.1 first\n' >hosts.first
-printf '127.0.0.1 localhost\n10.213.78.1 first\n' >hosts.second
-named=(--rendezvous first:4712 --slots 1 --secret-file secret)
-unshare --mount sh -c 'mount --bind hosts.second /etc/hosts; exec "$@"' sh "${on_second[@]}" \
-  "$kolorun" -np 2 "${named[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
-other=$!
-expect "a host's own name" 0 '^done: rank 0 of 2, commit 5$' unshare --mount sh -c \
-  'mount --bind hosts.first /etc/hosts; exec "$@"' sh "${on_first[@]}" "$kolorun" -np 2 "${named[@]}" "$rank_program" 5
-ends "a host's own name" "$other" 0 second.log
+printf '127.0.0.1 localhost\n127.0.1.1 first alias\n' >hosts.first
+printf '127.0.0.1 localhost\n10.213.78.1 first alias\n' >hosts.second
+for name in first alias; do
+  named=(--rendezvous "$name:4712" --slots 1 --secret-file secret)
+  unshare --mount sh -c 'mount --bind hosts.second /etc/hosts; exec "$@"' sh "${on_second[@]}" \
+    "$kolorun" -np 2 "${named[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
+  other=$!
+  expect "a host's own name" 0 '^done: rank 0 of 2, commit 5$' unshare --mount sh -c \
+    'mount --bind hosts.first /etc/hosts; exec "$@"' sh "${on_first[@]}" "$kolorun" -np 2 "${named[@]}" "$rank_program" 5
+  ends "a host's own name" "$other" 0 second.log
+done
 
 # A failure on the one ends the processes of the other, with the same status.
 # The other kolorun says why.

@@ -68,6 +68,12 @@ expect "an ignored SIGCHLD" 3 'status 3' \
   timeout 60 python3 -c 'import os, signal, sys
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 os.execv(sys.argv[1], sys.argv[1:])' "$kolorun" -np 2 sh -c 'exit 3'
+# Output that cannot be written is mentioned, and a closed descriptor is not taken for another.
+expect "a full disk" 1 'standard output cannot be written, and is lost: No space left' \
+  sh -c '"$@" >/dev/full' sh "$kolorun" -np 1 --tag-output echo here
+expect "no standard input" 0 '^0$' sh -c '"$@" <&-' sh "$kolorun" -np 1 wc -c
+expect "few descriptors" 0 $'^\\[0\\] 40$\n^\\[19\\] 40$' \
+  bash -c 'ulimit -Sn 40; exec "$@"' bash "$kolorun" -np 20 --tag-output sh -c 'ulimit -Sn'
 # nohup
 nohup "$kolorun" -np 1 sh -c 'echo here; exec sleep 1000' >nohup.log 2>&1 </dev/null &
 stopped=$!
@@ -92,6 +98,28 @@ two=(-np 4 --rendezvous "127.0.0.1:$port" --slots 2 --secret-file secret)
 "$kolorun" "${two[@]}" "$rank_program" 5 >second.log 2>&1 </dev/null &
 expect "two hosts" 0 $'(generation 1|done): rank [0-3] of 4' "$kolorun" "${two[@]}" "$rank_program" 5
 ends "two hosts" $! 0 second.log
+
+# A second job at the port of the first is refused; after the first it may have it.
+port=$((port + 1))
+alone=(-np 1 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret --lease 3)
+for elastic in "" "--min-np 1"; do
+  "$kolorun" "${alone[@]}" $elastic "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
+  first=$!
+  meets "a second job" first.log '^generation 1: rank 0 of 1'
+  expect "the same job again" 1 'refuses this host: .*this host takes part already: another job needs another port' \
+    "$kolorun" "${alone[@]}" $elastic "$rank_program" 1000000000
+  expect "a second job" 1 'refuses this host: this job is -np 1 .*rank_program .*, and it has come for -np 1 ' \
+    "$kolorun" "${alone[@]}" $elastic "$rank_program" 5
+  kill -TERM "$first"
+  ends "a second job" "$first" 143 first.log
+done
+"$kolorun" "${alone[@]}" sh -c 'trap "" TERM; echo here; while :; do sleep 0.1; done' >first.log 2>&1 </dev/null &
+first=$!
+meets "the next job" first.log '^here$'
+kill -TERM "$first"
+meets "the next job" first.log 'signal 15: the job ends'
+expect "the next job" 0 '^done: rank 0 of 1, commit 5$' "$kolorun" "${alone[@]}" "$rank_program" 5
+ends "the next job" "$first" 143 first.log
 
 # A signal before all hosts have come ends the others too.
 port=$((port + 1))

@@ -42,6 +42,7 @@ void draw_hosts(Dice& dice, int slots, Plan& plan) {
 ServerOptions draw_options(Dice& dice, int size) {
   ServerOptions options;
   options.version = "1";
+  options.job = "this";
   options.np = options.min_np = options.max_np = size;
   options.elastic = !dice.one_in(4);
   options.has_agents = options.elastic || !dice.one_in(3);
@@ -93,7 +94,8 @@ Plan make_plan(std::uint64_t seed) {
 
 std::string to_string(const Plan& plan) {
   static constexpr std::array<std::string_view, fault_kinds> names{
-      "kill", "stop", "fail", "quit", "hang", "agent", "cut", "removal", "host", "stranger"};
+      "kill", "stop",    "fail", "quit",     "hang", "agent",
+      "cut",  "removal", "host", "stranger", "twin"};
   std::string text =
       fmt::format("seed {}: np {} ({} to {}), {}, {} hosts, {} commits, step {} us, delay {} us\n",
                   plan.seed, plan.options.np, plan.options.min_np, plan.options.max_np,

@@ -22,8 +22,9 @@ enum class FaultKind : std::uint8_t {
   removal,   // of a host, announced
   host,      // a new one
   stranger,  // somebody connects who has no part in the job
+  twin,      // a second agent of a host, perhaps of another job
 };
-inline constexpr int fault_kinds = 10;
+inline constexpr int fault_kinds = 11;
 
 struct Fault {
   FaultKind kind{};

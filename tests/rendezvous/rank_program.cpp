@@ -46,7 +46,7 @@ std::uint64_t number_in(const Bytes& bytes) {
 void suffer(const Fault& fault, TcpRendezvous& rendezvous) {
   if (rendezvous.roster().generation != fault.generation) return;
   if (fault.kind == "accuse" && rendezvous.rank() == (fault.rank + 1) % rendezvous.size())
-    rendezvous.accuse({fault.rank}, "it does nothing");
+    rendezvous.accuse({fault.rank}, "it does nothing", true);
   if (rendezvous.rank() != fault.rank) return;
   if (fault.kind == "accuse") ::raise(SIGSTOP);
   if (fault.kind == "kill") ::raise(SIGKILL);

@@ -12,17 +12,17 @@ namespace kolo::internal::rendezvous {
   const Bytes half(half_secret, std::byte{7});
   const Member member{
       .process = 4711, .host = "node1", .machine = "boot 1 2", .pid = 12, .commit = 8, .age = 3};
-  return {Hello{half, Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0"},
+  return {Hello{half, Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train"},
           Join{2, 9, true},
           Contribution{2, 1, 3, Bytes(9, std::byte{1})},
           Leave{2},
           Failed{"an exception"},
-          Accusation{2, {0, 3}, "it does nothing"},
+          Accusation{2, {0, 3}, "it does nothing", true},
           Exited{4711, 137},
           Removal{"the host is to go"},
           Keepalive{3},
           Welcome{half, std::chrono::seconds(10), 4711, true},
-          Refusal{"the secret is wrong"},
+          Refusal{"the secret is wrong", std::chrono::seconds(3)},
           Roster{3, half, {member, member}},
           Interruption{3, {1}, "rank 1 is lost"},
           Result{3, 2, {{Bytes(4, std::byte{2})}, {}}},

@@ -171,7 +171,7 @@ TEST_F(TcpRendezvousTest, AStoppedRankIsGivenUpOnceItIsAccused) {
   begin(2);
   fork_rank(0, [](TcpRendezvous& rendezvous) {
     rendezvous.join();
-    rendezvous.accuse({1}, "it does nothing");
+    rendezvous.accuse({1}, "it does nothing", false);
     return loss_of([&] { static_cast<void>(rendezvous.gather_all({})); }, {1})
                .find("it does nothing") != std::string::npos;
   });

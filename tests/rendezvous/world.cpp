@@ -153,16 +153,20 @@ void World::do_close(Link link) {
   at(channel.last_down, [this, link] {
     Channel& to = channels_.at(link);
     if (!std::exchange(to.client_open, false)) return;
-    if (to.owner == Channel::Owner::agent) end_agent(to.index, 1);
+    if (to.owner == Channel::Owner::agent && to.welcome) end_agent(to.index, 1);
     if (to.owner == Channel::Owner::process) closed_out(to.index);
   });
 }
 
-void World::judge_send(const Channel& channel, const Message& message) {
+void World::judge_send(Channel& channel, const Message& message) {
   if (channel.owner == Channel::Owner::stranger) {
     if (!std::holds_alternative<Refusal>(message))
       throw Violation("strangers", "a stranger gets an answer");
     return;
+  }
+  if (channel.owner == Channel::Owner::agent && std::holds_alternative<Welcome>(message)) {
+    require_no_twin(channel.index);
+    channel.welcome = true;
   }
   if (const auto* kill = std::get_if<Kill>(&message)) judge_.on_lost(kill->process, kill->reason);
   if (channel.owner != Channel::Owner::process) return;

@@ -58,6 +58,9 @@ class World {
     std::string host{};
     int slots = 0;
     Link link = 0;
+    bool of_other_job = false;
+    bool from_start = false;  // welcome before the first session
+    Time refused_until{};     // it tries again
     bool alive = true;
     bool to_go = false;
     Time heard{};
@@ -68,6 +71,7 @@ class World {
     enum class Owner : std::uint8_t { stranger, agent, process } owner = Owner::stranger;
     std::size_t index = 0;  // of the agent, or of the process
     std::size_t host = 0;
+    bool welcome = false;
     bool client_open = true;
     bool server_open = true;
     Time last_up{};
@@ -92,13 +96,16 @@ class World {
   void drain();
   void do_send(const Send& send);
   void do_close(Link link);
-  void judge_send(const Channel& channel, const Message& message);
+  void judge_send(Channel& channel, const Message& message);
   void schedule_tick();
   [[nodiscard]] Time deliverable(std::size_t host) const;
   [[nodiscard]] Hello hello() const;
 
   // world_hosts.cpp: agents and faults
   void start_agent(std::size_t index);
+  void greet_as_agent(std::size_t index);
+  void on_refusal(std::size_t index, const Refusal& refusal);
+  void require_no_twin(std::size_t index);
   void keep_alive(std::size_t index);
   void to_agent(std::size_t index, const Message& message);
   void end_agent(std::size_t index, int status);
@@ -121,7 +128,7 @@ class World {
   void arrive(std::size_t index);
   void pass_if_complete(GenerationNumber generation, std::uint64_t next);
   void agreed(std::size_t index, GenerationNumber generation, std::uint64_t next, bool change);
-  void accuse(std::size_t index, GenerationNumber generation, std::uint64_t next);
+  void accuse(GenerationNumber generation, std::uint64_t next);
   void meet(std::size_t index, bool orderly);
   void wake(std::size_t index);
   void end_process(std::size_t index, int status);

@@ -16,16 +16,48 @@ constexpr int killed = 137;
 }  // namespace
 
 void World::start_agent(std::size_t index) {
+  greet_as_agent(index);
+  keep_alive(index);
+}
+
+void World::greet_as_agent(std::size_t index) {
   Agent& agent = agents_[index];
   agent.heard = now_;
   agent.link = open(Channel::Owner::agent, index, index);
   Hello greeting = hello();
   greeting.role = Role::agent;
-  greeting.host = agent.host;
+  greeting.process = index + 1;
+  greeting.host = greeting.machine = agent.host;
   greeting.slots = agent.slots;
   greeting.wanted_rank = static_cast<std::int32_t>(index);
+  greeting.job = agent.of_other_job ? "that" : plan_.options.job;
   send_up(agent.link, greeting);
-  keep_alive(index);
+}
+
+void World::on_refusal(std::size_t index, const Refusal& refusal) {
+  Agent& agent = agents_[index];
+  if (agent.refused_until == Time{}) agent.refused_until = now_ + refusal.retry;
+  if (judge_.status() || now_ >= agent.refused_until) return end_agent(index, 1);
+  at(now_ + 1s, [this, index] {
+    if (agents_[index].alive) greet_as_agent(index);
+  });
+}
+
+/// The agent is welcome: once the job has begun, no more of its host take part than before, or one.
+void World::require_no_twin(std::size_t index) {
+  Agent& welcome = agents_[index];
+  if (welcome.of_other_job) throw Violation("one agent", "an agent of another job");
+  welcome.from_start = server_.generation() == 0;
+  if (welcome.from_start) return;
+  int before = 0;
+  int others = 0;
+  for (const Agent& agent : agents_) {
+    if (&agent == &welcome || agent.host != welcome.host || agent.link == 0) continue;
+    const Channel& channel = channels_.at(agent.link);
+    before += agent.from_start ? 1 : 0;
+    others += channel.welcome && channel.server_open ? 1 : 0;
+  }
+  if (others >= std::max(1, before)) throw Violation("one agent", "too many of " + welcome.host);
 }
 
 /// An agent without a connection ends its processes before the server goes on without them.
@@ -50,8 +82,8 @@ void World::to_agent(std::size_t index, const Message& message) {
        [this, process = index_of(kill->process)] { end_process(process, killed); });
   } else if (std::holds_alternative<End>(message)) {
     end_agent(index, killed);
-  } else if (std::holds_alternative<Refusal>(message)) {
-    end_agent(index, 1);
+  } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
+    on_refusal(index, *refusal);
   }
 }
 
@@ -97,6 +129,12 @@ void World::inject(const Fault& fault) {
       if (judge_.status()) return;
       agents_.push_back({.host = "host" + std::to_string(agents_.size()),
                          .slots = 1 + static_cast<int>(fault.which % 4)});
+      return start_agent(agents_.size() - 1);
+    case FaultKind::twin:
+      if (judge_.status() || !plan_.options.has_agents) return;
+      agents_.push_back({.host = agents_[fault.which % agents_.size()].host,
+                         .slots = 1 + static_cast<int>(fault.which % 4),
+                         .of_other_job = fault.which % 3 == 0});
       return start_agent(agents_.size() - 1);
     case FaultKind::stranger: return stranger(fault);
   }

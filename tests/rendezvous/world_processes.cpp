@@ -151,7 +151,7 @@ void World::arrive(std::size_t index) {
   Agreement& agreement = agreements_[key];
   if (agreement.passed) return;
   if (agreement.arrived.empty())
-    at(now_ + patience, [this, index, key] { accuse(index, key.first, key.second); });
+    at(now_ + patience, [this, key] { accuse(key.first, key.second); });
   agreement.arrived.insert(index);
   agreement.change |= process.rank == 0 && process.announced;
   pass_if_complete(key.first, key.second);
@@ -205,18 +205,22 @@ void World::agreed(std::size_t index, GenerationNumber generation, std::uint64_t
   at(now_ + any(1s), [this, index] { end_process(index, 0); });
 }
 
-void World::accuse(std::size_t index, GenerationNumber generation, std::uint64_t next) {
+/// Each waits for the next rank: who misses somebody waits for one that waits itself.
+void World::accuse(GenerationNumber generation, std::uint64_t next) {
   const Agreement& agreement = agreements_[{generation, next}];
-  const Proc& process = processes_[index];
-  if (agreement.passed || process.ended || process.stopped || process.generation != generation ||
-      process.stage != Stage::training)
-    return;
-  Accusation accusation{.generation = generation, .ranks{}, .reason = "it does nothing"};
-  const auto& members = std::get<Roster>(*process.roster).members;
-  for (std::size_t rank = 0; rank < members.size(); ++rank)
-    if (!agreement.arrived.contains(index_of(members[rank].process)))
-      accusation.ranks.push_back(static_cast<std::int32_t>(rank));
-  send_up(process.link, accusation);
+  if (agreement.passed) return;
+  for (const std::size_t index : agreement.arrived) {
+    const Proc& process = processes_[index];
+    if (process.ended || process.stopped || process.generation != generation ||
+        process.stage != Stage::training)
+      continue;
+    const auto size = static_cast<std::int32_t>(std::get<Roster>(*process.roster).members.size());
+    if (agreement.arrived.size() == static_cast<std::size_t>(size)) return;  // a host is cut off
+    send_up(process.link, Accusation{.generation = generation,
+                                     .ranks = {(process.rank + 1) % size},
+                                     .reason = "it does nothing",
+                                     .stalled = true});
+  }
 }
 
 // ---- the end of a process ----

@@ -122,17 +122,21 @@ rendezvous::Hello Agent::greeting() const {
           .role = rendezvous::Role::agent,
           .process = number_,
           .host = joining.host.empty() ? rendezvous::host_name() : joining.host,
-          .machine = rendezvous::machine_name(),
+          .machine = joining.host.empty() ? rendezvous::machine_name() : "",
           .pid = ::getpid(),
           // Ranks are numbered by host, those of the server's first.
           .wanted_rank = pass_signal_ ? 0 : joining.order,
           .slots = options_.slots,
-          .version = std::string(kolo::version)};
+          .version = std::string(kolo::version),
+          .job = options_.server.job};
 }
 
 void Agent::connect(std::chrono::nanoseconds timeout) {
-  const auto goes_on = [this] {
+  const bool is_first = server_.port == 0;
+  const auto goes_on = [&] {
     take_signals();
+    // The server of the last job at this address has gone, say.
+    if (is_first && serve_ && !pass_signal_ && (pass_signal_ = serve_())) return false;
     // Who has started this by ssh has gone.
     if (!options_.joining.host.empty() && has_no_reader(STDOUT_FILENO) &&
         has_no_reader(STDERR_FILENO))
@@ -140,8 +144,13 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
     return !status_;
   };
   std::optional<FoundServer> found =
-      find_server(servers_, greeting(), options_.server.secret, timeout, goes_on,
-                  [this](const std::string& text) { say(text); });
+      find_server({.addresses = servers_,
+                   .hello = greeting(),
+                   .secret = options_.server.secret,
+                   .timeout = timeout,
+                   .may_be_put_off = is_first && options_.joining.host.empty(),
+                   .goes_on = goes_on,
+                   .say = [this](const std::string& text) { say(text); }});
   if (!found) return;
   server_ = found->at;
   looked_ = Clock::now();

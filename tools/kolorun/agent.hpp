@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "node/file_descriptor.hpp"
@@ -36,6 +37,8 @@ class Agent {
   Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
         std::function<void(int)> pass_signal, const node::FileDescriptor& signals);
 
+  /// While it looks for its first server: `serve` starts one if it can, and returns `pass_signal`.
+  void may_serve(std::function<std::function<void(int)>()> serve) { serve_ = std::move(serve); }
   /// Until the job is over and no process is left. Its status, or this host's if that ends first.
   /// Throws kolo::Error if there is no server, or if it refuses this host.
   int run();
@@ -85,6 +88,7 @@ class Agent {
   const Options& options_;
   std::vector<rendezvous::Endpoint> servers_;
   std::function<void(int)> pass_signal_;
+  std::function<std::function<void(int)>()> serve_{};
   const node::FileDescriptor& signals_;
   rendezvous::ProcessId number_;
   std::optional<rendezvous::Connection> connection_{};

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@
 
 namespace kolorun {
 namespace {
+
+rlimit limit_of_children{};  // of descriptors; once it is raised
 
 std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   std::vector<char*> pointers;
@@ -49,6 +52,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::signal(SIGPIPE, SIG_DFL);
+  if (limit_of_children.rlim_max != 0) ::setrlimit(RLIMIT_NOFILE, &limit_of_children);
   environ = const_cast<char**>(environment);  // its PATH counts
   if (::dup2(streams.in, 0) >= 0 && ::dup2(streams.out, 1) >= 0 && ::dup2(streams.error, 2) >= 0)
     ::execvp(command[0], command);
@@ -58,6 +62,19 @@ std::vector<std::string> environment_with(const std::vector<std::string>& variab
 }
 
 }  // namespace
+
+void open_standard_streams() {
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(descriptor, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
+}
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit_of_children = limit;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 Pipe make_pipe() {
   std::array<int, 2> ends{};

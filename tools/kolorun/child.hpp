@@ -13,6 +13,13 @@ namespace kolorun {
 
 namespace node = kolo::internal::node;
 
+/// Opens /dev/null for those of descriptors 0, 1 and 2 that are closed. Others would get their
+/// numbers.
+void open_standard_streams();
+/// As many descriptors as the system allows: there is a connection for each process. Children get
+/// the limit of before.
+void raise_descriptor_limit();
+
 /// What a child gets as standard input, output and error: these descriptors stay open here.
 struct Streams {
   int in;

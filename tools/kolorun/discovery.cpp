@@ -24,7 +24,7 @@ constexpr std::size_t max_output = 1 << 20;
 
 }  // namespace
 
-void Discovery::act() {
+void Discovery::act(std::string& problem) {
   read();
   if (Clock::now() < next_) return;
   if (pid_ > 0) {
@@ -32,6 +32,15 @@ void Discovery::act() {
     next_ = Clock::now() + max_run;
     return;
   }
+  try {
+    start();
+  } catch (const std::exception& error) {  // no process or descriptor is free at the moment
+    next_ = Clock::now() + interval;
+    problem = news(error.what());
+  }
+}
+
+void Discovery::start() {
   const node::FileDescriptor nothing(::open("/dev/null", O_RDWR | O_CLOEXEC));
   Pipe pipe = make_pipe();
   ::fcntl(pipe.from.get(), F_SETFL, O_NONBLOCK);
@@ -73,11 +82,15 @@ std::optional<std::vector<Host>> Discovery::on_end(int how, std::string& problem
   } catch (const std::exception& error) {
     wrong = error.what();
   }
-  if (!wrong.empty() && wrong != problem_)
-    problem = fmt::format("--host-discovery-script: {}; the hosts stay as they are", wrong);
-  problem_ = wrong;
+  problem = news(wrong);
   if (!wrong.empty()) return std::nullopt;
   return hosts;
+}
+
+/// What to say of it, once.
+std::string Discovery::news(const std::string& problem) {
+  if (std::exchange(problem_, problem) == problem || problem.empty()) return "";
+  return fmt::format("--host-discovery-script: {}; the hosts stay as they are", problem);
 }
 
 void Discovery::stop() {

@@ -30,7 +30,8 @@ class Discovery {
   [[nodiscard]] bool runs(pid_t pid) const { return pid == pid_; }
 
   /// Starts it, or ends it if it takes too long, when that is due; reads what it has printed.
-  void act();
+  /// `problem`: as for `on_end`.
+  void act(std::string& problem);
   /// It has ended, as waitpid says. The hosts that it has printed; none if it failed, about which
   /// `problem` has what to say, once.
   [[nodiscard]] std::optional<std::vector<Host>> on_end(int how, std::string& problem);
@@ -39,6 +40,8 @@ class Discovery {
 
  private:
   void read();
+  void start();
+  [[nodiscard]] std::string news(const std::string& problem);
 
   std::string script_;
   int slots_;

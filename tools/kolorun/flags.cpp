@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -119,6 +120,29 @@ void fill_slots(const Flags& flags, Options& options) {
         fmt::format("{} slots are too few for {} processes", slots, options.server.np));
 }
 
+/// What all hosts must run alike. It travels before the other side has shown that it knows the
+/// secret, so it has a hash in the place of arguments and values. `-x NAME` may have another value
+/// on each host.
+std::string describe_job(const Options& options) {
+  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
+  const auto add = [&](const std::string& word) {
+    for (const char c : word + '\0') {
+      hash ^= static_cast<unsigned char>(c);
+      hash *= 1099511628211U;
+    }
+  };
+  std::ranges::for_each(options.variables, add);
+  add("");
+  std::ranges::for_each(options.command, add);
+  const rendezvous::ServerOptions& server = options.server;
+  const std::string elastic =
+      server.elastic ? fmt::format("--min-np {} --max-np {} ", server.min_np, server.max_np) : "";
+  const std::string& program = options.command.front();
+  constexpr std::size_t shown = 100;
+  return fmt::format("-np {} {}{} (arguments and -x: {:016x})", server.np, elastic,
+                     program.substr(program.size() - std::min(program.size(), shown)), hash);
+}
+
 bool has_variable(const Options& options, const std::string& name) {
   return std::getenv(name.c_str()) != nullptr ||
          std::ranges::any_of(options.variables, [&](const std::string& variable) {
@@ -160,6 +184,8 @@ void fill_options(const Flags& flags, const std::optional<rendezvous::Secret>& s
   if (options.command.empty()) throw UsageError("the program is missing");
   fill_server(flags, options);
   fill_rendezvous(flags, options);
+  const std::string& job = options.joining.job;
+  options.server.job = job.empty() ? describe_job(options) : job;
   fill_variables(options);
   if (secret) {
     options.slots = flags.slots;

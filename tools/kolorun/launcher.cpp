@@ -101,7 +101,9 @@ rendezvous::JobEnd Launcher::run() {
   while (!done || any_left()) {
     if (!serving_->ended()) {
       start_due();
-      if (discovery_) discovery_->act();
+      std::string problem;
+      if (discovery_) discovery_->act(problem);
+      if (!problem.empty()) say(problem);
     }
     wait();
     take_signals();

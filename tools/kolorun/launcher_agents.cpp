@@ -105,7 +105,8 @@ std::vector<std::string> Launcher::arguments_for(const Remote& remote) const {
       "--join-as=" + remote.host.name,
       fmt::format("--join-number={}", remote.number),
       fmt::format("--join-order={}", std::min<rendezvous::ProcessId>(remote.number - 1, 60'000)),
-      "--join-master=" + master()};
+      "--join-master=" + master(),
+      "--join-job=" + server.job};
   if (server.elastic) {
     words.push_back(fmt::format("--min-np={}", server.min_np));
     words.push_back(fmt::format("--max-np={}", server.max_np));

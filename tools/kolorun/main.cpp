@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "agent.hpp"
+#include "child.hpp"
 #include "launcher.hpp"
 #include "options.hpp"
 #include "output.hpp"
@@ -36,18 +37,12 @@ void enter_directory(const std::string& path) {
                                          rendezvous::host_name(), error.message()));
 }
 
-/// Debian's /etc/hosts has a loopback address for a host's own name. Others do not come there.
-rendezvous::Endpoint to_listen_at(const rendezvous::Endpoint& at) {
-  const bool is_name = at.host != "localhost" && !is_address(at.host);
-  return is_name && is_this_host(at.host) ? rendezvous::Endpoint{"", at.port} : at;
-}
-
 /// The server, if it can be here. Another kolorun on this host may serve already.
 std::unique_ptr<Serving> try_to_serve(const Options& options) {
   if (!options.rendezvous)
     return std::make_unique<Serving>(options, rendezvous::Endpoint{"127.0.0.1", 0});
   try {
-    return std::make_unique<Serving>(options, to_listen_at(*options.rendezvous));
+    return std::make_unique<Serving>(options, *options.rendezvous);
   } catch (const kolo::BackendError&) {
     return nullptr;
   }
@@ -61,20 +56,23 @@ int report(const rendezvous::JobEnd& end) {
 /// One host, or one of several on each of which somebody runs this.
 int run_host(const Options& options, const node::FileDescriptor& signals) {
   enter_directory(options.wdir);
-  const std::unique_ptr<Serving> serving = try_to_serve(options);
+  std::unique_ptr<Serving> serving = try_to_serve(options);
   const rendezvous::Endpoint server =
       options.rendezvous ? *options.rendezvous : rendezvous::Endpoint{"127.0.0.1", serving->port()};
-  std::function<void(int)> pass_signal;
   bool is_ending = false;  // by a signal
-  if (serving)
-    pass_signal = [&](int signal) {
-      serving->pass_signal(signal);
-      is_ending |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
-    };
+  const std::function<void(int)> pass_signal = [&](int signal) {
+    serving->pass_signal(signal);
+    is_ending |= signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+  };
   int status = 0;
   bool whole = false;  // the server has ended the job
   {
-    Agent agent(options, {server}, pass_signal, signals);
+    Agent agent(options, {server}, serving ? pass_signal : nullptr, signals);
+    if (!serving && is_this_host(server.host))
+      agent.may_serve([&] {
+        serving = try_to_serve(options);
+        return serving ? pass_signal : nullptr;
+      });
     status = agent.run();
     whole = agent.was_told() || is_ending;
   }
@@ -133,6 +131,8 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   int status = 1;
+  kolorun::open_standard_streams();
+  kolorun::raise_descriptor_limit();
   try {
     status = kolorun::run({argv + 1, argv + argc});
   } catch (const kolorun::UsageError& error) {
@@ -143,5 +143,5 @@ int main(int argc, char** argv) {
     kolorun::write_all(STDERR_FILENO, fmt::format("kolorun: {}\n", error.what()));
   }
   kolorun::flush_output();
-  return status;
+  return status == 0 && kolorun::has_lost_output() ? 1 : status;
 }

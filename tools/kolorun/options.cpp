@@ -126,6 +126,7 @@ void add_joining(CLI::App& app, Joining& joining) {
   app.add_option("--join-number", joining.number)->group("");
   app.add_option("--join-order", joining.order)->group("");
   app.add_option("--join-master", joining.master)->group("");
+  app.add_option("--join-job", joining.job)->group("");
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ struct Joining {
   rendezvous::ProcessId number = 0;
   int order = 1;         // of its ranks among those of other hosts
   std::string master{};  // MASTER_ADDR
+  std::string job{};     // as the launcher describes it
 };
 
 struct Options {

@@ -2,15 +2,18 @@
 #include "output.hpp"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -26,7 +29,10 @@ constexpr int max_reads = 16;  // others wait
 // Ranks wait while more is not written.
 constexpr std::size_t max_unwritten = 1 << 20;
 
-void write_now(int to, std::string_view text) {
+std::atomic<bool> lost_output{false};
+
+/// 0, or why not all is written.
+int write_now(int to, std::string_view text) {
   while (!text.empty()) {
     const ssize_t bytes = ::write(to, text.data(), text.size());
     if (bytes >= 0) {
@@ -35,10 +41,14 @@ void write_now(int to, std::string_view text) {
       pollfd waits{.fd = to, .events = POLLOUT, .revents = 0};
       ::poll(&waits, 1, -1);
     } else if (errno != EINTR) {
-      return;  // nobody reads
+      return errno;
     }
   }
+  return 0;
 }
+
+/// A reader that has gone wants nothing more.
+bool is_loss(int error) { return error == ENOSPC || error == EDQUOT || error == EIO; }
 
 /// Somebody has asked this process to end.
 bool is_to_end() {
@@ -71,6 +81,7 @@ class Writer {
   }
 
  private:
+  void report_loss(int error);
   void run() {
     sigset_t all;
     ::sigfillset(&all);
@@ -81,7 +92,7 @@ class Writer {
       const std::string text = std::exchange(text_, {});
       writes_ = true;
       lock.unlock();
-      write_now(to_, text);
+      if (const int error = write_now(to_, text); is_loss(error)) report_loss(error);
       lock.lock();
       writes_ = false;
       changed_.notify_all();
@@ -104,14 +115,26 @@ Writer& writer_of(int to) {
   return to == STDERR_FILENO ? error : out;
 }
 
+/// Once: the other stream may be lost too.
+void Writer::report_loss(int error) {
+  if (lost_output.exchange(true)) return;
+  const bool is_error = to_ == STDERR_FILENO;
+  writer_of(is_error ? STDOUT_FILENO : STDERR_FILENO)
+      .add(fmt::format("kolorun: standard {} cannot be written, and is lost: {}\n",
+                       is_error ? "error" : "output", std::generic_category().message(error)));
+}
+
 }  // namespace
+
+bool has_lost_output() { return lost_output; }
 
 void write_all(int to, std::string_view text) { writer_of(to).add(text); }
 
 bool is_full(int to) { return writer_of(to).size() > max_unwritten; }
 
 void flush_output() {
-  for (const int to : {STDOUT_FILENO, STDERR_FILENO}) writer_of(to).flush();
+  // One may tell of what the other has lost.
+  for (const int to : {STDOUT_FILENO, STDERR_FILENO, STDOUT_FILENO}) writer_of(to).flush();
 }
 
 TaggedStream::TaggedStream(kolo::internal::node::FileDescriptor from, int to, std::string tag,

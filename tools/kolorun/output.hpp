@@ -19,6 +19,9 @@ inline constexpr int retry_ms = 20;
 /// Before the end of kolorun: until all is written, or a signal to end.
 void flush_output();
 
+/// Some could not be written, since a disk is full, say. A reader that has gone is no loss.
+[[nodiscard]] bool has_lost_output();
+
 /// Copies one stream of a process. Lines of several processes do not mix.
 class TaggedStream {
  public:

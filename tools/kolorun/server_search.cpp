@@ -25,7 +25,7 @@ constexpr nanoseconds between_rounds = 50ms;
 
 struct Answer {
   std::optional<FoundServer> server{};
-  std::string refusal{};
+  rendezvous::Refusal refusal{};
 };
 
 Answer greet(const rendezvous::Endpoint& at, const rendezvous::Hello& hello,
@@ -47,10 +47,10 @@ Answer greet(const rendezvous::Endpoint& at, const rendezvous::Hello& hello,
     found.connection.read([&](const rendezvous::Message& message) {
       answered = true;
       if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message))
-        answer.refusal = refusal->reason;
+        answer.refusal = *refusal;
       else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message);
                welcome == nullptr || welcome->secret != rendezvous::second_half(secret))
-        answer.refusal = "whoever answers does not know the secret of this job";
+        answer.refusal.reason = "whoever answers does not know the secret of this job";
       else
         found.welcome = *welcome;
       return false;
@@ -59,45 +59,71 @@ Answer greet(const rendezvous::Endpoint& at, const rendezvous::Hello& hello,
   if (!answered)
     throw kolo::BackendError(
         fmt::format("{}: {}", rendezvous::to_string(at), found.connection.reason()));
-  if (answer.refusal.empty()) answer.server = std::move(found);
+  if (answer.refusal.reason.empty()) answer.server = std::move(found);
   return answer;
 }
 
+/// Why no server has accepted the greeting so far.
+class Reasons {
+ public:
+  /// `most`: a server that puts off is not asked for longer.
+  explicit Reasons(nanoseconds most) : most_(most) {}
+
+  void begin_round() { refusal_.reset(); }
+  void add(const std::string& error) { reason_ = error; }
+  void add(const rendezvous::Endpoint& at, const rendezvous::Refusal& refusal) {
+    reason_ = fmt::format("the rendezvous server at {} refuses this host: {}",
+                          rendezvous::to_string(at), refusal.reason);
+    refusal_ = refusal;
+  }
+  /// Throws if a server has refused the greeting for good in this round.
+  void throw_if_final() {
+    const auto now = steady_clock::now();
+    if (!refusal_) refused_since_ = now;
+    if (refusal_ && now - refused_since_ >= std::min(refusal_->retry, most_))
+      throw kolo::BackendError(reason_);
+  }
+  [[nodiscard]] const std::string& text() const { return reason_; }
+
+ private:
+  nanoseconds most_;
+  steady_clock::time_point refused_since_ = steady_clock::now();
+  std::optional<rendezvous::Refusal> refusal_{};
+  std::string reason_{};
+};
+
 }  // namespace
 
-std::optional<FoundServer> find_server(const std::vector<rendezvous::Endpoint>& addresses,
-                                       const rendezvous::Hello& hello,
-                                       const rendezvous::Secret& secret, nanoseconds timeout,
-                                       const std::function<bool()>& goes_on,
-                                       const std::function<void(const std::string&)>& say) {
-  if (addresses.empty())
+std::optional<FoundServer> find_server(const ServerSearch& search) {
+  if (search.addresses.empty())
     throw kolo::BackendError(
         "the address of the rendezvous server is not known: --rendezvous HOST:PORT sets it");
-  const auto until = steady_clock::now() + timeout;
+  const auto until = steady_clock::now() + search.timeout;
   const auto too_long = steady_clock::now() + silent_search;
   nanoseconds patience = min_patience;
   bool has_said = false;
-  std::string reason;
+  Reasons reasons(search.may_be_put_off ? search.timeout : nanoseconds(0));
   while (true) {
-    std::string refusal;
-    for (const rendezvous::Endpoint& at : addresses) {
-      if (!goes_on()) return std::nullopt;
+    reasons.begin_round();
+    for (const rendezvous::Endpoint& at : search.addresses) {
+      if (!search.goes_on()) return std::nullopt;
       const nanoseconds left = until - steady_clock::now();
       try {
-        Answer answer = greet(at, hello, secret, std::clamp<nanoseconds>(left, 10ms, patience));
+        Answer answer =
+            greet(at, search.hello, search.secret, std::clamp<nanoseconds>(left, 10ms, patience));
         if (answer.server) return std::move(answer.server);
-        refusal = fmt::format("the rendezvous server at {} refuses this host: {}",
-                              rendezvous::to_string(at), answer.refusal);
+        reasons.add(at, answer.refusal);
       } catch (const kolo::BackendError& error) {
-        reason = error.what();
+        reasons.add(error.what());
       }
     }
-    if (!refusal.empty()) throw kolo::BackendError(refusal);
+    reasons.throw_if_final();
     if (steady_clock::now() >= until)
       throw kolo::BackendError(fmt::format("no rendezvous server was found within {} s: {}",
-                                           std::chrono::duration<double>(timeout).count(), reason));
+                                           std::chrono::duration<double>(search.timeout).count(),
+                                           reasons.text()));
     if (steady_clock::now() >= too_long && !std::exchange(has_said, true))
-      say(fmt::format("still looking for the rendezvous server: {}", reason));
+      search.say(fmt::format("still looking for the rendezvous server: {}", reasons.text()));
     // A name that is not known, say, takes no time.
     std::this_thread::sleep_for(between_rounds);
     patience = std::min(2 * patience, max_patience);

@@ -22,12 +22,19 @@ struct FoundServer {
   rendezvous::Welcome welcome;
 };
 
-/// Tries these addresses, again and again while nobody listens there, until the timeout. None if
-/// `goes_on`, which is asked every few seconds at least, returns false. `say` gets the reason once
-/// if it takes long. Throws kolo::BackendError.
-[[nodiscard]] std::optional<FoundServer> find_server(
-    const std::vector<rendezvous::Endpoint>& addresses, const rendezvous::Hello& hello,
-    const rendezvous::Secret& secret, std::chrono::nanoseconds timeout,
-    const std::function<bool()>& goes_on, const std::function<void(const std::string&)>& say);
+struct ServerSearch {
+  const std::vector<rendezvous::Endpoint>& addresses;
+  rendezvous::Hello hello;
+  rendezvous::Secret secret;
+  std::chrono::nanoseconds timeout;
+  bool may_be_put_off;                          // else each refusal is final
+  std::function<bool()> goes_on;                // asked every few seconds at least
+  std::function<void(const std::string&)> say;  // gets the reason once if it takes long
+};
+
+/// Tries these addresses until the timeout, again and again while nobody listens there, or a server
+/// says that it may accept the greeting later. None if `goes_on` returns false. Throws
+/// kolo::BackendError.
+[[nodiscard]] std::optional<FoundServer> find_server(const ServerSearch& search);
 
 }  // namespace kolorun

@@ -50,7 +50,13 @@ void ProgressEngine::fail_session_with_current_exception() noexcept {
 
 void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
   if (failed()) return fail_operations();
-  if (failure.kind == FailureKind::stalled) lost_a_process_ = true;
+  if (failure.kind == FailureKind::stalled) {
+    lost_a_process_ = true;
+    ignoring_errors([&] {
+      const RankSet awaited = watch_.awaited_for_long(obstacles(), now_);
+      if (!awaited.empty()) links_.accuse(awaited, failure.message);
+    });
+  }
   ignoring_errors([&] { log(LogLevel::critical, "the session cannot go on: " + failure.message); });
   ignoring_errors([&] {
     const Failure outside = as_seen_by_others(failure, rank_);

@@ -30,6 +30,14 @@ std::optional<Failure> Watch::check(const std::vector<Obstacle>& obstacles, Time
   return std::nullopt;
 }
 
+RankSet Watch::awaited_for_long(const std::vector<Obstacle>& obstacles, TimePoint now) const {
+  RankSet awaited;
+  for (const Obstacle& obstacle : obstacles)
+    if (limits_.shutdown.count() != 0 && 2 * (now - obstacle.since) >= limits_.shutdown)
+      awaited.insert(obstacle.awaited);
+  return awaited.without(RankSet::of(rank_));
+}
+
 bool Watch::is_silent(int rank, TimePoint now) const {
   const negotiation::RankStatus status = board_.read_rank(rank, now);
   return status.process != 0 && status.silent();

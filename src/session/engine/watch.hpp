@@ -38,6 +38,11 @@ class Watch {
   /// its description has changed. Returns the stall if one has lasted too long.
   [[nodiscard]] std::optional<Failure> check(const std::vector<Obstacle>& obstacles, TimePoint now);
 
+  /// The ranks for which this one has waited for at least half of the time that is a stall: another
+  /// rank's watch may have found it first.
+  [[nodiscard]] RankSet awaited_for_long(const std::vector<Obstacle>& obstacles,
+                                         TimePoint now) const;
+
   /// Whether a rank on the board neither does nor answers anything.
   [[nodiscard]] bool is_silent(int rank, TimePoint now) const;
 

@@ -66,9 +66,14 @@ class CpuLinks : public Links {
   [[nodiscard]] std::optional<Failure> interruption() const override {
     return find_interruption_ ? find_interruption_() : std::nullopt;
   }
-  /// Must not block. Before the session starts.
-  void watch(std::function<std::optional<Failure>()> find_interruption) {
+  void accuse(const RankSet& awaited, const std::string& reason) override {
+    if (accuse_) accuse_(awaited, reason);
+  }
+  using Accuse = std::function<void(const RankSet&, const std::string&)>;
+  /// `find_interruption` must not block. Before the session starts.
+  void watch(std::function<std::optional<Failure>()> find_interruption, Accuse accuse) {
     find_interruption_ = std::move(find_interruption);
+    accuse_ = std::move(accuse);
   }
 
  private:
@@ -98,6 +103,7 @@ class CpuLinks : public Links {
   std::optional<backend::ShmBackend> shm_backend_{};
   std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
   std::function<std::optional<Failure>()> find_interruption_{};
+  Accuse accuse_{};
   CpuTransport transport_;
   backend::CpuRouter backend_;
 };

@@ -66,6 +66,7 @@ struct Place {
   std::optional<rendezvous::TcpRendezvous> connection{};
   std::uint64_t commit = 0;  // the newest
   bool in_order = false;     // the last session has ended so, or there was none
+  bool completed = false;    // no other session follows
   // Held for a call on the connection while a session may be open: its driver reads there, too.
   std::mutex mutex{};
 };
@@ -105,6 +106,10 @@ void connect() {
 }  // namespace
 
 rendezvous::Rendezvous& meet_job() {
+  if (place.completed)
+    throw InvalidArgument(
+        "kolo::elastic::run has returned, and an elastic job has no session afterwards: others of "
+        "its processes may have ended. Keep the session open for what follows");
   if (!place.connection) connect();
   place.connection->join(place.commit, std::exchange(place.in_order, false));
   return *place.connection;
@@ -145,7 +150,21 @@ std::optional<Failure> find_interruption() noexcept {
 
 void accuse(const std::vector<int>& ranks, const std::string& reason) {
   const std::lock_guard lock(place.mutex);
-  if (place.connection) place.connection->accuse(ranks, reason);
+  if (place.connection) place.connection->accuse(ranks, reason, /*stalled=*/false);
+}
+
+void accuse_stalled(const std::vector<int>& ranks, const std::string& reason) {
+  const std::lock_guard lock(place.mutex);
+  if (place.connection) place.connection->accuse(ranks, reason, /*stalled=*/true);
+}
+
+void accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept {
+  try {
+    if (is_elastic_job()) accuse_stalled(ranks.to_vector(), reason);
+  } catch (const std::exception& error) {
+    log(LogLevel::warning,
+        std::string("the job was not told for whom this rank waits: ") + error.what());
+  }
 }
 
 void declare_begun() {
@@ -155,7 +174,9 @@ void declare_begun() {
 
 void declare_complete() {
   const std::lock_guard lock(place.mutex);
-  if (place.connection) place.connection->declare_complete();
+  if (!place.connection) return;
+  place.connection->declare_complete();
+  place.completed = place.connection->is_elastic();
 }
 
 void fail_job(const std::string& reason) noexcept {

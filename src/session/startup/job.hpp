@@ -2,7 +2,8 @@
 // This process's place in its job, for all its sessions. The job was started by kolorun, which has
 // a rendezvous server; or by torchrun or srun, and then rank 0 has the server.
 //
-// Only `find_interruption` is thread-safe: one thread at a time starts or ends a session.
+// Only `find_interruption` and `accuse_awaited` are thread-safe: one thread at a time starts or
+// ends a session.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/failure.hpp"
+#include "base/rank_set.hpp"
 #include "rendezvous/rendezvous.hpp"
 
 namespace kolo::internal::session {
@@ -18,7 +20,8 @@ namespace kolo::internal::session {
 /// Waits until all processes of the job start a session, which the result connects; it lives as
 /// long as the process. The job's rendezvous server carries the calls. Throws PeerLeft if a process
 /// is lost meanwhile; ShutDown if the job is over; BackendError if the server cannot be reached or
-/// refuses this process, or cannot serve.
+/// refuses this process, or cannot serve; InvalidArgument after `declare_complete` in an elastic
+/// job.
 [[nodiscard]] rendezvous::Rendezvous& meet_job();
 
 /// The last session has ended as all ranks have agreed. Otherwise the next call of `meet_job` ends
@@ -45,13 +48,22 @@ void offer_commit(std::uint64_t number);
 /// does not block, and may be called while another thread calls one of the other functions.
 [[nodiscard]] std::optional<Failure> find_interruption() noexcept;
 
-/// These ranks of the last session keep the others from going on: they are to be ended.
+/// These ranks of the last session do not fit: they are to be ended.
 void accuse(const std::vector<int>& ranks, const std::string& reason);
+
+/// The session has stalled because of these ranks, as this process has heard. Those of them that
+/// wait for others themselves, and say so, are not to blame.
+void accuse_stalled(const std::vector<int>& ranks, const std::string& reason);
+
+/// The session has stalled, and this rank waits for these, in an elastic job. For the session's
+/// driver: may be called while another thread calls one of the other functions.
+void accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept;
 
 /// The session has started, and its ranks fit together: from now on, what ends it is a loss.
 void declare_begun();
 
-/// This process needs the others no more, and they do not wait for it.
+/// This process needs the others no more, and they do not wait for it. An elastic job has no
+/// session after that.
 void declare_complete();
 
 /// This process has failed, and takes no further part.

@@ -254,6 +254,27 @@ void log_means(const StartupErrors& connection_errors, int rank, bool has_socket
   if (has_sockets) log(LogLevel::info, "sockets between hosts carry control messages");
 }
 
+std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
+                                     std::span<const HostRecord> records, const Topology& topology,
+                                     SharedMemorySetup& memory, Setup& setup) {
+  if (mpi != nullptr) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
+  return std::make_unique<CpuLinks>(std::move(mpi), std::move(setup.fabric), topology,
+                                    std::move(memory.neighbors),
+                                    make_sockets(records.front(), std::move(setup.connections)),
+                                    memory.verdict.sharing_node_of(topology));
+}
+
+/// Collective. Without MPI the ranks also agree that all have heard of the others.
+void select_algorithm(Rendezvous& world, CpuLinks& links, HostAllreduce wanted, bool has_mpi) {
+  const auto select = [&] { links.select_inter_node_algorithm(wanted, [&] { world.check(); }); };
+  if (has_mpi) return select();
+  std::string problem;
+  ConnectionReport heard;  // a rank that hears nothing may wait for one that waits for a third
+  attempt(problem, heard.missing, select);
+  heard.report = StartupReport::make(version, problem);
+  check_all_ranks(world, heard);
+}
+
 }  // namespace
 
 // The ranks agree four times: on their records, on who shares memory, on the connections between
@@ -288,11 +309,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   std::shared_ptr<Engine> engine;
   std::string problem;
   attempt(problem, [&] {
-    if (has_mpi) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
-    auto made = std::make_unique<CpuLinks>(
-        std::move(mpi), std::move(setup.fabric), topology, std::move(memory.neighbors),
-        make_sockets(records.front(), std::move(setup.connections)),
-        memory.verdict.sharing_node_of(topology));
+    std::unique_ptr<CpuLinks> made = make_links(std::move(mpi), records, topology, memory, setup);
     links = made.get();
     engine = std::make_shared<Engine>(engine_options(own.settings, records.front().session),
                                       topology, std::move(made), arguments.gpu_libraries);
@@ -300,19 +317,9 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
 
   // From here on a rank needs nothing that it may not get.
   check_all_ranks(world, problem);
-  const auto select = [&] {
-    links->select_inter_node_algorithm(records.front().host_allreduce, [&] { world.check(); });
-  };
-  if (has_mpi) {
-    select();
-  } else {  // a rank that hears nothing may wait for one that waits for a third
-    ConnectionReport heard;
-    attempt(problem, heard.missing, select);
-    heard.report = StartupReport::make(version, problem);
-    check_all_ranks(world, heard);
-  }
+  select_algorithm(world, *links, records.front().host_allreduce, has_mpi);
   world.settle();
-  if (!has_mpi) links->watch(find_interruption);
+  if (!has_mpi) links->watch(find_interruption, accuse_awaited);
   engine->start();
   if (setup.timeline != nullptr) engine->start_timeline(setup.timeline);
   return engine;
