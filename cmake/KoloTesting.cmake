@@ -50,9 +50,12 @@ set(kolo_test_environment
   ASAN_OPTIONS=detect_leaks=0)
 
 # MPICH's mpiexec kills the other ranks when a signal ends one, before they can report it. Disabled with
-# it: what has options of Open MPI's mpirun, what kills by process number, and what waits for a report of
-# another host, since the first rank that has reported the loss aborts the job.
-set(kolo_not_with_mpich "faults|gpu_check.dry_run|cifar10_killed|small_dev_shm.killed|killed.*hosts2")
+# it: what has options of Open MPI's mpirun, what kills by process number, what waits for a report of
+# another host or names all survivors, since the first rank that has reported the loss aborts the job, and
+# what sends the ranks a signal by mpirun: SIGUSR2 ends mpiexec.
+set(kolo_not_with_mpich
+  "faults|gpu_check.dry_run|cifar10_killed|small_dev_shm.killed|killed.*hosts2|recordings.signalled")
+string(APPEND kolo_not_with_mpich "|recordings.killed.np[34]|mpi.departure.killed[a-z_]*.rank[01].np4")
 set(kolo_mpiexec_kills OFF)
 if(KOLO_HAVE_MPI)
   execute_process(COMMAND "${MPIEXEC_EXECUTABLE}" --version OUTPUT_VARIABLE version ERROR_QUIET)

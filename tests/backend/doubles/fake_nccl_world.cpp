@@ -45,9 +45,12 @@ std::optional<std::pair<std::string, int>> find_job() {
   const char* const job = std::getenv("PMIX_NAMESPACE");
   const char* const open_mpi = std::getenv("OMPI_COMM_WORLD_SIZE");
   if (job != nullptr && open_mpi != nullptr) return std::pair(job, std::atoi(open_mpi));
-  // MPICH gives a job no name, but one parent starts all ranks of a host.
+  // MPICH gives a job no name, but one process starts all ranks of a host: the parent, or the
+  // parent of tests/support/status_of.sh.
   const char* const mpich = std::getenv("PMI_SIZE");
-  if (mpich != nullptr) return std::pair(std::to_string(::getppid()), std::atoi(mpich));
+  const char* const starter = std::getenv("KOLO_TEST_STARTER");
+  if (mpich != nullptr)
+    return std::pair(starter != nullptr ? starter : std::to_string(::getppid()), std::atoi(mpich));
   return std::nullopt;
 }
 
