@@ -55,7 +55,8 @@ set(kolo_test_environment
 # what sends the ranks a signal by mpirun: SIGUSR2 ends mpiexec.
 set(kolo_not_with_mpich
   "faults|gpu_check.dry_run|cifar10_killed|small_dev_shm.killed|killed.*hosts2|recordings.signalled")
-string(APPEND kolo_not_with_mpich "|recordings.killed.np[34]|mpi.departure.killed[a-z_]*.rank[01].np4")
+string(APPEND kolo_not_with_mpich "|recordings.killed.np[34]|mpi.departure.killed[a-z_]*.rank[01].np4"
+  "|reopen.killed|lifetime.broken")
 set(kolo_mpiexec_kills OFF)
 if(KOLO_HAVE_MPI)
   execute_process(COMMAND "${MPIEXEC_EXECUTABLE}" --version OUTPUT_VARIABLE version ERROR_QUIET)

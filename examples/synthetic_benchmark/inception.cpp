@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Inception v3 (Szegedy et al., 2015, https://arxiv.org/abs/1512.00567), as commonly benchmarked.
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/dropout.h>

@@ -242,14 +242,13 @@ KOLO_EXPORT Future<void> broadcast_async(std::string& text, int root,
 /// may be zero; their sum must be the tensor's number of rows. `allocate` receives the number of
 /// rows from each member and returns memory for all of them. The call returns the same numbers.
 /// Throws InvalidArgument for a scalar, and Mismatch if a member of the set has joined.
-KOLO_EXPORT std::vector<std::int64_t> alltoall(ConstTensorView tensor,
-                                               std::span<const std::int64_t> counts,
-                                               Allocator allocate,
-                                               const AlltoallOptions& options = {});
-KOLO_EXPORT Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
-                                                             std::span<const std::int64_t> counts,
-                                                             Allocator allocate,
-                                                             const AlltoallOptions& options = {});
+template <std::convertible_to<Allocator> A>
+std::vector<std::int64_t> alltoall(ConstTensorView tensor, std::span<const std::int64_t> counts,
+                                   A allocate, const AlltoallOptions& options = {});
+template <std::convertible_to<Allocator> A>
+Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
+                                                 std::span<const std::int64_t> counts, A allocate,
+                                                 const AlltoallOptions& options = {});
 
 /// As above for a range. Each element is one row.
 template <ConstTensorRange R, CountRange Counts>

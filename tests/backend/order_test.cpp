@@ -97,10 +97,10 @@ TEST_F(BackendOrder, BatchesOfDifferentRanksRunSideBySide) {
   for (auto& [made, ranks] : tensors) {
     int sum_of_ranks = 0;
     for (const int rank : ranks) sum_of_ranks += rank;
+    const auto number_of_ranks = static_cast<std::int64_t>(ranks.size());
     EXPECT_TRUE(made.hold(
         [&](std::size_t, std::int64_t k) {
-          return static_cast<double>(static_cast<std::int64_t>(ranks.size()) * (k % 50) +
-                                     sum_of_ranks);
+          return static_cast<double>(number_of_ranks * (k % 50) + sum_of_ranks);
         },
         value));
   }

@@ -193,7 +193,7 @@ class Training {
   /// Each number when it changes.
   [[nodiscard]] std::vector<std::int32_t> numbers_of_ranks() const {
     std::vector<std::int32_t> numbers = ranks_;
-    numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     return numbers;
   }
 

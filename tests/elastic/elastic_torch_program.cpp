@@ -5,6 +5,9 @@
 //
 // KIND: adam, sharded, sharded_state, resumed (sharded, with state from before), or int8, whose
 // result is only compared between the ranks. Otherwise as elastic_program.
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -126,7 +129,7 @@ class Training {
     const bool as_replayed = !replays || compare_with_replay(first);
     const bool alike = compare_with_rank_0();
     std::vector<std::int32_t> numbers = ranks_;
-    numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     if (kolo::rank() == 0 && as_replayed && alike)
       std::cout << fmt::format("as {}: {} steps of {} ranks\n", replays ? "replayed" : "rank 0",
                                ranks_.size(), fmt::join(numbers, " "));

@@ -32,6 +32,9 @@ else()
   # This compiles all of Kolo again, so without its optional parts and without optimization.
   list(APPEND arguments "-DKOLO_SOURCE_DIR=${KOLO_SOURCE_DIR}" -DKOLO_WITH_TORCH=OFF
     -DKOLO_WITH_CUDA=OFF -DKOLO_UNITY=ON -DCMAKE_CXX_FLAGS=-O0)
+  if(MPI_COMPILER)
+    list(APPEND arguments "-DMPI_CXX_COMPILER=${MPI_COMPILER}")
+  endif()
 endif()
 
 file(REMOVE_RECURSE "${consumer_dir}")

@@ -155,7 +155,7 @@ TEST_P(GpuSession, MemoryOfADeviceOfTheProgramsOwn) {
 }
 
 TEST(WithoutGpu, ThereIsNoDeviceOfTheProgramsOwn) {
-  EXPECT_THROW(CudaDevice(CudaDevice::count()), InvalidArgument);
+  EXPECT_THROW(CudaDevice{CudaDevice::count()}, InvalidArgument);
 }
 
 /// With what this machine has, which in CI is no GPU.

@@ -81,7 +81,7 @@ TEST(Session, SessionsCanFollowEachOther) {
 TEST(Session, ASecondOneIsRefusedAndTheFirstGoesOn) {
   const Session session;
   EXPECT_THROW(init(), InvalidArgument);
-  EXPECT_THROW(Session{}, InvalidArgument);
+  EXPECT_THROW(const Session second, InvalidArgument);
   barrier();
 }
 

@@ -223,6 +223,23 @@ std::vector<Gathered<T>> grouped_allgather(std::span<const std::vector<T>> range
   return gathered;
 }
 
+template <std::convertible_to<Allocator> A>
+Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
+                                                 std::span<const std::int64_t> counts, A allocate,
+                                                 const AlltoallOptions& options) {
+  auto received = std::make_unique<std::vector<std::int64_t>>();
+  const Allocator noting = detail::noting(*received, Allocator(std::move(allocate)));
+  const std::vector<std::int64_t> sent(counts.begin(), counts.end());
+  return detail::call_async(detail::AlltoallCall{tensor, &sent, noting, options},
+                            std::move(received));
+}
+
+template <std::convertible_to<Allocator> A>
+std::vector<std::int64_t> alltoall(ConstTensorView tensor, std::span<const std::int64_t> counts,
+                                   A allocate, const AlltoallOptions& options) {
+  return alltoall_async(std::move(tensor), counts, std::move(allocate), options).get();
+}
+
 template <ConstTensorRange R, CountRange Counts>
 Future<Gathered<detail::element_of<R>>> alltoall_async(R&& range, const Counts& counts,
                                                        const AlltoallOptions& options) {

@@ -122,21 +122,6 @@ Future<void> broadcast_async(std::string& text, int root, const BroadcastOptions
   return call_async(TextBroadcastCall{text, root, options});
 }
 
-std::vector<std::int64_t> alltoall(ConstTensorView tensor, std::span<const std::int64_t> counts,
-                                   Allocator allocate, const AlltoallOptions& options) {
-  return alltoall_async(std::move(tensor), counts, std::move(allocate), options).get();
-}
-
-Future<std::vector<std::int64_t>> alltoall_async(ConstTensorView tensor,
-                                                 std::span<const std::int64_t> counts,
-                                                 Allocator allocate,
-                                                 const AlltoallOptions& options) {
-  auto received = std::make_unique<std::vector<std::int64_t>>();
-  const Allocator noting = detail::noting(*received, std::move(allocate));
-  const std::vector<std::int64_t> sent(counts.begin(), counts.end());
-  return call_async(detail::AlltoallCall{tensor, &sent, noting, options}, std::move(received));
-}
-
 void barrier(const BarrierOptions& options) { call(detail::BarrierCall{options}); }
 
 void barrier(const ProcessSet& set) { barrier({.process_set = set}); }
