@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kolo for Conan 2: `conan create packaging/conan --build=missing`.
+"""Kolo for Conan 2: `conan create packaging/conan --build=missing -s compiler.cppstd=20`.
 
 The libraries that Kolo uses come from the system, since MPI and LibTorch must be those of the program:
 `-c tools.system.package_manager:mode=install` lets Conan install them.
