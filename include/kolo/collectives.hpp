@@ -136,7 +136,7 @@ template <OwningRange R>
 Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions& options = {});
 
 /// Reduces several tensors as one operation, in place: all in one batch, or none. Their dtypes may
-/// differ, their memory must not overlap. Adasum treats each tensor separately.
+/// differ, but their memory must not overlap. Adasum treats each tensor separately.
 KOLO_EXPORT void grouped_allreduce(std::span<const TensorView> tensors,
                                    const GroupedAllreduceOptions& options = {});
 KOLO_EXPORT void grouped_allreduce(std::initializer_list<TensorView> tensors,

@@ -112,7 +112,7 @@ struct GradientUnit {
   std::vector<std::size_t> places{};
 };
 
-/// Sums gradients over the ranks instead of an allreduce. Set it in the options of a
+/// Sums gradients over the ranks in place of an allreduce. Set it in the options of a
 /// DistributedOptimizer, DistributedGradients, or a ShardedOptimizer with `Sharding::state`, on all
 /// ranks, with one hook per optimizer:
 ///
@@ -137,8 +137,8 @@ struct GradientUnit {
 /// not wait for later submissions of other ranks. Calls of one hook never run concurrently.
 ///
 /// For any gradient values, all ranks run the same stages in the same order, and at least one stage
-/// submits. A stage may throw; then the pass fails with HookFailed on all ranks, and the remaining
-/// stages of the unit do not run on any. So a hook changes its state and the tensors in its last
+/// submits. A stage may throw; then the pass fails with HookFailed on all ranks, and no rank runs
+/// the remaining stages of the unit. So a hook changes its state and the tensors in its last
 /// stage only. Once a rank has joined, operations that need it (such as alltoall) fail, and the
 /// unit is reduced by an allreduce instead.
 ///

@@ -289,16 +289,16 @@ class KOLO_EXPORT State {
   State& add_part(std::string name, std::unique_ptr<Part> part);
 
   /// Registers a function that runs on all ranks before each call of `train`, including the first,
-  /// after all parts are loaded. Set there what depends on the number of ranks, such as the
-  /// learning rate, and create process sets there. `call` may be collective.
+  /// after all parts are loaded. Use it to set values that depend on the number of ranks, such
+  /// as the learning rate, and to create process sets. `call` may be collective.
   void on_reset(std::function<void()> call);
 
   /// Commits all parts. Collective: the ranks agree that all have reached it, then each copies its
   /// parts. So ranks differ by at most one commit, and all earlier operations are complete on all
-  /// ranks. Call it between steps: not while operations are pending, between the backward passes of
-  /// a step, or after `join` before all ranks have joined. Throws MembershipChanged, after the
-  /// copy, if ranks are to join or leave, and the errors of `allreduce`. Throws InvalidArgument on
-  /// all ranks if some of them call a different function.
+  /// ranks. Call it between steps. Do not call it while operations are pending, between the
+  /// backward passes of a step, or after `join` before all ranks have joined. Throws
+  /// MembershipChanged, after the copy, if ranks are to join or leave, and the errors of
+  /// `allreduce`. Throws InvalidArgument on all ranks if some of them call a different function.
   void commit();
   /// As `commit`, but copies only if ranks are to join or leave. No step is lost then.
   void check_membership();
@@ -321,8 +321,9 @@ class KOLO_EXPORT State {
   std::unique_ptr<Data> data_;
 };
 
-/// Calls `train` in one session after another until it returns on all ranks. Call `kolo::init`
-/// first. Each session begins with `State::sync`, so `train` continues from the newest commit.
+/// Calls `train` in one session after another until `train` returns on all ranks. Call
+/// `kolo::init` first. Each session begins with `State::sync`, so `train` continues from the newest
+/// commit.
 ///
 ///     kolo::Session session;                 // a rank that joins later waits here
 ///     kolo::elastic::State state;

@@ -112,8 +112,8 @@ class NamedGradientReducer {
 
 }  // namespace detail
 
-/// A token for the reduced gradients of a Distributed- or ShardedOptimizer. Only `step` consumes
-/// it; dropping it skips the step.
+/// A token for the reduced gradients of a DistributedOptimizer or ShardedOptimizer. Only `step`
+/// consumes it; dropping it skips the step.
 class [[nodiscard]] ReducedGradients {
  public:
   ReducedGradients(ReducedGradients&&) noexcept = default;

@@ -30,8 +30,8 @@ KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedH
 
 /// An allocator for containers whose contents are reduced, such as gradients: `SharedVector<float>`
 /// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into it needs no
-/// copy: the ranks of the host read and write each other's tensors, and it completes when the
-/// others are done with this one.
+/// copy: the ranks of the host read and write each other's tensors, and the allreduce completes
+/// once the other ranks are done with this rank's tensor.
 ///
 /// Blocks are whole pages, and stay valid after the session. If ranks cannot share memory, or the
 /// heap is full, blocks are ordinary memory. `allocate` throws BackendError if the host or its

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kolo for LibTorch: collectives on LibTorch tensors, distributed and sharded optimizers, mixed
-// precision,
-// synchronized batch normalization, equal initial states, checkpoints, and safetensors files.
+// precision, synchronized batch normalization, equal initial states, checkpoints, and safetensors
+// files.
 #pragma once
 
 #include "kolo/kolo.hpp"

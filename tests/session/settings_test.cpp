@@ -151,7 +151,9 @@ TEST(Settings, RemovedOnesAreRefusedWithTheirReplacement) {
 /// Converts to any option that takes it.
 struct Anything {
   template <typename T>
-  operator T() const;  // NOLINT(google-explicit-constructor): it stands for every member
+  operator T() const {  // NOLINT(google-explicit-constructor): it stands for every member
+    return T();
+  }
 };
 
 template <typename Aggregate, typename... Members>

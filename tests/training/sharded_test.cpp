@@ -212,7 +212,7 @@ TEST_F(Sharded, ARankThatJoinsOrSkipsAloneIsMissed) {
     adam.backward(3);
     optimizer.step();
     {
-      const ReducedGradients dropped = optimizer.reduce();  // on all ranks
+      [[maybe_unused]] const ReducedGradients dropped = optimizer.reduce();  // on all ranks
     }
     adam.zero();
     adam.backward(4);
@@ -250,8 +250,8 @@ TEST_F(Sharded, AfterADroppedStepGradientsMayBecomeReadyInAnyOrder) {
     };
     backward(0);
     {
-      const ReducedGradients dropped = first_optimizer.reduce();
-      const ReducedGradients also_dropped = second_optimizer.reduce();
+      [[maybe_unused]] const ReducedGradients dropped = first_optimizer.reduce();
+      [[maybe_unused]] const ReducedGradients also_dropped = second_optimizer.reduce();
     }
     backward(1);
     if (me_ == 0) {
