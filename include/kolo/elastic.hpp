@@ -262,7 +262,7 @@ class KOLO_EXPORT State {
 
   /// Adds a part that is equal on all ranks:
   /// - numbers, enumerations, strings, arrays, vectors of numbers (also SharedVector) of any size;
-  /// - samplers, schedules, and all other classes with `std::string state() const` and
+  /// - samplers, `ReduceOnPlateau`, and all other classes with `std::string state() const` and
   ///   `load(const std::string&)`;
   /// - optimizers and all other classes with `rejoin()`, which `sync` calls; see
   ///   DistributedOptimizer;
