@@ -15,6 +15,7 @@ import collections
 import csv
 import os
 import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -25,33 +26,46 @@ from networks import make_networks
 from plans import PHASES, draw_plan
 
 PATIENCE = 90  # seconds
-KINDS = ["kill", "stop", "exit", "throw", "leave", "host", "hoststop", "cut"]
+KINDS = ["kill", "stop", "pause", "exit", "throw", "leave", "host", "hoststop", "cut"]
 RECOVERED = re.compile(r"^next step ([0-9.]+) ms after fault ([0-9]+)$", re.MULTILINE)
 FAULT_FIELDS = ["fault", "phase", "faults", "hangs", "wrong", "left", "recovered", "median_ms", "max_ms"]
 RUN_FIELDS = ["hosts", "optimizer", "runs", "faults", "hangs", "wrong", "left"]
 
 
-class Cable:
-    """Cuts the cable once a process waits for that, and mends it some time later."""
+class Helper:
+    """For faults that end: cuts the cable once a process waits for that, and mends it; continues stopped processes."""
 
-    def __init__(self, networks, folder, plan):
-        self.networks, self.folder, self.plan = networks, folder, plan
-        self.cut_at = None
+    def __init__(self, networks, job, folder, plan):
+        self.networks, self.job, self.folder, self.plan = networks, job, folder, plan
+        self.begun = {}  # when
 
     def act(self):
+        now = time.monotonic()
         for i, fault in enumerate(self.plan.faults):
+            kind = fault.split(":")[0]
             path = f"{self.folder}/fault.{i}"
-            if fault.startswith("cut:") and os.path.exists(path) and not os.path.exists(f"{path}.done"):
-                self.networks.set_cable("down")
-                self.cut_at = time.monotonic()
-                open(f"{path}.done", "w").close()
-        if self.cut_at is not None and time.monotonic() >= self.cut_at + self.plan.cut:
-            self.mend()
+            if kind not in ("cut", "pause") or not os.path.exists(path):
+                continue
+            if i not in self.begun:
+                self.begun[i] = now
+                if kind == "cut":
+                    self.networks.set_cable("down")
+                    open(f"{path}.done", "w").close()
+            elif now >= self.begun[i] + self.plan.lasts:
+                self.begun[i] = float("inf")
+                self.undo(kind)
 
-    def mend(self):
-        if self.cut_at is not None:
+    def undo(self, kind):
+        if kind == "cut":
             self.networks.set_cable("up")
-        self.cut_at = None
+            return
+        for process in self.job.processes():
+            if process.is_stopped():
+                os.kill(process.pid, signal.SIGCONT)
+
+    def end(self):
+        if any(self.plan.faults[i].startswith("cut:") and at < float("inf") for i, at in self.begun.items()):
+            self.undo("cut")
 
 
 class Run:
@@ -64,17 +78,19 @@ class Run:
             on_networks = plan.hosts == "networks"
             job = Job(self.command, plan.environment, folder, networks.on_first() if on_networks else (),
                       networks.on_second() if on_networks else ())
-            cable = Cable(networks, folder, plan)
+            helper = Helper(networks, job, folder, plan)
             until = time.monotonic() + PATIENCE
-            while job.process.poll() is None and time.monotonic() < until:
-                cable.act()
-                time.sleep(0.005)
-            self.status = job.process.poll()
-            self.hangs = self.status is None
-            self.left = [] if self.hangs else job.left()
-            waiting = [describe(each) for each in job.processes()] if self.hangs else []
-            job.end()
-            cable.mend()
+            try:
+                while job.process.poll() is None and time.monotonic() < until:
+                    helper.act()
+                    time.sleep(0.005)
+                self.status = job.process.poll()
+                self.hangs = self.status is None
+                self.left = [] if self.hangs else job.left()
+                waiting = [describe(each) for each in job.processes()] if self.hangs else []
+            finally:
+                job.end()
+                helper.end()
             self.output = job.output() + "".join(f"waits: {each}\n" for each in waiting)
             self.happened = [tuple(each.split(":")[:2]) for i, each in enumerate(plan.faults)
                              if os.path.exists(f"{folder}/fault.{i}")]
@@ -87,8 +103,8 @@ class Run:
         what = "hangs" if self.hangs else f"status {self.status}"
         more = " ".join(f"{name}={value}" for name, value in self.plan.environment.items())
         times = ", ".join(f"{'/'.join(fault)} {ms:.0f} ms" for fault, ms in self.times)
-        return (f"seed {self.plan.seed}: {what}: {times or 'no next step'}; {self.plan.hosts}, cut {self.plan.cut:.1f} s: "
-                f"{more} {' '.join(self.command)}")
+        return (f"seed {self.plan.seed}: {what}: {times or 'no next step'}; {self.plan.hosts}, "
+                f"{self.plan.lasts:.1f} s: {more} {' '.join(self.command)}")
 
 
 def fault_rows(runs):
@@ -156,14 +172,15 @@ def main():
     parser.add_argument("--keep", metavar="FOLDER")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as at the end, remove the networks
     networks = make_networks()
     runs, seed = [], args.seed
     try:
         while sum(len(run.happened) for run in runs) < args.faults:
             plan = draw_plan(seed)
             seed += 1
-            if (plan.hosts == "networks" and not networks) or (plan.optimizer.startswith("torch") and not args.torch) or (
-                    args.hosts and plan.hosts != args.hosts):
+            is_possible = (networks or plan.hosts != "networks") and (args.torch or "torch" not in plan.optimizer)
+            if not is_possible or plan.hosts != (args.hosts or plan.hosts):
                 continue
             run = Run(args, plan, networks)
             runs.append(run)

@@ -164,6 +164,7 @@ class Training {
         state_.check_membership();
       }
     }
+    fault_at("end");
   }
 
   void step(std::span<const std::int64_t> own) {

@@ -28,9 +28,9 @@ namespace kolo::internal {
 
 /// KIND:PHASE:RANK:STEP or KIND:PHASE:RANK:STEP:DELAY, in microseconds.
 ///
-/// Kinds: kill, exit (status 3), leave (status 0), throw, stop; host and hoststop, which kill and
-/// stop the kolorun that has started the process; cut, for which the process waits until somebody
-/// else has made the file fault.N.done.
+/// Kinds: kill, exit (status 3), leave (status 0), throw, stop; pause, where somebody else
+/// continues the process; host and hoststop, which kill and stop the kolorun that has started the
+/// process; cut, for which the process waits until somebody else has made the file fault.N.done.
 ///
 /// A phase is where the program calls `at`. With a delay, the program goes on, and a thread commits
 /// the fault. Two phases have only threads: "restart" begins when the session of the process has
@@ -157,7 +157,7 @@ class Faults {
     if (fault.kind == "exit") ::_exit(3);
     if (fault.kind == "leave") std::exit(0);
     if (fault.kind == "throw") throw std::runtime_error("the data set is empty");
-    if (fault.kind == "stop") ::raise(SIGSTOP);
+    if (fault.kind == "stop" || fault.kind == "pause") ::raise(SIGSTOP);
     if (fault.kind == "host") ::kill(::getppid(), SIGKILL);
     if (fault.kind == "hoststop") ::kill(::getppid(), SIGSTOP);
     if (fault.kind == "cut")

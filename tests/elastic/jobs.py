@@ -37,6 +37,9 @@ class Process:
     def fields(self):
         return dict(line.split(":", 1) for line in self.read("status").decode().splitlines() if ":" in line)
 
+    def is_stopped(self):
+        return b") T " in self.read("stat")
+
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
