@@ -6,14 +6,18 @@
 // The state has a history: with how many ranks each step was made, and how often each example was
 // used. It is committed with the parameters, so it tells of the steps that count. At the end each
 // rank makes these steps again, alone, and compares all bits.
+//
+// Options: see below. With until_file=1, the training goes on until there is a file FOLDER/end.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <concepts>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <kolo/kolo.hpp>
 #include <span>
@@ -23,26 +27,33 @@
 #include <vector>
 
 #include "faults.hpp"
+#include "history.hpp"
+#include "momentum.hpp"
 
 namespace {
 
 using kolo::internal::Faults;
+using kolo::internal::History;
+using kolo::internal::Momentum;
 
 constexpr std::int64_t examples = 60;
 constexpr std::int64_t batch = 2;
-constexpr std::size_t parameters = 1000;
 
 struct Options {
   std::string folder{};
   std::vector<std::string> faults{};
   std::int64_t epochs = 3;
   std::size_t commit_every = 1;  // steps
-  int grow_to = 0;               // trains until so many ranks do
-  int grow_from = 0;             // and so few have, before
-  int pause_ms = 0;              // in each step
-  bool checks_only = false;      // check_membership after each step, and commits after an epoch
-  std::string unfit{};           // what a process that is started later has of its own
-  std::string mistake{};         // of the program
+  std::size_t size = 1000;       // parameters
+  bool exact = false;            // gradients
+  bool sharded = false;          // optimizer
+  bool until_file = false;
+  int grow_to = 0;           // trains until so many ranks do
+  int grow_from = 0;         // and so few have, before
+  int pause_ms = 0;          // in each step
+  bool checks_only = false;  // check_membership after each step, and commits after an epoch
+  std::string unfit{};       // what a process that is started later has of its own
+  std::string mistake{};     // of the program
 };
 
 Options parse(int argc, char** argv) {
@@ -54,6 +65,10 @@ Options parse(int argc, char** argv) {
     if (name == "fault") options.faults.push_back(value);
     if (name == "epochs") options.epochs = std::stoi(value);
     if (name == "commit_every") options.commit_every = std::stoull(value);
+    if (name == "size") options.size = std::stoull(value);
+    if (name == "exact") options.exact = value == "1";
+    if (name == "sharded") options.sharded = value == "1";
+    if (name == "until_file") options.until_file = value == "1";
     if (name == "grow_to") options.grow_to = std::stoi(value);
     if (name == "grow_from") options.grow_from = std::stoi(value);
     if (name == "pause_ms") options.pause_ms = std::stoi(value);
@@ -63,32 +78,6 @@ Options parse(int argc, char** argv) {
   }
   return options;
 }
-
-/// A custom optimizer. Its gradients are in memory that the ranks share.
-struct Momentum {
-  std::vector<double> weights = std::vector<double>(parameters);
-  std::vector<double> momentum = std::vector<double>(parameters);
-  kolo::SharedVector<double> gradient = kolo::SharedVector<double>(parameters);
-
-  Momentum() {
-    for (std::size_t i = 0; i < parameters; ++i) weights[i] = 1.0 / static_cast<double>(i + 7);
-  }
-  [[nodiscard]] std::vector<kolo::NamedTensor> gradients() { return {{"weights", gradient}}; }
-  void step() {
-    for (std::size_t i = 0; i < parameters; ++i) {
-      momentum[i] = 0.9 * momentum[i] + gradient[i];
-      weights[i] -= 0.05 * momentum[i];
-    }
-  }
-  /// Of these examples; all bits depend on the weights.
-  void compute(std::span<const std::int64_t> of) {
-    std::fill(gradient.begin(), gradient.end(), 0.0);
-    for (const std::int64_t example : of)
-      for (std::size_t i = 0; i < parameters; ++i)
-        gradient[i] += 1.0 / static_cast<double>(3 + example + static_cast<std::int64_t>(i)) -
-                       0.01 * weights[i];
-  }
-};
 
 std::span<const std::int64_t> first_batch(const std::vector<std::int64_t>& indices) {
   return std::span(indices).first(std::min<std::size_t>(indices.size(), batch));
@@ -107,18 +96,25 @@ void advance(kolo::DistributedSampler& sampler) {
   if (sampler.steps_left(batch) == 0) sampler.begin_epoch(sampler.epoch() + 1);
 }
 
+/// `Optimizer`: DistributedOptimizer or ShardedOptimizer.
+template <typename Optimizer>
 class Training {
  public:
   Training(const Options& options, Faults& faults) : options_(options), faults_(faults) {
-    state_.add("weights", model_.weights)
-        .add("momentum", model_.momentum)
-        .add("sampler", sampler_)
-        .add("ranks", ranks_)
+    state_.add("weights", model_.weights);
+    if constexpr (is_sharded)
+      state_.add_part("momentum", std::make_unique<kolo::internal::ShardedMomentum>(
+                                      model_, [this] { return shard(); }));
+    else
+      state_.add("momentum", model_.momentum);
+    state_.add("sampler", sampler_)
+        .add("history", history_)
         .add("used", used_)
         .add("optimizer", optimizer_)
-        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(faults_, ranks_));
+        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(
+                                faults_, [this] { return history_.steps(); }));
     if (options_.unfit == "part") state_.add("another", another_);
-    state_.on_reset([this] { faults_.at("reset", kolo::rank(), ranks_.size()); });
+    state_.on_reset([this] { fault_at("reset"); });
   }
 
   int run() {
@@ -128,81 +124,82 @@ class Training {
     faults_.end();
     const int status = compare_with_replay();
     if (kolo::rank() == 0 && status == 0)
-      std::cout << fmt::format("as replayed: {} steps of {} ranks\n", ranks_.size(),
-                               fmt::join(numbers_of_ranks(), " "));
+      std::cout << fmt::format("as replayed: {} steps of {} ranks\n", history_.steps(),
+                               fmt::join(history_.numbers_of_ranks(), " "));
     return status;
   }
 
  private:
+  static constexpr bool is_sharded = std::same_as<Optimizer, kolo::ShardedOptimizer<Momentum>>;
+
+  /// The elements that this rank has the momentum of.
+  [[nodiscard]] kolo::Shard shard() const {
+    if constexpr (is_sharded) return optimizer_.shards()[0];
+    return {0, 0, std::ssize(model_.weights)};
+  }
+  void fault_at(const char* phase) { faults_.at(phase, kolo::rank(), history_.steps()); }
+
   [[nodiscard]] bool goes_on() {
+    if (options_.until_file) return !is_ended_;
     if (sampler_.epoch() < options_.epochs) return true;
     if (options_.grow_to == 0) return false;
-    const bool shrank = std::ranges::find(ranks_, options_.grow_from) != ranks_.end();
-    return !shrank || ranks_.back() < options_.grow_to;
+    return history_.min() > options_.grow_from || history_.last() < options_.grow_to;
   }
 
   void train() {
     if (kolo::rank() == 0)
-      std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(), ranks_.size());
+      std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(),
+                               history_.steps());
     begins_ = true;
     while (goes_on()) {
       step(first_batch(sampler_.indices()));
       const std::int64_t epoch = sampler_.epoch();
       advance(sampler_);
       const bool commits = options_.checks_only ? sampler_.epoch() > epoch
-                                                : ranks_.size() % options_.commit_every == 0;
+                                                : history_.steps() % options_.commit_every == 0;
       if (commits) {
+        fault_at("commit");
         state_.commit();
       } else if (options_.checks_only) {
         state_.check_membership();
       }
     }
+    fault_at("end");
   }
 
   void step(std::span<const std::int64_t> own) {
     model_.compute(own);
-    std::vector<std::int32_t> used(examples);
+    std::vector<std::int32_t> used(examples + 1);
     for (const std::int64_t example : own) ++used[static_cast<std::size_t>(example)];
+    used.back() = kolo::rank() == 0 && std::filesystem::exists(options_.folder + "/end") ? 1 : 0;
     std::this_thread::sleep_for(std::chrono::milliseconds(options_.pause_ms));
-    faults_.at("before", kolo::rank(), ranks_.size());
+    fault_at("before");
     if (options_.mistake == "future") {
       if (kept_.valid()) kept_.get();
       kept_ = kolo::barrier_async();
     }
     auto counted = kolo::allreduce_async(used, {.name = "used", .op = kolo::ReduceOp::sum});
-    faults_.at("step", kolo::rank(), ranks_.size());
+    fault_at("step");
+    if (begins_) fault_at("negotiation");  // no session has seen these operations before
     // A step that was not finished leaves something wrong behind.
     const double kept = std::exchange(model_.weights.front(), 1e9);
+    fault_at("batch");
     kolo::ReducedGradients reduced = optimizer_.reduce();
     counted.get();
     model_.weights.front() = kept;
     optimizer_.step(std::move(reduced));
-    for (std::size_t i = 0; i < used.size(); ++i) used_[i] += used[i];
-    ranks_.push_back(kolo::size());
-    if (kolo::rank() == 0) report_recovery();
-  }
-
-  /// Once after each fault.
-  void report_recovery() {
-    if (!std::exchange(begins_, false)) return;
-    const auto [faults, since] = faults_.since_last();
-    if (faults > std::exchange(faults_seen_, faults))
-      std::cout << fmt::format("next step {:.1f} ms after a fault\n", since) << std::flush;
-  }
-
-  /// Each number when it changes.
-  [[nodiscard]] std::vector<std::int32_t> numbers_of_ranks() const {
-    std::vector<std::int32_t> numbers = ranks_;
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
-    return numbers;
+    for (std::size_t i = 0; i < used_.size(); ++i) used_[i] += used[i];
+    is_ended_ = used.back() != 0;
+    history_.add(kolo::size());
+    if (std::exchange(begins_, false) && kolo::rank() == 0) faults_.end_first_step();
   }
 
   [[nodiscard]] int compare_with_replay() const {
-    Momentum model;
+    Momentum model(options_.size, options_.exact);
     kolo::DistributedSampler position = make_sampler(0, 1);
     std::vector<std::int32_t> used(examples);
-    for (const std::int32_t ranks : ranks_) {
-      std::vector<double> sum(parameters);
+    history_.for_each_step([&](int ranks) {
+      std::vector<double> sum(options_.size);
       for (int rank = 0; rank < ranks; ++rank) {
         kolo::DistributedSampler sampler = make_sampler(rank, ranks);
         sampler.load(position.state());
@@ -210,7 +207,7 @@ class Training {
         model.compute(first_batch(indices));
         for (const std::int64_t example : first_batch(indices))
           ++used[static_cast<std::size_t>(example)];
-        for (std::size_t i = 0; i < parameters; ++i)
+        for (std::size_t i = 0; i < sum.size(); ++i)
           sum[i] = rank == 0 ? model.gradient[i] : sum[i] + model.gradient[i];
       }
       std::ranges::copy(sum, model.gradient.begin());
@@ -219,34 +216,46 @@ class Training {
       next.load(position.state());
       advance(next);
       position.load(next.state());
-    }
-    const bool same = std::memcmp(model.weights.data(), model_.weights.data(),
-                                  parameters * sizeof(double)) == 0 &&
-                      std::memcmp(model.momentum.data(), model_.momentum.data(),
-                                  parameters * sizeof(double)) == 0;
-    const bool each_once = used == used_ && std::ranges::all_of(used_, [&](std::int32_t times) {
-                             return times == static_cast<std::int32_t>(sampler_.epoch()) ||
-                                    options_.grow_to > 0 || options_.grow_from > 0;
-                           });
+    });
+    return is_same(model) && is_each_once(used) ? 0 : 1;
+  }
+
+  [[nodiscard]] bool is_same(const Momentum& replayed) const {
+    const kolo::Shard own = shard();
+    const auto first = static_cast<std::size_t>(own.begin);
+    const bool same = std::memcmp(replayed.weights.data(), model_.weights.data(),
+                                  options_.size * sizeof(double)) == 0 &&
+                      std::memcmp(replayed.momentum.data() + first, model_.momentum.data() + first,
+                                  static_cast<std::size_t>(own.size()) * sizeof(double)) == 0;
     if (!same) std::cerr << fmt::format("rank {}: other parameters than replayed\n", kolo::rank());
+    return same;
+  }
+
+  [[nodiscard]] bool is_each_once(const std::vector<std::int32_t>& replayed) const {
+    const bool ends_anywhere =
+        options_.until_file || options_.grow_to > 0 || options_.grow_from > 0;
+    const bool each_once =
+        replayed == used_ && std::ranges::all_of(used_, [&](std::int32_t times) {
+          return ends_anywhere || times == static_cast<std::int32_t>(sampler_.epoch());
+        });
     if (!each_once)
       std::cerr << fmt::format("rank {}: examples were used {} times\n", kolo::rank(),
                                fmt::join(used_, " "));
-    return same && each_once ? 0 : 1;
+    return each_once;
   }
 
   const Options& options_;
   Faults& faults_;
-  Momentum model_{};
+  Momentum model_{options_.size, options_.exact};
   kolo::DistributedSampler sampler_ = make_sampler();
-  kolo::DistributedOptimizer<Momentum> optimizer_{model_, {.op = kolo::ReduceOp::sum}};
-  std::vector<std::int32_t> ranks_{};  // of each step
+  Optimizer optimizer_{model_, {.op = kolo::ReduceOp::sum}};
+  History history_{};
   std::vector<std::int32_t> used_ = std::vector<std::int32_t>(examples);
   kolo::elastic::State state_{};
   int another_ = 0;
   kolo::Future<void> kept_{};
-  bool begins_ = false;  // no step was made in this session
-  std::size_t faults_seen_ = 0;
+  bool begins_ = false;    // no step was made in this session
+  bool is_ended_ = false;  // there is a file that says so
 };
 
 }  // namespace
@@ -255,13 +264,18 @@ int main(int argc, char** argv) {
   try {
     const Options options = parse(argc, argv);
     Faults& faults = *new Faults(options.folder, options.faults);
-    if (const char* const rank = std::getenv("RANK")) faults.at("start", std::atoi(rank), 0);
+    if (const char* const rank = std::getenv("RANK")) {
+      faults.at("start", std::atoi(rank), 0);
+      faults.at("startup", std::atoi(rank), 0);  // with a delay: while the session starts
+    }
     const int threshold = options.unfit == "setting" ? -1 : 1 << 20;
     const kolo::SessionOptions session_options{.fusion_threshold = threshold};
     int status = 0;
     {
       const kolo::Session session(session_options);
-      status = Training(options, faults).run();
+      status = options.sharded
+                   ? Training<kolo::ShardedOptimizer<Momentum>>(options, faults).run()
+                   : Training<kolo::DistributedOptimizer<Momentum>>(options, faults).run();
     }
     if (options.mistake == "reopen") const kolo::Session another(session_options);
     return status;

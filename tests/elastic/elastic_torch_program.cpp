@@ -26,13 +26,16 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "faults.hpp"
+#include "history.hpp"
 
 namespace {
 
 using kolo::internal::Faults;
+using kolo::internal::History;
 
 constexpr std::int64_t examples = 60;
 constexpr std::int64_t batch = 2;
@@ -111,41 +114,45 @@ class Training {
         .add("optimizer", optimizer_)
         .add("scaler", scaler_)
         .add("sampler", sampler_)
-        .add("ranks", ranks_)
+        .add("history", history_)
         .add("tensor", tensor_)
-        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(faults_, ranks_));
+        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(
+                                faults_, [this] { return history_.steps(); }));
     if (hook) state_.add("hook", hook);
     // When other gradients are reduced already.
     net_->first->weight.register_hook([this](const torch::Tensor& gradient) {
-      faults_.at("backward", kolo::rank(), ranks_.size());
+      fault_at("backward");
       return gradient;
     });
-    state_.on_reset([this] { faults_.at("reset", kolo::rank(), ranks_.size()); });
+    state_.on_reset([this] { fault_at("reset"); });
   }
 
   /// `first`: the optimizer's state before the training, or "".
   int run(bool replays, const std::string& first = "") {
     kolo::elastic::run(state_, [this] { train(); });
+    faults_.end();
     const bool as_replayed = !replays || compare_with_replay(first);
     const bool alike = compare_with_rank_0();
-    std::vector<std::int32_t> numbers = ranks_;
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
     if (kolo::rank() == 0 && as_replayed && alike)
       std::cout << fmt::format("as {}: {} steps of {} ranks\n", replays ? "replayed" : "rank 0",
-                               ranks_.size(), fmt::join(numbers, " "));
+                               history_.steps(), fmt::join(history_.numbers_of_ranks(), " "));
     return as_replayed && alike ? 0 : 1;
   }
 
  private:
+  void fault_at(const char* phase) { faults_.at(phase, kolo::rank(), history_.steps()); }
+
   void train() {
     const SlowEnd end{is_slow_};
     if (kolo::rank() == 0)
-      std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(), ranks_.size());
-    while (sampler_.epoch() < epochs || (!ranks_.empty() && ranks_.back() < grow_to_)) {
+      std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(),
+                               history_.steps());
+    bool begins = true;
+    while (sampler_.epoch() < epochs || (history_.steps() > 0 && history_.last() < grow_to_)) {
       if (grow_to_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       optimizer_.zero_grad();
       backward(net_, sampler_.indices(), scaler_);
-      faults_.at("step", kolo::rank(), ranks_.size());
+      fault_at("step");
       // The scale is a power of two, so it changes no bit of the result.
       scaler_.step(optimizer_);
       scaler_.update();
@@ -154,9 +161,12 @@ class Training {
         const torch::NoGradGuard no_grad;
         tensor_ = tensor_ + 1;
       }
-      ranks_.push_back(kolo::size());
+      history_.add(kolo::size());
+      if (std::exchange(begins, false) && kolo::rank() == 0) faults_.end_first_step();
       advance(sampler_);
-      if (ranks_.size() % 2 == 0) state_.commit();
+      if (history_.steps() % 2 != 0) continue;
+      fault_at("commit");
+      state_.commit();
     }
   }
 
@@ -165,7 +175,7 @@ class Training {
     torch::optim::Adam optimizer = adam_of(net);
     if (!first.empty()) kolo::from_bytes(first, optimizer);
     kolo::DistributedSampler position = make_sampler(0, 1);
-    for (const std::int32_t ranks : ranks_) {
+    history_.for_each_step([&](int ranks) {
       std::vector<torch::Tensor> sums;
       for (int rank = 0; rank < ranks; ++rank) {
         kolo::DistributedSampler sampler = make_sampler(rank, ranks);
@@ -190,10 +200,10 @@ class Training {
       next.load(position.state());
       advance(next);
       position.load(next.state());
-    }
+    });
     bool same =
-        net_->steps.template item<std::int64_t>() == static_cast<std::int64_t>(ranks_.size()) &&
-        tensor_.template item<float>() == static_cast<float>(ranks_.size());
+        net_->steps.template item<std::int64_t>() == static_cast<std::int64_t>(history_.steps()) &&
+        tensor_.template item<float>() == static_cast<float>(history_.steps());
     for (std::size_t i = 0; i < net->parameters().size(); ++i)
       same = same && torch::equal(net->parameters()[i], net_->parameters()[i]);
     if (!same) std::cerr << fmt::format("rank {}: other parameters than replayed\n", kolo::rank());
@@ -215,7 +225,7 @@ class Training {
   Optimizer& optimizer_;
   kolo::GradScaler scaler_{};
   kolo::DistributedSampler sampler_ = make_sampler();
-  std::vector<std::int32_t> ranks_{};
+  History history_{};
   torch::Tensor tensor_ = torch::zeros({1});
   kolo::elastic::State state_{};
 };

@@ -7,13 +7,16 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <kolo/kolo.hpp>
+#include <mutex>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -23,14 +26,32 @@
 
 namespace kolo::internal {
 
-/// KIND:PHASE:RANK:STEP. Kinds: kill, exit (status 3), leave (status 0), throw, stop. A phase is
-/// where the program calls `at`; in "restart", a thread kills the process STEP microseconds after
-/// its session has ended, while it starts the next one.
+/// KIND:PHASE:RANK:STEP or KIND:PHASE:RANK:STEP:DELAY, in microseconds.
+///
+/// Kinds: kill, exit (status 3), leave (status 0), throw, stop; pause, where somebody else
+/// continues the process; host and hoststop, which kill and stop the kolorun that has started the
+/// process; cut, for which the process waits until somebody else has made the file fault.N.done.
+///
+/// A phase is where the program calls `at`. With a delay, the program goes on, and a thread commits
+/// the fault. Two phases have only threads: "restart" begins when the session of the process has
+/// ended, and "second" when fault 0 has been committed, by whichever process.
 struct Fault {
   std::string kind{};
   std::string phase{};
   int rank = 0;
   std::size_t step = 0;
+  long delay = -1;  // negative: none
+
+  explicit Fault(const std::string& text) {
+    std::vector<std::string> fields;
+    std::istringstream words(text);
+    for (std::string word; std::getline(words, word, ':');) fields.push_back(word);
+    kind = fields.at(0);
+    phase = fields.at(1);
+    rank = std::stoi(fields.at(2));
+    step = std::stoull(fields.at(3));
+    if (fields.size() > 4) delay = std::stol(fields[4]);
+  }
 };
 
 /// Each fault happens once in the job: in the process that makes the fault's file.
@@ -38,106 +59,137 @@ struct Fault {
 class Faults {
  public:
   Faults(std::string folder, const std::vector<std::string>& texts) : folder_(std::move(folder)) {
-    for (const std::string& text : texts) {
-      std::istringstream fields(text);
-      std::string rank;
-      std::string step;
-      Fault& fault = faults_.emplace_back();
-      std::getline(fields, fault.kind, ':');
-      std::getline(fields, fault.phase, ':');
-      std::getline(fields, rank, ':');
-      std::getline(fields, step, ':');
-      fault.rank = std::stoi(rank);
-      fault.step = std::stoull(step);
-    }
+    for (const std::string& text : texts) faults_.emplace_back(text);
     for (std::size_t i = 0; i < faults_.size(); ++i)
-      if (faults_[i].phase == "restart") std::thread([this, i] { watch_restart(i); }).detach();
+      if (faults_[i].phase == "restart" || faults_[i].phase == "second")
+        std::thread([this, i] { watch(i); }).detach();
   }
 
+  /// Rank 0 calls these when a session begins, and when its first step is done.
+  void begin_session() {
+    recovering_.clear();
+    for (std::size_t i = 0; i < faults_.size(); ++i)
+      if (exists(file_of(i))) recovering_.push_back(i);
+  }
+  void end_first_step() {
+    for (const std::size_t i : recovering_) {
+      double then = 0.0;
+      if (!(std::ifstream(file_of(i)) >> then) || !make(file_of(i) + ".recovered", "")) continue;
+      std::cout << fmt::format("next step {:.1f} ms after fault {}\n", milliseconds() - then, i)
+                << std::flush;
+    }
+    recovering_.clear();
+  }
+
+  /// The training is done: no session follows, and no fault.
+  void end() {
+    const std::scoped_lock lock(mutex_);
+    ended_ = true;
+  }
+
+  /// `step`: how many have been made.
+  void at(const std::string& phase, int rank, std::size_t step) {
+    rank_ = rank;
+    for (std::size_t i = 0; i < faults_.size(); ++i) {
+      Fault& fault = faults_[i];
+      if (fault.phase != phase || fault.rank != rank || step < fault.step) continue;
+      if (fault.delay >= 0) {
+        commit_later(i, std::exchange(fault.delay, -1));
+        fault.rank = -1;  // this process does not come here again
+      } else if (is_first(i)) {
+        suffer(i);
+      }
+    }
+  }
+
+ private:
   /// On the clock of the host.
   [[nodiscard]] static double milliseconds() {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     return std::chrono::duration<double, std::milli>(now).count();
   }
 
-  /// How many there were, and the time since the last one in milliseconds; 0: there was none.
-  [[nodiscard]] std::pair<std::size_t, double> since_last() const {
-    std::pair<std::size_t, double> last{0, 0.0};
-    for (std::size_t i = 0; i < faults_.size(); ++i) {
-      std::ifstream file(fmt::format("{}/fault.{}", folder_, i));
-      double then = 0.0;
-      if (!(file >> then)) continue;
-      ++last.first;
-      const double since = milliseconds() - then;
-      if (last.second == 0.0 || since < last.second) last.second = since;
-    }
-    return last;
+  [[nodiscard]] std::string file_of(std::size_t i) const {
+    return fmt::format("{}/fault.{}", folder_, i);
   }
-
-  /// The training is done: no session follows.
-  void end() { ended_ = true; }
-
-  /// `step`: how many have been made.
-  void at(const std::string& phase, int rank, std::size_t step) {
-    rank_ = rank;
-    for (std::size_t i = 0; i < faults_.size(); ++i)
-      if (faults_[i].phase == phase && faults_[i].rank == rank && step >= faults_[i].step &&
-          is_first(i))
-        suffer(faults_[i]);
+  [[nodiscard]] static bool exists(const std::string& path) {
+    return ::access(path.c_str(), F_OK) == 0;
   }
-
- private:
-  [[nodiscard]] bool is_first(std::size_t i) const {
-    const std::string path = fmt::format("{}/fault.{}", folder_, i);
+  /// False if there is such a file.
+  [[nodiscard]] static bool make(const std::string& path, const std::string& text) {
     const int file = ::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
     if (file < 0) return false;
-    const std::string now = std::to_string(milliseconds());
-    const bool written = ::write(file, now.data(), now.size()) == static_cast<ssize_t>(now.size());
+    const bool written = ::write(file, text.data(), text.size()) == std::ssize(text);
     ::close(file);
     return written;
   }
-
-  void watch_restart(std::size_t i) {
-    const auto wait_until = [](bool initialized) {
-      while (kolo::initialized() != initialized)
-        std::this_thread::sleep_for(std::chrono::microseconds(50));
-    };
-    wait_until(true);
-    while (rank_ != faults_[i].rank) std::this_thread::sleep_for(std::chrono::microseconds(50));
-    wait_until(false);
-    std::this_thread::sleep_for(std::chrono::microseconds(faults_[i].step));
-    if (!ended_ && is_first(i)) suffer(faults_[i]);
+  [[nodiscard]] bool is_first(std::size_t i) const {
+    return make(file_of(i), std::to_string(milliseconds()));
   }
 
-  static void suffer(const Fault& fault) {
-    std::cerr << fmt::format("fault: {} in {} on rank {}\n", fault.kind, fault.phase, fault.rank);
+  void commit_later(std::size_t i, long delay) {
+    std::thread([this, i, delay] {
+      std::this_thread::sleep_for(std::chrono::microseconds(delay));
+      const std::scoped_lock lock(mutex_);
+      if (!ended_ && is_first(i)) suffer(i);
+    }).detach();
+  }
+
+  void watch(std::size_t i) {
+    const Fault fault = faults_[i];
+    const auto wait_until = [](const std::function<bool()>& condition) {
+      while (!condition()) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    };
+    if (fault.phase == "second") {
+      wait_until([&] { return exists(file_of(0)) && rank_ == fault.rank; });
+    } else {
+      wait_until([] { return initialized(); });
+      wait_until([&] { return rank_ == fault.rank; });
+      wait_until([] { return !initialized(); });
+    }
+    commit_later(i, std::max(0L, fault.delay));
+  }
+
+  void suffer(std::size_t i) const {
+    const Fault& fault = faults_[i];
+    std::cerr << fmt::format("fault {}: {} in {} on rank {}\n", i, fault.kind, fault.phase, rank_);
     if (fault.kind == "kill") ::raise(SIGKILL);
     if (fault.kind == "exit") ::_exit(3);
     if (fault.kind == "leave") std::exit(0);
     if (fault.kind == "throw") throw std::runtime_error("the data set is empty");
-    ::raise(SIGSTOP);
+    if (fault.kind == "stop" || fault.kind == "pause") ::raise(SIGSTOP);
+    if (fault.kind == "host") ::kill(::getppid(), SIGKILL);
+    if (fault.kind == "hoststop") ::kill(::getppid(), SIGSTOP);
+    if (fault.kind == "cut")
+      while (!exists(file_of(i) + ".done"))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 
   std::string folder_;
   std::vector<Fault> faults_{};
+  std::vector<std::size_t> recovering_{};
   std::atomic<int> rank_{-1};
-  std::atomic<bool> ended_{false};
+  std::mutex mutex_{};
+  bool ended_ = false;
 };
 
 /// A part of the state that suffers where it is saved and loaded.
 class FaultyPart : public elastic::Part {
  public:
   /// `steps`: how many have been made.
-  FaultyPart(Faults& faults, const std::vector<std::int32_t>& steps)
-      : faults_(faults), steps_(steps) {}
+  FaultyPart(Faults& faults, std::function<std::size_t()> steps)
+      : faults_(faults), steps_(std::move(steps)) {}
 
-  void save(std::string& /*bytes*/) override { faults_.at("save", rank(), steps_.size()); }
-  void load(const std::string& /*bytes*/) override { faults_.at("load", rank(), steps_.size()); }
-  void rejoin() override { faults_.at("rejoin", rank(), steps_.size()); }
+  void save(std::string& /*bytes*/) override { faults_.at("save", rank(), steps_()); }
+  void load(const std::string& /*bytes*/) override { faults_.at("load", rank(), steps_()); }
+  void rejoin() override {
+    if (rank() == 0) faults_.begin_session();
+    faults_.at("rejoin", rank(), steps_());
+  }
 
  private:
   Faults& faults_;
-  const std::vector<std::int32_t>& steps_;
+  std::function<std::size_t()> steps_;
 };
 
 }  // namespace kolo::internal
