@@ -107,8 +107,9 @@ struct GradientUnit {
   double prescale = 1.0;
   double postscale = 1.0;
   ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
-  /// The index of each tensor in its group, ascending. Frozen parameters are omitted, so discard
-  /// state that was kept for other indices. {0} for an ungrouped gradient.
+  /// The index of each tensor in its group, ascending. Frozen parameters are omitted, and all
+  /// indices change if another parameter takes the place of one, so discard state that was kept for
+  /// other indices. {0} for an ungrouped gradient, until its parameter is replaced.
   std::vector<std::size_t> places{};
 };
 
