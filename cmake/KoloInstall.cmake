@@ -46,6 +46,18 @@ set(KOLO_IS_STATIC ON)
 if(BUILD_SHARED_LIBS)
   set(KOLO_IS_STATIC OFF)
 endif()
+# On Debian, mpicxx is a link that the administrator sets to that of an MPI, and this one to a program
+# that looks at its name.
+set(kolo_mpi_compiler "${MPI_CXX_COMPILER}")
+while(IS_SYMLINK "${kolo_mpi_compiler}")
+  file(READ_SYMLINK "${kolo_mpi_compiler}" target)
+  cmake_path(ABSOLUTE_PATH target BASE_DIRECTORY "${kolo_mpi_compiler}/.." NORMALIZE)
+  cmake_path(GET target FILENAME name)
+  if(NOT name MATCHES "^mpi(cxx|c\\+\\+|CC)")
+    break()
+  endif()
+  set(kolo_mpi_compiler "${target}")
+endwhile()
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/koloConfig.cmake.in"
   "${PROJECT_BINARY_DIR}/koloConfig.cmake"
   INSTALL_DESTINATION "${kolo_package_dir}")

@@ -3,6 +3,10 @@
 find_program(KOLO_HELP2MAN help2man)
 find_program(KOLO_GZIP gzip)
 mark_as_advanced(KOLO_HELP2MAN KOLO_GZIP)
+if(CMAKE_CROSSCOMPILING)  # the programs cannot run here
+  message(STATUS "Kolo: without manual pages when cross-compiling")
+  return()
+endif()
 if(NOT KOLO_HELP2MAN OR NOT KOLO_GZIP)
   message(STATUS "Kolo: without manual pages: help2man or gzip was not found (on Debian: apt install "
     "help2man)")

@@ -25,6 +25,10 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
 
+set(kolo_devices "cores or hosts, over MPI, libfabric and shared memory")
+if(KOLO_HAVE_NCCL)
+  set(kolo_devices "GPUs, cores or hosts, over NCCL, MPI and shared memory")
+endif()
 # kolo_package(<component> <name> <section> <what it has>)
 function(kolo_package component name section has)
   string(TOUPPER ${component} key)
@@ -32,7 +36,7 @@ function(kolo_package component name section has)
   set(CPACK_DEBIAN_${key}_PACKAGE_SECTION ${section} PARENT_SCOPE)
   # cpack puts the project's description before it, as the summary.
   set(CPACK_COMPONENT_${key}_DESCRIPTION "Kolo reduces the gradients of C++ programs that train one model on several
-GPUs, cores or hosts, over NCCL, MPI and shared memory, while they are
+${kolo_devices}, while they are
 computed.
 .
 ${has}" PARENT_SCOPE)

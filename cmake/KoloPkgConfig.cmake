@@ -10,8 +10,18 @@ function(kolo_pkg_config name component)
     DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT ${component})
 endfunction()
 
-# Relative to the file, so that an installation can be moved.
-file(RELATIVE_PATH kolo_pc_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+# Relative to the file, so that an installation can be moved, unless a folder is an absolute path.
+set(kolo_pc_prefix "${CMAKE_INSTALL_PREFIX}")
+if(NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  file(RELATIVE_PATH kolo_pc_prefix "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")
+  string(PREPEND kolo_pc_prefix "\${pcfiledir}/")
+endif()
+foreach(kind IN ITEMS INCLUDE LIB)
+  set(kolo_pc_${kind}DIR "${CMAKE_INSTALL_${kind}DIR}")
+  if(NOT IS_ABSOLUTE "${kolo_pc_${kind}DIR}")
+    string(PREPEND kolo_pc_${kind}DIR "\${prefix}/")
+  endif()
+endforeach()
 
 # A shared library has linked all of it.
 if(NOT BUILD_SHARED_LIBS)

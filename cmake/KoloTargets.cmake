@@ -31,7 +31,10 @@ math(EXPR kolo_torch_jobs "${kolo_memory_mb} / 3000")
 if(kolo_torch_jobs LESS 1)
   set(kolo_torch_jobs 1)
 endif()
-set_property(GLOBAL APPEND PROPERTY JOB_POOLS kolo_torch=${kolo_torch_jobs})
+# Another project has its own list of pools, which may replace this one.
+if(PROJECT_IS_TOP_LEVEL)
+  set_property(GLOBAL APPEND PROPERTY JOB_POOLS kolo_torch=${kolo_torch_jobs})
+endif()
 
 # kolo_own_target(<target>): C++20 and warnings; several files in each compilation if KOLO_UNITY says
 # so; few compilations at once if it uses LibTorch.
@@ -43,7 +46,7 @@ function(kolo_own_target target)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 16)
   endif()
   get_target_property(libraries ${target} LINK_LIBRARIES)
-  if(libraries MATCHES "kolo::torch|(^|;)(kolo_)?torch($|;)")
+  if(PROJECT_IS_TOP_LEVEL AND libraries MATCHES "kolo::torch|(^|;)(kolo_)?torch($|;)")
     set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE kolo_torch)
   endif()
 endfunction()

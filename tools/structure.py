@@ -313,7 +313,7 @@ def measures(tree):
         ("lines in source files", sum(lengths)),
         ("code lines", sum(code.values())),
         ("lines with only a comment", sum(comments.values())),
-        ("the same in .cpp and .cu files, per cent of their code lines",
+        ("the same in .cpp and .cu files, percent of their code lines",
          round(100 * sum(comments[path] for path in of_cpp) / max(1, sum(code[path] for path in of_cpp)), 1)),
         ("median file length, lines", statistics.median(lengths) if lengths else 0),
         ("source files below 30 lines", sum(length < 30 for length in lengths)),

@@ -4,11 +4,11 @@
 // All functions are thread-safe. A synchronous call returns when the operation is done and throws
 // its error; an asynchronous call returns a Future at once. Operations are matched across ranks by
 // name, so ranks may submit named operations in any order. Operations without a name are matched by
-// their order in the process set; only one thread at a time may have such operations pending in a
-// set.
+// the order of their submission to the process set; only one thread at a time may have such
+// operations pending in a set.
 //
-// Memory passed to a call must stay alive, unused by the program and by other operations, until the
-// operation is done. Tensors without elements or dimensions are allowed unless stated otherwise.
+// Memory passed to a call must stay alive and otherwise unused until the operation is done. Empty
+// tensors and scalars are allowed unless stated otherwise.
 //
 // Every operation can throw
 // - NotInitialized: there is no session;
@@ -61,7 +61,7 @@ struct GroupedAllreduceOptions {
 
 struct ReducescatterOptions {
   std::string name{};               ///< Matches the operation across ranks; "" matches by order.
-  ReduceOp op = ReduceOp::average;  ///< Anything but adasum.
+  ReduceOp op = ReduceOp::average;  ///< Any except adasum.
   double prescale = 1.0;            ///< Factor for each rank's elements before the reduction.
   double postscale = 1.0;           ///< Factor for the result.
   Compression compression = Compression::none;
@@ -135,8 +135,8 @@ KOLO_EXPORT Future<void> allreduce_async(ConstTensorView input, TensorView outpu
 template <OwningRange R>
 Future<std::remove_cvref_t<R>> allreduce_async(R&& owned, const AllreduceOptions& options = {});
 
-/// Reduces several tensors as one operation, in place: all in one batch, or none. Their dtypes may
-/// differ, but their memory must not overlap. Adasum treats each tensor separately.
+/// Reduces several tensors in place, as one operation in one batch: all succeed or none does. Their
+/// dtypes may differ, but their memory must not overlap. Adasum treats each tensor separately.
 KOLO_EXPORT void grouped_allreduce(std::span<const TensorView> tensors,
                                    const GroupedAllreduceOptions& options = {});
 KOLO_EXPORT void grouped_allreduce(std::initializer_list<TensorView> tensors,
@@ -148,11 +148,11 @@ KOLO_EXPORT Future<void> grouped_allreduce_async(std::initializer_list<TensorVie
 
 // ---- reducescatter ----
 
-/// Reduces the ranks' tensors and gives each rank some rows of the result (see
+/// Reduces the ranks' tensors and gives each rank its rows of the result (see
 /// `reducescatter_rows`). Rows are slices along the first dimension; the rows of a range are its
-/// elements. `output` has space for this rank's rows, and may be their place in `input`. Shape,
-/// dtype and options must be equal on all ranks. Throws InvalidArgument for a scalar, and Mismatch
-/// if a member of the set has joined.
+/// elements. `output` receives this rank's rows, and may be the same rows of `input`. Shape, dtype
+/// and options must be equal on all ranks. Throws InvalidArgument for a scalar, and Mismatch if a
+/// member of the set has joined.
 KOLO_EXPORT void reducescatter(ConstTensorView input, TensorView output,
                                const ReducescatterOptions& options = {});
 KOLO_EXPORT Future<void> reducescatter_async(ConstTensorView input, TensorView output,
@@ -181,7 +181,7 @@ KOLO_EXPORT Future<void> grouped_reducescatter_async(std::span<const ConstTensor
 /// order of the ranks. The first dimension may differ between ranks; the other dimensions and the
 /// dtype may not. A scalar counts as one row, and a rank that has joined contributes none.
 /// `allocate` receives the number of rows of each rank and returns memory for all rows; `tensor`
-/// may lie in it, at the place of this rank's rows. The call returns the same numbers.
+/// may already lie in that memory, where this rank's rows belong. Returns the numbers of rows.
 template <std::convertible_to<Allocator> A>
 std::vector<std::int64_t> allgather(ConstTensorView tensor, A allocate,
                                     const AllgatherOptions& options = {});
@@ -197,7 +197,7 @@ template <ConstTensorRange R>
 Future<Gathered<detail::element_of<R>>> allgather_async(R&& range,
                                                         const AllgatherOptions& options = {});
 
-/// Gathers texts of any length. A rank that has joined contributes "".
+/// Gathers strings of any length, in the order of the ranks. A rank that has joined contributes "".
 [[nodiscard]] KOLO_EXPORT std::vector<std::string> allgather(const std::string& text,
                                                              const AllgatherOptions& options = {});
 
@@ -230,7 +230,7 @@ KOLO_EXPORT void broadcast(ConstTensorView input, TensorView output, int root,
 KOLO_EXPORT Future<void> broadcast_async(ConstTensorView input, TensorView output, int root,
                                          const BroadcastOptions& options = {});
 
-/// Broadcasts text of any length: the other ranks' strings are resized.
+/// Broadcasts a string of any length, and resizes the strings on the other ranks.
 KOLO_EXPORT void broadcast(std::string& text, int root, const BroadcastOptions& options = {});
 KOLO_EXPORT Future<void> broadcast_async(std::string& text, int root,
                                          const BroadcastOptions& options = {});
@@ -240,7 +240,7 @@ KOLO_EXPORT Future<void> broadcast_async(std::string& text, int root,
 /// Sends consecutive rows of the tensor to the members of the set, `counts[i]` rows to the i-th,
 /// and receives the rows that the members send to this rank, in the order of the members. Counts
 /// may be zero; their sum must be the tensor's number of rows. `allocate` receives the number of
-/// rows from each member and returns memory for all of them. The call returns the same numbers.
+/// rows from each member and returns memory for all of them. Returns these numbers of rows.
 /// Throws InvalidArgument for a scalar, and Mismatch if a member of the set has joined.
 template <std::convertible_to<Allocator> A>
 std::vector<std::int64_t> alltoall(ConstTensorView tensor, std::span<const std::int64_t> counts,
@@ -277,8 +277,8 @@ KOLO_EXPORT Future<void> barrier_async(const BarrierOptions& options = {});
 /// other ranks' operations, in the world and in all sets, complete without this rank: reductions
 /// combine the tensors of the others, and an allgather returns no rows from this rank. Operations
 /// that are undefined without this rank (a broadcast from it, alltoall, reducescatter) fail with
-/// Mismatch. Operations that this rank has submitted before complete as usual. Returns the last
-/// rank to join, the same on all ranks.
+/// Mismatch. Operations that this rank submitted before the call complete as usual. Returns the
+/// last rank to join, the same on all ranks.
 ///
 /// Until the join completes, submitting an operation on this rank throws InvalidArgument.
 /// Afterwards, operations without a name are numbered from the start again.

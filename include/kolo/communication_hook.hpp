@@ -34,7 +34,7 @@ class KOLO_EXPORT HookFailed : public Error {
 namespace detail {
 class HookClaim;
 
-/// What `then` takes: a function of the operation's name that returns a Future.
+/// A stage for `then` that receives the operation's name and returns a Future.
 template <typename F>
 concept SubmittingStage = requires(F& stage, const std::string& name) {
   { stage(name) } -> std::derived_from<FutureBase>;
@@ -47,12 +47,12 @@ concept LocalStage = requires(F& stage) {
 
 }  // namespace detail
 
-/// The stages of one reduction, in their order. Move-only.
+/// The stages of one reduction, in order. Move-only.
 class HookStages {
  public:
-  /// A stage that submits one operation under the name that it is given, and returns its Future.
-  /// The next stage begins when the operation is done. The Future's value is ignored: choose a call
-  /// that writes to the hook's memory, and keep that memory alive.
+  /// Adds a stage that submits one operation under the given name and returns the operation's
+  /// Future. The next stage begins when the operation is done. The Future's value is ignored: use a
+  /// call that writes to the hook's memory, and keep that memory alive.
   template <detail::SubmittingStage F>
   HookStages&& then(F stage) && {
     add(true, [stage = std::make_shared<F>(std::move(stage))](const std::string& name) {
@@ -63,7 +63,7 @@ class HookStages {
     return std::move(*this);
   }
 
-  /// A stage that only computes.
+  /// Adds a stage that only computes.
   template <detail::LocalStage F>
   HookStages&& then(F stage) && {
     add(false, [stage = std::make_shared<F>(std::move(stage))](const std::string&) {
@@ -100,16 +100,16 @@ class HookStages {
 /// `postscale * sum over ranks of (prescale * gradient)`, with the same bits on all ranks. For an
 /// average, `postscale` includes the division by the set's size.
 struct GradientUnit {
-  /// The same in every pass and in resumed runs. Hooks key their state by it.
+  /// The same in every pass and in resumed runs, so hooks can key their state by the name.
   std::string name;
   std::vector<TensorView>
       tensors;  ///< In CPU memory, without overlap. Valid through the last stage.
   double prescale = 1.0;
   double postscale = 1.0;
   ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
-  /// The index of each tensor in its group, ascending. Frozen parameters are omitted, and all
-  /// indices change if another parameter takes the place of one, so discard state that was kept for
-  /// other indices. {0} for an ungrouped gradient, until its parameter is replaced.
+  /// The index of each tensor in its group, ascending; {0} for an ungrouped gradient. Frozen
+  /// parameters are omitted, and all indices change if another parameter takes the place of one. So
+  /// if they change, discard the state that was kept for others.
   std::vector<std::size_t> places{};
 };
 
@@ -137,11 +137,11 @@ struct GradientUnit {
 /// for the gradients; never on the thread that runs Kolo. They may be slow and call Kolo, but must
 /// not wait for later submissions of other ranks. Calls of one hook never run concurrently.
 ///
-/// For any gradient values, all ranks run the same stages in the same order, and at least one stage
-/// submits. A stage may throw; then the pass fails with HookFailed on all ranks, and no rank runs
-/// the remaining stages of the unit. So a hook changes its state and the tensors in its last
-/// stage only. Once a rank has joined, operations that need it (such as alltoall) fail, and the
-/// unit is reduced by an allreduce instead.
+/// All ranks must run the same stages in the same order for any gradient values, and at least one
+/// stage must submit. If a stage throws, the pass fails with HookFailed on all ranks, and no rank
+/// runs the remaining stages of the unit. So change the hook's state and the tensors in the last
+/// stage only. Once a rank has joined, operations that need that rank (such as alltoall) fail, and
+/// the unit is reduced by an allreduce instead.
 ///
 /// A hook never sees gradients in GPU memory, sparse gradients, or those of a process set of one
 /// rank. These, and units that the hook does not handle, are reduced as without a hook, with the
@@ -154,24 +154,24 @@ class KOLO_EXPORT CommunicationHook {
   virtual ~CommunicationHook() = default;
 
   /// The hook and its options, for error messages. The optimizer's constructor throws Mismatch if
-  /// it is not the same on all ranks.
+  /// the descriptions differ between ranks.
   [[nodiscard]] virtual std::string description() const = 0;
 
-  /// Whether the hook reduces these tensors. Depends only on their shapes and dtypes, so that all
+  /// Whether the hook reduces these tensors. Must depend only on shapes and dtypes, so that all
   /// ranks make the same decision.
   [[nodiscard]] virtual bool handles(std::span<const TensorView> unit) const noexcept = 0;
 
-  /// Returns the stages that reduce the unit. Called once for each reduction; submits nothing.
+  /// Returns the stages that reduce the unit. Called once per reduction; must not submit.
   virtual HookStages reduce(GradientUnit unit) = 0;
 
   /// State for checkpoints, to be saved between steps: the state that is equal on all ranks, and
-  /// this rank's own (`CheckpointExtras::own`), such as the errors of compression.
+  /// this rank's own state (`CheckpointExtras::own`), such as compression errors.
   [[nodiscard]] virtual std::string shared_state() const { return {}; }
   [[nodiscard]] virtual std::string own_state() const { return {}; }
 
-  /// Loads what `shared_state` returned, and drops this rank's own state. So a run that is resumed
-  /// on another number of ranks, for which a checkpoint has no own parts, starts with fresh own
-  /// state. Throws InvalidArgument for other bytes.
+  /// Loads what `shared_state` returned, and resets this rank's own state. A run that resumes on
+  /// another number of ranks has no own parts to load, so it continues with the reset state. Throws
+  /// InvalidArgument for other bytes.
   virtual void load_shared_state(const std::string& /*state*/) {}
   /// Loads what `own_state` returned, after `load_shared_state`.
   virtual void load_own_state(const std::string& /*state*/) {}
@@ -197,9 +197,9 @@ struct Int8Options {
 ///
 /// With error feedback (Seide et al., 2014, "1-bit stochastic gradient descent"; for both roundings
 /// as in Tang et al., 2019, https://arxiv.org/abs/1905.05957) each rank keeps the error of its
-/// roundings, one f32 per element, and adds it to its next gradient. This is its own state. A block
-/// with an infinity or NaN on some rank, or whose sum overflows f32, becomes NaN on all ranks, and
-/// its errors stay as they are. Blocks whose elements are all below 1e-35 count as zero.
+/// roundings, one f32 per element, as `own_state` and adds it to its next gradient. A block with an
+/// infinity or NaN on some rank, or whose sum overflows f32, becomes NaN on all ranks, and its
+/// errors stay as they are. Blocks whose elements are all below 1e-35 in magnitude count as zero.
 ///
 /// Handles f16, bf16, f32 and f64 gradients; needs about 12 bytes of memory per element. Throws
 /// InvalidArgument for invalid options.
@@ -209,9 +209,9 @@ struct Int8Options {
 struct PowerSgdOptions {
   /// Rank of the approximation, 1 to 64. Twice the rank doubles bytes and computation.
   int rank = 4;
-  /// A tensor is compressed if its size shrinks at least by this factor, above 1.
+  /// Minimum factor by which a tensor must shrink to be compressed; above 1.
   double min_compression = 2.0;
-  /// Begins with the last approximation, instead of the same random vectors in every step.
+  /// Starts from the last approximation instead of the same random vectors in every step.
   bool warm_start = true;
   /// Adds the approximation's error to the next gradient. Without it accuracy suffers.
   bool error_feedback = true;
@@ -220,15 +220,15 @@ struct PowerSgdOptions {
 };
 
 /// A hook that sends an approximation of low rank (Vogels et al., 2019, "PowerSGD",
-/// https://arxiv.org/abs/1905.13727). A gradient with at least two dimensions is viewed as a
-/// matrix: its first dimension longer than 1 by the product of the later ones. With `rank` r, a
-/// matrix of n x m elements takes (n + m) r elements of f32 in two allreduces. Other gradients of
-/// the same group travel whole in the first of them; units without a gradient that is worth
-/// compressing are not handled.
+/// https://arxiv.org/abs/1905.13727). A gradient with at least two dimensions is viewed as an
+/// n x m matrix: n is its first dimension longer than 1, and m is the product of the later ones.
+/// With `rank` r, it takes (n + m) r elements of f32 in two allreduces. Other gradients of the
+/// group are sent whole in the first allreduce. The hook does not handle units without a gradient
+/// that is worth compressing.
 ///
-/// Each rank keeps the error of its approximations, one f32 per element: its own state. The right
-/// factors are the shared state. If a gradient of a unit has an infinity or NaN on some rank, or a
-/// factor overflows, all of the unit becomes NaN on all ranks, and the state stays as it is.
+/// Each rank keeps the error of its approximations, one f32 per element, as `own_state`. The
+/// right factors are the `shared_state`. If a gradient of a unit has an infinity or NaN on some
+/// rank, or a factor overflows, the whole unit becomes NaN on all ranks and the state is unchanged.
 ///
 /// Ranks compute their results from the same factors by f32 additions and multiplications in the
 /// same order, without fused operations, so the results have the same bits on any processor.

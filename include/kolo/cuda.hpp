@@ -47,10 +47,10 @@ class CudaDevice {
   KOLO_EXPORT explicit CudaDevice(int index);
 
   [[nodiscard]] KOLO_EXPORT int index() const;
-  /// Allocates at least one byte of uninitialized memory on this GPU. Throws BackendError.
+  /// Allocates uninitialized memory on this GPU, at least one byte. Throws BackendError.
   [[nodiscard]] KOLO_EXPORT std::shared_ptr<std::byte> allocate(std::size_t bytes) const;
 
-  // Both return when the copy is done, and do not wait for streams of the program. Throw
+  // These return when the copy is done. They do not wait for the program's streams. Throw
   // BackendError.
   KOLO_EXPORT void copy_to_device(void* to, const void* from, std::size_t bytes) const;
   KOLO_EXPORT void copy_to_host(void* to, const void* from, std::size_t bytes) const;

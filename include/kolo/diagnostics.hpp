@@ -16,7 +16,7 @@
 
 namespace kolo {
 
-/// A histogram of values by their number of binary digits.
+/// A histogram with one bucket per number of binary digits.
 struct Histogram {
   std::uint64_t count = 0;
   std::uint64_t sum = 0;
@@ -36,7 +36,7 @@ struct Histogram {
 struct Statistics {
   struct Kind {
     std::string operation;         ///< "allreduce", "broadcast", ...
-    std::uint64_t operations = 0;  ///< Number that succeeded.
+    std::uint64_t operations = 0;  ///< Operations that succeeded.
     std::uint64_t bytes = 0;       ///< Size of this rank's tensors in them.
   };
 
@@ -46,7 +46,7 @@ struct Statistics {
   std::vector<Kind> kinds{};    ///< Operations that succeeded, by kind.
 
   std::uint64_t batches = 0;       ///< Batches that this rank executed.
-  std::uint64_t plans = 0;         ///< Plans that began.
+  std::uint64_t plans = 0;         ///< Plans (repeated steps) that began; see `plan_replay`.
   std::uint64_t plan_batches = 0;  ///< Batches executed by plans, without negotiation.
 
   std::uint64_t messages_sent = 0;           ///< Control messages; tensor data is not included.
@@ -86,9 +86,9 @@ KOLO_EXPORT void start_timeline(const std::string& path);
 /// write failed.
 KOLO_EXPORT void stop_timeline();
 
-/// Writes this rank's recent events to the file `path`, or, for `""`, into the directory of the
-/// setting `flight_recorder_dir` under the usual name. Returns the path. Throws InvalidArgument if
-/// the setting `flight_recorder` is 0 or the file cannot be written.
+/// Writes this rank's recent events to the file `path`, or, for `""`, to
+/// `kolo-flight-<session>-<rank>.jsonl` in the directory of the setting `flight_recorder_dir`.
+/// Returns the path. Throws InvalidArgument if `flight_recorder` is 0 or if writing fails.
 KOLO_EXPORT std::string write_flight_record(const std::string& path = "");
 
 }  // namespace kolo

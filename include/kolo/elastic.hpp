@@ -21,9 +21,9 @@
 
 namespace kolo::elastic {
 
-/// Ranks join or leave, and all ranks have agreed on it. `State::commit` and
-/// `State::check_membership` throw it on all ranks, and `run` catches it: do not catch it in
-/// `train`.
+/// Ranks are about to join or leave, and all ranks have agreed on it. `State::commit` and
+/// `State::check_membership` throw this error on all ranks. `run` catches it and begins the next
+/// session: do not catch it in `train`.
 class KOLO_EXPORT MembershipChanged : public Error {
  public:
   using Error::Error;
@@ -41,18 +41,18 @@ class KOLO_EXPORT Part {
   /// Stores the values that are equal on all ranks. `bytes` may hold an earlier commit, to reuse
   /// its memory.
   virtual void save(std::string& bytes) = 0;
-  /// Sets the object to what `save` has stored, perhaps in another process. Called on all ranks.
+  /// Sets the object to what `save` stored, possibly in another process. Called on all ranks.
   virtual void load(const std::string& bytes) = 0;
   /// True if `save` is a collective call.
   [[nodiscard]] virtual bool saves_together() const { return false; }
 
-  /// The same for values that differ between ranks. `load_own` is called after `load`, unless this
-  /// process has lost these values or never had them: then the object stays as `load` left it.
+  /// As `save` and `load`, for values that differ between ranks. `load_own` is called after `load`.
+  /// It is not called if this process has no such values: the object stays as `load` left it.
   virtual void save_own(std::string& /*bytes*/) {}
   virtual void load_own(const std::string& /*bytes*/) {}
 
-  /// Called when a session has begun, before `load`: ranks and their number may have changed.
-  /// Discards an unfinished step. Collective.
+  /// Called when a session has begun, before `load`: ranks and their number may have changed. Must
+  /// discard an unfinished step. Collective.
   virtual void rejoin() {}
 };
 
@@ -102,7 +102,7 @@ inline constexpr bool is_shared_pointer<std::shared_ptr<T>> = true;
 
 KOLO_EXPORT void throw_wrong_size(std::size_t expected, std::size_t found);
 
-/// Calls those of these functions that the object has.
+/// Calls `state`, `load`, `reset` and `rejoin` of the object, if it has them.
 template <typename T>
 class ObjectPart : public Part {
  public:
@@ -261,8 +261,8 @@ class KOLO_EXPORT State {
   ~State();
 
   /// Adds a part that is equal on all ranks:
-  /// - numbers, enumerations, strings; vectors of numbers, SharedVector too, of any size; arrays;
-  /// - samplers, schedules, and all other classes with `std::string state() const` and
+  /// - numbers, enumerations, strings, arrays, vectors of numbers (also SharedVector) of any size;
+  /// - samplers, `ReduceOnPlateau`, and all other classes with `std::string state() const` and
   ///   `load(const std::string&)`;
   /// - optimizers and all other classes with `rejoin()`, which `sync` calls; see
   ///   DistributedOptimizer;
@@ -293,21 +293,21 @@ class KOLO_EXPORT State {
   /// as the learning rate, and to create process sets. `call` may be collective.
   void on_reset(std::function<void()> call);
 
-  /// Commits all parts. Collective: the ranks agree that all have reached it, then each copies its
+  /// Commits all parts. Collective: once all ranks have reached the commit, each copies its
   /// parts. So ranks differ by at most one commit, and all earlier operations are complete on all
   /// ranks. Call it between steps. Do not call it while operations are pending, between the
   /// backward passes of a step, or after `join` before all ranks have joined. Throws
   /// MembershipChanged, after the copy, if ranks are to join or leave, and the errors of
   /// `allreduce`. Throws InvalidArgument on all ranks if some of them call a different function.
   void commit();
-  /// As `commit`, but copies only if ranks are to join or leave. No step is lost then.
+  /// As `commit`, but copies only if ranks are to join or leave; in that case no step is lost.
   void check_membership();
 
   /// Sets the parts to this rank's last commit. Not collective. Throws InvalidArgument if there is
   /// none.
   void restore();
-  /// Sets the parts of all ranks to the newest commit; if no rank has one, to rank 0's parts, which
-  /// become the first. A commit that a rank receives only partially is discarded. Collective; `run`
+  /// Sets the parts of all ranks to the newest commit. If no rank has one, rank 0's parts become
+  /// the first commit. A commit that a rank receives only partially is discarded. Collective; `run`
   /// calls it. Throws Mismatch on all ranks if they have different parts.
   void sync();
 
@@ -337,9 +337,9 @@ class KOLO_EXPORT State {
 ///
 /// A session ends early if a rank is lost (PeerLeft) or does not respond (Stalled; its process is
 /// killed), if the backward pass or a hook has failed on another rank and `train` does not catch
-/// the error, or if `commit` finds that ranks join or leave. Then the other ranks begin the next
-/// session, in the same process. Any other exception leaves `run`, and the others treat this rank
-/// as lost.
+/// the error, or if `commit` finds that ranks join or leave. Then the remaining ranks begin the
+/// next session in the same process. Any other exception leaves `run`, and the other ranks treat
+/// this rank as lost.
 ///
 /// Collectives belong in `train`: before `run` they throw InvalidArgument in an elastic job, since
 /// a rank that joins later could not take part. Optimizers may be constructed before `run`; add
@@ -349,8 +349,8 @@ class KOLO_EXPORT State {
 /// Needs `kolorun --min-np`, or `--max-np`; otherwise PeerLeft leaves `run` if a rank is lost.
 /// Throws ShutDown if the job is over because too few ranks are left. Throws InvalidArgument if
 /// called within `run`, if called a second time in an elastic job, and if `train` throws an error
-/// of an earlier session, such as that of a future kept from it. Throws NotInitialized without a
-/// session.
+/// of an earlier session, for example from a future of that session. Throws NotInitialized without
+/// a session.
 KOLO_EXPORT void run(State& state, const std::function<void()>& train);
 
 /// True if the job continues when ranks are lost. False before the first session of the process.

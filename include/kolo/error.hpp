@@ -43,7 +43,7 @@ class KOLO_EXPORT DuplicateName : public InvalidArgument {
 
 /// The ranks submitted the same name with different shapes, dtypes, operations, roots, scales or
 /// other options, or the operation is undefined once ranks have joined. Every rank that submitted
-/// it gets this error, no tensor was changed, and the session stays usable.
+/// it gets this error, no tensor is changed, and the session stays usable.
 class KOLO_EXPORT Mismatch : public Error {
  public:
   using Error::Error;
@@ -65,7 +65,7 @@ class KOLO_EXPORT Stalled : public Error {
   using Error::Error;
 };
 
-/// The operation was pending when this rank's session ended or its process set was removed.
+/// The operation was pending when this rank's session ended or the operation's set was removed.
 class KOLO_EXPORT ShutDown : public Error {
  public:
   using Error::Error;

@@ -3,7 +3,7 @@
 // is compiled with -fvisibility=hidden.
 #pragma once
 
-/// Write it before the declaration of a function, or between `class` and the name of a class. A
+/// Write this macro before a function declaration, or between `class` and the name of a class. A
 /// class that is thrown or has virtual functions is exported as a whole, because programs need its
-/// type information. Other classes export only their member functions that are not inline.
+/// type information. Other classes export only their non-inline member functions.
 #define KOLO_EXPORT [[gnu::visibility("default")]]

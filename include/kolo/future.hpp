@@ -58,8 +58,8 @@ class FutureBase {
 /// The destructor waits until a pending operation no longer uses its memory. If an exception
 /// unwinds the stack, or the process exits, it waits for 10 s, or for `stall_warning` if shorter.
 /// If the operation is still pending, THIS RANK LEAVES THE SESSION, because the ranks that it waits
-/// for may be waiting for this rank: all other ranks get PeerLeft. To survive an exception in every
-/// case, catch it inside the scope that holds the futures.
+/// for may be waiting for this rank: all other ranks get PeerLeft. To stay in the session after an
+/// exception, catch the exception inside the scope that holds the futures.
 ///
 /// In an allocator the destructor cannot wait. It logs a warning, and the operation continues: its
 /// tensors must stay alive until it is done.

@@ -53,7 +53,7 @@ struct DistributedOptimizerOptions {
 };
 
 /// A custom optimizer. `gradients()` returns the named gradients, always the same names in the same
-/// order; `step()` uses them. Gradients are reduced in place.
+/// order; `step()` applies them. Gradients are reduced in place.
 template <typename T>
 concept GradientOptimizer = requires(T& optimizer) {
   { optimizer.gradients() } -> std::convertible_to<std::vector<NamedTensor>>;
@@ -146,7 +146,7 @@ class [[nodiscard]] ReducedGradients {
 ///     optimizer.step(std::move(reduced));
 ///
 /// If `step` is not called, the step is skipped, and the next one reduces its own gradients. The
-/// norm is the same on all ranks, so they skip the same steps; if only some ranks skip a step, all
+/// norm is the same on all ranks, so all skip the same steps. If only some ranks skip a step, all
 /// ranks get Mismatch.
 ///
 /// Construction is collective: all ranks of the set construct their optimizers in the same order.
@@ -160,8 +160,8 @@ class [[nodiscard]] ReducedGradients {
 /// then still divided by the number of all ranks. When all ranks have joined, they continue
 /// together. If a rank began a step before its `join` and did not reduce it, that step is dropped,
 /// and the next call begins a new one. If that call is `reduce`, `synchronize` or `step`, and some
-/// gradients were submitted before the join, it throws InvalidArgument once, because it seems to
-/// end the dropped step.
+/// gradients were submitted before the join, it throws InvalidArgument once, because it may have
+/// been meant for the dropped step.
 template <typename Optimizer>
 class DistributedOptimizer {
  public:
@@ -173,9 +173,9 @@ class DistributedOptimizer {
   // clang-format on
 
   /// Declares that this gradient is complete in this backward pass. Do not touch it until `reduce`
-  /// or `step` returns. In the last pass of a step its reduction starts; a group's starts when all
-  /// its gradients are ready. From the first call in that pass until the end of the step, no
-  /// gradient may move in memory; a step with one that moved can only be discarded. Throws
+  /// or `step` returns. In the last pass of a step, this call starts the gradient's reduction, or
+  /// that of its group once all are ready. From the first call in that pass until the end of the
+  /// step, no gradient may move in memory; if one moves, the step can only be discarded. Throws
   /// InvalidArgument for an unknown name, for a gradient that is already ready, and between
   /// `synchronize` and the end of the step.
   void ready(const std::string& name) {
@@ -183,17 +183,17 @@ class DistributedOptimizer {
   }
 
   /// Ends a backward pass other than the last of `backward_passes_per_step`; gradients continue to
-  /// accumulate. Throws InvalidArgument for one pass too many. `step` may follow after fewer
-  /// passes, for example at the end of the data, if it does on all ranks.
+  /// accumulate. Throws InvalidArgument in the last pass, which `step` ends. `step` may also follow
+  /// fewer passes, for example at the end of the data, if it does so on all ranks.
   void end_pass() { reducer_.end_pass(); }
 
   /// Ends the backward pass: reduces all gradients and waits for them. Collective in the set.
   ReducedGradients reduce() { return ReducedGradients(reducer_.reduce(optimizer_->gradients())); }
 
-  /// Scales the reduced gradients if the norm of all of them together exceeds `max_norm`, which
-  /// must be positive. Returns the norm before that, with the same bits on all ranks of the set;
-  /// infinity or NaN if a gradient has such an element. Collective in the set. Throws
-  /// InvalidArgument for gradients of an earlier reduction, of integers, or in GPU memory.
+  /// Scales the reduced gradients if their joint 2-norm exceeds `max_norm`, which must be positive.
+  /// Returns the norm before scaling, with the same bits on all ranks of the set; infinity or NaN
+  /// if a gradient has such an element. Collective in the set. Throws InvalidArgument for gradients
+  /// of an earlier reduction, and for gradients that are integers or in GPU memory.
   double clip_grad_norm(ReducedGradients& gradients, double max_norm) {
     reducer_.require_current(gradients.reduction_, "clip_grad_norm()");
     return reducer_.clip(optimizer_->gradients(), max_norm);
@@ -214,9 +214,9 @@ class DistributedOptimizer {
     reducer_.end_step();
   }
 
-  /// Drops the gradients of this step and its passes. Collective in the set, also after a `join`:
-  /// the reductions that some rank has begun are completed. If a rank discards a step that others
-  /// make, the next step raises Mismatch on all of them.
+  /// Drops the gradients of this step and its passes. Collective in the set, even after a `join`,
+  /// because reductions that some rank has begun must complete. If one rank discards a step that
+  /// others apply, the next step throws Mismatch on all ranks.
   void discard() {
     reducer_.discard([this] { return optimizer_->gradients(); });
   }
@@ -225,7 +225,7 @@ class DistributedOptimizer {
   /// the next `step` applies the gradients as they are then, without reducing them.
   void synchronize() { reducer_.synchronize(optimizer_->gradients()); }
 
-  /// As `discard`; the end of a step after `synchronize`.
+  /// As `discard`. Ends a step after `synchronize` without applying its gradients.
   void skip_step() { discard(); }
 
   /// Call it after a new session has begun. Discards an unfinished step, and compares names,

@@ -17,14 +17,14 @@ namespace detail {
 struct KOLO_EXPORT ProcessSetData;
 }
 
-/// A set of ranks of one session, in ascending order. Members pass it in the options of a
+/// A set of ranks of one session, in ascending order. Members pass the set in the options of a
 /// collective. Sets may overlap, and their operations run concurrently. The default is the world:
 /// all ranks. Cheap to copy; thread-safe.
 class KOLO_EXPORT ProcessSet {
  public:
   ProcessSet() noexcept = default;
 
-  /// The number of the set, the same on all ranks; 0 for the world.
+  /// An identifier of the set, the same on all ranks; 0 for the world.
   [[nodiscard]] std::int64_t id() const noexcept;
   /// The members as world ranks, in ascending order. For the world, this function and the next
   /// three throw NotInitialized outside a session.

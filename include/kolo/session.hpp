@@ -15,25 +15,25 @@ namespace kolo {
 /// else Horovod's or Open MPI's variable of the same meaning, else the default. docs/settings.md
 /// lists them all.
 struct SessionOptions {
-  /// Maximum size, in bytes, of a batch of fused tensors. 0 or 1: no fusion. Default 64 MiB.
+  /// Maximum bytes per fused batch. 0 or 1: no fusion. Rank 0's value is used. Default 64 MiB.
   std::optional<std::int64_t> fusion_threshold{};
   /// Time until the session warns about a pending operation and names the missing ranks. 0: never.
   /// Default 60 s.
   std::optional<std::chrono::duration<double>> stall_warning{};
-  /// Time until a pending operation fails with Stalled. 0: never. Default 0.
+  /// Time until a pending operation fails with Stalled. 0: never. Set it on all ranks. Default 0.
   std::optional<std::chrono::duration<double>> stall_shutdown{};
   /// Maximum number of names in the response cache. A name in the cache is negotiated with one bit.
-  /// Default 8192.
+  /// 0: no cache. Rank 0's value is used. Default 8192.
   std::optional<std::int64_t> cache_capacity{};
-  /// On a single host, execute repeated training steps without negotiating them. Default true.
+  /// On one host, replay repeated steps without negotiation. Rank 0's value is used. Default true.
   std::optional<bool> plan_replay{};
   /// Backend for tensors on CPUs: `auto`, `shm` (an error if the ranks of a host cannot share
   /// memory) or `mpi`. If one rank sets `mpi`, its whole host uses MPI. Default `auto`.
   std::optional<std::string> cpu_operations{};
-  /// What carries data between hosts: `mpi`, `fabric` (libfabric), or `auto`: MPI if it started the
-  /// program, else libfabric. Rank 0's value is used. Default `auto`.
+  /// Transport for data between hosts: `mpi`, `fabric` (libfabric), or `auto`: `mpi` if MPI started
+  /// the program, else `fabric`. Rank 0's value is used. Default `auto`.
   std::optional<std::string> network{};
-  /// libfabric's provider, the same on all ranks: `tcp`, or another with connected endpoints.
+  /// libfabric provider, the same on all ranks: `tcp`, or another one with connected endpoints.
   /// Default `tcp`.
   std::optional<std::string> fabric_provider{};
   /// Algorithm of an allreduce between hosts with several ranks each: `direct`, `ring`, `doubling`,
@@ -41,8 +41,8 @@ struct SessionOptions {
   /// determines the order in which hosts are combined, and so the last bits of floating-point sums.
   /// Rank 0's value is used. Default `auto`.
   std::optional<std::string> host_allreduce{};
-  /// Backend for tensors on GPUs: `auto` uses NCCL if possible; with `nccl` it is an error if NCCL
-  /// cannot be used; `staged` copies through host memory. Default `auto`.
+  /// Backend for tensors on GPUs: `auto` uses NCCL if possible, `nccl` requires NCCL, and `staged`
+  /// copies through host memory. Default `auto`.
   std::optional<std::string> gpu_operations{};
   /// Timeout for creating an NCCL communicator. Default 5 minutes.
   std::optional<std::chrono::duration<double>> nccl_timeout{};
@@ -59,7 +59,7 @@ struct SessionOptions {
   /// `timeline`. Default: none.
   std::optional<std::string> statistics{};
   /// Network interfaces for control messages between hosts: names and networks such as
-  /// `eth0,10.1.0.0/16`, or `none` to use MPI, which must be polled. Default: all that are up.
+  /// `eth0,10.1.0.0/16`. `none` sends them over MPI, which costs polling. Default: all that are up.
   std::optional<std::string> control_interface{};
   /// Time after which a host that sends nothing is considered lost, which ends the session with
   /// PeerLeft. 0: never. Rank 0's value is used. Default 30 s.
@@ -77,7 +77,7 @@ class [[nodiscard]] KOLO_EXPORT Session {
  public:
   Session();
   explicit Session(const SessionOptions& options);
-  /// Passes the program's arguments to MPI. Throws as `init`.
+  /// Passes the program's arguments to MPI. All constructors throw the errors of `init`.
   Session(int argc, char** argv, const SessionOptions& options = {});
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -88,10 +88,10 @@ class [[nodiscard]] KOLO_EXPORT Session {
 };
 
 /// Starts the session; collective over all ranks. Initializes MPI on this thread unless the program
-/// has done so, or the ranks were started without MPI. Throws InvalidArgument for an unusable
-/// setting (on all ranks, naming those that have it), a second session, insufficient thread support
-/// of MPI, and a launcher that neither MPI nor Kolo knows. Under kolorun, throws PeerLeft if a rank
-/// is lost; you may then call it again.
+/// has done so, or the ranks were started without MPI. Throws InvalidArgument for an invalid
+/// setting (on all ranks; the message names the ranks that have it), for a second session, if MPI's
+/// thread support is insufficient, and if neither MPI nor Kolo supports the launcher. Under
+/// kolorun, throws PeerLeft if a rank is lost; you may then call `init` again.
 KOLO_EXPORT void init(const SessionOptions& options = {});
 KOLO_EXPORT void init(int argc, char** argv, const SessionOptions& options = {});
 
@@ -102,8 +102,8 @@ KOLO_EXPORT void shutdown();
 /// True during a session.
 [[nodiscard]] KOLO_EXPORT bool initialized() noexcept;
 
-/// This rank, and the number of ranks. These functions and those below, up to `cpu_operations`, are
-/// thread-safe, and throw NotInitialized outside a session.
+/// This rank, from 0, and the number of ranks. All functions from here to `cpu_operations` are
+/// thread-safe and throw NotInitialized outside a session.
 [[nodiscard]] KOLO_EXPORT int rank();
 [[nodiscard]] KOLO_EXPORT int size();
 /// This rank's index among the ranks of its host, and their number.

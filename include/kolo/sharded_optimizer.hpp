@@ -18,10 +18,10 @@ namespace kolo {
 /// How much a ShardedOptimizer splits among the ranks.
 enum class Sharding : std::uint8_t {
   state,                ///< Optimizer state (ZeRO-1). Gradients stay full on all ranks.
-  state_and_gradients,  ///< ZeRO-2.
+  state_and_gradients,  ///< Optimizer state and reduced gradients (ZeRO-2).
 };
 
-/// This rank's shard of a parameter and of its gradient: the flat elements [begin, end).
+/// This rank's shard of a parameter and of its gradient: elements [begin, end), in row-major order.
 struct Shard {
   std::size_t parameter;  ///< Its index in `gradients()` and `parameters()`.
   std::int64_t begin;
@@ -30,8 +30,8 @@ struct Shard {
   [[nodiscard]] std::int64_t size() const noexcept { return end - begin; }
 };
 
-/// A custom optimizer that can update shards of its parameters. `parameters()` and `gradients()`
-/// have the same names, shapes and dtypes in the same order.
+/// An optimizer that can update shards: its update of an element depends on no other element.
+/// `parameters()` and `gradients()` have the same names, shapes and dtypes in the same order.
 template <typename T>
 concept ShardStepper = requires(T& optimizer, std::span<const Shard> shards) {
   { optimizer.gradients() } -> std::convertible_to<std::vector<NamedTensor>>;
@@ -53,13 +53,13 @@ concept ShardStepper = requires(T& optimizer, std::span<const Shard> shards) {
 ///     ...
 ///     optimizer.step();  // reduces gradients, updates shards, and gathers parameters
 ///
-/// `reducescatter_rows` splits the elements. After the reduction, only this rank's shard of a
+/// Elements are split as by `reducescatter_rows`. After the reduction, only this rank's shard of a
 /// gradient is valid, except with `Sharding::state`. The optimizer must be elementwise. Then
 /// `Sharding::state` gives the same parameters as DistributedOptimizer, bit for bit.
 /// `state_and_gradients` does too on one host without compression. With compression, its sums are
 /// not rounded to the wire type; across hosts, it adds the ranks in another order.
 ///
-/// Every rank must update its shards. If one calls `join`, the steps of the others throw Mismatch.
+/// Every rank must update its shards. If one calls `join`, the others' steps throw Mismatch.
 /// A rank that runs out of data steps with zero gradients instead. On ranks outside the process
 /// set, a shard is the full tensor.
 ///
@@ -114,8 +114,8 @@ class ShardedOptimizer {
     reducer_.gather({});
   }
 
-  /// Like DistributedOptimizer's. `shards()` changes with the number of ranks: divide the state
-  /// that you keep for the shards again.
+  /// Like DistributedOptimizer's. `shards()` changes with the number of ranks, so redistribute
+  /// the state that you keep for them.
   void rejoin() { reducer_.rejoin(optimizer_->gradients()); }
 
  private:

@@ -19,18 +19,18 @@ namespace detail {
 
 /// The heap of the session; null without shared memory. Throws NotInitialized outside a session.
 [[nodiscard]] KOLO_EXPORT std::shared_ptr<internal::node::SharedHeap> shared_heap();
-/// Returns null if `heap` is null or full.
+/// Returns null if `heap` is null. If it is full, allocates ordinary memory.
 [[nodiscard]] KOLO_EXPORT void* allocate_shared(
     const std::shared_ptr<internal::node::SharedHeap>& heap, std::size_t bytes);
-/// Returns false if `block` is not part of the heap.
+/// Frees `block`. Returns false, and frees nothing, if `block` is not part of the heap.
 KOLO_EXPORT bool deallocate_shared(const std::shared_ptr<internal::node::SharedHeap>& heap,
                                    void* block, std::size_t bytes) noexcept;
 
 }  // namespace detail
 
 /// An allocator for containers whose contents are reduced, such as gradients: `SharedVector<float>`
-/// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into it needs no
-/// copy: the ranks of the host read and write each other's tensors, and the allreduce completes
+/// is a `std::vector<float, SharedAllocator<float>>`. An allreduce in place or into such a vector
+/// needs no copy: the host's ranks read and write each other's tensors, and the allreduce completes
 /// once the other ranks are done with this rank's tensor.
 ///
 /// Blocks are whole pages, and stay valid after the session. If ranks cannot share memory, or the

@@ -68,7 +68,7 @@ concept ConstTensorRange =
 
 /// Memory that a collective reads and writes: row-major, without gaps. A view does not own the
 /// memory, which must stay alive and unused by others until the operation is done. Copying a view
-/// copies its shape, which allocates for more than four dimensions.
+/// copies its shape, which allocates memory if there are more than four dimensions.
 class TensorView {
  public:
   /// `data` holds `shape.elements()` elements.
@@ -76,7 +76,7 @@ class TensorView {
   TensorView(T* data, Shape shape, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
 
-  /// As above, with a dtype known only at run time.
+  /// As above, for f16 and bf16, or a dtype known only at run time.
   TensorView(void* data, Shape shape, DType dtype, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
 
@@ -115,7 +115,7 @@ class ConstTensorView {
   ConstTensorView(const T* data, Shape shape, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype_of<T>), device_(device) {}
 
-  /// As above, with a dtype known only at run time.
+  /// As above, for f16 and bf16, or a dtype known only at run time.
   ConstTensorView(const void* data, Shape shape, DType dtype, Device device = {})
       : data_(data), shape_(std::move(shape)), dtype_(dtype), device_(device) {}
 
@@ -134,7 +134,7 @@ class ConstTensorView {
         shape_(std::ranges::size(range)),
         dtype_(dtype_of<std::ranges::range_value_t<R>>) {}
 
-  /// A scalar: no dimensions, one element. Temporaries are refused.
+  /// A scalar: no dimensions, one element. Temporaries do not compile.
   template <Element T>
   ConstTensorView(const T& value)  // NOLINT(google-explicit-constructor)
       : data_(&value), dtype_(dtype_of<T>) {}

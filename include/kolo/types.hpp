@@ -32,7 +32,7 @@ enum class DType : std::uint8_t {
 
 enum class DeviceType : std::uint8_t { cpu, cuda };
 
-/// The device of a tensor. `index` is the GPU's number in this process; 0 for the CPU.
+/// The device of a tensor. `index` is CUDA's index of the GPU in this process; 0 for the CPU.
 struct Device {
   DeviceType type = DeviceType::cpu;
   int index = 0;
@@ -40,7 +40,7 @@ struct Device {
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-/// The lengths of a tensor's dimensions, outermost first. A scalar has no dimensions but one
+/// The lengths of a tensor's dimensions, outermost first. A scalar has no dimensions and one
 /// element.
 class Shape {
  public:
@@ -84,7 +84,7 @@ class Shape {
 
  private:
   std::size_t dimensions_ = 0;
-  std::array<std::int64_t, 4> few_{};  // unless there are more: most shapes need no allocation
+  std::array<std::int64_t, 4> few_{};  // up to 4 lengths, without an allocation
   std::vector<std::int64_t> many_{};
 };
 
@@ -93,7 +93,7 @@ class Shape {
 ///
 /// - `sum` and `product` of integers wrap around.
 /// - `average` is the sum divided by the number of ranks. Averages of integers are divided in
-///   64 bits (u64: in double) and truncated toward zero.
+///   64 bits (u64: in f64) and truncated toward zero.
 /// - `min` and `max` give NaN if any rank's element is NaN.
 /// - `adasum` adds orthogonal gradients and averages parallel ones, tensor by tensor (Maleki et
 ///   al., 2020, https://arxiv.org/abs/2006.02924). Floating-point types only.
@@ -102,17 +102,17 @@ class Shape {
 /// and rounded once.
 enum class ReduceOp : std::uint8_t { average, sum, min, max, product, adasum };
 
-/// The type in which f32 and f64 tensors are transferred: `none` for their own type, else a
-/// two-byte type; sums are still computed in f32. Tensors of other types are not compressed.
+/// The type in which f32 and f64 tensors are transferred: their own (`none`) or a two-byte type.
+/// Compressed tensors are still summed in f32. Tensors of other types are never compressed.
 enum class Compression : std::uint8_t { none, fp16, bf16 };
 
-/// The divisor of an average while ranks have joined (see `join`): the number of all members of the
-/// set, or of those that take part.
+/// The divisor of an average once ranks have joined (see `join`): the number of all members of the
+/// set, or only of those that have not joined.
 enum class AverageOver : std::uint8_t { all, present };
 
 /// Returns memory for a result whose size depends on all ranks. Called once, on any thread, with
-/// the number of rows from each member of the set. Must not call Kolo, which throws InvalidArgument
-/// there. An exception of any type ends the session.
+/// the number of rows from each member of the set. An allocator must not call Kolo: such calls
+/// throw InvalidArgument. If it throws, or returns null for a non-empty result, the session ends.
 using Allocator = std::function<void*(std::span<const std::int64_t> rows)>;
 
 /// The number of rows that member `index` of a set of `size` members gets in a reducescatter of

@@ -46,7 +46,7 @@ void refuse_second_run() {
   if (has_run.exchange(true) && session::is_elastic_job())
     throw InvalidArgument(
         "kolo::elastic::run was called before, and an elastic job calls it once: put all of the "
-        "training into one function, with a part of the state that says how far it is");
+        "training into one function, and record its progress in a part of the state");
 }
 
 /// True if the current session has lost ranks, as far as this process knows, or learns soon.
@@ -73,8 +73,8 @@ void go_on_without_lost(const Error& error, bool accuses) {
   if (!session::is_elastic_job()) throw;
   if (!session_is_over())
     throw InvalidArgument(fmt::format(
-        "an error of an earlier session was thrown again: {}. Futures end with their session: make "
-        "them in the function that kolo::elastic::run calls, and drop them at its end",
+        "an error from an earlier session was rethrown: {}. Futures end with their session: create "
+        "them in the function that kolo::elastic::run calls, and do not keep them after it returns",
         error.what()));
   const bool is_own = std::ranges::find(error.ranks(), rank()) != error.ranks().end();
   if (accuses && !is_own) session::accuse_stalled(error.ranks(), error.what());

@@ -122,8 +122,8 @@ State& State::add(std::string name, TensorView memory) {
 State& State::add(std::string name, std::vector<NamedTensor> tensors) {
   for (const auto& [own_name, tensor] : tensors)
     if (tensor.device().type != DeviceType::cpu)
-      throw InvalidArgument(fmt::format("kolo::elastic::State::add: '{}' has memory of a GPU: add "
-                                        "the tensor or module of LibTorch",
+      throw InvalidArgument(fmt::format("kolo::elastic::State::add: '{}' is in GPU memory: add the "
+                                        "LibTorch tensor or module instead",
                                         name),
                             name);
   return add_part(std::move(name), std::make_unique<detail::MemoryPart>(std::move(tensors)));

@@ -198,7 +198,7 @@ class Listener : public FabricListener {
         problem = error.what();
       }
     if (domain_.passive.empty() && options.size > 1)
-      throw BackendError("no address to listen at for data: " + problem);
+      throw BackendError("cannot listen for data connections: " + problem);
   }
 
   [[nodiscard]] std::vector<SocketAddress> addresses() const override { return addresses_; }

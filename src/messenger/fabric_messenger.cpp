@@ -242,8 +242,8 @@ void FabricMessenger::lose(Peer& peer, const std::string& reason) {
   drop(peer);
   // A rank that has left is missed if it leaves transfers behind.
   if (!peer.said_goodbye || peer.under_way > 0)
-    report_loss(peer, fmt::format("the connection for data with rank {} has ended ({}): its "
-                                  "process has ended, or its host cannot be reached",
+    report_loss(peer, fmt::format("the data connection to rank {} was lost ({}): its process ended "
+                                  "or its host is unreachable",
                                   peer.rank, reason));
 }
 
@@ -252,9 +252,10 @@ void FabricMessenger::give_up(Peer& peer) {
   if (!peer.endpoint) return;
   drop(peer);
   if (!peer.said_goodbye || peer.under_way > 0)
-    report_loss(peer, fmt::format("this rank has closed the connection for data with rank {}, as "
-                                  "it has given up a transfer with it",
-                                  peer.rank));
+    report_loss(
+        peer, fmt::format(
+                  "this rank closed the data connection to rank {} because it abandoned a transfer",
+                  peer.rank));
 }
 
 void FabricMessenger::drop(Peer& peer) {

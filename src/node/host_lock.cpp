@@ -38,10 +38,11 @@ void HostLock::give_up() {
   if (warned_.exchange(true)) return;
   const double seconds = std::chrono::duration<double>(patience_).count();
   log(LogLevel::warning,
-      fmt::format("another process has held the lock of {} for {} s, so this rank reserves memory "
-                  "without it: if ranks together reserve more than there is, the kernel ends one. "
-                  "`lslocks` names the process; end it, or let it unlock the file",
-                  path_, seconds));
+      fmt::format(
+          "another process has held the lock of {} for {} s, so this rank reserves memory "
+          "without it: if the ranks together reserve more than is available, the kernel kills one "
+          "of them. `lslocks` names the process; terminate it, or let it unlock the file",
+          path_, seconds));
 }
 
 }  // namespace kolo::internal::node

@@ -48,7 +48,7 @@ void Connection::send(Frame frame) {
   if (closed_ || broken_) return;
   unsent_ += frame->size();
   if (unsent_ > max_unsent) {
-    close("it does not take what is sent to it");
+    close("it does not read the data sent to it");
     return;
   }
   outbox_.push_back(std::move(frame));
@@ -103,7 +103,7 @@ bool Connection::hand_over(const std::function<bool(const Message&)>& take) {
     FrameHeader header{};
     std::memcpy(&header, inbox_.data() + taken_, sizeof header);
     if (header.mark != frame_mark || header.bytes > max_bytes_) {
-      close("it sent something that is no message");
+      close("it sent an invalid message");
       return false;
     }
     if (inbox_.size() - taken_ - sizeof header < header.bytes) break;

@@ -30,7 +30,8 @@ void Server::on_open(Link link, const std::string& from, Time now) {
   if (strangers_.size() >= options_.max_strangers) {
     const auto oldest = std::ranges::min_element(
         strangers_, {}, [](const auto& entry) { return std::pair(entry.second, entry.first); });
-    note_refusal(peers_.at(oldest->first).from, "too many have not introduced themselves", now);
+    note_refusal(peers_.at(oldest->first).from,
+                 "too many connections have not identified themselves", now);
     close(oldest->first);
   }
   peers_.emplace(link, Peer{.from = from, .opened = now});
@@ -44,7 +45,7 @@ void Server::on_message(Link link, const Message& message, Time now) {
     if (const auto* hello = std::get_if<Hello>(&message))
       greet(link, *hello, now);
     else
-      refuse(link, "its first message is no greeting", now);
+      refuse(link, "its first message is not a greeting", now);
   } else if (finished_) {
     return;
   } else if (*found->second.role == Role::agent) {
@@ -82,7 +83,7 @@ void Server::on_time(Time now) {
   std::vector<Link> silent;
   for (const auto& [link, opened] : strangers_)
     if (now >= opened + options_.hello_timeout) silent.push_back(link);
-  for (const Link link : silent) refuse(link, "it does not introduce itself", now);
+  for (const Link link : silent) refuse(link, "it does not identify itself", now);
   if (!finished_) {
     expire_leases(now);
     expire_exits(now);

@@ -41,15 +41,15 @@ std::optional<Refusal> Server::find_refusal_of_agent(const Hello& agent) const {
   if (agent.slots <= 0) return Refusal{"an agent without slots"};
   if (!agent.job.empty() && agent.job != options_.job)
     return Refusal{
-        fmt::format("this job is {}, and it has come for {}: another job needs another "
-                    "port",
+        fmt::format("this server runs job {}, but the agent belongs to job {}; use a different "
+                    "port for each job",
                     options_.job, agent.job)};
   if (!started_ || !takes_part(agent)) return std::nullopt;
   if (!options_.elastic)
     return Refusal{
-        "the job has begun, and this host takes part already: another job needs another port"};
+        "the job has begun, and this host already takes part; use a different port for each job"};
   // The other one may have been killed, or cut off: then its lease ends.
-  return Refusal{"this host takes part already: another job needs another port",
+  return Refusal{"this host already takes part; use a different port for each job",
                  options_.lease + options_.lease / 4};
 }
 
@@ -59,7 +59,7 @@ std::string Server::why_refused(const Hello& process) const {
     return found != processes_.end() && found->second.stage == Stage::launched &&
                    !found->second.exited
                ? ""
-               : "it is no process of this job, or none any more";
+               : "it is not a process of this job, or no longer one";
   }
   if (process.wanted_rank < 0 || process.wanted_rank >= options_.np)
     return fmt::format("rank {} does not exist in a job of {} ranks", process.wanted_rank,

@@ -164,7 +164,7 @@ void Server::expire_leases(Time now) {
   for (const Link link : silent) {
     close(link);
     lose_agent(link,
-               fmt::format("nothing was heard of it for {} s",
+               fmt::format("it sent nothing for {} s",
                            std::chrono::duration<double>(options_.lease).count()),
                now);
   }
@@ -220,7 +220,7 @@ void Server::say_waiting(Time now) {
     slots += agent.hello.slots;
     hosts += fmt::format(" {}:{}", agent.hello.host, agent.hello.slots);
   }
-  note(LogLevel::warning, fmt::format("waiting for hosts: {} of {} slots have come{}{}", slots,
+  note(LogLevel::warning, fmt::format("waiting for hosts: {} of {} slots are available{}{}", slots,
                                       options_.np, hosts.empty() ? "" : ":", hosts));
 }
 

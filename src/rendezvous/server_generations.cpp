@@ -47,7 +47,7 @@ void Server::on(Process& process, const Contribution& part, Time now) {
                                                  .parts{roster_.size(), std::nullopt}})
           .first->second;
   if (call.root != part.root) {
-    break_generation(fmt::format("the ranks do not start alike: rank {} calls {}, and rank {} {}",
+    break_generation(fmt::format("the ranks start differently: rank {} calls {}, and rank {} {}",
                                  call.first, call_of(call.root), process.rank, call_of(part.root)),
                      {}, now);
     return;
@@ -117,14 +117,14 @@ void Server::end_late(Time now) {
     const Collective call = collectives_.begin()->second;
     for (std::size_t rank = 0; rank < call.parts.size(); ++rank)
       if (Process* late = find(roster_[rank]); late != nullptr && !call.parts[rank])
-        lose(*late, "it has taken no part in the start of the session", Fault::own, now);
+        lose(*late, "it did not take part in the start of the session", Fault::own, now);
   }
   if (!meeting_since_ || now < *meeting_since_ + options_.elastic_timeout) return;
   const std::vector<ProcessId> members = roster_;
   for (const ProcessId id : members)
     if (Process* late = find(id);
         late != nullptr && late->stage == Stage::member && !late->completed)
-      lose(*late, "it has not come to meet the others", Fault::own, now);
+      lose(*late, "it did not join the new session in time", Fault::own, now);
   meet(now);
   if (finished_ || !meeting_since_ || now < *meeting_since_ + options_.elastic_timeout) return;
   if (phase_ == Phase::broken)
@@ -160,7 +160,7 @@ bool Server::first_generation_is_due(Time now) {
   if (now < start_deadline()) return false;
   if (options_.elastic && waiting >= options_.min_np) return true;
   finish(1, fmt::format(
-                "only {} of {} processes have come within {} s", waiting, options_.np,
+                "only {} of {} processes joined within {} s", waiting, options_.np,
                 std::chrono::duration_cast<std::chrono::seconds>(options_.start_timeout).count()));
   return false;
 }

@@ -45,7 +45,7 @@ Addresses resolve(const Endpoint& endpoint, bool passive) {
                                  port.c_str(), &hints, &found);
   if (code != 0)
     throw BackendError(
-        fmt::format("the address of {} cannot be found: {}", endpoint.host, ::gai_strerror(code)));
+        fmt::format("cannot resolve the address of {}: {}", endpoint.host, ::gai_strerror(code)));
   return Addresses(found);
 }
 
@@ -83,7 +83,7 @@ void set_option(int socket, int level, int option, Value value) {
 Endpoint parse_endpoint(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   const auto fail = [&] {
-    throw InvalidArgument(fmt::format("'{}' is no address: HOST:PORT is expected", text));
+    throw InvalidArgument(fmt::format("'{}' is not an address: expected HOST:PORT", text));
   };
   if (colon == std::string_view::npos || colon == 0) fail();
   std::string_view host = text.substr(0, colon);
@@ -130,8 +130,7 @@ node::FileDescriptor listen_at(const Endpoint& endpoint) {
       }
       error = errno;
     }
-  throw BackendError(
-      fmt::format("no connections can be accepted at {}: {}", to_string(endpoint), text_of(error)));
+  throw BackendError(fmt::format("cannot listen on {}: {}", to_string(endpoint), text_of(error)));
 }
 
 std::uint16_t port_of(int socket) {

@@ -67,8 +67,8 @@ std::optional<ClientOptions> read_environment(const std::string& version) {
   const auto [end, error] =
       std::from_chars(process.data(), process.data() + process.size(), options.process);
   if (error != std::errc() || end != process.data() + process.size() || options.process == 0)
-    throw InvalidArgument(
-        fmt::format("{}='{}' is no number of a process", process_variable, process));
+    throw InvalidArgument(fmt::format("{}='{}' is not a process number (a positive integer)",
+                                      process_variable, process));
   return options;
 }
 
@@ -110,7 +110,7 @@ std::vector<Bytes> TcpRendezvous::gather_all(std::span<const std::byte> mine) {
   std::vector<Bytes> all;
   for (Payload& payload : call(mine, -1)) all.push_back(std::move(payload.bytes));
   if (all.size() != roster_.members.size())
-    throw BackendError("the rendezvous server has sent a result that is none");
+    throw BackendError("the rendezvous server sent an invalid result");
   return all;
 }
 
@@ -118,7 +118,7 @@ Bytes TcpRendezvous::broadcast(std::span<const std::byte> mine, int root) {
   if (root < 0 || root >= size())
     throw InvalidArgument(fmt::format("broadcast from rank {} among {} ranks", root, size()));
   std::vector<Payload> one = call(rank_ == root ? mine : std::span<const std::byte>(), root);
-  if (one.size() != 1) throw BackendError("the rendezvous server has sent a result that is none");
+  if (one.size() != 1) throw BackendError("the rendezvous server sent an invalid result");
   return std::move(one.front().bytes);
 }
 
@@ -226,7 +226,10 @@ void TcpRendezvous::take(const Message& message) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
     welcome_ = welcome->secret == second_half(options_.secret);
-    if (!welcome_) refusal_ = "whoever answers does not know the secret of this job";
+    if (!welcome_)
+      refusal_ =
+          "the server at this address does not know this job's secret; check the host, port and "
+          "secret";
   } else if (const auto* roster = std::get_if<Roster>(&message)) {
     roster_ = *roster;
     const auto own = std::ranges::find(roster_.members, process_, &Member::process);

@@ -137,8 +137,8 @@ void TcpServer::accept_all() {
       accepts_ = errno == EAGAIN || errno == EWOULDBLOCK;
       if (!accepts_ && !std::exchange(said_full_, true))
         write_note_(LogLevel::warning,
-                    fmt::format("processes that come now have to wait: {}. This one has {} "
-                                "connections; `ulimit -Hn` is the limit",
+                    fmt::format("new processes must wait: {}. The server has {} connections; raise "
+                                "the limit on open files (`ulimit -Hn`)",
                                 std::generic_category().message(errno), clients_.size()));
       return;
     }

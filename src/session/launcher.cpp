@@ -139,7 +139,7 @@ void require_all_processes(int mpi_processes) {
         "the launcher has started {} processes ({}={}, {}={}), but {}. If each process is to train "
         "by itself, set {}={}",
         size, launcher.rank, text_in(launcher.rank), launcher.size, text_in(launcher.size),
-        built_with_mpi() ? fmt::format("MPI sees this one alone: {}", launcher.remedy)
+        built_with_mpi() ? fmt::format("MPI sees only this one: {}", launcher.remedy)
                          : "this build of Kolo is without MPI: start it with kolorun",
         choice_variable, built_with_mpi() ? "mpi" : "none"));
   }

@@ -125,9 +125,9 @@ bool mpi_has_company() {
 void require_whole_world() {
   if (any_ends(0))
     throw BackendError(
-        "the process of another rank has ended, and the processes that mpirun has started cannot "
-        "go on without it: end this one too. To go on after a loss, start the job with kolorun and "
-        "--min-np");
+        "the process of another rank has ended, and a job started by mpirun cannot continue "
+        "without it: terminate this process too. To continue after a loss, start the job with "
+        "kolorun and --min-np");
   int size = 1;
   node::check_mpi(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
   require_all_processes(size);

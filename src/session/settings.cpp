@@ -125,7 +125,7 @@ void read(Settings& settings, const Setting& setting, const Type& type,
 void read(Settings& /*settings*/, const Setting& setting, const RemovedSetting& type,
           const SessionOptions& /*options*/) {
   if (const auto source = find_variable(setting))
-    refuse(*source, fmt::format("there is no such setting any more: {}", type.replacement));
+    refuse(*source, fmt::format("this setting was removed: {}", type.replacement));
 }
 
 }  // namespace

@@ -124,101 +124,104 @@ inline constexpr auto settings_table = std::to_array<Setting>({
     {.name = "fusion_threshold",
      .other_variable = "HOROVOD_FUSION_THRESHOLD",
      .type = CountSetting{&SessionOptions::fusion_threshold, &Settings::fusion_threshold, "bytes"},
-     .meaning = "Largest batch of tensors that travel together. A larger tensor travels alone. 0 "
-                "or 1: every tensor travels alone. Rank 0's value counts."},
+     .meaning = "Maximum size of a batch of fused tensors. A larger tensor is sent alone; 0 or 1 "
+                "disables fusion. Rank 0's value is used."},
     {.name = "stall_warning",
      .other_variable = "HOROVOD_STALL_CHECK_TIME_SECONDS",
      .type = SecondsSetting{&SessionOptions::stall_warning, &Settings::stall_warning},
-     .meaning = "Time until a warning names an operation that some ranks have not submitted or "
-                "that does not move ([how to read it](diagnosing.md)). 0: never."},
+     .meaning =
+         "Time before a warning names an operation that some ranks have not submitted or that "
+         "makes no progress ([how to read it](diagnosing.md)). 0 disables the warning."},
     {.name = "stall_shutdown",
      .other_variable = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
      .type = SecondsSetting{&SessionOptions::stall_shutdown, &Settings::stall_shutdown},
-     .meaning = "Time until such an operation, and all others with it, fail with `Stalled` on "
-                "every rank. 0: never. Rank 0's value counts for missing ranks, each rank's own "
-                "for batches that do not move."},
+     .meaning = "Time before such an operation, and all others with it, fail with `Stalled` on "
+                "every rank. 0 disables this. Rank 0's value is used for missing ranks, each "
+                "rank's own for batches that make no progress."},
     {.name = "cache_capacity",
      .other_variable = "HOROVOD_CACHE_CAPACITY",
      .type = CountSetting{&SessionOptions::cache_capacity, &Settings::cache_capacity, "names"},
-     .meaning = "Repeating names that are sent as one bit each instead of in full. 0: none. Rank "
-                "0's value counts."},
+     .meaning = "Maximum number of recurring names that are sent as one bit each instead of in "
+                "full. 0 disables the cache. Rank 0's value is used."},
     {.name = "plan_replay",
      .type = SwitchSetting{&SessionOptions::plan_replay, &Settings::plan_replay},
-     .meaning = "Executes steps that repeat on one host without negotiating them each time "
-                "([how](architecture.md#plans)). Rank 0's value counts."},
+     .meaning = "On one host, executes repeated steps without negotiating them each time "
+                "([how](architecture.md#plans)). Rank 0's value is used."},
     {.name = "cpu_operations",
      .type = WordSetting<CpuOperations>(&SessionOptions::cpu_operations, &Settings::cpu_operations,
                                         "auto", "shm", "mpi"),
-     .meaning = "What carries data and messages [inside a host](#inside-a-host)."},
+     .meaning = "Transport for data and messages [inside a host](#inside-a-host)."},
     {.name = "network",
      .type = WordSetting<Network>(&SessionOptions::network, &Settings::network, "auto", "fabric",
                                   "mpi"),
-     .meaning = "What carries data [between hosts](#between-hosts). Rank 0's value counts."},
+     .meaning = "Transport for data [between hosts](#between-hosts). Rank 0's value is used."},
     {.name = "fabric_provider",
      .type = TextSetting{&SessionOptions::fabric_provider, &Settings::fabric_provider, "name"},
-     .meaning = "The provider of libfabric, the same on all ranks."},
+     .meaning = "libfabric provider; must be the same on all ranks."},
     {.name = "host_allreduce",
      .type = WordSetting<HostAllreduce>(&SessionOptions::host_allreduce, &Settings::host_allreduce,
                                         "auto", "direct", "ring", "doubling"),
-     .meaning = "How allreduces go [between hosts](#between-hosts) that have several ranks each. "
-                "Rank 0's value counts."},
+     .meaning = "Allreduce algorithm [between hosts](#between-hosts) with several ranks each. Rank "
+                "0's value is used."},
     {.name = "gpu_operations",
      .type = WordSetting<GpuOperations>(&SessionOptions::gpu_operations, &Settings::gpu_operations,
                                         "auto", "nccl", "staged"),
-     .meaning = "What carries [tensors on GPUs](#on-gpus)."},
+     .meaning = "Transport for [tensors on GPUs](#on-gpus)."},
     {.name = "nccl_timeout",
      .type = SecondsSetting{&SessionOptions::nccl_timeout, &Settings::nccl_timeout},
      .meaning = "Timeout for creating an NCCL communicator; the operation then fails."},
     {.name = "flight_recorder",
      .type = CountSetting{&SessionOptions::flight_recorder, &Settings::flight_recorder, "events",
                           1 << 24},
-     .meaning = "Most recent events that each rank keeps, 48 bytes each, to write them when "
-                "something fails ([how to read them](diagnosing.md#flight-records)). 0: none."},
+     .meaning =
+         "Number of recent events that each rank keeps, 48 bytes each, and writes when something "
+         "fails ([how to read them](diagnosing.md#flight-records)). 0 disables recording."},
     {.name = "flight_recorder_dir",
      .type = TextSetting{&SessionOptions::flight_recorder_dir, &Settings::flight_recorder_dir,
                          "directory"},
-     .meaning = "Where each rank writes its events at the first failure that concerns more than "
-                "one operation. `off`: nowhere."},
+     .meaning = "Directory in which each rank writes its events at the first failure that affects "
+                "more than one operation. `off` writes none."},
     {.name = "flight_recorder_signal",
      .type =
          SignalSetting{&SessionOptions::flight_recorder_signal, &Settings::flight_recorder_signal},
-     .meaning = "A rank that gets this signal writes its events within 0.1 s and goes on."},
+     .meaning = "Signal on which a rank writes its events, within 0.1 s, and continues."},
     {.name = "timeline",
      .other_variable = "HOROVOD_TIMELINE",
      // Horovod's word for a timeline that the program begins.
      .type = TextSetting{&SessionOptions::timeline, &Settings::timeline, "path", "DYNAMIC"},
-     .meaning = "File for a [timeline](diagnosing.md#timelines): one for each rank if the path "
-                "contains `%r`, which stands for the rank; otherwise one of rank 0."},
+     .meaning = "File for a [timeline](diagnosing.md#timelines): one per rank if the path contains "
+                "`%r`, which is replaced by the rank; otherwise rank 0's only."},
     {.name = "statistics",
      .type = TextSetting{&SessionOptions::statistics, &Settings::statistics, "path"},
-     .meaning = "File, as for `timeline`, or `stderr`, for each rank's "
-                "[statistics](diagnosing.md#statistics) when the session ends, with the times of "
-                "packing, reducing and unpacking."},
+     .meaning = "File for [statistics](diagnosing.md#statistics) at the end of the session, "
+                "including the times for packing, reducing and unpacking. `%r` works as for "
+                "`timeline`; `stderr` prints every rank's statistics."},
     {.name = "control_interface",
      .other_variable = "OMPI_MCA_btl_tcp_if_include",
      .type = InterfaceSetting{&SessionOptions::control_interface, &Settings::control_interface},
-     .meaning = "What carries [control messages](#control-messages) between hosts."},
+     .meaning = "Network interfaces for [control messages](#control-messages) between hosts."},
     // Each rank sends within every quarter of it, and no thread sleeps longer than 0.1 s.
     {.name = "peer_timeout",
      .type = SecondsSetting{&SessionOptions::peer_timeout, &Settings::peer_timeout, 0.5},
-     .meaning = "A host that sends nothing for this long, not even its kernel's acknowledgment, is "
-                "lost: every operation fails with `PeerLeft`. 0: never. Needs sockets between "
-                "hosts. Rank 0's value counts."},
+     .meaning = "If a host sends nothing for this long, not even a TCP acknowledgment, it is "
+                "considered lost and every operation fails with `PeerLeft`. 0 disables the check. "
+                "Requires sockets between hosts. Rank 0's value is used."},
     {.name = "log_level",
      .other_variable = "HOROVOD_LOG_LEVEL",
      .type = WordSetting<LogLevel>(&SessionOptions::log_level, &Settings::log_level, "trace",
                                    "debug", "info", "warning", "error", "critical", "off"),
-     .meaning = "Least urgent messages that are written, to standard error."},
+     .meaning = "Minimum severity of messages written to standard error."},
     {.name = "test_ranks_per_host",  // divides a host into several of so many ranks; 0: does not
      .type = CountSetting{nullptr, &Settings::test_ranks_per_host, "ranks"}},
     {.name = "test_max_tag",  // as if MPI had fewer tags
      .type = CountSetting{nullptr, &Settings::test_max_tag, "", std::numeric_limits<int>::max()}},
     {.name = "mpi_collectives",
-     .type = RemovedSetting{"Kolo always reduces in an order of its own, so that all ranks get the "
-                            "same bits; host_allreduce chooses how it goes between hosts"}},
+     .type = RemovedSetting{"Kolo always reduces in its own order, so that all ranks get the same "
+                            "bits; host_allreduce selects the algorithm between hosts"}},
     {.name = "single_copy",
-     .type = RemovedSetting{"put tensors into a kolo::SharedVector: other ranks of the host read "
-                            "them where they lie"}},
+     .type =
+         RemovedSetting{
+             "put tensors into a kolo::SharedVector: other ranks of the host read them in place"}},
 });
 
 /// Each setting from its option, else from the first of its variables that is not empty, else its

@@ -41,8 +41,8 @@ TensorView view_without_gaps(const Tensor& tensor, const std::string& name) {
   require_supported(tensor, name);
   if (!tensor.is_non_overlapping_and_dense()) {
     throw InvalidArgument("'" + name + "': " + describe(tensor) +
-                              " does not lie in memory without gaps, as an asynchronous operation "
-                              "in place needs it",
+                              " is not dense in memory, which asynchronous in-place operations "
+                              "require; call contiguous()",
                           name);
   }
   const TensorView view = view_of(tensor);

@@ -95,9 +95,9 @@ UnmatchedNames copy_by_name(const std::string& subject, const ConstTensorViews& 
     const ::torch::Tensor& target = existing.at(wanted);
     const auto lengths = source.shape().lengths();
     if (target.sizes() != at::IntArrayRef(lengths.data(), lengths.size()))
-      throw InvalidArgument(subject + ": '" + found + "' has the shape " +
-                                to_string(source.shape()) + " there and " +
-                                to_string(view_of(target.detach()).shape()) + " here",
+      throw InvalidArgument(subject + ": '" + found + "' has shape " + to_string(source.shape()) +
+                                " in the " + std::string(holder_of(subject)) + " but " +
+                                to_string(view_of(target.detach()).shape()) + " in the program",
                             found);
     if (!torch_dtype(source.dtype())) (void)tensor_of(source, found);  // throws
     pairs.emplace_back(target, &source);

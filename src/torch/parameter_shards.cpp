@@ -44,9 +44,10 @@ ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::st
   if (known != by_whole_.end()) return shards_[known->second];
   require_supported(whole, name);
   if (!whole.is_non_overlapping_and_dense())
-    throw InvalidArgument("'" + name + "': ShardedOptimizer needs a parameter without gaps, but " +
-                              describe(whole) + " has some. Make it contiguous",
-                          name);
+    throw InvalidArgument(
+        "'" + name + "': " + describe(whole) +
+            " is not dense in memory, which ShardedOptimizer requires; make it contiguous",
+        name);
   if (!shards_.empty() && shards_.front().whole.device() != whole.device())
     throw InvalidArgument("'" + name + "' is on " + whole.device().str() + ", but '" +
                               names_.front() + "' is on " + shards_.front().whole.device().str() +

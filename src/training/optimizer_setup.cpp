@@ -51,8 +51,9 @@ void require_valid(const DistributedOptimizerOptions& options, const char* subje
            "gradients can be reduced by average, sum and adasum");
   }
   if (options.op == ReduceOp::adasum && options.hook) {
-    refuse(subject, "op", to_string(options.op),
-           "hook is set to " + options.hook->description() + ": hooks sum, for average and sum");
+    refuse(
+        subject, "op", to_string(options.op),
+        "hook " + options.hook->description() + " cannot be used with adasum; use average or sum");
   }
   if (options.backward_passes_per_step < 1) {
     refuse(subject, "backward_passes_per_step", options.backward_passes_per_step,

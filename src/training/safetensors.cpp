@@ -91,9 +91,9 @@ UnmatchedNames copy_by_name(const std::string& where, const ConstTensorViews& fr
     const ConstTensorView& source = from.at(found);
     require_cpu(wanted, to.device());
     require(to.dtype() == source.dtype() && to.shape() == source.shape(),
-            "{}: tensor '{}' is {} {} there and {} {} here", where, found,
-            to_string(source.dtype()), to_string(source.shape()), to_string(to.dtype()),
-            to_string(to.shape()));
+            "{}: tensor '{}' is {} {} in the {} but {} {} in the program", where, found,
+            to_string(source.dtype()), to_string(source.shape()), holder_of(where),
+            to_string(to.dtype()), to_string(to.shape()));
   }
   // All are checked before the first changes.
   for (const auto& [wanted, found] : matched.pairs) copy_elements(from.at(found), into.at(wanted));

@@ -26,11 +26,13 @@ void require_none(const std::string& where, const UnmatchedNames& unmatched,
   if (unmatched.missing.empty() && unmatched.unexpected.empty()) return;
   std::string message = where + ": the names of tensors differ.";
   if (!unmatched.missing.empty())
-    message += fmt::format(" Missing there: {}.", list_names(unmatched.missing));
+    message +=
+        fmt::format(" Missing in the {}: {}.", holder_of(where), list_names(unmatched.missing));
   if (!unmatched.unexpected.empty())
-    message += fmt::format(" Unexpected there: {}.", list_names(unmatched.unexpected));
+    message += fmt::format(" Unexpected in the {}: {}.", holder_of(where),
+                           list_names(unmatched.unexpected));
   if (!options.prefix.empty()) message += fmt::format(" The prefix is '{}'.", options.prefix);
-  throw InvalidArgument(message + " SafetensorsOptions::strict = false loads the others.");
+  throw InvalidArgument(message + " Set SafetensorsOptions::strict = false to load the others.");
 }
 
 }  // namespace

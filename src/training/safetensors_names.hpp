@@ -12,6 +12,12 @@
 
 namespace kolo::internal {
 
+/// What holds the saved tensors, for a message that begins with `where`: a quoted path or a
+/// description of bytes.
+[[nodiscard]] inline std::string_view holder_of(std::string_view where) {
+  return where.starts_with('\'') ? "file" : "bytes";
+}
+
 struct MatchedNames {
   std::vector<std::pair<std::string, std::string>> pairs{};  // in memory, in the file
   UnmatchedNames unmatched{};

@@ -57,7 +57,7 @@ PeerConnector::PeerConnector(int rank, const Secret& secret, const Listeners& li
     : rank_(rank), secret_(secret), listeners_(listeners), awaited_(std::move(callers)) {
   for (Callee& callee : callees) {
     Call call{.callee = std::move(callee)};
-    if (call.callee.addresses.empty()) call.failures = "it has no address to be called at";
+    if (call.callee.addresses.empty()) call.failures = "it has no reachable address";
     calls_.push_back(std::move(call));
   }
 }
@@ -187,7 +187,7 @@ void PeerConnector::advance(Call& call, Handshake& handshake) {
     return;
   }
   if (!is_right(greeting, GreetingKind::welcome) || greeting.from != call.callee.rank)
-    return fail(call, handshake, "somebody else answers");
+    return fail(call, handshake, "another process answers");
   if (!send(handshake, call.callee.rank, GreetingKind::chosen))
     return fail(call, handshake, node::error_text(errno));
   connections_.push_back({call.callee.rank, std::move(handshake.socket)});
@@ -247,7 +247,7 @@ std::string PeerConnector::problem() const {
                     why));
   }
   for (const Caller& caller : awaited_)
-    add(fmt::format("was not called by rank {} on host {}", caller.rank, caller.host));
+    add(fmt::format("received no connection from rank {} on host {}", caller.rank, caller.host));
   return text;
 }
 

@@ -143,7 +143,7 @@ void SocketEdge::hand_over(const Transport::Receiver& receive) {
     Header header;
     std::memcpy(&header, buffer_.data() + begin_, sizeof header);
     if (header.session != session_ || header.kind > FrameKind::goodbye) {
-      close("what came is no message of this session");
+      close("it received data that is not a message of this session");
       return;
     }
     const std::size_t whole = sizeof header + padded(header.bytes);

@@ -22,7 +22,7 @@ inline constexpr std::size_t max_unsent_bytes = std::size_t{1} << 30;
 /// Throws BackendError.
 [[noreturn]] inline void refuse_unsent(int rank, std::size_t bytes) {
   throw BackendError("rank " + std::to_string(rank) +
-                     " does not take its messages: " + std::to_string(bytes) +
+                     " does not read its messages: " + std::to_string(bytes) +
                      " bytes wait for it. Its process may be stopped, or its host overloaded");
 }
 

@@ -291,7 +291,7 @@ TEST(GpuOperationsTest, NcclMayBeDemanded) {
   Allreduces batch(world, {8});
   batch.start(allreduce_of(ReduceOp::sum), 0);
   EXPECT_THAT(failure_of(world, batch.running),
-              HasSubstr("NCCL cannot be used by the ranks 0-1: ranks 0 and 1 use the same GPU"));
+              HasSubstr("ranks 0-1 cannot use NCCL: ranks 0 and 1 use the same GPU"));
 }
 
 TEST(GpuOperationsTest, NcclMayBeForbidden) {

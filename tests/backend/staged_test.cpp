@@ -152,7 +152,7 @@ std::string warnings_of(const WorldOptions& options) {
 
 TEST(StagedWarning, SaysOnceWhyNcclIsNotUsed) {
   const std::string begin =
-      "[kolo] warning: GPU tensors of the ranks 0-1 travel through the memory of their hosts: ";
+      "[kolo] warning: GPU tensors of ranks 0-1 are staged through host memory: ";
   EXPECT_EQ(warnings_of({.ranks = 2, .with_nccl = false}),
             begin + "rank 0: this build of Kolo is without NCCL\n");
   EXPECT_EQ(warnings_of({.ranks = 2, .nccl_error = "NCCL 2.17.1 is not supported"}),

@@ -39,7 +39,9 @@ names=(libkolo0.1 libkolo-torch0.1 libkolo-dev libkolo-torch-dev kolo-tools)
 apt-get update -qq
 say "Installation of the libraries alone"
 apt-get install -y -qq --no-install-recommends ./libkolo0.1_*.deb >install.log 2>&1 || { cat install.log; exit 1; }
-for file in $(dpkg -L libkolo0.1 | grep 'so\.0'); do ! ldd "$file" | grep 'not found'; done
+for file in $(dpkg -L libkolo0.1 | grep 'so\.0'); do
+  if ldd "$file" | grep 'not found'; then exit 1; fi
+done
 say "Installation of all packages, and of what programs need"
 apt-get install -y -qq --no-install-recommends ./*.deb g++ make cmake pkg-config libopenmpi-dev openmpi-bin \
   libopenblas0-pthread >install.log 2>&1 || { cat install.log; exit 1; }

@@ -18,6 +18,8 @@ foreach(target IN ITEMS kolo kolo-perf quickstart bench-idle unit.base)
   endif()
 endforeach()
 message("targets: ${found}.")
+get_property(pools GLOBAL PROPERTY JOB_POOLS)
+message("pools: ${pools}.")
 ]])
 
 # configure(SUCCEEDS|FAILS <what the output must contain> <argument>...)
@@ -47,6 +49,10 @@ set(all_auto -DKOLO_BUILD_TOOLS=AUTO -DKOLO_BUILD_EXAMPLES=AUTO -DKOLO_BUILD_BEN
 
 configure(SUCCEEDS "targets: kolo.")
 configure(SUCCEEDS "targets: kolo;kolo-perf." -DKOLO_BUILD_TOOLS=ON)
+configure(SUCCEEDS "targets: kolo." -DKOLO_BUILD_TOOLS=no)
+configure(SUCCEEDS "targets: kolo;kolo-perf." -DKOLO_BUILD_TOOLS=TRUE)
+# A project that sets its own list of pools would remove Kolo's.
+configure(SUCCEEDS "pools: .")
 configure(SUCCEEDS "targets: kolo;kolo-perf;quickstart;bench-idle;unit.base." ${all_auto})
 configure(SUCCEEDS "targets: kolo;quickstart;bench-idle." ${without_packages} ${all_auto})
 configure(SUCCEEDS "without kolorun, kolo-diagnose and kolo-perf: CLI11" ${without_packages})
@@ -65,4 +71,4 @@ configure(SUCCEEDS "Kolo has neither MPI nor kolorun" ${without_mpi} ${without_p
 configure(SUCCEEDS "${no_perf}" -DKOLO_WITH_MPI=OFF -UCMAKE_DISABLE_FIND_PACKAGE_CLI11
   -UCMAKE_DISABLE_FIND_PACKAGE_GTest)
 file(REMOVE_RECURSE "${build}")
-configure(FAILS "" ${without_mpi} -DKOLO_WITH_MPI=ON)
+configure(FAILS "CMAKE_DISABLE_FIND_PACKAGE_MPI" ${without_mpi} -DKOLO_WITH_MPI=ON)

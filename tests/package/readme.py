@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does what the README's section "Install" says, line by line, and runs a program on 2 ranks.
 
-Each way of installing is a paragraph with a bold title, with commands for the shell, lines for a
-CMakeLists.txt, or both. The program is examples/torch_training.
+Before the first way stand the packages to install, the CMakeLists.txt of a project, and the commands that
+build and start it. Each way is a paragraph with a bold title, with commands that install Kolo, lines for
+that CMakeLists.txt, or both. The program is examples/torch_training. What a way has installed is removed
+before the next one.
 """
 
 import argparse
@@ -14,12 +16,6 @@ import shutil
 import subprocess
 import sys
 import time
-
-PROJECT = """cmake_minimum_required(VERSION 3.25)
-project(train LANGUAGES CXX)
-add_executable(train train.cpp)
-"""
-
 
 def section(readme, title):
     found = re.search(rf"^## {re.escape(title)}$(.*?)(?=^## |\Z)", readme, re.M | re.S)
@@ -54,17 +50,24 @@ def run(commands, folder, sudo):
     return done.stdout
 
 
-def build_program(clone, work, title, lines):
-    """The example as a user's project, with these lines in its CMakeLists.txt."""
+def make_project(clone, work, title, lines):
+    """The example as a user's project, with these lines as its CMakeLists.txt."""
     project = work / re.sub(r"\W+", "_", title.lower())
     shutil.rmtree(project, ignore_errors=True)
     project.mkdir(parents=True)
     shutil.copy(clone / "examples/torch_training/torch_training.cpp", project / "train.cpp")
-    (project / "CMakeLists.txt").write_text(PROJECT + lines.replace("/path/to/kolo", str(clone)))
+    (project / "CMakeLists.txt").write_text(lines.replace("/path/to/kolo", str(clone)))
     if "add_subdirectory(kolo)" in lines:
         (project / "kolo").symlink_to(clone)
-    run("cmake -S . -B build -DCMAKE_BUILD_TYPE=Release\ncmake --build build\n", project, True)
-    return project / "build"
+    return project
+
+
+def remove(clone, commands, sudo):
+    """What these commands have installed, so that the next way cannot find it."""
+    if "apt-get install ./build/packages" in commands:
+        run("sudo apt-get remove $(for file in build/packages/*.deb; do dpkg-deb -f $file Package; done)\n", clone, sudo)
+    if "cmake --install build/release" in commands:
+        run("sudo xargs -d '\\n' rm -f <build/release/install_manifest.txt\n", clone, sudo)
 
 
 def main():
@@ -87,27 +90,23 @@ def main():
         for title, text in chosen.items():
             print(title, *(lines for _, lines in blocks(text)), sep="\n")
         return
+    packages, start = (lines for language, lines in blocks(before) if language == "sh")
+    [project_lines] = (lines for language, lines in blocks(before) if language == "cmake")
     if args.packages:
-        for language, lines in blocks(before):
-            if language == "sh":
-                run(lines, clone, args.sudo)
+        run(packages, clone, args.sudo)
     for title, text in chosen.items():
         print(f"== {title}", flush=True)
-        build = None
-        for language, lines in blocks(text):
-            if language == "sh" and build is None:
-                run(lines, clone, args.sudo)
-            elif language == "cmake":
-                build = build_program(clone, args.work, title, lines)
-            else:  # the program's start
-                print(run(re.sub(r"-np \d+", "-np 2", lines), build, True))
-        if "mpirun" not in text:
-            print(run("mpirun -np 2 ./train\n", build, True))
+        commands = "".join(lines for language, lines in blocks(text) if language == "sh")
+        lines = "".join(lines for language, lines in blocks(text) if language == "cmake")
+        if commands:
+            run(commands, clone, args.sudo)
+        print(run(start, make_project(clone, args.work, title, project_lines + lines), True))
+        remove(clone, commands, args.sudo)
 
 
 if __name__ == "__main__":
     os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT", "1")
     os.environ.setdefault("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-    os.environ.setdefault("OMPI_MCA_rmaps_base_oversubscribe", "1")
+    os.environ.pop("OMPI_MCA_rmaps_base_oversubscribe", None)  # README's commands do without
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     sys.exit(main())

@@ -113,7 +113,7 @@ TEST_F(AdmissionTest, AJobThatHasBegunTakesNoSecondAgentOfAMachine) {
   EXPECT_EQ(add_agent({.machine = "b", .number = 2}), std::nullopt);
   const auto refusal = add_agent({.machine = "a", .number = 3});
   ASSERT_NE(refusal, std::nullopt);
-  EXPECT_THAT(refusal->reason, HasSubstr("this host takes part already"));
+  EXPECT_THAT(refusal->reason, HasSubstr("this host already takes part"));
   EXPECT_EQ(refusal->retry, 0s);
   // Others only wait; a launcher knows which hosts it wants.
   EXPECT_EQ(add_agent({.machine = "c", .number = 4}), std::nullopt);
@@ -154,7 +154,7 @@ TEST_F(AdmissionTest, WhoIsToTryAgainIsMentionedOnce) {
   begin(true, 1);
   EXPECT_EQ(add_agent({.machine = "a", .number = 1}), std::nullopt);
   EXPECT_NE(add_agent({.machine = "a", .number = 2}), std::nullopt);
-  EXPECT_THAT(notes_, HasSubstr("refused: this host takes part already"));
+  EXPECT_THAT(notes_, HasSubstr("refused: this host already takes part"));
   notes_.clear();
   EXPECT_NE(add_agent({.machine = "a", .number = 2}), std::nullopt);
   EXPECT_EQ(notes_, "");
@@ -165,7 +165,8 @@ TEST_F(AdmissionTest, AnAgentOfAnotherJobIsRefused) {
   EXPECT_EQ(add_agent({.machine = "a", .number = 1, .job = "this"}), std::nullopt);
   const auto refusal = add_agent({.machine = "b", .number = 2, .job = "that"});
   ASSERT_NE(refusal, std::nullopt);
-  EXPECT_THAT(refusal->reason, HasSubstr("this job is this, and it has come for that"));
+  EXPECT_THAT(refusal->reason,
+              HasSubstr("this server runs job this, but the agent belongs to job that"));
   EXPECT_EQ(refusal->retry, 0s);
 }
 

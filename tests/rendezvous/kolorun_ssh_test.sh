@@ -49,7 +49,7 @@ expect "a hostfile" 0 $'^0 3 node1$\n^2 3 node2$' "$kolorun" --hostfile hostfile
   'echo $RANK $WORLD_SIZE $FAKE_HOST'
 echo 'node1 cores=4' >wrong
 expect "a wrong hostfile" 2 "wrong, line 1: 'cores=4' is not slots=N" "$kolorun" --hostfile wrong true
-expect "a wrong host" 2 "'-oProxyCommand=x' is no name of a host" "$kolorun" -H node1,-oProxyCommand=x true
+expect "a wrong host" 2 "'-oProxyCommand=x' is not a host name" "$kolorun" -H node1,-oProxyCommand=x true
 expect "too few slots" 2 '4 slots are too few for 5' "${on_two[@]}" -np 5 true
 
 expect "an exit status" 3 'rank 3 .* on node2.*status 3|rank 3 .*it has ended with status 3' \

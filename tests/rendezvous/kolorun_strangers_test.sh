@@ -28,7 +28,7 @@ for round in 1 2; do
   [[ ! -s answer ]] || fail "HTTP: an answer"
   # The mark and the length of a message, which does not come.
   knock 'printf "KoR1\x40\x00\x00\x00"' || fail "half a message: it was not closed"
-  [[ ! -s answer ]] || grep -q 'it does not introduce itself' answer || fail "half a message: an answer"
+  [[ ! -s answer ]] || grep -q 'it does not identify itself' answer || fail "half a message: an answer"
   knock 'printf "KoR1\x00\x00\x00\x40"' || fail "a message of 1 GiB: it was not closed"
   expect "an agent of another job" 1 'refuses this host: the secret is wrong' \
     "$kolorun" "${two[@]}" --secret-file wrong true
@@ -39,10 +39,10 @@ for round in 1 2; do
   meets "round $round" log '^generation 1: rank 1 of 2, commit 0'
 done
 # It knows the secret, but not which process it is.
-expect "a process that no agent has started" 1 'it is no process of this job' env "KOLO_RENDEZVOUS=$at" \
+expect "a process that no agent has started" 1 'it is not a process of this job' env "KOLO_RENDEZVOUS=$at" \
   "KOLO_RENDEZVOUS_SECRET=$(cat secret)" KOLO_RENDEZVOUS_PROCESS=1 "$rank_program" 1
 (($(grep -c refused log) <= 20)) || fail "the log has $(grep -c refused log) lines"
-for line in 'it sent something that is no message' 'it does not introduce itself' 'the secret is wrong' \
+for line in 'it sent an invalid message' 'it does not identify itself' 'the secret is wrong' \
   'its connection is closed.*; others are only counted'; do
   grep -qE "^kolorun: a connection from 127.0.0.1:[0-9]+ is refused: $line" log || fail "the log has no line: $line"
 done

@@ -106,9 +106,9 @@ for elastic in "" "--min-np 1"; do
   "$kolorun" "${alone[@]}" $elastic "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
   first=$!
   meets "a second job" first.log '^generation 1: rank 0 of 1'
-  expect "the same job again" 1 'refuses this host: .*this host takes part already: another job needs another port' \
+  expect "the same job again" 1 'refuses this host: .*this host already takes part; use a different port for each job' \
     "$kolorun" "${alone[@]}" $elastic "$rank_program" 1000000000
-  expect "a second job" 1 'refuses this host: this job is -np 1 .*rank_program .*, and it has come for -np 1 ' \
+  expect "a second job" 1 'refuses this host: this server runs job -np 1 .*rank_program .*, but the agent belongs to job -np 1 ' \
     "$kolorun" "${alone[@]}" $elastic "$rank_program" 5
   kill -TERM "$first"
   ends "a second job" "$first" 143 first.log
@@ -129,7 +129,7 @@ first=$!
 until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.05; done
 "$kolorun" "${three[@]}" >second.log 2>&1 </dev/null &
 second=$!
-meets "a signal before the start" first.log 'waiting for hosts: 4 of 6 slots have come'
+meets "a signal before the start" first.log 'waiting for hosts: 4 of 6 slots are available'
 kill -TERM "$first"
 ends "a signal before the start" "$first" 143 first.log
 ends "a signal before the start" "$second" 143 second.log

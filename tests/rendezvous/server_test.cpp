@@ -210,7 +210,7 @@ TEST_F(ServerTest, AJobMayBeginWithFewerHostsAfterTheTimeout) {
   bool says = false;
   for (const Action& action : server_->take())
     if (const auto* note = std::get_if<Note>(&action))
-      says |= note->text == "waiting for hosts: 1 of 2 slots have come: a:1";
+      says |= note->text == "waiting for hosts: 1 of 2 slots are available: a:1";
   EXPECT_TRUE(says);
   now_ = options_of(true).start_timeout;
   server_->on_message(1, Keepalive{}, now_ - 1ns);

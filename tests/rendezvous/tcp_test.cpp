@@ -260,9 +260,9 @@ TEST_F(TcpRendezvousTest, StrangersChangeNothingButALineInTheLog) {
   strangers.join();
   EXPECT_EQ(end.status, 0) << end.reason;
   EXPECT_THAT(statuses(), testing::Each(0));
-  EXPECT_THAT(notes_, HasSubstr("something that is no message"));
+  EXPECT_THAT(notes_, HasSubstr("an invalid message"));
   EXPECT_THAT(notes_, HasSubstr("is damaged"));
-  EXPECT_THAT(notes_, HasSubstr("does not introduce itself"));
+  EXPECT_THAT(notes_, HasSubstr("does not identify itself"));
   EXPECT_THAT(notes_, HasSubstr("the secret is wrong"));
   EXPECT_THAT(notes_, HasSubstr("use one version everywhere"));
 }

@@ -86,7 +86,7 @@ TEST_F(HostRecords, MemoryIsSharedByAllRanksOfAHostOrNone) {
   EXPECT_THAT(why_no_memory(records_, topology_, 0), HasSubstr("another rank"));
   EXPECT_EQ(why_no_memory(records_, topology_, 2), "");
   records_[1].cpu_operations = CpuOperations::mpi;
-  EXPECT_THAT(why_no_memory(records_, topology_, 0), HasSubstr("does without"));
+  EXPECT_THAT(why_no_memory(records_, topology_, 0), HasSubstr("has cpu_operations=mpi"));
 }
 
 TEST_F(HostRecords, AVerdictWithoutProblems) {
@@ -181,15 +181,15 @@ TEST_F(HostRecords, ConnectionsThatFailAreNoErrors) {
 }
 
 TEST_F(HostRecords, WithoutMpiTheRankThatCannotBeReachedIsToBlame) {
-  reports_[0].connections = StartupReport::make("1.2", "was not called by rank 2");
+  reports_[0].connections = StartupReport::make("1.2", "received no connection from rank 2");
   reports_[0].without_connection = MissingRanks::of(std::vector{2});
   reports_[2].connections = StartupReport::make("1.2", "cannot reach rank 0");
   reports_[2].without_connection = MissingRanks::of(std::vector{0});
   const Verdict verdict = reach_verdict(reports_, false);
   EXPECT_THAT(verdict.errors.ranks, ElementsAre(2));
   EXPECT_EQ(verdict.errors.text,
-            "rank 2 cannot be reached: rank 0: was not called by rank 2; rank 2: cannot reach "
-            "rank 0");
+            "rank 2 cannot be reached: rank 0: received no connection from rank 2; rank 2: cannot "
+            "reach rank 0");
   EXPECT_EQ(verdict.connection_errors.text, "");
 }
 

@@ -134,7 +134,7 @@ TEST_F(CpuOperationsOfRanks, ADemandThatCannotBeMetIsRefusedOnAll) {
       thrown_by<InvalidArgument>([&] { init({.cpu_operations = differs ? "mpi" : "shm"}); });
   EXPECT_THAT(refused.what(),
               testing::HasSubstr("cpu_operations is shm, but the ranks of this host cannot share "
-                                 "memory: a rank of this host does without"));
+                                 "memory: a rank of this host has cpu_operations=mpi"));
   std::vector<int> demanding;
   for (int rank = 0; rank + 1 < world_size_; ++rank) demanding.push_back(rank);
   EXPECT_EQ(refused.ranks(), demanding);

@@ -136,12 +136,12 @@ TEST(Settings, WhatCannotBeReadIsRefusedWithVariableAndValue) {
 TEST(Settings, RemovedOnesAreRefusedWithTheirReplacement) {
   {
     const Variable gone("KOLO_SINGLE_COPY", "off");
-    EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=off: there is no such setting any more: put "
+    EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=off: this setting was removed: put "
                                      "tensors into a kolo::SharedVector"));
   }
   {
     const Variable gone("KOLO_MPI_COLLECTIVES", "on");
-    EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=on: there is no such setting any more"));
+    EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=on: this setting was removed"));
     EXPECT_THAT(refusal(), HasSubstr("host_allreduce"));
   }
   const Variable unset("KOLO_MPI_COLLECTIVES", "");

@@ -117,7 +117,8 @@ TEST_F(CheckpointTest, AModuleOfOtherShapesIsRefusedAndUnchanged) {
   std::vector<::torch::Tensor> before;
   for (const auto& parameter : other->parameters()) before.push_back(parameter.detach().clone());
   const auto error = error_of<InvalidArgument>([&] { from_bytes(to_bytes(*saved), *other); });
-  EXPECT_THAT(error.what(), HasSubstr("'0.bias' has the shape [6] there and [7] here"));
+  EXPECT_THAT(error.what(),
+              HasSubstr("'0.bias' has shape [6] in the bytes but [7] in the program"));
   expect_same_bits(before, other->parameters());
   error_of<InvalidArgument>([&] { from_bytes(to_bytes(saved), other); });
   expect_same_bits(before, other->parameters());
@@ -298,10 +299,11 @@ TEST_F(WeightsTest, ThatDoNotMatchAreRefusedAndChangeNothing) {
   const std::string before = to_bytes(*other);
   const auto names = error_of<InvalidArgument>([&] { load_safetensors(path_, *other); });
   EXPECT_THAT(names.what(), HasSubstr("weights.safetensors': the names of tensors differ. Missing "
-                                      "there: '2.bias', '2.weight'"));
+                                      "in the file: '2.bias', '2.weight'"));
   const auto shapes =
       error_of<InvalidArgument>([&] { load_safetensors(path_, *other, {.strict = false}); });
-  EXPECT_THAT(shapes.what(), HasSubstr("'1.bias' has the shape [3] there and [4] here"));
+  EXPECT_THAT(shapes.what(),
+              HasSubstr("'1.bias' has shape [3] in the file but [4] in the program"));
   EXPECT_EQ(to_bytes(*other), before);
 
   nn::Linear part(2, 3);

@@ -123,8 +123,8 @@ TEST_F(SafetensorsFile, WithOtherNamesIsRefusedUnlessNotStrict) {
   std::vector<float> weight(6), bias(6, 9.0F);
   const TensorViews into{{"weight", weight}, {"bias", bias}};
   const auto error = error_of<InvalidArgument>([&] { load_safetensors(path_, into); });
-  EXPECT_THAT(error.what(), HasSubstr("a.safetensors': the names of tensors differ. Missing there: "
-                                      "'bias'. Unexpected there: 'more'."));
+  EXPECT_THAT(error.what(), HasSubstr("a.safetensors': the names of tensors differ. Missing in the "
+                                      "file: 'bias'. Unexpected in the file: 'more'."));
   EXPECT_EQ(weight, std::vector<float>(6));
   const UnmatchedNames unmatched = load_safetensors(path_, into, {.strict = false});
   EXPECT_THAT(unmatched.missing, ElementsAre("bias"));
@@ -141,7 +141,8 @@ TEST_F(SafetensorsFile, OfOtherShapesIsRefusedAndChangesNothing) {
     const auto error = error_of<InvalidArgument>([&] {
       load_safetensors(path_, {{"a", a}, {"b", {b.data(), Shape{3, 2}}}}, {.strict = strict});
     });
-    EXPECT_THAT(error.what(), HasSubstr("tensor 'b' is f32 [2, 3] there and f32 [3, 2] here"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("tensor 'b' is f32 [2, 3] in the file but f32 [3, 2] in the program"));
     EXPECT_THROW(load_safetensors(path_, {{"a", integers}}, {.strict = false}), InvalidArgument);
   }
   EXPECT_EQ(a, std::vector<float>(6));

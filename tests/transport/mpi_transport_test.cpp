@@ -144,7 +144,7 @@ TEST_F(MpiTransportTest, KeepsABoundedQueueForARankThatDoesNotReceive) {
       }
       ADD_FAILURE() << "nothing was refused";
     } catch (const BackendError& error) {
-      EXPECT_NE(std::string(error.what()).find("rank 1 does not take its messages"),
+      EXPECT_NE(std::string(error.what()).find("rank 1 does not read its messages"),
                 std::string::npos)
           << error.what();
       ++sent;  // it was handed to MPI

@@ -94,7 +94,7 @@ TEST(PeerConnector, WhoDoesNotKnowTheSecretIsDropped) {
   PeerConnector called(0, make_secret(3), listeners, {{1, "b"}}, {});
   PeerConnector stranger(1, make_secret(4), listeners, {}, {{0, "a", listeners.addresses()}});
   EXPECT_FALSE(meet({&called, &stranger}, 300ms));
-  EXPECT_EQ(called.problem(), "was not called by rank 1 on host b");
+  EXPECT_EQ(called.problem(), "received no connection from rank 1 on host b");
   EXPECT_THAT(stranger.problem(), HasSubstr("cannot reach rank 0 on host a (127.0.0.1:"));
   PeerConnector caller(1, make_secret(3), listeners, {}, {{0, "a", listeners.addresses()}});
   EXPECT_TRUE(meet({&called, &caller}));
@@ -106,7 +106,7 @@ TEST(PeerConnector, OnlyTheRankThatWasMeantAnswers) {
   PeerConnector other(5, make_secret(5), listeners, {{1, "b"}}, {});
   PeerConnector caller(1, make_secret(5), listeners, {}, {{0, "a", listeners.addresses()}});
   EXPECT_FALSE(meet({&other, &caller}, 300ms));
-  EXPECT_EQ(other.problem(), "was not called by rank 1 on host b");
+  EXPECT_EQ(other.problem(), "received no connection from rank 1 on host b");
 }
 
 TEST(PeerConnector, GoesOnToTheNextAddress) {
@@ -131,7 +131,7 @@ TEST(PeerConnector, SaysWhatWasTried) {
   EXPECT_THAT(waiting.problem(), HasSubstr("no answer"));
   PeerConnector lost(1, make_secret(7), none, {}, {{0, "a", {}}});
   EXPECT_FALSE(meet({&lost}, 50ms));
-  EXPECT_THAT(lost.problem(), HasSubstr("it has no address to be called at"));
+  EXPECT_THAT(lost.problem(), HasSubstr("it has no reachable address"));
 }
 
 }  // namespace

@@ -402,7 +402,7 @@ TEST(ShmTransport, KeepsABoundedQueueForARankThatDoesNotRead) {
     for (;; ++sent) host.end(0).send(1, Message(message_bytes));
   };
   EXPECT_THAT(send_forever, testing::ThrowsMessage<BackendError>(
-                                testing::HasSubstr("rank 1 does not take its messages")));
+                                testing::HasSubstr("rank 1 does not read its messages")));
   EXPECT_GT(sent * message_bytes, max_unsent * 9 / 10);
   EXPECT_LT(sent * message_bytes, max_unsent + ring_bytes);
   // Only what waits counts: another rank that reads may be sent much more.

@@ -254,7 +254,7 @@ TEST_F(SocketTransportTest, ARankThatTakesNothingIsRefusedMessagesAndNoGoodbye) 
   connect();
   const std::size_t more_than_sockets_take = std::size_t{32} << 20;
   EXPECT_THAT([&] { a_.transport->send(7, Message(more_than_sockets_take)); },
-              testing::ThrowsMessage<BackendError>(HasSubstr("rank 7 does not take its messages")));
+              testing::ThrowsMessage<BackendError>(HasSubstr("rank 7 does not read its messages")));
   a_.transport->close(0ms);  // as a destructor calls it
   EXPECT_FALSE(a_.transport->flushed());
 }

@@ -49,7 +49,7 @@ int run(int argc, char** argv) {
   std::vector<std::string> files;
   bool json = false;
   CLI::App app(
-      "Says which rank the others wait for, from the flight records of all of them.\n\n"
+      "Reports which rank the others wait for, from the flight records of all ranks.\n\n"
       "  kolo-diagnose kolo-flight-*.jsonl",
       "kolo-diagnose");
   app.footer("Exit status: 0; 2 if a file could not be read or the command line cannot be used.");

@@ -139,7 +139,7 @@ def scaling(data):
     rows += [(f"{row['model']}, {row['batch']} images per rank, {row['iterations']} iterations", "green",
               *(float(row[key]) for key in ("efficiency", "efficiency_min", "efficiency_max")))
              for row in data["synthetic_benchmark"]]
-    return ranges("Images per second of 2 ranks, in per cent of twice one rank", " %", 60, 140, 10, rows, 100,
+    return ranges("Images per second of 2 ranks, in percent of twice one rank", " %", 60, 140, 10, rows, 100,
                   "Scaling from 1 rank to 2: median, least and greatest round")
 
 

@@ -26,7 +26,7 @@ def one_host(data):
 
 
 def idle(data):
-    return markdown(["np", "idle, per cent of a core"],
+    return markdown(["np", "idle, percent of a core"],
                     [[row["ranks"], f"{row['min']} to {row['max']}"] for row in data["idle"]])
 
 

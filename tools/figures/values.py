@@ -18,7 +18,7 @@ def faults(data):
 
 
 def synthetic_without(data):
-    """The two runs of 7 iterations with batches of 4: what two ranks reach without exchange, in per cent."""
+    """The two runs of 7 iterations with batches of 4: what two ranks reach without exchange, in percent."""
     rows = [row for row in data["synthetic_benchmark"] if (row["iterations"], row["batch"]) == ("7", "4")]
     return [round(max(100 * float(row["without"]) / (2 * float(row["alone"])) for row in rows))]
 

@@ -220,7 +220,7 @@ void Agent::keep_alive() {
   // It waits for an eighth at most. If this took longer, it was stopped, and could not hear.
   if (const auto gap = now - std::exchange(looked_, now); gap > lease_ / 4) heard_ += gap;
   if (now - heard_ > lease_ / 2) {
-    lose_server(fmt::format("nothing was heard of the rendezvous server at {} for {:.1f} s",
+    lose_server(fmt::format("the rendezvous server at {} sent nothing for {:.1f} s",
                             rendezvous::to_string(server_),
                             std::chrono::duration<double>(now - heard_).count()),
                 /*kills=*/true);

@@ -102,7 +102,9 @@ void fill_rendezvous(const Flags& flags, Options& options) {
   }
   if (!options.hosts.empty() || !options.discovery_script.empty()) return;
   if (flags.secret_file.empty())
-    throw UsageError("--rendezvous needs --secret-file, since whoever reaches the port could join");
+    throw UsageError(
+        "--rendezvous needs --secret-file; without it, any process that can reach the port could "
+        "join");
   if (flags.slots == 0) throw UsageError("--rendezvous needs --slots: the processes of this host");
   if (options.rendezvous->port == 0)
     throw UsageError("--rendezvous needs a port that all hosts know, not 0");
@@ -154,7 +156,8 @@ void fill_variables(Options& options) {
   for (std::string& variable : options.variables) {
     if (variable.find('=') != std::string::npos) continue;
     const char* const value = std::getenv(variable.c_str());
-    if (value == nullptr) throw UsageError(fmt::format("-x {}: it has no value here", variable));
+    if (value == nullptr)
+      throw UsageError(fmt::format("-x {}: the variable is not set here", variable));
     variable += fmt::format("={}", value);
   }
   // The last one counts.

@@ -24,7 +24,7 @@ int parse_slots(std::string_view text, const std::string& where) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), slots);
   if (error != std::errc() || end != text.data() + text.size() || slots < 1 ||
       slots > rendezvous::max_ranks)
-    throw UsageError(fmt::format("{}: '{}' is no number of slots", where, text));
+    throw UsageError(fmt::format("{}: '{}' is not a number of slots", where, text));
   return slots;
 }
 
@@ -45,7 +45,7 @@ Host parse_host(std::string_view text, int slots, const std::string& where) {
                        });
   // ssh would take it for an option.
   if (!is_name || host.name.front() == '-')
-    throw UsageError(fmt::format("{}: '{}' is no name of a host", where, text));
+    throw UsageError(fmt::format("{}: '{}' is not a host name", where, text));
   return host;
 }
 

@@ -136,8 +136,7 @@ int main(int argc, char** argv) {
   try {
     status = kolorun::run({argv + 1, argv + argc});
   } catch (const kolorun::UsageError& error) {
-    kolorun::write_all(STDERR_FILENO,
-                       fmt::format("kolorun: {} (--help says more)\n", error.what()));
+    kolorun::write_all(STDERR_FILENO, fmt::format("kolorun: {} (see --help)\n", error.what()));
     status = kolorun::usage_status;
   } catch (const std::exception& error) {
     kolorun::write_all(STDERR_FILENO, fmt::format("kolorun: {}\n", error.what()));

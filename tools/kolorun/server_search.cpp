@@ -50,7 +50,9 @@ Answer greet(const rendezvous::Endpoint& at, const rendezvous::Hello& hello,
         answer.refusal = *refusal;
       else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message);
                welcome == nullptr || welcome->secret != rendezvous::second_half(secret))
-        answer.refusal.reason = "whoever answers does not know the secret of this job";
+        answer.refusal.reason =
+            "the server at this address does not know this job's secret; check the host, port and "
+            "secret";
       else
         found.welcome = *welcome;
       return false;

@@ -24,7 +24,8 @@ std::string read_exactly(int from, std::size_t bytes) {
     const ssize_t more = ::read(from, text.data() + have, bytes - have);
     if (more < 0 && errno == EINTR) continue;
     if (more <= 0)
-      throw std::runtime_error("--agent is for kolorun itself, which writes to it what to do");
+      throw std::runtime_error(
+          "--agent is for internal use: kolorun passes instructions to it on standard input");
     have += static_cast<std::size_t>(more);
   }
   return text;

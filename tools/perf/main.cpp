@@ -152,7 +152,7 @@ constexpr int usage_status = 2;
 bool any_complains(const World& world, const std::string& complaint) {
   const int none = world.size();
   const int first = none - world.maximum(complaint.empty() ? 0 : none - world.rank());
-  if (first == world.rank()) fmt::print(stderr, "kolo-perf: {} (--help says more)\n", complaint);
+  if (first == world.rank()) fmt::print(stderr, "kolo-perf: {} (see --help)\n", complaint);
   return first != none;
 }
 

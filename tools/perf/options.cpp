@@ -101,10 +101,10 @@ void add_how(CLI::App& app, Flags& flags, Options& options) {
                  "iteration, random per rank; one node only), idle (processor time of a session "
                  "without work)")
       ->capture_default_str();
-  app.add_option("--warmup", options.warmup, "Iterations per row that are not counted")
+  app.add_option("--warmup", options.warmup, "Warm-up iterations per row")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
-  app.add_option("--iterations", options.iterations, "Counted iterations per row")
+  app.add_option("--iterations", options.iterations, "Measured iterations per row")
       ->check(CLI::Range(1, 10'000'000))
       ->capture_default_str();
   app.add_option("--seconds", options.seconds, "Duration of --mode idle")

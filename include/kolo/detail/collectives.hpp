@@ -105,17 +105,17 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
   return {std::move(operation), std::move(value)};
 }
 
-/// How many sessions this process has started, plus how often all ranks have joined. A join that
+/// The number of sessions that this process has started plus the number of joins. A join that
 /// fails does not count, so the ranks of a session see the number change at the same place among
 /// their operations.
 [[nodiscard]] KOLO_EXPORT std::int64_t restarts() noexcept;
 
-/// A number that no other process of this host has at the same time: `local_rank()`. In an elastic
-/// job, where that changes from session to session, the number of kolorun's slot.
+/// A number that is unique among this host's processes at any time: `local_rank()`. In an elastic
+/// job, where `local_rank()` changes between sessions, the number of kolorun's slot.
 [[nodiscard]] KOLO_EXPORT int local_slot();
 
-/// True in an elastic job before `kolo::elastic::run`, where other ranks may be in another call:
-/// what needs an agreement is made without, and agrees in its `rejoin`.
+/// True in an elastic job before `kolo::elastic::run`, where other ranks may be in another call.
+/// Objects that need an agreement are then constructed without it, and agree in `rejoin`.
 [[nodiscard]] KOLO_EXPORT bool agreements_are_deferred() noexcept;
 
 /// The number of rows that this rank gets in a reducescatter of `rows` rows. Throws as the

@@ -23,9 +23,9 @@ namespace kolo {
 ///     }
 ///     loss.backward();  // outside: each operation's backward uses the type of its forward
 ///
-/// The destructor restores the previous setting, even after an exception. That of the outermost
-/// guard also drops converted parameters, so end it before the optimizer's step. Guards may nest;
-/// with `enabled` false, operations inside compute in the types of their inputs.
+/// The destructor restores the previous setting, even after an exception. The outermost guard also
+/// drops the cached converted parameters, so destroy it before the optimizer's step. Guards may
+/// nest; with `enabled` false, operations inside compute in the types of their inputs.
 ///
 /// A guard affects only the thread that constructed it. Destroy guards on that thread, in the
 /// reverse order of construction. f16 gradients need a `GradScaler`, bf16 ones do not. LibTorch

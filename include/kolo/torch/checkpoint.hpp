@@ -19,12 +19,12 @@
 
 namespace kolo {
 
-/// Converts a module's parameters and buffers to bytes and back: those of a safetensors file, which
-/// `Checkpointer` stores tensor by tensor (`model.layers.0.weight`). A module with tensors that
-/// such a file cannot hold (complex or sparse ones) becomes an archive of LibTorch's. `from_bytes`
-/// assigns to the module's existing tensors, so optimizers of the module stay valid, and takes both
-/// formats. It throws InvalidArgument, before anything changes, if the bytes are not a module with
-/// the same names and shapes; an archive may be partly loaded then.
+/// Converts a module's parameters and buffers to the bytes of a safetensors file and back.
+/// `Checkpointer` stores them tensor by tensor (`model.layers.0.weight`). A module with complex or
+/// sparse tensors, which such a file cannot hold, becomes a LibTorch archive. `from_bytes` reads
+/// both formats, and assigns to the module's existing tensors, so optimizers of the module stay
+/// valid. It throws InvalidArgument, before anything changes, if the bytes are not a module with
+/// the same names and shapes; from an archive, the module may already be partly loaded.
 ///
 ///     checkpoints.save(step,
 ///                      {{"model", kolo::to_bytes(*model)},
@@ -37,11 +37,11 @@ namespace kolo {
 KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::nn::Module& module);
 
 /// Converts an optimizer's state (such as momentum) and the options of its parameter groups to
-/// bytes and back. Those of SGD, Adam, AdamW, RMSprop and Adagrad have PyTorch's names:
+/// bytes and back. The state of SGD, Adam, AdamW, RMSprop and Adagrad has PyTorch's names:
 /// `state.0.exp_avg` for the optimizer's first parameter, and `param_groups` in the metadata, as
-/// JSON. Other classes become archives of LibTorch's. For a DistributedOptimizer, call it between a
+/// JSON. Other optimizers become LibTorch archives. For a DistributedOptimizer, call it between a
 /// step and the next backward. The bytes of a ShardedOptimizer hold only this rank's shards, and
-/// load only there: save them in `CheckpointExtras::own`, or save `whole_state`. Throws
+/// load only on this rank: save them in `CheckpointExtras::own`, or save `whole_state`. Throws
 /// InvalidArgument as above.
 [[nodiscard]] KOLO_EXPORT std::string to_bytes(const ::torch::optim::Optimizer& optimizer);
 KOLO_EXPORT void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer);
@@ -51,7 +51,7 @@ template <typename T>
 concept ModuleOrOptimizer =
     std::derived_from<T, ::torch::nn::Module> || std::derived_from<T, ::torch::optim::Optimizer>;
 
-/// What `TORCH_MODULE` defines.
+/// A module holder, as `TORCH_MODULE` defines it.
 template <typename T>
 concept HoldsModule = requires(const T& holder) {
   requires std::derived_from<typename T::ContainedType, ::torch::nn::Module>;
@@ -84,7 +84,7 @@ void from_bytes(const std::string& bytes, T& value) {
 /// in `CheckpointExtras::own`.
 [[nodiscard]] KOLO_EXPORT std::string random_state();
 
-/// Restores the generators. Throws InvalidArgument unless `random_state` made the string in a
+/// Restores the generators. Throws InvalidArgument unless the string came from `random_state` in a
 /// process with the same type of device.
 KOLO_EXPORT void set_random_state(const std::string& state);
 

@@ -7,8 +7,8 @@
 // any strides unless stated otherwise.
 //
 // Autograd records the synchronous out-of-place forms if their input requires a gradient. The input
-// must require one on all ranks or on none, because backward is a collective too. Its name is that
-// of the forward operation with the suffix ".backward". The gradient is that of the sum of all
+// must require one on all ranks or on none, because backward is a collective too. Its name is the
+// forward operation's name with the suffix ".backward". The gradient is that of the sum of all
 // ranks' losses, so it includes the effect of a rank's input on other ranks' results. In-place and
 // asynchronous forms are not recorded.
 //

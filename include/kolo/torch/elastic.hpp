@@ -44,7 +44,7 @@ class KOLO_EXPORT TorchTensorPart : public Part {
   ::torch::Tensor& tensor_;
 };
 
-/// State, such as momentum, and the options of the groups, such as the learning rate.
+/// State, such as momentum, and the groups' options, such as the learning rate.
 template <typename Optimizer>
 class OptimizerPart : public Part {
  public:
@@ -59,7 +59,7 @@ class OptimizerPart : public Part {
   Optimizer& optimizer_;
 };
 
-/// The ranks gather the state of all at each commit, so that any of them may be lost.
+/// At each commit, every rank gathers the state of all ranks, so that any rank may be lost.
 template <typename Optimizer>
 class ShardedOptimizerPart : public Part {
  public:

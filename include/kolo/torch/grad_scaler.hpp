@@ -41,16 +41,16 @@ concept SteppingOptimizer = std::derived_from<T, ::torch::optim::Optimizer> &&
 ///     scaler.update();                       // once, after the steps of all optimizers
 ///
 /// All ranks skip the same steps and keep the same scale, without communication: reduced gradients
-/// have the same bits on all ranks. Gradients of a ShardedOptimizer do not, so its ranks
+/// have the same bits on all ranks. A ShardedOptimizer's gradients differ, so its ranks
 /// communicate to agree. Construct the scaler with the same options on all ranks. Optimizers may be
 /// passed as references to their base class. With DistributedGradients and a plain optimizer, the
-/// last pass before `unscale` or `step` must reduce. Where ranks train different parameters, as in
-/// disjoint process sets, their scales differ, so an optimizer of another process set needs a
-/// scaler of its own.
+/// last pass before `unscale` or `step` must reduce. Use a separate scaler for the optimizers of
+/// each process set: where ranks train different parameters, as in disjoint sets, their scales
+/// differ.
 ///
 /// Backward passes may accumulate; `update` follows the last of them. With several optimizers,
-/// `update` shrinks the scale if the gradients of any have overflowed, but only those skip. If
-/// optimizers share parameters, unscale both before clipping. After `join`, load the state of the
+/// `update` shrinks the scale if the gradients of any overflowed, but only those skip a step. If
+/// optimizers share parameters, unscale all before clipping. After `join`, load the state of the
 /// rank that joined last. Copyable; not thread-safe.
 class GradScaler {
  public:
@@ -62,10 +62,10 @@ class GradScaler {
   /// The loss times the scale; in f32 if the loss is f16 or bf16.
   [[nodiscard]] KOLO_EXPORT ::torch::Tensor scale(const ::torch::Tensor& loss) const;
 
-  /// Divides the optimizer's gradients by the scale, before you inspect or clip them. At most once
-  /// for each optimizer between two calls of `update`. Calls the `synchronize` of a
-  /// DistributedOptimizer. Throws InvalidArgument if it was called already, and for f16 gradients,
-  /// whose division by the scale would underflow: parameters stay f32, see `Autocast`.
+  /// Divides the optimizer's gradients by the scale, before you inspect or clip them. Call it at
+  /// most once per optimizer between two calls of `update`. Calls the `synchronize` of a
+  /// DistributedOptimizer. Throws InvalidArgument for a second call, and for f16 gradients, which
+  /// would underflow when divided: keep parameters in f32, as with `Autocast`.
   template <SteppingOptimizer Optimizer>
   void unscale(Optimizer& optimizer) {
     require_scaled(optimizer, "unscale");
@@ -97,7 +97,7 @@ class GradScaler {
   [[nodiscard]] double loss_scale() const { return enabled_ ? scale_.value() : 1.0; }
 
   /// Save and restore the scale for a checkpoint, between `update` and the next pass. `load` throws
-  /// InvalidArgument unless `state` made the string.
+  /// InvalidArgument unless the string came from `state`.
   [[nodiscard]] std::string state() const { return scale_.state(); }
   void load(const std::string& state) {
     scale_.load(state);
@@ -111,7 +111,7 @@ class GradScaler {
   }
 
  private:
-  /// Whether members named like a DistributedOptimizer's are its own, perhaps because it holds one.
+  /// Whether `synchronize` and `skip_step` are the class's own: it may hold a Kolo optimizer.
   template <typename Optimizer>
   static constexpr bool wraps = !std::is_convertible_v<Optimizer*, detail::ReducingOptimizer*>;
 
@@ -121,8 +121,8 @@ class GradScaler {
     bool stepped;
   };
   struct Divided {
-    ::torch::Tensor gradient;  // so that no other gets its address
-    std::int64_t version;      // a later one has been accumulated or zeroed since
+    ::torch::Tensor gradient;  // kept alive, so that its address stays unique
+    std::int64_t version;      // has changed if it was accumulated or zeroed since
   };
 
   [[nodiscard]] KOLO_EXPORT bool is_unscaled(const ::torch::optim::Optimizer& optimizer) const;

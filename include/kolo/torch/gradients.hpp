@@ -9,16 +9,16 @@
 
 namespace kolo {
 
-/// Reduces the gradients of a module's parameters; its optimizers stay as they are:
+/// Reduces the gradients of a module's parameters; its optimizers need no wrapper:
 ///
 ///     kolo::DistributedGradients gradients(*model);
 ///     torch::optim::SGD optimizer(model->parameters(), 0.01);
 ///
 /// Gradients are final when `backward()` returns, as with DistributedOptimizer, whose rules for
-/// backward passes and for construction apply. This class does not see steps, so every
-/// `backward_passes_per_step`-th pass reduces, and only passes have to match on all ranks.
-/// Construct it after the module is on its device and has its dtype. Neither movable nor copyable;
-/// not thread-safe.
+/// backward passes and for construction apply. This class does not see steps: every
+/// `backward_passes_per_step`-th pass reduces, and ranks must match in passes, not in steps.
+/// Construct it after moving the module to its device and dtype. Neither movable nor copyable; not
+/// thread-safe.
 class DistributedGradients {
  public:
   KOLO_EXPORT explicit DistributedGradients(::torch::nn::Module& module,

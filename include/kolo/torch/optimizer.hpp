@@ -139,19 +139,19 @@ class GradientReducer {
 /// ranks, and throws the errors of `allreduce`. If it throws on one rank for a reason of its own,
 /// the other ranks get BackwardFailed; call `zero_grad`, and the next pass is reduced.
 ///
-/// There may be any number of backward passes before a step, including nested and partial ones, but
-/// the same on all ranks: a rank that is a pass or a step ahead gets Mismatch. Gradients
+/// There may be any number of backward passes before a step, including nested and partial ones, if
+/// all ranks make the same passes: a rank that is a pass or a step ahead gets Mismatch. Gradients
 /// accumulate, and each pass reduces only what it has added; meanwhile, gradients that are already
 /// reduced are kept in separate memory. In `no_sync`, and before the last of
 /// `backward_passes_per_step`, gradients accumulate on this rank only; the next pass that reduces
 /// includes them, and so does `step` after fewer passes. Accumulation::mean divides each pass by
 /// `backward_passes_per_step`, and if a step had fewer, by the passes that this rank made.
 ///
-/// A parameter that some ranks did not use in a pass has a gradient of zero there. One that no rank
-/// used is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
+/// If a rank does not use a parameter in a pass, it contributes zeros. If no rank uses it, its
+/// gradient is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
 /// Parameters that require no gradient are skipped. Parameters may be frozen, unfrozen, converted
 /// or added to a parameter group later, in the same way on all ranks: the next `synchronize`,
-/// `step` or `zero_grad` adapts to it. Optimizers with equal options may share parameters, which
+/// `step` or `zero_grad` adapts. Optimizers with equal options may share parameters, which
 /// are reduced once. `torch::autograd::grad` reduces nothing. `backward` throws InvalidArgument if
 /// `create_graph` is set or the gradients of two parameters share memory.
 ///
@@ -210,8 +210,8 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   /// The ranks that take part.
   [[nodiscard]] const ProcessSet& process_set() const { return reducer_.process_set(); }
 
-  /// Calls `synchronize`, then steps. So a rank without a backward pass takes part with zeros. With
-  /// a closure, the gradients and the loss of each evaluation are reduced, so that line searches
+  /// Calls `synchronize`, then steps. A rank without a backward pass contributes zeros. With a
+  /// closure, the gradients and the loss of each evaluation are reduced, so that line searches
   /// agree on all ranks.
   ::torch::Tensor step(LossClosure closure = nullptr) override {
     if (closure == nullptr) {
@@ -241,8 +241,8 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
   /// process set, which ends with its session.
   void rejoin() { reducer_.rejoin(this->param_groups()); }
 
-  /// As `Base`'s. The passes of `backward_passes_per_step` are counted from zero. A module's
-  /// `zero_grad` does as well, except that it does not reset this count.
+  /// As `Base`'s, and restarts the count of `backward_passes_per_step`. You may call the module's
+  /// `zero_grad` instead, but it does not restart this count.
   template <typename... Arguments>
     requires requires(Base& base, Arguments... arguments) { base.zero_grad(arguments...); }
   void zero_grad(Arguments... arguments) {

@@ -109,8 +109,8 @@ class ShardedReducer {
 /// parameters as DistributedOptimizer, bit for bit. `state_and_gradients` does too on one host
 /// without compression. With compression, its sums are not rounded to the wire type; across hosts,
 /// it adds the ranks in another order. Clipping adds the squares of the shards, so its factor may
-/// differ in the last bits. `reducescatter_rows` splits the elements of a parameter in memory
-/// order.
+/// differ in the last bits. The elements of a parameter, in memory order, are split as by
+/// `reducescatter_rows`.
 ///
 /// Base must be elementwise: SGD, Adam, AdamW, RMSprop, Adagrad, or a class for which
 /// `is_elementwise_optimizer` is specialized. Its `param_groups()` hold the shards, which are 1-D
@@ -225,7 +225,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   [[nodiscard]] std::string whole_state(int root) const {
     return reducer_.whole_state(*this, root);
   }
-  /// The same on every rank.
+  /// As above, but returns the state on every rank of the set.
   [[nodiscard]] std::string whole_state() const {
     return reducer_.whole_state(*this, detail::ShardedReducer::all_ranks_get_it);
   }
@@ -248,7 +248,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
 
   /// Loads this rank's shards of a state that any number of ranks have saved. Each rank reads the
   /// files that have them, one file at a time. If a rank fails, because files are missing, damaged
-  /// or of other parameters, all ranks throw an Error that names it. That rank keeps its state;
+  /// or for other parameters, all ranks throw an Error that names it. That rank keeps its state;
   /// others may have loaded theirs. Collective in the set.
   void load_state(const std::filesystem::path& folder) { reducer_.load_state(folder, *this); }
 
@@ -278,8 +278,8 @@ template <typename Base>
       const DistributedOptimizerOptions& = {}, Sharding = Sharding::state_and_gradients)
 ->ShardedOptimizer<Base>;
 
-/// Like that for a DistributedOptimizer, with the same norm on all ranks. The norm is summed over
-/// shards, so its last bits may differ from those of a DistributedOptimizer's.
+/// As for a DistributedOptimizer, with the same norm on all ranks. The norm is summed over shards,
+/// so its last bits may differ from those for a DistributedOptimizer.
 template <typename Base>
   requires std::derived_from<Base, ::torch::optim::Optimizer>
 double clip_grad_norm(ShardedOptimizer<Base>& optimizer, double max_norm,

@@ -52,7 +52,7 @@ class KOLO_EXPORT SyncBatchNormImpl
 
 /// As `torch::nn::BatchNorm1d`, `2d` and `3d`, but in training it computes mean, variance and
 /// gradients over the batches of all ranks together, as one process would on the whole batch. Ranks
-/// may have batches of different sizes, or empty ones. The input is [N, C, ...].
+/// may have batches of different sizes, or empty ones. The input has shape [N, C, ...].
 ///
 /// In training, forward and backward each run one unnamed collective, so ranks must run their
 /// modules in the same order. Evaluation is local. Gradients of weight and bias are this rank's

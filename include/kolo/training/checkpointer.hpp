@@ -44,7 +44,7 @@ class KOLO_EXPORT CheckpointError : public Error {
 /// The contents of a checkpoint.
 struct Checkpoint {
   std::int64_t step = 0;           ///< Training step.
-  std::optional<double> metric{};  ///< Selects the best checkpoint.
+  std::optional<double> metric{};  ///< Determines the best checkpoint.
   int ranks = 0;                   ///< Number of ranks of the session that saved it.
   Blobs parts{};                   ///< Rank 0's parts, the same on all ranks.
   Blobs own{};                   ///< This rank's own parts; empty if `ranks` is not `kolo::size()`.
@@ -59,7 +59,7 @@ struct Checkpoint {
 struct CheckpointerOptions {
   std::filesystem::path directory{};  ///< On rank 0. Created when the first checkpoint is saved.
   std::string prefix = "checkpoint";  ///< Files are named `<prefix>-<step>.safetensors`.
-  int keep_last = 2;                  ///< Number of last saved checkpoints to keep; at least 1.
+  int keep_last = 2;                  ///< Number of most recent checkpoints to keep; at least 1.
   bool keep_best = true;              ///< Also keep the checkpoint with the best metric.
   Goal best = Goal::minimum;          ///< Whether the lowest or the highest metric is best.
 };
@@ -96,8 +96,8 @@ class Checkpointer {
   KOLO_EXPORT std::filesystem::path save(std::int64_t step, const Blobs& parts,
                                          const CheckpointExtras& extras = {});
 
-  /// Loads the undamaged checkpoint that was saved last; nothing if there is none. After training
-  /// has returned to an older checkpoint, that is one of the new branch, whatever its step. Skips
+  /// Loads the most recently saved undamaged checkpoint; `std::nullopt` if there is none. The order
+  /// of saves counts, not the step, which may be lower after a return to an older checkpoint. Skips
   /// damaged files with a warning on rank 0 and leaves them in place.
   [[nodiscard]] KOLO_EXPORT std::optional<Checkpoint> load_latest() const;
   /// As `load_latest`, for the checkpoint with the best metric; among equals, the oldest.

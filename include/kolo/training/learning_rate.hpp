@@ -28,21 +28,21 @@ class LearningRateWarmup {
   LearningRateWarmupOptions options_;
 };
 
-/// Multiplies the learning rate by `factor` from epoch `epoch` on. Milestones accumulate.
+/// Multiplies the learning rate by `factor` from epoch `epoch` on. Factors accumulate.
 struct LearningRateMilestone {
   double epoch = 0.0;
   double factor = 1.0;
 };
 
-/// Durations are in epochs of `steps_per_epoch` steps. Leave that at 1 to count in steps.
+/// Durations are in epochs of `steps_per_epoch` steps. To count in steps, leave that at 1.
 struct LearningRateScheduleOptions {
   double peak = 0.0;         ///< Rate after warm-up: usually one rank's rate times `kolo::size()`.
   double warmup_from = 0.0;  ///< Rate at step 0 if there is a warm-up.
   double warmup = 0.0;       ///< Epochs from `warmup_from` to `peak`; 0: none.
   std::int64_t steps_per_epoch = 1;                 ///< At least 1.
   std::vector<LearningRateMilestone> milestones{};  ///< In ascending order of epochs.
-  /// Epochs from the end of warm-up along half a cosine from `peak` to `minimum`, step by step; 0:
-  /// none. Cannot be combined with milestones, decay or a multiplier.
+  /// Length, in epochs, of half a cosine from `peak` to `minimum` after warm-up, changing at every
+  /// step; 0: none. Cannot be combined with milestones, decay or a multiplier.
   double cosine = 0.0;
   double decay = 1.0;        ///< Factor that is applied every `decay_every` epochs.
   double decay_every = 0.0;  ///< In epochs, counted from step 0; 0: no decay.
@@ -54,11 +54,11 @@ struct LearningRateScheduleOptions {
   double minimum = 0.0;  ///< Lower bound of the rate after warm-up.
 };
 
-/// Gradual warm-up (Goyal et al., 2017, https://arxiv.org/abs/1706.02677), then milestones, regular
-/// decay, or both, as is usual for large batches; or a cosine (Loshchilov and Hutter, 2017,
-/// https://arxiv.org/abs/1608.03983, without restarts), as is usual for language models. The rate
-/// is a function of the step alone, so ranks agree without communication and a resumed run needs
-/// only its step. Safe to call from any thread.
+/// A learning rate that warms up (Goyal et al., 2017, https://arxiv.org/abs/1706.02677) and then
+/// follows milestones, regular decay, or both, as is usual for large batches, or half a cosine
+/// (Loshchilov and Hutter, 2017, https://arxiv.org/abs/1608.03983), as is usual for language
+/// models. The rate depends only on the step, so ranks agree without communication, and a resumed
+/// run needs only its step. Thread-safe if `multiplier` is.
 ///
 ///     const kolo::LearningRateSchedule schedule({.peak = 0.1 * kolo::size(),
 ///                                                .warmup_from = 0.1,
@@ -80,8 +80,8 @@ class LearningRateSchedule {
   /// The learning rate of step `step`, counted from 0. A negative step counts as 0.
   [[nodiscard]] KOLO_EXPORT double operator()(std::int64_t step) const;
 
-  /// The factor for the momentum in step `step` only: the new rate divided by the previous one; 1
-  /// in step 0 and after a rate of 0. Use it with optimizers whose velocity includes the rate:
+  /// The factor for the momentum in step `step` only: this step's rate divided by the previous one;
+  /// 1 in step 0 and after a rate of 0. Use it with optimizers whose velocity includes the rate:
   /// v = m v - rate * g (Goyal et al., section 3, remark 2). LibTorch's optimizers do not need it,
   /// because they apply the rate to the velocity afterwards.
   [[nodiscard]] KOLO_EXPORT double momentum_correction(std::int64_t step) const;

@@ -10,7 +10,7 @@
 namespace kolo {
 
 struct LossScaleOptions {
-  double initial = 65536.0;             ///< From 2^-100 to 2^100, as all later scales.
+  double initial = 65536.0;             ///< From 2^-100 to 2^100, like all later scales.
   double growth_factor = 2.0;           ///< Above 1.
   double backoff_factor = 0.5;          ///< Above 0 and below 1.
   std::int64_t growth_interval = 2000;  ///< Steps without overflow until the scale grows; positive.
@@ -20,7 +20,7 @@ struct LossScaleOptions {
 /// (Micikevicius et al., 2018, https://arxiv.org/abs/1710.03740). The scale shrinks after a step
 /// whose gradients overflowed, and grows after many steps without one. No communication: reduced
 /// gradients have the same bits on all ranks, so all ranks find the same overflows and keep the
-/// same scale. With a custom trainer, whose step divides the gradients by the scale:
+/// same scale. With a custom trainer whose step divides the gradients by the scale:
 ///
 ///     model.backward(loss_scale.value());  // gradients of loss * scale
 ///     kolo::ReducedGradients reduced = optimizer.reduce();
@@ -36,12 +36,12 @@ class LossScale {
 
   [[nodiscard]] double value() const { return value_; }
 
-  /// Ends a step. `overflow`: whether a gradient had an infinity or a NaN.
+  /// Adapts the scale after a step. `overflow`: whether a gradient had an infinity or a NaN.
   KOLO_EXPORT void update(bool overflow);
 
-  /// Save and restore the scale and the steps since it changed, for a checkpoint, without the
-  /// options. After `join`, load the state of the rank that joined last. `load` throws
-  /// InvalidArgument unless `state` made the string.
+  /// Save and restore the scale and the number of steps since it changed, for a checkpoint, without
+  /// the options. After `join`, load the state of the rank that joined last. `load` throws
+  /// InvalidArgument unless the string came from `state`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 

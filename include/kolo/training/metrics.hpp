@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of metrics over all ranks, except those that have joined (see `join`).
+// Averages of metrics over all ranks except those that have joined (see `join`).
 #pragma once
 
 #include <cstdint>
@@ -52,8 +52,8 @@ class MetricAverage {
   /// Removes all values.
   KOLO_EXPORT void reset();
 
-  /// Save and restore this rank's sums for a checkpoint. `load` throws InvalidArgument unless
-  /// `state` made the string with the same names.
+  /// Save and restore this rank's sums for a checkpoint. `load` throws InvalidArgument unless the
+  /// string came from `state` with the same names.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 

@@ -18,7 +18,7 @@ enum class Goal : std::uint8_t { minimum, maximum };
 struct Improvement {
   Goal goal = Goal::minimum;
   double threshold = 1e-4;  ///< Not negative.
-  bool relative = true;     ///< The threshold is a fraction of the best; else an absolute value.
+  bool relative = true;     ///< True: `threshold` is a fraction of the best metric; else absolute.
 };
 
 namespace detail {
@@ -61,7 +61,7 @@ class ReduceOnPlateau {
 
   /// Call it after each validation. Returns true if it lowered the rate. `weight` is the weight of
   /// this rank's metric in the average, for example its number of examples. A NaN average is no
-  /// improvement, and neither is an average without weights. Collective. Throws the errors of
+  /// improvement, and neither is an average with all weights 0. Collective. Throws the errors of
   /// `average`.
   KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
@@ -70,7 +70,7 @@ class ReduceOnPlateau {
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }
 
   /// Save and restore the state for a checkpoint, without the options. `load` throws
-  /// InvalidArgument unless `state` made the string.
+  /// InvalidArgument unless the string came from `state`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 
@@ -100,7 +100,7 @@ class EarlyStopping {
   KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
   [[nodiscard]] bool stopped() const { return bad_ > options_.patience; }
-  /// True if the last update was the best so far.
+  /// True if the last update improved on the best average.
   [[nodiscard]] bool improved() const { return improved_; }
   /// The best average so far.
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }

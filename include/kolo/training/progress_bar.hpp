@@ -11,7 +11,7 @@ namespace kolo {
 
 struct ProgressBarOptions {
   std::string title{};     ///< Printed before the bar.
-  std::int64_t total = 0;  ///< Total number of steps.
+  std::int64_t total = 0;  ///< Total number of steps; 0: print nothing.
   bool enabled = true;     ///< Set to `kolo::rank() == 0` to print on one rank only.
 };
 

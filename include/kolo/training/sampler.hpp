@@ -10,7 +10,7 @@
 
 namespace kolo {
 
-/// What to do if the number of examples is not a multiple of the number n of ranks.
+/// What to do if the number of examples is not a multiple of n, the number of ranks.
 enum class Remainder : std::uint8_t {
   drop,    ///< Skip up to n - 1 examples per epoch; with `shuffle`, different ones each epoch.
   pad,     ///< Repeat up to n - 1 examples, as torch's DistributedSampler does.
@@ -71,12 +71,12 @@ class DistributedSampler {
   [[nodiscard]] std::uint64_t seed() const { return options_.seed; }
 
   /// Save and restore seed, epoch and `consumed` for a checkpoint. The state is the same on all
-  /// ranks and does not depend on their number. `load` throws InvalidArgument unless `state` made
-  /// the string, for a data set of the same size and with the same `shuffle`.
+  /// ranks and does not depend on their number. `load` throws InvalidArgument unless the
+  /// string came from `state` with the same `examples` and `shuffle`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 
-  /// Takes the rank and the number of ranks of a new session, unless the options gave them. The
+  /// Takes the rank and the number of ranks of a new session, unless the options set them. The
   /// rest of the epoch is then shared among these ranks. Throws NotInitialized outside a session.
   KOLO_EXPORT void rejoin();
 

@@ -166,7 +166,7 @@ struct Router::Preparation {
 
 Router::~Router() {
   if (!preparer_.stop(options_.nccl.exit_timeout))
-    log(LogLevel::warning, "NCCL does not return from a call; its thread is left behind");
+    log(LogLevel::warning, "an NCCL call does not return; its thread is leaked");
 }
 
 std::unique_ptr<Execution> Router::start(Batch batch) {
@@ -265,19 +265,17 @@ void Router::end_agreement() {
   const std::string names = to_string(RankSet::of(ranks));
   last_path_ = path.nccl ? "nccl" : "staged: " + path.why_not;
   if (path.nccl) {
-    log(LogLevel::info, fmt::format("GPU tensors of the ranks {} travel over NCCL", names));
+    log(LogLevel::info, fmt::format("GPU tensors of ranks {} use NCCL", names));
     nccl_->connect(ranks, infos.front().unique_id);
   } else if (options_.operations == GpuOperations::nccl) {
-    throw BackendError(
-        fmt::format("gpu_operations is nccl, but NCCL cannot be used by the ranks "
-                    "{}: {}",
-                    names, path.why_not));
+    throw BackendError(fmt::format("gpu_operations is nccl, but ranks {} cannot use NCCL: {}",
+                                   names, path.why_not));
   } else {
     // Staging is far slower than NCCL. One rank warns, unless the user asked for it.
     const bool warns = options_.operations != GpuOperations::staged && ranks.front() == rank_;
     log(warns ? LogLevel::warning : LogLevel::info,
-        fmt::format("GPU tensors of the ranks {} travel through the memory of their hosts: {}",
-                    names, path.why_not));
+        fmt::format("GPU tensors of ranks {} are staged through host memory: {}", names,
+                    path.why_not));
   }
   paths_.emplace(ranks, path);
 }

@@ -23,8 +23,7 @@ constexpr nanoseconds pause = std::chrono::microseconds(100);
 /// Called by a rank that fails: there may be no memory for the text.
 void report(LogLevel level, pid_t process, nanoseconds patience, const char* what) noexcept {
   try {
-    log(level, fmt::format("process {} has not ended a write into this rank's shared tensors for "
-                           "{} s: {}",
+    log(level, fmt::format("process {} has been writing to this rank's shared tensors for {} s: {}",
                            process, std::chrono::duration<double>(patience).count(), what));
   } catch (const std::exception&) {  // the failure is reported elsewhere
   }
@@ -71,14 +70,14 @@ void WriteFence::close(nanoseconds patience) noexcept {
   // section or itself.
   each_writer([&](const node::OtherProcess& process) {
     if (!is_stopped(process)) return;
-    report(LogLevel::critical, process.pid(), patience, "it is stopped, and is killed");
+    report(LogLevel::critical, process.pid(), patience, "it is stopped and will be killed");
     process.kill();
   });
   Patience second(patience);
   while (any_writes())
     if (!second.wait()) break;
   each_writer([&](const node::OtherProcess& process) {
-    report(LogLevel::critical, process.pid(), 2 * patience, "it may still write. End this process");
+    report(LogLevel::critical, process.pid(), 2 * patience, "it may still write; terminate it");
   });
 }
 

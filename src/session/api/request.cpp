@@ -100,8 +100,8 @@ void Request::refuse(std::string_view why) const {
 
 void Request::check(const ConstTensorView& tensor) const {
   if (!is_value(tensor.dtype()) || !is_value(tensor.device().type))
-    refuse(fmt::format("dtype {} or device type {} of the tensor is no enumerator",
-                       static_cast<int>(tensor.dtype()), static_cast<int>(tensor.device().type)));
+    refuse(fmt::format("invalid dtype {} or device type {}", static_cast<int>(tensor.dtype()),
+                       static_cast<int>(tensor.device().type)));
   for (const std::int64_t length : tensor.shape().lengths())
     if (length < 0) refuse("shape " + to_string(tensor.shape()) + " has a negative length");
   // Before the elements are counted: the count of more would overflow.
@@ -213,8 +213,8 @@ void Request::add_text(std::string& text) { draft_->members.emplace_back().text 
 void Request::check_reduction() {
   const Descriptor& descriptor = draft_->descriptor;
   if (!is_value(descriptor.op) || !is_value(descriptor.compression))
-    refuse(fmt::format("operator {} or compression {} is no enumerator",
-                       static_cast<int>(descriptor.op), static_cast<int>(descriptor.compression)));
+    refuse(fmt::format("invalid operator {} or compression {}", static_cast<int>(descriptor.op),
+                       static_cast<int>(descriptor.compression)));
   if (!std::isfinite(descriptor.prescale) || !std::isfinite(descriptor.postscale))
     refuse(fmt::format("prescale {} and postscale {} must be finite", descriptor.prescale,
                        descriptor.postscale));
@@ -224,16 +224,14 @@ void Request::check_reduction() {
           fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(descriptor.op)));
   if (descriptor.op != ReduceOp::adasum || engine_->links().has_network()) return;
   if (set_.ranks.size() > 1)
-    refuse(
-        fmt::format("adasum does not travel through shared memory, and a program on one host has "
-                    "nothing else without MPI{}",
-                    built_with_mpi() ? ": start it with mpirun" : ""));
+    refuse(fmt::format(
+        "adasum needs MPI or libfabric; on one host without MPI, only shared memory is available{}",
+        built_with_mpi() ? "; start the program with mpirun" : ""));
   draft_->descriptor.op = ReduceOp::sum;  // of one rank it is the same
 }
 
 void Request::set_divisor(AverageOver over) {
-  if (!is_value(over))
-    refuse(fmt::format("average_over {} is no enumerator", static_cast<int>(over)));
+  if (!is_value(over)) refuse(fmt::format("invalid average_over {}", static_cast<int>(over)));
   draft_->descriptor.average_over = over;
 }
 

@@ -81,10 +81,10 @@ std::thread start_thread(std::function<void()> run) {
   try {
     return std::thread(std::move(run));
   } catch (const std::system_error& error) {
-    throw BackendError(fmt::format(
-        "the session's own thread cannot be started: {}. It needs memory for its stack and a "
-        "place among the processes of the user: see ulimit -v, -s and -u",
-        error.what()));
+    throw BackendError(
+        fmt::format("cannot start Kolo's background thread: {}. Check the limits on memory, stack "
+                    "size and processes (ulimit -v, -s, -u)",
+                    error.what()));
   }
 }
 

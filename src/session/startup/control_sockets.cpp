@@ -95,7 +95,7 @@ std::vector<std::string> find_unreachable_parents(std::span<const HostRecord> re
     if (callee >= 0) {
       const HostRecord& record = records[static_cast<std::size_t>(callee)];
       if (usable_addresses(record, records[problems.size()]).empty())
-        problem = fmt::format("cannot reach rank {} on host {} (it has no address to be called at)",
+        problem = fmt::format("cannot reach rank {} on host {} (it has no reachable address)",
                               callee, read_string(record.host));
     }
     problems.push_back(std::move(problem));

@@ -50,8 +50,8 @@ DataListener listen_for_data(rendezvous::Rendezvous& world, std::span<const Host
   });
   if (!problem.empty())
     problem = fmt::format("cannot exchange data with ranks that share no memory: {}{}", problem,
-                          has_mpi            ? " (KOLO_NETWORK=mpi does without libfabric)"
-                          : built_with_mpi() ? " (mpirun does without libfabric)"
+                          has_mpi            ? " (set KOLO_NETWORK=mpi to avoid libfabric)"
+                          : built_with_mpi() ? " (start with mpirun to avoid libfabric)"
                                              : "");
   mine.report = StartupReport::make(version, problem);
   const std::vector<DataAddresses> all = gather(world, mine);

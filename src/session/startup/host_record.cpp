@@ -40,8 +40,9 @@ std::string why_no_memory(std::span<const HostRecord> records, const Topology& t
   std::string why;
   for (const int other : ranks_of_host(topology, rank)) {
     const HostRecord& record = records[static_cast<std::size_t>(other)];
-    if (record.cpu_operations == CpuOperations::mpi) return "a rank of this host does without";
-    if (record.inbox == 0) why = "another rank of this host cannot";
+    if (record.cpu_operations == CpuOperations::mpi)
+      return "a rank of this host has cpu_operations=mpi";
+    if (record.inbox == 0) why = "another rank of this host cannot share memory";
   }
   return why;
 }
@@ -65,7 +66,7 @@ MemoryVerdict judge_memory(std::span<const HostRecord> records,
     if (fails[static_cast<std::size_t>(topology.node_of[rank])]) {
       std::string& reason = verdict.reasons[rank];
       reason = reports[rank].has_problem() ? read_string(reports[rank].problem)
-                                           : "another rank of this host cannot";
+                                           : "another rank of this host cannot share memory";
       if (records[rank].cpu_operations == CpuOperations::shm)
         problem =
             "cpu_operations is shm, but the ranks of this host cannot share memory: " + reason;

@@ -77,8 +77,8 @@ ClientOptions options_without_server(const ServerlessJob& job) {
   const char* const secret = std::getenv(rendezvous::secret_variable);
   if (secret == nullptr && job.rank == 0 && !job.has_one_host())
     log(LogLevel::warning,
-        fmt::format("whoever reaches port {} may join the job: give all processes the same 64 hex "
-                    "digits in {}",
+        fmt::format("any process that can reach port {} may join the job; to prevent this, set {} "
+                    "to the same 64 hex digits on all processes",
                     job.port, rendezvous::secret_variable));
   return {.server = {job.host, job.port},
           .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
@@ -108,8 +108,8 @@ void connect() {
 rendezvous::Rendezvous& meet_job() {
   if (place.completed)
     throw InvalidArgument(
-        "kolo::elastic::run has returned, and an elastic job has no session afterwards: others of "
-        "its processes may have ended. Keep the session open for what follows");
+        "an elastic job cannot start a session after kolo::elastic::run returns, because other "
+        "processes may have exited. Do the remaining work before the session ends");
   if (!place.connection) connect();
   place.connection->join(place.commit, std::exchange(place.in_order, false));
   return *place.connection;
@@ -163,7 +163,8 @@ void accuse_awaited(const RankSet& ranks, const std::string& reason) noexcept {
     if (is_elastic_job()) accuse_stalled(ranks.to_vector(), reason);
   } catch (const std::exception& error) {
     log(LogLevel::warning,
-        std::string("the job was not told for whom this rank waits: ") + error.what());
+        std::string("could not report to the rendezvous server which ranks this rank waits for: ") +
+            error.what());
   }
 }
 
@@ -185,7 +186,8 @@ void fail_job(const std::string& reason) noexcept {
     if (place.connection) place.connection->fail(reason);
   } catch (const std::exception& error) {
     log(LogLevel::warning,
-        std::string("the job was not told of the failure of this process: ") + error.what());
+        std::string("could not report to the rendezvous server that this process failed: ") +
+            error.what());
   }
 }
 
@@ -196,7 +198,8 @@ void leave_job(int status) noexcept {
     place.server.reset();
   } catch (const std::exception& error) {
     log(LogLevel::warning,
-        std::string("the job was not told of the end of this process: ") + error.what());
+        std::string("could not report to the rendezvous server that this process ended: ") +
+            error.what());
   }
 }
 

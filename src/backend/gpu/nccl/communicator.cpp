@@ -93,7 +93,7 @@ std::string wait_until_made(Library& library, const CommState& state, CommHandle
   const auto deadline = steady_clock::now() + timeout;
   CommHandle watched = parent != nullptr ? parent : state.handle;
   while (now == State::in_progress) {
-    if (state.canceled) return "the making of NCCL's communicator was ended";
+    if (state.canceled) return "creation of the NCCL communicator was canceled";
     if (steady_clock::now() >= deadline)
       return fmt::format("{} is not done after {} s", call,
                          std::chrono::duration<double>(timeout).count());
@@ -116,8 +116,7 @@ CommunicatorGroup::~CommunicatorGroup() {
   for (Worker* worker : {&destroyer_, &worker_})
     stopped = worker->stop(deadline - steady_clock::now()) && stopped;
   if (stopped) return;
-  log(LogLevel::warning,
-      "NCCL does not return from a call; its thread and the memory on the GPU are left behind");
+  log(LogLevel::warning, "an NCCL call does not return; its thread and GPU memory are leaked");
   gpu_.leak();
 }
 
@@ -141,8 +140,7 @@ void CommunicatorGroup::post_to(Worker& worker, Work work) {
       }
       work(*library);
     } catch (const std::exception& error) {
-      log(LogLevel::warning,
-          fmt::format("a communicator of NCCL is left behind: {}", error.what()));
+      log(LogLevel::warning, fmt::format("an NCCL communicator is leaked: {}", error.what()));
     }
   });
 }
@@ -251,7 +249,7 @@ bool Communicator::ready() {
   const std::lock_guard lock(state_->mutex);
   if (!state_->done) return false;
   if (!state_->error.empty())
-    throw BackendError(fmt::format("NCCL's communicator of the ranks {} cannot be made: {}",
+    throw BackendError(fmt::format("cannot create the NCCL communicator for ranks {}: {}",
                                    to_string(RankSet::of(ranks_)), state_->error));
   handle_ = state_->handle;
   return true;
