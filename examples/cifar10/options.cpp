@@ -52,6 +52,9 @@ std::optional<Options> parse_options(int argc, char** argv) {
   app.add_option("--device", options.device, "auto: this rank's GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str();
+  app.add_option("--compression", options.compression, "Of the gradients that ranks send")
+      ->check(CLI::IsMember({"none", "fp16", "bf16", "int8", "power-sgd"}))
+      ->capture_default_str();
   app.add_flag("--bf16", options.bf16, "Compute convolutions and products in bf16");
 
   if (!examples::parse(app, argc, argv)) return std::nullopt;

@@ -24,6 +24,7 @@ struct Options : SharedOptions {
   int loader_threads = 1;
   std::string device = "auto";
   bool bf16 = false;
+  std::string compression = "none";  ///< Of gradients: none, fp16, bf16, int8 or power-sgd.
 };
 
 /// Nothing if only help was asked for, which rank 0 printed. Throws std::runtime_error.

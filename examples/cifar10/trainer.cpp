@@ -41,6 +41,18 @@ kolo::DistributedSampler make_sampler(const Options& options, std::size_t images
   return kolo::DistributedSampler(sampling);
 }
 
+// KOLO: int8 and PowerSGD keep what they have rounded away, as part of the training's state.
+std::shared_ptr<kolo::CommunicationHook> make_hook(const std::string& compression) {
+  if (compression == "int8") return kolo::int8();
+  if (compression == "power-sgd") return kolo::power_sgd();
+  return nullptr;
+}
+
+kolo::Compression compression_of(const std::string& compression) {
+  if (compression == "fp16") return kolo::Compression::fp16;
+  return compression == "bf16" ? kolo::Compression::bf16 : kolo::Compression::none;
+}
+
 // Of the images, in checkpoints.
 std::string name_of_order(bool own) { return own ? "own" : "shared"; }
 
@@ -67,8 +79,10 @@ Trainer::Trainer(const Options& options, const Data& data)
       // KOLO: this rank's GPU, if there is one.
       device_(examples::device_of(options.device)),
       network_(make_network(options.seed, device_)),
+      hook_(make_hook(options.compression)),
       // KOLO: still an RMSprop, but it averages gradients over the ranks before each step.
-      optimizer_(make_rmsprop(network_, options.learning_rate), network_->named_parameters()),
+      optimizer_(make_rmsprop(network_, options.learning_rate), network_->named_parameters(),
+                 {.compression = compression_of(options.compression), .hook = hook_}),
       sampler_(make_sampler(options, data.train.size())),
       learning_rate_(make_schedule(options.learning_rate,
                                    sampler_.steps_left(signed_of(options.batch_size)))) {
@@ -104,7 +118,9 @@ void Trainer::resume() {
   kolo::from_bytes(checkpoint.part("optimizer"), optimizer_);
   sampler_.load(own_orders ? checkpoint.own_part("sampler") : checkpoint.part("sampler"));
   step_ = checkpoint.step;
+  if (hook_) hook_->load_shared_state(checkpoint.part("hook"));
   if (checkpoint.own.empty()) return;  // saved by another number of ranks
+  if (hook_) hook_->load_own_state(checkpoint.own_part("hook"));
   kolo::set_random_state(checkpoint.own_part("random"));
   score_.load(checkpoint.own_part("score"));
   resumed_random_numbers_ = true;
@@ -238,9 +254,11 @@ void Trainer::save_progress(std::optional<double> accuracy) {
              {"optimizer", kolo::to_bytes(optimizer_)},
              {"order", name_of_order(options_.epochs_total > 0)},
              {"sampler", sampler_.state()}};
+    if (hook_) parts["hook"] = hook_->shared_state();
   }
-  const kolo::Blobs own{
+  kolo::Blobs own{
       {"random", kolo::random_state()}, {"score", score_.state()}, {"sampler", sampler_.state()}};
+  if (hook_) own["hook"] = hook_->own_state();
   const std::filesystem::path file =
       checkpoints_->save(step_, parts, {.metric = accuracy, .own = own});
   if (kolo::rank() == 0) fmt::print("checkpoint saved: {}\n", file.string());

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <kolo/torch.hpp>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -48,6 +49,7 @@ class Trainer {
   std::int64_t epochs_;  ///< Of each rank.
   torch::Device device_;
   Network network_;
+  std::shared_ptr<kolo::CommunicationHook> hook_;  ///< Null unless a hook compresses gradients.
   kolo::DistributedOptimizer<torch::optim::RMSprop> optimizer_;
   kolo::DistributedSampler sampler_;  ///< Also tracks the epoch and the progress in it.
   kolo::LearningRateSchedule learning_rate_;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer.hpp"
 
+#include <torch/serialize.h>
 #include <torch/utils.h>
 
 #include <kolo/torch.hpp>
+#include <sstream>
 
 namespace local_sgd {
 
@@ -26,6 +28,25 @@ void OuterOptimizer::step() {
     velocity_[i].mul_(momentum_).add_(distances[i]);
     common_[i].sub_(distances[i].add(velocity_[i], momentum_), rate_);
     parameters_[i].copy_(common_[i]);
+  }
+}
+
+std::string OuterOptimizer::state() const {
+  std::vector<torch::Tensor> tensors = common_;
+  tensors.insert(tensors.end(), velocity_.begin(), velocity_.end());
+  std::ostringstream stream;
+  torch::save(tensors, stream);
+  return stream.str();
+}
+
+void OuterOptimizer::load(const std::string& bytes) {
+  std::vector<torch::Tensor> tensors;
+  std::istringstream stream(bytes);
+  torch::load(tensors, stream);
+  TORCH_CHECK(tensors.size() == 2 * common_.size(), "the state has ", tensors.size(), " tensors");
+  for (std::size_t i = 0; i < common_.size(); ++i) {
+    common_[i].copy_(tensors[i]);
+    velocity_[i].copy_(tensors[common_.size() + i]);
   }
 }
 

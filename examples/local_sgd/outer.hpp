@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace local_sgd {
@@ -25,6 +26,11 @@ class OuterOptimizer {
 
   /// Collective. The parameters are equal on all ranks afterwards, bit for bit.
   void step();
+
+  /// The velocity and the parameters as of the last step, for checkpoints and elastic training.
+  /// `load` throws c10::Error for bytes that `state` has not returned.
+  [[nodiscard]] std::string state() const;
+  void load(const std::string& bytes);
 
   /// Bytes that a rank contributes to a step.
   [[nodiscard]] std::int64_t bytes() const;

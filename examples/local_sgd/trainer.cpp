@@ -100,9 +100,11 @@ void Trainer::train_step(cifar10::Batch& batch) {
 void Trainer::report(const cifar10::Metrics& test, double seconds) const {
   const cifar10::Metrics train = cifar10::over_all_ranks(score_);
   if (kolo::rank() != 0) return;
-  std::printf("epoch %lld: train loss %.4f, test accuracy %.4f, %.1f s, %lld bytes per step\n",
-              static_cast<long long>(sampler_.epoch() + 1), train.loss, test.accuracy, seconds,
-              static_cast<long long>(sent_ / step_));
+  std::printf(
+      "epoch %lld: train loss %.4f, test loss %.4f, test accuracy %.4f, %.1f s, %lld bytes per "
+      "step\n",
+      static_cast<long long>(sampler_.epoch() + 1), train.loss, test.loss, test.accuracy, seconds,
+      static_cast<long long>(sent_ / step_));
   std::fflush(stdout);
 }
 

@@ -108,7 +108,8 @@ struct GradientUnit {
   double postscale = 1.0;
   ProcessSet process_set{};  ///< For the hook's operations. It has at least two members.
   /// The index of each tensor in its group, ascending; {0} for an ungrouped gradient. Frozen
-  /// parameters are omitted, so if the indices change, discard the state that was kept for others.
+  /// parameters are omitted, and all indices change if another parameter takes the place of one. So
+  /// if they change, discard the state that was kept for others.
   std::vector<std::size_t> places{};
 };
 

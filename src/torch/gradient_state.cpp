@@ -16,30 +16,101 @@
 namespace kolo::detail {
 
 using namespace internal;
+namespace {
+
+std::unordered_set<const c10::TensorImpl*> tensors_of(const ParameterGroups& groups) {
+  std::unordered_set<const c10::TensorImpl*> tensors;
+  for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& tensor) {
+    tensors.insert(tensor.unsafeGetTensorImpl());
+  });
+  return tensors;
+}
+
+}  // namespace
 
 void GradientReducer::State::adopt(const Groups& optimizer_groups) {
-  auto& parameters = source.parameters();
+  const std::unordered_set<const c10::TensorImpl*> current = tensors_of(optimizer_groups);
   for_each_parameter(
       optimizer_groups, [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
         // A tied weight has one gradient, and so one hook and one reduction.
-        if (!known.insert(tensor.unsafeGetTensorImpl()).second) return;
-        Parameter& parameter = parameters.emplace_back();
-        parameter.name = unused_name(names.of(tensor, i, j));
-        parameter.tensor = tensor;
-        const auto group = group_numbers.find(parameter.name);
-        core.add(parameter.name, group == group_numbers.end() ? std::optional<std::size_t>()
-                                                              : std::optional(group->second));
+        const auto known = slot_of.find(tensor.unsafeGetTensorImpl());
+        const auto holder = slot_at.find({i, j});
+        const bool replaces =
+            known == slot_of.end() && holder != slot_at.end() &&
+            !current.contains(source.parameters()[holder->second].tensor.unsafeGetTensorImpl());
+        slot_at[{i, j}] = known != slot_of.end() ? known->second
+                          : replaces             ? replace(holder->second, tensor)
+                                                 : add(names.of(tensor, i, j), tensor);
       });
-  for (std::size_t slot = 0; slot < parameters.size(); ++slot) attach(slot);
+  for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) attach(slot);
 }
 
-// A parameter that has replaced another one without a name has the position of that one, which may
-// still be reduced: operations are matched by name.
-std::string GradientReducer::State::unused_name(const std::string& wanted) {
+std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch::Tensor& tensor) {
+  const std::string name = unused_name(wanted);
+  const auto group = group_numbers.find(name);
+  core.add(name, group == group_numbers.end() ? std::optional<std::size_t>()
+                                              : std::optional(group->second));
+  return list(name, tensor);
+}
+
+// The new parameter gets the other's name, as in a program that is started again: a communication
+// hook finds its state by the name. The other may still be reduced, under another name, since
+// operations are matched by name.
+std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Tensor& tensor) {
+  Parameter& other = source.parameters()[slot];
+  const std::string name = std::exchange(other.name, unused_name(other.name));
+  used_names.insert(other.name);
+  core.replace(slot, other.name);
+  return list(name, tensor);
+}
+
+std::size_t GradientReducer::State::list(const std::string& name, const ::torch::Tensor& tensor) {
+  const std::size_t slot = source.parameters().size();
+  Parameter& parameter = source.parameters().emplace_back();
+  parameter.name = name;
+  parameter.tensor = tensor;
+  used_names.insert(name);
+  slot_of.emplace(tensor.unsafeGetTensorImpl(), slot);
+  return slot;
+}
+
+std::string GradientReducer::State::unused_name(const std::string& wanted) const {
   std::string name = wanted;
-  for (int number = 2; !used_names.insert(name).second; ++number)
+  for (int number = 2; used_names.contains(name); ++number)
     name = wanted + '(' + std::to_string(number) + ')';
   return name;
+}
+
+NamedParameters GradientReducer::State::named(const Groups& optimizer_groups) const {
+  const std::unordered_set<const c10::TensorImpl*> current = tensors_of(optimizer_groups);
+  NamedParameters list;
+  for (const Parameter& parameter : source.parameters())
+    if (current.contains(parameter.tensor.unsafeGetTensorImpl()))
+      list.emplace_back(parameter.name, parameter.tensor);
+  return list;
+}
+
+std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
+    std::shared_ptr<State> old, const Groups& optimizer_groups) {
+  old->core.rejoin();
+  for (Parameter& parameter : old->source.parameters()) parameter.tensor.mutable_grad().reset();
+  const DistributedOptimizerOptions options = old->options;
+  const bool is_member = old->is_member;
+  const bool watches_steps = old->watches_steps;
+  const char* const subject = old->source.subject();
+  const std::int64_t reductions = old->core.reductions();
+  ParameterNames names(old->named(optimizer_groups), subject);
+  GroupNumbers group_numbers = std::move(old->group_numbers);
+  auto guards = std::move(old->guards);
+  old.reset();  // one state has the communication hook, and is called by the parameters' hooks
+  auto state = std::make_shared<State>(options, std::make_shared<TorchSource>(options, subject));
+  state->is_member = is_member;
+  state->watches_steps = watches_steps;
+  state->names = std::move(names);
+  state->group_numbers = std::move(group_numbers);
+  state->guards = std::move(guards);
+  state->core.set_reductions(reductions);
+  return state;
 }
 
 void GradientReducer::State::attach(std::size_t slot) {
@@ -155,6 +226,8 @@ void GradientReducer::synchronize(const Groups& groups) {
 
 const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
 
+NamedParameters GradientReducer::named(const Groups& groups) const { return state_->named(groups); }
+
 std::int64_t GradientReducer::number() const { return state_->core.number(); }
 
 void GradientReducer::end_step() {
@@ -178,10 +251,8 @@ void GradientReducer::discard(const Groups& groups) {
 
 void GradientReducer::rejoin(const Groups& groups) {
   require_world_to_rejoin(state_->options.process_set, state_->source.subject());
-  state_->core.rejoin();
-  state_->source.forget();
+  state_ = State::renewed(std::move(state_), groups);
   state_->adopt(groups);
-  for (Parameter& parameter : state_->source.parameters()) parameter.tensor.mutable_grad().reset();
   state_->forget_reductions_elsewhere();
   state_->agree();
 }

@@ -5,10 +5,13 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "kolo/torch/optimizer.hpp"
 #include "torch/gradient_hook.hpp"
@@ -35,7 +38,9 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   std::shared_ptr<internal::TorchSource> owned;
   internal::TorchSource& source;
   internal::ReductionCore core;
-  std::unordered_set<const c10::TensorImpl*> known;  // tied weights are listed more than once
+  std::unordered_map<const c10::TensorImpl*, std::size_t> slot_of;
+  // By group and position in it, as of the last call of `adopt`. Tied weights are listed twice.
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> slot_at;
   std::unordered_set<std::string> used_names;
   internal::GroupNumbers group_numbers;
   std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);  // NoSync
@@ -46,6 +51,12 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
 
   /// Adopts parameters that the optimizer got since the last call, and restores lost hooks.
   void adopt(const Groups& optimizer_groups);
+  /// The parameters that the optimizer has, as their operations are named.
+  [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
+  /// A state for a new session, which knows nothing of the passes before, nor of parameters that
+  /// were replaced. Drops all gradients.
+  [[nodiscard]] static std::shared_ptr<State> renewed(std::shared_ptr<State> old,
+                                                      const Groups& optimizer_groups);
   void make_groups(const Groups& optimizer_groups);
   void agree();
   void require_agreement();
@@ -63,7 +74,11 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
  private:
   class PassEnd;
 
-  [[nodiscard]] std::string unused_name(const std::string& wanted);
+  // These add a slot, and return it.
+  std::size_t add(const std::string& wanted, const ::torch::Tensor& tensor);
+  std::size_t replace(std::size_t slot, const ::torch::Tensor& tensor);
+  std::size_t list(const std::string& name, const ::torch::Tensor& tensor);
+  [[nodiscard]] std::string unused_name(const std::string& wanted) const;
   void begin_pass();
   void run_part(const std::shared_ptr<PassEnd>& end, int part);
   void fail_pass() noexcept;

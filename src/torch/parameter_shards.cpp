@@ -103,7 +103,10 @@ void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const Paramete
       if (!tensors[j].defined() || of_part(tensors[j]) != nullptr) continue;
       const ParameterShard& shard = add(tensors[j], names.of(tensors[j], i, j));
       divide_state(optimizer, shard);
-      whole_groups_[i].params().push_back(std::exchange(tensors[j], shard.part));
+      // In the same position, after which a parameter without a name is called.
+      auto& wholes = whole_groups_[i].params();
+      if (wholes.size() <= j) wholes.resize(j + 1);
+      wholes[j] = std::exchange(tensors[j], shard.part);
     }
   }
 }

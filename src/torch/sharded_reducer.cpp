@@ -117,6 +117,7 @@ void ShardedReducer::State::divide(Optimizer& optimizer) {
 
 void ShardedReducer::State::reunite(Optimizer& optimizer) {
   shards->adopt(optimizer, names);
+  if (given_names) given_names = reducer->named(shards->whole_groups());
   reducer.reset();
   optimizer.state().clear();
   auto& groups = optimizer.param_groups();

@@ -58,6 +58,15 @@ void ReductionCore::add(const std::string& name, std::optional<std::size_t> grou
   fresh_.push_back(false);
 }
 
+void ReductionCore::replace(std::size_t slot, const std::string& retired) {
+  Unit& unit = units_[unit_of_[slot]];
+  *std::find(unit.slots.begin(), unit.slots.end(), slot) = unit_of_.size();
+  unit.first_place += unit.slots.size();
+  unit_of_.push_back(std::exchange(unit_of_[slot], units_.size()));
+  fresh_.push_back(false);
+  units_.push_back({.name = retired, .is_group = false, .slots = {slot}});
+}
+
 std::string ReductionCore::operation_of(std::size_t slot) const {
   return operation_name(units_[unit_of_[slot]], 0);
 }

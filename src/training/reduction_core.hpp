@@ -108,6 +108,9 @@ class ReductionCore {
 
   /// Adds the next slot, to a group or as a unit of its own.
   KOLO_EXPORT void add(const std::string& name, std::optional<std::size_t> group);
+  /// Adds the next slot in the place of another one, which becomes a unit of its own under
+  /// `retired`. To be called between passes.
+  KOLO_EXPORT void replace(std::size_t slot, const std::string& retired);
   /// The name of the operation that reduces the slot.
   [[nodiscard]] KOLO_EXPORT std::string operation_of(std::size_t slot) const;
   [[nodiscard]] std::size_t slots() const { return unit_of_.size(); }
@@ -132,6 +135,8 @@ class ReductionCore {
   [[nodiscard]] int local_passes() const { return local_passes_; }
   /// Passes that have reduced, of all steps.
   [[nodiscard]] std::int64_t reductions() const { return reductions_; }
+  /// Counts on from here.
+  void set_reductions(std::int64_t reductions) { reductions_ = reductions; }
 
   /// Begins a pass, whose gradients are reduced or stay this rank's. First ends a pass that failed.
   KOLO_EXPORT void begin(bool reducing);
@@ -181,7 +186,8 @@ class ReductionCore {
     std::string name;
     bool is_group;
     std::vector<std::size_t> slots;
-    int rounds = 0;  // that this rank has submitted in this pass
+    std::size_t first_place = 0;  // for hooks; changes with the slots
+    int rounds = 0;               // that this rank has submitted in this pass
   };
   struct Flight {
     std::vector<std::size_t> slots{};

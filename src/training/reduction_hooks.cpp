@@ -12,12 +12,12 @@
 namespace kolo::internal {
 namespace {
 
-// Of some slots among all; both are in order.
+// Of some slots among all; both are in the same order.
 std::vector<std::size_t> places_of(const std::vector<std::size_t>& some,
-                                   const std::vector<std::size_t>& all) {
+                                   const std::vector<std::size_t>& all, std::size_t first) {
   std::vector<std::size_t> places;
   for (std::size_t place = 0; place < all.size() && places.size() < some.size(); ++place)
-    if (all[place] == some[places.size()]) places.push_back(place);
+    if (all[place] == some[places.size()]) places.push_back(first + place);
   return places;
 }
 
@@ -58,7 +58,7 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit,
                                   .prescale = prescale_,
                                   .postscale = postscale(options_) / members,
                                   .process_set = options_.process_set,
-                                  .places = places_of(slots, unit.slots)});
+                                  .places = places_of(slots, unit.slots, unit.first_place)});
   }
   return chain;
 }

@@ -3,8 +3,9 @@
 //
 //   elastic_torch_program FOLDER KIND [fault=KIND:PHASE:RANK:STEP]... [grow_to=N]
 //
-// KIND: adam, sharded, sharded_state, resumed (sharded, with state from before), or int8, whose
-// result is only compared between the ranks. Otherwise as elastic_program.
+// KIND: adam, sharded, sharded_state, or resumed (sharded, with state from before); int8,
+// power_sgd, or sharded_int8 (shards the state), whose results are only compared between the ranks.
+// After a dot, `scaler`: with a scale at which many steps overflow. Otherwise as elastic_program.
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
 #include <ATen/core/ivalue.h>
 
@@ -24,6 +25,7 @@
 #include <kolo/torch.hpp>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -80,7 +82,7 @@ void advance(kolo::DistributedSampler& sampler) {
 
 /// Accumulates the gradients of the first batch of these examples, if there is one.
 void backward(Net& net, const std::vector<std::int64_t>& indices,
-              const kolo::GradScaler& scaler = kolo::GradScaler({}, false)) {
+              const kolo::GradScaler& scaler = kolo::GradScaler({}, false), double factor = 1.0) {
   if (indices.empty()) return;
   std::vector<torch::Tensor> rows;
   for (const std::int64_t example : std::span(indices).first(
@@ -88,7 +90,7 @@ void backward(Net& net, const std::vector<std::int64_t>& indices,
     rows.push_back(torch::sin(torch::arange(inputs, torch::kFloat32) *
                               (0.1 * static_cast<double>(1 + example))));
   const torch::Tensor x = torch::stack(rows);
-  scaler.scale(torch::mse_loss(net->forward(x), x.sum(1, true))).backward();
+  scaler.scale(factor * torch::mse_loss(net->forward(x), x.sum(1, true))).backward();
 }
 
 /// As a loader of data that is joined: other ranks learn of an exception before this rank is lost.
@@ -99,22 +101,68 @@ struct SlowEnd {
   }
 };
 
+/// The scale of a loss at which steps overflow: at first until it is low enough, and then again
+/// each time when it has grown.
+constexpr kolo::LossScaleOptions overflowing{.initial = 0x1p100, .growth_interval = 3};
+
+/// Gradients above 4 overflow at the scale of 2^100.
+constexpr double overflowing_factor = 0x1p26;
+
+struct Setup {
+  std::string folder;
+  std::vector<std::string> faults;
+  int grow_to;
+  kolo::LossScaleOptions scale;
+  double factor;  // of the loss
+};
+
+/// A hook's errors, which a commit must keep on this rank.
+class Errors {
+ public:
+  explicit Errors(const kolo::CommunicationHook* hook)
+      : hook_(hook), none_(hook != nullptr ? hook->own_state() : "") {}
+
+  void committed(std::uint64_t commit) {
+    commit_ = commit;
+    if (hook_ != nullptr) errors_ = hook_->own_state();
+  }
+  /// Throws unless the errors are those of this commit, or none if another rank has made it.
+  void require(std::uint64_t commit) {
+    if (hook_ == nullptr) return;
+    const bool is_own = commit == commit_;
+    if (hook_->own_state() != (is_own ? errors_ : none_))
+      throw std::runtime_error("the hook has other errors than at the commit");
+    if (is_own && errors_ != none_) ++times_kept_;
+  }
+  [[nodiscard]] int times_kept() const { return times_kept_; }
+
+ private:
+  const kolo::CommunicationHook* hook_;
+  std::string none_;
+  std::string errors_{};
+  std::uint64_t commit_ = 0;
+  int times_kept_ = 0;
+};
+
 template <typename Optimizer>
 class Training {
  public:
-  Training(const std::string& folder, const std::vector<std::string>& faults, Net net,
-           Optimizer& optimizer, const std::shared_ptr<kolo::CommunicationHook>& hook, int grow_to)
-      : grow_to_(grow_to),
+  Training(const Setup& setup, Net net, Optimizer& optimizer,
+           const std::shared_ptr<kolo::CommunicationHook>& hook)
+      : setup_(setup),
         is_slow_(std::ranges::any_of(
-            faults, [](const auto& fault) { return fault.find(":backward:") != fault.npos; })),
-        faults_(*new Faults(folder, faults)),
+            setup.faults,
+            [](const auto& fault) { return fault.find(":backward:") != fault.npos; })),
+        faults_(*new Faults(setup.folder, setup.faults)),
         net_(std::move(net)),
-        optimizer_(optimizer) {
+        optimizer_(optimizer),
+        errors_(hook.get()) {
     state_.add("net", net_)
         .add("optimizer", optimizer_)
         .add("scaler", scaler_)
         .add("sampler", sampler_)
         .add("history", history_)
+        .add("skipped", skipped_)
         .add("tensor", tensor_)
         .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(
                                 faults_, [this] { return history_.steps(); }));
@@ -134,8 +182,10 @@ class Training {
     const bool as_replayed = !replays || compare_with_replay(first);
     const bool alike = compare_with_rank_0();
     if (kolo::rank() == 0 && as_replayed && alike)
-      std::cout << fmt::format("as {}: {} steps of {} ranks\n", replays ? "replayed" : "rank 0",
-                               history_.steps(), fmt::join(history_.numbers_of_ranks(), " "));
+      std::cout << fmt::format("as {}: {} steps of {} ranks, {} skipped, errors kept {} times\n",
+                               replays ? "replayed" : "rank 0", history_.steps(),
+                               fmt::join(history_.numbers_of_ranks(), " "), skipped_,
+                               errors_.times_kept());
     return as_replayed && alike ? 0 : 1;
   }
 
@@ -144,17 +194,18 @@ class Training {
 
   void train() {
     const SlowEnd end{is_slow_};
+    errors_.require(state_.commits());
     if (kolo::rank() == 0)
       std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(),
                                history_.steps());
     bool begins = true;
-    while (sampler_.epoch() < epochs || (history_.steps() > 0 && history_.last() < grow_to_)) {
-      if (grow_to_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    while (sampler_.epoch() < epochs ||
+           (history_.steps() > 0 && history_.last() < setup_.grow_to)) {
+      if (setup_.grow_to > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       optimizer_.zero_grad();
-      backward(net_, sampler_.indices(), scaler_);
+      backward(net_, sampler_.indices(), scaler_, setup_.factor);
       fault_at("step");
-      // The scale is a power of two, so it changes no bit of the result.
-      scaler_.step(optimizer_);
+      if (!scaler_.step(optimizer_)) ++skipped_;
       scaler_.update();
       net_->steps += 1;
       {
@@ -166,8 +217,18 @@ class Training {
       advance(sampler_);
       if (history_.steps() % 2 != 0) continue;
       fault_at("commit");
-      state_.commit();
+      commit();
     }
+  }
+
+  void commit() {
+    try {
+      state_.commit();
+    } catch (const kolo::elastic::MembershipChanged&) {
+      errors_.committed(state_.commits());
+      throw;
+    }
+    errors_.committed(state_.commits());
   }
 
   [[nodiscard]] bool compare_with_replay(const std::string& first) const {
@@ -175,13 +236,15 @@ class Training {
     torch::optim::Adam optimizer = adam_of(net);
     if (!first.empty()) kolo::from_bytes(first, optimizer);
     kolo::DistributedSampler position = make_sampler(0, 1);
+    kolo::GradScaler scaler(setup_.scale);
+    std::int32_t skipped = 0;
     history_.for_each_step([&](int ranks) {
       std::vector<torch::Tensor> sums;
       for (int rank = 0; rank < ranks; ++rank) {
         kolo::DistributedSampler sampler = make_sampler(rank, ranks);
         sampler.load(position.state());
         optimizer.zero_grad();
-        backward(net, sampler.indices());
+        backward(net, sampler.indices(), scaler, setup_.factor);
         const std::vector<torch::Tensor> parameters = net->parameters();
         for (std::size_t i = 0; i < parameters.size(); ++i) {
           const torch::Tensor& gradient = parameters[i].grad();
@@ -195,7 +258,8 @@ class Training {
         }
       }
       for (std::size_t i = 0; i < sums.size(); ++i) net->parameters()[i].mutable_grad() = sums[i];
-      optimizer.step();
+      if (!scaler.step(optimizer)) ++skipped;
+      scaler.update();
       kolo::DistributedSampler next = make_sampler(0, ranks);
       next.load(position.state());
       advance(next);
@@ -203,7 +267,8 @@ class Training {
     });
     bool same =
         net_->steps.template item<std::int64_t>() == static_cast<std::int64_t>(history_.steps()) &&
-        tensor_.template item<float>() == static_cast<float>(history_.steps());
+        tensor_.template item<float>() == static_cast<float>(history_.steps()) &&
+        skipped_ == skipped && scaler_.loss_scale() == scaler.loss_scale();
     for (std::size_t i = 0; i < net->parameters().size(); ++i)
       same = same && torch::equal(net->parameters()[i], net_->parameters()[i]);
     if (!same) std::cerr << fmt::format("rank {}: other parameters than replayed\n", kolo::rank());
@@ -218,14 +283,16 @@ class Training {
     return own == first;
   }
 
-  int grow_to_;
+  const Setup& setup_;
   bool is_slow_;
   Faults& faults_;
   Net net_;
   Optimizer& optimizer_;
-  kolo::GradScaler scaler_{};
+  Errors errors_;
+  kolo::GradScaler scaler_{setup_.scale};
   kolo::DistributedSampler sampler_ = make_sampler();
   History history_{};
+  std::int32_t skipped_ = 0;  // steps that overflowed
   torch::Tensor tensor_ = torch::zeros({1});
   kolo::elastic::State state_{};
 };
@@ -239,24 +306,28 @@ std::string stepped_state() {
   return kolo::to_bytes(optimizer);
 }
 
-int train(const std::string& kind, const std::string& folder,
-          const std::vector<std::string>& faults, int grow_to) {
+std::shared_ptr<kolo::CommunicationHook> hook_of(const std::string& kind) {
+  if (kind == "power_sgd") return kolo::power_sgd({.rank = 1, .min_compression = 1.1});
+  const bool is_int8 = kind == "int8" || kind == "sharded_int8";
+  return is_int8 ? kolo::int8({.min_elements = 16}) : nullptr;
+}
+
+int train(const std::string& kind, const Setup& setup) {
   Net net;
   const kolo::NamedParameters names = net->named_parameters().pairs();
-  kolo::DistributedOptimizerOptions options{.op = kolo::ReduceOp::sum};
-  if (kind == "adam" || kind == "int8") {
-    if (kind == "int8") options.hook = kolo::int8({.min_elements = 16});
+  const kolo::DistributedOptimizerOptions options{.op = kolo::ReduceOp::sum, .hook = hook_of(kind)};
+  const bool replays = options.hook == nullptr;
+  if (kind == "adam" || kind == "int8" || kind == "power_sgd") {
     kolo::DistributedOptimizer optimizer(adam_of(net), names, options);
-    return Training(folder, faults, net, optimizer, options.hook, grow_to).run(kind == "adam");
+    return Training(setup, net, optimizer, options.hook).run(replays);
   }
-  const auto sharding =
-      kind != "sharded_state" ? kolo::Sharding::state_and_gradients : kolo::Sharding::state;
-  kolo::ShardedOptimizer optimizer(adam_of(net), names, options, sharding);
-  if (kind == "resumed") {
-    optimizer.load_whole_state(stepped_state());
-    return Training(folder, faults, net, optimizer, nullptr, grow_to).run(true, stepped_state());
-  }
-  return Training(folder, faults, net, optimizer, nullptr, grow_to).run(true);
+  const bool shards_gradients = kind == "sharded" || kind == "resumed";
+  kolo::ShardedOptimizer optimizer(
+      adam_of(net), names, options,
+      shards_gradients ? kolo::Sharding::state_and_gradients : kolo::Sharding::state);
+  const std::string first = kind == "resumed" ? stepped_state() : "";
+  if (!first.empty()) optimizer.load_whole_state(first);
+  return Training(setup, net, optimizer, options.hook).run(replays, first);
 }
 
 }  // namespace
@@ -268,8 +339,16 @@ int main(int argc, char** argv) {
     std::vector<std::string> grown;
     for (const std::string text : std::span(argv + 3, static_cast<std::size_t>(argc - 3)))
       (text.starts_with("grow_to=") ? grown : faults).push_back(text.substr(text.find('=') + 1));
+    const std::string kind = argv[2];
+    const std::size_t dot = kind.find('.');
+    const bool overflows = dot != std::string::npos;
+    const Setup setup{.folder = argv[1],
+                      .faults = faults,
+                      .grow_to = grown.empty() ? 0 : std::stoi(grown.front()),
+                      .scale = overflows ? overflowing : kolo::LossScaleOptions{},
+                      .factor = overflows ? overflowing_factor : 1.0};
     const kolo::Session session;
-    return train(argv[2], argv[1], faults, grown.empty() ? 0 : std::stoi(grown.front()));
+    return train(kind.substr(0, dot), setup);
   } catch (const std::exception& error) {
     std::cerr << "elastic_torch_program: " << error.what() << '\n';
     return 1;

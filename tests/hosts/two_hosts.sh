@@ -26,75 +26,9 @@ ranks=${KOLO_HOSTS_RANKS:-2}
 networks=${KOLO_HOSTS_NETWORKS:-mpi fabric}
 timeout=${KOLO_HOSTS_TIMEOUT:-2}
 
-first=kolo-a-$$ second=kolo-b-$$
-subnet=10.213.77
 dead_subnet=10.213.66
-scratch=$(mktemp -d)
-emulator=
+source "$(dirname "$0")/emulated_hosts.sh"
 
-disconnect() {
-  [[ -z $emulator ]] || kill "$emulator" 2>/dev/null || true
-  [[ -z $emulator ]] || wait "$emulator" 2>/dev/null || true
-  emulator=
-}
-
-remove_hosts() {
-  disconnect
-  local host pid
-  for host in "$first" "$second"; do
-    for pid in $(ip netns pids "$host" 2>/dev/null); do kill "$pid" 2>/dev/null || true; done
-    ip netns delete "$host" 2>/dev/null || true
-  done
-  rm -rf "$scratch"
-}
-trap remove_hosts EXIT
-
-make_hosts() {
-  local host
-  for host in "$first" "$second"; do
-    ip netns add "$host"
-    ip -n "$host" link set lo up
-  done
-}
-
-# Real-time priority: the emulator shares the cores with the ranks and must not wait for them.
-connect() {
-  local ready address=1 host
-  rm -f "$scratch/ready.$1"
-  mkfifo "$scratch/ready.$1"
-  chrt --fifo 1 "$programs/link_emulator" "$first" "$second" "$mbit" "$delay" "$1" \
-    >"$scratch/ready.$1" &
-  emulator=$!
-  read -r ready <"$scratch/ready.$1" && [[ $ready == ready ]]
-  for host in "$first" "$second"; do
-    ip -n "$host" link set wire mtu "$mtu" txqueuelen 10000 up
-    ip -n "$host" address add "$subnet.$address/24" dev wire
-    address=$((address + 1))
-  done
-}
-
-# A replacement for ssh: the first argument is the address, the rest a shell command.
-write_agent() {
-  cat >"$scratch/agent" <<END
-#!/bin/sh
-shift
-exec ip netns exec $second unshare --uts sh -c 'hostname kolo-b; eval "\$*"' sh "\$@"
-END
-  chmod +x "$scratch/agent"
-}
-
-on_both() {
-  ip netns exec "$first" mpirun -np $((2 * ranks)) -H "$subnet.1:$ranks,$subnet.2:$ranks" \
-    --timeout 300 --mca plm_rsh_agent "$scratch/agent" \
-    --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
-    --mca btl tcp,self,vader "$@"
-}
-
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
-export OMPI_MCA_hwloc_base_binding_policy=none
-
-make_hosts
 # Adds an interface to both hosts that is up but leads nowhere.
 add_dead_ends() {
   local address=1 host
@@ -115,7 +49,7 @@ fail() {
 # Runs a random program for a moment, with the interface in $1; the log must match $2.
 with_interface() {
   printf '\n== control messages by %s\n' "$1"
-  on_both -x KOLO_CONTROL_INTERFACE="$1" -x KOLO_LOG_LEVEL=info \
+  on_both --timeout 300 -x KOLO_CONTROL_INTERFACE="$1" -x KOLO_LOG_LEVEL=info \
     "$programs/differential_program" --seconds 3 >"$scratch/log" 2>&1 ||
     { cat "$scratch/log"; fail "the program failed"; }
   grep -E "$2" "$scratch/log" | head -1 || { cat "$scratch/log"; fail "no line matches: $2"; }
@@ -126,8 +60,8 @@ cut_off() {
   printf '\n== a host is cut off in the middle, with a timeout of %s s, over %s\n' "$timeout" "$1"
   local rank cut late=0 status=0
   rm -f "$scratch"/ready.* "$scratch"/lost.*
-  on_both -x KOLO_NETWORK="$1" -x KOLO_PEER_TIMEOUT="$timeout" "$programs/loss_program" "$scratch" \
-    >"$scratch/log" 2>&1 &
+  on_both --timeout 300 -x KOLO_NETWORK="$1" -x KOLO_PEER_TIMEOUT="$timeout" \
+    "$programs/loss_program" "$scratch" >"$scratch/log" 2>&1 &
   local job=$!
   until (($(ls "$scratch" | grep -c '^ready') == 2 * ranks)); do
     kill -0 "$job" 2>/dev/null || { cat "$scratch/log"; fail "it ended too soon"; }
@@ -169,21 +103,21 @@ ranks_live() {
 # The time of std::chrono::steady_clock, in seconds.
 monotonic() { cut -d " " -f 1 /proc/uptime; }
 
-write_agent
+make_hosts
 for loss in $losses; do
-  connect "$loss"
+  connect "$mbit" "$loss"
   printf '\n== %s Mbit/s, %s us each way, %s %% of the packets lost\n' "$mbit" "$delay" "$loss"
   for network in $networks; do
     printf -- '-- over %s\n' "$network"
     ((seconds == 0)) ||
-      on_both -x KOLO_NETWORK="$network" "$programs/differential_program" --seconds "$seconds"
-    on_both -x KOLO_NETWORK="$network" "$programs/link_program" \
+      on_both --timeout 300 -x KOLO_NETWORK="$network" "$programs/differential_program" --seconds "$seconds"
+    on_both --timeout 300 -x KOLO_NETWORK="$network" "$programs/link_program" \
       --megabytes "${KOLO_HOSTS_MEGABYTES:-100}" --rounds "${KOLO_HOSTS_ROUNDS:-5}"
   done
   disconnect
 done
 
-connect 0
+connect "$mbit" 0
 add_dead_ends
 with_interface wire 'sockets between hosts'
 with_interface dead 'no sockets between hosts.*cannot reach rank 0'
@@ -191,5 +125,5 @@ with_interface dead,wire 'sockets between hosts'
 for network in $networks; do
   cut_off "$network"
   disconnect
-  connect 0
+  connect "$mbit" 0
 done

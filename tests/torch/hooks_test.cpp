@@ -3,6 +3,9 @@
 #include "../support/halves_hook.hpp"
 #include "support.hpp"
 
+#include <optional>
+#include <utility>
+
 namespace kolo::internal::testing_support {
 namespace {
 
@@ -108,6 +111,126 @@ TEST_F(HooksTest, GroupsKeepNoErrorOfFrozenParameters) {
     other.sum().backward();
     expect_close(other.grad(), ::torch::ones({length / 8, 8}), 1e-5);
   }
+}
+
+class ReplacedParameterTest : public TorchTest {
+ protected:
+  static constexpr std::int64_t length = 8;
+  static Tensor weights() { return ::torch::zeros({length, length}).set_requires_grad(true); }
+  static std::shared_ptr<CommunicationHook> make_hook(int kind) {
+    if (kind == 0) return int8({.block = 16, .min_elements = 1});
+    return power_sgd({.rank = 1, .min_compression = 1.1});
+  }
+
+  /// The gradient of each is random, and this rank's own.
+  template <typename Optimizer>
+  void pass(Optimizer& optimizer, const std::vector<Tensor>& parameters, int step) {
+    optimizer.zero_grad();
+    ::torch::manual_seed(static_cast<std::uint64_t>(100 * step + rank()));
+    Tensor loss = ::torch::zeros({});
+    for (const Tensor& parameter : parameters)
+      loss = loss + (parameter * ::torch::randn({length, length})).sum();
+    loss.backward();
+  }
+
+  /// `make(parameters, hook)` returns an optimizer, which calls them "head" and "body" or by
+  /// their positions.
+  template <typename Make>
+  void expect_state_is_found(int kind, const Make& make) {
+    std::vector<Tensor> parameters{weights(), weights()};
+    const auto hook = make_hook(kind);
+    std::optional optimizer(make(parameters, hook));
+    pass(*optimizer, parameters, 0);
+    parameters[0] = weights();
+    optimizer->param_groups()[0].params()[0] = parameters[0];
+    for (const int step : {1, 2}) {
+      optimizer->zero_grad();  // adapts to it
+      pass(*optimizer, parameters, step);
+    }
+    const std::string shared = hook->shared_state();
+    const std::string own = hook->own_state();
+    pass(*optimizer, parameters, 3);
+    const Tensor expected = flat({parameters[0].grad(), parameters[1].grad()});
+    optimizer.reset();
+    const auto resumed = make_hook(kind);
+    resumed->load_shared_state(shared);
+    resumed->load_own_state(own);
+    auto again = make(parameters, resumed);
+    pass(again, parameters, 3);
+    EXPECT_TRUE(same_bits(flat({parameters[0].grad(), parameters[1].grad()}), expected));
+  }
+};
+
+// A program that is started again makes its optimizer with the parameter that has replaced another.
+TEST_F(ReplacedParameterTest, StateIsFoundAfterARestart) {
+  for (const int kind : {0, 1})
+    for (const int groups : {0, 1})
+      for (const bool named : {false, true}) {
+        SCOPED_TRACE("hook " + std::to_string(kind) + ", groups " + std::to_string(groups) +
+                     (named ? ", named" : ""));
+        const auto options = [=](const std::shared_ptr<CommunicationHook>& hook) {
+          return DistributedOptimizerOptions{.num_groups = groups, .hook = hook};
+        };
+        expect_state_is_found(kind, [&](const std::vector<Tensor>& list, const auto& hook) {
+          const NamedParameters names{{"head", list[0]}, {"body", list[1]}};
+          return named ? DistributedOptimizer(optim::SGD(list, 0.1), names, options(hook))
+                       : DistributedOptimizer(optim::SGD(list, 0.1), options(hook));
+        });
+        expect_state_is_found(kind, [&](const std::vector<Tensor>& list, const auto& hook) {
+          const NamedParameters names{{"head", list[0]}, {"body", list[1]}};
+          return named ? ShardedOptimizer(optim::SGD(list, 0.1), names, options(hook),
+                                          Sharding::state)
+                       : ShardedOptimizer(optim::SGD(list, 0.1), options(hook), Sharding::state);
+        });
+      }
+}
+
+TEST_F(ReplacedParameterTest, ItsErrorIsNotAddedToTheNewOne) {
+  for (const int kind : {0, 1})
+    for (const int groups : {0, 1}) {
+      std::vector<Tensor> parameters{weights(), weights()};
+      DistributedOptimizer optimizer(optim::SGD(parameters, 0.1),
+                                     {.num_groups = groups, .hook = make_hook(kind)});
+      pass(optimizer, parameters, 0);
+      const Tensor now = weights();
+      optimizer.param_groups()[0].params()[0] = now;
+      optimizer.zero_grad();  // adapts to it
+      // All ranks have the same, which both hooks can send exactly.
+      now.sum().backward();
+      expect_close(now.grad(), ::torch::ones({length, length}), 1e-5);
+    }
+}
+
+// As in elastic training: the others have trained before, and it begins with the new parameter.
+TEST_F(ReplacedParameterTest, ARankThatIsNewMayJoin) {
+  for (const bool sharded : {false, true})
+    for (const bool named : {false, true}) {
+      SCOPED_TRACE((sharded ? "sharded" : "replicated") + std::string(named ? ", named" : ""));
+      const bool is_new = rank() == size() - 1;
+      std::vector<Tensor> parameters{weights(), weights()};
+      const NamedParameters names{{"head", parameters[0]}, {"body", parameters[1]}};
+      const auto train = [&](auto optimizer) {
+        if (!is_new) {
+          parameters[0] = weights();
+          optimizer.param_groups()[0].params()[0] = parameters[0];
+          optimizer.zero_grad();  // adapts to it
+        }
+        optimizer.rejoin();
+        optimizer.zero_grad();
+        ((parameters[0].sum() + parameters[1].sum()) * (rank() + 1)).backward();
+        optimizer.step();
+        for (const Tensor& parameter : parameters)
+          expect_close(parameter, ::torch::full({length, length}, -mean_rank()), 1e-5);
+      };
+      optim::SGD plain(parameters, 1.0);
+      if (sharded) {
+        train(named ? ShardedOptimizer(std::move(plain), names)
+                    : ShardedOptimizer(std::move(plain)));
+      } else {
+        train(named ? DistributedOptimizer(std::move(plain), names)
+                    : DistributedOptimizer(std::move(plain)));
+      }
+    }
 }
 
 // Frozen on one rank only: the others get an answer, and that rank is told.

@@ -114,6 +114,9 @@ class GradientReducer {
 
   [[nodiscard]] KOLO_EXPORT const ProcessSet& process_set() const;
 
+  /// The optimizer's parameters. One that has replaced another one has the name of that one.
+  [[nodiscard]] KOLO_EXPORT NamedParameters named(const Groups& groups) const;
+
   /// The number of the optimizer in its set.
   [[nodiscard]] KOLO_EXPORT std::int64_t number() const;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Two epochs in two runs end with the same network as two epochs in one run, and the runs say what they
-# have saved. So it is with epochs that all ranks have together.
+# have saved. So it is with epochs that all ranks have together, and with hooks that keep errors.
 # Usage: resume.sh EXPECT PROGRAM DIRECTORY MPIRUN...
 set -euo pipefail
 source "$(dirname "$0")/../../support/fresh_directory.sh"
@@ -27,3 +27,14 @@ train --epochs-total 4 --save "$directory/whole_total"
 train --epochs-total 2 --save "$directory/first_total"
 train --epochs-total 4 --resume "$directory/first_total" --save "$directory/second_total"
 cmp "$directory/whole_total/model.pt" "$directory/second_total/model.pt"
+
+for hook in int8 power-sgd; do
+  train --compression "$hook" --epochs 2 --save "$directory/whole_$hook"
+  train --compression "$hook" --epochs 1 --save "$directory/first_$hook"
+  train --compression "$hook" --epochs 2 --resume "$directory/first_$hook" --save "$directory/second_$hook"
+  cmp "$directory/whole_$hook/model.pt" "$directory/second_$hook/model.pt"
+  if cmp -s "$directory/whole_$hook/model.pt" "$directory/whole/model.pt"; then
+    echo "$hook changes nothing" >&2
+    exit 1
+  fi
+done

@@ -47,5 +47,22 @@ TEST_F(OuterTest, HasNesterovMomentum) {
   expect_same_bits_on_all_ranks({a});
 }
 
+TEST_F(OuterTest, ContinuesFromItsState) {
+  ::torch::Tensor a = parameter({1.0, 2.0});
+  OuterOptimizer outer({a}, 0.5, 0.75);
+  const auto round = [](::torch::Tensor& parameter, OuterOptimizer& optimizer) {
+    move(parameter, rank() + 1.0);
+    optimizer.step();
+  };
+  round(a, outer);
+  ::torch::Tensor b = a.detach().clone();
+  OuterOptimizer other({b}, 0.5, 0.75);
+  other.load(outer.state());
+  round(a, outer);
+  round(b, other);
+  EXPECT_TRUE(same_bits(a, b));
+  EXPECT_THROW(other.load("rubbish"), c10::Error);
+}
+
 }  // namespace
 }  // namespace kolo::internal::testing_support

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Training steps of two builds of Kolo on 2 ranks, in alternating runs: how much longer those of the
+# second are. Prints the rows of against_revision.csv: medians of a step in milliseconds, and median,
+# least and greatest of the rounds' ratios. Needs root for the links.
+# Usage: against_revision.sh OLD NEW [ROUNDS [WORKLOADS [MBITS]]]
+#   OLD, NEW   directories of bench-cifar10-step and synthetic_benchmark
+#   ROUNDS     pairs of runs (15)
+#   WORKLOADS  "cifar10 resnet50"
+#   MBITS      links between two hosts, in megabits per second; 0: one host ("0 1000")
+# link_emulator must be in NEW. A build of another revision:
+#   git worktree add ../old REVISION && cd ../old && cmake --preset ci &&
+#   cmake --build build/ci --target bench-cifar10-step synthetic_benchmark
+set -euo pipefail
+old=$(cd "$1" && pwd) new=$(cd "$2" && pwd)
+rounds=${3:-15} workloads=${4:-cifar10 resnet50} mbits=${5:-0 1000}
+programs=$new ranks=1 delay=100 mtu=9000
+source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
+
+# Milliseconds of a step. ResNet-50 has all of its gradients, but computes with small images.
+run_cifar10() { # PROGRAMS STARTER...
+  "${@:2}" "$1/bench-cifar10-step" --batch-size 32 --steps 10 --rounds 3 |
+    sed -n 's/^with Kolo *\([0-9.]*\) ms.*/\1/p'
+}
+run_resnet50() {
+  "${@:2}" "$1/synthetic_benchmark" --model resnet50 --image-size 64 --batch-size 8 --threads 1 \
+    --num-warmup-batches 2 --num-batches-per-iter 2 --num-iters 5 --json |
+    python3 -c 'import json, sys; print(2 * 8 * 1e3 / json.load(sys.stdin)["images_per_second"])'
+}
+
+print_row() { # WORKLOAD PLACE, of lines "OLD NEW"
+  python3 -c '
+import statistics, sys
+pairs = [tuple(map(float, line.split())) for line in sys.stdin]
+ratios = [100 * (new / old - 1) for old, new in pairs]
+print(sys.argv[1], sys.argv[2], len(pairs), *(f"{statistics.median(column):.1f}" for column in zip(*pairs)),
+      f"{statistics.median(ratios):+.1f}", f"{min(ratios):+.1f}", f"{max(ratios):+.1f}", sep=",")' "$@"
+}
+
+make_hosts
+for mbit in $mbits; do
+  place="one host" start=(mpirun -np 2)
+  if ((mbit > 0)); then
+    place="$mbit Mbit/s" start=(on_both)
+    connect "$mbit" 0
+  fi
+  for workload in $workloads; do
+    for ((round = 1; round <= rounds; ++round)); do
+      # Each is the first in every second round.
+      if ((round % 2 == 1)); then
+        before=$("run_$workload" "$old" "${start[@]}")
+        after=$("run_$workload" "$new" "${start[@]}")
+      else
+        after=$("run_$workload" "$new" "${start[@]}")
+        before=$("run_$workload" "$old" "${start[@]}")
+      fi
+      echo "$before $after"
+      echo "$workload, $place, round $round: $before $after ms" >&2
+    done | print_row "$workload" "$place"
+  done
+  disconnect
+done

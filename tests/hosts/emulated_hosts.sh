@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# Functions that make two hosts of network namespaces, joined by an emulated link. Needs root. To be
+# sourced with `set -euo pipefail`, after these variables are set:
+#   programs  directory of link_emulator
+#   ranks     on each host
+#   delay     of each direction, in microseconds
+#   mtu       bytes of a packet
+# Afterwards, `scratch` is a directory for files, removed with the hosts at the end.
+
+first=kolo-a-$$ second=kolo-b-$$
+subnet=10.213.77
+scratch=$(mktemp -d)
+emulator=
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMP_NUM_THREADS=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_hwloc_base_binding_policy=none
+
+disconnect() {
+  [[ -z $emulator ]] || kill "$emulator" 2>/dev/null || true
+  [[ -z $emulator ]] || wait "$emulator" 2>/dev/null || true
+  emulator=
+}
+
+remove_hosts() {
+  disconnect
+  local host pid
+  for host in "$first" "$second"; do
+    for pid in $(ip netns pids "$host" 2>/dev/null); do kill "$pid" 2>/dev/null || true; done
+    ip netns delete "$host" 2>/dev/null || true
+  done
+  rm -rf "$scratch"
+}
+trap remove_hosts EXIT
+
+make_hosts() {
+  local host
+  for host in "$first" "$second"; do
+    ip netns add "$host"
+    ip -n "$host" link set lo up
+  done
+  write_agent
+}
+
+# A replacement for ssh: the first argument is the address, the rest a shell command.
+write_agent() {
+  cat >"$scratch/agent" <<END
+#!/bin/sh
+shift
+exec ip netns exec $second unshare --uts sh -c 'hostname kolo-b; eval "\$*"' sh "\$@"
+END
+  chmod +x "$scratch/agent"
+}
+
+# Real-time priority: the emulator shares the cores with the ranks and must not wait for them.
+connect() { # MBIT LOSS: per second and direction; lost packets in percent
+  local ready address=1 host
+  rm -f "$scratch/ready.$1.$2"
+  mkfifo "$scratch/ready.$1.$2"
+  chrt --fifo 1 "$programs/link_emulator" "$first" "$second" "$1" "$delay" "$2" \
+    >"$scratch/ready.$1.$2" &
+  emulator=$!
+  read -r ready <"$scratch/ready.$1.$2" && [[ $ready == ready ]]
+  for host in "$first" "$second"; do
+    ip -n "$host" link set wire mtu "$mtu" txqueuelen 10000 up
+    ip -n "$host" address add "$subnet.$address/24" dev wire
+    address=$((address + 1))
+  done
+}
+
+on_both() { # MPIRUN OPTIONS PROGRAM...
+  ip netns exec "$first" mpirun -np $((2 * ranks)) -H "$subnet.1:$ranks,$subnet.2:$ranks" \
+    --mca plm_rsh_agent "$scratch/agent" \
+    --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
+    --mca btl tcp,self,vader "$@"
+}
