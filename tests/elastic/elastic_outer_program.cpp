@@ -65,7 +65,8 @@ class Training {
     state_.add("net", net_)
         .add("outer", outer_)
         .add("ranks", ranks_)
-        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(faults_, ranks_));
+        .add_part("faults", std::make_unique<kolo::internal::FaultyPart>(
+                                faults_, [this] { return ranks_.size(); }));
   }
 
   int run() {
