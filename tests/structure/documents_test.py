@@ -150,7 +150,7 @@ class ApiReference(unittest.TestCase):
 
     def test_functions_share_the_comment_above_them(self):
         text = self.run_filter(ROOT / "include/kolo/session.hpp")
-        self.assertEqual(text.count("/// This rank, and the number of ranks."), 2)
+        self.assertEqual(text.count("/// This rank, from 0, and the number of ranks."), 2)
         self.assertIn("/// @addtogroup sessions\n", text)
 
     def test_what_a_class_cannot_do_and_fields_share_none(self):

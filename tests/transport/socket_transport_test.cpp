@@ -380,7 +380,7 @@ TEST_F(SocketTransportTest, AnotherSessionsMessageEndsTheEdge) {
   const auto until = steady_clock::now() + too_long;
   while (b_.transport->loss() == nullptr && steady_clock::now() < until) b_.poll();
   ASSERT_NE(b_.transport->loss(), nullptr);
-  EXPECT_THAT(b_.transport->loss()->message, HasSubstr("no message of this session"));
+  EXPECT_THAT(b_.transport->loss()->message, HasSubstr("not a message of this session"));
   EXPECT_TRUE(b_.arrived.empty());
 }
 
