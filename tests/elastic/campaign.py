@@ -26,7 +26,7 @@ import time
 
 from jobs import Job, describe
 from networks import make_networks
-from plans import PHASES, draw_plan
+from plans import PHASES, RANKS, draw_plan
 
 PATIENCE = 180  # seconds
 KINDS = ["kill", "stop", "pause", "exit", "throw", "leave", "host", "hoststop", "cut"]
@@ -41,6 +41,7 @@ class Helper:
     def __init__(self, networks, job, folder, plan):
         self.networks, self.job, self.folder, self.plan = networks, job, folder, plan
         self.begun = {}  # when
+        self.before_cut = None  # what the job had written
 
     def act(self):
         now = time.monotonic()
@@ -52,11 +53,18 @@ class Helper:
             if i not in self.begun:
                 self.begun[i] = now
                 if kind == "cut":
+                    self.before_cut = len(self.job.output())
                     self.networks.set_cable("down")
                     open(f"{path}.done", "w").close()
             elif now >= self.begun[i] + self.plan.lasts:
                 self.begun[i] = float("inf")
                 self.undo(kind)
+        self.end_after_return()
+
+    def end_after_return(self):
+        """The host that was cut off takes part again."""
+        if self.before_cut is not None and f"session of {RANKS} ranks" in self.job.output()[self.before_cut:]:
+            open(f"{self.folder}/end", "w").close()
 
     def undo(self, kind):
         if kind == "cut":

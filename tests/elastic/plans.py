@@ -110,5 +110,5 @@ def draw_plan(seed):
         plan.options.append("pause_ms=10")
         # Trains until the host has returned. None does once a process has left, as if its work were done.
         if plan.lasts >= LONG_CUT and not any(each.startswith("leave:") for each in plan.faults):
-            plan.options += ["grow_from=2", "grow_to=4"]
+            plan.options.append("until_file=1")
     return plan
