@@ -2,17 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains elastically again and again, with other faults each time, and judges.
 
-Usage: campaign.py KOLORUN PROGRAM [--torch PROGRAM] [--faults N] [--seed S] [--csv FOLDER] [--keep FOLDER]
+Usage: campaign.py KOLORUN PROGRAM [--torch PROGRAM] [--faults N] [--seed S] [--results FILE] [--csv FOLDER]
 
 Every run follows from its seed: plans.py draws it. A run must end with status 0 and the words "as replayed": its
 parameters equal those of a replay of its steps in one process. No process and no shared memory of it may be left.
 Prints how many faults there were of each kind in each phase, and how long it took from a fault to the end of the next
-step; --csv writes this to elastic_faults.csv and elastic_runs.csv. Exit status 1 if a run failed. The output of failed
-runs is kept in --keep. Runs on two networks need root, and are left out otherwise.
+step; --csv writes this to elastic_faults.csv and elastic_runs.csv. --results adds what came of each run to a file, and
+the tables are then of all runs in it; the last result of a seed counts. Exit status 1 if a run failed. Runs on two
+networks need root, and are left out otherwise.
 """
 import argparse
 import collections
 import csv
+import dataclasses
+import json
 import os
 import re
 import signal
@@ -23,9 +26,9 @@ import time
 
 from jobs import Job, describe
 from networks import make_networks
-from plans import PHASES, draw_plan
+from plans import PHASES, RANKS, draw_plan
 
-PATIENCE = 90  # seconds
+PATIENCE = 180  # seconds
 KINDS = ["kill", "stop", "pause", "exit", "throw", "leave", "host", "hoststop", "cut"]
 RECOVERED = re.compile(r"^next step ([0-9.]+) ms after fault ([0-9]+)$", re.MULTILINE)
 FAULT_FIELDS = ["fault", "phase", "faults", "hangs", "wrong", "left", "recovered", "median_ms", "max_ms"]
@@ -38,6 +41,7 @@ class Helper:
     def __init__(self, networks, job, folder, plan):
         self.networks, self.job, self.folder, self.plan = networks, job, folder, plan
         self.begun = {}  # when
+        self.before_cut = None  # what the job had written
 
     def act(self):
         now = time.monotonic()
@@ -49,11 +53,18 @@ class Helper:
             if i not in self.begun:
                 self.begun[i] = now
                 if kind == "cut":
+                    self.before_cut = len(self.job.output())
                     self.networks.set_cable("down")
                     open(f"{path}.done", "w").close()
             elif now >= self.begun[i] + self.plan.lasts:
                 self.begun[i] = float("inf")
                 self.undo(kind)
+        self.end_after_return()
+
+    def end_after_return(self):
+        """The host that was cut off takes part again."""
+        if self.before_cut is not None and f"session of {RANKS} ranks" in self.job.output()[self.before_cut:]:
+            open(f"{self.folder}/end", "w").close()
 
     def undo(self, kind):
         if kind == "cut":
@@ -66,6 +77,32 @@ class Helper:
     def end(self):
         if any(self.plan.faults[i].startswith("cut:") and at < float("inf") for i, at in self.begun.items()):
             self.undo("cut")
+
+
+def name_of(fault):
+    return " ".join(fault.split(":")[:2])
+
+
+@dataclasses.dataclass
+class Result:
+    """Of a run. A fault is its kind and its phase."""
+
+    seed: int
+    hosts: str
+    optimizer: str
+    happened: list  # faults
+    times: list  # pairs of a fault and milliseconds
+    hangs: bool
+    wrong: bool
+    left: list
+
+    def is_good(self):
+        return not (self.hangs or self.wrong or self.left)
+
+    def waits(self):
+        """Are there faults that others learn of only after a timeout?"""
+        return any(each.split()[0] in ("stop", "pause", "hoststop", "cut") or each.split()[1] in ("start", "startup")
+                   for each in self.happened)
 
 
 class Run:
@@ -85,29 +122,22 @@ class Run:
                     helper.act()
                     time.sleep(0.005)
                 self.status = job.process.poll()
-                self.hangs = self.status is None
-                self.left = [] if self.hangs else job.left()
-                waiting = [describe(each) for each in job.processes()] if self.hangs else []
+                hangs = self.status is None
+                left = [] if hangs else job.left()
+                waiting = [describe(each) for each in job.processes()] if hangs else []
             finally:
                 job.end()
                 helper.end()
             self.output = job.output() + "".join(f"waits: {each}\n" for each in waiting)
-            self.happened = [tuple(each.split(":")[:2]) for i, each in enumerate(plan.faults)
-                             if os.path.exists(f"{folder}/fault.{i}")]
-            self.times = [(tuple(plan.faults[int(i)].split(":")[:2]), float(ms))
-                          for ms, i in RECOVERED.findall(self.output)]
-        self.wrong = not self.hangs and (self.status != 0 or "as replayed" not in self.output)
-        self.good = not (self.hangs or self.wrong or self.left)
-
-    def waits(self):
-        """Are there faults that others learn of only after a timeout?"""
-        return any(kind in ("stop", "pause", "hoststop", "cut") or phase in ("start", "startup")
-                   for kind, phase in self.happened)
+            happened = [name_of(each) for i, each in enumerate(plan.faults) if os.path.exists(f"{folder}/fault.{i}")]
+        times = [(name_of(plan.faults[int(i)]), float(ms)) for ms, i in RECOVERED.findall(self.output)]
+        wrong = not hangs and (self.status != 0 or "as replayed" not in self.output)
+        self.result = Result(plan.seed, plan.hosts, plan.optimizer, happened, times, hangs, wrong, left)
 
     def describe(self):
-        what = "hangs" if self.hangs else f"status {self.status}"
+        what = "hangs" if self.result.hangs else f"status {self.status}"
         more = " ".join(f"{name}={value}" for name, value in self.plan.environment.items())
-        times = ", ".join(f"{'/'.join(fault)} {ms:.0f} ms" for fault, ms in self.times)
+        times = ", ".join(f"{fault} {ms:.0f} ms" for fault, ms in self.result.times)
         return (f"seed {self.plan.seed}: {what}: {times or 'no next step'}; {self.plan.hosts}, "
                 f"{self.plan.lasts:.1f} s: {more} {' '.join(self.command)}")
 
@@ -116,11 +146,12 @@ def fault_rows(runs):
     rows = []
     for kind in KINDS:
         for phase in PHASES:
-            own = [(run, fault) for run in runs for fault in run.happened if fault == (kind, phase)]
-            times = [ms for run in runs for fault, ms in run.times if fault == (kind, phase)]
+            fault = f"{kind} {phase}"
+            own = [run for run in runs for each in run.happened if each == fault]
+            times = [ms for run in runs for each, ms in run.times if each == fault]
             if own:
-                rows.append([kind, phase, len(own), sum(run.hangs for run, _ in own), sum(run.wrong for run, _ in own),
-                             sum(bool(run.left) for run, _ in own), len(times),
+                rows.append([kind, phase, len(own), sum(run.hangs for run in own), sum(run.wrong for run in own),
+                             sum(bool(run.left) for run in own), len(times),
                              f"{statistics.median(times):.0f}" if times else "", f"{max(times):.0f}" if times else ""])
     return rows
 
@@ -128,7 +159,7 @@ def fault_rows(runs):
 def run_rows(runs):
     groups = collections.defaultdict(list)
     for run in runs:
-        groups[run.plan.hosts, run.plan.optimizer].append(run)
+        groups[run.hosts, run.optimizer].append(run)
     return [[*key, len(own), sum(len(run.happened) for run in own), sum(run.hangs for run in own),
              sum(run.wrong for run in own), sum(bool(run.left) for run in own)] for key, own in sorted(groups.items())]
 
@@ -145,6 +176,14 @@ def write(folder, name, fields, rows):
         csv.writer(file, lineterminator="\n").writerows([fields, *rows])
 
 
+def all_results(args, runs):
+    """The last one of each seed."""
+    if not args.results:
+        return runs
+    with open(args.results) as file:
+        return list({run.seed: run for run in (Result(**json.loads(line)) for line in file)}.values())
+
+
 def report(args, runs):
     for fields, rows in ((FAULT_FIELDS, fault_rows(runs)), (RUN_FIELDS, run_rows(runs))):
         print("| " + " | ".join(fields) + " |\n|" + " --- |" * len(fields))
@@ -159,7 +198,7 @@ def report(args, runs):
     if prompt:
         print(f"after {len(prompt)} faults of runs in which nobody waits for a timeout, the next step was done within "
               f"{statistics.median(prompt):.0f} ms (median), {prompt[-1]:.0f} ms at most")
-    failed = sum(not run.good for run in runs)
+    failed = sum(not run.is_good() for run in runs)
     print(f"{failed} runs failed: {sum(run.hangs for run in runs)} hang, {sum(run.wrong for run in runs)} end wrongly, "
           f"{sum(bool(run.left) for run in runs)} leave something behind")
     return 1 if failed else 0
@@ -175,7 +214,7 @@ def main():
     parser.add_argument("--hosts", help="only runs on these: one, emulated, ssh, networks")
     parser.add_argument("--slow", type=float, default=1e9, help="show the output of runs in which that took longer, ms")
     parser.add_argument("--csv", metavar="FOLDER")
-    parser.add_argument("--keep", metavar="FOLDER")
+    parser.add_argument("--results", metavar="FILE")
     parser.add_argument("--verbose", action="store_true")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # as at the end, remove the networks
@@ -189,18 +228,19 @@ def main():
             if not is_possible or plan.hosts != (args.hosts or plan.hosts):
                 continue
             run = Run(args, plan, networks)
-            runs.append(run)
-            if args.verbose or not run.good:
+            runs.append(run.result)
+            is_good = run.result.is_good()
+            if args.results:
+                with open(args.results, "a") as file:
+                    file.write(json.dumps(dataclasses.asdict(run.result)) + "\n")
+            if args.verbose or not is_good:
                 print(run.describe(), flush=True)
-            if not run.good or any(ms > args.slow for _, ms in run.times):
-                print(*run.left, run.output, sep="\n", flush=True)
-                if args.keep:
-                    with open(f"{args.keep}/{plan.seed}.log", "w") as file:
-                        file.write(run.describe() + "\n" + run.output)
+            if not is_good or any(ms > args.slow for _, ms in run.result.times):
+                print(*run.result.left, run.output, sep="\n", flush=True)
     finally:
         if networks:
             networks.remove()
-    return report(args, runs)
+    return report(args, all_results(args, runs))
 
 
 if __name__ == "__main__":

@@ -28,10 +28,21 @@ ALLOWED = {"resident_kib": 2048, "descriptors": 0, "threads": 0}
 FIELDS = ["ranks_per_host", "process", "growths", *ALLOWED]
 SESSION = re.compile(r"^session of ([0-9]+) ranks", re.MULTILINE)
 STEADY = 2  # ranks
+LOOKS = 20  # in a second
 
 
 class Failure(Exception):
     pass
+
+
+def look_at(process):
+    """The least of several looks: kolorun has pipes to the discovery script and to agents that are just ending."""
+    looks = []
+    for _ in range(LOOKS):
+        fields = process.fields()
+        looks.append((int(fields["VmRSS"].split()[0]), process.descriptors(), int(fields["Threads"])))
+        time.sleep(0.05)
+    return [min(values) for values in zip(*looks)]
 
 
 class Growing:
@@ -100,9 +111,7 @@ class Growing:
         if pids != self.processes:
             raise Failure(f"other processes stay: {self.processes}, and later {pids}")
         for name, process in own.items():
-            fields = process.fields()
-            self.rows.append([name, growths, int(fields["VmRSS"].split()[0]), process.descriptors(),
-                              int(fields["Threads"])])
+            self.rows.append([name, growths, *look_at(process)])
 
     def run(self):
         self.wait_for(STEADY)
@@ -120,7 +129,7 @@ class Growing:
                 print(*self.rows[-len(self.processes):], flush=True)
         open(f"{self.folder}/end", "w").close()
         try:
-            status = self.job.process.wait(PATIENCE + self.args.seconds / 10)  # for the replay
+            status = self.job.process.wait(PATIENCE + self.args.seconds / 2)  # for the replay
         except Exception as late:
             raise Failure("the job does not end") from late
         if status != 0 or "as replayed" not in self.job.output():

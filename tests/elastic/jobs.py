@@ -82,7 +82,7 @@ class Job:
             time.sleep(0.02)
         left = [describe(each) for each in self.processes()]
         new = set(os.listdir("/dev/shm")) - self.segments
-        return left + [f"/dev/shm/{each}" for each in new if "kolo" in each]
+        return left + [f"/dev/shm/{each}" for each in new if each.startswith("kolo")]
 
     def end(self):
         """By force."""

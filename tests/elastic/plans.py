@@ -77,7 +77,7 @@ def draw_plan(seed):
     plan.faults = draw_faults(draw, plan.hosts, TORCH if torch else list(PHASES))
     # A program with LibTorch takes seconds to start on a busy machine.
     plan.launch = ["-np", str(RANKS), "--min-np", "1", "--elastic-timeout", "8", "--start-timeout",
-                   "30" if torch else "12"]
+                   "120" if torch else "12"]
     comes_back = plan.hosts == "networks" or draw.random() < 0.4
     plan.launch += ["--cooldown", "0.2:1" if comes_back else "1000:1000"]
     plan.lasts = draw.choice([draw.uniform(0.05, 1), draw.uniform(1, 7)])
@@ -110,5 +110,5 @@ def draw_plan(seed):
         plan.options.append("pause_ms=10")
         # Trains until the host has returned. None does once a process has left, as if its work were done.
         if plan.lasts >= LONG_CUT and not any(each.startswith("leave:") for each in plan.faults):
-            plan.options += ["grow_from=2", "grow_to=4"]
+            plan.options.append("until_file=1")
     return plan

@@ -76,6 +76,36 @@ def faults(data):
                      "job gone within, max", "later than promised", "waits in MPI"], rows)
 
 
+def elastic_faults(data):
+    names = {"host": "agent killed", "hoststop": "agent stopped", "cut": "host cut off"}
+    rows = [[names.get(row["fault"], row["fault"]), row["phase"], row["faults"], row["hangs"], row["wrong"], row["left"],
+             *(f"{row[each]} ms" if row[each] else "" for each in ("median_ms", "max_ms"))]
+            for row in data["elastic_faults"]]
+    return markdown(["fault", "phase", "faults", "hangs", "wrong results", "processes left", "next step after, median",
+                     "max"], rows, ["---", "---", *["---:"] * 6])
+
+
+def elastic_runs(data):
+    hosts = {"one": "one", "emulated": "two or four, emulated by a setting", "ssh": "two, a script in place of ssh",
+             "networks": "two network namespaces"}
+    optimizers = {"plain": "custom", "sharded": "custom, sharded", "torch": "Adam", "torch_sharded": "Adam, sharded"}
+    rows = [[hosts[row["hosts"]], optimizers[row["optimizer"]], row["runs"], row["faults"], row["hangs"], row["wrong"],
+             row["left"]] for row in data["elastic_runs"]]
+    return markdown(["hosts", "optimizer", "runs", "faults", "hangs", "wrong results", "processes left"], rows,
+                    ["---", "---", *["---:"] * 5])
+
+
+def elastic_growth(data):
+    """What each process has after a tenth, a half and all of the growths."""
+    rows = []
+    for (hosts, process), own in by(data["elastic_growth"], "ranks_per_host", "process").items():
+        for row in (own[(len(own) - 1) // 10], own[len(own) // 2], own[-1]):
+            rows.append([hosts, process, row["growths"], f"{int(row['resident_kib']) / 1024:.1f} MiB", row["descriptors"],
+                         row["threads"]])
+    return markdown(["ranks of a host", "process", "after growths", "resident memory", "descriptors", "threads"], rows,
+                    ["---", "---", *["---:"] * 4])
+
+
 def scale(data):
     rows = []
     for row in data["scale"]:
@@ -166,8 +196,9 @@ def campaigns(data):
                      for row in data["campaigns"]])
 
 
-TABLES = {"campaigns": campaigns, "one_host": one_host, "idle": idle, "peers": peers, "readme": readme, "training_step": training_step,
-          "two_hosts": two_hosts, "faults": faults, "scale": scale, "data_scale": data_scale, "cifar10_accuracy": cifar10_accuracy,
-          "cifar10_scaling": cifar10_scaling, "synthetic_benchmark": synthetic_benchmark,
-          "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
+TABLES = {"campaigns": campaigns, "one_host": one_host, "idle": idle, "peers": peers, "readme": readme,
+          "training_step": training_step, "two_hosts": two_hosts, "faults": faults, "scale": scale, "data_scale":
+          data_scale, "cifar10_accuracy": cifar10_accuracy, "elastic_faults": elastic_faults, "elastic_runs":
+          elastic_runs, "elastic_growth": elastic_growth, "cifar10_scaling": cifar10_scaling, "synthetic_benchmark":
+          synthetic_benchmark, "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
           "structure": structure, "additions": additions, "transformer_ranks": transformer_ranks}
