@@ -179,7 +179,13 @@ def compression(data):
                     rows, ["---"] + ["---:"] * (2 + len(seeds) + len(places)))
 
 
-TABLES = {"one_host": one_host, "idle": idle, "peers": peers, "readme": readme, "training_step": training_step,
+def campaigns(data):
+    return markdown(["command", "what", "result", "commit", "date"],
+                    [[f"`{row['command']}`", row["what"], row["result"], row["commit"], row["date"]]
+                     for row in data["campaigns"]])
+
+
+TABLES = {"campaigns": campaigns, "one_host": one_host, "idle": idle, "peers": peers, "readme": readme, "training_step": training_step,
           "two_hosts": two_hosts, "faults": faults, "scale": scale, "data_scale": data_scale, "cifar10_accuracy": cifar10_accuracy,
           "cifar10_scaling": cifar10_scaling, "synthetic_benchmark": synthetic_benchmark,
           "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
