@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC1091,SC2034,SC2154
 # Training steps of two builds of Kolo on 2 ranks, in alternating runs: how much longer those of the
 # second are. Prints the rows of against_revision.csv: medians of a step in milliseconds, and median,
 # least and greatest of the rounds' ratios. Needs root for the links.

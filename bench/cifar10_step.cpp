@@ -152,7 +152,8 @@ void measure(const Options& options) {
                                backward(reduced, images);
                              }
                              reducing.step();
-                           }},
+                           },
+                           /*compared_with=*/1},
                           {"with a barrier", [&] {
                              step(alone, plain, images);
                              kolo::barrier({.name = "end of the step"});

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC1091,SC2034,SC2154
 # A training step with each compression of gradients, on 2 ranks: on one host, and on two hosts of
 # network namespaces joined by a link. Prints the rows of compression_steps.csv. Needs root for the
 # links.

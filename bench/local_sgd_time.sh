@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC1091,SC2034,SC2154
 # The example of local SGD and DiLoCo on two hosts of network namespaces, one rank on each, joined by
 # a slow link: how long each algorithm trains until the test loss is low enough. Prints the rows of
 # local_sgd_time.csv, one for each epoch, with the seconds of training so far. Needs root.

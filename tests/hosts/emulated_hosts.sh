@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash disable=SC2154
 # Functions that make two hosts of network namespaces, joined by an emulated link. Needs root. To be
 # sourced with `set -euo pipefail`, after these variables are set:
 #   programs  directory of link_emulator

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC1091,SC2010,SC2034,SC2154
 # Joins two hosts, made of network namespaces, by a link with a delay, a rate and losses. Runs random
 # programs between them, then measures an allreduce and the link alone. Then tries to choose between
 # interfaces, one of which leads nowhere, and cuts a host off. Needs root.

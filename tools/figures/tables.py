@@ -190,6 +190,25 @@ def transformer_ranks(data):
                     [list(row.values()) for row in data["transformer_ranks"]])
 
 
+COMPRESSIONS = {"none": "none", "bf16": "`Compression::bf16`", "int8": "`kolo::int8()`",
+                "power-sgd": "`kolo::power_sgd()`, rank 4"}
+
+
+def compression(data):
+    """Bytes on the link; milliseconds of a step by place, and accuracy by seed, as far as they are recorded."""
+    steps = {(row["place"], row["compression"]): row for row in data["compression_steps"]}
+    accuracy = {(row["compression"], row["seed"]): row["accuracy"] for row in data.get("compression_accuracy", [])}
+    places = list(dict.fromkeys(place for (place, _), row in steps.items() if row["ms"]))
+    seeds = sorted({seed for _, seed in accuracy}, key=int)
+    sent = {name: next(int(row["bytes"]) for (_, of), row in steps.items() if of == name and row["bytes"])
+            for name in COMPRESSIONS}
+    rows = [[title, number(sent[name]), f"{100 * sent[name] / sent['none']:.1f} %",
+             *(accuracy.get((name, seed), "-") for seed in seeds), *(f"{steps[place, name]['ms']} ms" for place in places)]
+            for name, title in COMPRESSIONS.items()]
+    return markdown(["compression", "bytes sent per step", "of none", *(f"accuracy, seed {seed}" for seed in seeds), *places],
+                    rows, ["---"] + ["---:"] * (2 + len(seeds) + len(places)))
+
+
 def campaigns(data):
     return markdown(["command", "what", "result", "commit", "date"],
                     [[f"`{row['command']}`", row["what"], row["result"], row["commit"], row["date"]]
@@ -197,8 +216,8 @@ def campaigns(data):
 
 
 TABLES = {"campaigns": campaigns, "one_host": one_host, "idle": idle, "peers": peers, "readme": readme,
-          "training_step": training_step, "two_hosts": two_hosts, "faults": faults, "scale": scale, "data_scale":
-          data_scale, "cifar10_accuracy": cifar10_accuracy, "elastic_faults": elastic_faults, "elastic_runs":
-          elastic_runs, "elastic_growth": elastic_growth, "cifar10_scaling": cifar10_scaling, "synthetic_benchmark":
-          synthetic_benchmark, "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
-          "structure": structure, "additions": additions, "transformer_ranks": transformer_ranks}
+          "training_step": training_step, "two_hosts": two_hosts, "faults": faults, "scale": scale, "cifar10_accuracy":
+          cifar10_accuracy, "elastic_faults": elastic_faults, "elastic_growth": elastic_growth, "cifar10_scaling":
+          cifar10_scaling, "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
+          "structure": structure, "additions": additions, "transformer_ranks": transformer_ranks, "data_scale":
+          data_scale, "synthetic_benchmark": synthetic_benchmark, "compression": compression}
