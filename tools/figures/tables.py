@@ -217,7 +217,8 @@ def campaigns(data):
 
 TABLES = {"campaigns": campaigns, "one_host": one_host, "idle": idle, "peers": peers, "readme": readme,
           "training_step": training_step, "two_hosts": two_hosts, "faults": faults, "scale": scale, "cifar10_accuracy":
-          cifar10_accuracy, "elastic_faults": elastic_faults, "elastic_growth": elastic_growth, "cifar10_scaling":
+          cifar10_accuracy, "elastic_faults": elastic_faults, "elastic_runs": elastic_runs,
+          "elastic_growth": elastic_growth, "cifar10_scaling":
           cifar10_scaling, "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
           "structure": structure, "additions": additions, "transformer_ranks": transformer_ranks, "data_scale":
           data_scale, "synthetic_benchmark": synthetic_benchmark, "compression": compression}
