@@ -275,7 +275,7 @@ void Server::publish(const Candidates& all) {
   meeting_since_.reset();
   announced_ = false;
   roster_.clear();
-  Roster roster{.generation = number_, .secret = Bytes(half_secret)};
+  Roster roster{.generation = number_, .secret = Bytes(generation_secret_bytes)};
   for (std::byte& byte : roster.secret) byte = static_cast<std::byte>(random_());
   for (Process* const process : members) {
     process->stage = Stage::member;

@@ -73,9 +73,11 @@ std::optional<ClientOptions> read_environment(const std::string& version) {
 }
 
 TcpRendezvous::TcpRendezvous(const ClientOptions& options)
-    : options_(options), connection_(connect_to(options.server, options.connect_timeout)) {
+    : options_(options),
+      connection_(connect_to(options.server, options.connect_timeout)),
+      introduction_(options.secret) {
   tune(connection_.descriptor(), server_silence);
-  connection_.send(Hello{.secret = first_half(options_.secret),
+  connection_.send(Hello{.nonce = introduction_.nonce(),
                          .role = Role::process,
                          .process = options_.process,
                          .host = host_name(),
@@ -222,11 +224,20 @@ void TcpRendezvous::receive() {
 }
 
 void TcpRendezvous::take(const Message& message) {
-  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+  const auto distrust = [&] {
+    refusal_ = fmt::format("whoever answers at {} does not know the secret of this job",
+                           to_string(options_.server));
+  };
+  if (const auto* challenge = std::get_if<Challenge>(&message)) {
+    if (const auto proof = introduction_.answer(*challenge))
+      connection_.send(*proof);
+    else
+      distrust();
+  } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
-    welcome_ = welcome->secret == second_half(options_.secret);
-    if (!welcome_) refusal_ = "whoever answers does not know the secret of this job";
+    welcome_ = introduction_.is_trusted();
+    if (!welcome_) distrust();
   } else if (const auto* roster = std::get_if<Roster>(&message)) {
     roster_ = *roster;
     const auto own = std::ranges::find(roster_.members, process_, &Member::process);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/connection.hpp"
+#include "rendezvous/proof.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "rendezvous/sockets.hpp"
 
@@ -98,6 +99,7 @@ class TcpRendezvous : public Rendezvous {
 
   ClientOptions options_;
   Connection connection_;
+  Introduction introduction_;
   bool welcome_ = false;
   bool elastic_ = false;
   ProcessId process_ = 0;

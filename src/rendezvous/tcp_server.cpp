@@ -23,6 +23,8 @@ using namespace std::chrono_literals;
 constexpr Time patience_to_close = 5s;
 // Agents end their processes first, and report that by closing their connections.
 constexpr Time patience_to_end = 15s;
+// Those that have come are served before more are taken.
+constexpr int max_accepts = 64;
 // Without descriptors for more connections, the next attempt to accept one.
 constexpr int retry_ms = 100;
 
@@ -129,7 +131,7 @@ void TcpServer::wait() {
 
 void TcpServer::accept_all() {
   accepts_ = true;
-  while (true) {
+  for (int i = 0; i < max_accepts; ++i) {
     node::FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
@@ -146,6 +148,8 @@ void TcpServer::accept_all() {
     const std::string from = peer_name(socket.get());
     const Link link = ++last_link_;
     clients_.emplace(link, Client{.connection = Connection(std::move(socket), max_greeting)});
+    // It may have introduced itself meanwhile.
+    if (const auto evicted = server_.next_evicted()) serve(*evicted);
     server_.on_open(link, from, now());
     carry_out();
   }

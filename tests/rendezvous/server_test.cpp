@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "introduce.hpp"
 #include "rendezvous/refusals.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -42,21 +43,19 @@ class ServerTest : public testing::Test {
 
   void add_agent(Link link, const std::string& host, ProcessId number) {
     server_->on_open(link, host, now_);
-    server_->on_message(link,
-                        Hello{.secret = first_half({}),
-                              .role = Role::agent,
-                              .process = number,
-                              .host = host,
-                              .wanted_rank = static_cast<std::int32_t>(link),
-                              .slots = 1,
-                              .version = "1"},
-                        now_);
+    introduce(*server_, link,
+              Hello{.role = Role::agent,
+                    .process = number,
+                    .host = host,
+                    .wanted_rank = static_cast<std::int32_t>(link),
+                    .slots = 1,
+                    .version = "1"},
+              now_);
   }
 
   void add_process(Link link, ProcessId process) {
     server_->on_open(link, "here", now_);
-    server_->on_message(link, Hello{.secret = first_half({}), .process = process, .version = "1"},
-                        now_);
+    introduce(*server_, link, Hello{.process = process, .version = "1"}, now_);
     server_->on_message(link, Join{}, now_);
   }
 

@@ -118,8 +118,7 @@ void Agent::say(const std::string& text) const {
 
 rendezvous::Hello Agent::greeting() const {
   const Joining& joining = options_.joining;
-  return {.secret = rendezvous::first_half(options_.server.secret),
-          .role = rendezvous::Role::agent,
+  return {.role = rendezvous::Role::agent,
           .process = number_,
           .host = joining.host.empty() ? rendezvous::host_name() : joining.host,
           .machine = joining.host.empty() ? rendezvous::machine_name() : "",
