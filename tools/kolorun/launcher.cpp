@@ -174,8 +174,9 @@ void Launcher::reap() {
     if (discovery_ && discovery_->runs(pid)) {
       std::string problem;
       const auto hosts = discovery_->on_end(how, problem);
-      if (!problem.empty() && !serving_->ended()) say(problem);
-      if (hosts && !serving_->ended()) set_hosts(merge_this_host(*hosts));
+      if (serving_->ended()) continue;
+      if (hosts) problem = use_discovered(*hosts);
+      if (!problem.empty()) say(problem);
       continue;
     }
     const auto remote = std::ranges::find(remotes_, pid, &Remote::pid);
@@ -186,6 +187,16 @@ void Launcher::reap() {
     if (!serving_->ended()) on_end(*remote, how);
     if (!remote->wanted && remote->streams.empty()) remotes_.erase(remote);
   }
+}
+
+/// What to say if no descriptor is free, say.
+std::string Launcher::use_discovered(const std::vector<Host>& hosts) {
+  try {
+    set_hosts(merge_this_host(hosts));
+  } catch (const kolo::Error& error) {
+    return discovery_->news(error.what());
+  }
+  return "";
 }
 
 /// While the job goes on.
