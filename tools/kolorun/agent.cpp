@@ -135,7 +135,7 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
   const auto goes_on = [&] {
     take_signals();
     // The server of the last job at this address has gone, say.
-    if (is_first && serve_ && !pass_signal_ && (pass_signal_ = serve_())) return false;
+    if (is_first && serve_ && !pass_signal_ && (pass_signal_ = serve_(no_server_))) return false;
     // Who has started this by ssh has gone.
     if (!options_.joining.host.empty() && has_no_reader(STDOUT_FILENO) &&
         has_no_reader(STDERR_FILENO))
@@ -147,6 +147,7 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
                    .hello = greeting(),
                    .secret = options_.server.secret,
                    .timeout = timeout,
+                   .no_server = no_server_,
                    .may_be_put_off = is_first && options_.joining.host.empty(),
                    .goes_on = goes_on,
                    .say = [this](const std::string& text) { say(text); }});

@@ -37,8 +37,11 @@ class Agent {
   Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
         std::function<void(int)> pass_signal, const node::FileDescriptor& signals);
 
-  /// While it looks for its first server: `serve` starts one if it can, and returns `pass_signal`.
-  void may_serve(std::function<std::function<void(int)>()> serve) { serve_ = std::move(serve); }
+  /// While it looks for its first server: `serve` starts one if it can, and returns `pass_signal`;
+  /// else it says why not.
+  void may_serve(std::function<std::function<void(int)>(std::string&)> serve) {
+    serve_ = std::move(serve);
+  }
   /// Until the job is over and no process is left. Its status, or this host's if that ends first.
   /// Throws kolo::Error if there is no server, or if it refuses this host.
   int run();
@@ -88,7 +91,8 @@ class Agent {
   const Options& options_;
   std::vector<rendezvous::Endpoint> servers_;
   std::function<void(int)> pass_signal_;
-  std::function<std::function<void(int)>()> serve_{};
+  std::function<std::function<void(int)>(std::string&)> serve_{};
+  std::string no_server_{};  // why there is none here
   const node::FileDescriptor& signals_;
   rendezvous::ProcessId number_;
   std::optional<rendezvous::Connection> connection_{};

@@ -37,13 +37,15 @@ void enter_directory(const std::string& path) {
                                          rendezvous::host_name(), error.message()));
 }
 
-/// The server, if it can be here. Another kolorun on this host may serve already.
-std::unique_ptr<Serving> try_to_serve(const Options& options) {
+/// The server, if it can be here; else `problem` says why not. Another kolorun may serve, on this
+/// host or another.
+std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& problem) {
   if (!options.rendezvous)
     return std::make_unique<Serving>(options, rendezvous::Endpoint{"127.0.0.1", 0});
   try {
     return std::make_unique<Serving>(options, *options.rendezvous);
-  } catch (const kolo::BackendError&) {
+  } catch (const kolo::BackendError& error) {
+    problem = error.what();
     return nullptr;
   }
 }
@@ -56,7 +58,8 @@ int report(const rendezvous::JobEnd& end) {
 /// One host, or one of several on each of which somebody runs this.
 int run_host(const Options& options, const node::FileDescriptor& signals) {
   enter_directory(options.wdir);
-  std::unique_ptr<Serving> serving = try_to_serve(options);
+  std::string no_server;
+  std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
   const rendezvous::Endpoint server =
       options.rendezvous ? *options.rendezvous : rendezvous::Endpoint{"127.0.0.1", serving->port()};
   bool is_ending = false;  // by a signal
@@ -68,9 +71,9 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
   bool whole = false;  // the server has ended the job
   {
     Agent agent(options, {server}, serving ? pass_signal : nullptr, signals);
-    if (!serving && is_this_host(server.host))
-      agent.may_serve([&] {
-        serving = try_to_serve(options);
+    if (!serving)
+      agent.may_serve([&](std::string& why_not) {
+        serving = try_to_serve(options, why_not);
         return serving ? pass_signal : nullptr;
       });
     status = agent.run();

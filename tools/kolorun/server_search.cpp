@@ -127,12 +127,14 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
       }
     }
     reasons.throw_if_final();
+    const std::string why =
+        reasons.text() + (search.no_server.empty() ? "" : "; and here " + search.no_server);
     if (steady_clock::now() >= until)
       throw kolo::BackendError(fmt::format("no rendezvous server was found within {} s: {}",
                                            std::chrono::duration<double>(search.timeout).count(),
                                            why));
     if (steady_clock::now() >= too_long && !std::exchange(has_said, true))
-      search.say(fmt::format("still looking for the rendezvous server: {}", reasons.text()));
+      search.say(fmt::format("still looking for the rendezvous server: {}", why));
     // A name that is not known, say, takes no time.
     std::this_thread::sleep_for(between_rounds);
     patience = std::min(2 * patience, max_patience);
