@@ -101,8 +101,7 @@ std::optional<Time> Server::next_time() const {
   if (number_ == 0) consider(start_deadline());
   if (options_.has_agents && !started_ && !said_waiting_) consider(patience_for_hosts);
   if (meeting_since_) consider(*meeting_since_ + options_.elastic_timeout);
-  for (const auto& [sequence, call] : collectives_)
-    consider(call.since + options_.collective_timeout);
+  for (const auto& [sequence, call] : collectives_) consider(call.since + collective_timeout());
   for (const auto& [process, until] : exits_) consider(until);
   consider(stall_.judged_at);
   consider(announcement_time());

@@ -214,6 +214,8 @@ class Server {
   void meet(Time now);
   [[nodiscard]] bool first_generation_is_due(Time now);
   [[nodiscard]] Time start_deadline() const { return started_at_ + options_.start_timeout; }
+  [[nodiscard]] bool only_misses_departed() const;
+  [[nodiscard]] Time collective_timeout() const;
   [[nodiscard]] bool only_refuses_newcomers(const std::vector<std::int32_t>& ranks) const;
   void release_completed();
   [[nodiscard]] bool state_is_lost(const std::vector<Process*>& survivors) const;

@@ -250,7 +250,8 @@ void TcpRendezvous::take(const Message& message) {
     if (over->generation == roster_.generation && over->generation > joined_for_)
       interruption_ = *over;
   } else if (const auto* change = std::get_if<Announcement>(&message)) {
-    if (change->generation == roster_.generation) announcement_ = change->reason;
+    if (change->generation == roster_.generation && change->generation > joined_for_)
+      announcement_ = change->reason;
   } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
     refusal_ = fmt::format("the rendezvous server at {} refuses this process: {}",
                            to_string(options_.server), refusal->reason);

@@ -79,7 +79,10 @@ bool TcpServer::take_calls() {
 }
 
 JobEnd TcpServer::run() {
-  while (!(end_ && (clients_.empty() || now() > end_at_))) {
+  const auto all_are_gone = [&] {
+    return std::ranges::none_of(clients_, [](const auto& entry) { return entry.second.welcome; });
+  };
+  while (!(end_ && (all_are_gone() || now() > end_at_))) {
     wait();
     if (!take_calls()) return end_.value_or(JobEnd{1, "the server was stopped"});
     accept_all();
@@ -185,8 +188,10 @@ void TcpServer::carry_out() {
       last = send->message;
       found->second.connection.send(frame);
       // Who is welcome may say more than a stranger.
-      if (std::holds_alternative<Welcome>(*last))
+      if (std::holds_alternative<Welcome>(*last)) {
+        found->second.welcome = true;
         found->second.connection.set_max_bytes(max_payload + max_greeting);
+      }
     } else if (const auto* close = std::get_if<Close>(&action)) {
       const auto found = clients_.find(close->link);
       if (found == clients_.end()) continue;

@@ -38,10 +38,10 @@ Bytes bytes_of(const std::string& text) {
 /// A job whose processes come by themselves. They are forked before the server has its thread.
 class TcpRendezvousTest : public testing::Test {
  protected:
-  void begin(int np) {
+  void begin(int np, Time hello_timeout = 300ms) {
     ServerOptions options{.secret = make_secret(), .version = "1", .np = np};
     options.has_agents = false;
-    options.hello_timeout = 300ms;
+    options.hello_timeout = hello_timeout;
     options.start_timeout = 60s;
     server_.emplace(options, Endpoint{"127.0.0.1", 0}, [this](LogLevel, const std::string& text) {
       const std::lock_guard lock(mutex_);
@@ -284,7 +284,20 @@ TEST_F(TcpRendezvousTest, ManyRanksComeAtOnce) {
   }
   EXPECT_EQ(run().status, 0);
   EXPECT_THAT(statuses(), testing::Each(0));
-  EXPECT_THAT(notes_, testing::Not(HasSubstr("too many")));
+}
+
+TEST_F(TcpRendezvousTest, AStrangerDoesNotDelayTheEndOfTheJob) {
+  begin(1, 60s);
+  const node::FileDescriptor stranger = connect_to(client_.server, 20s);
+  fork_rank(0, [](TcpRendezvous& rendezvous) {
+    rendezvous.join();
+    rendezvous.leave();
+    return true;
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run().status, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  EXPECT_THAT(statuses(), testing::Each(0));
 }
 
 TEST_F(TcpRendezvousTest, WithoutTheServerCallsThrow) {
@@ -379,6 +392,52 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
                               .connect_timeout = 20s};
   EXPECT_THROW(TcpRendezvous{options}, BackendError);
   impostor.join();
+}
+
+/// The other side of `socket`, until it has sent a message of this kind.
+template <typename Kind>
+Kind receive(Connection& from) {
+  std::optional<Kind> found;
+  while (!found && !from.closed()) {
+    from.write();
+    from.read([&](const Message& message) {
+      if (const auto* kind = std::get_if<Kind>(&message)) found = *kind;
+      return !found;
+    });
+    std::this_thread::yield();
+  }
+  return found.value_or(Kind{});
+}
+
+// It was on its way while this process met the others for the next session.
+TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
+  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  std::thread server([&] {
+    node::FileDescriptor socket;
+    while (!socket.valid())
+      socket = node::FileDescriptor(
+          ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Connection client(std::move(socket));
+    const auto hello = receive<Hello>(client);
+    client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
+    static_cast<void>(receive<Proof>(client));
+    client.send(Welcome{1s, 1, true});
+    for (const GenerationNumber generation : {1U, 2U}) {
+      static_cast<void>(receive<Join>(client));
+      if (generation == 2) client.send(Announcement{1, "a new process waits"});
+      client.send(Roster{generation, Bytes(generation_secret_bytes), {Member{.process = 1}}});
+    }
+    static_cast<void>(receive<Leave>(client));
+  });
+  TcpRendezvous client({.server = {"127.0.0.1", port_of(listener.get())},
+                        .secret = make_secret(),
+                        .version = "1",
+                        .connect_timeout = 20s});
+  client.join();
+  client.join(1, false);
+  EXPECT_EQ(client.announcement(), std::nullopt);
+  client.leave();
+  server.join();
 }
 
 TEST(TcpRendezvousClient, NobodyThereIsReportedAfterTheTimeout) {
