@@ -39,7 +39,7 @@ node::FileDescriptor open_signals() {
   ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the system keeps no status of children
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP}) {
     struct ::sigaction before {};
     ::sigaction(signal, nullptr, &before);
     // nohup, or a shell that has started this in the background, has it ignored.
@@ -240,6 +240,7 @@ void Agent::take_signals() {
 
 void Agent::on_signal(int signal) {
   if (signal == SIGCHLD) return;
+  if (signal == SIGTSTP) return stop_all();
   if (pass_signal_) pass_signal_(signal);
   const bool leaves = signal == SIGTERM && !pass_signal_ && options_.server.elastic && connected();
   if (!leaves || removing_ || status_) {
@@ -249,6 +250,13 @@ void Agent::on_signal(int signal) {
   removing_ = true;
   say(fmt::format("signal {}: this host leaves the job at the next commit", signal));
   connection_->send(rendezvous::Removal{fmt::format("its kolorun got signal {}", signal)});
+}
+
+/// As a shell does with a job of its own, until SIGCONT.
+void Agent::stop_all() {
+  if (options_.rendezvous) return say(ignored_stop);
+  signal_all(SIGSTOP);
+  ::raise(SIGSTOP);
 }
 
 void Agent::end_by_signal(int signal) {

@@ -26,6 +26,9 @@ namespace node = kolo::internal::node;
 inline constexpr std::chrono::seconds grace{5};  // from SIGTERM to SIGKILL
 inline constexpr int signal_base = 128;          // plus its number: the status of who it ends
 
+inline constexpr const char* ignored_stop =
+    "SIGTSTP (Ctrl-Z) is ignored: other hosts would give this one up";
+
 /// A descriptor from which the signals that kolorun handles are read; they interrupt nothing any
 /// more, in no thread that is started later.
 [[nodiscard]] node::FileDescriptor open_signals();
@@ -69,6 +72,7 @@ class Agent {
   void keep_alive();
   void take_signals();
   void on_signal(int signal);
+  void stop_all();
   void end_by_signal(int signal);
   void say(const std::string& text) const;
 

@@ -13,6 +13,7 @@
 #include <kolo/error.hpp>
 #include <utility>
 
+#include "agent.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolorun {
@@ -243,6 +244,10 @@ void Launcher::take_signals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
+    if (signal == SIGTSTP) {
+      say(ignored_stop);
+      continue;
+    }
     serving_->pass_signal(signal);
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) continue;
     say(fmt::format("signal {}: the job ends", signal));

@@ -3,8 +3,11 @@
 //
 //     kolorun -np 4 ./train
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -55,6 +58,21 @@ int report(const rendezvous::JobEnd& end) {
   return end.status;
 }
 
+/// Agents on other hosts may still end their processes; a signal to end does not wait for them.
+rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor& signals) {
+  while (true) {
+    std::array<pollfd, 2> waits{{{.fd = serving.descriptor(), .events = POLLIN, .revents = 0},
+                                 {.fd = signals.get(), .events = POLLIN, .revents = 0}}};
+    ::poll(waits.data(), waits.size(), -1);
+    if (waits[0].revents != 0) return serving.wait();
+    signalfd_siginfo info{};
+    while (::read(signals.get(), &info, sizeof info) == sizeof info) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) serving.stop();
+    }
+  }
+}
+
 /// One host, or one of several on each of which somebody runs this.
 int run_host(const Options& options, const node::FileDescriptor& signals) {
   enter_directory(options.wdir);
@@ -79,7 +97,7 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
     status = agent.run();
     whole = agent.was_told() || is_ending;
   }
-  return serving && whole ? report(serving->wait()) : status;
+  return serving && whole ? report(wait_for_agents(*serving, signals)) : status;
 }
 
 /// The addresses at which the server may be.
