@@ -162,6 +162,11 @@ bool TcpRendezvous::interrupted() {
   return interruption_ || refusal_ || end_;
 }
 
+bool TcpRendezvous::is_closed() {
+  receive();
+  return connection_.closed();
+}
+
 const std::optional<std::string>& TcpRendezvous::announcement() {
   receive();
   return announcement_;

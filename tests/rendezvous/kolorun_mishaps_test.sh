@@ -3,9 +3,10 @@
 # shellcheck disable=SC1091,SC2016,SC2046,SC2054,SC2086,SC2154
 # Mishaps around kolorun: no descriptor is free, a port is in use.
 #
-# Usage: kolorun_mishaps_test.sh KOLORUN RANK_PROGRAM DIRECTORY
+# Usage: kolorun_mishaps_test.sh KOLORUN RANK_PROGRAM DIRECTORY SESSION_PROGRAM
 here=$(cd "$(dirname "$0")" && pwd)
 source "$here/jobs.sh"
+session_program=$4
 export FAKE_SSH_DIR=$work KOLO_RSH="sh $here/fake_ssh.sh"
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 port=$((13000 + $$ % 4000))
@@ -67,4 +68,52 @@ meets "a port in use" used.log 'still looking for the rendezvous server: .*Addre
 kill -TERM "$job"
 ends "a port in use" "$job" 143 used.log
 kill "$other"
+# kolorun is killed; its children are shells that do not end what they have started.
+"$kolorun" -np 2 bash -c "echo \$\$ >pid.\$RANK; '$session_program'; true" >killed.log 2>&1 </dev/null &
+job=$!
+meets "kolorun is killed" killed.log '^rank [01] has begun' 2
+ranks=($(pgrep -P "$(cat pid.0)") $(pgrep -P "$(cat pid.1)"))
+kill -KILL "$job"
+wait "$job"
+meets "kolorun is killed" killed.log '^ended: .*kolorun has ended'
+gone "kolorun is killed" "${ranks[@]}"
+
+# Ctrl-Z stops the ranks too.
+"$kolorun" -np 2 sh -c 'echo $$ >stopped.$RANK; exec "$@"' sh "$rank_program" 1000000000 >stop.log 2>&1 </dev/null &
+job=$!
+meets "Ctrl-Z" stop.log '^generation 1: rank [01] of 2' 2
+# are STATE: until these processes are in the state.
+are() {
+  local pid
+  for pid in "$job" $(cat stopped.0 stopped.1); do
+    for ((i = 0; i < 600; ++i)); do
+      [[ $(sed 's/.*) //' "/proc/$pid/stat") == $1* ]] && continue 2
+      sleep 0.1
+    done
+    fail "Ctrl-Z: process $pid is not in state $1"
+  done
+}
+kill -TSTP "$job"
+are T
+kill -CONT "$job"
+are '[RSD]'
+kill -TERM "$job"
+ends "Ctrl-Z" "$job" 143 stop.log
+
+# The job is over, but a kolorun on another host does not answer: a second signal does not wait for it.
+port=$((port + 1))
+two=(-np 2 --rendezvous "127.0.0.1:$port" --slots 1 --secret-file secret)
+"$kolorun" "${two[@]}" "$rank_program" 1000000000 >first.log 2>&1 </dev/null &
+first=$!
+until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do sleep 0.05; done
+"$kolorun" "${two[@]}" "$rank_program" 1000000000 >second.log 2>&1 </dev/null &
+second=$!
+meets "a host that does not answer" second.log '^generation 1: rank 1 of 2'
+kill -STOP "$second"
+SECONDS=0
+while kill -TERM "$first" 2>/dev/null; do sleep 0.5; done
+((SECONDS < 12)) || fail "a host that does not answer: kolorun has waited $SECONDS s for it"
+ends "a host that does not answer" "$first" 143 first.log
+kill -KILL "$second"
+wait "$second"
 conclude "mishaps of kolorun"
