@@ -148,11 +148,14 @@ class Trainer {
 
 int main(int argc, char** argv) {
   examples::keep_freed_memory();
-  return examples::run(argc, argv, [&] {
-    Options options;
-    if (!parse(argc, argv, options)) return;
+  Options options;
+  cifar10::Data data;
+  // KOLO: before the session. Once a new process has begun its session, the others wait for it.
+  const auto prepare = [&] {
+    if (!parse(argc, argv, options)) return false;
     at::set_num_threads(options.threads);
-    const cifar10::Data data = load(options);
-    Trainer(options, data).run();
-  });
+    data = load(options);
+    return true;
+  };
+  return examples::run(argc, argv, prepare, [&] { Trainer(options, data).run(); });
 }

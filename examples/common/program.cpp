@@ -27,8 +27,15 @@ std::string listed(const std::vector<std::int64_t>& numbers) {
 }  // namespace
 
 int run(int argc, char** argv, const std::function<void()>& work) {
+  return run(
+      argc, argv, [] { return true; }, work);
+}
+
+int run(int argc, char** argv, const std::function<bool()>& prepare,
+        const std::function<void()>& work) {
   int rank = 0;
   try {
+    if (!prepare()) return 0;
     const kolo::Session session(argc, argv);  // inside `try`: it ends before exit
     rank = kolo::rank();
     work();
@@ -44,7 +51,7 @@ bool parse(CLI::App& app, int argc, char** argv) {
     app.parse(argc, argv);
     return true;
   } catch (const CLI::CallForHelp&) {
-    if (kolo::rank() == 0) std::printf("%s", app.help().c_str());
+    if (!kolo::initialized() || kolo::rank() == 0) std::printf("%s", app.help().c_str());
     return false;
   } catch (const CLI::ParseError& error) {
     throw std::runtime_error(std::string(error.what()) + " (--help lists the options)");

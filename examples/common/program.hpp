@@ -16,6 +16,9 @@ namespace examples {
 /// Runs `work` within a session and returns the exit status. Prints an exception of `work` with the
 /// rank; the session tells the other ranks that this one leaves.
 int run(int argc, char** argv, const std::function<void()>& work);
+/// `prepare` is called before the session; if it returns false, there is none.
+int run(int argc, char** argv, const std::function<bool()>& prepare,
+        const std::function<void()>& work);
 
 /// Returns false for --help, after rank 0 has printed it. Throws std::runtime_error for an invalid
 /// command line.

@@ -117,8 +117,20 @@ struct State::Session {
     static_cast<void>(data.agree(Data::Call::end_of_training));
   }
 
+  /// Parts that were added now would be in no commit.
+  class NoMoreParts {
+   public:
+    explicit NoMoreParts(State& state) : data_(*state.data_) { data_.runs = true; }
+    ~NoMoreParts() { data_.runs = false; }
+    NoMoreParts& operator=(NoMoreParts&&) = delete;
+
+   private:
+    Data& data_;
+  };
+
   /// True if the training is done, false if another session is to follow.
   static bool train(State& state, const std::function<void()>& train) {
+    const NoMoreParts fixed(state);
     try {
       if (!begin(state)) return false;
       for (const auto& reset : state.data_->resets) reset();

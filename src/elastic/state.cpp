@@ -131,6 +131,12 @@ State& State::add(std::string name, std::vector<NamedTensor> tensors) {
 
 State& State::add_part(std::string name, std::unique_ptr<Part> part) {
   if (name.empty()) throw InvalidArgument("kolo::elastic::State::add: a part has no name");
+  if (data_->runs)
+    throw InvalidArgument(
+        fmt::format("kolo::elastic::State::add: '{}' is added while kolo::elastic::run runs: add "
+                    "all parts before",
+                    name),
+        name);
   if (std::ranges::find(data_->entries, name, &Data::Entry::name) != data_->entries.end())
     throw InvalidArgument(
         fmt::format("kolo::elastic::State::add: there is a part '{}' already", name), name);

@@ -76,13 +76,20 @@ class RendezvousWriter {
 class RendezvousChecks {
  public:
   static void check(const Hello& hello) {
-    require(hello.secret.size() == half_secret, "a greeting without a secret");
+    require(hello.nonce.size() == nonce_bytes, "a greeting without a number to prove with");
     require_name(hello.host);
     require_name(hello.machine);
     require_name(hello.version);
     require_name(hello.job);
     require(hello.wanted_rank >= -1 && hello.wanted_rank < max_ranks, "a rank that no job has");
     require(hello.slots >= 0 && hello.slots <= max_ranks, "slots that no host has");
+  }
+  static void check(const Proof& proof) {
+    require(proof.proof.size() == proof_bytes, "a proof of another length");
+  }
+  static void check(const Challenge& challenge) {
+    require(challenge.nonce.size() == nonce_bytes, "a challenge without a number to prove with");
+    require(challenge.proof.size() == proof_bytes, "a proof of another length");
   }
   static void check(const Contribution& part) {
     require(part.root >= -1 && part.root < max_ranks, "a root that no generation has");
@@ -94,7 +101,6 @@ class RendezvousChecks {
     require(exited.status >= 0 && exited.status < 256, "a status that no process ends with");
   }
   static void check(const Welcome& welcome) {
-    require(welcome.secret.size() == half_secret, "an answer without a secret");
     require(welcome.lease.count() >= 0, "a lease that no server gives");
   }
   static void check(const Refusal& refusal) {
@@ -108,7 +114,7 @@ class RendezvousChecks {
   static void check(const Roster& roster) {
     require(roster.generation != 0 && !roster.members.empty(), "a generation of nobody");
     require(roster.members.size() <= max_ranks, "more members than a generation has");
-    require(roster.secret.size() == half_secret, "a generation without a secret");
+    require(roster.secret.size() == generation_secret_bytes, "a generation without a secret");
   }
   static void check(const Launch& launch) {
     require(launch.process != 0, "a process without a number");

@@ -28,9 +28,11 @@ struct Fields {
 // One overload for each struct; they are declared only.
 
 auto layout_of(const Hello*)
-    -> Fields<wire::Hello, &Hello::secret, &Hello::role, &Hello::process, &Hello::host,
+    -> Fields<wire::Hello, &Hello::nonce, &Hello::role, &Hello::process, &Hello::host,
               &Hello::machine, &Hello::pid, &Hello::wanted_rank, &Hello::slots, &Hello::version,
               &Hello::job>;
+auto layout_of(const Proof*) -> Fields<wire::Proof, &Proof::proof>;
+auto layout_of(const Challenge*) -> Fields<wire::Challenge, &Challenge::nonce, &Challenge::proof>;
 auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::commit, &Join::orderly>;
 auto layout_of(const Contribution*)
     -> Fields<wire::Contribution, &Contribution::generation, &Contribution::sequence,
@@ -45,8 +47,8 @@ auto layout_of(const Accusation*)
 auto layout_of(const Exited*) -> Fields<wire::Exited, &Exited::process, &Exited::status>;
 auto layout_of(const Removal*) -> Fields<wire::Removal, &Removal::reason>;
 auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
-auto layout_of(const Welcome*) -> Fields<wire::Welcome, &Welcome::secret, &Welcome::lease,
-                                         &Welcome::process, &Welcome::elastic>;
+auto layout_of(const Welcome*)
+    -> Fields<wire::Welcome, &Welcome::lease, &Welcome::process, &Welcome::elastic>;
 auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason, &Refusal::retry>;
 auto layout_of(const Member*)
     -> Fields<wire::Member, &Member::process, &Member::host, &Member::machine, &Member::pid,

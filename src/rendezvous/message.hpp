@@ -18,15 +18,11 @@ using ProcessId = std::uint64_t;
 /// Counts the sessions of a job, from 1 on. 0: none.
 using GenerationNumber = std::uint64_t;
 
-/// Shared by all that take part in a job. A greeting has the first half, the answer the second.
+/// Shared by all that take part in a job, and never sent.
 using Secret = std::array<std::byte, 32>;
-inline constexpr std::size_t half_secret = 16;
-[[nodiscard]] inline Bytes first_half(const Secret& secret) {
-  return {secret.begin(), secret.begin() + half_secret};
-}
-[[nodiscard]] inline Bytes second_half(const Secret& secret) {
-  return {secret.begin() + half_secret, secret.end()};
-}
+inline constexpr std::size_t nonce_bytes = 32;
+inline constexpr std::size_t proof_bytes = 32;
+inline constexpr std::size_t generation_secret_bytes = 16;
 
 // Bounds of what is read from a connection, in bytes.
 inline constexpr std::size_t max_text = 4096;         // reasons; longer ones are cut off
@@ -42,7 +38,7 @@ enum class Role : std::uint8_t { process, agent };
 
 /// The first message of a process or an agent.
 struct Hello {
-  Bytes secret{};  // the first half
+  Bytes nonce{};
   Role role{};
   // 0: of a process that no agent has started. Of an agent: one that comes again has the same; 0:
   // it does not come again.
@@ -57,6 +53,13 @@ struct Hello {
   std::string job{};              // of an agent: what it runs, and how; "": it does not say
 
   friend bool operator==(const Hello&, const Hello&) = default;
+};
+
+/// The second one: it knows the secret (proof.hpp).
+struct Proof {
+  Bytes proof{};
+
+  friend bool operator==(const Proof&, const Proof&) = default;
 };
 
 /// The process is ready for the next generation.
@@ -143,8 +146,16 @@ struct Keepalive {
 
 // ---- from the server ----
 
+/// To who has sent a greeting: the server knows the secret (proof.hpp).
+struct Challenge {
+  Bytes nonce{};
+  Bytes proof{};
+
+  friend bool operator==(const Challenge&, const Challenge&) = default;
+};
+
+/// To who has sent the right proof.
 struct Welcome {
-  Bytes secret{};  // the second half
   std::chrono::nanoseconds lease{};
   ProcessId process = 0;  // 0: to an agent
   bool elastic = false;   // the job goes on without lost processes
@@ -252,8 +263,9 @@ struct Signal {
   friend bool operator==(const Signal&, const Signal&) = default;
 };
 
-using Message = std::variant<Hello, Join, Contribution, Leave, Failed, Accusation, Exited, Removal,
-                             Keepalive, Welcome, Refusal, Roster, Interruption, Result,
-                             Announcement, Start, Kill, End, Signal, Begun, Completed>;
+using Message =
+    std::variant<Hello, Join, Contribution, Leave, Failed, Accusation, Exited, Removal, Keepalive,
+                 Welcome, Refusal, Roster, Interruption, Result, Announcement, Start, Kill, End,
+                 Signal, Begun, Completed, Challenge, Proof>;
 
 }  // namespace kolo::internal::rendezvous

@@ -4,21 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
+#include "rendezvous/proof.hpp"
+
 namespace kolo::internal::rendezvous {
-namespace {
-
-/// In a time that does not tell where they differ.
-bool is_same_secret(const Bytes& a, const Bytes& b) {
-  if (a.size() != b.size()) return false;
-  std::byte difference{};
-  for (std::size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{};
-}
-
-}  // namespace
-
 Server::Server(const ServerOptions& options, std::function<std::uint64_t()> random)
     : options_(options),
       random_(std::move(random)),
@@ -26,13 +17,23 @@ Server::Server(const ServerOptions& options, std::function<std::uint64_t()> rand
   if (!options_.elastic) options_.min_np = options_.max_np = options_.np;
 }
 
+/// Of those that have said nothing the oldest; ranks of a large job come all at once.
+std::optional<Link> Server::next_evicted() const {
+  if (strangers_.size() < options_.max_strangers + static_cast<std::size_t>(options_.max_np))
+    return std::nullopt;
+  return std::ranges::min_element(strangers_, {},
+                                  [&](const auto& entry) {
+                                    return std::tuple(peers_.at(entry.first).hello.has_value(),
+                                                      entry.second, entry.first);
+                                  })
+      ->first;
+}
+
 void Server::on_open(Link link, const std::string& from, Time now) {
-  if (strangers_.size() >= options_.max_strangers) {
-    const auto oldest = std::ranges::min_element(
-        strangers_, {}, [](const auto& entry) { return std::pair(entry.second, entry.first); });
-    note_refusal(peers_.at(oldest->first).from,
-                 "too many connections have not identified themselves", now);
-    close(oldest->first);
+  if (const auto evicted = next_evicted()) {
+    note_refusal(peers_.at(*evicted).from, "too many connections have not identified themselves",
+                 now);
+    close(*evicted);
   }
   peers_.emplace(link, Peer{.from = from, .opened = now});
   strangers_.emplace(link, now);
@@ -42,10 +43,7 @@ void Server::on_message(Link link, const Message& message, Time now) {
   const auto found = peers_.find(link);
   if (found == peers_.end()) return;
   if (!found->second.role) {
-    if (const auto* hello = std::get_if<Hello>(&message))
-      greet(link, *hello, now);
-    else
-      refuse(link, "its first message is not a greeting", now);
+    on_stranger(link, message, now);
   } else if (finished_) {
     return;
   } else if (*found->second.role == Role::agent) {
@@ -63,7 +61,8 @@ void Server::on_close(Link link, const std::string& reason, Time now) {
   peers_.erase(found);
   strangers_.erase(link);
   if (!peer.role) {
-    note_refusal(peer.from, reason, now);
+    note_refusal(peer.from, peer.hello ? "the secret is wrong, or it gave up: " + reason : reason,
+                 now);
   } else if (finished_) {
     agents_.erase(link);
   } else if (*peer.role == Role::agent) {
@@ -103,8 +102,7 @@ std::optional<Time> Server::next_time() const {
   if (number_ == 0) consider(start_deadline());
   if (options_.has_agents && !started_ && !said_waiting_) consider(patience_for_hosts);
   if (meeting_since_) consider(*meeting_since_ + options_.elastic_timeout);
-  for (const auto& [sequence, call] : collectives_)
-    consider(call.since + options_.collective_timeout);
+  for (const auto& [sequence, call] : collectives_) consider(call.since + collective_timeout());
   for (const auto& [process, until] : exits_) consider(until);
   consider(stall_.judged_at);
   consider(announcement_time());
@@ -114,12 +112,31 @@ std::optional<Time> Server::next_time() const {
 
 // ---- admission ----
 
-void Server::greet(Link link, const Hello& hello, Time now) {
-  // Texts for who knows the secret; others learn nothing.
-  if (!is_same_secret(hello.secret, first_half(options_.secret))) {
+void Server::on_stranger(Link link, const Message& message, Time now) {
+  const Peer peer = peers_.at(link);
+  const auto* const hello = std::get_if<Hello>(&message);
+  const auto* const proof = std::get_if<Proof>(&message);
+  if (!peer.hello && hello != nullptr)
+    challenge(link, *hello);
+  else if (!peer.hello)
+    refuse(link, "its first message is not a greeting", now);
+  else if (proof != nullptr && is_proof(*proof, options_.secret, peer.hello->nonce, peer.nonce))
+    greet(link, *peer.hello, now);
+  else
     refuse(link, "the secret is wrong", now);
-    return;
-  }
+}
+
+void Server::challenge(Link link, const Hello& hello) {
+  Bytes nonce(nonce_bytes);
+  for (std::byte& byte : nonce) byte = static_cast<std::byte>(random_());
+  Peer& peer = peers_.at(link);
+  peer.hello = hello;
+  peer.nonce = nonce;
+  send(link, make_challenge(options_.secret, hello.nonce, nonce));
+}
+
+/// It knows the secret; others learn nothing.
+void Server::greet(Link link, const Hello& hello, Time now) {
   if (const std::optional<Refusal> refusal = find_refusal(hello)) {
     // Whoever is to try again does so many times.
     const bool is_news = refusal->retry == Time{} || put_off_.insert(hello.process).second;
@@ -134,8 +151,7 @@ void Server::greet(Link link, const Hello& hello, Time now) {
     greet_agent(link, hello, now);
   else
     greet_process(link, hello);
-  send(link, Welcome{second_half(options_.secret), options_.lease, peers_.at(link).process,
-                     options_.elastic});
+  send(link, Welcome{options_.lease, peers_.at(link).process, options_.elastic});
 }
 
 void Server::greet_process(Link link, const Hello& hello) {

@@ -47,7 +47,7 @@ struct ServerOptions {
   Time min_cooldown = std::chrono::seconds(10);
   Time max_cooldown = std::chrono::seconds(600);
   int reset_limit = -1;             // losses after which the job fails; negative: any number
-  std::size_t max_strangers = 256;  // connections without a greeting
+  std::size_t max_strangers = 256;  // connections without a proof, beside those of max_np ranks
 };
 
 // ---- what the caller is to do ----
@@ -79,6 +79,9 @@ class Server {
   /// `random` makes the secrets of generations.
   Server(const ServerOptions& options, std::function<std::uint64_t()> random);
 
+  /// The connection that the next one will close, since too many have not introduced themselves;
+  /// none if it will close none. What has come from it counts if it is passed on before.
+  [[nodiscard]] std::optional<Link> next_evicted() const;
   /// `from`: whose connection it is, for people.
   void on_open(Link link, const std::string& from, Time now);
   void on_message(Link link, const Message& message, Time now);
@@ -109,7 +112,9 @@ class Server {
   struct Peer {
     std::string from;
     Time opened;
-    std::optional<Role> role{};  // none: a stranger
+    std::optional<Hello> hello{};  // that has been answered
+    Bytes nonce{};                 // with this
+    std::optional<Role> role{};    // none: a stranger
     ProcessId process = 0;
   };
 
@@ -170,6 +175,8 @@ class Server {
   enum class Fault : std::uint8_t { none, own };  // does a loss count against its host?
 
   // server.cpp: connections and processes
+  void on_stranger(Link link, const Message& message, Time now);
+  void challenge(Link link, const Hello& hello);
   void greet(Link link, const Hello& hello, Time now);
   void refuse(Link link, const std::string& reason, Time now);
   void greet_process(Link link, const Hello& hello);
@@ -207,6 +214,8 @@ class Server {
   void meet(Time now);
   [[nodiscard]] bool first_generation_is_due(Time now);
   [[nodiscard]] Time start_deadline() const { return started_at_ + options_.start_timeout; }
+  [[nodiscard]] bool only_misses_departed() const;
+  [[nodiscard]] Time collective_timeout() const;
   [[nodiscard]] bool only_refuses_newcomers(const std::vector<std::int32_t>& ranks) const;
   void release_completed();
   [[nodiscard]] bool state_is_lost(const std::vector<Process*>& survivors) const;

@@ -10,6 +10,8 @@
 namespace kolo::internal::rendezvous {
 namespace {
 
+// A session after the first one has little to do when it starts.
+constexpr std::chrono::seconds longest_restart{120};
 constexpr std::size_t room_for_headers = 1 << 20;  // in a result
 
 std::string call_of(std::int32_t root) {
@@ -85,6 +87,11 @@ void Server::deliver(std::uint64_t sequence) {
       actions_.emplace_back(Send{*member->link, message});
 }
 
+Time Server::collective_timeout() const {
+  const Time most = options_.collective_timeout;
+  return number_ > 1 ? std::min<Time>({most, options_.elastic_timeout, longest_restart}) : most;
+}
+
 // ---- the end of a generation ----
 
 void Server::break_generation(const std::string& reason, const std::vector<std::int32_t>& ranks,
@@ -92,7 +99,7 @@ void Server::break_generation(const std::string& reason, const std::vector<std::
   phase_ = Phase::broken;
   meeting_since_ = now;
   collectives_.clear();
-  if (!only_refuses_newcomers(ranks)) ++losses_;
+  if (!only_refuses_newcomers(ranks) && !only_misses_departed()) ++losses_;
   note(LogLevel::info, fmt::format("generation {} is over: {}", number_, reason));
   const auto message = std::make_shared<const Message>(Interruption{number_, ranks, reason});
   for (const ProcessId id : roster_)
@@ -110,10 +117,18 @@ bool Server::only_refuses_newcomers(const std::vector<std::int32_t>& ranks) cons
          });
 }
 
+/// Processes that have done their part are no loss.
+bool Server::only_misses_departed() const {
+  return !has_lost_ && std::ranges::any_of(roster_, [&](ProcessId id) {
+    const auto found = processes_.find(id);
+    return found == processes_.end() || found->second.stage == Stage::left;
+  });
+}
+
 /// Ranks that keep the others waiting for too long are lost.
 void Server::end_late(Time now) {
   if (phase_ == Phase::running && !collectives_.empty() &&
-      now >= collectives_.begin()->second.since + options_.collective_timeout) {
+      now >= collectives_.begin()->second.since + collective_timeout()) {
     const Collective call = collectives_.begin()->second;
     for (std::size_t rank = 0; rank < call.parts.size(); ++rank)
       if (Process* late = find(roster_[rank]); late != nullptr && !call.parts[rank])
@@ -240,6 +255,10 @@ void Server::dismiss_removed(Candidates& all, Time now) {
     std::erase_if(*list, [&](Process* process) {
       if (!is_removed(*process)) return false;
       process->stage = Stage::greeted;  // in no generation: the last one ended in good order
+      if (process->link) {
+        send(*process->link, End{0, "this host is removed from it"});
+        close(*std::exchange(process->link, std::nullopt));
+      }
       lose(*process, "its host is removed from the job", Fault::none, now);
       return true;
     });
@@ -275,7 +294,7 @@ void Server::publish(const Candidates& all) {
   meeting_since_.reset();
   announced_ = false;
   roster_.clear();
-  Roster roster{.generation = number_, .secret = Bytes(half_secret)};
+  Roster roster{.generation = number_, .secret = Bytes(generation_secret_bytes)};
   for (std::byte& byte : roster.secret) byte = static_cast<std::byte>(random_());
   for (Process* const process : members) {
     process->stage = Stage::member;

@@ -73,9 +73,11 @@ std::optional<ClientOptions> read_environment(const std::string& version) {
 }
 
 TcpRendezvous::TcpRendezvous(const ClientOptions& options)
-    : options_(options), connection_(connect_to(options.server, options.connect_timeout)) {
+    : options_(options),
+      connection_(connect_to(options.server, options.connect_timeout)),
+      introduction_(options.secret) {
   tune(connection_.descriptor(), server_silence);
-  connection_.send(Hello{.secret = first_half(options_.secret),
+  connection_.send(Hello{.nonce = introduction_.nonce(),
                          .role = Role::process,
                          .process = options_.process,
                          .host = host_name(),
@@ -160,6 +162,11 @@ bool TcpRendezvous::interrupted() {
   return interruption_ || refusal_ || end_;
 }
 
+bool TcpRendezvous::is_closed() {
+  receive();
+  return connection_.closed();
+}
+
 const std::optional<std::string>& TcpRendezvous::announcement() {
   receive();
   return announcement_;
@@ -222,14 +229,21 @@ void TcpRendezvous::receive() {
 }
 
 void TcpRendezvous::take(const Message& message) {
-  if (const auto* welcome = std::get_if<Welcome>(&message)) {
+  const auto distrust = [&] {
+    refusal_ = fmt::format(
+        "the server at {} does not know this job's secret; check the host, port and secret",
+        to_string(options_.server));
+  };
+  if (const auto* challenge = std::get_if<Challenge>(&message)) {
+    if (const auto proof = introduction_.answer(*challenge))
+      connection_.send(*proof);
+    else
+      distrust();
+  } else if (const auto* welcome = std::get_if<Welcome>(&message)) {
     process_ = welcome->process;
     elastic_ = welcome->elastic;
-    welcome_ = welcome->secret == second_half(options_.secret);
-    if (!welcome_)
-      refusal_ =
-          "the server at this address does not know this job's secret; check the host, port and "
-          "secret";
+    welcome_ = introduction_.is_trusted();
+    if (!welcome_) distrust();
   } else if (const auto* roster = std::get_if<Roster>(&message)) {
     roster_ = *roster;
     const auto own = std::ranges::find(roster_.members, process_, &Member::process);
@@ -242,7 +256,8 @@ void TcpRendezvous::take(const Message& message) {
     if (over->generation == roster_.generation && over->generation > joined_for_)
       interruption_ = *over;
   } else if (const auto* change = std::get_if<Announcement>(&message)) {
-    if (change->generation == roster_.generation) announcement_ = change->reason;
+    if (change->generation == roster_.generation && change->generation > joined_for_)
+      announcement_ = change->reason;
   } else if (const auto* refusal = std::get_if<Refusal>(&message)) {
     refusal_ = fmt::format("the rendezvous server at {} refuses this process: {}",
                            to_string(options_.server), refusal->reason);

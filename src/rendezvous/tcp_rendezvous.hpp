@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "rendezvous/connection.hpp"
+#include "rendezvous/proof.hpp"
 #include "rendezvous/rendezvous.hpp"
 #include "rendezvous/sockets.hpp"
 
@@ -70,6 +71,10 @@ class TcpRendezvous : public Rendezvous {
   /// True if the session is over, without a throw.
   [[nodiscard]] bool interrupted();
 
+  /// The connection to the server is closed, and nothing more comes.
+  [[nodiscard]] bool is_closed();
+  [[nodiscard]] const std::string& why_closed() const { return connection_.reason(); }
+
   /// On rank 0, of the latest session: why all should leave it at the next commit; none if nothing
   /// is to change.
   [[nodiscard]] const std::optional<std::string>& announcement();
@@ -98,6 +103,7 @@ class TcpRendezvous : public Rendezvous {
 
   ClientOptions options_;
   Connection connection_;
+  Introduction introduction_;
   bool welcome_ = false;
   bool elastic_ = false;
   ProcessId process_ = 0;

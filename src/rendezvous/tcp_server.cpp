@@ -23,6 +23,8 @@ using namespace std::chrono_literals;
 constexpr Time patience_to_close = 5s;
 // Agents end their processes first, and report that by closing their connections.
 constexpr Time patience_to_end = 15s;
+// Those that have come are served before more are taken.
+constexpr int max_accepts = 64;
 // Without descriptors for more connections, the next attempt to accept one.
 constexpr int retry_ms = 100;
 
@@ -77,7 +79,10 @@ bool TcpServer::take_calls() {
 }
 
 JobEnd TcpServer::run() {
-  while (!(end_ && (clients_.empty() || now() > end_at_))) {
+  const auto all_are_gone = [&] {
+    return std::ranges::none_of(clients_, [](const auto& entry) { return entry.second.welcome; });
+  };
+  while (!(end_ && (all_are_gone() || now() > end_at_))) {
     wait();
     if (!take_calls()) return end_.value_or(JobEnd{1, "the server was stopped"});
     accept_all();
@@ -129,7 +134,7 @@ void TcpServer::wait() {
 
 void TcpServer::accept_all() {
   accepts_ = true;
-  while (true) {
+  for (int i = 0; i < max_accepts; ++i) {
     node::FileDescriptor socket(
         ::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.valid()) {
@@ -146,6 +151,8 @@ void TcpServer::accept_all() {
     const std::string from = peer_name(socket.get());
     const Link link = ++last_link_;
     clients_.emplace(link, Client{.connection = Connection(std::move(socket), max_greeting)});
+    // It may have introduced itself meanwhile.
+    if (const auto evicted = server_.next_evicted()) serve(*evicted);
     server_.on_open(link, from, now());
     carry_out();
   }
@@ -181,8 +188,10 @@ void TcpServer::carry_out() {
       last = send->message;
       found->second.connection.send(frame);
       // Who is welcome may say more than a stranger.
-      if (std::holds_alternative<Welcome>(*last))
+      if (std::holds_alternative<Welcome>(*last)) {
+        found->second.welcome = true;
         found->second.connection.set_max_bytes(max_payload + max_greeting);
+      }
     } else if (const auto* close = std::get_if<Close>(&action)) {
       const auto found = clients_.find(close->link);
       if (found == clients_.end()) continue;

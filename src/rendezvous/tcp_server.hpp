@@ -50,7 +50,7 @@ class TcpServer {
 
   struct Client {
     Connection connection;
-    bool greeted = false;
+    bool welcome = false;
     bool closing = false;  // once what was sent has left, or `until`
     Time until{};
   };

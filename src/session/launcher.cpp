@@ -65,10 +65,25 @@ bool looks_for_launchers() {
   throw InvalidArgument(fmt::format("{}={}: must be auto, mpi or none", choice_variable, choice));
 }
 
+/// torchrun, or the like, has started this process in a task of srun, whose variables for MPI
+/// (--mpi=pmix or pmi2) are those of the task: all processes of the task have them. Each process of
+/// the job comes to the same conclusion.
+bool is_within_task() {
+  if (text_in("RANK").empty() || text_in("WORLD_SIZE").empty()) return false;
+  if (!text_in("TORCHELASTIC_RUN_ID").empty()) return true;
+  const std::string_view task = text_in("SLURM_PROCID");
+  const bool is_of_task =
+      !task.empty() &&
+      (text_in("PMIX_RANK") == task ||
+       (text_in("PMI_RANK") == task && text_in("PMI_SIZE") == text_in("SLURM_STEP_NUM_TASKS")));
+  return is_of_task && number_in("WORLD_SIZE") > number_in("SLURM_STEP_NUM_TASKS");
+}
+
 /// MPI's own launcher has told this process of the others, if there are any. Where MPI is absent,
-/// what srun has prepared for it (--mpi=pmix or pmi2) does not count.
+/// what srun has prepared for it does not count.
 bool is_known_to_mpi() {
   if (!text_in("OMPI_COMM_WORLD_SIZE").empty()) return true;
+  if (is_within_task()) return false;
   if (!built_with_mpi() &&
       (text_in("PMI_RANK").empty() || (text_in("PMI_RANK") == text_in("SLURM_PROCID") &&
                                        text_in("PMI_SIZE") == text_in("SLURM_STEP_NUM_TASKS"))))

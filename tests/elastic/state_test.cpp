@@ -96,6 +96,20 @@ struct Objects {
   }
 };
 
+TEST(ElasticState, TakesNoPartsWhileItTrains) {
+  const kolo::Session session;
+  Objects objects(3);
+  State state;
+  objects.add_to(state);
+  int more = 0;
+  const auto add = [&] { state.add("more", more); };
+  kolo::elastic::run(state, [&] {
+    EXPECT_THROW(add(), kolo::InvalidArgument);
+    EXPECT_EQ(state.commits(), 1U);
+  });
+  add();
+}
+
 TEST(ElasticState, RestoresTheLastCommit) {
   const kolo::Session session;
   Objects objects(3);

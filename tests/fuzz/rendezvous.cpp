@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What reaches the rendezvous server: any message that is read comes back the same when it is
 // written and read again, and none from a stranger makes the server more than refuse it.
+#include "../rendezvous/introduce.hpp"
 #include "../rendezvous/samples.hpp"
 #include "rendezvous/codec.hpp"
 #include "rendezvous/server.hpp"
@@ -10,11 +11,12 @@ namespace kolo::internal::fuzz {
 namespace {
 
 using rendezvous::Action;
+using rendezvous::Challenge;
 using rendezvous::decode;
 using rendezvous::encode;
-using rendezvous::first_half;
 using rendezvous::Hello;
 using rendezvous::Message;
+using rendezvous::proof_for;
 using rendezvous::ProtocolError;
 using rendezvous::Refusal;
 using rendezvous::sample_messages;
@@ -31,19 +33,20 @@ ServerOptions fuzz_options(bool has_agents) {
   return options;
 }
 
-/// A second message of the same sender, too: a greeting may have been accepted.
+/// Further messages of the same sender, too: if the first one is a greeting, it knows the secret.
 void tell_server(const Message& message, bool has_agents) {
   Server server(fuzz_options(has_agents), [] { return std::uint64_t{4}; });
   server.on_open(1, "a stranger", {});
   server.on_message(1, message, {});
-  const auto* hello = std::get_if<Hello>(&message);
-  const bool knows = hello != nullptr && hello->secret == first_half(fuzz_options(true).secret);
   for (const Action& action : server.take()) {
     const auto* send = std::get_if<Send>(&action);
-    require(knows || send == nullptr || std::holds_alternative<Refusal>(*send->message),
+    require(send == nullptr || std::holds_alternative<Refusal>(*send->message) ||
+                std::holds_alternative<Challenge>(*send->message),
             "a stranger is answered");
   }
   require(!server.finished() && server.generation() == 0, "a stranger changes the job");
+  if (const auto* hello = std::get_if<Hello>(&message))
+    server.on_message(1, proof_for(*hello, fuzz_options(true).secret), {});
   for (const Message& next : sample_messages()) server.on_message(1, next, {});
   server.on_message(1, message, {});
   static_cast<void>(server.next_time());

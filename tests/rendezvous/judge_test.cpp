@@ -10,7 +10,7 @@ namespace kolo::internal::rendezvous {
 namespace {
 
 Roster roster(GenerationNumber generation, const std::vector<Member>& members) {
-  return {.generation = generation, .secret = Bytes(half_secret), .members = members};
+  return {.generation = generation, .secret = Bytes(generation_secret_bytes), .members = members};
 }
 
 Member member(ProcessId process, std::uint64_t commit, GenerationNumber age) {

@@ -25,6 +25,8 @@ export OTHER=secret
 expect "variables" 0 $'^1 x y 7 - node1 lo$' env HERE=y KOLO_STALL_WARNING=7 \
   "${on_two[@]}" -np 3 -x GIVEN=x -x HERE sh -c \
   'echo $RANK $GIVEN $HERE $KOLO_STALL_WARNING ${OTHER:--} $MASTER_ADDR $KOLO_CONTROL_INTERFACE'
+expect "interfaces of NCCL" 0 '^eth9$' env NCCL_SOCKET_IFNAME=eth9 \
+  "$kolorun" -H node1 --network-interface lo sh -c 'echo $NCCL_SOCKET_IFNAME'
 expect "words of the program" 0 "^a b[$]c 'd' \"e\"\$" "$kolorun" -H node1 --network-interface lo echo \
   "a b\$c 'd' \"e\""
 expect "the directory" 0 "^$work\$" "$kolorun" -H node1 --network-interface lo pwd

@@ -30,9 +30,9 @@ for round in 1 2; do
   knock 'printf "KoR1\x40\x00\x00\x00"' || fail "half a message: it was not closed"
   [[ ! -s answer ]] || grep -q 'it does not identify itself' answer || fail "half a message: an answer"
   knock 'printf "KoR1\x00\x00\x00\x40"' || fail "a message of 1 GiB: it was not closed"
-  expect "an agent of another job" 1 'refuses this host: the secret is wrong' \
+  expect "an agent of another job" 1 'the server at this address does not know this job.s secret' \
     "$kolorun" "${two[@]}" --secret-file wrong true
-  expect "a process of another job" 1 'refuses this process: the secret is wrong' env "KOLO_RENDEZVOUS=$at" \
+  expect "a process of another job" 1 'the server at .* does not know this job.s secret' env "KOLO_RENDEZVOUS=$at" \
     "KOLO_RENDEZVOUS_SECRET=$(cat wrong)" KOLO_RENDEZVOUS_PROCESS=1 "$rank_program" 1
   for ((i = 0; i < 300; ++i)); do (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; done
   touch go

@@ -39,6 +39,8 @@ for rank in 0 1; do
   [[ $(cat "files/rank.$rank.out") == "out $rank" && $(cat "files/rank.$rank.err") == "error $rank" ]] ||
     fail "files: of rank $rank"
 done
+expect "a folder of files that does not exist" 0 '' "$kolorun" -np 1 --output-dir files/of/now echo here
+[[ $(cat files/of/now/rank.0.out) == here ]] || fail "a folder of files that does not exist: $output"
 [[ $(echo input | timeout 100 "$kolorun" -np 2 cat) == input ]] || fail "input: only rank 0 reads it"
 
 expect "two dashes" 0 '^a -b$' "$kolorun" -np 1 -- echo a -b
@@ -46,6 +48,9 @@ mkdir bin
 printf '#!/bin/sh\necho found $TWICE\n' >bin/program-of-path
 chmod +x bin/program-of-path
 expect "PATH of -x" 0 '^found 2$' "$kolorun" -np 1 -x "PATH=$PWD/bin:$PATH" -x TWICE=1 -x TWICE=2 program-of-path
+expect "MASTER_ADDR of -x" 0 '^MASTER_ADDR=here$' "$kolorun" -np 1 -x MASTER_ADDR=here env
+(($(grep -c '^MASTER_ADDR=' <<<"$output") == 1)) || fail "MASTER_ADDR of -x: $output"
+expect "kolorun's own variables" 2 'kolorun sets this variable' "$kolorun" -np 1 -x KOLO_RENDEZVOUS=here:1 true
 expect "status 255" 255 'it has ended with status 255' "$kolorun" -np 1 sh -c 'exit 255'
 expect "too few slots" 2 '2 slots are too few for 4' "$kolorun" -np 4 --min-np 1 --slots 2 true
 

@@ -9,10 +9,11 @@
 namespace kolo::internal::rendezvous {
 
 [[nodiscard]] inline std::vector<Message> sample_messages() {
-  const Bytes half(half_secret, std::byte{7});
+  const Bytes nonce(nonce_bytes, std::byte{7});
+  const Bytes proof(proof_bytes, std::byte{8});
   const Member member{
       .process = 4711, .host = "node1", .machine = "boot 1 2", .pid = 12, .commit = 8, .age = 3};
-  return {Hello{half, Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train"},
+  return {Hello{nonce, Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train"},
           Join{2, 9, true},
           Contribution{2, 1, 3, Bytes(9, std::byte{1})},
           Leave{2},
@@ -21,9 +22,9 @@ namespace kolo::internal::rendezvous {
           Exited{4711, 137},
           Removal{"the host is to go"},
           Keepalive{3},
-          Welcome{half, std::chrono::seconds(10), 4711, true},
+          Welcome{std::chrono::seconds(10), 4711, true},
           Refusal{"the secret is wrong", std::chrono::seconds(3)},
-          Roster{3, half, {member, member}},
+          Roster{3, Bytes(generation_secret_bytes, std::byte{9}), {member, member}},
           Interruption{3, {1}, "rank 1 is lost"},
           Result{3, 2, {{Bytes(4, std::byte{2})}, {}}},
           Announcement{3, "2 new processes wait"},
@@ -32,7 +33,9 @@ namespace kolo::internal::rendezvous {
           End{1, "too few ranks"},
           Signal{15},
           Begun{2},
-          Completed{2}};
+          Completed{2},
+          Challenge{nonce, proof},
+          Proof{proof}};
 }
 
 }  // namespace kolo::internal::rendezvous

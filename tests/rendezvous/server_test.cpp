@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "introduce.hpp"
 #include "rendezvous/refusals.hpp"
 
 namespace kolo::internal::rendezvous {
@@ -42,21 +43,19 @@ class ServerTest : public testing::Test {
 
   void add_agent(Link link, const std::string& host, ProcessId number) {
     server_->on_open(link, host, now_);
-    server_->on_message(link,
-                        Hello{.secret = first_half({}),
-                              .role = Role::agent,
-                              .process = number,
-                              .host = host,
-                              .wanted_rank = static_cast<std::int32_t>(link),
-                              .slots = 1,
-                              .version = "1"},
-                        now_);
+    introduce(*server_, link,
+              Hello{.role = Role::agent,
+                    .process = number,
+                    .host = host,
+                    .wanted_rank = static_cast<std::int32_t>(link),
+                    .slots = 1,
+                    .version = "1"},
+              now_);
   }
 
   void add_process(Link link, ProcessId process) {
     server_->on_open(link, "here", now_);
-    server_->on_message(link, Hello{.secret = first_half({}), .process = process, .version = "1"},
-                        now_);
+    introduce(*server_, link, Hello{.process = process, .version = "1"}, now_);
     server_->on_message(link, Join{}, now_);
   }
 
@@ -74,6 +73,14 @@ class ServerTest : public testing::Test {
   std::optional<Server> server_;
   Time now_{};
 };
+
+/// Its reason; none while it goes on.
+std::string end_of(Server& server) {
+  for (const Action& action : server.take())
+    if (const auto* finish = std::get_if<Finish>(&action))
+      return fmt::format("{}: {}", finish->status, finish->reason);
+  return "";
+}
 
 TEST_F(ServerTest, ASignalThatEndsProgramsEndsTheJobOnAllHosts) {
   begin(false);
@@ -138,6 +145,47 @@ TEST_F(ServerTest, AHostThatIsRemovedLeavesAtTheNextCommit) {
   EXPECT_THAT(receivers_of<End>(server_->take()), ElementsAre(2));
 }
 
+TEST_F(ServerTest, TheRanksOfARemovedHostAreToldThatTheirJobIsOver) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->remove_host("b", "no reason", now_);
+  server_->on_message(3, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  static_cast<void>(server_->take());
+  server_->on_message(4, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  const std::vector<Action> actions = server_->take();
+  EXPECT_THAT(receivers_of<End>(actions), ElementsAre(4));
+  EXPECT_THAT(receivers_of<Refusal>(actions), IsEmpty());
+  EXPECT_THAT(receivers_of<Kill>(actions), ElementsAre(2));
+}
+
+TEST_F(ServerTest, AProcessThatHasDoneItsPartIsNoLoss) {
+  begin(true, /*reset_limit=*/0);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(4, Leave{1}, now_);
+  server_->on_close(4, "closed", now_);
+  server_->on_message(2, Exited{.process = 2}, now_);
+  server_->on_message(3, Join{.generation = 1, .commit = 4}, now_);
+  EXPECT_EQ(end_of(*server_), "");
+  EXPECT_EQ(server_->generation(), 2U);
+}
+
+TEST_F(ServerTest, ANewcomerThatStandsStillHoldsTheOthersUpForAWhile) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(3, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  server_->on_message(4, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
+  ASSERT_EQ(server_->generation(), 2U);
+  server_->on_message(3, Contribution{.generation = 2}, now_);
+  static_cast<void>(server_->take());
+  now_ += 120s;
+  for (const Link agent : {Link{1}, Link{2}}) server_->on_message(agent, Keepalive{}, now_);
+  server_->on_time(now_);
+  EXPECT_THAT(receivers_of<Kill>(server_->take()), ElementsAre(2));
+}
+
 TEST_F(ServerTest, AProgramThatFailsEverywhereBeforeItsFirstSessionEndsTheJob) {
   begin(true);
   server_->on_message(1, Exited{.process = 1, .status = 127}, now_);
@@ -168,14 +216,6 @@ TEST_F(ServerTest, AHostThatIsWantedAgainStays) {
   server_->on_message(3, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
   server_->on_message(4, Join{.generation = 1, .commit = 4, .orderly = true}, now_);
   EXPECT_THAT(receivers_of<Roster>(server_->take()), ElementsAre(3, 4));
-}
-
-/// Its reason; none while it goes on.
-std::string end_of(Server& server) {
-  for (const Action& action : server.take())
-    if (const auto* finish = std::get_if<Finish>(&action))
-      return fmt::format("{}: {}", finish->status, finish->reason);
-  return "";
 }
 
 TEST_F(ServerTest, TheJobDoesNotBeginAnewWhenItsStateIsLost) {

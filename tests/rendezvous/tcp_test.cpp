@@ -2,11 +2,13 @@
 // The server and its clients on TCP, with real processes and strangers.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -36,10 +38,10 @@ Bytes bytes_of(const std::string& text) {
 /// A job whose processes come by themselves. They are forked before the server has its thread.
 class TcpRendezvousTest : public testing::Test {
  protected:
-  void begin(int np) {
+  void begin(int np, Time hello_timeout = 300ms) {
     ServerOptions options{.secret = make_secret(), .version = "1", .np = np};
     options.has_agents = false;
-    options.hello_timeout = 300ms;
+    options.hello_timeout = hello_timeout;
     options.start_timeout = 60s;
     server_.emplace(options, Endpoint{"127.0.0.1", 0}, [this](LogLevel, const std::string& text) {
       const std::lock_guard lock(mutex_);
@@ -267,6 +269,37 @@ TEST_F(TcpRendezvousTest, StrangersChangeNothingButALineInTheLog) {
   EXPECT_THAT(notes_, HasSubstr("use one version everywhere"));
 }
 
+// Their greetings are there before the server looks: none is thrown out for those behind it.
+TEST_F(TcpRendezvousTest, ManyRanksComeAtOnce) {
+  constexpr int np = 300;
+  begin(np);
+  std::vector<node::FileDescriptor> scans;
+  for (int rank = 0; rank < np; ++rank) {
+    fork_rank(rank, [](TcpRendezvous& rendezvous) {
+      rendezvous.join();
+      rendezvous.leave();
+      return true;
+    });
+    scans.push_back(connect_to(client_.server, 20s));
+  }
+  EXPECT_EQ(run().status, 0);
+  EXPECT_THAT(statuses(), testing::Each(0));
+}
+
+TEST_F(TcpRendezvousTest, AStrangerDoesNotDelayTheEndOfTheJob) {
+  begin(1, 60s);
+  const node::FileDescriptor stranger = connect_to(client_.server, 20s);
+  fork_rank(0, [](TcpRendezvous& rendezvous) {
+    rendezvous.join();
+    rendezvous.leave();
+    return true;
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run().status, 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  EXPECT_THAT(statuses(), testing::Each(0));
+}
+
 TEST_F(TcpRendezvousTest, WithoutTheServerCallsThrow) {
   sigset_t signals;
   ::sigemptyset(&signals);
@@ -293,13 +326,65 @@ TEST_F(TcpRendezvousTest, WithoutTheServerCallsThrow) {
   EXPECT_EQ(statuses(), (std::vector<int>{0}));
 }
 
+/// True if eight bytes of the secret in a row are among these.
+bool shows_secret(const std::string& bytes) {
+  const Secret secret = make_secret();
+  for (std::size_t i = 0; i + 8 <= secret.size(); ++i)
+    if (bytes.find(std::string(reinterpret_cast<const char*>(&secret.at(i)), 8)) !=
+        std::string::npos)
+      return true;
+  return false;
+}
+
+/// What comes until the other side closes, or a while after the last bytes.
+std::string read_raw(int socket) {
+  std::string all;
+  std::array<char, 4096> buffer{};
+  pollfd waits{.fd = socket, .events = POLLIN, .revents = 0};
+  while (::poll(&waits, 1, 200) > 0) {
+    const ssize_t bytes = ::recv(socket, buffer.data(), buffer.size(), 0);
+    if (bytes <= 0) break;
+    all.append(buffer.data(), static_cast<std::size_t>(bytes));
+  }
+  return all;
+}
+
+// Whoever answers at one of the addresses that are tried can repeat what it hears to the server.
+TEST_F(TcpRendezvousTest, WhoAnswersAGreetingDoesNotLearnTheSecret) {
+  begin(1);
+  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  std::thread victim([&] {
+    ClientOptions options = client_;
+    options.server.port = port_of(listener.get());
+    options.wanted_rank = 0;
+    EXPECT_THROW(TcpRendezvous{options}, BackendError);
+  });
+  std::thread impostor([&] {
+    node::FileDescriptor socket;
+    while (!socket.valid())
+      socket = node::FileDescriptor(::accept(listener.get(), nullptr, nullptr));
+    const std::string greeting = read_raw(socket.get());
+    socket = {};
+    EXPECT_FALSE(greeting.empty());
+    EXPECT_FALSE(shows_secret(greeting));
+    const node::FileDescriptor server = connect_to(client_.server, 20s);
+    EXPECT_EQ(::send(server.get(), greeting.data(), greeting.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(greeting.size()));
+    EXPECT_FALSE(shows_secret(read_raw(server.get())));
+    server_->stop();
+  });
+  static_cast<void>(run());
+  victim.join();
+  impostor.join();
+}
+
 TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
   const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
   std::thread impostor([&] {
     node::FileDescriptor socket;
     while (!socket.valid())
       socket = node::FileDescriptor(::accept(listener.get(), nullptr, nullptr));
-    Connection(std::move(socket)).send(Welcome{Bytes(half_secret), 1s, 1, false});
+    Connection(std::move(socket)).send(Welcome{1s, 1, false});
   });
   const ClientOptions options{.server = {"127.0.0.1", port_of(listener.get())},
                               .secret = make_secret(),
@@ -307,6 +392,52 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
                               .connect_timeout = 20s};
   EXPECT_THROW(TcpRendezvous{options}, BackendError);
   impostor.join();
+}
+
+/// The other side of `socket`, until it has sent a message of this kind.
+template <typename Kind>
+Kind receive(Connection& from) {
+  std::optional<Kind> found;
+  while (!found && !from.closed()) {
+    from.write();
+    from.read([&](const Message& message) {
+      if (const auto* kind = std::get_if<Kind>(&message)) found = *kind;
+      return !found;
+    });
+    std::this_thread::yield();
+  }
+  return found.value_or(Kind{});
+}
+
+// It was on its way while this process met the others for the next session.
+TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
+  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  std::thread server([&] {
+    node::FileDescriptor socket;
+    while (!socket.valid())
+      socket = node::FileDescriptor(
+          ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Connection client(std::move(socket));
+    const auto hello = receive<Hello>(client);
+    client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
+    static_cast<void>(receive<Proof>(client));
+    client.send(Welcome{1s, 1, true});
+    for (const GenerationNumber generation : {1U, 2U}) {
+      static_cast<void>(receive<Join>(client));
+      if (generation == 2) client.send(Announcement{1, "a new process waits"});
+      client.send(Roster{generation, Bytes(generation_secret_bytes), {Member{.process = 1}}});
+    }
+    static_cast<void>(receive<Leave>(client));
+  });
+  TcpRendezvous client({.server = {"127.0.0.1", port_of(listener.get())},
+                        .secret = make_secret(),
+                        .version = "1",
+                        .connect_timeout = 20s});
+  client.join();
+  client.join(1, false);
+  EXPECT_EQ(client.announcement(), std::nullopt);
+  client.leave();
+  server.join();
 }
 
 TEST(TcpRendezvousClient, NobodyThereIsReportedAfterTheTimeout) {

@@ -40,12 +40,16 @@ void expect_refused(Body body, const std::string& why) {
 }
 
 TEST(RendezvousWire, ValuesThatNobodyMeansAreRefused) {
-  const Bytes half(half_secret);
-  expect_refused(Hello{.secret = Bytes(3)}, "without a secret");
-  expect_refused(Hello{.secret = half, .host = std::string(max_name + 1, 'x')}, "a name");
-  expect_refused(Hello{.secret = half, .role = static_cast<Role>(7)}, "a role");
-  expect_refused(Hello{.secret = half, .slots = -1}, "slots");
-  expect_refused(Hello{.secret = half, .wanted_rank = max_ranks}, "a rank");
+  const Bytes nonce(nonce_bytes);
+  const Bytes half(generation_secret_bytes);
+  expect_refused(Hello{.nonce = Bytes(3)}, "without a number");
+  expect_refused(Challenge{.nonce = Bytes(3), .proof = Bytes(proof_bytes)}, "without a number");
+  expect_refused(Challenge{.nonce = nonce, .proof = Bytes(3)}, "another length");
+  expect_refused(Proof{.proof = Bytes(proof_bytes + 1)}, "another length");
+  expect_refused(Hello{.nonce = nonce, .host = std::string(max_name + 1, 'x')}, "a name");
+  expect_refused(Hello{.nonce = nonce, .role = static_cast<Role>(7)}, "a role");
+  expect_refused(Hello{.nonce = nonce, .slots = -1}, "slots");
+  expect_refused(Hello{.nonce = nonce, .wanted_rank = max_ranks}, "a rank");
   expect_refused(Contribution{.payload = Bytes(max_payload + 1)}, "a payload");
   expect_refused(Contribution{.root = -2}, "a root");
   expect_refused(Accusation{.ranks = {-1}}, "a rank");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "rendezvous/codec.hpp"
+#include "rendezvous/proof.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {
@@ -57,7 +58,7 @@ Time World::any(Time most) {
 }
 
 Hello World::hello() const {
-  return {.secret = first_half(plan_.options.secret), .version = plan_.options.version};
+  return {.nonce = Bytes(nonce_bytes, std::byte{5}), .version = plan_.options.version};
 }
 
 // ---- the network: connections keep the order, and differ in their delays ----
@@ -141,9 +142,18 @@ void World::do_send(const Send& send) {
   at(channel.last_down, [this, link = send.link, message] {
     const Channel& to = channels_.at(link);
     if (!to.client_open) return;
+    const auto* const challenge = std::get_if<Challenge>(message.get());
+    if (challenge != nullptr && to.owner != Channel::Owner::process) on_challenge(link, *challenge);
     if (to.owner == Channel::Owner::agent) to_agent(to.index, *message);
     if (to.owner == Channel::Owner::process) to_process(to.index, message);
   });
+}
+
+void World::on_challenge(Link link, const Challenge& challenge) {
+  auto proof = Introduction(plan_.options.secret, hello().nonce).answer(challenge);
+  if (!proof) throw Violation("secret", "the server does not know it");
+  if (channels_.at(link).owner == Channel::Owner::stranger) proof->proof.back() ^= std::byte{1};
+  send_up(link, *proof);
 }
 
 void World::do_close(Link link) {
@@ -160,7 +170,7 @@ void World::do_close(Link link) {
 
 void World::judge_send(Channel& channel, const Message& message) {
   if (channel.owner == Channel::Owner::stranger) {
-    if (!std::holds_alternative<Refusal>(message))
+    if (!std::holds_alternative<Refusal>(message) && !std::holds_alternative<Challenge>(message))
       throw Violation("strangers", "a stranger gets an answer");
     return;
   }

@@ -96,6 +96,7 @@ class World {
   void drain();
   void do_send(const Send& send);
   void do_close(Link link);
+  void on_challenge(Link link, const Challenge& challenge);
   void judge_send(Channel& channel, const Message& message);
   void schedule_tick();
   [[nodiscard]] Time deliverable(std::size_t host) const;

@@ -188,7 +188,6 @@ void World::inject_into_host(const Fault& fault) {
 void World::stranger(const Fault& fault) {
   const Link link = open(Channel::Owner::stranger, 0, 0);
   Hello greeting = hello();
-  greeting.secret.back() ^= std::byte{1};
   greeting.role = fault.which % 2 == 0 ? Role::agent : Role::process;
   greeting.slots = 4;
   greeting.process = 1;

@@ -55,7 +55,9 @@ void World::to_process(std::size_t index, const SharedMessage& message) {
     process.inbox.push_back(message);
     return;
   }
-  if (std::holds_alternative<Welcome>(*message)) {
+  if (const auto* challenge = std::get_if<Challenge>(message.get())) {
+    on_challenge(process.link, *challenge);
+  } else if (std::holds_alternative<Welcome>(*message)) {
     process.stage = Stage::joining;
     at(now_ + any(50ms), [this, index] { meet(index, false); });
   } else if (std::holds_alternative<Roster>(*message)) {

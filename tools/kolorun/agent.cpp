@@ -39,7 +39,7 @@ node::FileDescriptor open_signals() {
   ::signal(SIGCHLD, SIG_DFL);  // where it is ignored, the system keeps no status of children
   sigset_t handled;
   ::sigemptyset(&handled);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGUSR1, SIGUSR2, SIGCONT, SIGTSTP}) {
     struct ::sigaction before {};
     ::sigaction(signal, nullptr, &before);
     // nohup, or a shell that has started this in the background, has it ignored.
@@ -118,8 +118,7 @@ void Agent::say(const std::string& text) const {
 
 rendezvous::Hello Agent::greeting() const {
   const Joining& joining = options_.joining;
-  return {.secret = rendezvous::first_half(options_.server.secret),
-          .role = rendezvous::Role::agent,
+  return {.role = rendezvous::Role::agent,
           .process = number_,
           .host = joining.host.empty() ? rendezvous::host_name() : joining.host,
           .machine = joining.host.empty() ? rendezvous::machine_name() : "",
@@ -136,7 +135,7 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
   const auto goes_on = [&] {
     take_signals();
     // The server of the last job at this address has gone, say.
-    if (is_first && serve_ && !pass_signal_ && (pass_signal_ = serve_())) return false;
+    if (is_first && serve_ && !pass_signal_ && (pass_signal_ = serve_(no_server_))) return false;
     // Who has started this by ssh has gone.
     if (!options_.joining.host.empty() && has_no_reader(STDOUT_FILENO) &&
         has_no_reader(STDERR_FILENO))
@@ -148,6 +147,7 @@ void Agent::connect(std::chrono::nanoseconds timeout) {
                    .hello = greeting(),
                    .secret = options_.server.secret,
                    .timeout = timeout,
+                   .no_server = no_server_,
                    .may_be_put_off = is_first && options_.joining.host.empty(),
                    .goes_on = goes_on,
                    .say = [this](const std::string& text) { say(text); }});
@@ -240,6 +240,7 @@ void Agent::take_signals() {
 
 void Agent::on_signal(int signal) {
   if (signal == SIGCHLD) return;
+  if (signal == SIGTSTP) return stop_all();
   if (pass_signal_) pass_signal_(signal);
   const bool leaves = signal == SIGTERM && !pass_signal_ && options_.server.elastic && connected();
   if (!leaves || removing_ || status_) {
@@ -249,6 +250,13 @@ void Agent::on_signal(int signal) {
   removing_ = true;
   say(fmt::format("signal {}: this host leaves the job at the next commit", signal));
   connection_->send(rendezvous::Removal{fmt::format("its kolorun got signal {}", signal)});
+}
+
+/// As a shell does with a job of its own, until SIGCONT.
+void Agent::stop_all() {
+  if (options_.rendezvous) return say(ignored_stop);
+  signal_all(SIGSTOP);
+  ::raise(SIGSTOP);
 }
 
 void Agent::end_by_signal(int signal) {

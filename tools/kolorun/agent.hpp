@@ -26,6 +26,9 @@ namespace node = kolo::internal::node;
 inline constexpr std::chrono::seconds grace{5};  // from SIGTERM to SIGKILL
 inline constexpr int signal_base = 128;          // plus its number: the status of who it ends
 
+inline constexpr const char* ignored_stop =
+    "SIGTSTP (Ctrl-Z) is ignored: other hosts would give this one up";
+
 /// A descriptor from which the signals that kolorun handles are read; they interrupt nothing any
 /// more, in no thread that is started later.
 [[nodiscard]] node::FileDescriptor open_signals();
@@ -37,8 +40,11 @@ class Agent {
   Agent(const Options& options, std::vector<rendezvous::Endpoint> servers,
         std::function<void(int)> pass_signal, const node::FileDescriptor& signals);
 
-  /// While it looks for its first server: `serve` starts one if it can, and returns `pass_signal`.
-  void may_serve(std::function<std::function<void(int)>()> serve) { serve_ = std::move(serve); }
+  /// While it looks for its first server: `serve` starts one if it can, and returns `pass_signal`;
+  /// else it says why not.
+  void may_serve(std::function<std::function<void(int)>(std::string&)> serve) {
+    serve_ = std::move(serve);
+  }
   /// Until the job is over and no process is left. Its status, or this host's if that ends first.
   /// Throws kolo::Error if there is no server, or if it refuses this host.
   int run();
@@ -66,6 +72,7 @@ class Agent {
   void keep_alive();
   void take_signals();
   void on_signal(int signal);
+  void stop_all();
   void end_by_signal(int signal);
   void say(const std::string& text) const;
 
@@ -88,7 +95,8 @@ class Agent {
   const Options& options_;
   std::vector<rendezvous::Endpoint> servers_;
   std::function<void(int)> pass_signal_;
-  std::function<std::function<void(int)>()> serve_{};
+  std::function<std::function<void(int)>(std::string&)> serve_{};
+  std::string no_server_{};  // why there is none here
   const node::FileDescriptor& signals_;
   rendezvous::ProcessId number_;
   std::optional<rendezvous::Connection> connection_{};

@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
@@ -50,7 +50,12 @@ std::vector<std::string> Agent::variables_for(const rendezvous::Launch& launch) 
       fmt::format("MASTER_PORT={}", port < 65535 ? port + 1 : port - 1)};
   if (launch.rank >= 0) variables.push_back(fmt::format("RANK={}", launch.rank));
   variables.push_back(fmt::format("WORLD_SIZE={}", launch.size));
-  variables.insert(variables.end(), options_.variables.begin(), options_.variables.end());
+  // Those of -x count more.
+  for (const std::string& given : options_.variables) {
+    const std::string name = given.substr(0, given.find('=') + 1);
+    std::erase_if(variables, [&](const std::string& own) { return own.starts_with(name); });
+    variables.push_back(given);
+  }
   return variables;
 }
 
@@ -60,7 +65,8 @@ Agent::Redirection Agent::redirect(const rendezvous::Launch& launch) {
   if (!options_.output_dir.empty()) {
     const std::string name = launch.rank >= 0 ? fmt::format("rank.{}", launch.rank)
                                               : fmt::format("process.{}", launch.process);
-    ::mkdir(options_.output_dir.c_str(), 0777);
+    std::error_code none;  // a file that cannot be opened is reported
+    std::filesystem::create_directories(options_.output_dir, none);
     to.out = open_file(options_.output_dir + '/' + name + ".out");
     to.error = open_file(options_.output_dir + '/' + name + ".err");
   } else if (options_.tag_output) {

@@ -87,7 +87,6 @@ std::optional<std::vector<Host>> Discovery::on_end(int how, std::string& problem
   return hosts;
 }
 
-/// What to say of it, once.
 std::string Discovery::news(const std::string& problem) {
   if (std::exchange(problem_, problem) == problem || problem.empty()) return "";
   return fmt::format("--host-discovery-script: {}; the hosts stay as they are", problem);

@@ -35,13 +35,14 @@ class Discovery {
   /// It has ended, as waitpid says. The hosts that it has printed; none if it failed, about which
   /// `problem` has what to say, once.
   [[nodiscard]] std::optional<std::vector<Host>> on_end(int how, std::string& problem);
+  /// The hosts that it has printed are of no use. What to say of it, once.
+  [[nodiscard]] std::string news(const std::string& problem);
   /// Nobody needs its answer any more.
   void stop();
 
  private:
   void read();
   void start();
-  [[nodiscard]] std::string news(const std::string& problem);
 
   std::string script_;
   int slots_;

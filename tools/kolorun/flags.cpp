@@ -145,15 +145,22 @@ std::string describe_job(const Options& options) {
                      program.substr(program.size() - std::min(program.size(), shown)), hash);
 }
 
+bool is_given(const Options& options, const std::string& name) {
+  return std::ranges::any_of(options.variables, [&](const std::string& variable) {
+    return variable.starts_with(name + '=');
+  });
+}
+
 bool has_variable(const Options& options, const std::string& name) {
-  return std::getenv(name.c_str()) != nullptr ||
-         std::ranges::any_of(options.variables, [&](const std::string& variable) {
-           return variable.starts_with(name + '=');
-         });
+  return std::getenv(name.c_str()) != nullptr || is_given(options, name);
 }
 
 void fill_variables(Options& options) {
   for (std::string& variable : options.variables) {
+    const std::string given = variable.substr(0, variable.find('='));
+    for (const char* const own :
+         {rendezvous::server_variable, rendezvous::secret_variable, rendezvous::process_variable})
+      if (given == own) throw UsageError(fmt::format("-x {}: kolorun sets this variable", given));
     if (variable.find('=') != std::string::npos) continue;
     const char* const value = std::getenv(variable.c_str());
     if (value == nullptr)
@@ -172,6 +179,10 @@ void fill_variables(Options& options) {
   if (network.empty()) return;
   if (!has_variable(options, "KOLO_CONTROL_INTERFACE"))
     options.variables.push_back("KOLO_CONTROL_INTERFACE=" + network);
+  // The other hosts need it too.
+  if (const char* const value = std::getenv("NCCL_SOCKET_IFNAME");
+      value != nullptr && !is_given(options, "NCCL_SOCKET_IFNAME"))
+    options.variables.push_back(fmt::format("NCCL_SOCKET_IFNAME={}", value));
   // NCCL takes names only; "=": not as prefixes.
   if (network.find('/') == std::string::npos && !has_variable(options, "NCCL_SOCKET_IFNAME"))
     options.variables.push_back("NCCL_SOCKET_IFNAME==" + network);

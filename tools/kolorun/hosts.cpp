@@ -115,6 +115,7 @@ bool is_this_host(const std::string& name) {
   const std::string own = rendezvous::host_name();
   if (name == "localhost" || name == own || name == own.substr(0, own.find('.'))) return true;
   const transport::SocketAddress address = address_of(name);
+  if (address.family == AF_UNSPEC) return false;
   return address.is_loopback() ||
          std::ranges::any_of(transport::list_interfaces(),
                              [&](const auto& interface) { return interface.address == address; });

@@ -13,6 +13,7 @@
 #include <kolo/error.hpp>
 #include <utility>
 
+#include "agent.hpp"
 #include "transport/socket_address.hpp"
 
 namespace kolorun {
@@ -174,8 +175,9 @@ void Launcher::reap() {
     if (discovery_ && discovery_->runs(pid)) {
       std::string problem;
       const auto hosts = discovery_->on_end(how, problem);
-      if (!problem.empty() && !serving_->ended()) say(problem);
-      if (hosts && !serving_->ended()) set_hosts(merge_this_host(*hosts));
+      if (serving_->ended()) continue;
+      if (hosts) problem = use_discovered(*hosts);
+      if (!problem.empty()) say(problem);
       continue;
     }
     const auto remote = std::ranges::find(remotes_, pid, &Remote::pid);
@@ -186,6 +188,16 @@ void Launcher::reap() {
     if (!serving_->ended()) on_end(*remote, how);
     if (!remote->wanted && remote->streams.empty()) remotes_.erase(remote);
   }
+}
+
+/// What to say if no descriptor is free, say.
+std::string Launcher::use_discovered(const std::vector<Host>& hosts) {
+  try {
+    set_hosts(merge_this_host(hosts));
+  } catch (const kolo::Error& error) {
+    return discovery_->news(error.what());
+  }
+  return "";
 }
 
 /// While the job goes on.
@@ -232,6 +244,10 @@ void Launcher::take_signals() {
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {
     const int signal = static_cast<int>(info.ssi_signo);
     if (signal == SIGCHLD) continue;
+    if (signal == SIGTSTP) {
+      say(ignored_stop);
+      continue;
+    }
     serving_->pass_signal(signal);
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) continue;
     say(fmt::format("signal {}: the job ends", signal));

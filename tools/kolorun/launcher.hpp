@@ -62,6 +62,7 @@ class Launcher {
   void have_removed(Remote& remote, const std::string& why);
   void end_late();
   void take_signals();
+  [[nodiscard]] std::string use_discovered(const std::vector<Host>& hosts);
   void set_hosts(const std::vector<Host>& wanted);
   [[nodiscard]] bool any_left() const;
 

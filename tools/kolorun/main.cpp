@@ -3,8 +3,11 @@
 //
 //     kolorun -np 4 ./train
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -37,13 +40,15 @@ void enter_directory(const std::string& path) {
                                          rendezvous::host_name(), error.message()));
 }
 
-/// The server, if it can be here. Another kolorun on this host may serve already.
-std::unique_ptr<Serving> try_to_serve(const Options& options) {
+/// The server, if it can be here; else `problem` says why not. Another kolorun may serve, on this
+/// host or another.
+std::unique_ptr<Serving> try_to_serve(const Options& options, std::string& problem) {
   if (!options.rendezvous)
     return std::make_unique<Serving>(options, rendezvous::Endpoint{"127.0.0.1", 0});
   try {
     return std::make_unique<Serving>(options, *options.rendezvous);
-  } catch (const kolo::BackendError&) {
+  } catch (const kolo::BackendError& error) {
+    problem = error.what();
     return nullptr;
   }
 }
@@ -53,10 +58,26 @@ int report(const rendezvous::JobEnd& end) {
   return end.status;
 }
 
+/// Agents on other hosts may still end their processes; a signal to end does not wait for them.
+rendezvous::JobEnd wait_for_agents(Serving& serving, const node::FileDescriptor& signals) {
+  while (true) {
+    std::array<pollfd, 2> waits{{{.fd = serving.descriptor(), .events = POLLIN, .revents = 0},
+                                 {.fd = signals.get(), .events = POLLIN, .revents = 0}}};
+    ::poll(waits.data(), waits.size(), -1);
+    if (waits[0].revents != 0) return serving.wait();
+    signalfd_siginfo info{};
+    while (::read(signals.get(), &info, sizeof info) == sizeof info) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP) serving.stop();
+    }
+  }
+}
+
 /// One host, or one of several on each of which somebody runs this.
 int run_host(const Options& options, const node::FileDescriptor& signals) {
   enter_directory(options.wdir);
-  std::unique_ptr<Serving> serving = try_to_serve(options);
+  std::string no_server;
+  std::unique_ptr<Serving> serving = try_to_serve(options, no_server);
   const rendezvous::Endpoint server =
       options.rendezvous ? *options.rendezvous : rendezvous::Endpoint{"127.0.0.1", serving->port()};
   bool is_ending = false;  // by a signal
@@ -68,15 +89,15 @@ int run_host(const Options& options, const node::FileDescriptor& signals) {
   bool whole = false;  // the server has ended the job
   {
     Agent agent(options, {server}, serving ? pass_signal : nullptr, signals);
-    if (!serving && is_this_host(server.host))
-      agent.may_serve([&] {
-        serving = try_to_serve(options);
+    if (!serving)
+      agent.may_serve([&](std::string& why_not) {
+        serving = try_to_serve(options, why_not);
         return serving ? pass_signal : nullptr;
       });
     status = agent.run();
     whole = agent.was_told() || is_ending;
   }
-  return serving && whole ? report(serving->wait()) : status;
+  return serving && whole ? report(wait_for_agents(*serving, signals)) : status;
 }
 
 /// The addresses at which the server may be.

@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "rendezvous/proof.hpp"
+
 namespace kolorun {
 namespace {
 
@@ -28,10 +30,12 @@ struct Answer {
   rendezvous::Refusal refusal{};
 };
 
-Answer greet(const rendezvous::Endpoint& at, const rendezvous::Hello& hello,
+Answer greet(const rendezvous::Endpoint& at, rendezvous::Hello hello,
              const rendezvous::Secret& secret, nanoseconds patience) {
   FoundServer found{rendezvous::Connection(rendezvous::connect_to(at, patience)), at, {}};
+  rendezvous::Introduction introduction(secret);
   rendezvous::tune(found.connection.descriptor(), silence);
+  hello.nonce = introduction.nonce();
   found.connection.send(hello);
   Answer answer;
   bool answered = false;
@@ -45,11 +49,16 @@ Answer greet(const rendezvous::Endpoint& at, const rendezvous::Hello& hello,
     ::poll(&waits, 1, static_cast<int>(left.count()));
     // What follows the welcome is for the agent.
     found.connection.read([&](const rendezvous::Message& message) {
+      if (const auto* challenge = std::get_if<rendezvous::Challenge>(&message))
+        if (const auto proof = introduction.answer(*challenge)) {
+          found.connection.send(*proof);
+          return true;
+        }
       answered = true;
       if (const auto* refusal = std::get_if<rendezvous::Refusal>(&message))
         answer.refusal = *refusal;
       else if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message);
-               welcome == nullptr || welcome->secret != rendezvous::second_half(secret))
+               welcome == nullptr || !introduction.is_trusted())
         answer.refusal.reason =
             "the server at this address does not know this job's secret; check the host, port and "
             "secret";
@@ -120,12 +129,14 @@ std::optional<FoundServer> find_server(const ServerSearch& search) {
       }
     }
     reasons.throw_if_final();
+    const std::string why =
+        reasons.text() + (search.no_server.empty() ? "" : "; and here " + search.no_server);
     if (steady_clock::now() >= until)
       throw kolo::BackendError(fmt::format("no rendezvous server was found within {} s: {}",
                                            std::chrono::duration<double>(search.timeout).count(),
-                                           reasons.text()));
+                                           why));
     if (steady_clock::now() >= too_long && !std::exchange(has_said, true))
-      search.say(fmt::format("still looking for the rendezvous server: {}", reasons.text()));
+      search.say(fmt::format("still looking for the rendezvous server: {}", why));
     // A name that is not known, say, takes no time.
     std::this_thread::sleep_for(between_rounds);
     patience = std::min(2 * patience, max_patience);

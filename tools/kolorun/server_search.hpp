@@ -27,8 +27,9 @@ struct ServerSearch {
   rendezvous::Hello hello;
   rendezvous::Secret secret;
   std::chrono::nanoseconds timeout;
-  bool may_be_put_off;                          // else each refusal is final
-  std::function<bool()> goes_on;                // asked every few seconds at least
+  const std::string& no_server;   // why there is none in this process; `goes_on` may change it
+  bool may_be_put_off;            // else each refusal is final
+  std::function<bool()> goes_on;  // asked every few seconds at least
   std::function<void(const std::string&)> say;  // gets the reason once if it takes long
 };
 

@@ -29,6 +29,8 @@ using rendezvous::ClientOptions;
 
 // Until all processes have come to connect.
 constexpr std::chrono::seconds start_timeout{600};
+// kolorun ends its processes when it ends. Those that it cannot reach end by themselves.
+constexpr std::chrono::seconds patience_without_kolorun{5};
 
 /// The server of a job whose launcher has none. On one host nobody else reaches it.
 class OwnServer {
@@ -67,6 +69,8 @@ struct Place {
   std::uint64_t commit = 0;  // the newest
   bool in_order = false;     // the last session has ended so, or there was none
   bool completed = false;    // no other session follows
+  bool by_kolorun = false;
+  std::optional<std::chrono::steady_clock::time_point> alone_since{};  // without kolorun
   // Held for a call on the connection while a session may be open: its driver reads there, too.
   std::mutex mutex{};
 };
@@ -90,6 +94,7 @@ ClientOptions options_without_server(const ServerlessJob& job) {
 void connect() {
   if (started_by_kolorun()) {
     place.connection.emplace(*rendezvous::read_environment(std::string(version)));
+    place.by_kolorun = true;
     return;
   }
   const ServerlessJob job = find_serverless_job().value();
@@ -135,10 +140,26 @@ bool session_is_interrupted() {
   return place.connection && place.connection->interrupted();
 }
 
+namespace {
+
+/// kolorun is gone, and nobody ends this process: it may be the child of a shell, say. Torchrun's
+/// ranks need their server no more once the session has begun.
+std::optional<Failure> find_end_of_kolorun() {
+  if (!place.by_kolorun || !place.connection->is_closed()) return std::nullopt;
+  const auto now = std::chrono::steady_clock::now();
+  if (!place.alone_since) place.alone_since = now;
+  if (now - *place.alone_since < patience_without_kolorun) return std::nullopt;
+  return Failure{FailureKind::backend, "kolorun has ended: " + place.connection->why_closed()};
+}
+
+}  // namespace
+
 std::optional<Failure> find_interruption() noexcept {
   try {
     const std::unique_lock lock(place.mutex, std::try_to_lock);
-    if (!lock || !place.connection || !place.connection->is_elastic()) return std::nullopt;
+    if (!lock || !place.connection) return std::nullopt;
+    if (auto end = find_end_of_kolorun()) return end;
+    if (!place.connection->is_elastic()) return std::nullopt;
     const auto& over = place.connection->interruption();
     if (!over) return std::nullopt;
     return Failure{FailureKind::peer_left, over->reason, "",

@@ -44,7 +44,8 @@ void offer_commit(std::uint64_t number);
 /// The server has ended the session, or the job.
 [[nodiscard]] bool session_is_interrupted();
 
-/// What the server says of the end of the session, in an elastic job. For the session's driver:
+/// What the server says of the end of the session, in an elastic job; and in each job of kolorun,
+/// that kolorun is gone. For the session's driver:
 /// does not block, and may be called while another thread calls one of the other functions.
 [[nodiscard]] std::optional<Failure> find_interruption() noexcept;
 

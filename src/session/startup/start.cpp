@@ -30,6 +30,13 @@ namespace {
 
 using rendezvous::Rendezvous;
 
+/// The sessions of an elastic job keep the files of those before them, of a lost one say.
+std::string path_of_session(const std::string& path) {
+  const bool is_first = !is_elastic_job() || generation_of_job() == 1;
+  return is_first || path == "stderr" ? path
+                                      : diagnostics::path_of_session(path, generation_of_job());
+}
+
 EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
   return {.negotiation = {.session = session,
                           .fusion_threshold = settings.fusion_threshold,
@@ -40,7 +47,7 @@ EngineOptions engine_options(const Settings& settings, std::uint64_t session) {
           .recording = {.events = static_cast<std::size_t>(settings.flight_recorder),
                         .directory = settings.flight_recorder_dir,
                         .signal = settings.flight_recorder_signal,
-                        .statistics = settings.statistics},
+                        .statistics = path_of_session(settings.statistics)},
           .gpu = {.operations = settings.gpu_operations,
                   .nccl = {.init_timeout = settings.nccl_timeout}}};
 }
@@ -207,13 +214,10 @@ Setup set_up(Rendezvous& world, std::span<const HostRecord> records, const Topol
     attempt(no_data, setup.report.without_data,
             [&] { setup.fabric = data.connect(records.front().secret, [&] { world.check(); }); });
   attempt(problem, [&] {
-    diagnostics::require_writable_statistics(own.settings.statistics, topology.rank);
-    // The sessions of an elastic job keep the timelines of those before them, of a lost one say.
-    const bool is_first = !is_elastic_job() || generation_of_job() == 1;
-    setup.timeline = diagnostics::open_timeline(
-        is_first ? own.settings.timeline
-                 : diagnostics::path_of_session(own.settings.timeline, generation_of_job()),
-        topology.rank);
+    diagnostics::require_writable_statistics(path_of_session(own.settings.statistics),
+                                             topology.rank);
+    setup.timeline =
+        diagnostics::open_timeline(path_of_session(own.settings.timeline), topology.rank);
   });
   setup.report.start = StartupReport::make(version, problem);
   setup.report.data = StartupReport::make(version, no_data);

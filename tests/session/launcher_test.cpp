@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which launcher a process takes its rank from, by its environment.
+#include "session/launcher.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <string>
+
+#include "session/mpi_environment.hpp"
+
+namespace kolo::internal::session {
+namespace {
+
+using Variables = std::map<std::string, std::string>;
+
+std::optional<ServerlessJob> find_with(const Variables& variables) {
+  for (const char* const name :
+       {"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PMIX_RANK",
+        "PMI_RANK", "PMI_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES",
+        "SLURM_STEP_NODELIST", "OMPI_COMM_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "KOLO_LAUNCHER"})
+    ::unsetenv(name);
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  return find_serverless_job();
+}
+
+/// Of the second of two tasks.
+const Variables srun{{"SLURM_PROCID", "1"},
+                     {"SLURM_STEP_NUM_TASKS", "2"},
+                     {"SLURM_STEP_NUM_NODES", "2"},
+                     {"SLURM_STEP_NODELIST", "node[1-2]"}};
+/// Of the fourth of eight workers, of four on each host.
+const Variables workers{{"RANK", "3"},
+                        {"WORLD_SIZE", "8"},
+                        {"LOCAL_WORLD_SIZE", "4"},
+                        {"MASTER_ADDR", "node1"},
+                        {"MASTER_PORT", "29500"}};
+
+Variables operator+(Variables all, const Variables& more) {
+  for (const auto& [name, value] : more) all[name] = value;
+  return all;
+}
+
+void expect_worker(const std::optional<ServerlessJob>& job) {
+  ASSERT_TRUE(job.has_value());
+  EXPECT_EQ(job->rank, 3);
+  EXPECT_EQ(job->size, 8);
+  EXPECT_EQ(job->host, "node1");
+}
+
+const Variables torchrun = workers + Variables{{"TORCHELASTIC_RUN_ID", "none"}};
+
+TEST(LauncherVariables, OfTorchrunCountMoreThanThoseOfTheTaskAroundIt) {
+  expect_worker(find_with(torchrun));
+  expect_worker(find_with(torchrun + srun));
+  expect_worker(find_with(torchrun + srun + Variables{{"PMIX_RANK", "1"}}));
+  expect_worker(find_with(torchrun + srun + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
+  // One agent for each rank.
+  expect_worker(find_with(
+      torchrun + srun +
+      Variables{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "3"}}));
+}
+
+TEST(LauncherVariables, OfMoreProcessesThanTasksAreNotThoseOfTheTasks) {
+  expect_worker(find_with(workers + srun + Variables{{"PMIX_RANK", "1"}}));
+  expect_worker(find_with(workers + srun + Variables{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}));
+}
+
+TEST(LauncherVariables, OfMpiCountMoreThanThoseAroundIt) {
+  const Variables mpirun{{"OMPI_COMM_WORLD_SIZE", "2"}, {"PMIX_RANK", "1"}};
+  EXPECT_FALSE(find_with(torchrun + mpirun).has_value());
+  EXPECT_FALSE(find_with(torchrun + srun + mpirun).has_value());
+  if (!built_with_mpi()) return;
+  // What sbatch scripts set for other libraries says the same as srun.
+  EXPECT_FALSE(
+      find_with(workers + srun +
+                Variables{{"SLURM_PROCID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"PMIX_RANK", "3"}})
+          .has_value());
+  // MPICH's mpirun in a task, or in a pod.
+  EXPECT_FALSE(
+      find_with(workers + srun + Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}).has_value());
+  EXPECT_FALSE(find_with(workers + Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}).has_value());
+  EXPECT_FALSE(find_with(srun + Variables{{"PMIX_RANK", "1"}}).has_value());
+}
+
+}  // namespace
+}  // namespace kolo::internal::session
