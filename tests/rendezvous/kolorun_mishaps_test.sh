@@ -72,7 +72,7 @@ kill "$other"
 "$kolorun" -np 2 bash -c "echo \$\$ >pid.\$RANK; '$session_program'; true" >killed.log 2>&1 </dev/null &
 job=$!
 meets "kolorun is killed" killed.log '^rank [01] has begun' 2
-ranks=($(pgrep -P "$(cat pid.0)") $(pgrep -P "$(cat pid.1)"))
+mapfile -t ranks < <(pgrep -P "$(cat pid.0)"; pgrep -P "$(cat pid.1)")
 kill -KILL "$job"
 wait "$job"
 meets "kolorun is killed" killed.log '^ended: .*kolorun has ended'

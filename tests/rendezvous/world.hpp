@@ -58,6 +58,7 @@ class World {
     std::string host{};
     int slots = 0;
     Link link = 0;
+    bool welcome = false;
     bool of_other_job = false;
     bool from_start = false;  // welcome before the first session
     Time refused_until{};     // it tries again

@@ -23,6 +23,7 @@ void World::start_agent(std::size_t index) {
 void World::greet_as_agent(std::size_t index) {
   Agent& agent = agents_[index];
   agent.heard = now_;
+  agent.welcome = false;
   agent.link = open(Channel::Owner::agent, index, index);
   Hello greeting = hello();
   greeting.role = Role::agent;
@@ -69,12 +70,13 @@ void World::keep_alive(std::size_t index) {
     end_agent(index, 1);
     return;
   }
-  send_up(agent.link, Keepalive{});
+  if (agent.welcome) send_up(agent.link, Keepalive{});
   at(now_ + plan_.options.lease / 8, [this, index] { keep_alive(index); });
 }
 
 void World::to_agent(std::size_t index, const Message& message) {
   agents_[index].heard = now_;
+  agents_[index].welcome |= std::holds_alternative<Welcome>(message);
   if (const auto* start = std::get_if<Start>(&message)) {
     for (const Launch& launch : start->launches) start_process(index, launch.process, launch.rank);
   } else if (const auto* kill = std::get_if<Kill>(&message)) {
@@ -176,7 +178,7 @@ void World::inject_into_host(const Fault& fault) {
   if (agents_.size() < 2) return;
   const std::size_t index = 1 + fault.which % (agents_.size() - 1);
   Agent& agent = agents_[index];
-  if (!agent.alive || agent.link == 0) return;
+  if (!agent.alive || !agent.welcome) return;
   blame_host(index);
   if (fault.kind == FaultKind::agent) end_agent(index, killed);
   agent.to_go |= fault.kind == FaultKind::removal;
