@@ -271,8 +271,7 @@ class KOLO_EXPORT State {
   /// Also adds parts that differ between ranks: MetricAverage, and the errors that communication
   /// hooks keep. A lost rank's values are lost, and new ranks start without any.
   ///
-  /// Throws InvalidArgument for an empty name, for a name that was already added, and while `run`
-  /// runs.
+  /// Throws InvalidArgument for an empty or repeated name, and while `run` runs.
   template <typename T>
     requires(!std::derived_from<T, Part> && !detail::is_shared_pointer<std::remove_const_t<T>>)
   State& add(const std::string& name, T& part) { return add_part(name, detail::make_part(part)); }

@@ -54,6 +54,8 @@ cmake --preset ci -B build -DCMAKE_TOOLCHAIN_FILE=/root/arm64.cmake -DKOLO_WITH_
 say "Building"
 cmake --build build --target kolo_tests_unit
 say "Testing under $(qemu-aarch64 --version | head -n 1)"
+# It forks while another thread allocates: under QEMU, which has locks of its own, the child may wait forever.
+export GTEST_FILTER=-SharedHeap.AForkedChildDoesNotWaitForALockOfItsParent
 ctest --test-dir build --label-regex '^unit$' --timeout 900 --output-on-failure ${1:+--tests-regex "$1"}
 INSIDE
 in_root env ${CMAKE_BUILD_PARALLEL_LEVEL:+CMAKE_BUILD_PARALLEL_LEVEL="$CMAKE_BUILD_PARALLEL_LEVEL"} \
