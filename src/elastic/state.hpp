@@ -26,7 +26,7 @@ struct State::Data {
 
   std::vector<Entry> entries{};
   std::vector<std::function<void()>> resets{};
-  bool runs = false;          // within kolo::elastic::run, so that there are to be no more parts
+  bool runs = false;          // within kolo::elastic::run, where parts can no longer be added
   std::uint64_t commits = 0;  // the number of the commit; 0: there is none
 
   /// Collective. Whether ranks are to join or leave. Throws InvalidArgument unless all ranks call

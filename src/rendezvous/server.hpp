@@ -80,7 +80,7 @@ class Server {
   Server(const ServerOptions& options, std::function<std::uint64_t()> random);
 
   /// The connection that the next one will close, since too many have not introduced themselves;
-  /// none if it will close none. What has come from it counts if it is passed on before.
+  /// none if it will close none. Pass on first what that connection has sent.
   [[nodiscard]] std::optional<Link> next_evicted() const;
   /// `from`: whose connection it is, for people.
   void on_open(Link link, const std::string& from, Time now);
