@@ -14,15 +14,15 @@ function(kolo_install target prefix export)
   set(file_sets "")
   foreach(file_set IN LISTS ARGN)
     list(APPEND file_sets FILE_SET ${file_set}
-      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT ${prefix}development)
+      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT kolo_${prefix}development)
   endforeach()
   install(TARGETS ${target} EXPORT ${export}
-    LIBRARY COMPONENT ${prefix}runtime NAMELINK_COMPONENT ${prefix}development
-    ARCHIVE COMPONENT ${prefix}development
+    LIBRARY COMPONENT kolo_${prefix}runtime NAMELINK_COMPONENT kolo_${prefix}development
+    ARCHIVE COMPONENT kolo_${prefix}development
     ${file_sets}
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   install(EXPORT ${export} NAMESPACE kolo:: DESTINATION "${kolo_package_dir}"
-    COMPONENT ${prefix}development)
+    COMPONENT kolo_${prefix}development)
 endfunction()
 
 kolo_install(kolo "" koloTargets ${kolo_file_sets})
@@ -37,7 +37,7 @@ if(TARGET kolorun)
     list(APPEND kolo_programs kolo-perf)
   endif()
   install(TARGETS ${kolo_programs}
-    RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tools)
+    RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT kolo_tools)
   include(KoloManPages)
 endif()
 
@@ -65,12 +65,12 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/koloConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES
   "${PROJECT_BINARY_DIR}/koloConfig.cmake" "${PROJECT_BINARY_DIR}/koloConfigVersion.cmake"
-  DESTINATION "${kolo_package_dir}" COMPONENT development)
+  DESTINATION "${kolo_package_dir}" COMPONENT kolo_development)
 
 include(KoloPkgConfig)
 if(KOLO_PACKAGES)
   include(KoloPackages)
 else()
   install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
-    COMPONENT development)
+    COMPONENT kolo_development)
 endif()

@@ -38,4 +38,4 @@ foreach(page IN ITEMS
   list(APPEND kolo_man_pages "${file}.gz")
 endforeach()
 add_custom_target(kolo_man ALL DEPENDS ${kolo_man_pages})
-install(FILES ${kolo_man_pages} DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT tools)
+install(FILES ${kolo_man_pages} DESTINATION "${CMAKE_INSTALL_MANDIR}/man1" COMPONENT kolo_tools)

@@ -17,7 +17,8 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING IGNORE)
-set(CPACK_COMPONENTS_ALL runtime torch_runtime development torch_development tools)
+set(CPACK_COMPONENTS_ALL
+  kolo_runtime kolo_torch_runtime kolo_development kolo_torch_development kolo_tools)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
   OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -57,31 +58,31 @@ foreach(file IN ITEMS changelog changelog.Debian)
     OUTPUT_FILE "${PROJECT_BINARY_DIR}/packages/${file}.gz" COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
-kolo_package(runtime libkolo${kolo_so_version} libs
+kolo_package(kolo_runtime libkolo${kolo_so_version} libs
   "This package has the shared library.")
-kolo_package(torch_runtime libkolo-torch${kolo_so_version} libs
+kolo_package(kolo_torch_runtime libkolo-torch${kolo_so_version} libs
   "This package has the shared library for programs that use LibTorch.")
-kolo_package(development libkolo-dev libdevel
+kolo_package(kolo_development libkolo-dev libdevel
   "This package has the headers, and files for CMake and pkg-config.")
-kolo_package(torch_development libkolo-torch-dev libdevel
+kolo_package(kolo_torch_development libkolo-torch-dev libdevel
   "This package has the headers for programs that use LibTorch, and files for\nCMake and pkg-config.")
-kolo_package(tools kolo-tools devel
+kolo_package(kolo_tools kolo-tools devel
   "This package has kolo-perf, which measures collectives beside those of MPI,
 kolo-diagnose, which tells which rank the others wait for, and kolorun, which
 starts the processes of a job.")
 
-foreach(key IN ITEMS RUNTIME TORCH_RUNTIME TOOLS)
+foreach(key IN ITEMS KOLO_RUNTIME KOLO_TORCH_RUNTIME KOLO_TOOLS)
   set(CPACK_DEBIAN_${key}_PACKAGE_SHLIBDEPS ON)
 endforeach()
 set(same "(= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
-set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SUGGESTS "libopenmpi-dev, kolo-tools")
-set(CPACK_DEBIAN_TORCH_DEVELOPMENT_PACKAGE_DEPENDS
+set(CPACK_DEBIAN_KOLO_DEVELOPMENT_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
+set(CPACK_DEBIAN_KOLO_DEVELOPMENT_PACKAGE_SUGGESTS "libopenmpi-dev, kolo-tools")
+set(CPACK_DEBIAN_KOLO_TORCH_DEVELOPMENT_PACKAGE_DEPENDS
   "libkolo-dev ${same}, libkolo-torch${kolo_so_version} ${same}, libtorch-dev")
-set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "mpi-default-bin")
+set(CPACK_DEBIAN_KOLO_TOOLS_PACKAGE_RECOMMENDS "mpi-default-bin")
 # Loaded at run time, so that dpkg-shlibdeps does not see it.
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17)")
-set(CPACK_DEBIAN_TORCH_RUNTIME_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
+set(CPACK_DEBIAN_KOLO_RUNTIME_PACKAGE_RECOMMENDS "libfabric1 (>= 1.17)")
+set(CPACK_DEBIAN_KOLO_TORCH_RUNTIME_PACKAGE_DEPENDS "libkolo${kolo_so_version} ${same}")
 # Programs that link a library need its package, and the loader's cache must know the library.
 function(kolo_library_package component library name)
   string(TOUPPER ${component} key)
@@ -90,6 +91,6 @@ function(kolo_library_package component library name)
   file(WRITE "${folder}/triggers" "activate-noawait ldconfig\n")
   set(CPACK_DEBIAN_${key}_PACKAGE_CONTROL_EXTRA "${folder}/shlibs;${folder}/triggers" PARENT_SCOPE)
 endfunction()
-kolo_library_package(runtime libkolo libkolo${kolo_so_version})
-kolo_library_package(torch_runtime libkolo_torch libkolo-torch${kolo_so_version})
+kolo_library_package(kolo_runtime libkolo libkolo${kolo_so_version})
+kolo_library_package(kolo_torch_runtime libkolo_torch libkolo-torch${kolo_so_version})
 include(CPack)

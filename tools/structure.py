@@ -77,9 +77,13 @@ class Tree:
 
     @staticmethod
     def of_directory(root):
-        listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "src", "include"],
-            cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
+        try:
+            listed = subprocess.run(
+                ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "src", "include"],
+                cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
+        except (OSError, subprocess.CalledProcessError):  # no repository, such as an unpacked archive, or no git
+            listed = [path.relative_to(root).as_posix() for folder in ("src", "include")
+                      for path in (root / folder).rglob("*")]
         paths = [path for path in sorted(set(listed)) if (root / path).is_file()]
         table = root / TABLE
         return Tree({path: (root / path).read_text(encoding="utf-8", errors="replace") for path in paths},

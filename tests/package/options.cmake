@@ -20,6 +20,9 @@ endforeach()
 message("targets: ${found}.")
 get_property(pools GLOBAL PROPERTY JOB_POOLS)
 message("pools: ${pools}.")
+get_cmake_property(components COMPONENTS)
+list(FILTER components EXCLUDE REGEX "^kolo_")
+message("other components: ${components}.")
 ]])
 
 # configure(SUCCEEDS|FAILS <what the output must contain> <argument>...)
@@ -51,6 +54,8 @@ configure(SUCCEEDS "targets: kolo.")
 configure(SUCCEEDS "targets: kolo;kolo-perf." -DKOLO_BUILD_TOOLS=ON)
 configure(SUCCEEDS "targets: kolo." -DKOLO_BUILD_TOOLS=no)
 configure(SUCCEEDS "targets: kolo;kolo-perf." -DKOLO_BUILD_TOOLS=TRUE)
+# "runtime" or "tools" may be components of the project itself.
+configure(SUCCEEDS "other components: ." -DKOLO_BUILD_TOOLS=ON)
 # A project that sets its own list of pools would remove Kolo's.
 configure(SUCCEEDS "pools: .")
 configure(SUCCEEDS "targets: kolo;kolo-perf;quickstart;bench-idle;unit.base." ${all_auto})

@@ -133,9 +133,7 @@ class Program(unittest.TestCase):
     def test_reads_directories_and_revisions(self):
         with tempfile.TemporaryDirectory() as name:
             root = pathlib.Path(name)
-            for path, text in {**FILES, "docs/architecture.md": TABLE}.items():
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                (root / path).write_text(text, encoding="utf-8")
+            self.write_files(root)
             git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.com", "-C", name]
             subprocess.run([*git, "init", "-q"], check=True)
             subprocess.run([*git, "add", "-A"], check=True)
@@ -148,6 +146,20 @@ class Program(unittest.TestCase):
             self.assertEqual(self.run_script(root, "--revision", "HEAD").returncode, 0)
             measured = self.run_script(root, "--measure", "--revision", "HEAD").stdout
             self.assertIn("| files of any kind | 5 |", measured)
+
+    def test_reads_an_unpacked_archive(self):
+        with tempfile.TemporaryDirectory() as name:
+            root = pathlib.Path(name)
+            self.write_files(root)
+            self.assertEqual(self.run_script(root).returncode, 0)
+            (root / "src/base/new.cpp").write_text('#include "engine/engine.cpp"\n', encoding="utf-8")
+            self.assertIn("src/base/new.cpp:1: base may not include engine", self.run_script(root).stderr)
+
+    @staticmethod
+    def write_files(root):
+        for path, text in {**FILES, "docs/architecture.md": TABLE}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
 
     @staticmethod
     def run_script(root, *arguments):
