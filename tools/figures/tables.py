@@ -215,10 +215,7 @@ def campaigns(data):
                      for row in data["campaigns"]])
 
 
-TABLES = {"campaigns": campaigns, "one_host": one_host, "idle": idle, "peers": peers, "readme": readme,
-          "training_step": training_step, "two_hosts": two_hosts, "faults": faults, "scale": scale, "cifar10_accuracy":
-          cifar10_accuracy, "elastic_faults": elastic_faults, "elastic_runs": elastic_runs,
-          "elastic_growth": elastic_growth, "cifar10_scaling":
-          cifar10_scaling, "recording_cost": recording_cost, "recording_step": recording_step, "journeys": journeys,
-          "structure": structure, "additions": additions, "transformer_ranks": transformer_ranks, "data_scale":
-          data_scale, "synthetic_benchmark": synthetic_benchmark, "compression": compression}
+TABLES = {table.__name__: table for table in (
+    campaigns, one_host, idle, peers, readme, training_step, two_hosts, faults, scale, cifar10_accuracy,
+    elastic_faults, elastic_runs, elastic_growth, cifar10_scaling, recording_cost, recording_step, journeys,
+    structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression)}
