@@ -13,51 +13,17 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <functional>
 #include <kolo/torch.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "blocks.hpp"
 #include "network.hpp"
 
 namespace {
-
-struct Options {
-  std::int64_t batch_size = 64;
-  int steps = 10;
-  int rounds = 10;
-  std::string timeline{};
-};
-
-Options read_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (i + 1 == argc) throw std::invalid_argument(name + " needs a value");
-    if (name == "--timeline") {
-      options.timeline = argv[i + 1];
-      continue;
-    }
-    const int value = std::stoi(argv[i + 1]);
-    if (value < 1) throw std::invalid_argument(name + " must be at least 1");
-    if (name == "--batch-size") {
-      options.batch_size = value;
-    } else if (name == "--steps") {
-      options.steps = value;
-    } else if (name == "--rounds") {
-      options.rounds = value;
-    } else {
-      throw std::invalid_argument("unknown option " + name);
-    }
-  }
-  return options;
-}
 
 struct Images {
   torch::Tensor pixels;
@@ -75,23 +41,6 @@ void step(cifar10::Network& network, Optimizer& optimizer, const Images& images)
   optimizer.step();
 }
 
-/// The time of the slowest rank, in milliseconds.
-double time_of(int steps, const std::function<void()>& step) {
-  kolo::barrier();
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < steps; ++i) step();
-  double milliseconds =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  kolo::allreduce(milliseconds, {.name = "milliseconds", .op = kolo::ReduceOp::max});
-  return milliseconds;
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
 /// One kind of step, and the times of its blocks.
 struct Kind {
   const char* name;
@@ -105,16 +54,16 @@ struct Kind {
 /// The time of a block, in milliseconds. The timeline starts before it and stops after it.
 double time_of(const Kind& kind, int steps) {
   if (!kind.timeline.empty()) kolo::start_timeline(kind.timeline);
-  const double milliseconds = time_of(steps, kind.step);
+  const double milliseconds = blocks::time_of(steps, kind.step);
   if (!kind.timeline.empty()) kolo::stop_timeline();
   return milliseconds;
 }
 
-void run_alternating(std::vector<Kind>& kinds, const Options& options) {
+void run_alternating(std::vector<Kind>& kinds, const blocks::Options& options) {
   std::vector<double> now(kinds.size());
   for (int round = -1; round < options.rounds; ++round) {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      const std::size_t kind = (i + static_cast<std::size_t>(round + 1)) % kinds.size();
+      const std::size_t kind = blocks::place(i, round + 1, kinds.size());
       now[kind] = time_of(kinds[kind], options.steps);
     }
     if (round < 0) continue;  // warm-up
@@ -125,15 +74,15 @@ void run_alternating(std::vector<Kind>& kinds, const Options& options) {
   }
 }
 
-void print(const std::vector<Kind>& kinds, const Options& options) {
+void print(const std::vector<Kind>& kinds, const blocks::Options& options) {
   std::printf("%d ranks, %lld images each, %d rounds of %d steps; medians\n", kolo::size(),
               static_cast<long long>(options.batch_size), options.rounds, options.steps);
   for (const Kind& kind : kinds)
-    std::printf("%-26s %8.2f ms a step  %+5.1f %% of %s\n", kind.name, median(kind.times),
-                100 * (median(kind.ratios) - 1), kinds[kind.compared_with].name);
+    std::printf("%-26s %8.2f ms a step  %+5.1f %% of %s\n", kind.name, blocks::median(kind.times),
+                100 * (blocks::median(kind.ratios) - 1), kinds[kind.compared_with].name);
 }
 
-void measure(const Options& options) {
+void measure(const blocks::Options& options) {
   const Images images{torch::rand({options.batch_size, 3, 32, 32}),
                       torch::randint(10, {options.batch_size}, torch::kLong)};
   cifar10::Network reduced = cifar10::make_network(1);
@@ -158,8 +107,7 @@ void measure(const Options& options) {
                              step(alone, plain, images);
                              kolo::barrier({.name = "end of the step"});
                            }}};
-  if (!options.timeline.empty())
-    kinds.push_back({"with Kolo and a timeline", reduce, 1, options.timeline});
+  if (!options.text.empty()) kinds.push_back({"with Kolo and a timeline", reduce, 1, options.text});
   run_alternating(kinds, options);
   if (kolo::rank() == 0) print(kinds, options);
 }
@@ -168,7 +116,7 @@ void measure(const Options& options) {
 
 int main(int argc, char** argv) {
   try {
-    const Options options = read_options(argc, argv);
+    const blocks::Options options = blocks::read_options(argc, argv, "--timeline", {});
     torch::set_num_threads(1);
     const kolo::Session session(argc, argv);
     measure(options);

@@ -12,8 +12,6 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
@@ -28,40 +26,10 @@
 #include <utility>
 #include <vector>
 
+#include "blocks.hpp"
 #include "network.hpp"
 
 namespace {
-
-struct Options {
-  std::int64_t batch_size = 32;
-  int steps = 5;
-  int rounds = 10;
-  std::string interface {};
-};
-
-Options read_options(int argc, char** argv) {
-  Options options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string name = argv[i];
-    if (i + 1 == argc) throw std::invalid_argument(name + " needs a value");
-    if (name == "--interface") {
-      options.interface = argv[i + 1];
-      continue;
-    }
-    const int value = std::stoi(argv[i + 1]);
-    if (value < 1) throw std::invalid_argument(name + " must be at least 1");
-    if (name == "--batch-size") {
-      options.batch_size = value;
-    } else if (name == "--steps") {
-      options.steps = value;
-    } else if (name == "--rounds") {
-      options.rounds = value;
-    } else {
-      throw std::invalid_argument("unknown option " + name);
-    }
-  }
-  return options;
-}
 
 struct Images {
   torch::Tensor pixels;
@@ -115,28 +83,18 @@ double bytes_sent(const std::string& interface) {
   throw std::runtime_error("there is no interface '" + interface + "'");
 }
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-void measure_block(Kind& kind, const Images& images, const Options& options, bool alone,
+void measure_block(Kind& kind, const Images& images, const blocks::Options& options, bool alone,
                    bool counts) {
   kolo::barrier();
-  const double bytes = bytes_sent(options.interface);
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < options.steps; ++i) kind.step(images, alone);
-  double milliseconds =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-  const double sent = bytes_sent(options.interface) - bytes;
-  kolo::allreduce(milliseconds, {.name = "milliseconds", .op = kolo::ReduceOp::max});
+  const double bytes = bytes_sent(options.text);
+  const double milliseconds = blocks::time_of(options.steps, [&] { kind.step(images, alone); });
+  const double sent = bytes_sent(options.text) - bytes;
   if (!counts) return;
   kind.milliseconds.push_back(milliseconds / options.steps);
   kind.bytes.push_back(sent / options.steps);
 }
 
-void measure(const Options& options) {
+void measure(const blocks::Options& options) {
   const Images images{torch::rand({options.batch_size, 3, 32, 32}),
                       torch::randint(10, {options.batch_size}, torch::kLong)};
   std::vector<Kind> kinds;
@@ -148,13 +106,13 @@ void measure(const Options& options) {
   kinds.emplace_back("power-sgd", kolo::DistributedOptimizerOptions{.hook = kolo::power_sgd()});
   for (int round = -1; round < options.rounds; ++round)  // the first is a warm-up
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      const std::size_t kind = (i + static_cast<std::size_t>(round + 1)) % kinds.size();
+      const std::size_t kind = blocks::place(i, round + 1, kinds.size());
       measure_block(kinds[kind], images, options, /*alone=*/kind == 0, /*counts=*/round >= 0);
     }
   if (kolo::rank() != 0) return;
   for (const Kind& kind : kinds) {
-    std::printf("%s,%.2f,", kind.name.c_str(), median(kind.milliseconds));
-    if (!options.interface.empty()) std::printf("%.0f", median(kind.bytes));
+    std::printf("%s,%.2f,", kind.name.c_str(), blocks::median(kind.milliseconds));
+    if (!options.text.empty()) std::printf("%.0f", blocks::median(kind.bytes));
     std::printf("\n");
   }
 }
@@ -163,7 +121,8 @@ void measure(const Options& options) {
 
 int main(int argc, char** argv) {
   try {
-    const Options options = read_options(argc, argv);
+    const blocks::Options options =
+        blocks::read_options(argc, argv, "--interface", {.batch_size = 32, .steps = 5});
     torch::set_num_threads(1);
     const kolo::Session session(argc, argv);
     measure(options);

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include "job_secret.hpp"
 #include "kolo/error.hpp"
 #include "rendezvous/tcp_rendezvous.hpp"
 #include "rendezvous/tcp_server.hpp"
@@ -23,12 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
-
-Secret make_secret() {
-  Secret secret{};
-  for (std::size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(i * 7);
-  return secret;
-}
 
 Bytes bytes_of(const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
@@ -376,88 +371,6 @@ TEST_F(TcpRendezvousTest, WhoAnswersAGreetingDoesNotLearnTheSecret) {
   static_cast<void>(run());
   victim.join();
   impostor.join();
-}
-
-TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
-  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
-  std::thread impostor([&] {
-    node::FileDescriptor socket;
-    while (!socket.valid())
-      socket = node::FileDescriptor(::accept(listener.get(), nullptr, nullptr));
-    Connection(std::move(socket)).send(Welcome{1s, 1, false});
-  });
-  const ClientOptions options{.server = {"127.0.0.1", port_of(listener.get())},
-                              .secret = make_secret(),
-                              .version = "1",
-                              .connect_timeout = 20s};
-  EXPECT_THROW(TcpRendezvous{options}, BackendError);
-  impostor.join();
-}
-
-/// The other side of `socket`, until it has sent a message of this kind.
-template <typename Kind>
-Kind receive(Connection& from) {
-  std::optional<Kind> found;
-  while (!found && !from.closed()) {
-    from.write();
-    from.read([&](const Message& message) {
-      if (const auto* kind = std::get_if<Kind>(&message)) found = *kind;
-      return !found;
-    });
-    std::this_thread::yield();
-  }
-  return found.value_or(Kind{});
-}
-
-// It was on its way while this process met the others for the next session.
-TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
-  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
-  std::thread server([&] {
-    node::FileDescriptor socket;
-    while (!socket.valid())
-      socket = node::FileDescriptor(
-          ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    Connection client(std::move(socket));
-    const auto hello = receive<Hello>(client);
-    client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
-    static_cast<void>(receive<Proof>(client));
-    client.send(Welcome{1s, 1, true});
-    for (const GenerationNumber generation : {1U, 2U}) {
-      static_cast<void>(receive<Join>(client));
-      if (generation == 2) client.send(Announcement{1, "a new process waits"});
-      client.send(Roster{generation, Bytes(generation_secret_bytes), {Member{.process = 1}}});
-    }
-    static_cast<void>(receive<Leave>(client));
-  });
-  TcpRendezvous client({.server = {"127.0.0.1", port_of(listener.get())},
-                        .secret = make_secret(),
-                        .version = "1",
-                        .connect_timeout = 20s});
-  client.join();
-  client.join(1, false);
-  EXPECT_EQ(client.announcement(), std::nullopt);
-  client.leave();
-  server.join();
-}
-
-TEST(TcpRendezvousClient, NobodyThereIsReportedAfterTheTimeout) {
-  std::uint16_t port = 0;
-  { port = port_of(listen_at({"127.0.0.1", 0}).get()); }
-  EXPECT_THROW(static_cast<void>(connect_to({"127.0.0.1", port}, 100ms)), BackendError);
-}
-
-TEST(Endpoints, AreParsed) {
-  EXPECT_EQ(parse_endpoint("node1:4711").host, "node1");
-  EXPECT_EQ(parse_endpoint("[fd00::1]:80").host, "fd00::1");
-  EXPECT_EQ(to_string(parse_endpoint("[fd00::1]:80")), "[fd00::1]:80");
-  for (const char* const wrong : {"", "node1", ":80", "node1:", "node1:x", "node1:70000", "[]:80"})
-    EXPECT_THROW(static_cast<void>(parse_endpoint(wrong)), InvalidArgument) << wrong;
-}
-
-TEST(Secrets, AreReadAsTheyAreWritten) {
-  EXPECT_EQ(secret_from_hex(to_hex(make_secret())), make_secret());
-  EXPECT_THROW(static_cast<void>(secret_from_hex("12")), InvalidArgument);
-  EXPECT_THROW(static_cast<void>(secret_from_hex(std::string(64, 'g'))), InvalidArgument);
 }
 
 }  // namespace
