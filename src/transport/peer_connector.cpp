@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <random>
+#include <span>
+#include <string_view>
 
 #include "node/error_codes.hpp"
 
@@ -29,6 +32,15 @@ constexpr std::size_t max_answered = 256;
 node::FileDescriptor open_socket(const SocketAddress& address) {
   return node::FileDescriptor(
       ::socket(address.family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+constexpr std::string_view proof_label = "kolo control connection";
+
+std::array<std::byte, 16> draw_nonce() {
+  std::random_device random;
+  std::array<std::byte, 16> nonce{};
+  for (std::byte& byte : nonce) byte = static_cast<std::byte>(random());
+  return nonce;
 }
 
 /// Small messages leave at once.
@@ -110,7 +122,7 @@ void PeerConnector::accept_all() {
           ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket.valid()) break;
       if (answered_.size() == max_answered) answered_.pop_front();
-      answered_.push_back({.socket = std::move(socket)});
+      answered_.push_back({.socket = std::move(socket), .own = draw_nonce()});
     }
   }
 }
@@ -120,11 +132,12 @@ void PeerConnector::answer(Handshake& handshake) {
   while (!handshake.over && receive(handshake, greeting)) {
     const auto caller = std::ranges::find(awaited_, greeting.from, &Caller::rank);
     const GreetingKind wanted = handshake.rank < 0 ? GreetingKind::hello : GreetingKind::chosen;
-    if (!is_right(greeting, wanted) || caller == awaited_.end() ||
+    if (!is_right(handshake, greeting, wanted) || caller == awaited_.end() ||
         (handshake.rank >= 0 && handshake.rank != greeting.from)) {
       handshake.over = true;
     } else if (wanted == GreetingKind::hello) {
       handshake.rank = greeting.from;
+      handshake.theirs = greeting.nonce;
       handshake.over = !send(handshake, handshake.rank, GreetingKind::welcome);
     } else {
       do_not_delay(handshake.socket.get());
@@ -144,8 +157,10 @@ void PeerConnector::call_next(Call& call, TimePoint now) {
     return;
   }
   if (call.next == 0) call.failures.clear();
-  Handshake& handshake = call.handshakes.emplace_back(
-      Handshake{.socket = open_socket(addresses[call.next]), .with = addresses[call.next]});
+  Handshake& handshake =
+      call.handshakes.emplace_back(Handshake{.socket = open_socket(addresses[call.next]),
+                                             .with = addresses[call.next],
+                                             .own = draw_nonce()});
   ++call.next;
   const SystemAddress to = handshake.with.to_system();
   if (handshake.socket.valid() && ::connect(handshake.socket.get(), to.get(), to.length) == 0)
@@ -186,8 +201,9 @@ void PeerConnector::advance(Call& call, Handshake& handshake) {
     if (handshake.over) fail(call, handshake, "it hung up");
     return;
   }
-  if (!is_right(greeting, GreetingKind::welcome) || greeting.from != call.callee.rank)
+  if (!is_right(handshake, greeting, GreetingKind::welcome) || greeting.from != call.callee.rank)
     return fail(call, handshake, "another process answers");
+  handshake.theirs = greeting.nonce;
   if (!send(handshake, call.callee.rank, GreetingKind::chosen))
     return fail(call, handshake, node::error_text(errno));
   connections_.push_back({call.callee.rank, std::move(handshake.socket)});
@@ -196,18 +212,28 @@ void PeerConnector::advance(Call& call, Handshake& handshake) {
 }
 
 bool PeerConnector::send(const Handshake& handshake, int to, GreetingKind kind) const {
-  Greeting greeting{.secret = {}, .from = rank_, .to = to, .kind = kind};
-  const std::size_t half = kind == GreetingKind::welcome ? greeting.secret.size() : 0;
-  std::memcpy(greeting.secret.data(), secret_.data() + half, greeting.secret.size());
+  Greeting greeting{.nonce = handshake.own, .proof = {}, .from = rank_, .to = to, .kind = kind};
+  if (kind != GreetingKind::hello)
+    greeting.proof = prove(kind, handshake.own, handshake.theirs, rank_, to);
   // It has room in the empty buffer of a new connection.
   return ::send(handshake.socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) ==
          static_cast<ssize_t>(sizeof greeting);
 }
 
-bool PeerConnector::is_right(const Greeting& greeting, GreetingKind kind) const {
-  const std::size_t half = kind == GreetingKind::welcome ? greeting.secret.size() : 0;
-  return greeting.kind == kind && greeting.to == rank_ &&
-         std::memcmp(greeting.secret.data(), secret_.data() + half, greeting.secret.size()) == 0;
+bool PeerConnector::is_right(const Handshake& handshake, const Greeting& greeting,
+                             GreetingKind kind) const {
+  if (greeting.kind != kind || greeting.to != rank_) return false;
+  return kind == GreetingKind::hello ||
+         is_same_digest(greeting.proof,
+                        prove(kind, greeting.nonce, handshake.own, greeting.from, rank_));
+}
+
+/// The two proofs of a connection differ by the kind, so that none can be sent back as the other.
+Digest PeerConnector::prove(GreetingKind kind, const Nonce& sender, const Nonce& receiver, int from,
+                            int to) const {
+  const std::array<std::int32_t, 3> who{static_cast<std::int32_t>(kind), from, to};
+  return hmac_sha256(secret_, {std::as_bytes(std::span(proof_label)), std::as_bytes(std::span(who)),
+                               sender, receiver});
 }
 
 bool PeerConnector::receive(Handshake& handshake, Greeting& greeting) {

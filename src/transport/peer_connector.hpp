@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/sha256.hpp"
 #include "node/file_descriptor.hpp"
 #include "transport/socket_address.hpp"
 
@@ -53,9 +54,9 @@ struct Connection {
 };
 
 /// All ranks connect at once. A caller tries the addresses in their order, without giving up those
-/// that do not answer; it introduces itself with one half of the secret, is answered with the
-/// other, and confirms the first connection that was. A caller without the secret is dropped, and
-/// delays no other.
+/// that do not answer. It sends a random number, is answered with another and a proof that the
+/// answerer knows the secret, and sends its own proof on the first connection that was. A caller
+/// without the secret is dropped, and delays no other.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
@@ -74,9 +75,12 @@ class PeerConnector {
  private:
   using TimePoint = std::chrono::steady_clock::time_point;
 
+  using Nonce = std::array<std::byte, 16>;
+
   enum class GreetingKind : std::uint32_t { hello, welcome, chosen };
   struct Greeting {
-    std::array<std::byte, 16> secret;  // the first half, but in a welcome
+    Nonce nonce;   // the sender's
+    Digest proof;  // of the secret, but in a hello
     std::int32_t from;
     std::int32_t to;
     GreetingKind kind;
@@ -88,6 +92,8 @@ class PeerConnector {
     bool connecting = false;
     bool over = false;  // to be dropped, or taken over
     std::int32_t rank = -1;
+    Nonce own{};
+    Nonce theirs{};
     std::array<std::byte, sizeof(Greeting)> received{};
     std::size_t bytes_received = 0;
   };
@@ -109,7 +115,10 @@ class PeerConnector {
   void fail(Call& call, Handshake& handshake, const std::string& why);
   void advance(Call& call, Handshake& handshake);
   [[nodiscard]] bool send(const Handshake& handshake, int to, GreetingKind kind) const;
-  [[nodiscard]] bool is_right(const Greeting& greeting, GreetingKind kind) const;
+  [[nodiscard]] bool is_right(const Handshake& handshake, const Greeting& greeting,
+                              GreetingKind kind) const;
+  [[nodiscard]] Digest prove(GreetingKind kind, const Nonce& sender, const Nonce& receiver,
+                             int from, int to) const;
   /// True once a whole greeting was received. Ends the handshake if the other side has.
   static bool receive(Handshake& handshake, Greeting& greeting);
 

@@ -4,7 +4,8 @@
 #include <gmock/gmock.h>
 #include <sys/socket.h>
 
-#include <cstring>
+#include <array>
+#include <string>
 
 #include "socket_fixture.hpp"
 
@@ -98,6 +99,68 @@ TEST(PeerConnector, WhoDoesNotKnowTheSecretIsDropped) {
   EXPECT_THAT(stranger.problem(), HasSubstr("cannot reach rank 0 on host a (127.0.0.1:"));
   PeerConnector caller(1, make_secret(3), listeners, {}, {{0, "a", listeners.addresses()}});
   EXPECT_TRUE(meet({&called, &caller}));
+}
+
+/// Stands between two ranks, passes on what they say, and keeps it.
+class Eavesdropper {
+ public:
+  explicit Eavesdropper(const SocketAddress& to) : to_(to) {}
+
+  [[nodiscard]] const SocketAddress& address() const { return listeners_.addresses().at(0); }
+  [[nodiscard]] const std::string& heard() const { return heard_; }
+
+  void step() {
+    if (!caller_.valid())
+      caller_ = node::FileDescriptor(
+          ::accept4(listeners_.sockets().at(0).get(), nullptr, nullptr, SOCK_NONBLOCK));
+    if (!caller_.valid()) return;
+    if (!called_.valid()) called_ = call(to_);
+    pass_on(caller_, called_, &heard_);
+    pass_on(called_, caller_, nullptr);
+  }
+
+ private:
+  static void pass_on(const node::FileDescriptor& from, const node::FileDescriptor& to,
+                      std::string* heard) {
+    std::array<char, 1024> buffer{};
+    const ssize_t bytes = ::recv(from.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (bytes <= 0) return;
+    const std::string text(buffer.data(), static_cast<std::size_t>(bytes));
+    if (heard != nullptr) *heard += text;
+    say(to, text);
+  }
+
+  SocketAddress to_;
+  Listeners listeners_{{loopback()}};
+  node::FileDescriptor caller_{};
+  node::FileDescriptor called_{};
+  std::string heard_{};
+};
+
+TEST(PeerConnector, WhoHeardAnIntroductionCannotRepeatIt) {
+  const Secret secret = make_secret(8);
+  const Listeners listeners({loopback()});
+  const SocketAddress& door = listeners.addresses().at(0);
+  Eavesdropper between(door);
+  PeerConnector called(0, secret, listeners, {{1, "b"}}, {});
+  PeerConnector caller(1, secret, listeners, {}, {{0, "a", {between.address()}}});
+  const auto until = steady_clock::now() + too_long;
+  for (bool all = false; !all && steady_clock::now() < until;) {
+    all = caller.step(1ms);
+    all = called.step(1ms) && all;
+    between.step();
+  }
+  ASSERT_EQ(called.missing(), std::vector<int>{});
+  ASSERT_FALSE(between.heard().empty());
+  for (std::size_t i = 0; i + 8 <= secret.size(); ++i)
+    EXPECT_EQ(between.heard().find(std::string(reinterpret_cast<const char*>(&secret.at(i)), 8)),
+              std::string::npos);
+
+  PeerConnector again(0, secret, listeners, {{1, "b"}}, {});
+  const node::FileDescriptor stranger = call(door);
+  say(stranger, between.heard());
+  EXPECT_FALSE(meet({&again}, 300ms));
+  EXPECT_EQ(again.missing(), std::vector<int>{1});
 }
 
 TEST(PeerConnector, OnlyTheRankThatWasMeantAnswers) {
