@@ -61,7 +61,7 @@ class LocalGroup {
 
   [[nodiscard]] int index() const { return index_; }
   [[nodiscard]] int size() const { return static_cast<int>(neighbors_.size()); }
-  /// Zeros at first, aligned to pages.
+  /// Zeros at first, aligned to 4096 bytes.
   [[nodiscard]] std::byte* memory(int index) const {
     return neighbor(index).segment.data() + header_bytes;
   }
@@ -91,7 +91,7 @@ class LocalGroup {
   [[nodiscard]] std::vector<int> ended() const;
 
  private:
-  // A page of its own before the memory.
+  // Before the memory, which it leaves aligned.
   friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 

@@ -16,7 +16,7 @@ namespace kolo::internal::node {
 namespace {
 
 constexpr std::size_t unlimited = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t unit = 4096;  // heaps are whole pages
+constexpr std::size_t unit = 4096;  // heaps are multiples of this
 
 /// The number after `name` in a file of names and numbers; nothing if there is none.
 std::optional<std::size_t> find_number(const std::string& path, std::string_view name) {

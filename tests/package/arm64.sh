@@ -57,6 +57,12 @@ say "Testing under $(qemu-aarch64 --version | head -n 1)"
 # It forks while another thread allocates: under QEMU, which has locks of its own, the child may wait forever.
 export GTEST_FILTER=-SharedHeap.AForkedChildDoesNotWaitForALockOfItsParent
 ctest --test-dir build --label-regex '^unit$' --timeout 900 --output-on-failure ${1:+--tests-regex "$1"}
+# Highway has a version of its own for each of these lengths.
+for bytes in 16 32; do
+  say "Arithmetic with SVE vectors of $bytes bytes"
+  QEMU_CPU=max,sve-default-vector-length=$bytes \
+    ctest --test-dir build --tests-regex '^unit\.(base|fusion|reduction|training)$' --timeout 900 --output-on-failure
+done
 INSIDE
 in_root env ${CMAKE_BUILD_PARALLEL_LEVEL:+CMAKE_BUILD_PARALLEL_LEVEL="$CMAKE_BUILD_PARALLEL_LEVEL"} \
   bash /root/inside.sh "$@"

@@ -104,8 +104,9 @@ void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
   if (!alarm) return;
   for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
     if (seat == own_) continue;
-    // Before the bell: a rank that it wakes finds the alarm. Release, for the flag above.
-    seats_[seat].page->words().alarm.store(1, std::memory_order_release);
+    // Before the bell: a rank that it wakes finds the alarm. Release, for the flag above; an
+    // exchange, so that who reads it also sees what a rank released that raised the alarm before.
+    seats_[seat].page->words().alarm.exchange(1, std::memory_order_release);
     if (seats_[seat].bell != nullptr) seats_[seat].bell->ring();
   }
 }

@@ -12,6 +12,16 @@
 namespace kolo::internal::session {
 namespace {
 
+/// Processors of other architectures round schedules differently and make other NaNs, so that ranks
+/// would not keep the same bits.
+#if defined(__x86_64__)
+constexpr std::string_view architecture = "";
+#elif defined(__aarch64__)
+constexpr std::string_view architecture = " for ARM64";
+#else
+constexpr std::string_view architecture = " for another architecture";
+#endif
+
 /// Ranks that report the same problem.
 struct SharedProblem {
   RankSet ranks;
@@ -59,7 +69,7 @@ std::string read_string(std::span<const char> from) {
 
 StartupReport StartupReport::make(std::string_view version, std::string_view problem) {
   StartupReport report;
-  write_string(version, report.version);
+  write_string(std::string(version).append(architecture), report.version);
   write_string(problem, report.problem);
   return report;
 }
