@@ -71,6 +71,7 @@ include(KoloPkgConfig)
 if(KOLO_PACKAGES)
   include(KoloPackages)
 else()
-  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+  # CMAKE_INSTALL_DOCDIR is that of the top project.
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/kolo"
     COMPONENT kolo_development)
 endif()

@@ -3,13 +3,16 @@
 // the directory that is its argument. Run as: mpirun -np 2 diagnostics DIRECTORY
 #include <kolo/kolo.hpp>
 
+#include <exception>
 #include <iostream>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
-int main(int argc, char** argv) {
-  kolo::Session session(argc, argv);
+void run(int argc, char** argv) {
   const std::string directory = argc > 1 ? argv[1] : ".";
+  if (directory.starts_with('-')) throw std::runtime_error("usage: diagnostics [DIRECTORY]");
+  kolo::Session session(argc, argv);
   std::vector<float> weight(1 << 20, 1.0F);
   std::vector<float> bias(1 << 10, 1.0F);
 
@@ -26,4 +29,14 @@ int main(int argc, char** argv) {
   // The most recent events of this rank, for kolo-diagnose.
   kolo::write_flight_record(directory + "/flight-" + std::to_string(kolo::rank()) + ".jsonl");
   if (kolo::rank() == 0) std::cout << kolo::statistics();
+}
+
+int main(int argc, char** argv) {
+  try {
+    run(argc, argv);
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
 }

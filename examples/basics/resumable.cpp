@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -68,9 +70,10 @@ double gradients(Line& line, const Batch& batch) {
   return loss;
 }
 
-int main(int argc, char** argv) {
+void train(int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-')
+    throw std::runtime_error("usage: resumable DIRECTORY [EPOCHS]");
   kolo::Session session(argc, argv);
-  if (argc < 2) return 1;
   const std::int64_t epochs = argc > 2 ? std::atoi(argv[2]) : 20;
   constexpr std::int64_t batch_size = 10;
 
@@ -119,5 +122,14 @@ int main(int argc, char** argv) {
     std::printf("step %lld: %.17g x + %.17g, loss %g\n", static_cast<long long>(step), line.slope,
                 line.offset, loss);
   }
-  return 0;
+}
+
+int main(int argc, char** argv) {
+  try {
+    train(argc, argv);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }

@@ -38,8 +38,16 @@ int run(int argc, char** argv, const std::function<bool()>& prepare,
     if (!prepare()) return 0;
     const kolo::Session session(argc, argv);  // inside `try`: it ends before exit
     rank = kolo::rank();
-    work();
+    try {
+      work();
+    } catch (const UsageError& error) {  // not a failure of the session
+      if (rank == 0) std::fprintf(stderr, "%s\n", error.what());
+      return 2;
+    }
     return 0;
+  } catch (const UsageError& error) {  // of `prepare`
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
     return 1;
@@ -54,7 +62,7 @@ bool parse(CLI::App& app, int argc, char** argv) {
     if (!kolo::initialized() || kolo::rank() == 0) std::printf("%s", app.help().c_str());
     return false;
   } catch (const CLI::ParseError& error) {
-    throw std::runtime_error(std::string(error.what()) + " (--help lists the options)");
+    throw UsageError(std::string(error.what()) + " (--help lists the options)");
   }
 }
 

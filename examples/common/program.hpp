@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <stdexcept>
 #include <vector>
 
 namespace CLI {
@@ -13,15 +14,20 @@ class App;
 
 namespace examples {
 
+/// A command line that cannot be used.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// Runs `work` within a session and returns the exit status. Prints an exception of `work` with the
-/// rank; the session tells the other ranks that this one leaves.
+/// rank; the session tells the other ranks that this one leaves. Rank 0 prints a UsageError.
 int run(int argc, char** argv, const std::function<void()>& work);
 /// `prepare` is called before the session; if it returns false, there is none.
 int run(int argc, char** argv, const std::function<bool()>& prepare,
         const std::function<void()>& work);
 
-/// Returns false for --help, after rank 0 has printed it. Throws std::runtime_error for an invalid
-/// command line.
+/// Returns false for --help, after rank 0 has printed it. Throws UsageError.
 [[nodiscard]] bool parse(CLI::App& app, int argc, char** argv);
 
 /// Makes glibc keep freed memory. Each step allocates the same large tensors: without this, glibc

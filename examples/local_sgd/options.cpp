@@ -14,8 +14,12 @@ const std::map<std::string, Algorithm> algorithms{
     {"average", Algorithm::average}, {"local", Algorithm::local}, {"diloco", Algorithm::diloco}};
 
 void add_outer_options(CLI::App& app, Options& options) {
-  app.add_option("--algorithm", options.algorithm, "average, local or diloco (default: local)")
-      ->transform(CLI::Transformer(algorithms));
+  app.add_option_function<std::string>(
+         "--algorithm",
+         [&options](const std::string& name) { options.algorithm = algorithms.at(name); },
+         "When the ranks communicate, and what")
+      ->check(CLI::IsMember({"average", "local", "diloco"}))
+      ->default_str("local");
   app.add_option("--interval", options.interval, "Steps of each rank alone; not for average")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();

@@ -42,8 +42,11 @@ void add_training_options(CLI::App& app, Options& options) {
   app.add_option("--warmup", options.warmup, "Steps to the peak rate")->check(not_negative);
   app.add_option("--clip", options.clip, "Maximum joint norm of the gradients")
       ->check(CLI::PositiveNumber);
-  app.add_option("--compression", options.compression, "Format in which gradients are sent")
-      ->transform(CLI::CheckedTransformer(compressions))
+  app.add_option_function<std::string>(
+         "--compression",
+         [&options](const std::string& name) { options.compression = compressions.at(name); },
+         "Format in which gradients are sent")
+      ->check(CLI::IsMember({"none", "fp16", "bf16"}))
       ->default_str("none");
   app.add_option_function<std::string>(
          "--sharding",

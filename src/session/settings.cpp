@@ -3,12 +3,14 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <iterator>
 
+#include "base/nearest_name.hpp"
 #include "diagnostics/record_signal.hpp"
 #include "kolo/error.hpp"
 
@@ -129,6 +131,26 @@ void read(Settings& /*settings*/, const Setting& setting, const RemovedSetting& 
 }
 
 }  // namespace
+
+std::vector<std::pair<std::string, std::string>> find_misspelled_variables() {
+  constexpr std::string_view prefix = "KOLO_";
+  // Not settings of a session.
+  std::vector<std::string> known{"LAUNCHER",           "RENDEZVOUS",        "RENDEZVOUS_PORT",
+                                 "RENDEZVOUS_PROCESS", "RENDEZVOUS_SECRET", "RSH"};
+  for (const Setting& setting : settings_table)
+    known.push_back(variable_of(setting).substr(prefix.size()));
+  std::vector<std::pair<std::string, std::string>> misspelled;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text(*entry);
+    if (!text.starts_with(prefix)) continue;
+    const std::string name(text.substr(prefix.size(), text.find('=') - prefix.size()));
+    if (std::ranges::find(known, name) != known.end()) continue;
+    const std::string near = nearest_name(name, known);
+    if (!near.empty())
+      misspelled.emplace_back(std::string(prefix) + name, std::string(prefix) + near);
+  }
+  return misspelled;
+}
 
 Settings read_settings(const SessionOptions& options) {
   Settings settings;

@@ -13,7 +13,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/choices.hpp"
 #include "base/enumerators.hpp"
@@ -228,5 +230,8 @@ inline constexpr auto settings_table = std::to_array<Setting>({
 /// default. Throws InvalidArgument for the first value that cannot be used, with the variable (or
 /// option) and the value.
 [[nodiscard]] Settings read_settings(const SessionOptions& options);
+
+/// Variables that are probably misspelled ones of settings: (what is set, what may be meant).
+[[nodiscard]] std::vector<std::pair<std::string, std::string>> find_misspelled_variables();
 
 }  // namespace kolo::internal::session

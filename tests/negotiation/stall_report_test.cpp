@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/nearest_name.hpp"
 #include "negotiation/protocol/tally.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "simulation.hpp"
@@ -227,10 +228,10 @@ TEST(StallReport, StatusesAreTheSameAfterTheWire) {
 
 TEST(NearestName, IsOneWithFewDifferences) {
   const std::vector<std::string> names{"conv1.bias", "conv2.weight", "fc"};
-  EXPECT_EQ(negotiation::nearest_name("conv1.weight", names), "conv2.weight");
-  EXPECT_EQ(negotiation::nearest_name("conv1.bais", names), "conv1.bias");
-  EXPECT_EQ(negotiation::nearest_name("embedding", names), "");
-  EXPECT_EQ(negotiation::nearest_name("a", std::vector<std::string>{"b"}), "");
+  EXPECT_EQ(nearest_name("conv1.weight", names), "conv2.weight");
+  EXPECT_EQ(nearest_name("conv1.bais", names), "conv1.bias");
+  EXPECT_EQ(nearest_name("embedding", names), "");
+  EXPECT_EQ(nearest_name("a", std::vector<std::string>{"b"}), "");
 }
 
 /// The ranks found, and the report.

@@ -278,6 +278,22 @@ TEST(Settings, OptionsAreCheckedToo) {
   EXPECT_THAT(refusal({.log_level = "noisy"}), HasSubstr("log_level=noisy"));
 }
 
+TEST(Settings, MisspelledVariablesAreFound) {
+  const auto none = find_misspelled_variables();
+  {
+    const Variable missing("KOLO_STALL_SHUTDWN", "5");
+    const Variable joined("KOLO_LOGLEVEL", "debug");
+    const Variable right("KOLO_LOG_LEVEL", "info");
+    const Variable of_kolorun("KOLO_RENDEZVOUS_PROCESS", "2");
+    const Variable of_the_program("KOLO_EXPERIMENT", "7");
+    EXPECT_THAT(find_misspelled_variables(),
+                testing::IsSupersetOf({std::pair("KOLO_STALL_SHUTDWN", "KOLO_STALL_SHUTDOWN"),
+                                       std::pair("KOLO_LOGLEVEL", "KOLO_LOG_LEVEL")}));
+    EXPECT_EQ(find_misspelled_variables().size(), none.size() + 2);
+  }
+  EXPECT_EQ(find_misspelled_variables(), none);
+}
+
 TEST(Settings, TestsMayMakeUpHosts) {
   EXPECT_EQ(read_settings({}).test_ranks_per_host, 0);
   {

@@ -28,6 +28,8 @@ void check_environment(const Json& environment, int ranks) {
   for (const char* text : {"kolo_version", "mpi_library", "mode"})
     require(!environment.at(text).get<std::string>().empty(), std::string(text) + " is empty");
   require(environment.at("variables").is_object(), "variables is not an object");
+  require(environment.at("variables").contains("KOLO_LOG_LEVEL"), "KOLO_LOG_LEVEL is missing");
+  require(!environment.at("variables").contains("KOLO_RENDEZVOUS_SECRET"), "the secret is told");
 }
 
 void check_side(const Json& row, const std::string& side) {

@@ -9,4 +9,6 @@ while [[ $1 != -- ]]; do
   shift
 done
 shift
+# A setting is part of the report, the secret of a job is not.
+export KOLO_LOG_LEVEL=warning KOLO_RENDEZVOUS_SECRET=0123456789abcdef
 "$@" | "${check[@]}"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <concepts>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,8 @@ class Reader {
   explicit Reader(const std::string& path) { record_.file = path; }
 
   Record read() {
+    if (std::filesystem::is_directory(record_.file))
+      throw ReadError(record_.file + ": is a directory");
     std::ifstream file(record_.file, std::ios::binary);
     if (!file) throw ReadError(record_.file + ": cannot be opened");
     std::string line;

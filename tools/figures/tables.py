@@ -137,10 +137,10 @@ def data_scale(data):
 
 
 def cifar10_accuracy(data):
-    return markdown(["np", "epochs", "test accuracy", "images/s", "command"],
-                    [[row["ranks"], row["epochs"], row["accuracy"], row["images_per_s"],
-                      f"`mpirun -np {row['ranks']} cifar10 --data-dir DIR --epochs {row['epochs']} --seed 42 "
-                      f"--save np{row['ranks']}`"] for row in data["cifar10_accuracy"]])
+    return markdown(["np", "epochs", "test accuracy", "test loss", "command"],
+                    [[row["ranks"], row["epochs"], row["accuracy"], row["loss"],
+                      f"`mpirun -np {row['ranks']} cifar10 --data-dir DIR --epochs {row['epochs']} --seed 42`"]
+                     for row in data["cifar10_accuracy"]])
 
 
 def cifar10_scaling(data):

@@ -158,6 +158,7 @@ bool has_variable(const Options& options, const std::string& name) {
 void fill_variables(Options& options) {
   for (std::string& variable : options.variables) {
     const std::string given = variable.substr(0, variable.find('='));
+    if (given.empty()) throw UsageError(fmt::format("-x {}: the variable has no name", variable));
     for (const char* const own :
          {rendezvous::server_variable, rendezvous::secret_variable, rendezvous::process_variable})
       if (given == own) throw UsageError(fmt::format("-x {}: kolorun sets this variable", given));

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "base/format.hpp"
+#include "base/nearest_name.hpp"
 #include "negotiation/stall/explain.hpp"
 
 namespace kolo::internal::negotiation {
@@ -17,20 +17,6 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t max_lines = 8;
 constexpr std::size_t max_names = 3;
-
-/// The Levenshtein distance: characters to change, add or remove.
-std::size_t distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({changed, row[j] + 1, row[j - 1] + 1}));
-    }
-  }
-  return row[b.size()];
-}
 
 /// " for 75.0 s"
 std::string lasting(bool times, milliseconds time) {
@@ -156,21 +142,6 @@ std::string others_in_words(const StalledGroup& late) {
 
 std::string in_seconds(milliseconds time) {
   return fmt::format("{:.1f} s", static_cast<double>(time.count()) / 1000.0);
-}
-
-std::string nearest_name(const std::string& wanted, std::span<const std::string> names) {
-  constexpr std::size_t max_length = 256;  // of names that are compared
-  std::string nearest;
-  std::size_t min_distance = std::max<std::size_t>(wanted.size() / 3, 1) + 1;
-  for (const std::string& name : names) {
-    if (name.empty() || name == wanted || std::max(name.size(), wanted.size()) > max_length)
-      continue;
-    const std::size_t apart = distance(wanted, name);
-    if (apart >= min_distance || apart >= std::min(wanted.size(), name.size())) continue;
-    min_distance = apart;
-    nearest = name;
-  }
-  return nearest;
 }
 
 std::string describe(const RankSet& ranks, const Statuses& statuses,

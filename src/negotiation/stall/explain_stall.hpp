@@ -53,10 +53,6 @@ using MembersOf = std::function<RankSet(SetId)>;
 /// The warning about a deadlock.
 [[nodiscard]] std::string report_deadlock(const Blockade& blockade, const Statuses& statuses);
 
-/// The name among `names` that is probably a misspelling of `wanted`, or "".
-[[nodiscard]] std::string nearest_name(const std::string& wanted,
-                                       std::span<const std::string> names);
-
 /// "60.1 s".
 [[nodiscard]] std::string in_seconds(std::chrono::milliseconds time);
 

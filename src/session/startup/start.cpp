@@ -250,6 +250,11 @@ void log_memory(std::span<const HostRecord> records, const Topology& topology,
           verdict.reasons[static_cast<std::size_t>(topology.rank)]);
 }
 
+void log_misspelled_variables() {
+  for (const auto& [name, meant] : find_misspelled_variables())
+    log(LogLevel::warning, "there is no setting " + name + ": is it meant to be " + meant + "?");
+}
+
 void log_means(const StartupErrors& connection_errors, int rank, bool has_sockets) {
   if (!connection_errors.text.empty())
     log(rank == 0 ? LogLevel::warning : LogLevel::debug,
@@ -307,6 +312,7 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
   if (!verdict.connection_errors.text.empty()) setup.connections.reset();
   set_log_level(own.settings.log_level);
   set_log_rank(topology.rank);
+  if (topology.rank == 0) log_misspelled_variables();
   log_memory(records, topology, memory.verdict);
   log_means(verdict.connection_errors, topology.rank, setup.connections.has_value());
   CpuLinks* links = nullptr;  // the engine's
