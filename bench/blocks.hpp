@@ -21,7 +21,7 @@ struct Options {
   std::string text{};  // the value of the one option that is not a number
 };
 
-/// `options` with what the command line says. Throws std::invalid_argument.
+/// `options`, overridden by the command line. Throws std::invalid_argument.
 inline Options read_options(int argc, char** argv, const std::string& text_option,
                             Options options) {
   for (int i = 1; i < argc; i += 2) {
@@ -63,7 +63,7 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-/// The kind of the `i`-th block in a round. Each round begins with another one.
+/// The kind of the `i`-th block in a round. Each round begins with a different kind.
 inline std::size_t place(std::size_t i, int round, std::size_t kinds) {
   return (i + static_cast<std::size_t>(round)) % kinds;
 }

@@ -21,7 +21,7 @@ class UsageError : public std::runtime_error {
 };
 
 /// Runs `work` within a session and returns the exit status. Prints an exception of `work` with the
-/// rank; the session tells the other ranks that this one leaves. Rank 0 prints a UsageError.
+/// rank, but a UsageError on rank 0 alone; the other ranks learn that this one leaves.
 int run(int argc, char** argv, const std::function<void()>& work);
 /// `prepare` is called before the session; if it returns false, there is none.
 int run(int argc, char** argv, const std::function<bool()>& prepare,

@@ -6,8 +6,8 @@
 
 namespace kolo::internal {
 
-/// The name among `names` of which `wanted` is probably a misspelling, or the other way round; or
-/// "".
+/// The name in `names` that differs from `wanted` probably by a misspelling in one of them, or ""
+/// if none does.
 [[nodiscard]] std::string nearest_name(const std::string& wanted,
                                        std::span<const std::string> names);
 

@@ -91,7 +91,7 @@ class LocalGroup {
   [[nodiscard]] std::vector<int> ended() const;
 
  private:
-  // Before the memory, which it leaves aligned.
+  // The header before the memory, which it keeps aligned.
   friend class OwnMemory;
   static constexpr std::size_t header_bytes = 4096;
 

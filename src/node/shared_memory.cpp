@@ -73,7 +73,9 @@ HostLock& one_at_a_time() {
   return lock;
 }
 
-bool is_small(std::size_t bytes) { return bytes <= std::size_t{64} << 10; }  // the largest page
+bool is_small(std::size_t bytes) {
+  return bytes <= std::size_t{64} << 10;
+}  // up to the largest page
 
 std::string no_memory(std::size_t bytes, int error) {
   const AvailableMemory available = available_memory();

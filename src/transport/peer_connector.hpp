@@ -54,9 +54,9 @@ struct Connection {
 };
 
 /// All ranks connect at once. A caller tries the addresses in their order, without giving up those
-/// that do not answer. It sends a random number, is answered with another and a proof that the
-/// answerer knows the secret, and sends its own proof on the first connection that was. A caller
-/// without the secret is dropped, and delays no other.
+/// that do not answer. It sends a random number; the answer holds another one and a proof that the
+/// answerer knows the secret. The caller sends its own proof on the first connection that is
+/// answered. A caller without the secret is dropped, and delays no other.
 class PeerConnector {
  public:
   PeerConnector(int rank, const Secret& secret, const Listeners& listeners,
@@ -80,7 +80,7 @@ class PeerConnector {
   enum class GreetingKind : std::uint32_t { hello, welcome, chosen };
   struct Greeting {
     Nonce nonce;   // the sender's
-    Digest proof;  // of the secret, but in a hello
+    Digest proof;  // that the sender knows the secret; zeros in a hello
     std::int32_t from;
     std::int32_t to;
     GreetingKind kind;

@@ -30,7 +30,7 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
   impostor.join();
 }
 
-/// The other side of `socket`, until it has sent a message of this kind.
+/// Reads until a message of this kind arrives, and returns it.
 template <typename Kind>
 Kind receive(Connection& from) {
   std::optional<Kind> found;

@@ -120,7 +120,7 @@ void run_idle(const Options& options, const World& world, Report* report) {
 
 void check_options(const Options& options, const World& world) {
   if (world.size() == 1 && std::getenv("KOLO_RENDEZVOUS") != nullptr)
-    throw UsageError("it compares with MPI, so mpirun must start it, not kolorun");
+    throw UsageError("it compares Kolo with MPI: start it with mpirun, not kolorun");
   if (options.device == TensorDevice::cuda && kolo::build_info().cuda.empty())
     throw UsageError("--device cuda: this build of Kolo is without CUDA");
   if (options.device == TensorDevice::cuda && kolo::CudaDevice::count() == 0)

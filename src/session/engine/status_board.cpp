@@ -105,7 +105,7 @@ void StatusBoard::publish_end(Failure why, bool alarm, TimePoint now) {
   for (std::size_t seat = 0; seat < seats_.size(); ++seat) {
     if (seat == own_) continue;
     // Before the bell: a rank that it wakes finds the alarm. Release, for the flag above; an
-    // exchange, so that who reads it also sees what a rank released that raised the alarm before.
+    // exchange, so that a reader also sees what ranks that raised the alarm earlier had released.
     seats_[seat].page->words().alarm.exchange(1, std::memory_order_release);
     if (seats_[seat].bell != nullptr) seats_[seat].bell->ring();
   }

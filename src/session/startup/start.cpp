@@ -252,7 +252,8 @@ void log_memory(std::span<const HostRecord> records, const Topology& topology,
 
 void log_misspelled_variables() {
   for (const auto& [name, meant] : find_misspelled_variables())
-    log(LogLevel::warning, "there is no setting " + name + ": is it meant to be " + meant + "?");
+    log(LogLevel::warning,
+        "Kolo does not read the variable " + name + "; did you mean " + meant + "?");
 }
 
 void log_means(const StartupErrors& connection_errors, int rank, bool has_sockets) {

@@ -15,7 +15,7 @@ namespace {
 /// Processors of other architectures round schedules differently and make other NaNs, so that ranks
 /// would not keep the same bits.
 #if defined(__x86_64__)
-constexpr std::string_view architecture = "";
+constexpr std::string_view architecture = " for x86-64";
 #elif defined(__aarch64__)
 constexpr std::string_view architecture = " for ARM64";
 #else
