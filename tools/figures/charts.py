@@ -154,14 +154,25 @@ def training_step(data):
 
 
 def cifar10(data):
-    rows = data["cifar10_accuracy"]
-    out = Picture(820, 62 + 34 * len(rows), "CIFAR-10: test accuracy after 25 epochs, by number of ranks")
-    out.text(20, 28, f"CIFAR-10: test accuracy after {rows[0]['epochs']} epochs", "ink bold", 15)
-    for index, row in enumerate(rows):
-        y = 54 + 34 * index
-        out.text(20, y + 16, f"{row['ranks']} rank{'s' if row['ranks'] != '1' else ''}", "ink", 13)
-        out.rect(90, y, 600 * float(row["accuracy"]), 22, "f-blue", 2)
-        out.text(98 + 600 * float(row["accuracy"]), y + 16, f"{100 * float(row['accuracy']):.1f} %", "ink", 13)
+    runs = {}
+    for row in data["cifar10_accuracy"]:
+        runs.setdefault(row["ranks"], []).append((int(row["epoch"]), 100 * float(row["accuracy"])))
+    last = max(epoch for run in runs.values() for epoch, _ in run)
+    left, top, width, height, low, high = 60, 76, 730, 250, 10, 80
+    out = Picture(820, 372, "CIFAR-10: test accuracy after each epoch, by number of ranks")
+    out.text(20, 28, "CIFAR-10: test accuracy in percent, after each epoch", "ink bold", 15)
+    colors = dict(zip(runs, ("gray", "blue", "orange")))
+    legend(out, 20, 54, [(f"{ranks} rank{'' if ranks == '1' else 's'}", color) for ranks, color in colors.items()])
+    for percent in range(low, high + 1, 10):
+        y = top + height * (high - percent) / (high - low)
+        out.line(left, y, left + width, y)
+        out.text(left - 8, y + 4, percent, "soft end")
+    for epoch in range(0, last + 1, 5):
+        out.text(left + width * epoch / last, top + height + 20, epoch, "soft middle")
+    out.text(left + width, top + height + 38, "epochs", "soft end")
+    for ranks, run in runs.items():
+        out.polyline([(left + width * epoch / last, top + height * (high - percent) / (high - low))
+                      for epoch, percent in run], f"s-{colors[ranks]}")
     return out
 
 

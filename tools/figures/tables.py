@@ -137,10 +137,19 @@ def data_scale(data):
 
 
 def cifar10_accuracy(data):
-    return markdown(["np", "epochs", "test accuracy", "test loss", "command"],
-                    [[row["ranks"], row["epochs"], row["accuracy"], row["loss"],
-                      f"`mpirun -np {row['ranks']} cifar10 --data-dir DIR --epochs {row['epochs']} --seed 42`"]
-                     for row in data["cifar10_accuracy"]])
+    """After the last epoch that all runs have, and at the end of longer ones."""
+    runs = by(data["cifar10_accuracy"], "ranks")
+    common = min(len(run) for run in runs.values())
+    rows = []
+    for (ranks,), run in runs.items():
+        rows += [[ranks, row["epoch"], row["accuracy"], row["loss"],
+                  f"`mpirun -np {ranks} cifar10 --data-dir DIR --epochs {row['epoch']} --seed 42`"]
+                 for row in (run[common - 1], run[-1])]
+    return markdown(["np", "epochs", "test accuracy", "test loss", "command"], unique(rows))
+
+
+def unique(rows):
+    return [row for index, row in enumerate(rows) if row not in rows[:index]]
 
 
 def cifar10_scaling(data):
