@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/startup/start.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -253,7 +254,7 @@ void log_memory(std::span<const HostRecord> records, const Topology& topology,
 void log_misspelled_variables() {
   for (const auto& [name, meant] : find_misspelled_variables())
     log(LogLevel::warning,
-        "Kolo does not read the variable " + name + "; did you mean " + meant + "?");
+        fmt::format("Kolo does not read the variable {}; did you mean {}?", name, meant));
 }
 
 void log_means(const StartupErrors& connection_errors, int rank, bool has_sockets) {
