@@ -235,6 +235,7 @@ TEST_F(Diagnose, RefusesDamagedFilesByFileAndLine) {
   EXPECT_THAT(complaint_about(path, whole.substr(0, second_line) + "{\"event\":7}\n"),
               HasSubstr(path + ": line 2: "));
   EXPECT_THROW((void)read_record(directory_ + "/none"), ReadError);
+  EXPECT_EQ(complaint_about(directory_, ""), directory_ + ": is a directory");
 }
 
 TEST_F(Diagnose, RefusesNumbersThatNoRecordHas) {

@@ -52,6 +52,7 @@ expect "MASTER_ADDR of -x" 0 '^MASTER_ADDR=here$' "$kolorun" -np 1 -x MASTER_ADD
 (($(grep -c '^MASTER_ADDR=' <<<"$output") == 1)) || fail "MASTER_ADDR of -x: $output"
 expect "kolorun's own variables" 2 'kolorun sets this variable' "$kolorun" -np 1 -x KOLO_RENDEZVOUS=here:1 true
 expect "status 255" 255 'it has ended with status 255' "$kolorun" -np 1 sh -c 'exit 255'
+expect "a variable without a name" 2 'the variable has no name' "$kolorun" -np 1 -x =3 true
 expect "too few slots" 2 '2 slots are too few for 4' "$kolorun" -np 4 --min-np 1 --slots 2 true
 
 # kolorun is stopped for longer than its lease, and goes on.
