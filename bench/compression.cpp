@@ -7,7 +7,8 @@
 // Alternates blocks of steps, one block for each compression and one for steps that do not
 // communicate. Prints a line for each, separated by commas: its name, the median of a step's
 // milliseconds, and the bytes that rank 0's host has sent through the interface in a step, or
-// nothing without one. The time of a block is that of its slowest rank.
+// nothing without one; the two barriers and the small allreduce of a block are counted too. The
+// time of a block is that of its slowest rank.
 #include <ATen/core/ivalue.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/utils.h>

@@ -13,7 +13,7 @@
 namespace kolo::elastic {
 
 struct State::Data {
-  /// What all ranks do together. They must agree on it.
+  /// The collective calls; all ranks must make the same one.
   enum class Call : std::uint8_t { commit, check_membership, end_of_training };
 
   struct Entry {

@@ -25,12 +25,12 @@ struct LocalPeer {
   const OtherProcess* process = nullptr;  // null if it is this process
 };
 
-/// What a rank shares with the others of its host. It is made before they connect, so that a rank
-/// that cannot make it reports the error and no other waits for it.
+/// The memory that a rank shares with the other ranks of its host. Each rank creates it before they
+/// connect, so that a rank that cannot create it reports the error, and no other rank waits.
 class OwnMemory {
  public:
-  /// `bytes` of memory for the others to see, and a heap of at most `heap_bytes`, of which only
-  /// what is used takes memory. `bytes` is the same on all ranks of the host. Throws BackendError.
+  /// `bytes` of memory that the others map, and a heap that can grow to `heap_bytes` and takes
+  /// memory as it is used. `bytes` is the same on all ranks of the host. Throws BackendError.
   OwnMemory(std::size_t bytes, std::size_t heap_bytes);
   /// With the heap of an earlier session, in which this rank still has tensors.
   OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap);

@@ -99,7 +99,7 @@ class Server {
   void on_time(Time now);
   [[nodiscard]] std::optional<Time> next_time() const;
 
-  /// What is to be done, in this order.
+  /// The actions to carry out, in this order.
   [[nodiscard]] std::vector<Action> take() { return std::exchange(actions_, {}); }
 
   [[nodiscard]] bool finished() const { return finished_; }
@@ -146,7 +146,7 @@ class Server {
     GenerationNumber age = 0;
     Time joined{};
     std::uint64_t sequence = 0;  // of its next collective call
-    bool completed = false;      // a member that the others need no more
+    bool completed = false;      // the other members no longer need it
     bool exited = false;
     int status = 0;        // then
     std::string reason{};  // why it is lost
@@ -161,7 +161,7 @@ class Server {
     std::size_t bytes = 0;
   };
 
-  /// Who has said of whom that they do nothing, in the current generation.
+  /// A process that others report as doing nothing in this generation.
   struct Suspect {
     std::set<ProcessId> accusers{};
     std::string reason{};

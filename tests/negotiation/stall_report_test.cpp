@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "base/nearest_name.hpp"
 #include "negotiation/protocol/tally.hpp"
 #include "negotiation/wire/codec.hpp"
 #include "simulation.hpp"
@@ -224,14 +223,6 @@ TEST(StallReport, StatusesAreTheSameAfterTheWire) {
   EXPECT_EQ(got.ended, status.ended);
   const std::vector<std::byte> damaged(40, std::byte{0xff});
   EXPECT_THROW((void)negotiation::decode_status(damaged), negotiation::ProtocolError);
-}
-
-TEST(NearestName, IsOneWithFewDifferences) {
-  const std::vector<std::string> names{"conv1.bias", "conv2.weight", "fc"};
-  EXPECT_EQ(nearest_name("conv1.weight", names), "conv2.weight");
-  EXPECT_EQ(nearest_name("conv1.bais", names), "conv1.bias");
-  EXPECT_EQ(nearest_name("embedding", names), "");
-  EXPECT_EQ(nearest_name("a", std::vector<std::string>{"b"}), "");
 }
 
 /// The ranks found, and the report.
