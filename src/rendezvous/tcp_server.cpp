@@ -65,17 +65,19 @@ void TcpServer::call(std::function<void(Server&, Time)> what) {
 bool TcpServer::take_calls() {
   std::uint64_t count = 0;
   if (::read(wake_.get(), &count, sizeof count) != sizeof count) return true;
+  make_calls();
+  const std::lock_guard lock(mutex_);
+  return !stopped_;
+}
+
+void TcpServer::make_calls() {
   std::vector<std::function<void(Server&, Time)>> calls;
-  bool stopped = false;
   {
     const std::lock_guard lock(mutex_);
-    stopped = stopped_;
-    calls = std::move(calls_);
-    calls_.clear();
+    calls.swap(calls_);
   }
   for (const auto& what : calls) what(server_, now());
   carry_out();
-  return !stopped;
 }
 
 JobEnd TcpServer::run() {
@@ -164,12 +166,14 @@ void TcpServer::serve(Link link) {
   Client& client = found->second;
   client.connection.write();
   client.connection.read([&](const Message& message) {
+    make_calls();
     if (client.closing) return true;  // thrown away
     server_.on_message(link, message, now());
     carry_out();
     return !client.closing;
   });
   if (!client.connection.closed()) return;
+  make_calls();
   const std::string reason = client.connection.reason();
   const bool known = !client.closing;
   clients_.erase(found);

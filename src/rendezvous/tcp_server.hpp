@@ -60,6 +60,9 @@ class TcpServer {
   [[nodiscard]] Time now();
   void wait();
   [[nodiscard]] bool take_calls();
+  /// Whoever ends a job and then its processes does it in this order for the server too: calls come
+  /// before what has been received since.
+  void make_calls();
   void accept_all();
   void serve(Link link);
   void carry_out();

@@ -39,8 +39,11 @@ class TcpRendezvousTest : public testing::Test {
     options.hello_timeout = hello_timeout;
     options.start_timeout = 60s;
     server_.emplace(options, Endpoint{"127.0.0.1", 0}, [this](LogLevel, const std::string& text) {
-      const std::lock_guard lock(mutex_);
-      notes_ += text + '\n';
+      {
+        const std::lock_guard lock(mutex_);
+        notes_ += text + '\n';
+      }
+      if (on_stranger_ && text.find("an invalid message") != std::string::npos) on_stranger_();
     });
     client_ = {.server = {"127.0.0.1", server_->port()},
                .secret = make_secret(),
@@ -85,6 +88,7 @@ class TcpRendezvousTest : public testing::Test {
   std::vector<pid_t> ranks_{};
   std::mutex mutex_;
   std::string notes_{};
+  std::function<void()> on_stranger_{};  // once its message is found invalid
 };
 
 /// What a session's start needs.
@@ -293,6 +297,26 @@ TEST_F(TcpRendezvousTest, AStrangerDoesNotDelayTheEndOfTheJob) {
   EXPECT_EQ(run().status, 0);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   EXPECT_THAT(statuses(), testing::Each(0));
+}
+
+// As kolorun does when a signal comes: the server still serves an earlier connection then, and both
+// the call and the end of the rank wait for it.
+TEST_F(TcpRendezvousTest, ACallComesBeforeWhatItsCallerDoesNext) {
+  begin(1, 60s);
+  const node::FileDescriptor stranger = connect_to(client_.server, 20s);
+  const pid_t rank = fork_rank(0, [&](TcpRendezvous& rendezvous) {
+    rendezvous.join();
+    static_cast<void>(::send(stranger.get(), "GET / HTTP/1.1\r\n", 16, MSG_NOSIGNAL));
+    return ::pause() == 0;
+  });
+  on_stranger_ = [&] {
+    server_->call([](Server& server, Time now) { server.on_signal(SIGTERM, now); });
+    ::kill(rank, SIGKILL);
+    siginfo_t ended{};
+    EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(rank), &ended, WEXITED | WNOWAIT), 0);
+  };
+  EXPECT_EQ(run().status, 128 + SIGTERM);
+  EXPECT_EQ(statuses(), (std::vector<int>{128 + SIGKILL}));
 }
 
 TEST_F(TcpRendezvousTest, WithoutTheServerCallsThrow) {
