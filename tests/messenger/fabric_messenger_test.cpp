@@ -83,7 +83,8 @@ class Processes {
   }
 
   std::unique_ptr<Messenger> connect(int rank, int ranks) {
-    const auto listener = listen_on_fabric({.rank = rank, .size = ranks}, {loopback()});
+    const auto listener = listen_on_fabric(
+        {.rank = rank, .size = ranks, .provider = provider_under_test()}, {loopback()});
     board_->addresses[static_cast<std::size_t>(rank)] = listener->addresses().front();
     ++board_->listening;
     while (board_->listening < ranks) std::this_thread::yield();

@@ -2,6 +2,7 @@
 // Ranks that are connected over libfabric on the loopback of this host.
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,6 +28,12 @@ namespace kolo::internal::messenger {
   return secret;
 }
 
+/// By default that of all programs. tests/messenger/verbs_double.cpp has another one.
+[[nodiscard]] inline std::string provider_under_test() {
+  const char* const named = std::getenv("KOLO_TEST_FABRIC_PROVIDER");
+  return named == nullptr ? default_provider : named;
+}
+
 /// All ranks in this process, each connected by a thread of its own.
 class FabricWorld {
  public:
@@ -35,8 +42,11 @@ class FabricWorld {
                        const std::vector<transport::SocketAddress>& at = {loopback()})
       : messengers_(static_cast<std::size_t>(ranks)) {
     for (int rank = 0; rank < ranks; ++rank) {
-      listeners_.push_back(
-          listen_on_fabric({.rank = rank, .size = ranks, .connect_timeout = connect_timeout}, at));
+      listeners_.push_back(listen_on_fabric({.rank = rank,
+                                             .size = ranks,
+                                             .provider = provider_under_test(),
+                                             .connect_timeout = connect_timeout},
+                                            at));
       addresses_.push_back(listeners_.back()->addresses());
     }
   }
