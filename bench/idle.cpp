@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processor time of an idle rank: traffic first, then SECONDS without operations (default 10),
-// then the share of one core that each rank used, over all its threads. Usage: mpirun -np N
-// bench-idle [SECONDS]
+// The processor time of a rank that waits: traffic first, then SECONDS (default 10) without operations
+// or, with `in-allreduce`, in an allreduce that rank 0 calls at their end; then the share of one core
+// that each rank used, over all its threads. Usage: mpirun -np N bench-idle [SECONDS [in-allreduce]]
 #include <kolo/kolo.hpp>
 
 #include <unistd.h>
@@ -42,12 +42,14 @@ int main(int argc, char** argv) {
   kolo::barrier();
 
   const double before = cpu_seconds();
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  const bool waits_inside = argc > 2 && std::string(argv[2]) == "in-allreduce" && kolo::rank() > 0;
+  if (!waits_inside) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+  if (argc > 2) kolo::allreduce(tensor, {.name = "traffic"});
   std::vector<double> shares(static_cast<std::size_t>(kolo::size()));
   shares[static_cast<std::size_t>(kolo::rank())] = (cpu_seconds() - before) / seconds;
 
   kolo::allreduce(shares, {.op = kolo::ReduceOp::sum});
   if (kolo::rank() == 0)
     for (std::size_t rank = 0; rank < shares.size(); ++rank)
-      std::printf("rank %zu: %.2f %% of a core while idle\n", rank, 100.0 * shares[rank]);
+      std::printf("rank %zu: %.3f %% of a core\n", rank, 100.0 * shares[rank]);
 }

@@ -18,6 +18,7 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none
 
 disconnect() {
+  ip -n "$first" link delete wire 2>/dev/null || true
   [[ -z $emulator ]] || kill "$emulator" 2>/dev/null || true
   [[ -z $emulator ]] || wait "$emulator" 2>/dev/null || true
   emulator=
@@ -55,13 +56,24 @@ END
 
 # Real-time priority: the emulator shares the cores with the ranks and must not wait for them.
 connect() { # MBIT LOSS: per second and direction; lost packets in percent
-  local ready address=1 host
+  local ready
   rm -f "$scratch/ready.$1.$2"
   mkfifo "$scratch/ready.$1.$2"
   chrt --fifo 1 "$programs/link_emulator" "$first" "$second" "$1" "$delay" "$2" \
     >"$scratch/ready.$1.$2" &
   emulator=$!
   read -r ready <"$scratch/ready.$1.$2" && [[ $ready == ready ]]
+  configure_wire
+}
+
+# Without a limit.
+connect_directly() {
+  ip link add wire netns "$first" type veth peer name wire netns "$second"
+  configure_wire
+}
+
+configure_wire() {
+  local address=1 host
   for host in "$first" "$second"; do
     ip -n "$host" link set wire mtu "$mtu" txqueuelen 10000 up
     ip -n "$host" address add "$subnet.$address/24" dev wire

@@ -1,0 +1,106 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck disable=SC1091,SC2034,SC2154
+# What starting without MPI, libfabric between hosts, and elastic commits cost, beside MPI or a copy:
+# rows of elastic_costs.csv, medians of rounds that alternate. Needs root for the hosts, which are
+# network namespaces with one rank each.
+# Usage: elastic_costs.sh PROGRAMS [ROUNDS]
+#   PROGRAMS  directory of kolorun, quickstart, kolo-perf, bench-idle, bench-commit, link_emulator
+#   ROUNDS    (3); starts are measured three times in each
+set -euo pipefail
+programs=$(cd "$1" && pwd)
+rounds=${2:-3}
+ranks=1 delay=100 mtu=9000
+source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
+
+# add FILE_OF_VALUES COMMAND...: the wall time of a command, in milliseconds.
+add_time() {
+  local file=$1 begin=$EPOCHREALTIME end
+  shift
+  "$@" >/dev/null
+  end=$EPOCHREALTIME
+  awk -v begin="$begin" -v end="$end" 'BEGIN { printf "%.1f\n", 1000 * (end - begin) }' >>"$file"
+}
+
+median() { # FILE_OF_VALUES
+  sort -g "$1" | awk '{ value[NR] = $1 } END {
+    if (NR == 0) exit 1
+    middle = int((NR + 1) / 2)
+    print NR % 2 ? value[middle] : (value[middle] + value[middle + 1]) / 2 }'
+}
+
+# row WHAT PLACE UNIT KOLO PEER_NAME PEER: both are files of values.
+row() {
+  local kolo peer
+  kolo=$(median "$4")
+  peer=$(median "$6")
+  awk -v what="$1" -v place="$2" -v unit="$3" -v kolo="$kolo" -v name="$5" -v peer="$peer" 'BEGIN {
+    printf "%s,%s,%s,%.4g,%s,%.4g,%.2f\n", what, place, unit, kolo, name, peer, kolo / peer }'
+}
+
+values=$scratch/values
+mkdir "$values"
+echo "what,place,unit,kolo,peer,peer_value,ratio"
+
+# ---- starting ----
+for np in 2 4; do
+  for ((i = 0; i < 3 * rounds; ++i)); do
+    add_time "$values/kolorun.$np" "$programs/kolorun" -np "$np" "$programs/quickstart"
+    add_time "$values/mpirun.$np" mpirun -np "$np" "$programs/quickstart"
+  done
+  row "a job that starts and ends" "one host, $np ranks" ms "$values/kolorun.$np" mpirun "$values/mpirun.$np"
+done
+
+# ---- commits ----
+for np in 2 4; do
+  for ((i = 0; i < rounds; ++i)); do
+    "$programs/kolorun" -np "$np" --min-np "$np" "$programs/bench-commit" |
+      while IFS=, read -r bytes commit copy; do
+        echo "$commit" >>"$values/commit.$np.$bytes"
+        echo "$copy" >>"$values/copy.$np.$bytes"
+      done
+  done
+  for bytes in 1024 1048576 104857600; do
+    row "a commit of $bytes bytes" "one host, $np ranks" ms "$values/commit.$np.$bytes" \
+      "a copy" "$values/copy.$np.$bytes"
+  done
+done
+
+# ---- between hosts ----
+# allreduce LINK: Kolo over libfabric and over MPI, and MPI itself.
+allreduce() {
+  local i network
+  for ((i = 0; i < rounds; ++i)); do
+    for network in fabric mpi; do
+      on_both --timeout 300 -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
+        "$programs/kolo-perf" --operation allreduce --sizes 8,100M --warmup 2 --iterations 11 --csv |
+        awk -F , -v network="$network" -v values="$values/$1" '
+          NR == 1 { for (i = 1; i <= NF; ++i) column[$i] = i; next }
+          { print $column["kolo_us"] >> values "." network "." $column["bytes"]
+            print $column["mpi_us"] >> values ".itself." $column["bytes"] }'
+    done
+  done
+  for bytes in 8 104857600; do
+    row "allreduce of $bytes bytes, libfabric" "$2" us "$values/$1.fabric.$bytes" "MPI itself" "$values/$1.itself.$bytes"
+    row "allreduce of $bytes bytes, libfabric" "$2" us "$values/$1.fabric.$bytes" "Kolo over MPI" "$values/$1.mpi.$bytes"
+  done
+}
+
+make_hosts
+connect 1000 0
+allreduce gigabit "two hosts, 1 Gbit/s"
+for network in fabric mpi; do
+  for what in idle in-allreduce; do
+    for ((i = 0; i < rounds; ++i)); do
+      on_both -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
+        "$programs/bench-idle" 20 ${what/idle/} | awk '/^rank 1/ { print $3 }' >>"$values/$what.$network"
+    done
+  done
+done
+for what in idle in-allreduce; do
+  row "a rank that waits (${what/-/ } )" "two hosts" "% of a core" "$values/$what.fabric" "Kolo over MPI" \
+    "$values/$what.mpi" | sed 's/ )/)/'
+done
+disconnect
+connect_directly
+allreduce veth "two hosts, no limit"
