@@ -18,9 +18,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <kolo/kolo.hpp>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -48,12 +50,13 @@ struct Options {
   bool exact = false;            // gradients
   bool sharded = false;          // optimizer
   bool until_file = false;
-  int grow_to = 0;           // trains until so many ranks do
-  int grow_from = 0;         // and so few have, before
-  int pause_ms = 0;          // in each step
-  bool checks_only = false;  // check_membership after each step, and commits after an epoch
-  std::string unfit{};       // what a process that is started later has of its own
-  std::string mistake{};     // of the program
+  int grow_to = 0;              // trains until so many ranks do
+  int grow_from = 0;            // and so few have, before
+  int pause_ms = 0;             // in each step
+  std::uintmax_t load_for = 0;  // a later process loads its data while others make so many steps
+  bool checks_only = false;     // check_membership after each step, and commits after an epoch
+  std::string unfit{};          // what a process that is started later has of its own
+  std::string mistake{};        // of the program
 };
 
 Options parse(int argc, char** argv) {
@@ -71,6 +74,7 @@ Options parse(int argc, char** argv) {
     if (name == "until_file") options.until_file = value == "1";
     if (name == "grow_to") options.grow_to = std::stoi(value);
     if (name == "grow_from") options.grow_from = std::stoi(value);
+    if (name == "load_for") options.load_for = std::stoull(value);
     if (name == "pause_ms") options.pause_ms = std::stoi(value);
     if (name == "checks_only") options.checks_only = value == "1";
     if (name == "mistake") options.mistake = value;
@@ -89,6 +93,22 @@ kolo::DistributedSampler make_sampler(int rank = -1, int ranks = -1) {
                                    .ranks = ranks,
                                    .seed = 5,
                                    .remainder = kolo::Remainder::uneven});
+}
+
+/// As many bytes as steps were made, with load_for.
+std::string steps_file(const Options& options) { return options.folder + "/steps"; }
+
+/// What a process does before its session. Throws if the others do not train meanwhile.
+void load_data(const Options& options) {
+  if (options.load_for == 0 || std::getenv("RANK") != nullptr) return;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  const std::uintmax_t before = std::filesystem::file_size(steps_file(options));
+  while (std::filesystem::file_size(steps_file(options)) < before + options.load_for) {
+    if (std::chrono::steady_clock::now() > until)
+      throw std::runtime_error("the others do not train while a new process loads its data");
+    std::this_thread::yield();
+  }
+  std::cerr << fmt::format("{} steps were made while data was loaded\n", options.load_for);
 }
 
 void advance(kolo::DistributedSampler& sampler) {
@@ -191,6 +211,8 @@ class Training {
     for (std::size_t i = 0; i < used_.size(); ++i) used_[i] += used[i];
     is_ended_ = used.back() != 0;
     history_.add(kolo::size());
+    if (options_.load_for > 0 && kolo::rank() == 0)
+      std::ofstream(steps_file(options_), std::ios::app) << '.';
     if (std::exchange(begins_, false) && kolo::rank() == 0) faults_.end_first_step();
   }
 
@@ -270,6 +292,7 @@ int main(int argc, char** argv) {
     }
     const int threshold = options.unfit == "setting" ? -1 : 1 << 20;
     const kolo::SessionOptions session_options{.fusion_threshold = threshold};
+    load_data(options);
     int status = 0;
     {
       const kolo::Session session(session_options);
