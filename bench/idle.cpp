@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processor time of a rank that waits: traffic first, then SECONDS (default 10) without operations
-// or, with `in-allreduce`, in an allreduce that rank 0 calls at their end; then the share of one core
-// that each rank used, over all its threads. Usage: mpirun -np N bench-idle [SECONDS [in-allreduce]]
+// The processor time of a rank that waits: traffic first, then SECONDS (default 10) without
+// operations or, with `in-allreduce`, in an allreduce that rank 0 calls at their end; then the
+// share of one core that each rank used, over all its threads. Usage: mpirun -np N bench-idle
+// [SECONDS [in-allreduce]]
 #include <kolo/kolo.hpp>
 
 #include <unistd.h>

@@ -13,7 +13,8 @@
 
 namespace kolo::internal::messenger {
 
-/// The provider of libfabric that is used by default. Another is `verbs`, not yet tried on an adapter.
+/// The provider of libfabric that is used by default. Another is `verbs`, not yet tried on an
+/// adapter.
 inline constexpr const char* default_provider = "tcp";
 
 /// Loads libfabric and lets it look for networks, in a thread of its own because that takes up to

@@ -4,11 +4,13 @@
 // - Memory that is sent or received is registered, for the right access, until the operation has
 //   completed or its endpoint is closed.
 // - A domain is closed after all that was registered or opened in it.
-// - The private data of a connection has at most 55 bytes, a message at most 1 GiB, and an operation
+// - The private data of a connection has at most 55 bytes, a message at most 1 GiB, and an
+// operation
 //   has at most as many parts as the endpoint's information says.
 //
-// It takes the place of libfabric.so.1, and loads the true one from KOLO_TEST_LIBFABRIC. A broken rule
-// ends the process. What verbs does beyond that (queue pairs, retries, its own limits) is not here.
+// It takes the place of libfabric.so.1, and loads the true one from KOLO_TEST_LIBFABRIC. A broken
+// rule ends the process. What verbs does beyond that (queue pairs, retries, its own limits) is not
+// here.
 #include <dlfcn.h>
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -59,7 +61,8 @@ Function true_function(const char* name) {
   return found;
 }
 
-/// A table of a true object, some of whose functions are ours. All objects of one kind share theirs.
+/// A table of a true object, some of whose functions are ours. All objects of one kind share
+/// theirs.
 template <typename Table>
 class Replaced {
  public:
@@ -212,9 +215,8 @@ void complete(const void* context) {
 ssize_t receive(fid_ep* endpoint, void* data, std::size_t bytes, void* descriptor, fi_addr_t from,
                 void* context) {
   const iovec part{data, bytes};
-  return post(endpoint, &part, &descriptor, 1, FI_RECV, context, [&] {
-    return tables.messages->recv(endpoint, data, bytes, nullptr, from, context);
-  });
+  return post(endpoint, &part, &descriptor, 1, FI_RECV, context,
+              [&] { return tables.messages->recv(endpoint, data, bytes, nullptr, from, context); });
 }
 
 ssize_t send(fid_ep* endpoint, const void* data, std::size_t bytes, void* descriptor, fi_addr_t to,
@@ -226,9 +228,8 @@ ssize_t send(fid_ep* endpoint, const void* data, std::size_t bytes, void* descri
 
 ssize_t send_parts(fid_ep* endpoint, const iovec* parts, void** descriptors, std::size_t count,
                    fi_addr_t to, void* context) {
-  return post(endpoint, parts, descriptors, count, FI_SEND, context, [&] {
-    return tables.messages->sendv(endpoint, parts, nullptr, count, to, context);
-  });
+  return post(endpoint, parts, descriptors, count, FI_SEND, context,
+              [&] { return tables.messages->sendv(endpoint, parts, nullptr, count, to, context); });
 }
 
 int connect(fid_ep* endpoint, const void* address, const void* data, std::size_t bytes) {
@@ -389,9 +390,7 @@ int fi_getinfo(std::uint32_t version, const char* node, const char* service, std
   return result;
 }
 
-void fi_freeinfo(fi_info* info) {
-  true_function<decltype(&::fi_freeinfo)>("fi_freeinfo")(info);
-}
+void fi_freeinfo(fi_info* info) { true_function<decltype(&::fi_freeinfo)>("fi_freeinfo")(info); }
 
 fi_info* fi_dupinfo(const fi_info* info) {
   return true_function<decltype(&::fi_dupinfo)>("fi_dupinfo")(info);

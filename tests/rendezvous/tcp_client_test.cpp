@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <functional>
 #include <thread>
 
 #include "job_secret.hpp"
@@ -13,22 +14,6 @@ namespace kolo::internal::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
-
-TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
-  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
-  std::thread impostor([&] {
-    node::FileDescriptor socket;
-    while (!socket.valid())
-      socket = node::FileDescriptor(::accept(listener.get(), nullptr, nullptr));
-    Connection(std::move(socket)).send(Welcome{1s, 1, false});
-  });
-  const ClientOptions options{.server = {"127.0.0.1", port_of(listener.get())},
-                              .secret = make_secret(),
-                              .version = "1",
-                              .connect_timeout = 20s};
-  EXPECT_THROW(TcpRendezvous{options}, BackendError);
-  impostor.join();
-}
 
 /// Reads until a message of this kind arrives, and returns it.
 template <typename Kind>
@@ -43,6 +28,58 @@ Kind receive(Connection& from) {
     std::this_thread::yield();
   }
   return found.value_or(Kind{});
+}
+
+/// Whether a client goes on after a challenge (none: null) and a welcome.
+bool trusts(const std::function<Challenge(const Hello&)>& challenge, bool& has_proved) {
+  const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
+  std::thread impostor([&] {
+    node::FileDescriptor socket;
+    while (!socket.valid())
+      socket = node::FileDescriptor(
+          ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    Connection client(std::move(socket));
+    const auto hello = receive<Hello>(client);
+    if (challenge) client.send(challenge(hello));
+    client.send(Welcome{1s, 1, false});
+    has_proved = !receive<Proof>(client).proof.empty();
+  });
+  bool trusted = true;
+  try {
+    const TcpRendezvous client({.server = {"127.0.0.1", port_of(listener.get())},
+                                .secret = make_secret(),
+                                .version = "1",
+                                .connect_timeout = 20s});
+  } catch (const BackendError&) {
+    trusted = false;
+  }
+  impostor.join();
+  return trusted;
+}
+
+TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
+  bool has_proved = false;
+  const Bytes nonce(nonce_bytes);
+  EXPECT_FALSE(trusts(nullptr, has_proved));
+  EXPECT_FALSE(has_proved);
+  EXPECT_FALSE(trusts(
+      [&](const Hello&) {
+        return Challenge{nonce, Bytes(proof_bytes)};
+      },
+      has_proved));
+  EXPECT_FALSE(has_proved);
+  EXPECT_FALSE(
+      trusts([&](const Hello& hello) { return make_challenge(Secret{}, hello.nonce, nonce); },
+             has_proved));
+  EXPECT_FALSE(has_proved);
+  // Of another introduction.
+  EXPECT_FALSE(trusts([&](const Hello&) { return make_challenge(make_secret(), nonce, nonce); },
+                      has_proved));
+  EXPECT_FALSE(has_proved);
+  EXPECT_TRUE(
+      trusts([&](const Hello& hello) { return make_challenge(make_secret(), hello.nonce, nonce); },
+             has_proved));
+  EXPECT_TRUE(has_proved);
 }
 
 // It was on its way while this process met the others for the next session.

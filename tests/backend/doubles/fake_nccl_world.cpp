@@ -40,17 +40,17 @@ void clear(NcclClique& clique) {
       channel.sends = channel.receives = channel.deposited = channel.taken = 0;
 }
 
-/// A name that the processes of a job share, and their number; none without mpirun.
+/// A name that the processes of a job share, and their number; none without mpirun and kolorun.
 std::optional<std::pair<std::string, int>> find_job() {
   const char* const job = std::getenv("PMIX_NAMESPACE");
   const char* const open_mpi = std::getenv("OMPI_COMM_WORLD_SIZE");
   if (job != nullptr && open_mpi != nullptr) return std::pair(job, std::atoi(open_mpi));
-  // MPICH gives a job no name, but one process starts all ranks of a host: the parent, or the
-  // parent of tests/support/status_of.sh.
-  const char* const mpich = std::getenv("PMI_SIZE");
+  // MPICH and kolorun give a job no name, but one process starts all ranks of a host: the parent,
+  // or the parent of tests/support/status_of.sh.
   const char* const starter = std::getenv("KOLO_TEST_STARTER");
-  if (mpich != nullptr)
-    return std::pair(starter != nullptr ? starter : std::to_string(::getppid()), std::atoi(mpich));
+  for (const char* const variable : {"PMI_SIZE", "WORLD_SIZE"})
+    if (const char* const size = std::getenv(variable))
+      return std::pair(starter != nullptr ? starter : std::to_string(::getppid()), std::atoi(size));
   return std::nullopt;
 }
 
