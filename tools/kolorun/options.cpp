@@ -30,7 +30,7 @@ constexpr const char* footer =
     "With "
     "--min-np or\n--max-np, SIGTERM to a kolorun that does not serve removes its host from the job "
     "at the next commit.\nSIGUSR1, SIGUSR2 and SIGCONT are passed on to the processes of all "
-    "hosts.\n\n"
+    "hosts. On one host, Ctrl-Z stops\nthem until kolorun is continued.\n\n"
     "Exit status: 0 if all processes have ended with 0; that of the first process that failed; 128 "
     "plus the\nsignal's number if a signal has ended it, or kolorun; 127 if the program cannot be "
     "run; 1 if the job\nfailed otherwise; 2 for a command line that cannot be used.";
