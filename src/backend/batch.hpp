@@ -26,6 +26,10 @@ namespace kolo::internal::backend {
 /// tensor's type, or an allgather or alltoall lacks an allocator or counts.
 void check(const Batch& batch);
 
+[[nodiscard]] inline bool is_adasum(const Batch& batch) {
+  return batch.kind.type == OperationType::allreduce && batch.kind.op == ReduceOp::adasum;
+}
+
 /// Of elements of `wire`, to elements of `result` if given.
 [[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire,
                                                   std::optional<DType> result = {});

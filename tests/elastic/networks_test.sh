@@ -12,12 +12,14 @@ head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 # The lease ends the sessions of those that are left: their sockets wait for ever.
 export KOLO_PEER_TIMEOUT=0
 job=("$kolorun" -np 4 --min-np 2 --lease 2 --cooldown 0.2:1 --rendezvous 10.213.78.1:4711 --slots 2
-  --secret-file secret -v "$rank_program" "$work" epochs=1000000 pause_ms=2)
+  --secret-file secret -v "$rank_program" "$work" epochs=1000000 pause_ms=2
+  load_for=1)
 "${on_first[@]}" "${job[@]}" >first.log 2>&1 </dev/null &
 near=$!
 "${on_second[@]}" "${job[@]}" >second.log 2>&1 </dev/null &
 far=$!
 meets "the start" first.log '^session of 4 ranks from step 0'
+until [[ -s steps ]] || ! kill -0 "$near"; do sleep 0.05; done
 cut_cable
 meets "a cable that is pulled" first.log '^session of 2 ranks from step [1-9]'
 mend_cable

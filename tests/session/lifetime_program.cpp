@@ -137,13 +137,8 @@ void without_mpi() {
   work(me, size);
   check(kolo::cpu_operations() == "shm", "data goes through shared memory");
   std::vector<double> tensor(100, 1.0);
-  const auto adasum = [&] { kolo::allreduce(tensor, {.op = kolo::ReduceOp::adasum}); };
-  if (size > 1) {
-    check_throws<kolo::InvalidArgument>(adasum, "without MPI");
-  } else {
-    adasum();
-    check(tensor.back() == 1.0, "of one rank it is the same");
-  }
+  kolo::allreduce(tensor, {.op = kolo::ReduceOp::adasum});
+  check(tensor.back() == 1.0, "of equal vectors it is the same");
   work(me, size);
   check(!mpi_is_used(), "MPI is not initialized");
 }

@@ -4,26 +4,21 @@
 #include <utility>
 #include <vector>
 
+#include "backend/adasum.hpp"
 #include "backend/mpi/collective.hpp"
 #include "base/dtype.hpp"
-#include "fusion/pack.hpp"
 #include "reduction/adasum.hpp"
-#include "reduction/reduce.hpp"
 
 namespace kolo::internal::backend::mpi {
 namespace {
 
-constexpr std::int64_t block = 32 << 10;  // elements; the dots are added up in blocks of this size
+/// `own` is in the tensor's output or, where that has another type, in a buffer.
+struct Vector : AdasumVector {
+  using AdasumVector::AdasumVector;
 
-/// A tensor as it is combined. `own` is in its output or, where that has another type, in a buffer.
-struct Vector {
-  const BatchTensor* tensor;
-  DType wire;
-  std::byte* own;
-  std::byte* other;  // another rank's
+  std::byte* own = nullptr;
+  std::byte* other = nullptr;  // another rank's
   reduction::Dots dots{};
-
-  [[nodiscard]] std::int64_t bytes() const { return tensor->elements() * signed_size_of(wire); }
 };
 
 /// A round in which whole vectors travel. Indices of ranks, -1 for none.
@@ -55,9 +50,9 @@ class Adasum : public Collective {
   Adasum(Endpoint& endpoint, Batch given)
       : Collective(endpoint, std::move(given)), rounds_(rounds_of(index(), size())) {
     for (const BatchTensor* tensor : tensors()) {
-      const DType wire = fusion::wire_type(tensor->dtype, batch().kind.compression);
-      Vector vector{tensor, wire, static_cast<std::byte*>(tensor->output), nullptr};
-      if (wire != tensor->dtype) vector.own = exchange().take(vector.bytes());
+      Vector vector(*tensor, batch().kind.compression);
+      vector.own = vector.wire == tensor->dtype ? static_cast<std::byte*>(tensor->output)
+                                                : exchange().take(vector.bytes());
       if (size() > 1) vector.other = exchange().take(vector.bytes());
       vectors_.push_back(vector);
     }
@@ -113,35 +108,26 @@ class Adasum : public Collective {
 
   /// Works on the stage's next block. False if there is none left.
   bool next_block() {
-    while (vector_ < vectors_.size() && offset_ >= vectors_[vector_].tensor->elements()) {
+    while (vector_ < vectors_.size() && offset_ >= vectors_[vector_].elements()) {
       ++vector_;
       offset_ = 0;
     }
     if (vector_ == vectors_.size()) return false;
     Vector& vector = vectors_[vector_];
-    const std::int64_t elements = std::min(block, vector.tensor->elements() - offset_);
+    const std::int64_t elements = std::min(adasum_block, vector.elements() - offset_);
     work_on(vector, elements);
     offset_ += elements;
     return true;
   }
 
   void work_on(Vector& vector, std::int64_t elements) {
-    const auto wire_bytes = signed_size_of(vector.wire);
-    const auto tensor_bytes = signed_size_of(vector.tensor->dtype);
-    std::byte* const own = vector.own + offset_ * wire_bytes;
-    const Descriptor& kind = batch().kind;
     if (stage_ == Stage::prepare) {
-      const auto* const input = static_cast<const std::byte*>(vector.tensor->input);
-      fusion::convert(input + offset_ * tensor_bytes, vector.tensor->dtype, elements, own,
-                      vector.wire);
-      scale(own, vector.wire, kind.prescale, elements);
+      vector.read(batch(), offset_, elements, vector.own);
     } else if (stage_ == Stage::finish) {
-      auto* const output = static_cast<std::byte*>(vector.tensor->output);
-      scale(own, vector.wire, kind.postscale, elements);
-      fusion::convert(own, vector.wire, elements, output + offset_ * tensor_bytes,
-                      vector.tensor->dtype);
+      vector.write(batch(), offset_, elements, vector.own);
     } else {
-      combine(vector, own, vector.other + offset_ * wire_bytes, elements);
+      const std::int64_t begin = offset_ * signed_size_of(vector.wire);
+      combine(vector, vector.own + begin, vector.other + begin, elements);
     }
   }
 
@@ -156,12 +142,6 @@ class Adasum : public Collective {
       const reduction::Shares shares = reduction::adasum_shares(vector.dots);
       reduction::add_shares(vector.wire, a, b, shares, elements, own);
     }
-  }
-
-  static void scale(std::byte* data, DType dtype, double factor, std::int64_t elements) {
-    const std::byte* const inputs[] = {data};
-    reduction::reduce({.op = ReduceOp::sum, .dtype = dtype, .prescale = factor}, inputs, elements,
-                      data);
   }
 
   std::vector<Round> rounds_;

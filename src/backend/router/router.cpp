@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "backend/batch.hpp"
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "base/rank_set.hpp"
@@ -43,7 +44,8 @@ void CpuRouter::select_algorithm(HostAllreduce choice, const std::function<void(
 }
 
 Route CpuRouter::route_of(const Batch& batch) const {
-  if (memory_ != nullptr && memory_->can_execute(batch)) return Route::shared_memory;
+  if (memory_ != nullptr && memory_->can_execute(batch) && !(mpi_ && is_adasum(batch)))
+    return Route::shared_memory;
   if (inter_node_ && inter_node_->can_execute(batch)) return Route::inter_node;
   return Route::mpi;
 }

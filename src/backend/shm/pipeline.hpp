@@ -135,6 +135,8 @@ class Pipeline : public Execution {
                                                         LocalRanks local_ranks);
 [[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch,
                                                             LocalRanks local_ranks);
+[[nodiscard]] std::unique_ptr<Execution> make_adasum(Arena& arena, Batch batch,
+                                                     LocalRanks local_ranks);
 /// Allgather and alltoall.
 [[nodiscard]] std::unique_ptr<Execution> make_gather(Arena& arena, Batch batch,
                                                      LocalRanks local_ranks);

@@ -30,10 +30,7 @@ int ShmBackend::host_index(int rank) const {
 }
 
 bool ShmBackend::can_execute(const Batch& batch) const {
-  const bool adasum =
-      batch.kind.type == OperationType::allreduce && batch.kind.op == ReduceOp::adasum;
-  return !adasum &&
-         std::ranges::all_of(batch.ranks, [&](int rank) { return host_index(rank) >= 0; });
+  return std::ranges::all_of(batch.ranks, [&](int rank) { return host_index(rank) >= 0; });
 }
 
 std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
@@ -48,6 +45,8 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
   switch (batch.kind.type) {
     case OperationType::barrier:  // all ranks have called it: an allreduce of no tensors
     case OperationType::allreduce:
+      if (is_adasum(batch))
+        return shm::make_adasum(arena_, std::move(batch), std::move(local_ranks));
       return shm::make_allreduce(arena_, std::move(batch), std::move(local_ranks));
     case OperationType::reducescatter:
       return shm::make_reducescatter(arena_, std::move(batch), std::move(local_ranks));

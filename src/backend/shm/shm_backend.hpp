@@ -32,8 +32,7 @@ class ShmBackend : public Backend {
              std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0,
              std::int64_t cache_share = default_cache_share);
 
-  /// True if all that take part are of this host, and the operation is one of this backend's: all
-  /// but Adasum.
+  /// True if all that take part are of this host.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
   /// Executions must end before the backend. Throws InvalidArgument for a batch that it cannot

@@ -222,12 +222,6 @@ void Request::check_reduction() {
     if (!has_meaning(descriptor.op, tensor.dtype))
       refuse(
           fmt::format("{} elements have no {}", to_string(tensor.dtype), to_string(descriptor.op)));
-  if (descriptor.op != ReduceOp::adasum || engine_->links().has_network()) return;
-  if (set_.ranks.size() > 1)
-    refuse(fmt::format(
-        "adasum needs MPI or libfabric; on one host without MPI, only shared memory is available{}",
-        built_with_mpi() ? "; start the program with mpirun" : ""));
-  draft_->descriptor.op = ReduceOp::sum;  // of one rank it is the same
 }
 
 void Request::set_divisor(AverageOver over) {

@@ -36,8 +36,6 @@ class Links {
   [[nodiscard]] virtual std::vector<StatusBoard::Seat> seats() const { return {}; }
   /// By which the end of their processes can be awaited, after the session too.
   [[nodiscard]] virtual std::vector<node::FileDescriptor> other_processes() const { return {}; }
-  /// False if nothing but shared memory carries data.
-  [[nodiscard]] virtual bool has_network() const { return true; }
   /// True while MPI reads and writes the memory of batches.
   [[nodiscard]] virtual bool mpi_has_batches() { return false; }
   /// The session has failed. Nothing is awaited any more, and requests of MPI in progress are

@@ -57,7 +57,6 @@ class CpuLinks : public Links {
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
   [[nodiscard]] std::vector<StatusBoard::Seat> seats() const override;
   [[nodiscard]] std::vector<node::FileDescriptor> other_processes() const override;
-  [[nodiscard]] bool has_network() const override { return messenger_ != nullptr; }
   [[nodiscard]] bool mpi_has_batches() override {
     return messenger_ != nullptr && !over_fabric_ && messenger_->uses_memory();
   }

@@ -44,7 +44,7 @@ double value(int rank, std::size_t tensor, std::int64_t k) {
 }
 
 template <typename T>
-class MpiAdasum : public BackendTest {
+class AdasumOf : public BackendTest {
  protected:
   /// Half types and compression round at every level of the tree.
   void expect_result(Descriptor kind, double allowed) {
@@ -81,32 +81,32 @@ class MpiAdasum : public BackendTest {
                                       : std::is_same_v<T, F16>   ? 0.02
                                                                  : 0.15;
 };
-TYPED_TEST_SUITE(MpiAdasum, Reals);
+TYPED_TEST_SUITE(AdasumOf, Reals);
 
-TYPED_TEST(MpiAdasum, IsTheReferences) {
+TYPED_TEST(AdasumOf, IsTheReferences) {
   this->expect_result(allreduce_of(ReduceOp::adasum), this->tolerance);
 }
 
-TYPED_TEST(MpiAdasum, Scales) {
+TYPED_TEST(AdasumOf, Scales) {
   Descriptor kind = allreduce_of(ReduceOp::adasum);
   kind.prescale = 0.5;
   kind.postscale = 2.0;
   this->expect_result(kind, this->tolerance);
 }
 
-TYPED_TEST(MpiAdasum, Compression) {
+TYPED_TEST(AdasumOf, Compression) {
   this->expect_result(allreduce_of(ReduceOp::adasum, Compression::fp16),
                       std::max(this->tolerance, 0.02));
 }
 
-TYPED_TEST(MpiAdasum, OfEqualVectorsIsThatVector) {
+TYPED_TEST(AdasumOf, OfEqualVectorsIsThatVector) {
   const auto same = [](std::size_t i, std::int64_t k) { return make<TypeParam>(element(1, i, k)); };
   Tensors<TypeParam> tensors({3, 500}, true, same);
   this->run(this->batch_of(allreduce_of(ReduceOp::adasum), tensors));
   EXPECT_TRUE(tensors.hold(same, same));
 }
 
-TYPED_TEST(MpiAdasum, OfOrthogonalVectorsIsTheSum) {
+TYPED_TEST(AdasumOf, OfOrthogonalVectorsIsTheSum) {
   const auto own = [&](std::size_t, std::int64_t k) {
     return make<TypeParam>(k % this->size_ == this->rank_ ? k % 7 + 1 : 0);
   };
