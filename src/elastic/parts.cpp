@@ -20,8 +20,8 @@ std::size_t bytes_of(const TensorView& tensor) {
 
 void throw_wrong_size(std::size_t expected, std::size_t found) {
   throw InvalidArgument(fmt::format(
-      "kolo::elastic::State: a part has {} bytes on this rank, and {} in the commit: it must have "
-      "the same type and size on all ranks",
+      "it has {} bytes on this rank, and {} in the commit; it must have the same type and size on "
+      "all ranks",
       expected, found));
 }
 

@@ -73,6 +73,10 @@ void State::Data::distribute(int root, std::uint64_t number, bool keeps_own) {
     if (commits == number) received[i] = {};  // not needed
   }
   if (commits == number) return;
+  if (rank() == root) {
+    commits = number;
+    return;
+  }
   for (std::size_t i = 0; i < entries.size(); ++i) {
     entries[i].bytes = std::move(received[i]);
     entries[i].has_own = entries[i].has_own && keeps_own;
@@ -102,10 +106,13 @@ void State::Data::copy(std::uint64_t number) {
 }
 
 void State::Data::load() {
-  for (Entry& entry : entries) {
-    entry.part->load(entry.bytes);
-    if (entry.has_own) entry.part->load_own(entry.own);
-  }
+  for (Entry& entry : entries) try {
+      entry.part->load(entry.bytes);
+      if (entry.has_own) entry.part->load_own(entry.own);
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(
+          fmt::format("kolo::elastic::State: part '{}': {}", entry.name, error.what()), entry.name);
+    }
 }
 
 // ---- the public face ----
@@ -178,9 +185,10 @@ void State::sync() {
   int root = static_cast<int>(max_ranks - 1 - numbers[0] % max_ranks);
   const bool all_have_it = -numbers[1] == newest;
   if (newest == 0) {
-    // Nobody has committed: all begin as rank 0.
+    // Nobody has committed: all begin as rank 0. If that is lost before the others have its parts,
+    // they begin as another one.
     root = 0;
-    data.copy(rank() == 0 ? 1 : 0);
+    data.copy(0);
     data.distribute(root, 1, /*keeps_own=*/true);
   } else if (!all_have_it) {
     data.distribute(root, static_cast<std::uint64_t>(newest), /*keeps_own=*/false);

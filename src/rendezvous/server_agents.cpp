@@ -295,7 +295,8 @@ void Server::conclude() {
     else if (was_member_)
       finish(late_status_, late_status_ == 0 ? "" : how_it_ended(late_status_));
     else
-      finish(1, "no process with the job's state is left");
+      finish(lost == nullptr || lost->status == 0 ? 1 : lost->status,
+             "no process with the job's state is left");
     return;
   }
   // Perhaps there is no such program: others that are started will not fare better.

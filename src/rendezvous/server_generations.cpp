@@ -201,8 +201,10 @@ void Server::meet(Time now) {
     return;
   }
   if (state_is_lost(all.survivors)) {
-    finish(1, fmt::format("no process with the job's state is left: {} commits were made",
-                          committed_));
+    const Process* const lost = find(lost_last_);
+    finish(
+        lost == nullptr || lost->status == 0 ? 1 : lost->status,
+        fmt::format("no process with the job's state is left: {} commits were made", committed_));
     return;
   }
   if (options_.reset_limit >= 0 && losses_ > options_.reset_limit) {

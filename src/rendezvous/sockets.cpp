@@ -141,7 +141,8 @@ std::uint16_t port_of(int socket) {
                                         : reinterpret_cast<const sockaddr_in&>(at).sin_port);
 }
 
-node::FileDescriptor connect_to(const Endpoint& endpoint, std::chrono::nanoseconds timeout) {
+node::FileDescriptor connect_to(const Endpoint& endpoint, std::chrono::nanoseconds timeout,
+                                const std::function<void()>& while_waiting) {
   const auto until = steady_clock::now() + timeout;
   const auto left = [&] { return std::chrono::ceil<milliseconds>(until - steady_clock::now()); };
   const Addresses addresses = resolve(endpoint, false);
@@ -155,6 +156,7 @@ node::FileDescriptor connect_to(const Endpoint& endpoint, std::chrono::nanosecon
                              : errno;
       if (error == 0) return socket;
     }
+    if (while_waiting) while_waiting();
     std::this_thread::sleep_for(std::min(between_attempts, std::max(left(), milliseconds(0))));
   } while (left() > milliseconds(0));
   throw BackendError(fmt::format("no connection to the rendezvous server at {} within {} s: {}",

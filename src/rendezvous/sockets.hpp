@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -29,9 +30,11 @@ struct Endpoint {
 [[nodiscard]] std::uint16_t port_of(int socket);
 
 /// Tries all addresses of the host, again and again while nobody listens there, until the timeout.
-/// The socket does not block. Throws BackendError.
+/// The socket does not block. `while_waiting` is called before each new attempt. Throws
+/// BackendError.
 [[nodiscard]] node::FileDescriptor connect_to(const Endpoint& endpoint,
-                                              std::chrono::nanoseconds timeout);
+                                              std::chrono::nanoseconds timeout,
+                                              const std::function<void()>& while_waiting = {});
 
 /// The other side of a connection that was accepted, for people.
 [[nodiscard]] std::string peer_name(int socket);

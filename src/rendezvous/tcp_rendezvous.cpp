@@ -74,7 +74,7 @@ std::optional<ClientOptions> read_environment(const std::string& version) {
 
 TcpRendezvous::TcpRendezvous(const ClientOptions& options)
     : options_(options),
-      connection_(connect_to(options.server, options.connect_timeout)),
+      connection_(connect_to(options.server, options.connect_timeout, options.while_connecting)),
       introduction_(options.secret) {
   tune(connection_.descriptor(), server_silence);
   connection_.send(Hello{.nonce = introduction_.nonce(),

@@ -24,6 +24,7 @@ struct ClientOptions {
   int wanted_rank = -1;   // without an agent
   std::string version{};  // of Kolo
   std::chrono::nanoseconds connect_timeout = std::chrono::seconds(60);
+  std::function<void()> while_connecting{};                            // called between attempts
   std::chrono::nanoseconds call_timeout = std::chrono::seconds(1200);  // beyond the server's own
 };
 

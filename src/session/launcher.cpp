@@ -19,6 +19,7 @@ namespace kolo::internal::session {
 namespace {
 
 constexpr const char* choice_variable = "KOLO_LAUNCHER";
+constexpr int max_processes = 1 << 16;
 
 /// The variables by which a launcher tells a process its rank and the number of processes.
 struct Launcher {
@@ -52,6 +53,17 @@ int number_in(const char* variable) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size() ? number : 0;
+}
+
+/// Throws InvalidArgument, which names the variable, if it has no number from `min` to `max`.
+int checked_number_in(const char* variable, int min, int max) {
+  const std::string_view text = text_in(variable);
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number < min || number > max)
+    throw InvalidArgument(fmt::format(
+        "the launcher's variable {}={}: must be a number from {} to {}", variable, text, min, max));
+  return number;
 }
 
 /// False: MPI alone decides, or each process is alone.
@@ -95,9 +107,9 @@ bool is_known_to_mpi() {
 std::uint16_t find_port() {
   for (const auto& [variable, offset] :
        {std::pair("KOLO_RENDEZVOUS_PORT", 0), {"MASTER_PORT", 1}}) {
-    const int port = number_in(variable);
-    if (port > 0 && port < 65536)
-      return static_cast<std::uint16_t>(port + offset < 65536 ? port + offset : port - offset);
+    if (text_in(variable).empty()) continue;
+    const int port = checked_number_in(variable, 1, 65535);
+    return static_cast<std::uint16_t>(port + offset < 65536 ? port + offset : port - offset);
   }
   const auto job = static_cast<unsigned>(number_in("SLURM_JOB_ID"));
   const auto step = static_cast<unsigned>(number_in("SLURM_STEP_ID"));
@@ -134,12 +146,24 @@ bool started_by_kolorun() { return looks_for_launchers() && !text_in("KOLO_RENDE
 std::optional<ServerlessJob> find_serverless_job() {
   if (!looks_for_launchers() || is_known_to_mpi()) return std::nullopt;
   const bool by_srun = text_in("RANK").empty() || text_in("WORLD_SIZE").empty();
-  const int size = number_in(by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE");
-  const std::string_view rank = text_in(by_srun ? "SLURM_PROCID" : "RANK");
+  const char* const rank_variable = by_srun ? "SLURM_PROCID" : "RANK";
+  const char* const size_variable = by_srun ? "SLURM_STEP_NUM_TASKS" : "WORLD_SIZE";
+  if (text_in(rank_variable).empty() || text_in(size_variable).empty()) {
+    // Otherwise each process would train by itself without a word.
+    if (by_srun && text_in(rank_variable).empty() && text_in("RANK").empty() &&
+        number_in("WORLD_SIZE") > 1 && !text_in("MASTER_ADDR").empty())
+      throw InvalidArgument(
+          fmt::format("the launcher's variables WORLD_SIZE={} and MASTER_ADDR are set, but RANK is "
+                      "not. If each "
+                      "process is to train by itself, set {}=none",
+                      text_in("WORLD_SIZE"), choice_variable));
+    return std::nullopt;
+  }
+  const int size = checked_number_in(size_variable, 1, max_processes);
+  const int rank = checked_number_in(rank_variable, 0, size - 1);
   std::string server = find_server(by_srun, size);
-  if (size < 2 || rank.empty() || server.empty()) return std::nullopt;
-  return ServerlessJob{number_in(by_srun ? "SLURM_PROCID" : "RANK"), size, std::move(server),
-                       find_port()};
+  if (size < 2 || server.empty()) return std::nullopt;
+  return ServerlessJob{rank, size, std::move(server), find_port()};
 }
 
 void require_all_processes(int mpi_processes) {

@@ -265,6 +265,21 @@ TEST(ElasticRun, AStepThatWasBegunIsForgotten) {
   EXPECT_THAT(model.gradient, Each(static_cast<float>(kolo::size())));
 }
 
+TEST(ElasticState, NamesThePartOfAnotherSize) {
+  const kolo::Session session;
+  std::vector<float> weights(static_cast<std::size_t>(3 + kolo::rank()));
+  double rate = 0.5;
+  State state;
+  state.add("rate", rate).add("weights", kolo::TensorView(weights));
+  if (kolo::rank() == 0) return state.sync();
+  try {
+    state.sync();
+    FAIL();
+  } catch (const kolo::InvalidArgument& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("State: part 'weights': it has"));
+  }
+}
+
 TEST(ElasticRun, OtherExceptionsLeaveIt) {
   const kolo::Session session;
   State state;

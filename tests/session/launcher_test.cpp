@@ -2,17 +2,20 @@
 // Which launcher a process takes its rank from, by its environment.
 #include "session/launcher.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <map>
 #include <string>
 
+#include "kolo/error.hpp"
 #include "session/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {
 
+using testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
 std::optional<ServerlessJob> find_with(const Variables& variables) {
@@ -82,6 +85,36 @@ TEST(LauncherVariables, OfMpiCountMoreThanThoseAroundIt) {
       find_with(workers + srun + Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}).has_value());
   EXPECT_FALSE(find_with(workers + Variables{{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}).has_value());
   EXPECT_FALSE(find_with(srun + Variables{{"PMIX_RANK", "1"}}).has_value());
+}
+
+/// The message; "" if nothing is thrown.
+std::string refusal_of(const Variables& variables) {
+  try {
+    static_cast<void>(find_with(variables));
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(LauncherVariables, ThatCannotBeUsedAreNamed) {
+  const auto refuses = [](const Variables& all, const std::string& name, const std::string& value) {
+    EXPECT_THAT(refusal_of(all + Variables{{name, value}}), HasSubstr(name + "=" + value + ":"));
+  };
+  EXPECT_EQ(refusal_of(workers), "");
+  for (const char* const value : {"x", "-1", "8", "3 ", "3.0"}) refuses(workers, "RANK", value);
+  for (const char* const value : {"two", "0", "-2", "8 ", "99999999999"})
+    refuses(workers, "WORLD_SIZE", value);
+  for (const char* const value : {"0", "abc", "65536"}) {
+    refuses(workers, "MASTER_PORT", value);
+    refuses(workers, "KOLO_RENDEZVOUS_PORT", value);
+    ::unsetenv("KOLO_RENDEZVOUS_PORT");
+  }
+  refuses(srun, "SLURM_PROCID", "2");
+  Variables without_rank = workers;
+  without_rank.erase("RANK");
+  EXPECT_THAT(refusal_of(without_rank), HasSubstr("but RANK is not"));
+  EXPECT_EQ(refusal_of(without_rank + Variables{{"KOLO_LAUNCHER", "none"}}), "");
 }
 
 }  // namespace

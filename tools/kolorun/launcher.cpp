@@ -87,10 +87,15 @@ Launcher::Launcher(const Options& options, const node::FileDescriptor& signals)
   } else {
     // ssh knows how the other host names this one.
     if (options.network_interface.empty()) addresses_.push_back(fmt::format("ssh:{}", port));
-    for (transport::SocketAddress address :
-         transport::choose_addresses(transport::list_interfaces(), options.network_interface)) {
-      address.port = port;
-      addresses_.push_back(to_string(address));
+    try {
+      for (transport::SocketAddress address :
+           transport::choose_addresses(transport::list_interfaces(), options.network_interface)) {
+        address.port = port;
+        addresses_.push_back(to_string(address));
+      }
+    } catch (const kolo::InvalidArgument& error) {
+      throw kolo::InvalidArgument(
+          fmt::format("--network-interface {}: {}", options.network_interface, error.what()));
     }
   }
   if (discovers) discovery_.emplace(options.discovery_script, options.slots);

@@ -29,6 +29,8 @@ using rendezvous::ClientOptions;
 
 // Until all processes have come to connect.
 constexpr std::chrono::seconds start_timeout{600};
+// Without an answer, a rank says where it looks for rank 0.
+constexpr std::chrono::seconds patience_with_server{10};
 // kolorun ends its processes when it ends. Those that it cannot reach end by themselves.
 constexpr std::chrono::seconds patience_without_kolorun{5};
 
@@ -88,7 +90,17 @@ ClientOptions options_without_server(const ServerlessJob& job) {
           .secret = secret == nullptr ? rendezvous::Secret{} : rendezvous::secret_from_hex(secret),
           .wanted_rank = job.rank,
           .version = std::string(version),
-          .connect_timeout = start_timeout};
+          .connect_timeout = start_timeout,
+          .while_connecting = [at = rendezvous::Endpoint{job.host, job.port}, said = false,
+                               begin = std::chrono::steady_clock::now()]() mutable {
+            if (said || std::chrono::steady_clock::now() - begin < patience_with_server) return;
+            said = true;
+            log(LogLevel::warning,
+                fmt::format("no answer yet from {}, where rank 0 listens; the next {} s are for it "
+                            "to start",
+                            rendezvous::to_string(at),
+                            std::chrono::seconds(start_timeout - patience_with_server).count()));
+          }};
 }
 
 void connect() {
@@ -115,8 +127,16 @@ rendezvous::Rendezvous& meet_job() {
     throw InvalidArgument(
         "an elastic job cannot start a session after kolo::elastic::run returns, because other "
         "processes may have exited. Do the remaining work before the session ends");
-  if (!place.connection) connect();
-  place.connection->join(place.commit, std::exchange(place.in_order, false));
+  try {
+    if (!place.connection) connect();
+    place.connection->join(place.commit, std::exchange(place.in_order, false));
+  } catch (const ShutDown&) {
+    // A process that comes when the job is over is ended by its kolorun: the program did nothing
+    // wrong, and need not handle this.
+    const bool is_new = !place.connection || place.connection->roster().generation == 0;
+    if (is_new && started_by_kolorun()) std::this_thread::sleep_for(patience_without_kolorun);
+    throw;
+  }
   return *place.connection;
 }
 
