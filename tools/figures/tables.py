@@ -106,6 +106,13 @@ def elastic_growth(data):
                     ["---", "---", *["---:"] * 4])
 
 
+def elastic_costs(data):
+    return markdown(["what", "where", "Kolo", "beside it", "", "ratio"],
+                    [[row["what"], row["place"], f"{row['kolo']} {row['unit']}", row["peer"],
+                      f"{row['peer_value']} {row['unit']}", row["ratio"]] for row in data["elastic_costs"]],
+                    ["---", "---", "---:", "---", "---:", "---:"])
+
+
 def scale(data):
     rows = []
     for row in data["scale"]:
@@ -226,5 +233,5 @@ def campaigns(data):
 
 TABLES = {table.__name__: table for table in (
     campaigns, one_host, idle, peers, readme, training_step, two_hosts, faults, scale, cifar10_accuracy,
-    elastic_faults, elastic_runs, elastic_growth, cifar10_scaling, recording_cost, recording_step, journeys,
+    elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression)}
