@@ -303,6 +303,20 @@ TEST_F(ServerTest, TheJobDoesNotBeginAnewWhenItsStateIsLost) {
   EXPECT_THAT(end_of(*server_), HasSubstr("1: no process with the job's state is left"));
 }
 
+// Rank 0 was lost before the others had its parts.
+TEST_F(ServerTest, TheJobBeginsAnewWhenOnlyTheFirstCommitIsLost) {
+  begin(true);
+  add_process(3, 1);
+  add_process(4, 2);
+  server_->on_message(3, Join{.generation = 1, .commit = 1}, now_);
+  server_->on_message(4, Join{.generation = 1, .commit = 0}, now_);
+  EXPECT_EQ(server_->generation(), 2U);
+  server_->on_close(3, "it is killed", now_);
+  server_->on_message(4, Join{.generation = 2}, now_);
+  EXPECT_EQ(end_of(*server_), "");
+  EXPECT_EQ(server_->generation(), 3U);
+}
+
 TEST_F(ServerTest, ASurvivorMayLackTheLastCommit) {
   begin(true);
   add_process(3, 1);
