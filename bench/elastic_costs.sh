@@ -48,7 +48,7 @@ for np in 2 4; do
     add_time "$values/kolorun.$np" "$programs/kolorun" -np "$np" "$programs/quickstart"
     add_time "$values/mpirun.$np" mpirun -np "$np" "$programs/quickstart"
   done
-  row "a job that starts and ends" "one host, $np ranks" ms "$values/kolorun.$np" mpirun "$values/mpirun.$np"
+  row "a job that starts and ends" "one host with $np ranks" ms "$values/kolorun.$np" mpirun "$values/mpirun.$np"
 done
 
 # ---- commits ----
@@ -60,8 +60,9 @@ for np in 2 4; do
         echo "$copy" >>"$values/copy.$np.$bytes"
       done
   done
-  for bytes in 1024 1048576 104857600; do
-    row "a commit of $bytes bytes" "one host, $np ranks" ms "$values/commit.$np.$bytes" \
+  for size in "1024 1 KiB" "1048576 1 MiB" "104857600 100 MiB"; do
+    bytes=${size%% *}
+    row "a commit of ${size#* }" "one host with $np ranks" ms "$values/commit.$np.$bytes" \
       "a copy" "$values/copy.$np.$bytes"
   done
 done
@@ -69,26 +70,29 @@ done
 # ---- between hosts ----
 # allreduce LINK: Kolo over libfabric and over MPI, and MPI itself.
 allreduce() {
-  local i network
+  local i network size bytes
   for ((i = 0; i < rounds; ++i)); do
     for network in fabric mpi; do
       on_both --timeout 300 -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
         "$programs/kolo-perf" --operation allreduce --sizes 8,100M --warmup 2 --iterations 11 --csv |
         awk -F , -v network="$network" -v values="$values/$1" '
           NR == 1 { for (i = 1; i <= NF; ++i) column[$i] = i; next }
-          { print $column["kolo_us"] >> values "." network "." $column["bytes"]
-            print $column["mpi_us"] >> values ".itself." $column["bytes"] }'
+          { print $column["kolo_us"] / 1000 >> values "." network "." $column["bytes"]
+            print $column["mpi_us"] / 1000 >> values ".itself." $column["bytes"] }'
     done
   done
-  for bytes in 8 104857600; do
-    row "allreduce of $bytes bytes, libfabric" "$2" us "$values/$1.fabric.$bytes" "MPI itself" "$values/$1.itself.$bytes"
-    row "allreduce of $bytes bytes, libfabric" "$2" us "$values/$1.fabric.$bytes" "Kolo over MPI" "$values/$1.mpi.$bytes"
+  for size in "8 8 bytes" "104857600 100 MiB"; do
+    bytes=${size%% *}
+    row "allreduce of ${size#* } over libfabric" "$2" ms "$values/$1.fabric.$bytes" "MPI itself" \
+      "$values/$1.itself.$bytes"
+    row "allreduce of ${size#* } over libfabric" "$2" ms "$values/$1.fabric.$bytes" "Kolo over MPI" \
+      "$values/$1.mpi.$bytes"
   done
 }
 
 make_hosts
 connect 1000 0
-allreduce gigabit "two hosts, 1 Gbit/s"
+allreduce gigabit "two hosts at 1 Gbit/s"
 for network in fabric mpi; do
   for what in idle in-allreduce; do
     for ((i = 0; i < rounds; ++i)); do
@@ -98,9 +102,10 @@ for network in fabric mpi; do
   done
 done
 for what in idle in-allreduce; do
-  row "a rank that waits (${what/-/ } )" "two hosts" "% of a core" "$values/$what.fabric" "Kolo over MPI" \
-    "$values/$what.mpi" | sed 's/ )/)/'
+  where=${what/idle/without operations}
+  row "a rank that waits (${where/in-/in an })" "two hosts" "% of a core" "$values/$what.fabric" \
+    "Kolo over MPI" "$values/$what.mpi"
 done
 disconnect
 connect_directly
-allreduce veth "two hosts, no limit"
+allreduce veth "two hosts without a limit"
