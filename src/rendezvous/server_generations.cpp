@@ -225,8 +225,8 @@ void Server::meet(Time now) {
 
 /// A survivor may lack the last commit, but not more: otherwise it has joined lately, and has
 /// nothing to go on from.
-/// A member may lack the last commit. If that is the first one, the others have not received it from
-/// rank 0 yet, and begin as another rank.
+/// A member may lack the last commit. If that is the first one, the others have not received it
+/// from rank 0 yet, and begin as another rank.
 bool Server::state_is_lost(const std::vector<Process*>& survivors) const {
   std::uint64_t newest = 0;
   for (const Process* process : survivors) newest = std::max(newest, process->commit);

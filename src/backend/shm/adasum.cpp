@@ -18,19 +18,18 @@ class Adasum : public Execution {
  public:
   Adasum(Arena& arena, Batch given, LocalRanks local_ranks)
       : batch_(std::move(given)), pairs_(adasum_pairs(static_cast<int>(local_ranks.size()))) {
-    std::int64_t bytes = 0;
     for (const BatchTensor* const tensor : batch_.tensors) {
       const AdasumVector& vector = vectors_.emplace_back(*tensor, batch_.kind.compression);
-      places_.push_back(bytes);
-      bytes += (vector.bytes() + alignment - 1) / alignment * alignment;
+      places_.push_back(bytes_);
+      bytes_ += (vector.bytes() + alignment - 1) / alignment * alignment;
     }
-    own_.resize(static_cast<std::size_t>(bytes));
-    gathered_.input = own_.data();
+    own_ = memory_of(1);
+    gathered_.input = own_.get();
     gathered_.rows = 1;
-    gathered_.row_elements = bytes;
+    gathered_.row_elements = bytes_;
     gathered_.allocate = [this, size = local_ranks.size()](std::span<const std::int64_t>) -> void* {
-      all_.resize(size * own_.size());
-      return all_.data();
+      all_ = memory_of(size);
+      return all_.get();
     };
     Batch gather = batch_;
     gather.kind = {.type = OperationType::allgather};
@@ -89,7 +88,7 @@ class Adasum : public Execution {
     const AdasumVector& vector = vectors_[vector_];
     if (stage_ == Stage::read) {
       const PhaseTimer timer(batch_, Phase::pack);
-      vector.read(batch_, offset_, elements, own_.data() + places_[vector_]);
+      vector.read(batch_, offset_, elements, own_.get() + places_[vector_]);
     } else if (stage_ == Stage::write) {
       const PhaseTimer timer(batch_, Phase::unpack);
       vector.write(batch_, offset_, elements, vector_of(0));
@@ -106,17 +105,22 @@ class Adasum : public Execution {
     }
   }
 
+  /// For the vectors of so many ranks. It is not written to, which would take long.
+  [[nodiscard]] std::unique_ptr<std::byte[]> memory_of(std::size_t ranks) const {
+    return std::make_unique_for_overwrite<std::byte[]>(ranks * static_cast<std::size_t>(bytes_));
+  }
   /// That of a rank for the tensor that is worked on.
-  [[nodiscard]] std::byte* vector_of(int index) {
-    return all_.data() + static_cast<std::size_t>(index) * own_.size() + places_[vector_];
+  [[nodiscard]] std::byte* vector_of(int index) const {
+    return all_.get() + index * bytes_ + places_[vector_];
   }
 
   Batch batch_;
   std::vector<AdasumPair> pairs_;
   std::vector<AdasumVector> vectors_{};
-  std::vector<std::int64_t> places_{};  // of the vectors in `own_`
-  std::vector<std::byte> own_{};
-  std::vector<std::byte> all_{};
+  std::vector<std::int64_t> places_{};  // of a rank's vectors
+  std::int64_t bytes_ = 0;              // of all of them
+  std::unique_ptr<std::byte[]> own_{};
+  std::unique_ptr<std::byte[]> all_{};
   BatchTensor gathered_{};
   std::unique_ptr<Execution> gather_{};
   std::vector<reduction::Dots> dots_{};
