@@ -19,7 +19,8 @@ namespace {
 
 std::vector<int> processes;  // of all ranks
 
-void stop() { ::kill(::getpid(), SIGSTOP); }
+/// By a signal to this thread: by one to the process it could go on for a moment.
+void stop() { ::raise(SIGSTOP); }
 
 /// A rank that stops does so in the middle of the batch, when the memory for the result is asked
 /// for.
