@@ -52,6 +52,10 @@ class TcpRendezvous : public Rendezvous {
   /// this process's newest one, 0 for none. `orderly`: all ranks have left the last session by
   /// agreement; otherwise this call ends it for all.
   const Roster& join(std::uint64_t commit = 0, bool orderly = false);
+  /// The job has ended in order, and this process had no session.
+  [[nodiscard]] bool came_too_late() const {
+    return end_ && end_->empty() && roster_.generation == 0;
+  }
   [[nodiscard]] const Roster& roster() const { return roster_; }
   /// The job goes on without lost processes: after a loss, `join` waits for the next session.
   [[nodiscard]] bool is_elastic() const { return elastic_; }

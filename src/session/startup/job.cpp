@@ -131,10 +131,10 @@ rendezvous::Rendezvous& meet_job() {
     if (!place.connection) connect();
     place.connection->join(place.commit, std::exchange(place.in_order, false));
   } catch (const ShutDown&) {
-    // A process that comes when the job is over is ended by its kolorun: the program did nothing
-    // wrong, and need not handle this.
-    const bool is_new = !place.connection || place.connection->roster().generation == 0;
-    if (is_new && started_by_kolorun()) std::this_thread::sleep_for(patience_without_kolorun);
+    // A process that came when the others had done their work is ended by its kolorun: nothing went
+    // wrong, and the program need not handle this.
+    if (place.by_kolorun && place.connection && place.connection->came_too_late())
+      std::this_thread::sleep_for(patience_without_kolorun);
     throw;
   }
   return *place.connection;
