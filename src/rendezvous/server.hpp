@@ -253,6 +253,7 @@ class Server {
   void release_removed();
   [[nodiscard]] std::vector<Link> agents_in_order() const;
   void conclude();
+  [[nodiscard]] int status_of_last_loss();
   void finish(int status, const std::string& reason);
 
   ServerOptions options_;
@@ -288,7 +289,7 @@ class Server {
   std::uint64_t committed_ = 0;  // the newest commit that a member has had
   bool ending_ = false;          // a process has done its part, so nobody new is admitted
   bool was_member_ = false;      // a member has done its part
-  bool completed_ = false;       // a member needs the others no more
+  bool completed_ = false;       // a member no longer needs the others
   ProcessId lost_last_ = 0;      // a member, and since then no other has done its part
   bool greeted_ = false;         // any process has
   bool any_lost_ = false;

@@ -291,12 +291,11 @@ void Server::conclude() {
     const Process* const lost = find(lost_last_);  // at the end of what it had to do, say
     if (lost != nullptr && lost->agent && !lost->exited) return;
     if (was_member_ && lost != nullptr)
-      finish(lost->status == 0 ? 1 : lost->status, lost->reason);
+      finish(status_of_last_loss(), lost->reason);
     else if (was_member_)
       finish(late_status_, late_status_ == 0 ? "" : how_it_ended(late_status_));
     else
-      finish(lost == nullptr || lost->status == 0 ? 1 : lost->status,
-             "no process with the job's state is left");
+      finish(status_of_last_loss(), "no process with the job's state is left");
     return;
   }
   // Perhaps there is no such program: others that are started will not fare better.
@@ -304,6 +303,12 @@ void Server::conclude() {
     finish(first_loss_.status, first_loss_.reason);
   if (ending_ && !coming)
     finish(any_lost_ ? 1 : late_status_, any_lost_ ? "a process is lost" : "");
+}
+
+/// Never 0: the job has failed, even if it is not known how the process has ended.
+int Server::status_of_last_loss() {
+  const Process* const lost = find(lost_last_);
+  return lost == nullptr || lost->status == 0 ? 1 : lost->status;
 }
 
 void Server::finish(int status, const std::string& reason) {

@@ -201,9 +201,8 @@ void Server::meet(Time now) {
     return;
   }
   if (state_is_lost(all.survivors)) {
-    const Process* const lost = find(lost_last_);
     finish(
-        lost == nullptr || lost->status == 0 ? 1 : lost->status,
+        status_of_last_loss(),
         fmt::format("no process with the job's state is left: {} commits were made", committed_));
     return;
   }

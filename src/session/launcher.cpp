@@ -61,8 +61,11 @@ int checked_number_in(const char* variable, int min, int max) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size() || number < min || number > max)
-    throw InvalidArgument(fmt::format(
-        "the launcher's variable {}={}: must be a number from {} to {}", variable, text, min, max));
+    throw InvalidArgument(
+        fmt::format("the launcher's variable {}={}: must be a number from {} to {}. If it is not "
+                    "meant for this "
+                    "program, set {}=none",
+                    variable, text, min, max, choice_variable));
   return number;
 }
 
@@ -154,8 +157,7 @@ std::optional<ServerlessJob> find_serverless_job() {
         number_in("WORLD_SIZE") > 1 && !text_in("MASTER_ADDR").empty())
       throw InvalidArgument(
           fmt::format("the launcher's variables WORLD_SIZE={} and MASTER_ADDR are set, but RANK is "
-                      "not. If each "
-                      "process is to train by itself, set {}=none",
+                      "not. If each process is to train by itself, set {}=none",
                       text_in("WORLD_SIZE"), choice_variable));
     return std::nullopt;
   }

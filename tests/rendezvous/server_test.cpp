@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -109,76 +108,6 @@ TEST_F(ServerTest, TheJobIsOverBeforeAgentsAreTold) {
   ASSERT_NE(finish, nullptr);
   EXPECT_EQ(finish->status, 7);
   EXPECT_THAT(receivers_of<End>(actions), ElementsAre(1, 2));
-}
-
-/// Whether a server lets in somebody who greets, and sends `make(challenge)`.
-bool lets_in(const std::function<Proof(const Challenge&)>& make, const Secret& secret) {
-  std::uint64_t drawn = 0;
-  ServerOptions options = options_of(false);
-  options.secret = secret;
-  Server server(options, [&] { return ++drawn; });
-  server.on_open(1, "somewhere", Time{});
-  server.on_message(1,
-                    Hello{.nonce = Bytes(nonce_bytes, std::byte{5}),
-                          .role = Role::agent,
-                          .process = 11,
-                          .host = "a",
-                          .slots = 1,
-                          .version = "1"},
-                    Time{});
-  for (const Action& action : server.take()) {
-    const auto* const send = std::get_if<Send>(&action);
-    if (send == nullptr || !std::holds_alternative<Challenge>(*send->message)) continue;
-    server.on_message(1, make(std::get<Challenge>(*send->message)), Time{});
-  }
-  return std::ranges::any_of(server.take(), [](const Action& action) {
-    const auto* const send = std::get_if<Send>(&action);
-    return send != nullptr && std::holds_alternative<Welcome>(*send->message);
-  });
-}
-
-TEST(ServerSecret, MustBeKnownNow) {
-  Secret secret{};
-  secret.front() = std::byte{1};
-  const Bytes own(nonce_bytes, std::byte{5});
-  const auto prove = [&](const Challenge& challenge) {
-    return Introduction(secret, own).answer(challenge).value();
-  };
-  std::optional<Proof> earlier;
-  EXPECT_TRUE(
-      lets_in([&](const Challenge& challenge) { return *(earlier = prove(challenge)); }, secret));
-  EXPECT_FALSE(lets_in([](const Challenge&) { return Proof{Bytes(proof_bytes)}; }, secret));
-  // What the server has sent itself.
-  EXPECT_FALSE(lets_in([](const Challenge& challenge) { return Proof{challenge.proof}; }, secret));
-  EXPECT_FALSE(lets_in(
-      [&](const Challenge& challenge) {
-        const Challenge other = make_challenge(Secret{}, own, challenge.nonce);
-        return Introduction(Secret{}, own).answer(other).value();
-      },
-      secret));
-  // One that was right for another number of the server.
-  EXPECT_FALSE(lets_in(
-      [&](const Challenge&) {
-        return prove(make_challenge(secret, own, Bytes(nonce_bytes, std::byte{9})));
-      },
-      secret));
-}
-
-// Otherwise what somebody has overheard could be sent again.
-TEST(ServerSecret, EachChallengeIsAnotherOne) {
-  std::uint64_t drawn = 0;
-  Server server(options_of(false), [&] { return ++drawn; });
-  std::vector<Bytes> numbers;
-  for (const Link link : {1U, 2U}) {
-    server.on_open(link, "somewhere", Time{});
-    server.on_message(link, Hello{.nonce = Bytes(nonce_bytes), .version = "1"}, Time{});
-    for (const Action& action : server.take())
-      if (const auto* const send = std::get_if<Send>(&action))
-        if (const auto* const challenge = std::get_if<Challenge>(send->message.get()))
-          numbers.push_back(challenge->nonce);
-  }
-  ASSERT_EQ(numbers.size(), 2U);
-  EXPECT_NE(numbers[0], numbers[1]);
 }
 
 TEST_F(ServerTest, AnAgentThatComesAgainReplacesTheOneOfBefore) {

@@ -15,6 +15,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
+Connection accept_client(const node::FileDescriptor& listener) {
+  node::FileDescriptor socket;
+  while (!socket.valid())
+    socket = node::FileDescriptor(
+        ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  return Connection(std::move(socket));
+}
+
 /// Reads until a message of this kind arrives, and returns it.
 template <typename Kind>
 Kind receive(Connection& from) {
@@ -34,11 +42,7 @@ Kind receive(Connection& from) {
 bool trusts(const std::function<Challenge(const Hello&)>& challenge, bool& has_proved) {
   const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
   std::thread impostor([&] {
-    node::FileDescriptor socket;
-    while (!socket.valid())
-      socket = node::FileDescriptor(
-          ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    Connection client(std::move(socket));
+    Connection client = accept_client(listener);
     const auto hello = receive<Hello>(client);
     if (challenge) client.send(challenge(hello));
     client.send(Welcome{1s, 1, false});
@@ -86,11 +90,7 @@ TEST(TcpRendezvousClient, DoesNotTrustWhoeverAnswers) {
 TEST(TcpRendezvousClient, ForgetsWhatWasAnnouncedInThePreviousSession) {
   const node::FileDescriptor listener = listen_at({"127.0.0.1", 0});
   std::thread server([&] {
-    node::FileDescriptor socket;
-    while (!socket.valid())
-      socket = node::FileDescriptor(
-          ::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    Connection client(std::move(socket));
+    Connection client = accept_client(listener);
     const auto hello = receive<Hello>(client);
     client.send(make_challenge(make_secret(), hello.nonce, Bytes(nonce_bytes)));
     static_cast<void>(receive<Proof>(client));
