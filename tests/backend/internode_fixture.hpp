@@ -72,6 +72,7 @@ class MadeUpHosts {
         std::make_unique<InterNodeBackend>(messenger_, node_of, inside_->arena(), piece_bytes);
   }
 
+  [[nodiscard]] messenger::Messenger& messenger() { return messenger_; }
   [[nodiscard]] ShmBackend& inside() { return *inside_; }
   [[nodiscard]] InterNodeBackend& across() { return *across_; }
 

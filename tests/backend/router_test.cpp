@@ -51,20 +51,26 @@ TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
   });
 }
 
-TEST_F(CpuRouting, AllreducesBetweenHostsAreInterNodeWhereAllHostsShareMemory) {
+TEST_F(CpuRouting, WhatHostsCanShareIsInterNodeWhereAllHostsShareMemory) {
   on_every_layout([&](const NodeOf& node_of) {
     CpuRouter router(&messenger_);
     router.use_memory(hosts_->inside());
     router.use_memory_everywhere(node_of);
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::inter_node);
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::adasum))), Route::mpi);
-    EXPECT_EQ(router.route_of(batch_of(operation_of(OperationType::allgather))), Route::mpi);
+    EXPECT_EQ(router.route_of(batch_of(operation_of(OperationType::alltoall))), Route::mpi);
+    EXPECT_EQ(router.route_of(batch_of(operation_of(OperationType::broadcast, 0))), Route::mpi);
     EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::sum), ranks_of_own_host(node_of))),
               Route::shared_memory);
     // The lowest rank of each host: no host has a second one.
     const std::set<int> lowest(node_of.begin(), node_of.end());
     EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::sum), {lowest.begin(), lowest.end()})),
               Route::inter_node);
+    for (const OperationType type : {OperationType::allgather, OperationType::reducescatter}) {
+      EXPECT_EQ(router.route_of(batch_of(operation_of(type))), Route::inter_node);
+      EXPECT_EQ(router.route_of(among(operation_of(type), {lowest.begin(), lowest.end()})),
+                Route::mpi);
+    }
   });
 }
 

@@ -15,10 +15,12 @@
 
 namespace kolo::internal::backend {
 
-/// The ranks of a host divide a batch into slices, and each reduces its slice between the hosts. So
-/// the network carries the data of a host once, not once for each rank, and all ranks send and
-/// receive at once. All ranks get the same bits: those of each host are combined in the order of
-/// the ranks, then the hosts in an order that depends on the algorithm.
+/// The ranks of a host share out what goes to other hosts and comes from there. So the network
+/// carries the data of a host once, not once for each rank, and all ranks send and receive at once.
+///
+/// In an allreduce each rank reduces a slice between the hosts. All ranks get the same bits: those
+/// of each host are combined in the order of the ranks, then the hosts in an order that depends on
+/// the algorithm. In a reducescatter it is always the order of the hosts.
 class InterNodeBackend : public Backend {
  public:
   /// The size of a slot in the arena. With pieces of this size in progress, a fast link of high
@@ -34,13 +36,15 @@ class InterNodeBackend : public Backend {
   InterNodeBackend(messenger::Messenger& messenger, const std::vector<int>& node_of,
                    shm::Arena& arena, std::int64_t message_bytes = default_message_bytes);
 
-  /// How slices are reduced between hosts, for the batches from now on; the same on all ranks.
+  /// How slices of allreduces are reduced between hosts, for the batches from now on; the same on
+  /// all ranks.
   void use(const internode::AlgorithmTable& algorithms) { algorithms_ = algorithms; }
   /// Measures, and uses the quickest algorithms. Collective, while no batch is executed.
   /// `while_waiting` as there.
   void measure_algorithms(const std::function<void()>& while_waiting = [] {});
 
-  /// True for every allreduce but Adasum whose ranks lie on several hosts.
+  /// True for batches whose ranks lie on several hosts: for every allreduce but Adasum; for an
+  /// allgather or reducescatter if a host has several of the ranks, else there is nothing to share.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
   /// As MpiBackend's.

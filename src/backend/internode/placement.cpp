@@ -28,6 +28,41 @@ int Placement::owners() const {
   return fewest == hosts.end() ? 0 : static_cast<int>(fewest->size());
 }
 
+bool Placement::shares_hosts() const {
+  return std::ranges::any_of(hosts, [](const std::vector<int>& ranks) { return ranks.size() > 1; });
+}
+
+Counterparts::Counterparts(std::span<const int> ranks, const Placement& placement, int own_rank)
+    : own_host_(placement.host_of(own_rank)) {
+  // Ascending, as the ranks of a host are.
+  const auto index_of = [&](int rank) {
+    return static_cast<int>(std::ranges::lower_bound(ranks, rank) - ranks.begin());
+  };
+  for (const std::vector<int>& host : placement.hosts) {
+    std::vector<int>& indices = hosts_.emplace_back();
+    for (const int rank : host) indices.push_back(index_of(rank));
+  }
+  own_place_ =
+      static_cast<int>(std::ranges::find(neighbors(), index_of(own_rank)) - neighbors().begin());
+}
+
+std::vector<int> Counterparts::cared_for(int place, int host) const {
+  std::vector<int> found;
+  for (std::size_t other = static_cast<std::size_t>(place); other < on(host).size();
+       other += neighbors().size())
+    found.push_back(on(host)[other]);
+  return found;
+}
+
+std::vector<int> Counterparts::cared_for(int place) const {
+  std::vector<int> found;
+  for (int distance = 1; distance < hosts(); ++distance) {
+    const std::vector<int> there = cared_for(place, (own_host_ + distance) % hosts());
+    found.insert(found.end(), there.begin(), there.end());
+  }
+  return found;
+}
+
 const Placement& PlacementCache::of(std::span<const int> ranks) {
   const auto found = std::ranges::find_if(
       kept_, [&](const Kept& kept) { return std::ranges::equal(kept.ranks, ranks); });

@@ -23,6 +23,40 @@ struct Placement {
   /// The number of ranks of every host that own a slice: the size of the smallest host.
   [[nodiscard]] int owners() const;
   [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1; }
+  /// True if a host has several of the ranks.
+  [[nodiscard]] bool shares_hosts() const;
+};
+
+/// How the ranks of a host share out what comes from other hosts, or goes there: each takes care of
+/// the ranks that have its place on their own hosts, modulo the ranks of its host. So the network
+/// carries everything once for each host, and every rank of a host has about as much to do. Ranks
+/// are known by their index in the batch, and hosts and places by their number.
+class Counterparts {
+ public:
+  /// `ranks` are the batch's.
+  Counterparts(std::span<const int> ranks, const Placement& placement, int own_rank);
+
+  [[nodiscard]] int hosts() const { return static_cast<int>(hosts_.size()); }
+  [[nodiscard]] int own_host() const { return own_host_; }
+  /// Of this rank's host.
+  [[nodiscard]] std::span<const int> neighbors() const { return on(own_host_); }
+  /// The rank on that host which takes care of this one.
+  [[nodiscard]] int on_behalf_of_this(int host) const {
+    return on(host)[static_cast<std::size_t>(own_place_) % on(host).size()];
+  }
+  /// The ranks of that host which the rank at `place` of this host takes care of.
+  [[nodiscard]] std::vector<int> cared_for(int place, int host) const;
+  /// The same on all other hosts, the next host first.
+  [[nodiscard]] std::vector<int> cared_for(int place) const;
+
+ private:
+  [[nodiscard]] std::span<const int> on(int host) const {
+    return hosts_[static_cast<std::size_t>(host)];
+  }
+
+  std::vector<std::vector<int>> hosts_{};
+  int own_host_;
+  int own_place_;
 };
 
 /// Placements of lists of ranks. Jobs reduce over few lists, batch after batch, and finding a

@@ -37,7 +37,7 @@ enum class Route : std::uint8_t {
 ///
 /// 1. Shared memory, if all its ranks are on this host: it is the fastest, and no rank has to poll.
 ///    Adasum only if there is no network, since messages take less arithmetic.
-/// 2. Inter-node, for an allreduce whose ranks lie on several hosts:
+/// 2. Inter-node, for an allreduce, allgather or reducescatter whose ranks lie on several hosts:
 ///    the network carries the data of a host once and not once for each of its ranks. Only where
 ///    every host shares memory, since all ranks must route alike.
 /// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.

@@ -165,6 +165,8 @@ Awaited Pipeline::waits_for() const {
     return combines(number_of(collected_))
                ? lacking(all_, &Counters::combined, collected_ + 1, "reduce")
                : lacking(sources_, &Counters::deposited, collected_ + 1, "deposit");
+  if (!begun_ && !all_begun_)
+    if (Awaited transfers = beginning_waits_for(); !transfers.ranks.empty()) return transfers;
   const std::uint64_t ahead = begun_ ? max_ahead() : window_;
   if (deposited_ < ahead) return {{}, "readers of the batch before it"};
   return lacking(all_, &Counters::collected, deposited_ - ahead + 1, "collect");

@@ -69,8 +69,10 @@ class Pipeline : public Execution {
   // Pieces in progress are known by their number in the window, which a piece keeps until it is
   // collected.
 
-  /// Plans the next piece. `later`: unknown until another piece was collected.
+  /// Plans the next piece. `later`: unknown until another piece was collected, or a transfer ended.
   virtual NextPiece begin(std::size_t number) = 0;
+  /// For reports: the transfers that the next piece waits for.
+  [[nodiscard]] virtual Awaited beginning_waits_for() const { return {}; }
   /// False if no slot of this rank is needed for the piece. Then depositing it takes no time.
   [[nodiscard]] virtual bool uses_slot(std::size_t /*number*/) const { return true; }
   virtual void deposit(std::size_t number) = 0;
@@ -84,7 +86,7 @@ class Pipeline : public Execution {
   [[nodiscard]] virtual Phase collecting(std::size_t /*number*/) const { return Phase::unpack; }
   /// For reports: what combining waits for when all have deposited.
   [[nodiscard]] virtual Awaited combining_waits_for() const { return {}; }
-  /// Advances other transfers that combining waits for. True if there was progress.
+  /// Advances other transfers that a piece waits for. True if there was progress.
   virtual bool step_transfers() { return false; }
 
   bool try_announce();

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backend/batch.hpp"
+#include "backend/internode/collectives.hpp"
+#include "backend/internode/placement.hpp"
+#include "backend/shm/scatter_list.hpp"
+
+namespace kolo::internal::backend::internode {
+namespace {
+
+constexpr int rows_lane = 0;
+constexpr int data_lane = 1;
+constexpr std::int64_t max_copied = 512 << 10;  // bytes in a step
+
+/// A rank sends its rows to one rank of each other host. What has come to a host its ranks share
+/// through their slots, each its own rows and then those that it takes care of, as they arrive. The
+/// first round carries the numbers of rows, from which all compute what follows.
+class Allgather : public shm::Pipeline {
+ public:
+  Allgather(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
+            shm::LocalRanks local_ranks)
+      : Pipeline(arena, std::move(given), std::move(local_ranks)),
+        exchange_(endpoint, batch().order()),
+        counterparts_(batch().ranks, placement, endpoint.rank),
+        own_(index_of(endpoint.rank, batch())),
+        tensors_(batch().tensors.size()),
+        rows_(reinterpret_cast<std::int64_t*>(exchange_.take(
+            static_cast<std::int64_t>(batch().ranks.size() * tensors_ * sizeof(std::int64_t))))) {
+    name_ranks(placement.hosts[static_cast<std::size_t>(counterparts_.own_host())]);
+    const std::vector<std::int64_t> own = sent_rows(batch());
+    std::ranges::copy(own, rows_of(own_));
+  }
+
+ private:
+  enum class Round : std::uint8_t { before, rows, data };
+
+  /// The rows of one rank, or their numbers.
+  struct Section {
+    std::byte* data;
+    std::int64_t bytes;
+  };
+  using Block = std::vector<Section>;
+
+  /// Rows of another host on their way to this rank. They may be shared once all have arrived.
+  struct Arrival {
+    std::int64_t bytes = 0;
+    int receiving = 0;
+  };
+
+  bool step_transfers() override {
+    const bool moved = exchange_.step();
+    return copy_own() || moved;
+  }
+
+  [[nodiscard]] Awaited beginning_waits_for() const override {
+    return {exchange_.peers(), "to exchange data over the network"};
+  }
+
+  NextPiece begin(std::size_t /*number*/) override {
+    if (round_ == Round::before) begin_rows();
+    while (begun_ == pieces_) {
+      if (read_ < pieces_ || is_transferring()) return NextPiece::later;
+      if (round_ == Round::data) return NextPiece::none;
+      begin_data();
+    }
+    if (!may_share((begun_ + 1) * piece_bytes())) return NextPiece::later;
+    ++begun_;
+    return NextPiece::piece;
+  }
+
+  void deposit(std::size_t number) override {
+    std::byte* const slot = memory(index(), number);
+    worked(outgoing_.advance(piece_bytes(),
+                             [&](const std::byte* from, std::int64_t offset, std::size_t bytes) {
+                               std::memcpy(slot + offset, from, bytes);
+                             }));
+  }
+
+  void collect(std::size_t number) override {
+    for (int rank = 0; rank < size(); ++rank) {
+      if (rank == index()) continue;
+      const std::byte* const slot = memory(rank, number);
+      worked(incoming_[static_cast<std::size_t>(rank)].advance(
+          piece_bytes(), [&](std::byte* to, std::int64_t offset, std::size_t bytes) {
+            std::memcpy(to, slot + offset, bytes);
+          }));
+    }
+    ++read_;
+  }
+
+  void begin_rows() {
+    round_ = Round::rows;
+    const auto bytes = static_cast<std::int64_t>(tensors_ * sizeof(std::int64_t));
+    begin_round(rows_lane, {{reinterpret_cast<const std::byte*>(rows_of(own_)), bytes}},
+                [&](int rank) {
+                  return Block{{reinterpret_cast<std::byte*>(rows_of(rank)), bytes}};
+                });
+  }
+
+  void begin_data() {
+    round_ = Round::data;
+    std::vector<Block> outputs(batch().ranks.size());
+    ConstBlock inputs;
+    for (std::size_t m = 0; m < tensors_; ++m) {
+      const BatchTensor& tensor = *batch().tensors[m];
+      std::vector<std::int64_t> arriving;
+      for (int rank = 0; rank < std::ssize(batch().ranks); ++rank)
+        arriving.push_back(rows_of(rank)[m]);
+      std::byte* output = allocate(batch(), tensor, arriving);
+      for (std::size_t rank = 0; rank < arriving.size(); ++rank) {
+        const std::int64_t bytes = arriving[rank] * tensor.row_bytes();
+        outputs[rank].push_back({output, bytes});
+        if (bytes > 0) output += bytes;
+      }
+      const auto* const input = static_cast<const std::byte*>(tensor.input);
+      inputs.push_back({input, tensor.bytes()});
+      // Equal if the program gathers in place.
+      if (std::byte* const to = outputs[static_cast<std::size_t>(own_)].back().data; to != input) {
+        copied_from_.add(input, tensor.bytes());
+        copied_to_.add(to, tensor.bytes());
+      }
+    }
+    begin_round(data_lane, inputs,
+                [&](int rank) { return outputs[static_cast<std::size_t>(rank)]; });
+  }
+
+  struct ConstSection {
+    const std::byte* data;
+    std::int64_t bytes;
+  };
+  using ConstBlock = std::vector<ConstSection>;
+
+  /// Sends `own`, and lists what is shared; the blocks of other ranks belong at `block_of(rank)`.
+  template <typename BlockOf>
+  void begin_round(int lane, const ConstBlock& own, BlockOf block_of) {
+    outgoing_ = {};
+    incoming_.assign(static_cast<std::size_t>(size()), {});
+    arrivals_.clear();
+    begun_ = read_ = 0;
+    available_ = 0;
+    for (const ConstSection& section : own) {
+      outgoing_.add(section.data, section.bytes);
+      available_ += section.bytes;
+    }
+    receive(lane, block_of);
+    for (int distance = 1; distance < counterparts_.hosts(); ++distance) {
+      const int host =
+          (counterparts_.own_host() + counterparts_.hosts() - distance) % counterparts_.hosts();
+      for (const ConstSection& section : own)
+        exchange_.send(rank_of(counterparts_.on_behalf_of_this(host)), lane, section.data,
+                       section.bytes, sending_);
+    }
+    list_incoming(block_of);
+  }
+
+  template <typename BlockOf>
+  void receive(int lane, BlockOf block_of) {
+    const std::vector<int> sources = counterparts_.cared_for(index());
+    arrivals_.resize(sources.size());
+    for (std::size_t i = 0; i < sources.size(); ++i)
+      for (const Section& section : block_of(sources[i])) {
+        outgoing_.add(section.data, section.bytes);
+        arrivals_[i].bytes += section.bytes;
+        exchange_.receive(rank_of(sources[i]), lane, section.data, section.bytes,
+                          arrivals_[i].receiving);
+      }
+    next_arrival_ = 0;
+  }
+
+  /// What each rank of this host shares, in the same order.
+  template <typename BlockOf>
+  void list_incoming(BlockOf block_of) {
+    std::int64_t most = outgoing_.left();
+    for (int place = 0; place < size(); ++place) {
+      if (place == index()) continue;
+      shm::ScatterList<std::byte>& list = incoming_[static_cast<std::size_t>(place)];
+      std::vector<int> shared = counterparts_.cared_for(place);
+      shared.insert(shared.begin(), counterparts_.neighbors()[static_cast<std::size_t>(place)]);
+      for (const int rank : shared)
+        for (const Section& section : block_of(rank)) list.add(section.data, section.bytes);
+      most = std::max(most, list.left());
+    }
+    // A host of one rank shares nothing.
+    pieces_ = size() == 1 ? 0 : (most + piece_bytes() - 1) / piece_bytes();
+  }
+
+  /// True if the first `bytes` of what this rank shares are there, or as many as it has.
+  bool may_share(std::int64_t bytes) {
+    while (next_arrival_ < arrivals_.size() && arrivals_[next_arrival_].receiving == 0)
+      available_ += arrivals_[next_arrival_++].bytes;
+    return next_arrival_ == arrivals_.size() || bytes <= available_;
+  }
+
+  [[nodiscard]] bool is_transferring() const {
+    return sending_ > 0 || copied_from_.left() > 0 ||
+           std::ranges::any_of(arrivals_, [](const Arrival& one) { return one.receiving > 0; });
+  }
+
+  /// Some of this rank's rows into its own result. False if all was copied before.
+  bool copy_own() {
+    if (copied_from_.left() == 0) return false;
+    const std::int64_t room = std::min(max_copied, copied_from_.left());
+    copied_to_.advance(room, [&](std::byte* to, std::int64_t, std::size_t bytes) {
+      copied_from_.advance(static_cast<std::int64_t>(bytes),
+                           [&](const std::byte* from, std::int64_t offset, std::size_t part) {
+                             std::memcpy(to + offset, from, part);
+                           });
+    });
+    worked(room);
+    return true;
+  }
+
+  [[nodiscard]] std::int64_t* rows_of(int rank) const {
+    return rows_ + static_cast<std::size_t>(rank) * tensors_;
+  }
+  [[nodiscard]] int rank_of(int index) const {
+    return batch().ranks[static_cast<std::size_t>(index)];
+  }
+
+  mpi::Exchange exchange_;
+  Counterparts counterparts_;
+  int own_;  // this rank's index in the batch
+  std::size_t tensors_;
+  std::int64_t* rows_;  // of each rank, by tensor
+  Round round_ = Round::before;
+
+  // Of the round.
+  shm::ScatterList<const std::byte> outgoing_{};         // what this rank shares
+  std::vector<shm::ScatterList<std::byte>> incoming_{};  // what the others of this host do
+  std::vector<Arrival> arrivals_{};                      // in the order of `outgoing_`
+  std::size_t next_arrival_ = 0;
+  std::int64_t available_ = 0;  // bytes of `outgoing_` that are there
+  int sending_ = 0;
+  std::int64_t pieces_ = 0;
+  std::int64_t begun_ = 0;
+  std::int64_t read_ = 0;
+
+  // This rank's own rows.
+  shm::ScatterList<const std::byte> copied_from_{};
+  shm::ScatterList<std::byte> copied_to_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_allgather(shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch,
+                                          const Placement& placement, shm::LocalRanks local_ranks) {
+  return std::make_unique<Allgather>(arena, endpoint, std::move(batch), placement,
+                                     std::move(local_ranks));
+}
+
+}  // namespace kolo::internal::backend::internode

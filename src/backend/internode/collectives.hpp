@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ranks of several hosts execute together, host by host.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.hpp"
+#include "backend/internode/algorithms.hpp"
+#include "backend/internode/placement.hpp"
+#include "backend/mpi/exchange.hpp"
+#include "backend/shm/arena.hpp"
+#include "backend/shm/pipeline.hpp"
+
+namespace kolo::internal::backend::internode {
+
+// `local_ranks` are those of this host that take part, in the order of the placement.
+
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(shm::Arena& arena, mpi::Endpoint& endpoint,
+                                                        Batch batch, const Placement& placement,
+                                                        shm::LocalRanks local_ranks,
+                                                        const AlgorithmTable& algorithms);
+[[nodiscard]] std::unique_ptr<Execution> make_reducescatter(shm::Arena& arena,
+                                                            mpi::Endpoint& endpoint, Batch batch,
+                                                            const Placement& placement,
+                                                            shm::LocalRanks local_ranks);
+[[nodiscard]] std::unique_ptr<Execution> make_allgather(shm::Arena& arena, mpi::Endpoint& endpoint,
+                                                        Batch batch, const Placement& placement,
+                                                        shm::LocalRanks local_ranks);
+
+}  // namespace kolo::internal::backend::internode

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backend/batch.hpp"
+#include "backend/internode/collectives.hpp"
+#include "backend/internode/placement.hpp"
+#include "backend/internode/reduction.hpp"
+#include "base/dtype.hpp"
+#include "fusion/pack.hpp"
+
+namespace kolo::internal::backend::internode {
+namespace {
+
+/// A piece is a window on all ranks' rows. The ranks of a host deposit their parts for all ranks in
+/// their slots. Each reduces those for the ranks that it takes care of, and sends them the
+/// results. A rank combines what comes from the hosts, in the order of the hosts: so it gets the
+/// bits of an allreduce that combines the hosts in their order.
+///
+/// The network reads and writes only memory of the exchange.
+class Reducescatter : public shm::Pipeline {
+ public:
+  Reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
+                shm::LocalRanks local_ranks)
+      : Pipeline(arena, std::move(given), std::move(local_ranks)),
+        exchange_(endpoint, batch().order()),
+        counterparts_(batch().ranks, placement, endpoint.rank),
+        own_(index_of(endpoint.rank, batch())),
+        is_target_(batch().ranks.size()),
+        windows_(batch(), arena.slot_bytes()) {
+    name_ranks(placement.hosts[static_cast<std::size_t>(counterparts_.own_host())]);
+    // Those on other hosts first: their results have a way to go.
+    targets_ = counterparts_.cared_for(index());
+    targets_.push_back(own_);
+    for (const int target : targets_) is_target_[static_cast<std::size_t>(target)] = true;
+  }
+
+ private:
+  struct PieceState {
+    Window window{};
+    std::byte* versions = nullptr;  // of this rank's rows, by host
+    std::byte* outgoing = nullptr;  // of the rows of its targets
+    int receiving = 0;
+    int sending = 0;
+    bool sent = false;
+    bool finished = false;
+  };
+
+  bool step_transfers() override { return exchange_.step(); }
+  [[nodiscard]] Awaited combining_waits_for() const override {
+    return {exchange_.peers(), "to exchange data over the network"};
+  }
+
+  NextPiece begin(std::size_t number) override {
+    return windows_.next(pieces_[number].window) ? NextPiece::piece : NextPiece::none;
+  }
+
+  void deposit(std::size_t number) override {
+    const Window& window = pieces_[number].window;
+    for (int target = 0; target < window.size; ++target) {
+      if (reads_input(window, target)) continue;
+      const std::int64_t elements = window.elements_of(target);
+      fusion::convert(window.input_of(target), window.tensor->dtype, elements,
+                      part_for(number, index(), target), window.wire);
+      worked(2 * elements * signed_size_of(window.wire));
+    }
+    receive_versions(number);
+  }
+
+  void receive_versions(std::size_t number) {
+    PieceState& state = pieces_[number];
+    state.sent = state.finished = false;
+    state.versions = exchange_.take(counterparts_.hosts() * part_bytes(state.window));
+    state.outgoing = exchange_.take(std::ssize(targets_) * part_bytes(state.window));
+    for (int host = 0; host < counterparts_.hosts(); ++host)
+      if (host != counterparts_.own_host())
+        exchange_.receive(rank_of(counterparts_.on_behalf_of_this(host)), static_cast<int>(number),
+                          version(state, host), bytes_for(state.window, own_), state.receiving);
+  }
+
+  [[nodiscard]] bool combines(std::size_t /*number*/) const override { return true; }
+
+  Progress combine(std::size_t number) override {
+    PieceState& state = pieces_[number];
+    if (!state.sent) {
+      send_versions(number);
+      state.sent = true;
+      return Progress::moved;
+    }
+    if (!state.finished && state.receiving == 0) {
+      finish(state);
+      state.finished = true;
+      return Progress::moved;
+    }
+    if (!state.finished || state.sending > 0) return Progress::waiting;
+    exchange_.give_back(state.versions);
+    exchange_.give_back(state.outgoing);
+    return Progress::done;
+  }
+
+  void send_versions(std::size_t number) {
+    PieceState& state = pieces_[number];
+    std::byte* outgoing = state.outgoing;
+    for (const int target : targets_) {
+      const bool own = target == own_;
+      std::byte* const reduced = own ? version(state, counterparts_.own_host()) : outgoing;
+      reduce_inside(number, target, reduced);
+      if (own) continue;
+      exchange_.send(rank_of(target), static_cast<int>(number), reduced,
+                     bytes_for(state.window, target), state.sending);
+      outgoing += part_bytes(state.window);
+    }
+  }
+
+  /// The parts of the ranks of this host.
+  void reduce_inside(std::size_t number, int target, std::byte* reduced) {
+    const Window& window = pieces_[number].window;
+    const std::int64_t elements = window.elements_of(target);
+    if (elements == 0) return;
+    inputs_.clear();
+    for (int rank = 0; rank < size(); ++rank)
+      inputs_.push_back(rank == index() && reads_input(window, target)
+                            ? window.input_of(target)
+                            : part_for(number, rank, target));
+    reduction::Arithmetic arithmetic = arithmetic_of(batch(), window.wire);
+    arithmetic.postscale = 1.0;
+    arithmetic.divisor = 1;
+    arithmetic.result = combined_type(window);
+    reduction::reduce(arithmetic, inputs_, elements, reduced);
+    worked((size() + 1) * elements * signed_size_of(window.wire));
+  }
+
+  /// Combines what has come from the hosts.
+  void finish(const PieceState& state) {
+    const Window& window = state.window;
+    const std::int64_t elements = window.elements_of(own_);
+    if (elements == 0) return;
+    inputs_.clear();
+    for (int host = 0; host < counterparts_.hosts(); ++host)
+      inputs_.push_back(version(state, host));
+    const DType type = combined_type(window);
+    reduction::Arithmetic arithmetic = arithmetic_of(batch(), type);
+    arithmetic.prescale = 1.0;
+    if (type == window.tensor->dtype) {
+      reduction::reduce(arithmetic, inputs_, elements, window.output());
+    } else {
+      reduction::reduce(arithmetic, inputs_, elements, state.versions);
+      fusion::convert(state.versions, type, elements, window.output(), window.tensor->dtype);
+    }
+    worked((counterparts_.hosts() + 1) * elements * signed_size_of(type));
+  }
+
+  /// Nothing is left to do: the results are where they belong.
+  void collect(std::size_t /*number*/) override {}
+
+  /// Half types are f32 until the last reduction, or f64 if that is what the program wants.
+  [[nodiscard]] static DType combined_type(const Window& window) {
+    return is_half(window.wire) && window.tensor->dtype == DType::f64
+               ? DType::f64
+               : InterNodeReduction::combined_type(window.wire);
+  }
+  [[nodiscard]] static std::int64_t bytes_for(const Window& window, int target) {
+    return window.elements_of(target) * signed_size_of(combined_type(window));
+  }
+  [[nodiscard]] static std::int64_t part_bytes(const Window& window) {
+    return window.max_elements * signed_size_of(combined_type(window));
+  }
+  [[nodiscard]] static std::byte* version(const PieceState& state, int host) {
+    return state.versions + host * part_bytes(state.window);
+  }
+  [[nodiscard]] int rank_of(int index) const {
+    return batch().ranks[static_cast<std::size_t>(index)];
+  }
+
+  /// A rank's part for a rank that it takes care of need not be deposited unless it is converted.
+  [[nodiscard]] bool reads_input(const Window& window, int target) const {
+    return !window.converts() && is_target_[static_cast<std::size_t>(target)];
+  }
+
+  /// In the slot of a rank of this host, its part for the target.
+  [[nodiscard]] std::byte* part_for(std::size_t number, int rank, int target) const {
+    return memory(rank, number) + target * pieces_[number].window.max_bytes();
+  }
+
+  mpi::Exchange exchange_;
+  Counterparts counterparts_;
+  int own_;                     // this rank's index in the batch
+  std::vector<int> targets_{};  // the ranks that this one takes care of, itself included
+  std::vector<bool> is_target_;
+  Windows windows_;
+  std::array<PieceState, shm::slot_count> pieces_{};
+  std::vector<const std::byte*> inputs_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_reducescatter(shm::Arena& arena, mpi::Endpoint& endpoint,
+                                              Batch batch, const Placement& placement,
+                                              shm::LocalRanks local_ranks) {
+  return std::make_unique<Reducescatter>(arena, endpoint, std::move(batch), placement,
+                                         std::move(local_ranks));
+}
+
+}  // namespace kolo::internal::backend::internode
