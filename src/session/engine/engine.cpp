@@ -46,7 +46,8 @@ constexpr nanoseconds max_pause = milliseconds(1);  // while an answer is awaite
 constexpr nanoseconds idle_pause = milliseconds(5);
 // Shortly after traffic more is likely, including messages that this rank only forwards.
 constexpr nanoseconds lively = milliseconds(50);
-constexpr nanoseconds patience_executing = milliseconds(2);  // MPI moves data only when called
+// MPI moves data only when called, and a sleep costs more than most messages between hosts.
+constexpr nanoseconds patience_executing = milliseconds(2);
 
 negotiation::NegotiatorOptions complete(negotiation::NegotiatorOptions options,
                                         const Topology& topology, Links& links) {
@@ -196,12 +197,12 @@ void Engine::drive_until(const Condition& met, TimePoint deadline) {
     const bool moved = progress();
     const TimePoint now = steady_clock::now();
     if (now >= deadline) return;
-    const bool polls = must_poll();
     const bool executing = progress_engine_.executing();
     if (moved) {
       moved_at = now;
       pause = shortest_pause;
-    } else if (now - moved_at < (polls && executing ? patience_executing : patience)) {
+    } else if (now - moved_at < patience || (executing && now - moved_at < patience_executing &&
+                                             (links_->has_processor_to_poll() || must_poll()))) {
       std::this_thread::yield();
     } else {
       listen(node::Listener::waiter);

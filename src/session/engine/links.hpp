@@ -26,6 +26,9 @@ class Links {
   [[nodiscard]] virtual const node::Doorbell& bell() const = 0;
   /// True while messages or data may arrive without a ring, so that the driver has to poll.
   [[nodiscard]] virtual bool must_poll() const = 0;
+  /// True if data comes over a network that rings, but a driver that polls a while instead takes
+  /// the processor from no other rank.
+  [[nodiscard]] virtual bool has_processor_to_poll() const { return false; }
   /// For the replay of plans; null unless all ranks see each other's memory.
   [[nodiscard]] virtual negotiation::PlanBoard* board() { return nullptr; }
   /// What carries data: shm, mpi, fabric, shm+mpi or shm+fabric.

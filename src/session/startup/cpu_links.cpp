@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "node/caches.hpp"
 #include "node/error_codes.hpp"
 #include "session/startup/host_memory.hpp"
 
@@ -44,6 +45,7 @@ CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Mess
       messenger_(choose_messenger(std::move(fabric), mpi_.get(), sockets_.get())),
       all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
       ranks_of_host_(ranks_of_host(topology, topology.rank)),
+      has_processor_to_poll_(over_fabric_ && node::own_processors().size() > ranks_of_host_.size()),
       transport_(mpi_ != nullptr ? &mpi_->control() : nullptr, sockets_.get(), messenger_.get()),
       backend_(messenger_.get()) {
   if (neighbors_ != nullptr) {

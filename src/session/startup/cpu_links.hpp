@@ -52,6 +52,7 @@ class CpuLinks : public Links {
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
   [[nodiscard]] const node::Doorbell& bell() const override;
   [[nodiscard]] bool must_poll() const override { return transport_.must_poll(); }
+  [[nodiscard]] bool has_processor_to_poll() const override { return has_processor_to_poll_; }
   [[nodiscard]] negotiation::PlanBoard* board() override { return board_ ? &*board_ : nullptr; }
   [[nodiscard]] std::string data_path() const override;
   [[nodiscard]] std::shared_ptr<node::SharedHeap> heap() const override;
@@ -94,6 +95,7 @@ class CpuLinks : public Links {
   bool all_are_neighbors_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
+  bool has_processor_to_poll_;
   std::size_t status_offset_ = 0;             // in each neighbor's memory
   node::BellWord own_word_{};                 // without neighbors
   std::optional<node::Doorbell> own_bell_{};  // without neighbors
