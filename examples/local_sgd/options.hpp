@@ -23,7 +23,7 @@ struct Options : cifar10::SharedOptions {
   std::int64_t interval = 16;
   double outer_rate = 0.7;
   double outer_momentum = 0.9;
-  double learning_rate = 0.05;
+  double learning_rate = 0.01;
   double momentum = 0.9;
 };
 
