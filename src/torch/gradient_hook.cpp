@@ -32,7 +32,11 @@ class BeforeHook : public ::torch::autograd::FunctionPreHook {
     return {gradients.front().clone()};
   }
 
-  [[nodiscard]] std::shared_ptr<GradientListener> listener() const { return listener_.lock(); }
+  /// The listener, if it lives and owns the parameter.
+  [[nodiscard]] std::shared_ptr<GradientListener> owner() const {
+    auto listener = listener_.lock();
+    return listener != nullptr && listener->owns(slot_) ? listener : nullptr;
+  }
 
  private:
   std::weak_ptr<GradientListener> listener_;
@@ -58,23 +62,28 @@ class AfterHook : public ::torch::autograd::FunctionPostHook {
 
 void GradientHook::attach(const ::torch::Tensor& parameter,
                           const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
-  if (!parameter.requires_grad()) return;
+  if (!is_missing(parameter)) return;  // other hooks would count twice
   auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
-  if (accumulator == accumulator_) return;  // the hooks are in place; others would count twice
   accumulator->add_pre_hook(std::make_unique<BeforeHook>(listener, slot));
   accumulator->add_post_hook(std::make_unique<AfterHook>(listener, slot));
   accumulator_ = std::move(accumulator);
 }
 
-std::shared_ptr<GradientListener> GradientHook::other_listener(const ::torch::Tensor& parameter,
-                                                               const GradientListener& self) {
+bool GradientHook::is_missing(const ::torch::Tensor& parameter) const {
+  return parameter.requires_grad() &&
+         (!accumulator_ ||
+          ::torch::autograd::impl::try_get_grad_accumulator(parameter) != accumulator_);
+}
+
+std::shared_ptr<GradientListener> GradientHook::other_owner(const ::torch::Tensor& parameter,
+                                                            const GradientListener& self) {
   if (!parameter.requires_grad()) return nullptr;
   const auto accumulator = ::torch::autograd::impl::grad_accumulator(parameter);
   for (const auto& hook : accumulator->pre_hooks()) {
     const auto* before = dynamic_cast<const BeforeHook*>(hook.get());
     if (before == nullptr) continue;
-    auto listener = before->listener();
-    if (listener != nullptr && listener.get() != &self) return listener;
+    auto owner = before->owner();
+    if (owner != nullptr && owner.get() != &self) return owner;
   }
   return nullptr;
 }

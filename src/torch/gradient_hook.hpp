@@ -18,6 +18,8 @@ class GradientListener {
   /// Returns true if the parameter has no gradient, so that autograd may keep the incoming one.
   virtual bool before_accumulation(std::size_t slot) = 0;
   virtual void after_accumulation(std::size_t slot) = 0;
+  /// False if it leaves the parameter to another listener.
+  [[nodiscard]] virtual bool owns(std::size_t slot) const = 0;
 };
 
 /// The hooks of one parameter.
@@ -28,9 +30,11 @@ class GradientHook {
   /// hooks hold a weak pointer, because the autograd graph owns them and may outlive the listener.
   void attach(const ::torch::Tensor& parameter, const std::weak_ptr<GradientListener>& listener,
               std::size_t slot);
+  /// True if `attach` would do something.
+  [[nodiscard]] bool is_missing(const ::torch::Tensor& parameter) const;
 
-  /// The listener that is attached to the parameter, other than `self`; null if there is none.
-  [[nodiscard]] static std::shared_ptr<GradientListener> other_listener(
+  /// The listener, other than `self`, that owns the parameter; null if there is none.
+  [[nodiscard]] static std::shared_ptr<GradientListener> other_owner(
       const ::torch::Tensor& parameter, const GradientListener& self);
 
  private:

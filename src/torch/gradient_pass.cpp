@@ -47,6 +47,7 @@ void GradientReducer::State::queue_part(const std::shared_ptr<PassEnd>& end, int
 
 void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int part) {
   const std::lock_guard lock(hooks);
+  if (part == 0) attach_missing();
   if (!core.reducing()) {
     end->set_done();
     core.end_pass();
@@ -98,7 +99,26 @@ void GradientReducer::State::set_scales(int passes_made) {
   core.set_scales(factor, prescale(options));
 }
 
+// Parameters that were unfrozen or converted have no hooks until now. In the next pass they will.
+void GradientReducer::State::attach_missing() {
+  for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) {
+    const Parameter& parameter = source.parameters()[slot];
+    if (!parameter.hook.is_missing(parameter.tensor)) continue;
+    attach(slot);
+    if (parameter.elsewhere) continue;
+    source.require_reducible(slot, is_grouped(parameter));
+    source.accumulated_unnoticed(slot);
+  }
+}
+
+// The optimizer that reduced them may be gone.
+void GradientReducer::State::take_over() {
+  for (Parameter& parameter : source.parameters())
+    if (parameter.elsewhere) parameter.elsewhere = owner_of(parameter) != nullptr;
+}
+
 void GradientReducer::State::begin_pass() {
+  take_over();
   queue_part(std::make_shared<PassEnd>(weak_from_this()), 0);
   core.drop_before_join();
   set_scales(0);
@@ -109,6 +129,9 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
   // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
   // order may differ between ranks; operations are matched by name.
   const std::lock_guard lock(hooks);
+  if (const Parameter& parameter = source.parameters()[slot];
+      parameter.elsewhere && owner_of(parameter))
+    return false;
   if (!core.active()) begin_pass();
   if (core.reducing()) {
     source.make_room(slot);
@@ -121,7 +144,7 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
 void GradientReducer::State::after_accumulation(std::size_t slot) {
   const std::lock_guard lock(hooks);
   Parameter& parameter = source.parameters()[slot];
-  if (!core.active() || !parameter.tensor.grad().defined()) return;
+  if (parameter.elsewhere || !core.active() || !parameter.tensor.grad().defined()) return;
   source.require_reducible(slot, is_grouped(parameter));
   if (core.reducing()) {
     core.ready(slot);
@@ -165,6 +188,22 @@ void GradientReducer::State::synchronize(bool skips) {
         "step()");
   }
   reduce_all(skips);
+  if (!watches_steps) core.forget_passes();
+}
+
+void GradientReducer::State::reduce_added(std::size_t first) {
+  bool any = false;
+  for (std::size_t slot = first; slot < source.parameters().size(); ++slot) {
+    if (!source.takes_part(slot)) continue;
+    source.require_reducible(slot, is_grouped(source.parameters()[slot]));
+    source.accumulated_unnoticed(slot);
+    any = true;
+  }
+  if (!any) return;
+  source.require_disjoint();
+  set_scales(core.passes());
+  core.begin(/*reducing=*/true);
+  core.end_pass();
   if (!watches_steps) core.forget_passes();
 }
 

@@ -84,6 +84,16 @@ void TorchSource::accumulate_locally(std::size_t slot) {
   if (!parameter.mixed) parameter.reduced.reset();
 }
 
+void TorchSource::accumulated_unnoticed(std::size_t slot) {
+  Parameter& parameter = parameters_[slot];
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
+  if (!gradient.defined()) return;
+  if (!is_reduced(parameter))
+    parameter.waiting = true;
+  else if (gradient._version() != parameter.reduced_version)
+    parameter.mixed = true;
+}
+
 void TorchSource::require_unmixed(std::size_t slot) const {
   const Parameter& parameter = parameters_[slot];
   if (!parameter.mixed || !is_reduced(parameter)) return;

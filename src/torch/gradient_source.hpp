@@ -66,6 +66,8 @@ class TorchSource : public GradientSource {
   virtual void accumulate_locally(std::size_t slot);
   /// It has accumulated there.
   virtual void accumulated_locally(std::size_t /*slot*/) {}
+  /// What has accumulated here did so without the calls before it, in a pass that has ended.
+  virtual void accumulated_unnoticed(std::size_t slot);
   /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
   virtual void require_unmixed() const;
   /// Gradients that changed since they were reduced are taken for new ones, set by the program.

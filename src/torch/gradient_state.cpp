@@ -28,7 +28,8 @@ std::unordered_set<const c10::TensorImpl*> tensors_of(const ParameterGroups& gro
 
 }  // namespace
 
-void GradientReducer::State::adopt(const Groups& optimizer_groups) {
+std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
+  const std::size_t known_slots = source.parameters().size();
   const std::unordered_set<const c10::TensorImpl*> current = tensors_of(optimizer_groups);
   for_each_parameter(
       optimizer_groups, [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
@@ -43,6 +44,7 @@ void GradientReducer::State::adopt(const Groups& optimizer_groups) {
                                                  : add(names.of(tensor, i, j), tensor);
       });
   for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) attach(slot);
+  return known_slots;
 }
 
 std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch::Tensor& tensor) {
@@ -113,19 +115,20 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   return state;
 }
 
+// Hooks are attached to a parameter that another optimizer reduces, too: that one may end first.
 void GradientReducer::State::attach(std::size_t slot) {
   Parameter& parameter = source.parameters()[slot];
   const std::shared_ptr<State> other = owner_of(parameter);
   if (other) require_same_options(parameter, *other);
   if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->core.reductions();
   parameter.elsewhere = other != nullptr;
-  if (!other) parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
+  parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
 }
 
 // The optimizer that reduces a shared parameter; null if it is this one.
 std::shared_ptr<GradientReducer::State> GradientReducer::State::owner_of(
     const Parameter& parameter) const {
-  return std::dynamic_pointer_cast<State>(GradientHook::other_listener(parameter.tensor, *this));
+  return std::dynamic_pointer_cast<State>(GradientHook::other_owner(parameter.tensor, *this));
 }
 
 void GradientReducer::State::require_same_options(const Parameter& parameter,
@@ -218,10 +221,10 @@ GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = defaul
 GradientReducer::~GradientReducer() = default;
 
 void GradientReducer::synchronize(const Groups& groups) {
-  state_->core.settle();  // a pass that failed knows no parameter that was added since
-  // Parameters may have been added or converted since the last step.
-  state_->adopt(groups);
+  // Parameters may have been added since the last step. A pass knows nothing of them, so a step on
+  // a rank without a pass must not either.
   state_->synchronize();
+  state_->reduce_added(state_->adopt(groups));
 }
 
 const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
@@ -236,9 +239,8 @@ void GradientReducer::end_step() {
 }
 
 void GradientReducer::skip(const Groups& groups) {
-  state_->core.settle();
-  state_->adopt(groups);
   state_->synchronize(/*skips=*/true);
+  state_->reduce_added(state_->adopt(groups));
   state_->core.forget_passes();
   state_->forget_reductions_elsewhere();
 }

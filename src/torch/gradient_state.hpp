@@ -49,8 +49,9 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   std::mutex hooks;
   bool is_reducing_elsewhere = false;
 
-  /// Adopts parameters that the optimizer got since the last call, and restores lost hooks.
-  void adopt(const Groups& optimizer_groups);
+  /// Adopts parameters that the optimizer got since the last call, and restores lost hooks. Returns
+  /// the first of the new slots. The programs of all ranks add the same parameters.
+  std::size_t adopt(const Groups& optimizer_groups);
   /// The parameters that the optimizer has, as their operations are named.
   [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
   /// A state for a new session, which knows nothing of the passes before, nor of parameters that
@@ -63,10 +64,16 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
 
   bool before_accumulation(std::size_t slot) override;
   void after_accumulation(std::size_t slot) override;
+  [[nodiscard]] bool owns(std::size_t slot) const override {
+    return !source.parameters()[slot].elsewhere;
+  }
 
   /// Reduces what the passes of this step have left, unless all is final. Throws InvalidArgument if
   /// a join has cut the step, unless the caller drops it anyhow.
   void synchronize(bool skips = false);
+  /// Reduces what passes of this step have accumulated in new slots, from this one on. After
+  /// `synchronize`, whose passes know nothing of them.
+  void reduce_added(std::size_t first);
   void forget_passes();
   /// Counts all reductions that other optimizers have made so far as those of an earlier step.
   void forget_reductions_elsewhere();
@@ -88,6 +95,8 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   void reduce_elsewhere();
   [[nodiscard]] std::shared_ptr<State> owner_of(const internal::Parameter& parameter) const;
   void attach(std::size_t slot);
+  void attach_missing();
+  void take_over();
   void require_same_options(const internal::Parameter& parameter, const State& other) const;
   [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {
     return group_numbers.contains(parameter.name);

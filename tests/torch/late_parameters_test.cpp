@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameters that begin to take part between two steps, in loops that zero gradients after the
+// step: nothing tells the optimizer of them before backward accumulates their gradients.
+#include "support.hpp"
+
+namespace kolo::internal::testing_support {
+namespace {
+
+namespace optim = ::torch::optim;
+
+class LateParametersTest : public TorchTest {
+ protected:
+  // A rank without a pass contributes zeros.
+  template <typename Optimizer>
+  void step(Optimizer& optimizer, const std::vector<::torch::Tensor>& used, bool has_pass = true) {
+    if (has_pass) {
+      ::torch::Tensor loss = ::torch::zeros({}, f64);
+      for (const ::torch::Tensor& tensor : used) loss = loss + (tensor * (rank() + 1)).sum();
+      loss.backward();
+    }
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+
+  ::torch::Tensor head_ = parameter({1.0, 1.0});
+  ::torch::Tensor body_ = parameter({1.0, 1.0, 1.0});
+};
+
+template <typename MakeOptimizer>
+void expect_unfrozen_is_reduced(MakeOptimizer make_optimizer, const ::torch::Tensor& head,
+                                ::torch::Tensor body, auto step) {
+  body.set_requires_grad(false);
+  auto optimizer = make_optimizer();
+  step(optimizer);
+  body.set_requires_grad(true);
+  step(optimizer);
+  step(optimizer);
+  expect_close(head, ::torch::full({2}, 1.0 - 3 * mean_rank(), f64));
+  expect_close(body, ::torch::full({3}, 1.0 - 2 * mean_rank(), f64));
+}
+
+TEST_F(LateParametersTest, AnUnfrozenOneIsReducedInItsFirstPass) {
+  expect_unfrozen_is_reduced(
+      [&] {
+        return DistributedOptimizer(optim::SGD({body_, head_}, 1.0),
+                                    {{"body", body_}, {"head", head_}});
+      },
+      head_, body_,
+      [&](auto& optimizer) {
+        step(optimizer, {head_, body_});
+      });
+}
+
+TEST_F(LateParametersTest, SoIsOneOfAShardedOptimizer) {
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    head_ = parameter({1.0, 1.0});
+    body_ = parameter({1.0, 1.0, 1.0});
+    expect_unfrozen_is_reduced(
+        [&] {
+          return ShardedOptimizer(optim::SGD({body_, head_}, 1.0),
+                                  {{"body", body_}, {"head", head_}}, {}, sharding);
+        },
+        head_, body_,
+        [&](auto& optimizer) {
+          step(optimizer, {head_, body_});
+        });
+  }
+}
+
+TEST_F(LateParametersTest, SoIsOneOfAModule) {
+  struct Net : ::torch::nn::Module {
+    Net(const ::torch::Tensor& body, const ::torch::Tensor& head) {
+      register_parameter("body", body);
+      register_parameter("head", head);
+    }
+  } net(body_, head_);
+  optim::SGD plain(net.parameters(), 1.0);
+  DistributedGradients gradients = [&] {
+    body_.set_requires_grad(false);
+    return DistributedGradients(net);
+  }();
+  step(plain, {head_, body_});
+  body_.set_requires_grad(true);
+  step(plain, {head_, body_});
+  expect_close(head_, values({1.0, 1.0}) - 2 * mean_rank());
+  expect_close(body_, values({1.0, 1.0, 1.0}) - mean_rank());
+}
+
+TEST_F(LateParametersTest, SomeRanksMayHaveNoPass) {
+  if (size() == 1) GTEST_SKIP() << "on several ranks";
+  body_.set_requires_grad(false);
+  DistributedOptimizer optimizer(optim::SGD({body_, head_}, 1.0),
+                                 {{"body", body_}, {"head", head_}});
+  step(optimizer, {head_, body_});
+  body_.set_requires_grad(true);
+  ::torch::Tensor added = parameter({1.0});
+  optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+  for (int i = 0; i < 2; ++i) step(optimizer, {head_, body_, added}, rank() + 1 < size());
+  const double without_last = (size() - 1) / 2.0;
+  expect_close(body_, values({1.0, 1.0, 1.0}) - 2 * without_last);
+  expect_close(added, values({1.0}) - 2 * without_last);
+  expect_close(head_, values({1.0, 1.0}) - 2 * without_last - mean_rank());
+}
+
+TEST_F(LateParametersTest, OneWithoutAGradientOnSomeRanksGetsZerosThere) {
+  body_.set_requires_grad(false);
+  DistributedOptimizer optimizer(optim::SGD({body_, head_}, 1.0),
+                                 {{"body", body_}, {"head", head_}});
+  step(optimizer, {head_, body_});
+  body_.set_requires_grad(true);
+  step(optimizer, rank() == 0 ? std::vector{head_, body_} : std::vector{head_});
+  expect_close(body_, values({1.0, 1.0, 1.0}) - 1.0 / size());
+}
+
+TEST_F(LateParametersTest, OneOfAGroupIsReducedWithIt) {
+  body_.set_requires_grad(false);
+  DistributedOptimizer optimizer(optim::SGD({body_, head_}, 1.0),
+                                 {{"body", body_}, {"head", head_}},
+                                 {.groups = {{"body", "head"}}});
+  step(optimizer, {head_, body_});
+  body_.set_requires_grad(true);
+  step(optimizer, {head_, body_});
+  expect_close(body_, values({1.0, 1.0, 1.0}) - mean_rank());
+  expect_close(head_, values({1.0, 1.0}) - 2 * mean_rank());
+}
+
+TEST_F(LateParametersTest, AnUnfrozenOneKeepsWhatPassesWithoutReductionAccumulated) {
+  body_.set_requires_grad(false);
+  DistributedOptimizer optimizer(optim::SGD({body_, head_}, 1.0),
+                                 {{"body", body_}, {"head", head_}},
+                                 {.backward_passes_per_step = 2});
+  const auto train = [&] {
+    backward(head_.sum() + body_.sum(), rank() + 1);
+    step(optimizer, {head_, body_});
+  };
+  train();
+  body_.set_requires_grad(true);
+  train();
+  expect_close(body_, values({1.0, 1.0, 1.0}) - 2 * mean_rank());
+  expect_close(head_, values({1.0, 1.0}) - 4 * mean_rank());
+}
+
+TEST_F(LateParametersTest, AnAddedOneIsReducedInTheStepThatFindsIt) {
+  for (const bool sharded : {false, true}) {
+    head_ = parameter({1.0, 1.0});
+    ::torch::Tensor added = parameter({1.0, 1.0, 1.0});
+    const auto train = [&](auto optimizer) {
+      step(optimizer, {head_});
+      optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+      for (int i = 0; i < 2; ++i) step(optimizer, {head_, added});
+    };
+    if (sharded)
+      train(ShardedOptimizer(optim::SGD({head_}, 1.0), {{"head", head_}}));
+    else
+      train(DistributedOptimizer(optim::SGD({head_}, 1.0), {{"head", head_}}));
+    expect_close(head_, values({1.0, 1.0}) - 3 * mean_rank());
+    expect_close(added, values({1.0, 1.0, 1.0}) - 2 * mean_rank());
+  }
+}
+
+TEST_F(LateParametersTest, AConvertedOneIsReducedInItsFirstPass) {
+  DistributedOptimizer optimizer(optim::SGD({head_, body_}, 1.0),
+                                 {{"head", head_}, {"body", body_}});
+  step(optimizer, {head_, body_});
+  body_.set_data(body_.detach().to(::torch::kFloat32));
+  ((head_ * (rank() + 1)).sum() + (body_ * (rank() + 1)).sum()).backward();
+  optimizer.step();
+  expect_close(body_.to(f64), values({1.0, 1.0, 1.0}) - 2 * mean_rank());
+}
+
+TEST_F(LateParametersTest, OneWhoseOptimizerEndsPassesToTheOther) {
+  auto owner = std::make_unique<DistributedOptimizer<optim::SGD>>(optim::SGD({head_}, 1.0));
+  DistributedOptimizer<optim::SGD> other(optim::SGD({body_, head_}, 1.0));
+  step(other, {head_, body_});
+  owner.reset();
+  step(other, {head_, body_});
+  step(other, {head_, body_}, rank() == 0);
+  const double of_first = 1.0 / size();
+  expect_close(head_, values({1.0, 1.0}) - 2 * mean_rank() - of_first);
+  expect_close(body_, values({1.0, 1.0, 1.0}) - 2 * mean_rank() - of_first);
+}
+
+TEST_F(LateParametersTest, GradientsOfAModuleMayBeMadeAnew) {
+  ::torch::nn::Linear net(::torch::nn::LinearOptions(1, 1).bias(false));
+  net->to(f64);
+  broadcast_parameters(*net, 0);
+  auto gradients = std::make_unique<DistributedGradients>(*net);
+  optim::SGD plain(net->parameters(), 1.0);
+  const auto train = [&] {
+    plain.zero_grad();
+    net->forward(::torch::full({1, 1}, rank() + 1.0, f64)).sum().backward();
+    expect_close(net->weight.grad(), ::torch::full({1, 1}, mean_rank(), f64));
+  };
+  train();
+  gradients = std::make_unique<DistributedGradients>(*net);  // the old one ends after this begins
+  train();
+  train();
+}
+
+}  // namespace
+}  // namespace kolo::internal::testing_support
