@@ -94,6 +94,16 @@ void TorchSource::accumulated_unnoticed(std::size_t slot) {
     parameter.mixed = true;
 }
 
+void TorchSource::move_gradient(const ::torch::Tensor& tensor, ::torch::Tensor copy) {
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.tensor.is_same(tensor)) continue;
+    const bool reduced = is_reduced(parameter);
+    parameter.tensor.mutable_grad() = copy;
+    if (reduced) put(parameter, std::move(copy));
+    return;
+  }
+}
+
 void TorchSource::require_unmixed(std::size_t slot) const {
   const Parameter& parameter = parameters_[slot];
   if (!parameter.mixed || !is_reduced(parameter)) return;
@@ -274,8 +284,9 @@ std::unique_ptr<OwnReduction> TorchSource::open_own(std::size_t slot, double fac
 void TorchSource::scale(std::size_t slot, double factor) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters_[slot];
-  const ::torch::Tensor gradient = take(parameter);
+  ::torch::Tensor gradient = take(parameter);
   if (!gradient.defined()) return;
+  if (is_sparse(gradient)) gradient = gradient.coalesce();  // as a reduced one is
   if (factor != 1.0) gradient.mul_(factor);
   parameter.parts.push_back({gradient, gradient});
 }

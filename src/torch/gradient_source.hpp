@@ -68,6 +68,8 @@ class TorchSource : public GradientSource {
   virtual void accumulated_locally(std::size_t /*slot*/) {}
   /// What has accumulated here did so without the calls before it, in a pass that has ended.
   virtual void accumulated_unnoticed(std::size_t slot);
+  /// Puts the same elements in other memory in the place of the parameter's gradient.
+  void move_gradient(const ::torch::Tensor& parameter, ::torch::Tensor copy);
   /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
   virtual void require_unmixed() const;
   /// Gradients that changed since they were reduced are taken for new ones, set by the program.

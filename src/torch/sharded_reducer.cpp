@@ -31,7 +31,13 @@ void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Ten
              });
 }
 
-void ShardedReducer::State::require_all_ranks() const {
+GradientReducer& ShardedReducer::State::live() {
+  if (reducer) return *reducer;
+  throw InvalidArgument(
+      "ShardedOptimizer: its last rejoin() has failed, and must be repeated before anything else");
+}
+
+void ShardedReducer::State::require_all_ranks() {
   if (!source && is_member)
     internal::require_all_ranks(operation("(backward)"), options.process_set);
 }
@@ -52,6 +58,8 @@ void ShardedReducer::State::share_gradients() {
     if (!same_layout(gradient, shard.whole)) {
       const ::torch::Tensor other = std::exchange(gradient, at::empty_like(shard.whole));
       gradient.copy_(other);
+      // What is clipped through the part must not be lost.
+      whole_source->move_gradient(shard.whole, gradient);
     }
     shard.part.mutable_grad() = own_tensor(shard.part_of(gradient));
     shard.shares_gradient = true;
@@ -117,7 +125,7 @@ void ShardedReducer::State::divide(Optimizer& optimizer) {
 
 void ShardedReducer::State::reunite(Optimizer& optimizer) {
   shards->adopt(optimizer, names);
-  if (given_names) given_names = reducer->named(shards->whole_groups());
+  if (given_names && reducer) given_names = reducer->named(shards->whole_groups());
   reducer.reset();
   optimizer.state().clear();
   auto& groups = optimizer.param_groups();
@@ -156,7 +164,7 @@ void ShardedReducer::adopt(Optimizer& optimizer) {
 void ShardedReducer::synchronize(Optimizer& optimizer) {
   adopt(optimizer);
   if (state_->whole_source) state_->whole_source->follow_program();
-  state_->reducer->synchronize(state_->shards->whole_groups());
+  state_->live().synchronize(state_->shards->whole_groups());
   if (state_->source) {
     state_->source->follow_program();
     state_->source->take_replaced();
@@ -176,27 +184,30 @@ void ShardedReducer::end_step() {
     state_->gather_parameters(/*stepped=*/true);
   } catch (...) {
     // The ranks that skip have dropped their passes, too.
-    state_->reducer->discard(state_->shards->whole_groups());
+    state_->live().discard(state_->shards->whole_groups());
     throw;
   }
-  state_->reducer->end_step();
+  state_->live().end_step();
 }
 
 void ShardedReducer::skip(Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
-  state_->reducer->skip(state_->shards->whole_groups());
+  state_->live().skip(state_->shards->whole_groups());
   state_->require_all_ranks();
   state_->gather_parameters(/*stepped=*/false);
 }
 
 void ShardedReducer::discard(Optimizer& optimizer) {
   state_->shards->adopt(optimizer, state_->names);
-  state_->reducer->discard(state_->shards->whole_groups());
+  state_->live().discard(state_->shards->whole_groups());
 }
 
 // The optimizer zeroes the gradients that it knows: of these, it decides whether they are undefined
 // then. A part has one if the whole parameter has.
 void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {
+  // The program may have reset gradients through its module.
+  if (state_->source) state_->source->follow_program();
+  if (state_->whole_source) state_->whole_source->follow_program();
   discard(optimizer);
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : state_->shards->all())
@@ -217,13 +228,13 @@ void ShardedReducer::finish_zero_grad() {
   }
 }
 
-NoSync ShardedReducer::no_sync() const { return state_->reducer->no_sync(); }
+NoSync ShardedReducer::no_sync() const { return state_->live().no_sync(); }
 
 ::torch::Tensor ShardedReducer::reduce_loss(const ::torch::Tensor& loss) {
-  return state_->reducer->reduce_loss(loss);
+  return state_->live().reduce_loss(loss);
 }
 
-const ProcessSet& ShardedReducer::process_set() const { return state_->reducer->process_set(); }
+const ProcessSet& ShardedReducer::process_set() const { return state_->options.process_set; }
 
 std::string ShardedReducer::place() const {
   const ProcessSet& set = state_->options.process_set;

@@ -27,17 +27,19 @@ struct ShardedReducer::State {
   std::shared_ptr<internal::ParameterShards> shards;
   std::shared_ptr<internal::ShardSource> source;        // null if gradients stay whole
   std::shared_ptr<internal::WholeSource> whole_source;  // else null
-  std::optional<GradientReducer> reducer;
+  std::optional<GradientReducer> reducer;  // none after a `rejoin` that threw
 
-  [[nodiscard]] std::string operation(const char* name) const {
-    return std::to_string(reducer->number()) + name;
+  /// Throws InvalidArgument after a `rejoin` that threw.
+  [[nodiscard]] GradientReducer& live();
+  [[nodiscard]] std::string operation(const char* name) {
+    return std::to_string(live().number()) + name;
   }
 
   /// Collective. Replaces the parameters in the optimizer's groups by this rank's parts of them.
   void divide(Optimizer& optimizer);
   /// Puts the parameters back, without gradients and state.
   void reunite(Optimizer& optimizer);
-  void require_all_ranks() const;
+  void require_all_ranks();
   /// Gives the parts the gradients of the whole parameters, in their memory.
   void share_gradients();
   /// A rank that skips gathers nothing under the same name, so that one that steps gets Mismatch.

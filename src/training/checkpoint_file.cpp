@@ -103,6 +103,7 @@ bool is_old(const fs::path& path) {
 }  // namespace
 
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
+  if (bytes.empty()) return before;  // null would begin anew
   return static_cast<std::uint32_t>(
       ::crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }

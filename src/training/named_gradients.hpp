@@ -39,10 +39,10 @@ struct NamedGradientReducer::State {
     std::vector<NamedTensor> tensors;
     // Of a ShardedOptimizer that divides gradients; else empty. Parts are reduced to their place.
     std::vector<Shard> scattered;
-    std::vector<std::size_t> opened;  // since the last `submit`
+    std::vector<std::size_t> opened;  // since the last `submit`, to be scattered
 
     TensorView open(std::size_t slot, double /*factor*/) override {
-      opened.push_back(slot);
+      if (!scattered.empty()) opened.push_back(slot);
       return tensors[slot].tensor;
     }
     void cancel(std::size_t /*slot*/) override { opened.clear(); }

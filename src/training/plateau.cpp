@@ -46,8 +46,9 @@ std::optional<double> read_best(StateReader& reader) {
 bool detail::BestMetric::improve(double metric) {
   if (std::isnan(metric)) return false;
   if (best_) {
-    const double margin =
-        improvement_.relative ? improvement_.threshold * std::abs(*best_) : improvement_.threshold;
+    // Of an infinite best there is no fraction.
+    const double scale = improvement_.relative && std::isfinite(*best_) ? std::abs(*best_) : 1.0;
+    const double margin = improvement_.threshold * scale;
     const bool better =
         improvement_.goal == Goal::minimum ? metric < *best_ - margin : metric > *best_ + margin;
     if (!better) return false;

@@ -121,7 +121,8 @@ SafetensorsViews internal::parse_safetensors(std::string_view bytes) {
 }
 
 std::string to_safetensors(const ConstTensorViews& tensors, const Metadata& metadata) {
-  const Laid laid = lay_out_views(tensors, metadata);
+  Laid laid = lay_out_views(tensors, metadata);
+  set_data_checksum(laid.header, laid.data);
   std::string bytes = print_header(laid.header);
   bytes.reserve(bytes.size() + laid.header.data_bytes());
   for (const std::string_view data : laid.data) bytes += data;

@@ -35,14 +35,17 @@ void read_data(File& file, const SafetensorsHeader& header, const std::vector<ch
     file.refuse(CheckpointFault::corrupt, "is corrupt: the checksum of its data is wrong");
 }
 
+void set_data_checksum(SafetensorsHeader& header, const std::vector<std::string_view>& data) {
+  const auto stated = header.metadata.find(std::string(data_checksum_key));
+  if (stated == header.metadata.end()) return;
+  std::uint32_t checksum = 0;
+  for (const std::string_view bytes : data) checksum = crc32(bytes, checksum);
+  stated->second = print_checksum(checksum);
+}
+
 void write_safetensors(const std::filesystem::path& path, const std::string& kind,
                        SafetensorsHeader header, const std::vector<std::string_view>& data) {
-  const auto stated = header.metadata.find(std::string(data_checksum_key));
-  if (stated != header.metadata.end()) {
-    std::uint32_t checksum = 0;
-    for (const std::string_view bytes : data) checksum = crc32(bytes, checksum);
-    stated->second = print_checksum(checksum);
-  }
+  set_data_checksum(header, data);
   const std::string start = print_header(header);
   write_file(path, kind, [&](File& file) {
     file.write(start);

@@ -18,6 +18,9 @@ namespace kolo::internal {
 /// verifies the checksum of the data if the metadata has one. Throws CheckpointError.
 void read_data(File& file, const SafetensorsHeader& header, const std::vector<char*>& places);
 
+/// Sets the checksum of the data, if the metadata has an entry for it.
+void set_data_checksum(SafetensorsHeader& header, const std::vector<std::string_view>& data);
+
 /// Writes a file; `data` has the bytes of each tensor. The header must be laid out. Sets the
 /// checksums if the metadata has entries for them. Throws CheckpointError, and InvalidArgument as
 /// `print_header`.

@@ -111,6 +111,15 @@ TEST_F(ClipTest, InAProcessSetAndOutside) {
   EXPECT_DOUBLE_EQ(clip_grad_norm(pair.optimizer, 1e9), 5.0 * (rank() + 1.0));
 }
 
+TEST_F(ClipTest, RepeatedRowsCountTogetherOutsideAProcessSet) {
+  const ProcessSet set = add_process_set({0});
+  nn::Embedding table(nn::EmbeddingOptions(3, 1).sparse(true));
+  DistributedOptimizer optimizer(optim::SGD(table->parameters(), 1.0), table->named_parameters(),
+                                 {.process_set = set});
+  table->forward(::torch::tensor({1, 1, 1, 1})).sum().backward();
+  EXPECT_DOUBLE_EQ(clip_grad_norm(optimizer, 1e9), 4.0);
+}
+
 // Their parameter is divided by the scale once, before any of them clips it.
 TEST_F(ClipTest, SharedParametersAreUnscaledOnce) {
   ::torch::Tensor shared = parameter({0.0});

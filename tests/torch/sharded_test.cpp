@@ -283,6 +283,66 @@ TEST_F(ShardedTest, ClipsByTheJointNorm) {
   optimizer.skip_step();
 }
 
+// Its memory order is not that of the parameter.
+TEST_F(ShardedTest, AGradientInAnotherMemoryOrderStaysClippedAndUnscaled) {
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    ::torch::Tensor weight = ::torch::zeros({4, 3, 2, 2}, f64)
+                                 .contiguous(at::MemoryFormat::ChannelsLast)
+                                 .set_requires_grad(true);
+    ShardedOptimizer optimizer(optim::SGD({weight}, 1.0), {{"weight", weight}}, {}, sharding);
+    GradScaler scaler({.initial = 1024.0});
+    const ::torch::Tensor factors = ::torch::arange(48, f64).reshape({4, 3, 2, 2});
+    weight.mutable_grad() = ::torch::zeros({4, 3, 2, 2}, f64);
+    scaler.scale((weight * factors).sum()).backward();
+    scaler.unscale(optimizer);
+    EXPECT_NEAR(clip_grad_norm(optimizer, 0.1), factors.norm().item<double>(), 1e-6);
+    EXPECT_TRUE(scaler.step(optimizer));
+    expect_close(weight, -0.1 * factors / factors.norm(), 1e-6);
+  }
+}
+
+// A parameter without a gradient is not stepped, one with zeros is.
+TEST_F(ShardedTest, GradientsThatTheModuleHasResetStayUndefined) {
+  const auto train = [](auto make) {
+    ::torch::Tensor used = parameter({1.0, 2.0, 3.0, 4.0});
+    ::torch::Tensor rare = parameter({1.0, 2.0, 3.0, 4.0});
+    auto optimizer = make(optim::SGD({used, rare}, optim::SGDOptions(0.1).momentum(0.9)),
+                          NamedParameters{{"used", used}, {"rare", rare}});
+    for (int step = 0; step < 3; ++step) {
+      for (::torch::Tensor* tensor : {&used, &rare}) tensor->mutable_grad().reset();
+      optimizer.zero_grad();
+      backward(step == 0 ? used * rare : used, rank() + 1);
+      optimizer.step();
+    }
+    return flat({used, rare});
+  };
+  const ::torch::Tensor whole = train([](auto plain, const auto& names) {
+    return DistributedOptimizer(std::move(plain), names);
+  });
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients})
+    EXPECT_TRUE(same_bits(train([&](auto plain, const auto& names) {
+                            return ShardedOptimizer(std::move(plain), names, {}, sharding);
+                          }),
+                          whole));
+}
+
+TEST_F(ShardedTest, ARejoinThatFailedMayBeRepeated) {
+  if (size() == 1) GTEST_SKIP() << "one rank agrees with itself";
+  ::torch::Tensor first = parameter({1.0, 2.0, 3.0});
+  ::torch::Tensor second = parameter({1.0, 2.0, 3.0});
+  ShardedOptimizer optimizer(optim::SGD({first, second}, 1.0),
+                             {{"first", first}, {"second", second}});
+  second.set_requires_grad(rank() == 0);
+  EXPECT_THROW(optimizer.rejoin(), Mismatch);
+  EXPECT_THROW(optimizer.step(), InvalidArgument);
+  second.set_requires_grad(true);
+  optimizer.rejoin();
+  backward(first + second, rank() + 1);
+  optimizer.step();
+  expect_close(first, values({1.0, 2.0, 3.0}) - mean_rank());
+  expect_close(second, values({1.0, 2.0, 3.0}) - mean_rank());
+}
+
 TEST_F(ShardedTest, AllRanksSkipAStepThatOverflowsInOnePart) {
   const auto train = [](Network& network, auto& optimizer, GradScaler& scaler) {
     std::vector<bool> stepped;

@@ -119,6 +119,20 @@ TEST_F(Plateau, WhatIsNoNumberIsNoImprovement) {
   EXPECT_EQ(plateau.best(), 1.0);
 }
 
+TEST_F(Plateau, AnInfiniteMetricIsImprovedByEveryFiniteOne) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const bool relative : {true, false}) {
+    ReduceOnPlateau plateau({.learning_rate = 1.0,
+                             .improvement = {.threshold = 0.1, .relative = relative},
+                             .factor = 0.5,
+                             .patience = 1});
+    EXPECT_FALSE(plateau.update(infinity));
+    for (const double metric : {1000.0, 100.0, 10.0}) EXPECT_FALSE(plateau.update(metric));
+    EXPECT_EQ(plateau.best(), 10.0);
+    EXPECT_EQ(plateau.learning_rate(), 1.0);
+  }
+}
+
 TEST_F(Plateau, GoesOnFromASavedState) {
   const kolo::ReduceOnPlateauOptions options{
       .learning_rate = 1.0, .factor = 0.3, .patience = 1, .cooldown = 1};
