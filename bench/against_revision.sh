@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Training steps of two builds of Kolo on 2 ranks, in alternating runs: how much longer those of the
-# second are. Prints the rows of against_revision.csv: medians of a step in milliseconds, and median,
-# least and greatest of the rounds' ratios. Needs root for the links.
+# Training steps of two builds of Kolo on 2 ranks, in alternating runs. In each run, steps with Kolo
+# alternate with steps without communication, and how much longer they are is compared: the speed of
+# a shared machine changes from run to run. Prints the rows of against_revision.csv: how much longer
+# than without communication a step is, in percent, as the median of each build's runs, and then how
+# much longer the steps of the second build are, as median, least and greatest of the rounds. Needs
+# root for the links.
 # Usage: against_revision.sh OLD NEW [ROUNDS [WORKLOADS [MBITS]]]
 #   OLD, NEW   directories of bench-cifar10-step and synthetic_benchmark
 #   ROUNDS     pairs of runs (15)
@@ -18,15 +21,16 @@ rounds=${3:-15} workloads=${4:-cifar10 resnet50} mbits=${5:-0 1000}
 programs=$new ranks=1 delay=100 mtu=9000
 source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
 
-# Milliseconds of a step. ResNet-50 has all of its gradients, but computes with small images.
+# A step with Kolo over one without communication. ResNet-50 has all of its gradients, but computes
+# with small images.
 run_cifar10() { # PROGRAMS STARTER...
-  "${@:2}" "$1/bench-cifar10-step" --batch-size 32 --steps 10 --rounds 3 |
-    sed -n 's/^with Kolo *\([0-9.]*\) ms.*/\1/p'
+  "${@:2}" "$1/bench-cifar10-step" --batch-size 32 --steps 1 --rounds 30 |
+    sed -nE 's/^with Kolo +[0-9.]+ ms a step +([-+0-9.]+) %.*/\1/p' | awk '{ print 1 + $1 / 100 }'
 }
 run_resnet50() {
   "${@:2}" "$1/synthetic_benchmark" --model resnet50 --image-size 64 --batch-size 8 --threads 1 \
-    --num-warmup-batches 2 --num-batches-per-iter 2 --num-iters 5 --json |
-    python3 -c 'import json, sys; print(2 * 8 * 1e3 / json.load(sys.stdin)["images_per_second"])'
+    --num-warmup-batches 2 --num-batches-per-iter 2 --num-iters 5 --scaling-efficiency --json |
+    python3 -c 'import json, sys; print(1 / json.load(sys.stdin)["against_side_by_side"])'
 }
 
 print_row() { # WORKLOAD PLACE, of lines "OLD NEW"
@@ -34,7 +38,8 @@ print_row() { # WORKLOAD PLACE, of lines "OLD NEW"
 import statistics, sys
 pairs = [tuple(map(float, line.split())) for line in sys.stdin]
 ratios = [100 * (new / old - 1) for old, new in pairs]
-print(sys.argv[1], sys.argv[2], len(pairs), *(f"{statistics.median(column):.1f}" for column in zip(*pairs)),
+longer = (100 * (statistics.median(column) - 1) for column in zip(*pairs))
+print(sys.argv[1], sys.argv[2], len(pairs), *(f"{each:+.1f}" for each in longer),
       f"{statistics.median(ratios):+.1f}", f"{min(ratios):+.1f}", f"{max(ratios):+.1f}", sep=",")' "$@"
 }
 
@@ -56,7 +61,7 @@ for mbit in $mbits; do
         before=$("run_$workload" "$old" "${start[@]}")
       fi
       echo "$before $after"
-      echo "$workload, $place, round $round: $before $after ms" >&2
+      echo "$workload, $place, round $round: $before $after" >&2
     done | print_row "$workload" "$place"
   done
   disconnect

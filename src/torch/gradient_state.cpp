@@ -251,6 +251,13 @@ void GradientReducer::discard(const Groups& groups) {
   state_->forget_reductions_elsewhere();
 }
 
+void GradientReducer::begin_evaluations(const Groups& groups) {
+  state_->core.settle();
+  state_->core.forget_passes();
+  state_->adopt(groups);
+  state_->forget_reductions_elsewhere();
+}
+
 void GradientReducer::rejoin(const Groups& groups) {
   require_world_to_rejoin(state_->options.process_set, state_->source.subject());
   state_ = State::renewed(std::move(state_), groups);

@@ -202,6 +202,11 @@ void ShardedReducer::discard(Optimizer& optimizer) {
   state_->live().discard(state_->shards->whole_groups());
 }
 
+void ShardedReducer::begin_evaluations(Optimizer& optimizer) {
+  adopt(optimizer);
+  state_->live().begin_evaluations(state_->shards->whole_groups());
+}
+
 // The optimizer zeroes the gradients that it knows: of these, it decides whether they are undefined
 // then. A part has one if the whole parameter has.
 void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {

@@ -27,7 +27,7 @@ struct ShardedReducer::State {
   std::shared_ptr<internal::ParameterShards> shards;
   std::shared_ptr<internal::ShardSource> source;        // null if gradients stay whole
   std::shared_ptr<internal::WholeSource> whole_source;  // else null
-  std::optional<GradientReducer> reducer;  // none after a `rejoin` that threw
+  std::optional<GradientReducer> reducer;               // none after a `rejoin` that threw
 
   /// Throws InvalidArgument after a `rejoin` that threw.
   [[nodiscard]] GradientReducer& live();

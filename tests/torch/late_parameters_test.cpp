@@ -180,6 +180,37 @@ TEST_F(LateParametersTest, OneWhoseOptimizerEndsPassesToTheOther) {
   expect_close(body_, values({1.0, 1.0, 1.0}) - 2 * mean_rank() - of_first);
 }
 
+TEST_F(LateParametersTest, AClosureAddsToWhatPassesBeforeItHaveLeft) {
+  const auto closure = [&] {
+    const at::AutoGradMode on(true);
+    ::torch::Tensor loss = (head_ * (rank() + 1)).sum();
+    loss.backward();
+    return loss;
+  };
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    head_ = parameter({1.0, 1.0});
+    body_ = parameter({1.0, 1.0, 1.0});
+    const auto train = [&](auto optimizer) {
+      {
+        const NoSync local = optimizer.no_sync();
+        backward(body_, rank() + 1);
+      }
+      optimizer.step(closure);
+      expect_close(head_, values({1.0, 1.0}) - mean_rank());
+      expect_close(body_, values({1.0, 1.0, 1.0}) - mean_rank());
+      optimizer.zero_grad();
+      backward(head_, rank() + 1);  // reduced before the closure
+      optimizer.step(closure);
+      expect_close(head_, values({1.0, 1.0}) - 3 * mean_rank());
+    };
+    optim::SGD plain({head_, body_}, 1.0);
+    if (sharding == Sharding::state)
+      train(DistributedOptimizer(std::move(plain)));
+    else
+      train(ShardedOptimizer(std::move(plain), {{"head", head_}, {"body", body_}}, {}, sharding));
+  }
+}
+
 TEST_F(LateParametersTest, GradientsOfAModuleMayBeMadeAnew) {
   ::torch::nn::Linear net(::torch::nn::LinearOptions(1, 1).bias(false));
   net->to(f64);

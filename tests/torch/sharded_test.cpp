@@ -316,9 +316,8 @@ TEST_F(ShardedTest, GradientsThatTheModuleHasResetStayUndefined) {
     }
     return flat({used, rare});
   };
-  const ::torch::Tensor whole = train([](auto plain, const auto& names) {
-    return DistributedOptimizer(std::move(plain), names);
-  });
+  const ::torch::Tensor whole = train(
+      [](auto plain, const auto& names) { return DistributedOptimizer(std::move(plain), names); });
   for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients})
     EXPECT_TRUE(same_bits(train([&](auto plain, const auto& names) {
                             return ShardedOptimizer(std::move(plain), names, {}, sharding);

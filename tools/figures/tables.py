@@ -218,11 +218,49 @@ def compression(data):
     seeds = sorted({seed for _, seed in accuracy}, key=int)
     sent = {name: next(int(row["bytes"]) for (_, of), row in steps.items() if of == name and row["bytes"])
             for name in COMPRESSIONS}
+
+    def times(name):
+        return [f"{float(steps[place, name]['ms']):.0f} ms" for place in places]
+
     rows = [[title, number(sent[name]), f"{100 * sent[name] / sent['none']:.1f} %",
-             *(accuracy.get((name, seed), "-") for seed in seeds), *(f"{steps[place, name]['ms']} ms" for place in places)]
+             *(accuracy.get((name, seed), "-") for seed in seeds), *times(name)]
             for name, title in COMPRESSIONS.items()]
-    return markdown(["compression", "bytes sent per step", "of none", *(f"accuracy, seed {seed}" for seed in seeds), *places],
+    rows.append(["(no reduction)", *[""] * (2 + len(seeds)), *times("alone")])
+    return markdown(["compression", "bytes sent per step", "relative to none", *(f"accuracy, seed {seed}" for seed in seeds), *places],
                     rows, ["---"] + ["---:"] * (2 + len(seeds) + len(places)))
+
+
+def overlap_between_hosts(data):
+    return markdown(["link, each direction", "run", "without communication", "with Kolo", "with Kolo, after backward",
+                     "longer without overlap"],
+                    [[f"{row['mbit']} Mbit/s", row["run"], f"{row['without_ms']} ms", f"{row['kolo_ms']} ms",
+                      f"{row['after_ms']} ms", f"{row['after_longer']} %"] for row in data["overlap_between_hosts"]],
+                    ["---"] + ["---:"] * 5)
+
+
+def sharded(data):
+    rows = []
+    for (optimizer,), own in by(data["sharded"], "optimizer").items():
+        rows.append([f"`{optimizer}`", *(f"{row['held']} ({row['formula']}), {row['peak']}" for row in own)])
+    return markdown(["optimizer", *(f"np={row['ranks']}" for row in own)], rows,
+                    ["---", *["---:"] * 3])
+
+
+def rows_between_hosts(data):
+    def size(count):
+        return f"{int(count) >> 20} MiB" if int(count) >= 1 << 20 else f"{int(count) >> 10} KiB"
+
+    return markdown(["operation", "bytes", "Kolo", "MPI", "MPI's time / Kolo's"],
+                    [[row["operation"], size(row["bytes"]), f"{row['kolo_ms']} ms", f"{row['mpi_ms']} ms",
+                      f"{float(row['mpi_ms']) / float(row['kolo_ms']):.2f}"] for row in data["rows_between_hosts"]],
+                    ["---"] + ["---:"] * 4)
+
+
+def against_revision(data):
+    return markdown(["network", "where", "rounds", "2528e92", "today", "today relative to 2528e92: median (min to max)"],
+                    [[row["workload"], row["place"], row["rounds"], f"{row['old_longer']} %", f"{row['new_longer']} %",
+                      f"{row['relative']} % ({row['min']} to {row['max']})"] for row in data["against_revision"]],
+                    ["---", "---", *["---:"] * 4])
 
 
 def campaigns(data):
@@ -234,4 +272,5 @@ def campaigns(data):
 TABLES = {table.__name__: table for table in (
     campaigns, one_host, idle, peers, readme, training_step, two_hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
-    structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression)}
+    structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
+    against_revision, rows_between_hosts, sharded)}

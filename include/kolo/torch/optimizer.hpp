@@ -103,6 +103,8 @@ class GradientReducer {
 
   /// Discards the passes of this step.
   KOLO_EXPORT void discard(const Groups& groups);
+  /// Before the closures of a step: passes count from zero, earlier gradients are kept.
+  KOLO_EXPORT void begin_evaluations(const Groups& groups);
 
   /// Collective. After a new session has begun: drops all gradients, and compares the ranks again.
   KOLO_EXPORT void rejoin(const Groups& groups);
@@ -150,10 +152,10 @@ class GradientReducer {
 /// If a rank does not use a parameter in a pass, it contributes zeros. If no rank uses it, its
 /// gradient is left as it is: an undefined gradient stays undefined, and the optimizer skips it.
 /// Parameters that require no gradient are skipped. Parameters may be frozen, unfrozen, converted
-/// or added to a parameter group later, in the same way on all ranks: the next `synchronize`,
-/// `step` or `zero_grad` adapts. Optimizers with equal options may share parameters, which
-/// are reduced once. `torch::autograd::grad` reduces nothing. `backward` throws InvalidArgument if
-/// `create_graph` is set or the gradients of two parameters share memory.
+/// or added to a parameter group later, in the same way on all ranks: the next pass or `step`
+/// adapts. Optimizers with equal options may share parameters, which are reduced once.
+/// `torch::autograd::grad` reduces nothing. `backward` throws InvalidArgument if `create_graph` is
+/// set or the gradients of two parameters share memory.
 ///
 /// Sparse gradients stay sparse and are coalesced. Their indices and values are gathered from all
 /// ranks, without compression; adasum does not support them. A gradient must be sparse on all ranks
@@ -220,7 +222,7 @@ class DistributedOptimizer<Base> : public Base, public detail::ReducingOptimizer
       reducer_.end_step();
       return nothing;
     }
-    reducer_.discard(this->param_groups());
+    reducer_.begin_evaluations(this->param_groups());
     return Base::step([this, &closure] {
       const ::torch::Tensor loss = closure();
       synchronize();

@@ -72,6 +72,7 @@ class ShardedReducer {
   KOLO_EXPORT void end_step();
   KOLO_EXPORT void skip(Optimizer& optimizer);
   KOLO_EXPORT void discard(Optimizer& optimizer);
+  KOLO_EXPORT void begin_evaluations(Optimizer& optimizer);
   /// Before and after the optimizer zeroes the gradients of its shards.
   KOLO_EXPORT void prepare_zero_grad(Optimizer& optimizer);
   KOLO_EXPORT void finish_zero_grad();
@@ -126,8 +127,8 @@ class ShardedReducer {
 /// shards of them. `step` ends with an allgather of the parameters, without compression.
 ///
 /// Every rank must update its shards. If one calls `join`, backward or `step` throws Mismatch on
-/// the others. A rank that runs out of data calls `step` without backward instead. Sparse gradients
-/// become dense.
+/// the others. A rank that runs out of data calls `zero_grad` and `step` without backward instead.
+/// Sparse gradients become dense.
 ///
 /// Construction is collective, and throws what DistributedOptimizer's throws; also InvalidArgument
 /// for adasum, for a communication hook with `state_and_gradients`, for a parameter that is not
@@ -181,7 +182,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
       reducer_.begin_step(*this);
       loss = Base::step(nullptr);
     } else {
-      reducer_.discard(*this);
+      reducer_.begin_evaluations(*this);
       loss = Base::step([this, &closure] {
         const ::torch::Tensor own = closure();
         reducer_.begin_step(*this);

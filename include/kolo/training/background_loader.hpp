@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -40,7 +41,8 @@ class BackgroundLoader {
   BackgroundLoader(std::int64_t count, Make make, const BackgroundLoaderOptions& options = {})
       : make_(std::move(make)),
         count_(count),
-        capacity_(static_cast<std::int64_t>(std::max<std::size_t>(options.capacity, 1))) {
+        capacity_(static_cast<std::int64_t>(
+            std::clamp<std::uint64_t>(options.capacity, 1, std::numeric_limits<int>::max()))) {
     try {
       for (int i = 0; i < options.threads; ++i) threads_.emplace_back([this] { work(); });
     } catch (...) {  // a thread could not be created: join those that were
