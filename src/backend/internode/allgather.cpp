@@ -109,9 +109,9 @@ class Allgather : public shm::Pipeline {
     ConstBlock inputs;
     for (std::size_t m = 0; m < tensors_; ++m) {
       const BatchTensor& tensor = *batch().tensors[m];
-      std::vector<std::int64_t> arriving;
-      for (int rank = 0; rank < std::ssize(batch().ranks); ++rank)
-        arriving.push_back(rows_of(rank)[m]);
+      std::vector<std::int64_t> arriving(outputs.size());
+      for (std::size_t rank = 0; rank < arriving.size(); ++rank)
+        arriving[rank] = rows_of(static_cast<int>(rank))[m];
       std::byte* output = allocate(batch(), tensor, arriving);
       for (std::size_t rank = 0; rank < arriving.size(); ++rank) {
         const std::int64_t bytes = arriving[rank] * tensor.row_bytes();

@@ -48,7 +48,7 @@ Counterparts::Counterparts(std::span<const int> ranks, const Placement& placemen
 
 std::vector<int> Counterparts::cared_for(int place, int host) const {
   std::vector<int> found;
-  for (std::size_t other = static_cast<std::size_t>(place); other < on(host).size();
+  for (auto other = static_cast<std::size_t>(place); other < on(host).size();
        other += neighbors().size())
     found.push_back(on(host)[other]);
   return found;
