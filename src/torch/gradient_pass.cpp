@@ -99,7 +99,7 @@ void GradientReducer::State::set_scales(int passes_made) {
   core.set_scales(factor, prescale(options));
 }
 
-// Parameters that were unfrozen or converted have no hooks until now. In the next pass they will.
+// Parameters that were unfrozen or converted had no hooks in this pass. In the next one they do.
 void GradientReducer::State::attach_missing() {
   for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) {
     const Parameter& parameter = source.parameters()[slot];

@@ -53,7 +53,7 @@ class TorchSource : public GradientSource {
   /// Messages begin with `subject`.
   TorchSource(DistributedOptimizerOptions options, const char* subject);
 
-  /// What must be equal on all ranks besides the options, in words.
+  /// Describes what must be equal on all ranks besides the options.
   [[nodiscard]] virtual std::string description() const { return {}; }
 
   [[nodiscard]] const char* subject() const { return subject_; }
@@ -66,7 +66,7 @@ class TorchSource : public GradientSource {
   virtual void accumulate_locally(std::size_t slot);
   /// It has accumulated there.
   virtual void accumulated_locally(std::size_t /*slot*/) {}
-  /// What has accumulated here did so without the calls before it, in a pass that has ended.
+  /// In place of these calls, at the end of a pass in which the parameter had no hooks.
   virtual void accumulated_unnoticed(std::size_t slot);
   /// Puts the same elements in other memory in the place of the parameter's gradient.
   void move_gradient(const ::torch::Tensor& parameter, ::torch::Tensor copy);

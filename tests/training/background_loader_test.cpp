@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <semaphore>
 #include <set>
@@ -19,7 +21,8 @@ using testing::HasSubstr;
 
 TEST(BackgroundLoader, GivesItemsInOrderWhoeverMakesThem) {
   for (const int threads : {0, 1, 2, 5}) {
-    for (const std::size_t capacity : {0U, 1U, 3U, 500U}) {
+    for (const std::size_t capacity : std::initializer_list<std::size_t>{
+             0, 1, 3, 500, std::numeric_limits<std::size_t>::max()}) {
       BackgroundLoader<std::int64_t> loader(200, [](std::int64_t number) { return 3 * number; },
                                             {.threads = threads, .capacity = capacity});
       for (std::int64_t number = 0; number < 200; ++number) {

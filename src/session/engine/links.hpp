@@ -31,7 +31,7 @@ class Links {
   [[nodiscard]] virtual bool has_processor_to_poll() const { return false; }
   /// For the replay of plans; null unless all ranks see each other's memory.
   [[nodiscard]] virtual negotiation::PlanBoard* board() { return nullptr; }
-  /// What carries data: shm, mpi, fabric, shm+mpi or shm+fabric.
+  /// The name of what carries data: shm, mpi, fabric, shm+mpi or shm+fabric.
   [[nodiscard]] virtual std::string data_path() const = 0;
   /// Memory that the other ranks of this host read where it lies; null if there is none.
   [[nodiscard]] virtual std::shared_ptr<node::SharedHeap> heap() const { return nullptr; }
