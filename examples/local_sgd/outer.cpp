@@ -44,6 +44,9 @@ void OuterOptimizer::load(const std::string& bytes) {
   std::istringstream stream(bytes);
   torch::load(tensors, stream);
   TORCH_CHECK(tensors.size() == 2 * common_.size(), "the state has ", tensors.size(), " tensors");
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    TORCH_CHECK(tensors[i].sizes() == common_[i % common_.size()].sizes(),
+                "the state is of another model");
   for (std::size_t i = 0; i < common_.size(); ++i) {
     common_[i].copy_(tensors[i]);
     velocity_[i].copy_(tensors[common_.size() + i]);

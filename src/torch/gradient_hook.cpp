@@ -69,6 +69,20 @@ void GradientHook::attach(const ::torch::Tensor& parameter,
   accumulator_ = std::move(accumulator);
 }
 
+void GradientHook::watch(const ::torch::Tensor& parameter,
+                         const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
+  if (watched_.defined() || !parameter.requires_grad()) return;
+  watch_ = parameter.register_hook([listener, slot](const at::TensorBase&) {
+    if (const auto alive = listener.lock()) alive->before_unnoticed(slot);
+  });
+  watched_ = parameter;
+}
+
+// The accumulator's hooks go with it, but the parameter would keep this one.
+GradientHook::~GradientHook() {
+  if (watched_.defined()) watched_.remove_hook(watch_);
+}
+
 bool GradientHook::is_missing(const ::torch::Tensor& parameter) const {
   return parameter.requires_grad() &&
          (!accumulator_ ||

@@ -18,6 +18,8 @@ class GradientListener {
   /// Returns true if the parameter has no gradient, so that autograd may keep the incoming one.
   virtual bool before_accumulation(std::size_t slot) = 0;
   virtual void after_accumulation(std::size_t slot) = 0;
+  /// Before a gradient accumulates: if it has been converted, without the calls above.
+  virtual void before_unnoticed(std::size_t slot) = 0;
   /// False if it leaves the parameter to another listener.
   [[nodiscard]] virtual bool owns(std::size_t slot) const = 0;
 };
@@ -25,11 +27,20 @@ class GradientListener {
 /// The hooks of one parameter.
 class GradientHook {
  public:
+  GradientHook() = default;
+  GradientHook(const GradientHook&) = delete;
+  GradientHook& operator=(const GradientHook&) = delete;
+  ~GradientHook();
+
   /// Call it again whenever the hooks may be lost: converting a parameter (`to(dtype)`) gives it a
   /// new accumulator, and a frozen parameter has none. No effect while the hooks are in place. The
   /// hooks hold a weak pointer, because the autograd graph owns them and may outlive the listener.
   void attach(const ::torch::Tensor& parameter, const std::weak_ptr<GradientListener>& listener,
               std::size_t slot);
+  /// Has `before_unnoticed` called for each gradient of the parameter, whatever becomes of its
+  /// other hooks. No effect after the first call.
+  void watch(const ::torch::Tensor& parameter, const std::weak_ptr<GradientListener>& listener,
+             std::size_t slot);
   /// True if `attach` would do something.
   [[nodiscard]] bool is_missing(const ::torch::Tensor& parameter) const;
 
@@ -43,6 +54,8 @@ class GradientHook {
       decltype(::torch::autograd::impl::grad_accumulator(std::declval<const ::torch::Tensor&>()));
 
   NodePointer accumulator_{};  // owns the hooks; the parameter holds it only weakly
+  ::torch::Tensor watched_{};  // undefined before `watch`
+  unsigned watch_ = 0;         // its hook
 };
 
 }  // namespace kolo::internal

@@ -133,11 +133,7 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
       parameter.elsewhere && owner_of(parameter))
     return false;
   if (!core.active()) begin_pass();
-  if (core.reducing()) {
-    source.make_room(slot);
-  } else {
-    source.accumulate_locally(slot);
-  }
+  prepare(slot);
   return !source.parameters()[slot].tensor.grad().defined();
 }
 
@@ -151,6 +147,23 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
   } else {
     parameter.waiting = true;
     source.accumulated_locally(slot);
+  }
+}
+
+// The end of the pass attaches the hooks, and takes the gradient along.
+void GradientReducer::State::before_unnoticed(std::size_t slot) {
+  const std::lock_guard lock(hooks);
+  const Parameter& parameter = source.parameters()[slot];
+  if (parameter.elsewhere || !parameter.hook.is_missing(parameter.tensor)) return;
+  if (!core.active()) begin_pass();
+  prepare(slot);
+}
+
+void GradientReducer::State::prepare(std::size_t slot) {
+  if (core.reducing()) {
+    source.make_room(slot);
+  } else {
+    source.accumulate_locally(slot);
   }
 }
 

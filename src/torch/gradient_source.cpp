@@ -222,7 +222,7 @@ void TorchSource::require_plain(const Parameter& parameter) {
 ::torch::Tensor TorchSource::take(Parameter& parameter) const {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   parameter.waiting = false;
-  if (!gradient.defined()) return {};
+  if (!gradient.defined() || parameter.detached) return {};
   if (!parameter.parts.empty() && parameter.parts.back().gradient.is_same(gradient)) return {};
   if (!parameter.set_aside.defined() && is_reduced(parameter)) {
     parameter.set_aside = gradient;
@@ -307,6 +307,7 @@ void TorchSource::close(std::size_t slot, bool keep) {
   ::torch::Tensor total = std::exchange(parameter.set_aside, ::torch::Tensor());
   const std::deque<GradientPart> parts = std::exchange(parameter.parts, {});
   const bool expected = std::exchange(parameter.expected, false);
+  parameter.detached = false;
   if (!keep) return;
   // Nothing to reduce, such as zeros from before a failure here: but optimizers step a parameter
   // that has a gradient, so either all ranks have one or none.
@@ -338,10 +339,19 @@ void TorchSource::put(Parameter& parameter, ::torch::Tensor total) const {
   parameter.mixed = false;
 }
 
+// The other ranks have a gradient, so this one must, too: an optimizer steps what has one, and they
+// may all zero theirs and freeze the parameter.
 void TorchSource::detach(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
   if (parameter.parts.empty() && !parameter.set_aside.defined()) return;
-  parameter.tensor.mutable_grad() = std::exchange(parameter.set_aside, ::torch::Tensor());
+  const at::NoGradGuard no_grad;
+  ::torch::Tensor kept = std::exchange(parameter.set_aside, ::torch::Tensor());
+  if (!kept.defined()) {
+    const auto layout = travels_sparse(parameter) ? at::kSparse : at::kStrided;
+    kept = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(layout));
+  }
+  parameter.tensor.mutable_grad() = std::move(kept);
+  parameter.detached = true;
 }
 
 }  // namespace kolo::internal

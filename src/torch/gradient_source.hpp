@@ -40,6 +40,7 @@ struct Parameter {
   bool expected = false;        // another rank has a gradient
   ::torch::Tensor set_aside{};  // the reduced gradient, while a pass is reduced
   std::deque<GradientPart> parts{};
+  bool detached = false;  // the pass has failed here, and the gradient is no longer part of it
   // The gradient that holds the last result, and its version then. Weak, so that the memory can go.
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
       c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};

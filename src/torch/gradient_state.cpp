@@ -93,7 +93,8 @@ NamedParameters GradientReducer::State::named(const Groups& optimizer_groups) co
 }
 
 std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
-    std::shared_ptr<State> old, const Groups& optimizer_groups) {
+    std::shared_ptr<State> old, const Groups& optimizer_groups,
+    std::shared_ptr<TorchSource> source) {
   old->core.rejoin();
   for (Parameter& parameter : old->source.parameters()) parameter.tensor.mutable_grad().reset();
   const DistributedOptimizerOptions options = old->options;
@@ -105,7 +106,8 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
   GroupNumbers group_numbers = std::move(old->group_numbers);
   auto guards = std::move(old->guards);
   old.reset();  // one state has the communication hook, and is called by the parameters' hooks
-  auto state = std::make_shared<State>(options, std::make_shared<TorchSource>(options, subject));
+  if (!source) source = std::make_shared<TorchSource>(options, subject);
+  auto state = std::make_shared<State>(options, std::move(source));
   state->is_member = is_member;
   state->watches_steps = watches_steps;
   state->names = std::move(names);
@@ -123,6 +125,8 @@ void GradientReducer::State::attach(std::size_t slot) {
   if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->core.reductions();
   parameter.elsewhere = other != nullptr;
   parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
+  // Without steps, nothing else tells of a module that was converted as a whole.
+  if (!watches_steps) parameter.hook.watch(parameter.tensor, weak_from_this(), slot);
 }
 
 // The optimizer that reduces a shared parameter; null if it is this one.
@@ -258,9 +262,9 @@ void GradientReducer::begin_evaluations(const Groups& groups) {
   state_->forget_reductions_elsewhere();
 }
 
-void GradientReducer::rejoin(const Groups& groups) {
+void GradientReducer::rejoin(const Groups& groups, std::shared_ptr<TorchSource> source) {
   require_world_to_rejoin(state_->options.process_set, state_->source.subject());
-  state_ = State::renewed(std::move(state_), groups);
+  state_ = State::renewed(std::move(state_), groups, std::move(source));
   state_->adopt(groups);
   state_->forget_reductions_elsewhere();
   state_->agree();

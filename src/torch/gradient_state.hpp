@@ -55,15 +55,17 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   /// The parameters that the optimizer has, as their operations are named.
   [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
   /// A state for a new session, which knows nothing of the passes before, nor of parameters that
-  /// were replaced. Drops all gradients.
-  [[nodiscard]] static std::shared_ptr<State> renewed(std::shared_ptr<State> old,
-                                                      const Groups& optimizer_groups);
+  /// were replaced. Drops all gradients. `source` may be null.
+  [[nodiscard]] static std::shared_ptr<State> renewed(
+      std::shared_ptr<State> old, const Groups& optimizer_groups,
+      std::shared_ptr<internal::TorchSource> source);
   void make_groups(const Groups& optimizer_groups);
   void agree();
   void require_agreement();
 
   bool before_accumulation(std::size_t slot) override;
   void after_accumulation(std::size_t slot) override;
+  void before_unnoticed(std::size_t slot) override;
   [[nodiscard]] bool owns(std::size_t slot) const override {
     return !source.parameters()[slot].elsewhere;
   }
@@ -87,6 +89,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   std::size_t list(const std::string& name, const ::torch::Tensor& tensor);
   [[nodiscard]] std::string unused_name(const std::string& wanted) const;
   void begin_pass();
+  void prepare(std::size_t slot);
   void run_part(const std::shared_ptr<PassEnd>& end, int part);
   void fail_pass() noexcept;
   static void queue_part(const std::shared_ptr<PassEnd>& end, int part);

@@ -11,6 +11,7 @@
 #include <concepts>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <typeinfo>
 
@@ -83,6 +84,11 @@ template <OneOf<optim::AdagradParamState> State, typename Visit>
 void visit_each(State& state, const Visit& visit) {
   visit("step", state.step());
   visit("sum", state.sum());
+}
+
+// Some options leave these out of a parameter's state.
+inline bool is_optional(std::string_view state) {
+  return state == "max_exp_avg_sq" || state == "momentum_buffer" || state == "grad_avg";
 }
 
 template <typename O, typename S>

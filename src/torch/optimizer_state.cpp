@@ -150,13 +150,19 @@ class Loader {
     const std::string start = "state." + std::to_string(number) + '.';
     auto state = std::make_unique<typename K::State>();
     const std::size_t before = used_;
+    std::string missing;
     visit_each(*state, [&](const char* name, auto& value) {
       const auto found = views_.tensors.find(start + name);
-      if (found == views_.tensors.end()) return;
+      if (found == views_.tensors.end()) {
+        if (missing.empty() && !is_optional(name)) missing = start + name;
+        return;
+      }
       ++used_;
       set(value, tensor_of(found->second, found->first), parameter, found->first);
     });
-    if (used_ != before) states_.emplace_back(parameter, std::move(state));
+    if (used_ == before) return;
+    if (!missing.empty()) refuse_state("they lack '" + missing + "'");
+    states_.emplace_back(parameter, std::move(state));
   }
 
   void set(std::int64_t& value, const ::torch::Tensor& found, const ::torch::Tensor&,
@@ -238,7 +244,7 @@ void load_optimizer(const std::string& bytes, Optimizer& optimizer, const Parame
   try {
     views = parse_safetensors(bytes);
   } catch (const InvalidArgument& error) {
-    refuse_state(error.what());
+    refuse_state(bytes.starts_with("PK") ? "they are an archive of LibTorch's own" : error.what());
   }
   if (!with_kind(optimizer, [&](auto kind) { load_as(kind, views, optimizer, shards); }))
     refuse_state("they are not a LibTorch archive");

@@ -158,19 +158,25 @@ void from_bytes(const std::string& bytes, ::torch::nn::Module& module) {
 // its archive.
 std::string to_bytes(const ::torch::optim::Optimizer& optimizer) {
   if (auto bytes = save_optimizer(optimizer)) return *std::move(bytes);
-  OutputArchive archive;
-  OutputArchive state(archive.compilation_unit());
-  optimizer.save(state);
-  archive.write("optimizer", state);
-  if (const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer))
-    archive.write(place_key, c10::IValue(sharded->place()));
-  const auto& groups = optimizer.param_groups();
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    OutputArchive options(archive.compilation_unit());
-    groups[i].options().serialize(options);
-    archive.write(group_key(i), options);
+  try {
+    OutputArchive archive;
+    OutputArchive state(archive.compilation_unit());
+    optimizer.save(state);
+    archive.write("optimizer", state);
+    if (const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer))
+      archive.write(place_key, c10::IValue(sharded->place()));
+    const auto& groups = optimizer.param_groups();
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      OutputArchive options(archive.compilation_unit());
+      groups[i].options().serialize(options);
+      archive.write(group_key(i), options);
+    }
+    return bytes_of(archive);
+  } catch (const c10::Error& error) {
+    // LBFGS has undefined tensors until its history is full.
+    throw InvalidArgument(std::string("LibTorch cannot save the state of this optimizer now: ") +
+                          error.what_without_backtrace());
   }
-  return bytes_of(archive);
 }
 
 void from_bytes(const std::string& bytes, ::torch::optim::Optimizer& optimizer) {

@@ -226,7 +226,10 @@ void ShardSource::landed(std::size_t slot, int round) {
 void ShardSource::detach(std::size_t slot) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
-  if (!shards_->of_whole(whole).part.grad().defined() || has_stand_in(slot)) return;
+  const ::torch::Tensor& part = shards_->of_whole(whole).part;
+  // As on the other ranks, which have a gradient.
+  if (!part.grad().defined() && !state.parts.empty()) part.mutable_grad() = at::zeros_like(part);
+  if (!part.grad().defined() || has_stand_in(slot)) return;
   if (!whole.grad().defined()) return put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
   state.left = Left::local_gradient;
   state.version = whole.grad()._version();

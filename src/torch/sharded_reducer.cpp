@@ -32,7 +32,7 @@ void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Ten
 }
 
 GradientReducer& ShardedReducer::State::live() {
-  if (reducer) return *reducer;
+  if (is_live) return *reducer;
   throw InvalidArgument(
       "ShardedOptimizer: its last rejoin() has failed, and must be repeated before anything else");
 }
@@ -112,6 +112,7 @@ void ShardedReducer::State::divide(Optimizer& optimizer) {
   index = is_member ? set.rank() : 0;
   parts = is_member ? set.size() : 1;
   shards = std::make_shared<ParameterShards>(index, parts);
+  keep_undivided(optimizer);
   shards->adopt(optimizer, names);
   std::shared_ptr<TorchSource> made;
   if (sharding == Sharding::state) {
@@ -119,14 +120,25 @@ void ShardedReducer::State::divide(Optimizer& optimizer) {
   } else {
     made = source = std::make_shared<ShardSource>(options, shards);
   }
-  reducer.emplace(shards->whole_groups(), given_names, options, /*watches_steps=*/true,
-                  std::move(made));
+  if (reducer) {
+    reducer->rejoin(shards->whole_groups(), std::move(made));
+  } else {
+    reducer.emplace(shards->whole_groups(), given_names, options, /*watches_steps=*/true,
+                    std::move(made));
+  }
+  is_live = true;
+}
+
+// Such as that of Adagrad, which has state before the first step.
+void ShardedReducer::State::keep_undivided(const Optimizer& optimizer) {
+  if (!agreements_are_deferred() || optimizer.state().empty()) return;
+  const auto unchanged = [](const ::torch::Tensor&, const ::torch::Tensor& value) { return value; };
+  if (auto bytes = save_optimizer(optimizer, unchanged)) loaded = *std::move(bytes);
 }
 
 void ShardedReducer::State::reunite(Optimizer& optimizer) {
+  is_live = false;
   shards->adopt(optimizer, names);
-  if (given_names && reducer) given_names = reducer->named(shards->whole_groups());
-  reducer.reset();
   optimizer.state().clear();
   auto& groups = optimizer.param_groups();
   for (std::size_t i = 0; i < groups.size(); ++i)

@@ -21,13 +21,14 @@ struct ShardedReducer::State {
   std::optional<NamedParameters> given_names;
   int index = 0;  // of this rank's parts, among `parts`
   int parts = 1;
-  std::string loaded;  // a whole state, until the first step
+  std::string loaded;  // a whole state, from before the first session and until the first step
   bool is_member;
   internal::ParameterNames names;
   std::shared_ptr<internal::ParameterShards> shards;
   std::shared_ptr<internal::ShardSource> source;        // null if gradients stay whole
   std::shared_ptr<internal::WholeSource> whole_source;  // else null
-  std::optional<GradientReducer> reducer;               // none after a `rejoin` that threw
+  std::optional<GradientReducer> reducer;
+  bool is_live = false;  // not after a `rejoin` that threw
 
   /// Throws InvalidArgument after a `rejoin` that threw.
   [[nodiscard]] GradientReducer& live();
@@ -37,6 +38,9 @@ struct ShardedReducer::State {
 
   /// Collective. Replaces the parameters in the optimizer's groups by this rank's parts of them.
   void divide(Optimizer& optimizer);
+  /// Before the first session of an elastic job, whose ranks are not known: keeps the state that
+  /// the optimizer was given with.
+  void keep_undivided(const Optimizer& optimizer);
   /// Puts the parameters back, without gradients and state.
   void reunite(Optimizer& optimizer);
   void require_all_ranks();

@@ -7,6 +7,7 @@
 
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
+#include "training/gradient_norm.hpp"
 #include "training/parts_gather.hpp"
 
 namespace kolo::detail {
@@ -28,7 +29,10 @@ NamedGradientReducer::State::State(const Gradients& gradients,
   const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
   require_disjoint(gradients);
   if (sharding) divide(gradients);
-  if (!takes_part) return;
+  if (!takes_part) {
+    require_memory_for_mean(gradients);
+    return;
+  }
   add_gradients(groups);
   agree();
 }
@@ -86,6 +90,19 @@ void NamedGradientReducer::State::require_not_synchronized(const std::string& ca
                   subject(), call));
 }
 
+// Outside the process set, `reduce` divides them itself.
+void NamedGradientReducer::State::require_memory_for_mean(const Gradients& gradients) const {
+  if (options.accumulation != Accumulation::mean || options.backward_passes_per_step == 1) return;
+  for (const auto& [name, tensor] : gradients)
+    if (tensor.device().type != DeviceType::cpu)
+      throw InvalidArgument(
+          fmt::format("{}: '{}' is in GPU memory, and this rank is not in the process set: here, "
+                      "the mean of several backward passes needs CPU memory. Use "
+                      "Accumulation::sum, and divide the gradients",
+                      subject(), name),
+          name);
+}
+
 // Operations in progress write to the memory that was listed when they were submitted.
 void NamedGradientReducer::State::require_in_place(const Gradients& gradients) const {
   if (source.tensors.empty()) return;
@@ -107,12 +124,14 @@ void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) c
       [&](std::size_t slot) { return items[slot].name; });
 }
 
+// The last pass of a step is not ended by `end_pass`, so it is not counted yet.
+double NamedGradientReducer::State::divisor() const {
+  return options.accumulation == Accumulation::mean ? static_cast<double>(core.passes() + 1) : 1.0;
+}
+
 void NamedGradientReducer::State::list(Gradients gradients) {
   source.tensors = std::move(gradients);
-  // The last pass of a step is not ended by `end_pass`, so it is not counted yet.
-  const double passes =
-      options.accumulation == Accumulation::mean ? static_cast<double>(core.passes() + 1) : 1.0;
-  core.set_scales(1.0, 1.0 / (options.gradient_predivide_factor * passes));
+  core.set_scales(1.0, 1.0 / (options.gradient_predivide_factor * divisor()));
 }
 
 void NamedGradientReducer::State::note_change() {
@@ -122,6 +141,8 @@ void NamedGradientReducer::State::note_change() {
 void NamedGradientReducer::State::reduce(Gradients gradients) {
   if (!core.active()) core.begin(/*reducing=*/true);
   list(std::move(gradients));
+  // Outside the process set, nothing is reduced.
+  if (!takes_part && divisor() != 1.0) multiply(source.tensors, 1.0 / divisor());
   // All are submitted before the first wait, so that they travel together.
   core.submit_rest();
   core.finish();

@@ -83,6 +83,9 @@ struct NamedGradientReducer::State {
   void require_same(const Gradients& gradients) const;
   void require_in_place(const Gradients& gradients) const;
   void require_disjoint(const Gradients& gradients) const;
+  void require_memory_for_mean(const Gradients& gradients) const;
+  /// 1, or the passes of the step that ends, whose mean is wanted.
+  [[nodiscard]] double divisor() const;
   void list(Gradients gradients);
   void reduce(Gradients gradients);
   void note_change();

@@ -105,8 +105,9 @@ TensorEntry entry_of(const std::string& name, const json& tensor) {
 }
 
 Metadata metadata_of(const json& object) {
-  if (!object.is_object()) corrupt("its metadata is no object");
   Metadata metadata;
+  if (object.is_null()) return metadata;  // as the format's own library reads it
+  if (!object.is_object()) corrupt("its metadata is no object");
   for (const auto& [key, value] : object.items()) {
     if (!value.is_string()) corrupt(fmt::format("its metadata '{}' is no text", shown(key)));
     metadata[key] = value.get<std::string>();

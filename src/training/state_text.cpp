@@ -3,20 +3,24 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
-#include <cstdlib>
+#include <cmath>
 #include <sstream>
+#include <string_view>
 
 #include "kolo/error.hpp"
 
 namespace kolo::internal {
 namespace {
 
-template <typename Integer>
-bool parse(const std::string& word, Integer& number) {
+constexpr std::string_view hexadecimal = "0x";
+
+// The whole word must be the number: "12x" is refused.
+template <typename Number, typename... Format>
+bool parse(std::string_view word, Number& number, Format... format) {
   const char* end = word.data() + word.size();
-  // The whole word must be the number: "12x" is refused.
-  const auto [stopped, error] = std::from_chars(word.data(), end, number);
+  const auto [stopped, error] = std::from_chars(word.data(), end, number, format...);
   return error == std::errc() && stopped == end;
 }
 
@@ -32,8 +36,15 @@ StateWriter& StateWriter::add(std::uint64_t number) {
   return *this;
 }
 
+// As printf's %a, but in every locale with a point.
 StateWriter& StateWriter::add(double number) {
-  text_ += fmt::format(" {:a}", number);
+  constexpr std::size_t longest = 32;
+  std::array<char, longest> digits{};
+  const auto [end, error] =
+      std::to_chars(digits.begin(), digits.end(), std::fabs(number), std::chars_format::hex);
+  text_ += std::signbit(number) ? " -" : " ";
+  if (std::isfinite(number)) text_ += hexadecimal;
+  text_.append(digits.begin(), end);
   return *this;
 }
 
@@ -57,11 +68,18 @@ std::uint64_t StateReader::natural() {
 }
 
 double StateReader::real() {
-  const std::string& text = word();
-  char* stopped = nullptr;
-  const double number = std::strtod(text.c_str(), &stopped);
-  if (stopped != text.c_str() + text.size()) refuse();
-  return number;
+  std::string_view digits = word();
+  const bool is_negative = digits.starts_with('-');
+  if (is_negative) digits.remove_prefix(1);
+  const bool is_hexadecimal = digits.starts_with(hexadecimal);
+  if (is_hexadecimal) digits.remove_prefix(hexadecimal.size());
+  double number = 0.0;
+  if (digits.starts_with('-') ||
+      !parse(digits, number,
+             is_hexadecimal ? std::chars_format::hex : std::chars_format::general)) {
+    refuse();
+  }
+  return is_negative ? -number : number;
 }
 
 void StateReader::end() const {

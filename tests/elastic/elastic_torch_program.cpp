@@ -3,10 +3,11 @@
 //
 //   elastic_torch_program FOLDER KIND [fault=KIND:PHASE:RANK:STEP]... [grow_to=N]
 //
-// KIND: adam, sharded, sharded_state, or resumed (sharded, with state from before); int8,
-// power_sgd, or sharded_int8 (shards the state), whose results are only compared between the ranks.
-// After a dot, `scaler`: with a scale at which many steps overflow. Otherwise as elastic_program.
-// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+// KIND: adam, sharded, sharded_state, resumed (sharded, loads state from before), or wrapped
+// (sharded, its optimizer has state when it is constructed); int8, power_sgd, or sharded_int8
+// (shards the state), whose results are only compared between the ranks. After a dot, `scaler`:
+// with a scale at which many steps overflow. Otherwise as elastic_program. clang 14 can read
+// LibTorch 1.13 in C++20 only if this comes first.
 #include <ATen/core/ivalue.h>
 
 #include <ATen/Parallel.h>
@@ -322,11 +323,13 @@ int train(const std::string& kind, const Setup& setup) {
     return Training(setup, net, optimizer, options.hook).run(replays);
   }
   const bool shards_gradients = kind == "sharded" || kind == "resumed";
+  const std::string first = kind == "resumed" || kind == "wrapped" ? stepped_state() : "";
+  torch::optim::Adam adam = adam_of(net);
+  if (kind == "wrapped") kolo::from_bytes(first, adam);
   kolo::ShardedOptimizer optimizer(
-      adam_of(net), names, options,
+      std::move(adam), names, options,
       shards_gradients ? kolo::Sharding::state_and_gradients : kolo::Sharding::state);
-  const std::string first = kind == "resumed" ? stepped_state() : "";
-  if (!first.empty()) optimizer.load_whole_state(first);
+  if (kind == "resumed") optimizer.load_whole_state(first);
   return Training(setup, net, optimizer, options.hook).run(replays, first);
 }
 

@@ -8,6 +8,7 @@
 #include <typeinfo>
 
 #include "../training/scratch_directory.hpp"
+#include "training/safetensors_names.hpp"
 
 namespace kolo::internal::testing_support {
 namespace {
@@ -248,6 +249,38 @@ TEST_F(CheckpointTest, AnotherOptimizersStateIsRefusedAndChangesNothing) {
   optim::Adam other(reversed, optim::AdamOptions(0.5));
   other.step();
   refused(other, "'state.0.exp_avg' is f32 [1], its parameter f32 [8, 4]");
+}
+
+TEST_F(CheckpointTest, StateThatLacksATensorIsRefused) {
+  Training training;
+  training.steps(1);
+  const std::string before = to_bytes(training.optimizer);
+  SafetensorsViews views = parse_safetensors(before);
+  EXPECT_EQ(views.tensors.erase("state.1.exp_avg_sq"), 1);
+  const auto error = error_of<InvalidArgument>(
+      [&] { from_bytes(to_safetensors(views.tensors, views.metadata), training.optimizer); });
+  EXPECT_THAT(error.what(), HasSubstr("they lack 'state.1.exp_avg_sq'"));
+  EXPECT_EQ(to_bytes(training.optimizer), before);
+}
+
+TEST_F(CheckpointTest, LbfgsCanBeSavedOnceLibTorchCanOrSaysWhy) {
+  ::torch::Tensor weight = ::torch::ones({2}, ::torch::requires_grad());
+  optim::LBFGS optimizer({weight}, optim::LBFGSOptions(0.1).max_iter(1).history_size(3));
+  for (int step = 0; step < 6; ++step) {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      ::torch::Tensor loss = (weight * weight * ::torch::arange(1, 3)).sum();
+      loss.backward();
+      return loss;
+    });
+    try {
+      optim::LBFGS loaded({weight}, optim::LBFGSOptions(0.1).max_iter(1).history_size(3));
+      from_bytes(to_bytes(optimizer), loaded);
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), HasSubstr("LibTorch cannot save the state of this optimizer now"));
+      EXPECT_LT(step, 4);
+    }
+  }
 }
 
 TEST_F(CheckpointTest, ATensorThatSafetensorsLackMakesAnArchive) {

@@ -168,6 +168,28 @@ TEST_F(LateParametersTest, AConvertedOneIsReducedInItsFirstPass) {
   expect_close(body_.to(f64), values({1.0, 1.0, 1.0}) - 2 * mean_rank());
 }
 
+TEST_F(LateParametersTest, AModuleThatIsConvertedAsAWholeIsReducedInItsFirstPass) {
+  ::torch::nn::Linear net(::torch::nn::LinearOptions(1, 1).bias(false));
+  broadcast_parameters(*net, 0);
+  const DistributedGradients gradients(*net);
+  optim::SGD plain(net->parameters(), 1.0);
+  const auto expect_mean = [&](::torch::Dtype dtype) {
+    plain.zero_grad();
+    const ::torch::Tensor x = ::torch::full({1, 1}, rank() + 1.0, dtype);
+    const std::vector<::torch::Tensor> own =
+        ::torch::autograd::grad({net->forward(x).sum()}, {net->weight});
+    expect_close(own.front().to(f64), ::torch::full({1, 1}, rank() + 1.0, f64));
+    for (int passes = 1; passes < 3; ++passes) {
+      net->forward(x).sum().backward();
+      expect_close(net->weight.grad().to(f64), ::torch::full({1, 1}, passes * mean_rank(), f64));
+    }
+  };
+  for (const ::torch::Dtype dtype : {f64, ::torch::kFloat32, f64}) {
+    net->to(dtype);
+    expect_mean(dtype);
+  }
+}
+
 TEST_F(LateParametersTest, OneWhoseOptimizerEndsPassesToTheOther) {
   auto owner = std::make_unique<DistributedOptimizer<optim::SGD>>(optim::SGD({head_}, 1.0));
   DistributedOptimizer<optim::SGD> other(optim::SGD({body_, head_}, 1.0));

@@ -342,6 +342,35 @@ TEST_F(ShardedTest, ARejoinThatFailedMayBeRepeated) {
   expect_close(second, values({1.0, 2.0, 3.0}) - mean_rank());
 }
 
+TEST_F(ShardedTest, RejoinsWithItsGuardsAndGroups) {
+  ::torch::Tensor tied = parameter({1.0, 2.0, 3.0});
+  ::torch::Tensor other = parameter({1.0});
+  for (const Sharding sharding : {Sharding::state, Sharding::state_and_gradients}) {
+    ShardedOptimizer optimizer(optim::SGD({tied, other}, 1.0),
+                               {{"tied", tied}, {"alias", tied}, {"other", other}},
+                               {.groups = {{"alias", "other"}}}, sharding);
+    ::torch::Tensor added = parameter({1.0, 1.0});
+    optimizer.add_param_group(optim::OptimizerParamGroup({added}));
+    const at::NoGradGuard no_grad;
+    tied.fill_(1.0);
+    other.fill_(1.0);
+    const at::AutoGradMode on(true);
+    {
+      const NoSync local = optimizer.no_sync();
+      optimizer.rejoin();
+      backward(tied, rank() + 1);
+      expect_close(tied.grad(), ::torch::full({3}, rank() + 1.0, f64));
+    }
+    backward(tied, rank() + 1);
+    backward(other, rank() + 1);
+    backward(added, rank() + 1);
+    optimizer.step();
+    expect_close(tied, values({1.0, 1.0, 1.0}) - 2 * mean_rank());
+    expect_close(other, values({1.0}) - mean_rank());
+    expect_close(added, values({1.0, 1.0}) - mean_rank());
+  }
+}
+
 TEST_F(ShardedTest, AllRanksSkipAStepThatOverflowsInOnePart) {
   const auto train = [](Network& network, auto& optimizer, GradScaler& scaler) {
     std::vector<bool> stepped;

@@ -202,6 +202,38 @@ TEST_F(OwnOptimizer, OfASetReducesAmongItsMembersAndOnlyStepsElsewhere) {
   EXPECT_EQ(model_.steps, 2);
 }
 
+TEST_F(OwnOptimizer, OutsideItsSetStepsWithTheMeanOfItsOwnPasses) {
+  const ProcessSet set = add_process_set({0});
+  for (const Accumulation accumulation : {Accumulation::sum, Accumulation::mean}) {
+    DistributedOptimizer optimizer(
+        model_, {.backward_passes_per_step = 2, .accumulation = accumulation, .process_set = set});
+    for (const bool is_complete : {true, false}) {
+      model_.fill(me_ + 1.0);
+      if (is_complete) {
+        optimizer.end_pass();
+        model_.fill(2 * (me_ + 1.0));
+      }
+      optimizer.step();
+      const bool divides = is_complete && accumulation == Accumulation::mean;
+      EXPECT_THAT(model_.values(), Each((me_ + 1.0) * (is_complete ? 2 : 1) / (divides ? 2 : 1)));
+    }
+  }
+  if (me_ == 0) return;
+  struct OnGpu {
+    std::vector<NamedTensor> gradients() {
+      return {{"a", {&memory, Shape{1}, DType::f32, Device{DeviceType::cuda, 0}}}};
+    }
+    void step() {}
+    float memory = 0.0F;
+  } on_gpu;
+  const auto refused = thrown_by<InvalidArgument>([&] {
+    DistributedOptimizer(
+        on_gpu,
+        {.backward_passes_per_step = 2, .accumulation = Accumulation::mean, .process_set = set});
+  });
+  EXPECT_THAT(refused.what(), HasSubstr("'a' is in GPU memory, and this rank is not in the"));
+}
+
 TEST_F(OwnOptimizer, TwoOfThemWithTheSameNamesGoSideBySide) {
   Model other;
   DistributedOptimizer first(model_);

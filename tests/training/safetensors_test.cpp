@@ -171,6 +171,13 @@ TEST_F(SafetensorsFile, RefusesToSaveWhatItCannot) {
   EXPECT_THROW(save_safetensors("/nowhere/a.safetensors", {{"a", weight_}}), CheckpointError);
 }
 
+TEST_F(SafetensorsFile, MayHaveNullForItsMetadata) {
+  put(file_of(R"({"__metadata__":null,"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
+  const Safetensors file = load_safetensors(path_);
+  EXPECT_THAT(names_of(file.tensors), ElementsAre("a"));
+  EXPECT_THAT(file.metadata, IsEmpty());
+}
+
 TEST_F(SafetensorsFile, WithAHostileHeaderIsRefused) {
   const auto tensor = [](const std::string& fields) { return "{\"a\":{" + fields + "}}"; };
   expect_corrupt(file_of("{\"a\":1}", 0), "tensor 'a' is no object");

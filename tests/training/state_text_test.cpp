@@ -25,6 +25,19 @@ TEST(StateText, DoublesComeBackBitForBit) {
   EXPECT_TRUE(std::isnan(reader.real()));
 }
 
+TEST(StateText, DoublesAreWrittenAsPrintfDoesInTheLocaleC) {
+  EXPECT_EQ(StateWriter("kind.1").add(1.5).add(-0.1).add(0.0).add(-HUGE_VAL).text(),
+            "kind.1 0x1.8p+0 -0x1.999999999999ap-4 0x0p+0 -inf");
+  StateReader reader("kind.1", "kind.1 0.5 -2e3 -0x.8p1");  // decimals are read, too
+  EXPECT_EQ(reader.real(), 0.5);
+  EXPECT_EQ(reader.real(), -2000.0);
+  EXPECT_EQ(reader.real(), -1.0);
+  for (const char* const wrong : {"--1", "0x-1", "+1", "1,5", "0x", "-", "0x1.8p+0x"})
+    EXPECT_THROW((void)StateReader("kind.1", std::string("kind.1 ") + wrong).real(),
+                 InvalidArgument)
+        << wrong;
+}
+
 TEST(StateText, IntegersOfAllSizes) {
   using Signed = std::numeric_limits<std::int64_t>;
   const std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();

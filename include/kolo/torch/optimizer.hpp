@@ -107,7 +107,9 @@ class GradientReducer {
   KOLO_EXPORT void begin_evaluations(const Groups& groups);
 
   /// Collective. After a new session has begun: drops all gradients, and compares the ranks again.
-  KOLO_EXPORT void rejoin(const Groups& groups);
+  /// `source`: as at construction.
+  KOLO_EXPORT void rejoin(const Groups& groups,
+                          std::shared_ptr<internal::TorchSource> source = nullptr);
 
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
 
