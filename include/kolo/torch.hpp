@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kolo for LibTorch: collectives on LibTorch tensors, distributed and sharded optimizers, mixed
-// precision, synchronized batch normalization, equal initial states, checkpoints, and safetensors
-// files.
+// precision, synchronized batch normalization, gradients in shared memory, equal initial states,
+// checkpoints, and safetensors files.
 #pragma once
 
 #include "kolo/kolo.hpp"
@@ -16,5 +16,6 @@
 #include "kolo/torch/optimizer.hpp"
 #include "kolo/torch/safetensors.hpp"
 #include "kolo/torch/sharded_optimizer.hpp"
+#include "kolo/torch/shared_gradients.hpp"
 #include "kolo/torch/state.hpp"
 #include "kolo/torch/sync_batch_norm.hpp"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of README.md and docs/ that are made from recorded measurements, by the name in their marks."""
+import math
+
 from charts import SETS, flat_mpi, number
 
 
@@ -230,6 +232,20 @@ def compression(data):
                     rows, ["---"] + ["---:"] * (2 + len(seeds) + len(places)))
 
 
+def local_sgd_time(data):
+    """The loss is the lowest that all algorithms reach, rounded up."""
+    algorithms = by(data["local_sgd_time"], "algorithm")
+    lowest = max(min(float(row["test_loss"]) for row in rows) for rows in algorithms.values())
+    loss = math.ceil(100 * lowest) / 100
+    seconds = {name: next(float(row["seconds"]) for row in rows if float(row["test_loss"]) <= loss)
+               for (name,), rows in algorithms.items()}
+    return markdown(["`--algorithm`", "bytes per step", "an epoch", f"test loss of {loss} after", "of `average`",
+                     f"test loss after {len(next(iter(algorithms.values())))} epochs"],
+                    [[f"`{name}`", number(rows[-1]["bytes"]), f"{float(rows[-1]['seconds']) / len(rows):.1f} s",
+                      f"{seconds[name]:.0f} s", f"{100 * seconds[name] / seconds['average']:.0f} %", rows[-1]["test_loss"]]
+                     for (name,), rows in algorithms.items()], ["---"] + ["---:"] * 5)
+
+
 def overlap_between_hosts(data):
     return markdown(["link, each direction", "run", "without communication", "with Kolo", "with Kolo, after backward",
                      "longer without overlap"],
@@ -273,4 +289,4 @@ TABLES = {table.__name__: table for table in (
     campaigns, one_host, idle, peers, readme, training_step, two_hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
-    against_revision, rows_between_hosts, sharded)}
+    local_sgd_time, against_revision, rows_between_hosts, sharded)}
