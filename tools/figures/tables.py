@@ -272,6 +272,12 @@ def rows_between_hosts(data):
                     ["---"] + ["---:"] * 4)
 
 
+def torch_gradients(data):
+    return markdown(["ranks", "run", *(gradients for (gradients,) in by(data["torch_gradients"], "gradients"))],
+                    [[*key, *(f"{row['ms']} ms ({row['relative']})" for row in own)]
+                     for key, own in by(data["torch_gradients"], "ranks", "run").items()], ["---:"] * 5)
+
+
 def against_revision(data):
     return markdown(["network", "where", "rounds", "2528e92", "today", "today relative to 2528e92: median (min to max)"],
                     [[row["workload"], row["place"], row["rounds"], f"{row['old_longer']} %", f"{row['new_longer']} %",
@@ -289,4 +295,4 @@ TABLES = {table.__name__: table for table in (
     campaigns, one_host, idle, peers, readme, training_step, two_hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
-    local_sgd_time, against_revision, rows_between_hosts, sharded)}
+    local_sgd_time, torch_gradients, against_revision, rows_between_hosts, sharded)}
