@@ -49,7 +49,7 @@ struct DistributedOptimizerOptions {
   /// Replaces the allreduce of gradients (see `CommunicationHook`); null for none. `op` must not be
   /// adasum. Each optimizer needs its own hook.
   std::shared_ptr<CommunicationHook> hook{};
-  ProcessSet process_set{};  ///< Ranks that take part. On other ranks the optimizer only steps.
+  ProcessSet process_set{};  ///< Ranks that take part. Others step with their own gradients.
 };
 
 /// A custom optimizer. `gradients()` returns the named gradients, always the same names in the same

@@ -30,7 +30,7 @@ enum class Feature : std::uint8_t {
   two_optimizers,
   set_optimizer,      // one more optimizer on some ranks
   optimizer_per_set,  // the ranks are divided; each part has its own optimizer
-  shared_memory,      // gradients in a SharedVector
+  shared_memory,      // of the gradients
   token,              // reduce() and step() of its result; without LibTorch only
   sharded,            // ShardedOptimizers, by the seed of state only or of gradients, too
   loss_scale,         // GradScaler, or LossScale without LibTorch; some gradients overflow

@@ -66,8 +66,7 @@ void complete(Program& program) {
   for (const Feature feature : {Feature::hook_exception, Feature::no_sync, Feature::every_pass,
                                 Feature::set_to_none, Feature::module_gradients})
     if (!program.torch) features.remove(feature);
-  for (const Feature feature : {Feature::shared_memory, Feature::token})
-    if (program.torch) features.remove(feature);
+  if (program.torch) features.remove(Feature::token);
   if (features.has(Feature::no_sync) || features.has(Feature::every_pass))
     features.add(Feature::accumulation);
   // Without a rank that has joined, its parts stay as they are.

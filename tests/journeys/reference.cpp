@@ -249,7 +249,7 @@ void Reference::run_step(const Epoch& epoch, int step, std::size_t number) {
     if (done[static_cast<std::size_t>(rank)] || step >= epoch.steps(rank)) continue;
     if (overflows(epoch, step, number, {rank})) continue;
     Tensors own = local(epoch, step, number, rank);
-    if (program_.torch && model.accumulation == Accumulation::mean)
+    if (model.accumulation == Accumulation::mean)
       for (auto& tensor : own)
         for (float& value : tensor)
           value /= static_cast<float>(epoch.passes(step, rank, model.accumulation));

@@ -75,6 +75,7 @@ class TorchTrainer : public Trainer {
           ::torch::zeros(
               lengths_of(shape_of_parameter(arguments_.program, arguments_.model.sizes[i]))),
           /*requires_grad=*/!arguments_.model.frozen[i]));
+    if (arguments_.program.has(Feature::shared_memory)) shared_.emplace(module_);
     Sgd sgd(parameters_, ::torch::optim::SGDOptions(0.1).momentum(arguments_.model.momentum));
     if (arguments_.program.has(Feature::sharded)) {
       sharded_.emplace(std::move(sgd), module_.named_parameters(), options_of(arguments_),
@@ -324,6 +325,7 @@ class TorchTrainer : public Trainer {
   mutable std::optional<DistributedOptimizer<Sgd>> wrapped_{};
   mutable std::optional<ShardedOptimizer<Sgd>> sharded_{};
   mutable std::optional<Sgd> plain_{};
+  std::optional<SharedGradients> shared_{};
   std::optional<DistributedGradients> reducer_{};
   TorchScaler* scaler_;  // null without a loss scale
 };
