@@ -71,16 +71,12 @@ void GradientHook::attach(const ::torch::Tensor& parameter,
 
 void GradientHook::watch(const ::torch::Tensor& parameter,
                          const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
-  if (watched_.defined() || !parameter.requires_grad()) return;
-  watch_ = parameter.register_hook([listener, slot](const at::TensorBase&) {
+  if (is_watched_ || !parameter.requires_grad()) return;
+  // Never removed: LibTorch may have dropped it, and given its number to a hook of the program.
+  parameter.register_hook([listener, slot](const at::TensorBase&) {
     if (const auto alive = listener.lock()) alive->before_unnoticed(slot);
   });
-  watched_ = parameter;
-}
-
-// The accumulator's hooks go with it, but the parameter would keep this one.
-GradientHook::~GradientHook() {
-  if (watched_.defined()) watched_.remove_hook(watch_);
+  is_watched_ = true;
 }
 
 bool GradientHook::is_missing(const ::torch::Tensor& parameter) const {

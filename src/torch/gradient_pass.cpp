@@ -3,6 +3,7 @@
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
 #include <torch/csrc/autograd/engine.h>
+#include <torch/version.h>
 
 #include <chrono>
 
@@ -150,13 +151,20 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
   }
 }
 
-// The end of the pass attaches the hooks, and takes the gradient along.
+// LibTorch 2 calls this also in torch::autograd::grad(), which must reduce nothing, but early
+// enough for hooks that are attached now. LibTorch 1.13 calls it too late for them: so the end of
+// the pass attaches them, and takes the gradient along.
 void GradientReducer::State::before_unnoticed(std::size_t slot) {
   const std::lock_guard lock(hooks);
-  const Parameter& parameter = source.parameters()[slot];
-  if (parameter.elsewhere || !parameter.hook.is_missing(parameter.tensor)) return;
+  Parameter& parameter = source.parameters()[slot];
+  if (!parameter.hook.is_missing(parameter.tensor)) return;
+#if TORCH_VERSION_MAJOR >= 2
+  parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
+#else
+  if (parameter.elsewhere && owner_of(parameter)) return;
   if (!core.active()) begin_pass();
   prepare(slot);
+#endif
 }
 
 void GradientReducer::State::prepare(std::size_t slot) {

@@ -345,13 +345,12 @@ void TorchSource::detach(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
   if (parameter.parts.empty() && !parameter.set_aside.defined()) return;
   const at::NoGradGuard no_grad;
-  ::torch::Tensor kept = std::exchange(parameter.set_aside, ::torch::Tensor());
-  if (!kept.defined()) {
-    const auto layout = travels_sparse(parameter) ? at::kSparse : at::kStrided;
-    kept = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(layout));
-  }
-  parameter.tensor.mutable_grad() = std::move(kept);
+  const auto layout = travels_sparse(parameter) ? at::kSparse : at::kStrided;
+  ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  gradient = std::exchange(parameter.set_aside, ::torch::Tensor());
   parameter.detached = true;
+  if (!gradient.defined())
+    gradient = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(layout));
 }
 
 }  // namespace kolo::internal

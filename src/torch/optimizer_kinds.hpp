@@ -86,9 +86,16 @@ void visit_each(State& state, const Visit& visit) {
   visit("sum", state.sum());
 }
 
-// Some options leave these out of a parameter's state.
-inline bool is_optional(std::string_view state) {
-  return state == "max_exp_avg_sq" || state == "momentum_buffer" || state == "grad_avg";
+// False for what these options leave out of a parameter's state.
+template <typename Options>
+bool needs_state(const Options& options, std::string_view state) {
+  if constexpr (requires { options.amsgrad(); })
+    if (state == "max_exp_avg_sq") return options.amsgrad();
+  if constexpr (requires { options.centered(); })
+    if (state == "grad_avg") return options.centered();
+  if constexpr (requires { options.momentum(); })
+    if (state == "momentum_buffer") return options.momentum() > 0;
+  return true;
 }
 
 template <typename O, typename S>

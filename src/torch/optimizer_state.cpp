@@ -129,7 +129,8 @@ class Loader {
       visit_each(options, [&](const char* name, auto& value) {
         from_json_to(groups.at(i).at(name), value);
       });
-      for (const ::torch::Tensor& parameter : here[i].params()) read_state(number++, parameter);
+      for (const ::torch::Tensor& parameter : here[i].params())
+        read_state(number++, parameter, options);
     }
     if (used_ != views_.tensors.size())
       refuse_state("they have tensors that belong to no parameter");
@@ -146,7 +147,8 @@ class Loader {
   }
 
  private:
-  void read_state(std::size_t number, const ::torch::Tensor& parameter) {
+  void read_state(std::size_t number, const ::torch::Tensor& parameter,
+                  const typename K::Options& options) {
     const std::string start = "state." + std::to_string(number) + '.';
     auto state = std::make_unique<typename K::State>();
     const std::size_t before = used_;
@@ -154,7 +156,7 @@ class Loader {
     visit_each(*state, [&](const char* name, auto& value) {
       const auto found = views_.tensors.find(start + name);
       if (found == views_.tensors.end()) {
-        if (missing.empty() && !is_optional(name)) missing = start + name;
+        if (missing.empty() && needs_state(options, name)) missing = start + name;
         return;
       }
       ++used_;

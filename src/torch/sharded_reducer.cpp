@@ -6,7 +6,9 @@
 
 #include <cmath>
 #include <cstddef>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "kolo/collectives.hpp"
 #include "kolo/error.hpp"
@@ -161,7 +163,11 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
   if (!kept.empty()) {
     from_bytes(kept, optimizer);
   } else if (!state_->loaded.empty()) {
+    auto& groups = optimizer.param_groups();
+    std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;  // may be newer
+    for (const auto& group : groups) options.push_back(group.options().clone());
     load_optimizer(state_->loaded, optimizer, state_->shards.get());
+    for (std::size_t i = 0; i < groups.size(); ++i) groups[i].set_options(std::move(options[i]));
   }
 }
 

@@ -3,16 +3,24 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <pthread.h>
+#include <torch/csrc/autograd/graph_task.h>
 
+#include <cstddef>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "kolo/error.hpp"
 #include "kolo/shared_memory.hpp"
+#include "node/shared_memory.hpp"
 
 namespace kolo {
 namespace internal {
@@ -32,72 +40,73 @@ std::set<std::size_t> sizes_of(const ::torch::nn::Module& module) {
 }  // namespace
 
 /// Blocks of some sizes in shared memory. What is freed is kept for the next tensor of its size,
-/// because new pages are slow. Thread-safe. Lives as long as its blocks.
+/// because new pages are slow. Lives as long as its blocks. Used with the allocator's lock, except
+/// for `allocate` and `drop`.
 class SharedBlocks {
  public:
   SharedBlocks(std::shared_ptr<node::SharedHeap> heap, const std::set<std::size_t>& sizes)
       : heap_(std::move(heap)) {
+    if (heap_ == nullptr) return;
     for (const std::size_t size : sizes) free_[size];
   }
-  SharedBlocks(const SharedBlocks&) = delete;
-  SharedBlocks& operator=(const SharedBlocks&) = delete;
-  ~SharedBlocks() { drop_free(); }
 
-  /// Null for another size. Throws BackendError if the host lacks memory.
+  [[nodiscard]] bool serves(std::size_t bytes) const { return free_.contains(bytes); }
+  /// Null if no block is free.
   [[nodiscard]] void* take(std::size_t bytes) {
-    const auto free = free_.find(bytes);  // only its lists change
-    if (free == free_.end()) return nullptr;
-    const std::lock_guard lock(mutex_);
-    if (is_closed_ || heap_ == nullptr) return nullptr;
-    if (free->second.empty()) {
-      void* const block = detail::allocate_shared(heap_, bytes);
-      bytes_ += bytes;
-      return block;
-    }
-    void* const block = free->second.back();
-    free->second.pop_back();
+    std::vector<void*>& free = free_.at(bytes);
+    if (free.empty()) return nullptr;
+    void* const block = free.back();
+    free.pop_back();
     return block;
   }
-
-  void give_back(void* block, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    if (is_closed_) return drop(block, bytes);
-    free_.at(bytes).push_back(block);
+  /// False if it is not kept.
+  [[nodiscard]] bool keep(void* block, std::size_t bytes) {
+    const auto free = free_.find(bytes);
+    if (free == free_.end()) return false;
+    free->second.push_back(block);
+    return true;
+  }
+  /// From now on nothing is served or kept. Returns what was kept.
+  [[nodiscard]] std::unordered_map<std::size_t, std::vector<void*>> close() {
+    return std::exchange(free_, {});
   }
 
-  /// From now on nothing is taken, and nothing is kept.
-  void close() {
-    const std::lock_guard lock(mutex_);
-    is_closed_ = true;
-    drop_free();
+  /// Null if the heap is full, or the host lacks memory.
+  [[nodiscard]] void* allocate(std::size_t bytes) const {
+    try {
+      void* const block = detail::allocate_shared(heap_, bytes);
+      if (block == nullptr || drop_ordinary(block, bytes)) return nullptr;
+      return block;
+    } catch (const BackendError&) {
+      return nullptr;
+    }
+  }
+  void drop(void* block, std::size_t bytes) const noexcept {
+    (void)detail::deallocate_shared(heap_, block, bytes);
   }
 
-  [[nodiscard]] std::size_t bytes() {
-    const std::lock_guard lock(mutex_);
-    return bytes_;
-  }
+  std::size_t held = 0;  // bytes in use or kept
 
  private:
-  void drop(void* block, std::size_t bytes) noexcept {
-    bytes_ -= bytes;
+  // Of a full heap: LibTorch's own allocator may as well have it.
+  [[nodiscard]] bool drop_ordinary(void* block, std::size_t bytes) const {
+    const std::span<std::byte> heap = heap_->memory();
+    const std::less<> before;
+    auto* const place = static_cast<std::byte*>(block);
+    if (!before(place, heap.data()) && before(place, heap.data() + heap.size())) return false;
     if (!detail::deallocate_shared(heap_, block, bytes))
-      ::operator delete(block, std::align_val_t(64));  // ordinary memory
-  }
-  void drop_free() noexcept {
-    for (auto& [size, blocks] : free_) {
-      for (void* const block : blocks) drop(block, size);
-      blocks.clear();
-    }
+      ::operator delete(block, std::align_val_t(64));
+    return true;
   }
 
   std::shared_ptr<node::SharedHeap> heap_;
-  std::mutex mutex_;
-  std::unordered_map<std::size_t, std::vector<void*>> free_;
-  std::size_t bytes_ = 0;
-  bool is_closed_ = false;
+  std::unordered_map<std::size_t, std::vector<void*>> free_{};
 };
 
 namespace {
+
+/// True on a thread that runs a backward pass. Elsewhere there are no new gradients.
+bool is_in_backward() { return ::torch::autograd::get_current_graph_task_exec_info() != nullptr; }
 
 /// LibTorch's allocator for the CPU, once a module's gradients are shared. Asks each module's
 /// blocks, then the allocator that was there before.
@@ -120,29 +129,51 @@ class SharingAllocator final : public c10::Allocator {
     all_.push_back(std::move(blocks));
   }
   void remove(const std::shared_ptr<SharedBlocks>& blocks) {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     std::erase(all_, blocks);
+    const auto kept = blocks->close();
+    for (const auto& [bytes, free] : kept) blocks->held -= bytes * free.size();
+    lock.unlock();
+    for (const auto& [bytes, free] : kept)
+      for (void* const block : free) blocks->drop(block, bytes);
+  }
+  [[nodiscard]] std::size_t bytes_of(const SharedBlocks& blocks) const {
+    const std::lock_guard lock(mutex_);
+    return blocks.held;
   }
 
+  /// Throws InvalidArgument if the program has an allocator that keeps its place.
   static SharingAllocator& installed();
 
  private:
   struct Use {
-    std::shared_ptr<SharedBlocks> owner;
-    std::size_t bytes;
+    std::shared_ptr<SharedBlocks> owner{};
+    std::size_t bytes = 0;
   };
 
   c10::DataPtr find(std::size_t bytes) const {
-    if (bytes >= min_bytes) {
-      const std::lock_guard lock(mutex_);
-      for (const auto& blocks : all_) {
-        void* const block = blocks->take(bytes);
-        if (block == nullptr) continue;
-        in_use_.emplace(block, Use{blocks, bytes});
-        return {block, block, &free_either, c10::Device(c10::DeviceType::CPU)};
+    void* const block = bytes >= min_bytes && is_in_backward() ? find_shared(bytes) : nullptr;
+    if (block == nullptr) return before_.allocate(bytes);
+    return {block, block, &free_either, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  [[nodiscard]] void* find_shared(std::size_t bytes) const {
+    std::unique_lock lock(mutex_);
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (!all_[i]->serves(bytes)) continue;
+      const std::shared_ptr<SharedBlocks> blocks = all_[i];
+      void* block = blocks->take(bytes);
+      if (block == nullptr) {
+        lock.unlock();  // new memory may take long
+        block = blocks->allocate(bytes);
+        if (block == nullptr) return nullptr;
+        lock.lock();
+        blocks->held += bytes;
       }
+      in_use_[block] = Use{blocks, bytes};
+      return block;
     }
-    return before_.allocate(bytes);
+    return nullptr;
   }
 
   static void free_either(void* block) {
@@ -150,14 +181,18 @@ class SharingAllocator final : public c10::Allocator {
     Use use{};
     {
       const std::lock_guard lock(self.mutex_);
-      if (auto found = self.in_use_.extract(block)) use = std::move(found.mapped());
+      if (auto found = self.in_use_.extract(block)) {
+        use = std::move(found.mapped());
+        if (use.owner->keep(block, use.bytes)) return;
+        use.owner->held -= use.bytes;
+      }
     }
-    if (use.owner != nullptr) return use.owner->give_back(block, use.bytes);
-    self.before_.raw_deallocate(block);
+    if (use.owner == nullptr) return self.before_.raw_deallocate(block);
+    use.owner->drop(block, use.bytes);
   }
 
   c10::Allocator& before_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;  // of all that follows, and of all blocks; held while forking
   std::vector<std::shared_ptr<SharedBlocks>> all_{};
   mutable std::unordered_map<void*, Use> in_use_{};
 };
@@ -165,10 +200,16 @@ class SharingAllocator final : public c10::Allocator {
 
 // Never destroyed, nor removed: tensors refer to the allocator that they are from.
 SharingAllocator& SharingAllocator::installed() {
-  static SharingAllocator& allocator = [&]() -> SharingAllocator& {
-    auto& made = *new SharingAllocator(*c10::GetCPUAllocator());
-    c10::SetCPUAllocator(&made, /*priority=*/1);
-    return made;
+  static SharingAllocator& allocator = []() -> SharingAllocator& {
+    auto made = std::make_unique<SharingAllocator>(*c10::GetCPUAllocator());
+    c10::SetCPUAllocator(made.get(), /*priority=*/1);
+    if (c10::GetCPUAllocator() != made.get())
+      throw InvalidArgument(
+          "SharedGradients: the program has set an allocator for LibTorch's CPU tensors that "
+          "cannot be replaced");
+    ::pthread_atfork([] { installed().mutex_.lock(); }, [] { installed().mutex_.unlock(); },
+                     [] { installed().mutex_.unlock(); });
+    return *made.release();
   }();
   return allocator;
 }
@@ -183,11 +224,10 @@ SharedGradients::SharedGradients(const ::torch::nn::Module& module)
   SharingAllocator::installed().add(blocks_);
 }
 
-SharedGradients::~SharedGradients() {
-  SharingAllocator::installed().remove(blocks_);
-  blocks_->close();
-}
+SharedGradients::~SharedGradients() { SharingAllocator::installed().remove(blocks_); }
 
-std::size_t SharedGradients::bytes() const { return blocks_->bytes(); }
+std::size_t SharedGradients::bytes() const {
+  return SharingAllocator::installed().bytes_of(*blocks_);
+}
 
 }  // namespace kolo

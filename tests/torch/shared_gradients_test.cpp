@@ -2,6 +2,10 @@
 // Gradients in memory that the ranks of the host share.
 #include "support.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -62,8 +66,7 @@ TEST_F(SharedGradientsTest, AreWhereOtherRanksReadThemIfTheyAreLarge) {
     EXPECT_EQ(is_shared(parameter.grad()), parameter.nbytes() >= 4096) << parameter.sizes();
     EXPECT_FALSE(is_shared(parameter));
   }
-  EXPECT_FALSE(is_shared(::torch::zeros({999})));
-  EXPECT_TRUE(is_shared(::torch::zeros({1500}))) << "as large as a parameter";
+  EXPECT_FALSE(is_shared(::torch::zeros({1500}))) << "as large as a parameter, but no gradient";
   const std::size_t bytes = shared->bytes();
   EXPECT_GE(bytes, 2000 * sizeof(float));
   train(optimizer);
@@ -136,15 +139,23 @@ TEST_F(SharedGradientsTest, OfTwoModulesAndAfterTheSession) {
   init();
 }
 
+// Makes a gradient as large as the first parameter's.
+::torch::Tensor gradient_of(double value) {
+  const ::torch::Tensor weight = ::torch::zeros({2000}, ::torch::kFloat32).set_requires_grad(true);
+  (weight * value).sum().backward();
+  return weight.grad();
+}
+
 TEST_F(SharedGradientsTest, AreAllocatedAndFreedOnAnyThread) {
   const SharedGradients shared(*model_);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 4; ++thread)
-    threads.emplace_back([thread] {
+    threads.emplace_back([this, thread] {
       ::torch::Tensor last;
       for (int round = 0; round < 50; ++round) {
         const double value = 50.0 * thread + round;
-        const ::torch::Tensor next = ::torch::full({2000}, value, ::torch::kFloat32);
+        const ::torch::Tensor next = gradient_of(value);
+        EXPECT_TRUE(is_shared(next));
         if (last.defined()) {
           EXPECT_EQ(last[1999].item<double>(), value - 1);
         }
@@ -153,6 +164,32 @@ TEST_F(SharedGradientsTest, AreAllocatedAndFreedOnAnyThread) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(shared.bytes(), 4 * 4 * 2000 * sizeof(float));
+}
+
+TEST_F(SharedGradientsTest, MayBeFreedInAForkedChildWhileOthersAreAllocated) {
+  const SharedGradients shared(*model_);
+  ::torch::Tensor gradient = gradient_of(1.0);
+  ::torch::Tensor state = gradient.clone();
+  EXPECT_FALSE(is_shared(state));
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    while (!ends) (void)gradient_of(2.0);
+  });
+  for (int i = 0; i < 30; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);
+      gradient.reset();
+      state = ::torch::zeros({2000}, ::torch::kFloat32);
+      ::_exit(0);
+    }
+    int status = -1;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  ends = true;
+  other.join();
+  EXPECT_TRUE(is_shared(gradient));
 }
 
 }  // namespace

@@ -25,18 +25,18 @@ class SharedBlocks;
 ///     const kolo::Session session;
 ///     const kolo::SharedGradients shared(*model);
 ///
-/// LibTorch does not say what an allocation is for. So every tensor on the CPU that is as large as
-/// one of the module's parameters is allocated there: gradients, and also other tensors of these
-/// sizes, such as temporary ones. Parameters below 4 KiB do not count. Tensors that are freed leave
-/// their memory for the next of the same size until this object is destroyed. What was allocated
-/// stays valid, also after the session. Where ranks cannot share memory, or this rank has used its
-/// share of the host's memory, the blocks are ordinary memory.
+/// LibTorch does not say what an allocation is for. So every CPU tensor that is allocated during a
+/// backward pass and is as large as one of the module's parameters is in shared memory: gradients,
+/// and some temporary tensors. Parameters below 4 KiB do not count. Freed memory is kept for the
+/// next tensor of its size until this object is destroyed. Tensors stay valid after that, and after
+/// the session. Where ranks cannot share memory, or there is not enough, LibTorch's own allocator
+/// is used. A forked child sees later changes of its parent's gradients, as of a SharedVector.
 ///
-/// Construct it once the module has its dtypes, and again after the session has ended and another
-/// one has begun. The allocator belongs to the whole process: a program that installs its own,
-/// with `c10::SetCPUAllocator`, must do so before. Throws NotInitialized outside a session. Not
-/// collective; ranks may differ in it. Neither movable nor copyable. Tensors may be allocated and
-/// freed on any thread.
+/// Construct it when the module has its final dtypes, and again in each new session. It changes the
+/// allocator of the whole process; set one of your own, with `c10::SetCPUAllocator`, before. The
+/// constructor throws NotInitialized outside a session, and InvalidArgument if an allocator of the
+/// program cannot be replaced. Not collective: ranks may differ in it. Tensors may be allocated and
+/// freed on any thread. Neither movable nor copyable.
 class SharedGradients {
  public:
   KOLO_EXPORT explicit SharedGradients(const ::torch::nn::Module& module);
