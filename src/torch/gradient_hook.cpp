@@ -71,12 +71,16 @@ void GradientHook::attach(const ::torch::Tensor& parameter,
 
 void GradientHook::watch(const ::torch::Tensor& parameter,
                          const std::weak_ptr<GradientListener>& listener, std::size_t slot) {
-  if (is_watched_ || !parameter.requires_grad()) return;
-  // Never removed: LibTorch may have dropped it, and given its number to a hook of the program.
-  parameter.register_hook([listener, slot](const at::TensorBase&) {
-    if (const auto alive = listener.lock()) alive->before_unnoticed(slot);
+  if (watched_by_ != nullptr || !parameter.requires_grad()) return;
+  watched_by_ = std::make_shared<std::weak_ptr<GradientListener>>(listener);
+  parameter.register_hook([of = watched_by_, slot](const at::TensorBase&) {
+    if (const auto alive = of->lock()) alive->before_unnoticed(slot);
   });
-  is_watched_ = true;
+}
+
+// The hook stays: LibTorch may have dropped it, and given its number to a hook of the program.
+GradientHook::~GradientHook() {
+  if (watched_by_ != nullptr) watched_by_->reset();
 }
 
 bool GradientHook::is_missing(const ::torch::Tensor& parameter) const {

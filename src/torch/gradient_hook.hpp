@@ -27,6 +27,11 @@ class GradientListener {
 /// The hooks of one parameter.
 class GradientHook {
  public:
+  GradientHook() = default;
+  GradientHook(const GradientHook&) = delete;
+  GradientHook& operator=(const GradientHook&) = delete;
+  ~GradientHook();
+
   /// Call it again whenever the hooks may be lost: converting a parameter (`to(dtype)`) gives it a
   /// new accumulator, and a frozen parameter has none. No effect while the hooks are in place. The
   /// hooks hold a weak pointer, because the autograd graph owns them and may outlive the listener.
@@ -49,7 +54,7 @@ class GradientHook {
       decltype(::torch::autograd::impl::grad_accumulator(std::declval<const ::torch::Tensor&>()));
 
   NodePointer accumulator_{};  // owns the hooks; the parameter holds it only weakly
-  bool is_watched_ = false;
+  std::shared_ptr<std::weak_ptr<GradientListener>> watched_by_{};  // null before `watch`
 };
 
 }  // namespace kolo::internal

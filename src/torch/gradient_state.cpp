@@ -125,8 +125,8 @@ void GradientReducer::State::attach(std::size_t slot) {
   if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->core.reductions();
   parameter.elsewhere = other != nullptr;
   parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
-  // Without steps, nothing else tells of a module that was converted as a whole.
-  if (!watches_steps) parameter.hook.watch(parameter.tensor, weak_from_this(), slot);
+  // Nothing else tells of a pass in which no parameter has hooks: all were converted.
+  parameter.hook.watch(parameter.tensor, weak_from_this(), slot);
 }
 
 // The optimizer that reduces a shared parameter; null if it is this one.

@@ -165,6 +165,7 @@ void ShardedReducer::rejoin(Optimizer& optimizer) {
   } else if (!state_->loaded.empty()) {
     auto& groups = optimizer.param_groups();
     std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;  // may be newer
+    options.reserve(groups.size());
     for (const auto& group : groups) options.push_back(group.options().clone());
     load_optimizer(state_->loaded, optimizer, state_->shards.get());
     for (std::size_t i = 0; i < groups.size(); ++i) groups[i].set_options(std::move(options[i]));

@@ -32,7 +32,8 @@ constexpr std::size_t min_bytes = 4096;
 std::set<std::size_t> sizes_of(const ::torch::nn::Module& module) {
   std::set<std::size_t> sizes;
   for (const ::torch::Tensor& parameter : module.parameters())
-    if (parameter.defined() && parameter.device().is_cpu() && parameter.nbytes() >= min_bytes)
+    if (parameter.defined() && parameter.device().is_cpu() && parameter.layout() == at::kStrided &&
+        parameter.nbytes() >= min_bytes)
       sizes.insert(parameter.nbytes());
   return sizes;
 }
@@ -159,7 +160,8 @@ class SharingAllocator final : public c10::Allocator {
 
   [[nodiscard]] void* find_shared(std::size_t bytes) const {
     std::unique_lock lock(mutex_);
-    for (std::size_t i = 0; i < all_.size(); ++i) {
+    // The newest first: an older one may be of an earlier session.
+    for (std::size_t i = all_.size(); i-- > 0;) {
       if (!all_[i]->serves(bytes)) continue;
       const std::shared_ptr<SharedBlocks> blocks = all_[i];
       void* block = blocks->take(bytes);

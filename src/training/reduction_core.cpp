@@ -256,10 +256,10 @@ void ReductionCore::submit_missing() noexcept {
   for (std::size_t u = 0; u < units_.size(); ++u) {
     // If the ranks could not agree, each submits everything once, so that all get an answer.
     const int wanted = unknown || !counted_ ? 1 : counts_[1 + u];
-    if (wanted > 0 && !unknown && is_member_) refuse_frozen(units_[u]);
     while (units_[u].rounds < wanted) {
       const int before = units_[u].rounds;
-      attempt([&] { submit(units_[u]); });
+      if (!unknown && is_member_) refuse_frozen(units_[u]);
+      if (units_[u].rounds == before) attempt([&] { submit(units_[u]); });
       if (units_[u].rounds == before) break;
     }
   }

@@ -154,6 +154,31 @@ TEST_F(BackwardFailureTest, AParameterThatIsFrozenAfterwardsIsSteppedAlike) {
   }
 }
 
+// The rank that has thrown ends its pass only in the next one.
+TEST_F(BackwardFailureTest, LayersMayBeFrozenAfterTheProgramHasResetGradients) {
+  const double squares = (size() + 1.0) * (2.0 * size() + 1.0) / 6.0;
+  ::torch::nn::Module module;
+  module.register_parameter("early", early_);
+  module.register_parameter("middle", middle_);
+  module.register_parameter("late", late_);
+  const auto expect_next_pass = [&] {
+    EXPECT_ANY_THROW(run(rank() == last_));
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+    early_.set_requires_grad(false);
+    run(false);
+    expect_close(late_.grad(), values({2.0 * squares}));
+    early_.set_requires_grad(true);
+    for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
+  };
+  {
+    auto optimizer = make();
+    expect_next_pass();
+    optimizer.zero_grad();
+  }
+  const DistributedGradients gradients(module);
+  for (int round = 0; round < 2; ++round) expect_next_pass();
+}
+
 // A module's gradients know of no step, and so of no zero_grad().
 TEST_F(BackwardFailureTest, WithoutStepsPassesCountFromTheFailure) {
   ::torch::nn::Module module;

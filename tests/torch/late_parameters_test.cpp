@@ -190,6 +190,23 @@ TEST_F(LateParametersTest, AModuleThatIsConvertedAsAWholeIsReducedInItsFirstPass
   }
 }
 
+TEST_F(LateParametersTest, AModuleMayBeConvertedAfterAPassOfItsStep) {
+  ::torch::nn::Linear net(::torch::nn::LinearOptions(1, 1).bias(false));
+  net->to(f64);
+  broadcast_parameters(*net, 0);
+  DistributedOptimizer optimizer(optim::SGD(net->parameters(), 1.0));
+  const auto pass = [&](::torch::Dtype dtype) {
+    net->forward(::torch::full({1, 1}, rank() + 1.0, dtype)).sum().backward();
+  };
+  pass(f64);
+  net->to(::torch::kFloat32);
+  net->weight.mutable_grad().reset();
+  pass(::torch::kFloat32);
+  expect_close(net->weight.grad().to(f64), ::torch::full({1, 1}, mean_rank(), f64));
+  optimizer.step();
+  expect_same_bits_on_all_ranks(net->parameters());
+}
+
 TEST_F(LateParametersTest, OneWhoseOptimizerEndsPassesToTheOther) {
   auto owner = std::make_unique<DistributedOptimizer<optim::SGD>>(optim::SGD({head_}, 1.0));
   DistributedOptimizer<optim::SGD> other(optim::SGD({body_, head_}, 1.0));

@@ -250,7 +250,7 @@ class ShardedOptimizer<Base> : public Base, public detail::ShardedBase {
   /// Loads this rank's shards of a state that any number of ranks have saved. Each rank reads the
   /// files that have them, one file at a time. If a rank fails, because files are missing, damaged
   /// or for other parameters, all ranks throw an Error that names it. That rank keeps its state;
-  /// others may have loaded theirs. Collective in the set.
+  /// others may have loaded theirs. Collective in the set; ranks outside it read on their own.
   void load_state(const std::filesystem::path& folder) { reducer_.load_state(folder, *this); }
 
   /// For `to_bytes`, which saves this rank's shards, and `from_bytes`, which refuses those of
