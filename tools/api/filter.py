@@ -34,6 +34,7 @@ AREAS = {
     "elastic": "elastic", "torch/elastic": "elastic",
     "diagnostics": "diagnostics",
     "torch/optimizer": "torch_optimizers", "torch/sharded_optimizer": "torch_optimizers",
+    "torch/shared_gradients": "torch_optimizers",
     "torch/gradients": "torch_optimizers", "torch/clip_gradients": "torch_optimizers",
     "torch/autocast": "torch_precision", "torch/grad_scaler": "torch_precision",
     "torch/collectives": "torch_tensors", "torch/device": "torch_tensors",
