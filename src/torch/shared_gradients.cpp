@@ -8,19 +8,16 @@
 
 #include <cstddef>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
 #include <set>
-#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "kolo/error.hpp"
 #include "kolo/shared_memory.hpp"
-#include "node/shared_memory.hpp"
 
 namespace kolo {
 namespace internal {
@@ -72,34 +69,22 @@ class SharedBlocks {
     return std::exchange(free_, {});
   }
 
-  /// Null if the heap is full, or the host lacks memory.
+  /// Null if the host lacks memory. Of a full heap, a block of ordinary memory.
   [[nodiscard]] void* allocate(std::size_t bytes) const {
     try {
-      void* const block = detail::allocate_shared(heap_, bytes);
-      if (block == nullptr || drop_ordinary(block, bytes)) return nullptr;
-      return block;
+      return detail::allocate_shared(heap_, bytes);
     } catch (const BackendError&) {
       return nullptr;
     }
   }
   void drop(void* block, std::size_t bytes) const noexcept {
-    (void)detail::deallocate_shared(heap_, block, bytes);
+    if (!detail::deallocate_shared(heap_, block, bytes))
+      ::operator delete(block, std::align_val_t(64));
   }
 
   std::size_t held = 0;  // bytes in use or kept
 
  private:
-  // Of a full heap: LibTorch's own allocator may as well have it.
-  [[nodiscard]] bool drop_ordinary(void* block, std::size_t bytes) const {
-    const std::span<std::byte> heap = heap_->memory();
-    const std::less<> before;
-    auto* const place = static_cast<std::byte*>(block);
-    if (!before(place, heap.data()) && before(place, heap.data() + heap.size())) return false;
-    if (!detail::deallocate_shared(heap_, block, bytes))
-      ::operator delete(block, std::align_val_t(64));
-    return true;
-  }
-
   std::shared_ptr<node::SharedHeap> heap_;
   std::unordered_map<std::size_t, std::vector<void*>> free_{};
 };

@@ -30,7 +30,7 @@ class SharedBlocks;
 /// memory: gradients, and some temporary tensors. Parameters smaller than 4 KiB are ignored. The
 /// memory of a freed tensor is kept for the next one of the same size until this object is
 /// destroyed. Tensors stay valid after that, and after the session ends. Where ranks cannot share
-/// memory, or there is not enough, LibTorch's own allocator is used. A forked child sees later
+/// memory, or there is not enough of it, ordinary memory is used. A forked child sees later
 /// changes of its parent's gradients, as of a SharedVector.
 ///
 /// Construct it after the module has its final dtypes, and a new one in each session. It changes
@@ -45,7 +45,7 @@ class SharedGradients {
   SharedGradients(const SharedGradients&) = delete;
   SharedGradients& operator=(const SharedGradients&) = delete;
 
-  /// Bytes in shared memory now: in use by tensors, and kept for reuse.
+  /// Bytes that it has allocated: in use by tensors, and kept for reuse.
   [[nodiscard]] KOLO_EXPORT std::size_t bytes() const;
 
  private:
