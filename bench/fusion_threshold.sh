@@ -3,7 +3,7 @@
 # shellcheck disable=SC1091,SC2034,SC2154
 # Reduces sets of gradients with different fusion thresholds, on 2 and 4 ranks of one host and on two
 # emulated hosts: the time with each threshold relative to that with the default in the same round.
-# Prints the rows of fusion_threshold.csv: medians of the default's milliseconds and of the ratios.
+# Prints CSV: medians of the default's milliseconds and of the ratios.
 # Needs root for the hosts.
 # Usage: fusion_threshold.sh PROGRAMS [ROUNDS [THRESHOLDS]]
 #   PROGRAMS    directory of kolo-perf and link_emulator

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # How long a job takes that only starts, meets at a barrier and ends, on one host: with MPI alone, and
-# with a session of Kolo. Prints the rows of start_up.csv: medians of rounds that alternate, in
-# seconds, and the median of the rounds' differences.
+# with a session of Kolo. Prints CSV: medians of rounds that alternate, in seconds, and the median of
+# the rounds' differences.
 # Usage: start_up.sh BENCH_START_UP [ROUNDS [RANKS]]
 #   ROUNDS  (5)
 #   RANKS   "2 4 16 64"

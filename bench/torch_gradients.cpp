@@ -2,7 +2,7 @@
 // A backward pass of LibTorch that computes nothing but makes all gradients of a model, on several
 // ranks: without reduction, and reduced in ordinary and in shared memory.
 //
-//   mpirun -np 2 bench-torch-gradients [--gradients FILE] [--steps 5] [--rounds 10]
+//   mpirun -np 2 bench-torch-gradients --gradients FILE [--steps 5] [--rounds 10]
 //
 // FILE has a line "name shape" for each parameter, as kolo-perf --list-gradients prints them.
 // Blocks of passes of the three kinds alternate. Each block begins with a pass that is not timed.
@@ -17,7 +17,6 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
-#include <functional>
 #include <kolo/torch.hpp>
 #include <memory>
 #include <sstream>
