@@ -36,11 +36,6 @@ struct SessionOptions {
   /// libfabric provider, the same on all ranks: `tcp`, or another one with connected endpoints.
   /// Default `tcp`.
   std::optional<std::string> fabric_provider{};
-  /// Algorithm of an allreduce between hosts with several ranks each: `direct`, `ring`, `doubling`,
-  /// or `auto`, which measures them at the start if there are three or more hosts. The algorithm
-  /// determines the order in which hosts are combined, and so the last bits of floating-point sums.
-  /// Rank 0's value is used. Default `auto`.
-  std::optional<std::string> host_allreduce{};
   /// Backend for tensors on GPUs: `auto` uses NCCL if possible, `nccl` requires NCCL, and `staged`
   /// copies through host memory. Default `auto`.
   std::optional<std::string> gpu_operations{};

@@ -12,9 +12,6 @@ enum class CpuOperations : std::uint8_t { automatic, shm, mpi };
 /// What carries data between hosts.
 enum class Network : std::uint8_t { automatic, fabric, mpi };
 
-/// The algorithm of allreduces between hosts.
-enum class HostAllreduce : std::uint8_t { automatic, direct, ring, doubling };
-
 /// The transport of tensors on GPUs.
 enum class GpuOperations : std::uint8_t { automatic, nccl, staged };
 

@@ -41,7 +41,6 @@ struct Settings {
   CpuOperations cpu_operations = CpuOperations::automatic;
   Network network = Network::automatic;
   std::string fabric_provider = "tcp";
-  HostAllreduce host_allreduce = HostAllreduce::automatic;
   GpuOperations gpu_operations = GpuOperations::automatic;
   std::chrono::nanoseconds nccl_timeout = std::chrono::minutes(5);
   std::int64_t flight_recorder = 4096;
@@ -106,7 +105,7 @@ struct RemovedSetting {
 
 struct Setting {
   using Type = std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
-                            WordSetting<Network>, WordSetting<HostAllreduce>,
+                            WordSetting<Network>,
                             WordSetting<GpuOperations>, WordSetting<LogLevel>, TextSetting,
                             SignalSetting, InterfaceSetting, RemovedSetting>;
   std::string_view name;              // of the option; its variable is KOLO_<NAME>
@@ -160,11 +159,6 @@ inline constexpr auto settings_table = std::to_array<Setting>({
     {.name = "fabric_provider",
      .type = TextSetting{&SessionOptions::fabric_provider, &Settings::fabric_provider, "name"},
      .meaning = "libfabric provider; must be the same on all ranks."},
-    {.name = "host_allreduce",
-     .type = WordSetting<HostAllreduce>(&SessionOptions::host_allreduce, &Settings::host_allreduce,
-                                        "auto", "direct", "ring", "doubling"),
-     .meaning = "Allreduce algorithm [between hosts](#between-hosts) with several ranks each. Rank "
-                "0's value is used."},
     {.name = "gpu_operations",
      .type = WordSetting<GpuOperations>(&SessionOptions::gpu_operations, &Settings::gpu_operations,
                                         "auto", "nccl", "staged"),
@@ -219,7 +213,10 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .type = CountSetting{nullptr, &Settings::test_max_tag, "", std::numeric_limits<int>::max()}},
     {.name = "mpi_collectives",
      .type = RemovedSetting{"Kolo always reduces in its own order, so that all ranks get the same "
-                            "bits; host_allreduce selects the algorithm between hosts"}},
+                            "bits"}},
+    {.name = "host_allreduce",
+     .type = RemovedSetting{"Kolo selects the algorithm by the number of hosts and bytes; all have "
+                            "the same results"}},
     {.name = "single_copy",
      .type =
          RemovedSetting{

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+// What the ranks of several hosts derive alike: the algorithm, the order of the hosts, placements.
 #include "backend/internode/algorithms.hpp"
 
 #include <gmock/gmock.h>
 
-#include <chrono>
-#include <optional>
+#include <cstddef>
+#include <string>
 #include <vector>
 
+#include "backend/internode/host_order.hpp"
 #include "backend/internode/placement.hpp"
-#include "base/failure.hpp"
-#include "kolo/error.hpp"
-#include "messenger/messenger.hpp"
 
 namespace kolo::internal::backend::internode {
 namespace {
@@ -18,62 +17,80 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-constexpr std::int64_t small_elements = 1000;
-constexpr std::int64_t middle_elements = 16'000;
-constexpr std::int64_t large_elements = 200'000;
-
-TEST(InterNodeAlgorithms, TwoHostsHaveNoChoice) {
-  EXPECT_THAT(AlgorithmTable::candidates(2), IsEmpty());
-  EXPECT_EQ(AlgorithmTable().select(2, large_elements, DType::f32), InterNodeAlgorithm::whole);
-  EXPECT_EQ(AlgorithmTable().select(2, large_elements, DType::f16), InterNodeAlgorithm::direct);
+TEST(InterNodeAlgorithms, TwoHostsSendWholeSlicesUnlessResultsAreShorter) {
+  EXPECT_EQ(select_algorithm(2, 200'000, DType::f32), InterNodeAlgorithm::whole);
+  EXPECT_EQ(select_algorithm(2, 200'000, DType::f16), InterNodeAlgorithm::direct);
 }
 
-TEST(InterNodeAlgorithms, WithoutATrialShortOnesAreSentWhole) {
-  EXPECT_EQ(AlgorithmTable().select(3, small_elements, DType::f32), InterNodeAlgorithm::whole);
-  EXPECT_EQ(AlgorithmTable().select(8, small_elements, DType::f32), InterNodeAlgorithm::whole);
-  EXPECT_EQ(AlgorithmTable().select(9, small_elements, DType::f32), InterNodeAlgorithm::doubling);
-  EXPECT_EQ(AlgorithmTable().select(3, middle_elements, DType::f32), InterNodeAlgorithm::direct);
-  EXPECT_EQ(AlgorithmTable().select(3, large_elements, DType::f32), InterNodeAlgorithm::direct);
-  EXPECT_EQ(AlgorithmTable().select(9, large_elements, DType::f32), InterNodeAlgorithm::halving);
+TEST(InterNodeAlgorithms, AFewHostsSendShortSlicesWhole) {
+  EXPECT_EQ(select_algorithm(3, 2048, DType::f32), InterNodeAlgorithm::whole);
+  EXPECT_EQ(select_algorithm(3, 2049, DType::f32), InterNodeAlgorithm::direct);
+  EXPECT_EQ(select_algorithm(8, 585, DType::f32), InterNodeAlgorithm::whole);
+  EXPECT_EQ(select_algorithm(8, 586, DType::f32), InterNodeAlgorithm::direct);
+}
+
+TEST(InterNodeAlgorithms, ManyHostsTakeStepsAfterOneAnother) {
+  EXPECT_EQ(select_algorithm(9, 4096, DType::f32), InterNodeAlgorithm::doubling);
+  EXPECT_EQ(select_algorithm(512, 4097, DType::f32), InterNodeAlgorithm::halving);
 }
 
 TEST(InterNodeAlgorithms, HalfTypesCountAsWhatTheyAreCombinedIn) {
-  // 16 KiB of f32.
-  EXPECT_EQ(AlgorithmTable().select(3, 4096, DType::f16), InterNodeAlgorithm::whole);
-  EXPECT_EQ(AlgorithmTable().select(3, 4097, DType::f16), InterNodeAlgorithm::direct);
+  EXPECT_EQ(select_algorithm(9, 4096, DType::f16), InterNodeAlgorithm::doubling);
+  EXPECT_EQ(select_algorithm(9, 4097, DType::bf16), InterNodeAlgorithm::halving);
 }
 
-TEST(InterNodeAlgorithms, TheQuickestOfEachSizeIsChosen) {
-  ASSERT_THAT(AlgorithmTable::candidates(4),
-              ElementsAre(InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
-                          InterNodeAlgorithm::ring, InterNodeAlgorithm::doubling));
-  const std::vector<std::vector<double>> seconds{{4, 3, 2, 1}, {4, 1, 2, 3}, {4, 2, 1, 3}};
-  const AlgorithmTable algorithms(4, seconds);
-  EXPECT_EQ(algorithms.select(4, small_elements, DType::f32), InterNodeAlgorithm::doubling);
-  EXPECT_EQ(algorithms.select(4, middle_elements, DType::f32), InterNodeAlgorithm::direct);
-  EXPECT_EQ(algorithms.select(4, large_elements, DType::f32), InterNodeAlgorithm::ring);
+TEST(HostOrder, HostsAreCombinedInGroupsByThePrimeFactors) {
+  EXPECT_THAT(factors_of(1), IsEmpty());
+  EXPECT_THAT(factors_of(7), ElementsAre(7));
+  EXPECT_THAT(factors_of(100), ElementsAre(2, 2, 5, 5));
 }
 
-TEST(InterNodeAlgorithms, AmongManyHostsNothingIsSentWhole) {
-  ASSERT_THAT(AlgorithmTable::candidates(9),
-              ElementsAre(InterNodeAlgorithm::halving, InterNodeAlgorithm::ring,
-                          InterNodeAlgorithm::doubling));
-  const std::vector<std::vector<double>> seconds(3, {3.0, 2.0, 1.0});
-  EXPECT_EQ(AlgorithmTable(9, seconds).select(9, small_elements, DType::f32),
-            InterNodeAlgorithm::doubling);
+/// How hosts are combined, as a formula. A letter stands for each.
+std::string formula(int hosts, int kept) {
+  std::vector<std::string> texts;
+  for (int host = 0; host < hosts; ++host) texts.emplace_back(1, static_cast<char>('a' + host));
+  std::vector<std::byte*> inputs;
+  for (std::string& text : texts) inputs.push_back(reinterpret_cast<std::byte*>(&text));
+  const auto joined = [](const std::vector<const std::byte*>& group) {
+    std::string sum;
+    for (const std::byte* const one : group) sum += *reinterpret_cast<const std::string*>(one);
+    return "(" + sum + ")";
+  };
+  const std::byte* const kept_input = kept < 0 ? nullptr : inputs[static_cast<std::size_t>(kept)];
+  const auto last = combine_groups(inputs, kept_input,
+                                   [&](const std::vector<const std::byte*>& group, std::byte* out) {
+                                     EXPECT_NE(out, kept_input);
+                                     *reinterpret_cast<std::string*>(out) = joined(group);
+                                   });
+  return joined(last);
 }
 
-TEST(InterNodeAlgorithms, ALittleFasterIsNotFasterEnough) {
-  const std::vector<std::vector<double>> seconds(3, {1.0, 1.0, 0.9, 0.95});
-  const AlgorithmTable algorithms(4, seconds);
-  EXPECT_EQ(algorithms.select(4, small_elements, DType::f32), InterNodeAlgorithm::whole);
-  EXPECT_EQ(algorithms.select(4, large_elements, DType::f32), InterNodeAlgorithm::direct);
+TEST(HostOrder, GroupsAreOfNeighborsAndAnInputCanBeKept) {
+  EXPECT_EQ(formula(3, -1), "(abc)");
+  EXPECT_EQ(formula(6, -1), "((ab)(cd)(ef))");
+  for (int kept = -1; kept < 8; ++kept) EXPECT_EQ(formula(8, kept), "(((ab)(cd))((ef)(gh)))");
 }
 
-TEST(InterNodeAlgorithms, OneForAll) {
-  for (const int owners : {2, 3, 20})
-    EXPECT_EQ(AlgorithmTable(InterNodeAlgorithm::ring).select(owners, small_elements, DType::bf16),
-              InterNodeAlgorithm::ring);
+/// What the owners have combined after all steps, if each step combines what its group had before.
+TEST(HostOrder, StepsCombineTheSameGroups) {
+  for (const int hosts : {2, 3, 4, 6, 8, 12, 18}) {
+    std::vector<std::string> combined;
+    for (int host = 0; host < hosts; ++host)
+      combined.emplace_back(1, static_cast<char>('a' + host));
+    for (const StepGroup& group : step_groups(hosts)) {
+      std::vector<std::string> next;
+      for (int own = 0; own < hosts; ++own) {
+        Owners owners{.own = own};
+        for (int rank = 0; rank < hosts; ++rank) owners.ranks.push_back(rank);
+        std::string sum;
+        for (int digit = 0; digit < group.factor; ++digit)
+          sum += combined[static_cast<std::size_t>(group.rank_with(owners, digit))];
+        next.push_back("(" + sum + ")");
+      }
+      combined = next;
+    }
+    for (const std::string& one : combined) EXPECT_EQ(one, formula(hosts, -1));
+  }
 }
 
 TEST(PlacementCache, FindsAPlacementOncePerListAndKeepsFew) {
@@ -93,47 +110,6 @@ TEST(PlacementCache, FindsAPlacementOncePerListAndKeepsFew) {
       EXPECT_LE(cache.size(), PlacementCache::max_kept);
     }
   }
-}
-
-/// A rank whose peers neither send nor receive.
-class SilentNetwork : public messenger::Messenger {
- public:
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 4; }
-  [[nodiscard]] messenger::Tag tag_count() const override { return 1000; }
-  [[nodiscard]] messenger::Channel& open() override { return channel_; }
-  [[nodiscard]] bool release(messenger::Channel& /*channel*/) noexcept override { return true; }
-  bool progress() override { return false; }
-  [[nodiscard]] bool may_sleep() override { return false; }
-  [[nodiscard]] bool uses_memory() const override { return false; }
-  [[nodiscard]] const Failure* loss() const override { return lost ? &*lost : nullptr; }
-  void close(std::chrono::nanoseconds /*patience*/) noexcept override {}
-
-  std::optional<Failure> lost{};
-
- private:
-  class SilentChannel : public messenger::Channel {
-   public:
-    void send(int, messenger::Tag, const std::byte*, std::int64_t, messenger::Token) override {}
-    void receive(int, messenger::Tag, std::byte*, std::int64_t, messenger::Token) override {}
-    void progress(std::vector<messenger::Token>&) override {}
-  };
-  SilentChannel channel_{};
-};
-
-TEST(MeasureAlgorithms, EndsWithALostRankOrWhenItsCallerSaysSo) {
-  const Placement placement{{{0, 1}, {2}, {3}}};
-  SilentNetwork network;
-  mpi::Endpoint endpoint(network, 60 << 10);
-  int calls = 0;
-  EXPECT_THROW(static_cast<void>(measure_algorithms(endpoint, placement,
-                                                    [&] {
-                                                      if (++calls == 3) throw BackendError("over");
-                                                    })),
-               BackendError);
-  EXPECT_EQ(calls, 3);
-  network.lost = Failure{FailureKind::peer_left, "rank 2 is gone", "", RankSet::of(2)};
-  EXPECT_THROW(static_cast<void>(measure_algorithms(endpoint, placement, [] {})), PeerLeft);
 }
 
 }  // namespace

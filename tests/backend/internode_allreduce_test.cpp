@@ -244,20 +244,6 @@ TEST_F(InterNodeAllreduce, AllRanksGetTheSameBits) {
   }
 }
 
-TEST_F(InterNodeAllreduce, WhatATrialChoosesIsTheSameForAll) {
-  // From four ranks on these are three hosts or more, which have a choice.
-  hosts_ = std::make_unique<MadeUpHosts>(comm_, layouts.back().of(size_), std::int64_t{1} << 20);
-  hosts_->across().measure_algorithms();
-  for (const std::int64_t length : {1, 10'000, 100'000}) {
-    const auto value = [&](std::size_t, std::int64_t k) { return small(rank_, 0, k); };
-    Tensors<std::int64_t> tensors({length}, true, value);
-    run(batch_of(allreduce_of(ReduceOp::sum), tensors));
-    EXPECT_TRUE(tensors.hold([&](std::size_t, std::int64_t k) { return sum_of_small(size_, 0, k); },
-                             value));
-  }
-  MPI_Barrier(comm_);
-}
-
 TEST_F(InterNodeAllreduce, TakesNothingElse) {
   on_every_layout([&](const NodeOf&) {
     Tensors<float> tensors({1}, true, [](std::size_t, std::int64_t) { return 1.0F; });

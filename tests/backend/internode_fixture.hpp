@@ -85,8 +85,8 @@ class MadeUpHosts {
 
 class InterNodeTest : public BackendTest {
  protected:
-  /// `test(node_of)` with each layout of the ranks on hosts, on each way between them; between two,
-  /// where a ring is no other than the direct way, only on one after the other.
+  /// `test(node_of)` with each layout of the ranks on hosts and each algorithm between them; between
+  /// two hosts only with one after the other.
   template <typename Test>
   void on_every_layout(Test test, std::int64_t slot_bytes = piece_bytes) {
     using internode::InterNodeAlgorithm;
@@ -96,7 +96,7 @@ class InterNodeTest : public BackendTest {
       hosts_ = std::make_unique<MadeUpHosts>(comm_, node_of, slot_bytes);
       for (const InterNodeAlgorithm algorithm : algorithms_for(place, node_of)) {
         SCOPED_TRACE(testing::Message() << "algorithm " << static_cast<int>(algorithm));
-        hosts_->across().use(internode::AlgorithmTable(algorithm));
+        hosts_->across().use(algorithm);
         test(node_of);
       }
       MPI_Barrier(comm_);  // the last batch may still be read
@@ -108,8 +108,8 @@ class InterNodeTest : public BackendTest {
                                                                    const NodeOf& node_of) {
     using internode::InterNodeAlgorithm;
     const std::vector<InterNodeAlgorithm> all{
-        InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::ring,
-        InterNodeAlgorithm::doubling, InterNodeAlgorithm::halving};
+        InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::doubling,
+        InterNodeAlgorithm::halving};
     if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
     return {all[place % all.size()]};
   }

@@ -76,30 +76,23 @@ TEST_F(CpuRouting, WhatHostsCanShareIsInterNodeWhereAllHostsShareMemory) {
 
 TEST_F(CpuRouting, MpiIsActiveWhileBatchesGoBetweenHosts) {
   on_every_layout([&](const NodeOf& node_of) {
-    for (const HostAllreduce choice : {HostAllreduce::automatic, HostAllreduce::direct,
-                                       HostAllreduce::ring, HostAllreduce::doubling}) {
-      messenger::MpiMessenger messenger(comm_);
-      CpuRouter router(&messenger);
-      router.use_memory(hosts_->inside());
-      router.use_memory_everywhere(node_of);
-      router.select_algorithm(choice);
-      finish(
-          *router.start(among(operation_of(OperationType::barrier), ranks_of_own_host(node_of))));
-      EXPECT_FALSE(messenger.uses_memory());
-      const auto value = [&](std::size_t, std::int64_t k) {
-        return static_cast<double>(rank_ + k);
-      };
-      Tensors<double> tensors({300}, true, value);
-      const auto execution = router.start(batch_of(allreduce_of(ReduceOp::sum), tensors));
-      EXPECT_TRUE(messenger.uses_memory());
-      EXPECT_FALSE(messenger.may_sleep());
-      finish(*execution);
-      EXPECT_TRUE(tensors.hold(
-          [&](std::size_t, std::int64_t k) {
-            return static_cast<double>(size_ * (size_ - 1) / 2 + size_ * k);
-          },
-          value));
-    }
+    messenger::MpiMessenger messenger(comm_);
+    CpuRouter router(&messenger);
+    router.use_memory(hosts_->inside());
+    router.use_memory_everywhere(node_of);
+    finish(*router.start(among(operation_of(OperationType::barrier), ranks_of_own_host(node_of))));
+    EXPECT_FALSE(messenger.uses_memory());
+    const auto value = [&](std::size_t, std::int64_t k) { return static_cast<double>(rank_ + k); };
+    Tensors<double> tensors({300}, true, value);
+    const auto execution = router.start(batch_of(allreduce_of(ReduceOp::sum), tensors));
+    EXPECT_TRUE(messenger.uses_memory());
+    EXPECT_FALSE(messenger.may_sleep());
+    finish(*execution);
+    EXPECT_TRUE(tensors.hold(
+        [&](std::size_t, std::int64_t k) {
+          return static_cast<double>(size_ * (size_ - 1) / 2 + size_ * k);
+        },
+        value));
   });
 }
 

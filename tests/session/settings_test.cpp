@@ -142,7 +142,6 @@ TEST(Settings, RemovedOnesAreRefusedWithTheirReplacement) {
   {
     const Variable gone("KOLO_MPI_COLLECTIVES", "on");
     EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=on: this setting was removed"));
-    EXPECT_THAT(refusal(), HasSubstr("host_allreduce"));
   }
   const Variable unset("KOLO_MPI_COLLECTIVES", "");
   EXPECT_EQ(refusal(), "accepted");
@@ -179,17 +178,6 @@ TEST(Settings, EveryOptionHasOneRowOfTheTable) {
     if (has_option) ++with_option;
   }
   EXPECT_EQ(with_option, count_members<SessionOptions>());
-}
-
-TEST(Settings, HostAllreduceNamesAWay) {
-  EXPECT_EQ(read_settings({}).host_allreduce, HostAllreduce::automatic);
-  EXPECT_EQ(read_settings({.host_allreduce = "direct"}).host_allreduce, HostAllreduce::direct);
-  const Variable ring("KOLO_HOST_ALLREDUCE", "ring");
-  EXPECT_EQ(read_settings({}).host_allreduce, HostAllreduce::ring);
-  EXPECT_EQ(read_settings({.host_allreduce = "doubling"}).host_allreduce, HostAllreduce::doubling);
-  EXPECT_EQ(read_settings({.host_allreduce = "auto"}).host_allreduce, HostAllreduce::automatic);
-  const Variable bad("KOLO_HOST_ALLREDUCE", "tree");
-  EXPECT_THAT(refusal(), HasSubstr("KOLO_HOST_ALLREDUCE=tree"));
 }
 
 TEST(Settings, PlanReplayIsASwitch) {

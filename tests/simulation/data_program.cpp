@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What allreduces cost between simulated hosts, as CSV. Algorithms: chosen, direct, ring, doubling,
-// halving.
+// What allreduces cost between simulated hosts, as CSV. Algorithms: chosen, direct, doubling, halving.
 //
-//   data_program [--hosts 8,64,512] [--bytes 4,1024] [--algorithms chosen,ring]
+//   data_program [--hosts 8,64,512] [--bytes 4,1024] [--algorithms chosen,direct]
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -24,7 +23,6 @@ using kolo::internal::simulation::NetworkModel;
 const std::map<std::string, std::optional<InterNodeAlgorithm>> algorithms{
     {"chosen", std::nullopt},
     {"direct", InterNodeAlgorithm::direct},
-    {"ring", InterNodeAlgorithm::ring},
     {"doubling", InterNodeAlgorithm::doubling},
     {"halving", InterNodeAlgorithm::halving}};
 
@@ -57,7 +55,7 @@ int main(int argc, char** argv) {
   try {
     std::map<std::string, std::string> options{{"--hosts", "3,8,64,100,512"},
                                                {"--bytes", "4,1024,65536,1048576,104857600"},
-                                               {"--algorithms", "chosen,direct,ring,doubling"}};
+                                               {"--algorithms", "chosen,direct,doubling"}};
     for (int i = 1; i < argc; i += 2) {
       const auto option = options.find(argv[i]);
       if (option == options.end() || i + 1 == argc)

@@ -71,7 +71,7 @@ DataCost cost_of_allreduce(const DataCase& one, NetworkModel model) {
   const int simulated = one.leaders_only ? 1 : one.ranks_per_host;
   DataCluster cluster(std::vector<int>(static_cast<std::size_t>(one.hosts), simulated), model,
                       slot_bytes);
-  if (one.algorithm) cluster.use(backend::internode::AlgorithmTable(*one.algorithm));
+  if (one.algorithm) cluster.use(*one.algorithm);
   std::vector<std::vector<float>> tensors;
   std::vector<BatchTensor> members;
   for (int rank = 0; rank < cluster.size(); ++rank) {

@@ -15,7 +15,7 @@ struct DataCase {
   int hosts = 2;
   int ranks_per_host = 8;
   std::int64_t bytes = 4;  // of each rank's tensor
-  /// Else what a session chooses without measurements.
+  /// Else what a session chooses.
   std::optional<backend::internode::InterNodeAlgorithm> algorithm{};
   /// One rank of each host is simulated and stands for all: each has an equal slice and they move
   /// in step. So thousands of ranks fit into memory.

@@ -17,12 +17,11 @@ namespace {
 
 using backend::Batch;
 using backend::BatchTensor;
-using backend::internode::AlgorithmTable;
 using backend::internode::InterNodeAlgorithm;
 
 constexpr InterNodeAlgorithm all_algorithms[]{
-    InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::ring,
-    InterNodeAlgorithm::doubling, InterNodeAlgorithm::halving};
+    InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::doubling,
+    InterNodeAlgorithm::halving};
 
 Descriptor sum() {
   Descriptor kind;
@@ -69,17 +68,19 @@ TEST_P(Data, EveryElementIsRightWithEachAlgorithm) {
       }
 }
 
-TEST_P(Data, AllRanksOfUnevenHostsGetTheSameBits) {
+/// The elements do not depend on the length of the tensor, so neither do the results.
+TEST_P(Data, AllRanksOfUnevenHostsGetTheSameBitsWithEachAlgorithmAndLength) {
   std::vector<int> host_sizes;
   for (int host = 0; host < GetParam(); ++host) host_sizes.push_back(1 + host % 3);
   DataCluster cluster(host_sizes, NetworkModel());
-  for (const InterNodeAlgorithm algorithm : all_algorithms) {
-    cluster.use(AlgorithmTable(algorithm));
-    for (const std::int64_t elements : {1, 1000, 300'000}) {
+  std::vector<float> longest;
+  for (const std::int64_t elements : {300'000, 1000, 1}) {
+    for (const InterNodeAlgorithm algorithm : all_algorithms) {
+      cluster.use(algorithm);
       const std::vector<std::vector<float>> tensors = allreduce(cluster, elements);
+      if (longest.empty()) longest = tensors.front();
       for (const std::vector<float>& tensor : tensors)
-        EXPECT_EQ(std::memcmp(tensor.data(), tensors.front().data(), tensor.size() * sizeof(float)),
-                  0);
+        EXPECT_EQ(std::memcmp(tensor.data(), longest.data(), tensor.size() * sizeof(float)), 0);
     }
   }
 }
@@ -92,7 +93,7 @@ TEST_P(Data, ARunIsTheSameAgain) {
 
 TEST_P(Data, NoNicCarriesMoreThanItMust) {
   for (const InterNodeAlgorithm algorithm :
-       {InterNodeAlgorithm::direct, InterNodeAlgorithm::ring, InterNodeAlgorithm::halving}) {
+       {InterNodeAlgorithm::direct, InterNodeAlgorithm::halving}) {
     const DataCase one{.hosts = GetParam(), .bytes = 1 << 20, .algorithm = algorithm};
     const DataCost cost = cost_of_allreduce(one, NetworkModel());
     // Sections are whole multiples of 16 elements.

@@ -22,12 +22,12 @@ static_assert(InterNodeReduction::lanes * shm::slot_count <= mpi::Exchange::lane
 class Allreduce : public shm::SlicedAllreduce {
  public:
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
-            shm::LocalRanks given_ranks, const AlgorithmTable& algorithms)
+            shm::LocalRanks given_ranks, std::optional<InterNodeAlgorithm> algorithm)
       : SlicedAllreduce(arena, std::move(given), std::move(given_ranks),
                         {placement.owners(), arena.slot_bytes(), false}),
         exchange_(endpoint, batch().order()),
         owners_(owners_with(endpoint.rank, placement)),
-        algorithms_(algorithms) {
+        algorithm_(algorithm) {
     name_ranks(placement.hosts[static_cast<std::size_t>(placement.host_of(endpoint.rank))]);
   }
 
@@ -43,7 +43,7 @@ class Allreduce : public shm::SlicedAllreduce {
     std::unique_ptr<InterNodeReduction>& between_hosts = reductions_[number];
     if (!between_hosts) {
       between_hosts = make_inter_node_reduction(
-          algorithms_.select(owners_->size(), own.elements, wire(number)),
+          algorithm_.value_or(select_algorithm(owners_->size(), own.elements, wire(number))),
           {exchange_, *owners_, InterNodeReduction::lanes * static_cast<int>(number), own.elements,
            last(number)});
       reduce_own(number, first(number), between_hosts->input());
@@ -77,7 +77,7 @@ class Allreduce : public shm::SlicedAllreduce {
 
   mpi::Exchange exchange_;
   std::optional<Owners> owners_;  // none if this rank owns nothing
-  AlgorithmTable algorithms_;
+  std::optional<InterNodeAlgorithm> algorithm_;
   std::array<std::unique_ptr<InterNodeReduction>, shm::slot_count> reductions_{};
 };
 
@@ -85,9 +85,9 @@ class Allreduce : public shm::SlicedAllreduce {
 
 std::unique_ptr<Execution> make_allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch,
                                           const Placement& placement, shm::LocalRanks local_ranks,
-                                          const AlgorithmTable& algorithms) {
+                                          std::optional<InterNodeAlgorithm> algorithm) {
   return std::make_unique<Allreduce>(arena, endpoint, std::move(batch), placement,
-                                     std::move(local_ranks), algorithms);
+                                     std::move(local_ranks), algorithm);
 }
 
 }  // namespace kolo::internal::backend::internode

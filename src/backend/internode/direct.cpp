@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every owner sends to every other at once.
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "backend/internode/host_order.hpp"
 #include "backend/internode/reduction.hpp"
 
 namespace kolo::internal::backend::internode {
 namespace {
 
-/// Each owner reduces one section in the order of the hosts and sends the result to the others; or
-/// all of the slice, which all have then without another message.
+/// Each owner reduces one section and sends the result to the others; or all of the slice, which
+/// all have then without another message.
 class DirectReduction : public InterNodeReduction {
  public:
   DirectReduction(const SliceTask& task, bool whole)
@@ -56,10 +58,15 @@ class DirectReduction : public InterNodeReduction {
 
   void reduce() {
     const Slice own = part_of(owners_.own);
-    std::vector<const std::byte*> inputs;
+    std::vector<std::byte*> all;
     for (int owner = 0; owner < owners_.size(); ++owner)
-      inputs.push_back(owner == owners_.own ? combined_ + combined_bytes(own.begin)
-                                            : version(owner));
+      all.push_back(owner == owners_.own ? combined_ + combined_bytes(own.begin) : version(owner));
+    // This one may still be being sent.
+    const std::byte* const kept = all[static_cast<std::size_t>(owners_.own)];
+    const auto inputs =
+        combine_groups(std::move(all), kept, [&](reduction::Inputs group, std::byte* output) {
+          combine(group, own.elements, output);
+        });
     std::byte* const result = result_ + result_bytes(own.begin);
     finish(inputs, own.elements, versions_, result);
     if (whole_) return;

@@ -4,18 +4,11 @@
 #include <memory>
 #include <vector>
 
+#include "backend/internode/host_order.hpp"
 #include "backend/internode/reduction.hpp"
 
 namespace kolo::internal::backend::internode {
 namespace {
-
-/// The prime factors of `owners`, the smallest first.
-std::vector<int> factors_of(int owners) {
-  std::vector<int> factors;
-  for (int factor = 2; owners > 1; ++factor)
-    for (; owners % factor == 0; owners /= factor) factors.push_back(factor);
-  return factors;
-}
 
 /// Recursive halving and doubling (Rabenseifner), for any number of owners: in the step of a factor
 /// f, groups of f owners divide their range into f parts, and each combines one part for its group.
@@ -24,20 +17,13 @@ std::vector<int> factors_of(int owners) {
 ///
 /// The network carries as much as with the direct algorithm, in fewer messages: for 64 owners 12
 /// of each, and not 126. If their number is prime, this is the direct algorithm.
-///
-/// Every element is combined in the same order wherever it lies in the slice.
 class HalvingReduction : public InterNodeReduction {
  public:
   explicit HalvingReduction(const SliceTask& task) : InterNodeReduction(task) {
     Slice range{0, elements_};
-    int distance = 1;
-    for (const int factor : factors_of(owners_.size())) {
-      Step& step = steps_.emplace_back();
-      step.range = range;
-      step.distance = distance;
-      step.factor = factor;
-      range = part_of(step, own_digit(step));
-      distance *= factor;
+    for (const StepGroup& group : step_groups(owners_.size())) {
+      steps_.push_back({.range = range, .group = group});
+      range = own_part(steps_.back());
     }
     for (Step& step : steps_) receive(step);
     results_left_ = steps_.size();
@@ -63,43 +49,31 @@ class HalvingReduction : public InterNodeReduction {
 
  private:
   struct Step {
-    Slice range{};     // what the group divides
-    int distance = 1;  // between the places of the group
-    int factor = 2;
+    Slice range{};  // what the group divides
+    StepGroup group{};
     std::byte* versions = nullptr;  // the others' of the own part
     int receiving = 0;              // messages with versions
     int collecting = 0;             // messages with results
   };
 
-  [[nodiscard]] int own_digit(const Step& step) const {
-    return owners_.own / step.distance % step.factor;
-  }
-  /// The rank with this digit in the own group.
-  [[nodiscard]] int rank_with(const Step& step, int digit) const {
-    return owners_.rank(owners_.own + (digit - own_digit(step)) * step.distance);
-  }
   [[nodiscard]] static Slice part_of(const Step& step, int digit) {
-    const Slice part = slice_of(step.range.elements, digit, step.factor);
+    const Slice part = slice_of(step.range.elements, digit, step.group.factor);
     return {step.range.begin + part.begin, part.elements};
   }
-
-  /// Calls `use(digit)` for the others of the group, each rank in another order, so that not all
-  /// send to the same one first.
-  template <typename Use>
-  void for_each_other(const Step& step, Use use) const {
-    for (int next = 1; next < step.factor; ++next) use((own_digit(step) + next) % step.factor);
+  [[nodiscard]] Slice own_part(const Step& step) const {
+    return part_of(step, step.group.own_digit(owners_));
   }
 
   [[nodiscard]] std::byte* version(const Step& step, int digit) const {
-    const int before = digit < own_digit(step) ? digit : digit - 1;
-    return step.versions + before * combined_bytes(part_of(step, own_digit(step)).elements);
+    return step.versions +
+           step.group.place_of(owners_, digit) * combined_bytes(own_part(step).elements);
   }
 
   void receive(Step& step) {
-    const std::int64_t bytes = combined_bytes(part_of(step, own_digit(step)).elements);
-    step.versions = take((step.factor - 1) * bytes);
-    for_each_other(step, [&](int digit) {
-      const int rank = rank_with(step, digit);
+    const std::int64_t bytes = combined_bytes(own_part(step).elements);
+    step.versions = take((step.group.factor - 1) * bytes);
+    step.group.for_each_other(owners_, [&](int digit) {
+      const int rank = step.group.rank_with(owners_, digit);
       const Slice theirs = part_of(step, digit);
       exchange_.receive(rank, lane_, version(step, digit), bytes, step.receiving);
       exchange_.receive(rank, lane_ + 1, result_ + result_bytes(theirs.begin),
@@ -108,20 +82,20 @@ class HalvingReduction : public InterNodeReduction {
   }
 
   void send_parts(const Step& step) {
-    for_each_other(step, [&](int digit) {
+    step.group.for_each_other(owners_, [&](int digit) {
       const Slice theirs = part_of(step, digit);
-      exchange_.send(rank_with(step, digit), lane_, combined_ + combined_bytes(theirs.begin),
+      exchange_.send(step.group.rank_with(owners_, digit), lane_, combined_ + combined_bytes(theirs.begin),
                      combined_bytes(theirs.elements), sending_);
     });
   }
 
   /// What is being sent lies in other parts of the range.
   void combine_part(const Step& step) {
-    const Slice own = part_of(step, own_digit(step));
+    const Slice own = own_part(step);
     std::byte* const combined = combined_ + combined_bytes(own.begin);
     std::vector<const std::byte*> inputs;
-    for (int digit = 0; digit < step.factor; ++digit)
-      inputs.push_back(digit == own_digit(step) ? combined : version(step, digit));
+    for (int digit = 0; digit < step.group.factor; ++digit)
+      inputs.push_back(digit == step.group.own_digit(owners_) ? combined : version(step, digit));
     if (&step == &steps_.back())
       finish(inputs, own.elements, combined, result_ + result_bytes(own.begin));
     else
@@ -129,9 +103,9 @@ class HalvingReduction : public InterNodeReduction {
   }
 
   void send_results(const Step& step) {
-    const Slice own = part_of(step, own_digit(step));
-    for_each_other(step, [&](int digit) {
-      exchange_.send(rank_with(step, digit), lane_ + 1, result_ + result_bytes(own.begin),
+    const Slice own = own_part(step);
+    step.group.for_each_other(owners_, [&](int digit) {
+      exchange_.send(step.group.rank_with(owners_, digit), lane_ + 1, result_ + result_bytes(own.begin),
                      result_bytes(own.elements), sending_);
     });
   }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
 #include <utility>
 
 #include "backend/batch.hpp"
@@ -22,12 +21,6 @@ InterNodeBackend::InterNodeBackend(messenger::Messenger& messenger, const std::v
     if (node_of[static_cast<std::size_t>(rank)] ==
         node_of[static_cast<std::size_t>(endpoint_.rank)])
       ranks_of_host_.push_back(rank);
-}
-
-void InterNodeBackend::measure_algorithms(const std::function<void()>& while_waiting) {
-  std::vector<int> ranks(static_cast<std::size_t>(endpoint_.size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  algorithms_ = internode::measure_algorithms(endpoint_, placements_.of(ranks), while_waiting);
 }
 
 bool InterNodeBackend::can_execute(const Batch& batch) const {
@@ -63,7 +56,7 @@ std::unique_ptr<Execution> InterNodeBackend::start(Batch batch) {
                                            std::move(local_ranks));
     default:
       return internode::make_allreduce(arena_, endpoint_, std::move(batch), placement,
-                                       std::move(local_ranks), algorithms_);
+                                       std::move(local_ranks), algorithm_);
   }
 }
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.hpp"
@@ -20,7 +20,7 @@ namespace kolo::internal::backend {
 ///
 /// In an allreduce each rank reduces a slice between the hosts. All ranks get the same bits: those
 /// of each host are combined in the order of the ranks, then the hosts in an order that depends on
-/// the algorithm. In a reducescatter it is always the order of the hosts.
+/// their number only. A reducescatter gives the bits of the same elements of an allreduce.
 class InterNodeBackend : public Backend {
  public:
   /// The size of a slot in the arena. With pieces of this size in progress, a fast link of high
@@ -37,11 +37,8 @@ class InterNodeBackend : public Backend {
                    shm::Arena& arena, std::int64_t message_bytes = default_message_bytes);
 
   /// How slices of allreduces are reduced between hosts, for the batches from now on; the same on
-  /// all ranks.
-  void use(const internode::AlgorithmTable& algorithms) { algorithms_ = algorithms; }
-  /// Measures, and uses the quickest algorithms. Collective, while no batch is executed.
-  /// `while_waiting` as there.
-  void measure_algorithms(const std::function<void()>& while_waiting = [] {});
+  /// all ranks. For tests; without it, a rule decides.
+  void use(internode::InterNodeAlgorithm algorithm) { algorithm_ = algorithm; }
 
   /// True for batches whose ranks lie on several hosts: for every allreduce but Adasum; for an
   /// allgather or reducescatter if a host has several of the ranks, else there is nothing to share.
@@ -55,7 +52,7 @@ class InterNodeBackend : public Backend {
   mpi::Endpoint endpoint_;
   mutable internode::PlacementCache placements_;
   shm::Arena& arena_;
-  internode::AlgorithmTable algorithms_{};
+  std::optional<internode::InterNodeAlgorithm> algorithm_{};
   std::vector<int> ranks_of_host_{};
 };
 

@@ -7,6 +7,7 @@
 
 #include "backend/batch.hpp"
 #include "backend/internode/collectives.hpp"
+#include "backend/internode/host_order.hpp"
 #include "backend/internode/placement.hpp"
 #include "backend/internode/reduction.hpp"
 #include "base/dtype.hpp"
@@ -17,8 +18,8 @@ namespace {
 
 /// A piece is a window on all ranks' rows. The ranks of a host deposit their parts for all ranks in
 /// their slots. Each reduces those for the ranks that it takes care of, and sends them the
-/// results. A rank combines what comes from the hosts, in the order of the hosts: so it gets the
-/// bits of an allreduce that combines the hosts in their order.
+/// results. A rank combines what comes from the hosts, in the same order as in an allreduce, and so
+/// with the same bits.
 ///
 /// The network reads and writes only memory of the exchange.
 class Reducescatter : public shm::Pipeline {
@@ -138,19 +139,31 @@ class Reducescatter : public shm::Pipeline {
     const Window& window = state.window;
     const std::int64_t elements = window.elements_of(own_);
     if (elements == 0) return;
-    inputs_.clear();
-    for (int host = 0; host < counterparts_.hosts(); ++host)
-      inputs_.push_back(version(state, host));
     const DType type = combined_type(window);
     reduction::Arithmetic arithmetic = arithmetic_of(batch(), type);
     arithmetic.prescale = 1.0;
+    const auto inputs = combine_all_but_last(state, arithmetic);
     if (type == window.tensor->dtype) {
-      reduction::reduce(arithmetic, inputs_, elements, window.output());
+      reduction::reduce(arithmetic, inputs, elements, window.output());
     } else {
-      reduction::reduce(arithmetic, inputs_, elements, state.versions);
+      reduction::reduce(arithmetic, inputs, elements, state.versions);
       fusion::convert(state.versions, type, elements, window.output(), window.tensor->dtype);
     }
     worked((counterparts_.hosts() + 1) * elements * signed_size_of(type));
+  }
+
+  [[nodiscard]] std::vector<const std::byte*> combine_all_but_last(
+      const PieceState& state, reduction::Arithmetic arithmetic) const {
+    arithmetic.postscale = 1.0;
+    arithmetic.divisor = 1;
+    std::vector<std::byte*> versions;
+    for (int host = 0; host < counterparts_.hosts(); ++host)
+      versions.push_back(version(state, host));
+    return combine_groups(std::move(versions), nullptr,
+                          [&](reduction::Inputs group, std::byte* output) {
+                            reduction::reduce(arithmetic, group, state.window.elements_of(own_),
+                                              output);
+                          });
   }
 
   /// Nothing is left to do: the results are where they belong.

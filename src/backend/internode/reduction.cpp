@@ -64,7 +64,6 @@ std::unique_ptr<InterNodeReduction> make_inter_node_reduction(InterNodeAlgorithm
   switch (algorithm) {
     case InterNodeAlgorithm::whole: return make_direct(task, true);
     case InterNodeAlgorithm::direct: return make_direct(task, false);
-    case InterNodeAlgorithm::ring: return make_ring(task);
     case InterNodeAlgorithm::doubling: return make_doubling(task);
     case InterNodeAlgorithm::halving: return make_halving(task);
   }

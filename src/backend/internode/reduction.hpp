@@ -81,7 +81,6 @@ class InterNodeReduction {
 
 // One for each algorithm; `whole` distinguishes two of them.
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_direct(const SliceTask& task, bool whole);
-[[nodiscard]] std::unique_ptr<InterNodeReduction> make_ring(const SliceTask& task);
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_doubling(const SliceTask& task);
 [[nodiscard]] std::unique_ptr<InterNodeReduction> make_halving(const SliceTask& task);
 

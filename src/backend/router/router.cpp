@@ -30,19 +30,6 @@ void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
   inter_node_.emplace(*messenger_, node_of, memory_->arena());
 }
 
-void CpuRouter::select_algorithm(HostAllreduce choice, const std::function<void()>& while_waiting) {
-  if (!inter_node_) return;
-  using internode::AlgorithmTable;
-  using internode::InterNodeAlgorithm;
-  switch (choice) {
-    case HostAllreduce::automatic: return inter_node_->measure_algorithms(while_waiting);
-    case HostAllreduce::direct: return inter_node_->use(AlgorithmTable());
-    case HostAllreduce::ring: return inter_node_->use(AlgorithmTable(InterNodeAlgorithm::ring));
-    case HostAllreduce::doubling:
-      return inter_node_->use(AlgorithmTable(InterNodeAlgorithm::doubling));
-  }
-}
-
 Route CpuRouter::route_of(const Batch& batch) const {
   if (memory_ != nullptr && memory_->can_execute(batch) && !(mpi_ && is_adasum(batch)))
     return Route::shared_memory;

@@ -54,12 +54,6 @@ class CpuRouter : public Backend {
   /// of its host.
   void use_memory_everywhere(const std::vector<int>& node_of);
 
-  /// How allreduces are reduced between hosts; nothing, unless memory is used everywhere.
-  /// Collective, before any batch; the same on all ranks.
-  /// `while_waiting` is called every few milliseconds and may throw.
-  void select_algorithm(
-      HostAllreduce choice, const std::function<void()>& while_waiting = [] {});
-
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;

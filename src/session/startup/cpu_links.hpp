@@ -41,13 +41,6 @@ class CpuLinks : public Links {
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
   ~CpuLinks() override;
 
-  /// How allreduces go from host to host. Collective, before any batch; the same on all ranks.
-  /// `while_waiting` is called every few milliseconds and may throw.
-  void select_inter_node_algorithm(HostAllreduce choice,
-                                   const std::function<void()>& while_waiting) {
-    backend_.select_algorithm(choice, while_waiting);
-  }
-
   [[nodiscard]] transport::Transport& transport() override { return transport_; }
   [[nodiscard]] backend::Backend& backend() override { return backend_; }
   [[nodiscard]] const node::Doorbell& bell() const override;

@@ -28,7 +28,6 @@ struct alignas(1024) HostRecord {
   std::uint64_t session = 0;  // no earlier session had this number
   transport::Secret secret{};
   std::int64_t peer_timeout_ns = 0;
-  HostAllreduce host_allreduce{};
   Network network{};
 
   // The same on all ranks, or the session does not start.

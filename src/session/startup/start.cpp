@@ -105,7 +105,6 @@ void fill_terms(const Settings& settings, HostRecord& record) {
   record.session = (std::uint64_t{random()} << 32) | random();
   for (std::byte& byte : record.secret) byte = static_cast<std::byte>(random());
   record.peer_timeout_ns = settings.peer_timeout.count();
-  record.host_allreduce = settings.host_allreduce;
 }
 
 /// `mpi`: null without it.
@@ -275,22 +274,10 @@ std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
                                     memory.verdict.sharing_node_of(topology));
 }
 
-/// Collective. Without MPI the ranks also agree that all have heard of the others.
-void select_algorithm(Rendezvous& world, CpuLinks& links, HostAllreduce wanted, bool has_mpi) {
-  const auto select = [&] { links.select_inter_node_algorithm(wanted, [&] { world.check(); }); };
-  if (has_mpi) return select();
-  std::string problem;
-  ConnectionReport heard;  // a rank that hears nothing may wait for one that waits for a third
-  attempt(problem, heard.missing, select);
-  heard.report = StartupReport::make(version, problem);
-  check_all_ranks(world, heard);
-}
-
 }  // namespace
 
 // The ranks agree four times: on their records, on who shares memory, on the connections between
-// them, and on the end of the start-up; without MPI also on their measurements; and on where they
-// listen, if libfabric carries data.
+// them, and on the end of the start-up; and on where they listen, if libfabric carries data.
 // Between two agreements a rank works by itself or with others over sockets that time out, and
 // keeps an error for the next agreement.
 std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& arguments,
@@ -329,7 +316,6 @@ std::shared_ptr<Engine> start_engine(Rendezvous& world, const StartArguments& ar
 
   // From here on a rank needs nothing that it may not get.
   check_all_ranks(world, problem);
-  select_algorithm(world, *links, records.front().host_allreduce, has_mpi);
   world.settle();
   if (!has_mpi) links->watch(find_interruption, accuse_awaited);
   engine->start();
