@@ -51,11 +51,11 @@ TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
   });
 }
 
-TEST_F(CpuRouting, WhatHostsCanShareIsInterNodeWhereAllHostsShareMemory) {
+TEST_F(CpuRouting, WhatHostsCanShareIsInterNode) {
   on_every_layout([&](const NodeOf& node_of) {
     CpuRouter router(&messenger_);
     router.use_memory(hosts_->inside());
-    router.use_memory_everywhere(node_of);
+    router.use_hosts(node_of);
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::inter_node);
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::adasum))), Route::mpi);
     EXPECT_EQ(router.route_of(batch_of(operation_of(OperationType::alltoall))), Route::mpi);
@@ -69,7 +69,7 @@ TEST_F(CpuRouting, WhatHostsCanShareIsInterNodeWhereAllHostsShareMemory) {
     for (const OperationType type : {OperationType::allgather, OperationType::reducescatter}) {
       EXPECT_EQ(router.route_of(batch_of(operation_of(type))), Route::inter_node);
       EXPECT_EQ(router.route_of(among(operation_of(type), {lowest.begin(), lowest.end()})),
-                Route::mpi);
+                type == OperationType::allgather ? Route::mpi : Route::inter_node);
     }
   });
 }
@@ -79,7 +79,7 @@ TEST_F(CpuRouting, MpiIsActiveWhileBatchesGoBetweenHosts) {
     messenger::MpiMessenger messenger(comm_);
     CpuRouter router(&messenger);
     router.use_memory(hosts_->inside());
-    router.use_memory_everywhere(node_of);
+    router.use_hosts(node_of);
     finish(*router.start(among(operation_of(OperationType::barrier), ranks_of_own_host(node_of))));
     EXPECT_FALSE(messenger.uses_memory());
     const auto value = [&](std::size_t, std::int64_t k) { return static_cast<double>(rank_ + k); };

@@ -61,8 +61,8 @@ void DataCluster::make_host(int first, int size, std::int64_t slot_bytes) {
   }
 }
 
-void DataCluster::use(const backend::internode::AlgorithmTable& algorithms) {
-  for (const Rank& rank : ranks_) rank.inter_node->use(algorithms);
+void DataCluster::use(backend::internode::InterNodeAlgorithm algorithm) {
+  for (const Rank& rank : ranks_) rank.inter_node->use(algorithm);
 }
 
 Batch DataCluster::batch_of(const Descriptor& kind) {

@@ -41,7 +41,7 @@ class DataCluster {
     return *ranks_[static_cast<std::size_t>(rank)].flat;
   }
   /// How slices are reduced between hosts from now on.
-  void use(const backend::internode::AlgorithmTable& algorithms);
+  void use(backend::internode::InterNodeAlgorithm algorithm);
 
   /// A batch of this kind among all ranks, without tensors.
   [[nodiscard]] backend::Batch batch_of(const Descriptor& kind);

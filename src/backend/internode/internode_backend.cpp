@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "backend/batch.hpp"
@@ -23,13 +24,18 @@ InterNodeBackend::InterNodeBackend(messenger::Messenger& messenger, const std::v
       ranks_of_host_.push_back(rank);
 }
 
+bool InterNodeBackend::is_of_use(const std::vector<int>& node_of) {
+  const std::set<int> nodes(node_of.begin(), node_of.end());
+  return nodes.size() < node_of.size() || std::ssize(nodes) > internode::max_owners_at_once;
+}
+
 bool InterNodeBackend::can_execute(const Batch& batch) const {
   const internode::Placement& placement = placements_.of(batch.ranks);
   if (!placement.spans_hosts()) return false;
   switch (batch.kind.type) {
     case OperationType::allreduce: return batch.kind.op != ReduceOp::adasum;
-    case OperationType::allgather:
-    case OperationType::reducescatter: return placement.shares_hosts();
+    case OperationType::reducescatter: return true;
+    case OperationType::allgather: return placement.shares_hosts();
     default: return false;
   }
 }

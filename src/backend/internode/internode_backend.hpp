@@ -40,8 +40,13 @@ class InterNodeBackend : public Backend {
   /// all ranks. For tests; without it, a rule decides.
   void use(internode::InterNodeAlgorithm algorithm) { algorithm_ = algorithm; }
 
-  /// True for batches whose ranks lie on several hosts: for every allreduce but Adasum; for an
-  /// allgather or reducescatter if a host has several of the ranks, else there is nothing to share.
+  /// True if this is better than messages from rank to rank: if a host has several of the ranks, or
+  /// if there are so many hosts that messages from each to each are too many. `node_of` as above.
+  [[nodiscard]] static bool is_of_use(const std::vector<int>& node_of);
+
+  /// True for batches whose ranks lie on several hosts: for every allreduce but Adasum, and every
+  /// reducescatter; for an allgather if a host has several of the ranks, else there is nothing to
+  /// share.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
 
   /// As MpiBackend's.

@@ -23,9 +23,9 @@ int Placement::host_of(int rank) const {
   return found == hosts.end() ? -1 : static_cast<int>(found - hosts.begin());
 }
 
-int Placement::owners() const {
-  const auto fewest = std::ranges::min_element(hosts, {}, &std::vector<int>::size);
-  return fewest == hosts.end() ? 0 : static_cast<int>(fewest->size());
+int Placement::slices() const {
+  const auto most = std::ranges::max_element(hosts, {}, &std::vector<int>::size);
+  return most == hosts.end() ? 0 : static_cast<int>(most->size());
 }
 
 bool Placement::shares_hosts() const {
@@ -75,13 +75,10 @@ const Placement& PlacementCache::of(std::span<const int> ranks) {
   return replaced.placement;
 }
 
-std::optional<Owners> owners_with(int rank, const Placement& placement) {
-  Owners owners{.own = placement.host_of(rank)};
-  const std::vector<int>& host = placement.hosts[static_cast<std::size_t>(owners.own)];
-  const auto place = std::ranges::find(host, rank) - host.begin();
-  if (place >= placement.owners()) return std::nullopt;
+Owners owners_of(int slice, int host, const Placement& placement) {
+  Owners owners{.own = host};
   for (const std::vector<int>& ranks : placement.hosts)
-    owners.ranks.push_back(ranks[static_cast<std::size_t>(place)]);
+    owners.ranks.push_back(ranks[static_cast<std::size_t>(slice) % ranks.size()]);
   return owners;
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,8 +19,8 @@ struct Placement {
 
   /// The place of the host of `rank`; -1 if no host has it.
   [[nodiscard]] int host_of(int rank) const;
-  /// The number of ranks of every host that own a slice: the size of the smallest host.
-  [[nodiscard]] int owners() const;
+  /// Into so many a piece is divided: the size of the largest host, so that each rank owns one.
+  [[nodiscard]] int slices() const;
   [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1; }
   /// True if a host has several of the ranks.
   [[nodiscard]] bool shares_hosts() const;
@@ -96,7 +95,7 @@ struct Owners {
   }
 };
 
-/// The owners of the slice that `rank` owns, if it owns one.
-[[nodiscard]] std::optional<Owners> owners_with(int rank, const Placement& placement);
+/// The owners of this slice: the ranks of a host own slices in turns. `host`: this rank's.
+[[nodiscard]] Owners owners_of(int slice, int host, const Placement& placement);
 
 }  // namespace kolo::internal::backend::internode

@@ -13,6 +13,9 @@ namespace {
 
 constexpr std::size_t pieces_under_way = 4;
 
+/// Slices of a piece are messages of full length among so many ranks, and shorter among more.
+constexpr int max_slices_of_full_length = 8;
+
 // Pieces so small, among so few ranks, are sent whole to all, and each reduces alone.
 constexpr std::int64_t max_bytes_alone = 4096;
 constexpr int max_ranks_alone = 8;
@@ -23,7 +26,8 @@ class Allreduce : public PiecewiseReduction {
  public:
   Allreduce(Endpoint& endpoint, Batch given)
       : PiecewiseReduction(endpoint, std::move(given), pieces_under_way),
-        cutter_(element_runs(batch()), piece_bytes()) {}
+        cutter_(element_runs(batch()),
+                piece_bytes() * std::min(size(), max_slices_of_full_length)) {}
 
  private:
   struct Section {

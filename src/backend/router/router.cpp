@@ -26,7 +26,7 @@ void put(std::string_view text, std::array<char, size>& into) {
 
 }  // namespace
 
-void CpuRouter::use_memory_everywhere(const std::vector<int>& node_of) {
+void CpuRouter::use_hosts(const std::vector<int>& node_of) {
   inter_node_.emplace(*messenger_, node_of, memory_->arena());
 }
 

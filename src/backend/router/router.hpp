@@ -38,9 +38,9 @@ enum class Route : std::uint8_t {
 /// 1. Shared memory, if all its ranks are on this host: it is the fastest, and no rank has to poll.
 ///    Adasum only if there is no network, since messages take less arithmetic.
 /// 2. Inter-node, for an allreduce, allgather or reducescatter whose ranks lie on several hosts:
-///    the network carries the data of a host once and not once for each of its ranks. Only where
-///    every host shares memory, since all ranks must route alike.
-/// 3. MPI: Adasum, everything else between hosts, and everything where memory cannot be shared.
+///    the network carries the data of a host once and not once for each of its ranks. A rank that
+///    shares no memory counts as a host. Not used among a few ranks of which none share.
+/// 3. MPI: Adasum, everything else between hosts.
 class CpuRouter : public Backend {
  public:
   /// `messenger` outlives this; null: there is none, and all ranks share memory.
@@ -50,9 +50,9 @@ class CpuRouter : public Backend {
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
-  /// Ranks of every host do, the memory of this one included. `node_of`: for each rank, the lowest
-  /// of its host.
-  void use_memory_everywhere(const std::vector<int>& node_of);
+  /// On all ranks alike: allreduces and others go host by host. `node_of`: for each rank, the lowest
+  /// of those that share memory with it, which may be itself.
+  void use_hosts(const std::vector<int>& node_of);
 
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;

@@ -53,8 +53,8 @@ SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ran
   if (shares.one_host) widen_window();
 }
 
-Slice SlicedAllreduce::own_slice(std::size_t number) const {
-  return slice_of(pieces_[number].piece.elements, index(), shares_.owners);
+Slice SlicedAllreduce::slice(std::size_t number, int place) const {
+  return slice_of(pieces_[number].piece.elements, place, shares_.slices);
 }
 
 NextPiece SlicedAllreduce::begin(std::size_t number) {
@@ -86,9 +86,13 @@ void SlicedAllreduce::deposit(std::size_t number) {
   if (state.alone || !state.direct) {
     pack(number, {0, all});
   } else {
-    const Slice own = own_slice(number);
-    pack(number, {0, own.begin});
-    pack(number, {own.begin + own.elements, all - own.begin - own.elements});
+    std::int64_t packed = 0;
+    for (int place = index(); place < shares_.slices; place += size()) {
+      const Slice own = slice(number, place);
+      pack(number, {packed, own.begin - packed});
+      packed = own.begin + own.elements;
+    }
+    pack(number, {packed, all - packed});
   }
 }
 
@@ -143,19 +147,18 @@ void SlicedAllreduce::find_outputs(std::size_t number, Slice slice) {
 }
 
 /// The next rank that has a slot: nobody else reads the owner's slice of its part.
-int SlicedAllreduce::holder(std::size_t number, int owner) const {
-  if (!shares_.one_host) return owner;
+int SlicedAllreduce::holder(std::size_t number, int place) const {
+  if (!shares_.one_host) return owner_of(place);
   for (int step = 1; step <= size(); ++step) {
-    const int rank = (owner + step) % size();
+    const int rank = owner_of(place + step);
     if (!deposit_of(rank, number).in_heap) return rank;
   }
   return -1;
 }
 
-void SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic,
-                                 std::byte* output) {
+void SlicedAllreduce::reduce_inside(std::size_t number, Slice own,
+                                    const reduction::Arithmetic& arithmetic, std::byte* output) {
   const PieceState& state = pieces_[number];
-  const Slice own = own_slice(number);
   find_inputs(number, own);
   if (!state.direct)
     return reduce(number, arithmetic, own, at(number, index(), own.begin), {&output, 1});
@@ -166,16 +169,12 @@ void SlicedAllreduce::reduce_own(std::size_t number, const reduction::Arithmetic
   });
 }
 
-std::byte* SlicedAllreduce::own_result(std::size_t number) const {
-  return at(number, index(), own_slice(number).begin);
-}
-
-void SlicedAllreduce::take_own_result(std::size_t number) {
+void SlicedAllreduce::take_result(std::size_t number, Slice slice) {
   const PieceState& state = pieces_[number];
   if (!state.direct) return;
   const std::byte* const results = at(number, index(), 0);
   const std::int64_t bytes = signed_size_of(state.piece.wire);
-  for_each_part(state.piece, own_slice(number), [&](const fusion::Part& part, std::int64_t first) {
+  for_each_part(state.piece, slice, [&](const fusion::Part& part, std::int64_t first) {
     std::memcpy(part.output, results + first * bytes,
                 static_cast<std::size_t>(part.elements * bytes));
   });
@@ -188,10 +187,10 @@ void SlicedAllreduce::collect(std::size_t number) {
     if (!converts(state.piece)) return;
   }
   if (state.deposit.in_heap) return;  // the owners have written it
-  for (int owner = 0; owner < shares_.owners; ++owner) {
-    if (state.direct && owner == index()) continue;
-    const Slice theirs = slice_of(state.piece.elements, owner, shares_.owners);
-    const int in_slot_of = state.alone ? index() : holder(number, owner);
+  for (int place = 0; place < shares_.slices; ++place) {
+    if (state.direct && owner_of(place) == index()) continue;
+    const Slice theirs = slice(number, place);
+    const int in_slot_of = state.alone ? index() : holder(number, place);
     const std::byte* const results = at(number, in_slot_of, 0);
     const std::int64_t bytes = signed_size_of(state.piece.wire);
     for_each_part(state.piece, theirs, [&](const fusion::Part& part, std::int64_t first) {

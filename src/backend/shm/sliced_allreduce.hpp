@@ -15,17 +15,17 @@
 
 namespace kolo::internal::backend::shm {
 
-/// Each piece is shared out among the first few of the ranks, its owners: each combines its slice
-/// of all ranks' parts, in rank order.
+/// Each piece is divided into slices, which the ranks of a host own in turns. The owner combines a
+/// slice of all ranks' parts, in rank order.
 ///
-/// On one host all ranks are owners. An owner writes its results into the tensors of the ranks
+/// On one host each rank owns one. It writes its results into the tensors of the ranks
 /// whose tensors lie in their heaps, and into its own tensor. For the others it writes them once,
 /// into the slot of one of them, in place of the part that it has just read; they take them from
 /// there. On several hosts the results are in the owner's own slot.
 class SlicedAllreduce : public Pipeline {
  protected:
   struct Shares {
-    int owners = 1;
+    int slices = 1;
     std::int64_t piece_bytes = 0;
     bool one_host = false;  // all ranks share memory
   };
@@ -34,20 +34,26 @@ class SlicedAllreduce : public Pipeline {
 
   [[nodiscard]] DType wire(std::size_t number) const { return pieces_[number].piece.wire; }
 
-  /// This rank's slice of the slot's piece; empty if this rank is no owner.
-  [[nodiscard]] Slice own_slice(std::size_t number) const;
+  /// Of the slot's piece.
+  [[nodiscard]] Slice slice(std::size_t number, int place) const;
+  /// The first of this rank, which is the only one on one host. It may be empty.
+  [[nodiscard]] Slice own_slice(std::size_t number) const { return slice(number, index()); }
 
   /// On one host: reduces this rank's slice of all ranks' parts, and writes the results wherever
   /// they are needed. False if a rank does not take them any more: its session has failed.
   [[nodiscard]] bool reduce_for_all(std::size_t number);
 
-  /// On several hosts: reduces this rank's slice of the parts of the ranks of its host.
-  void reduce_own(std::size_t number, const reduction::Arithmetic& arithmetic, std::byte* output);
+  // On several hosts, for a slice that this rank owns:
 
-  /// On several hosts: where the others read the result of this rank's slice.
-  [[nodiscard]] std::byte* own_result(std::size_t number) const;
+  /// Reduces it of the parts of the ranks of this host.
+  void reduce_inside(std::size_t number, Slice slice, const reduction::Arithmetic& arithmetic,
+                     std::byte* output);
+  /// Where the others of this host read the result.
+  [[nodiscard]] std::byte* result_of(std::size_t number, Slice slice) const {
+    return at(number, index(), slice.begin);
+  }
   /// Call it when the result is there.
-  void take_own_result(std::size_t number);
+  void take_result(std::size_t number, Slice slice);
 
  private:
   struct PieceState {
@@ -79,9 +85,10 @@ class SlicedAllreduce : public Pipeline {
   [[nodiscard]] std::optional<std::uint64_t> offset_in_heap(const std::byte* data) const;
   /// The part of the rank.
   [[nodiscard]] const std::byte* deposited(std::size_t number, int rank) const;
-  /// Whose slot has the results of the owner's slice; -1 if no slot has them. Known once all ranks
-  /// have deposited.
-  [[nodiscard]] int holder(std::size_t number, int owner) const;
+  [[nodiscard]] int owner_of(int place) const { return place % size(); }
+  /// Whose slot has the results of the slice; -1 if no slot has them. Known once all ranks have
+  /// deposited.
+  [[nodiscard]] int holder(std::size_t number, int place) const;
   /// Finds the places for the results of the slice, of this rank, but for those in its own
   /// tensor.
   void find_outputs(std::size_t number, Slice slice);

@@ -26,12 +26,6 @@ std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger
                                             : sockets->peer_timeout());
 }
 
-bool some_share(const std::vector<int>& sharing_node_of) {
-  for (std::size_t rank = 0; rank < sharing_node_of.size(); ++rank)
-    if (sharing_node_of[rank] != static_cast<int>(rank)) return true;
-  return false;
-}
-
 }  // namespace
 
 CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
@@ -48,15 +42,15 @@ CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Mess
       has_processor_to_poll_(over_fabric_ && node::own_processors().size() > ranks_of_host_.size()),
       transport_(mpi_ != nullptr ? &mpi_->control() : nullptr, sockets_.get(), messenger_.get()),
       backend_(messenger_.get()) {
+  const bool by_host = backend::InterNodeBackend::is_of_use(sharing_node_of);
   if (neighbors_ != nullptr) {
     share_memory();
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
-    if (some_share(sharing_node_of)) use_private_memory(topology.rank);
+    if (by_host) use_private_memory(topology.rank);
   }
   watch_network();
-  if (!all_are_neighbors_ && some_share(sharing_node_of))
-    backend_.use_memory_everywhere(sharing_node_of);
+  if (!all_are_neighbors_ && by_host) backend_.use_hosts(sharing_node_of);
 }
 
 /// The bell watches one descriptor.
