@@ -47,7 +47,7 @@ make_hosts
 for mbit in $mbits; do
   place="one host" start=(mpirun -np 2)
   if ((mbit > 0)); then
-    place="$mbit Mbit/s" start=(on_both)
+    place="$mbit Mbit/s" start=(on_hosts)
     connect "$mbit" 0
   fi
   for workload in $workloads; do

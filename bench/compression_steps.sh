@@ -30,6 +30,6 @@ interface=(--interface wire)
 make_hosts
 for mbit in $mbits; do
   connect "$mbit" 0
-  measure "$mbit Mbit/s" on_both
+  measure "$mbit Mbit/s" on_hosts
   disconnect
 done

@@ -73,7 +73,7 @@ allreduce() {
   local i network size bytes
   for ((i = 0; i < rounds; ++i)); do
     for network in fabric mpi; do
-      on_both --timeout 300 -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
+      on_hosts --timeout 300 -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
         "$programs/kolo-perf" --operation allreduce --sizes 8,100M --warmup 2 --iterations 11 --csv |
         awk -F , -v network="$network" -v values="$values/$1" '
           NR == 1 { for (i = 1; i <= NF; ++i) column[$i] = i; next }
@@ -96,7 +96,7 @@ allreduce gigabit "two hosts at 1 Gbit/s"
 for network in fabric mpi; do
   for what in idle in-allreduce; do
     for ((i = 0; i < rounds; ++i)); do
-      on_both -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
+      on_hosts -x KOLO_NETWORK="$network" -x KOLO_CONTROL_INTERFACE=wire \
         "$programs/bench-idle" 20 ${what/idle/} | awk '/^rank 1/ { print $3 }' >>"$values/$what.$network"
     done
   done

@@ -54,5 +54,5 @@ done
 make_hosts
 connect 1000 0
 for set in resnet50 1000x1KB; do
-  sweep "two hosts at 1 Gbit/s" "$set" private on_both
+  sweep "two hosts at 1 Gbit/s" "$set" private on_hosts
 done

@@ -21,7 +21,7 @@ source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
 make_hosts
 connect "$mbit" 0
 for algorithm in $algorithms; do
-  on_both "$programs/local_sgd" --algorithm "$algorithm" --data-dir "$data" --limit "$images" \
+  on_hosts "$programs/local_sgd" --algorithm "$algorithm" --data-dir "$data" --limit "$images" \
     --epochs "$epochs" --seed "$seed" |
     sed -nu 's/^epoch \([0-9]*\): train loss \([0-9.]*\), test loss \([0-9.]*\), test accuracy \([0-9.]*\), \([0-9.]*\) s, \([0-9]*\) bytes.*/\1 \2 \3 \4 \5 \6/p' |
     awk -v algorithm="$algorithm" '{

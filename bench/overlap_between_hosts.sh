@@ -23,7 +23,7 @@ make_hosts
 for mbit in ${KOLO_BENCH_MBITS:-1000 500}; do
   connect "$mbit" 0
   for ((run = 1; run <= runs; ++run)); do
-    on_both "$programs/bench-cifar10-step" --batch-size 32 --steps "$steps" --rounds "$rounds" |
+    on_hosts "$programs/bench-cifar10-step" --batch-size 32 --steps "$steps" --rounds "$rounds" |
       sed -nE 's/^(without communication|with Kolo, after backward|with Kolo) +([0-9.]+) ms a step +([-+0-9.]+) %.*/\1:\2:\3/p' |
       awk -F : -v mbit="$mbit" -v run="$run" '
         { ms[$1] = $2; longer[$1] = $3 }

@@ -19,7 +19,7 @@ ranks=2 delay=100 mtu=9000
 source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
 
 measure() { # BUILD DIRECTORY MBIT
-  on_both "$2/kolo-perf" --operation allgather,reducescatter --sizes 64K,1M,16M --warmup 2 \
+  on_hosts "$2/kolo-perf" --operation allgather,reducescatter --sizes 64K,1M,16M --warmup 2 \
     --iterations 7 --csv |
     awk -F , -v build="$1" -v mbit="$3" '
       NR == 1 { for (i = 1; i <= NF; ++i) column[$i] = i; next }

@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash disable=SC2154
-# Functions that make two hosts of network namespaces, joined by an emulated link. Needs root. To be
+# Functions that make hosts of network namespaces, joined by an emulated network. Needs root. To be
 # sourced with `set -euo pipefail`, after these variables are set:
-#   programs  directory of link_emulator
-#   ranks     on each host
-#   delay     of each direction, in microseconds
-#   mtu       bytes of a packet
+#   programs    directory of link_emulator
+#   ranks       on each host
+#   delay       of each direction, in microseconds
+#   mtu         bytes of a packet
+#   host_count  (2)
 # Afterwards, `scratch` is a directory for files, removed with the hosts at the end.
 
-first=kolo-a-$$ second=kolo-b-$$
+hosts=() addresses=
 subnet=10.213.77
+for ((host = 1; host <= ${host_count:=2}; ++host)); do
+  hosts+=("kolo-$host-$$")
+  addresses+=${addresses:+,}$subnet.$host:$ranks
+done
+first=${hosts[0]} second=${hosts[1]}
 scratch=$(mktemp -d)
 emulator=
 
@@ -27,7 +33,7 @@ disconnect() {
 remove_hosts() {
   disconnect
   local host pid
-  for host in "$first" "$second"; do
+  for host in "${hosts[@]}"; do
     for pid in $(ip netns pids "$host" 2>/dev/null); do kill "$pid" 2>/dev/null || true; done
     ip netns delete "$host" 2>/dev/null || true
   done
@@ -37,7 +43,7 @@ trap remove_hosts EXIT
 
 make_hosts() {
   local host
-  for host in "$first" "$second"; do
+  for host in "${hosts[@]}"; do
     ip netns add "$host"
     ip -n "$host" link set lo up
   done
@@ -48,8 +54,9 @@ make_hosts() {
 write_agent() {
   cat >"$scratch/agent" <<END
 #!/bin/sh
+host=kolo-\${1##*.}
 shift
-exec ip netns exec $second unshare --uts sh -c 'hostname kolo-b; eval "\$*"' sh "\$@"
+exec ip netns exec \$host-$$ unshare --uts sh -c "hostname \$host"'; eval "\$*"' sh "\$@"
 END
   chmod +x "$scratch/agent"
 }
@@ -59,14 +66,14 @@ connect() { # MBIT LOSS: per second and direction; lost packets in percent
   local ready
   rm -f "$scratch/ready.$1.$2"
   mkfifo "$scratch/ready.$1.$2"
-  chrt --fifo 1 "$programs/link_emulator" "$first" "$second" "$1" "$delay" "$2" \
+  chrt --fifo 1 "$programs/link_emulator" "$1" "$delay" "$2" "${hosts[@]}" \
     >"$scratch/ready.$1.$2" &
   emulator=$!
   read -r ready <"$scratch/ready.$1.$2" && [[ $ready == ready ]]
   configure_wire
 }
 
-# Without a limit.
+# Two hosts, without a limit.
 connect_directly() {
   ip link add wire netns "$first" type veth peer name wire netns "$second"
   configure_wire
@@ -74,15 +81,15 @@ connect_directly() {
 
 configure_wire() {
   local address=1 host
-  for host in "$first" "$second"; do
+  for host in "${hosts[@]}"; do
     ip -n "$host" link set wire mtu "$mtu" txqueuelen 10000 up
     ip -n "$host" address add "$subnet.$address/24" dev wire
     address=$((address + 1))
   done
 }
 
-on_both() { # MPIRUN OPTIONS PROGRAM...
-  ip netns exec "$first" mpirun -np $((2 * ranks)) -H "$subnet.1:$ranks,$subnet.2:$ranks" \
+on_hosts() { # MPIRUN OPTIONS PROGRAM...
+  ip netns exec "$first" mpirun -np $((host_count * ranks)) -H "$addresses" \
     --mca plm_rsh_agent "$scratch/agent" \
     --mca oob_tcp_if_include "$subnet.0/24" --mca btl_tcp_if_include "$subnet.0/24" \
     --mca btl tcp,self,vader "$@"

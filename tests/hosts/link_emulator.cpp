@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Emulates a link between two network namespaces, with a rate, a delay and losses.
+// Emulates a switch between network namespaces, with a rate, a delay and losses.
 //
-//   link_emulator HOST HOST MBIT_PER_SECOND DELAY_US LOSS_PERCENT [SEED]
+//   link_emulator MBIT_PER_SECOND DELAY_US LOSS_PERCENT HOST HOST...
 //
-// Creates a tun device `wire` in each, prints "ready", and carries packets until it is killed. Each
-// direction has the full rate. A packet arrives DELAY_US after its last bit has left. Works without
-// netem in the kernel.
+// Creates a tun device `wire` in each, prints "ready", and carries packets until it is killed. The
+// address of the first host ends with 1, that of the second with 2, and so on. Each host sends and
+// receives at the full rate at once. A packet arrives DELAY_US after its last bit has left, or
+// later if others to the same host are before it. Works without netem in the kernel.
 #include <fcntl.h>
 #include <linux/if.h>
 #include <linux/if_tun.h>
@@ -15,7 +16,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -64,24 +64,18 @@ int open_wire(const std::string& host) {
   return wire;
 }
 
-/// One direction of the link.
-class Lane {
+/// What is sent to one host. Its end of the network is busy with one packet after another.
+class Inbox {
  public:
-  Lane(int from, int to, const Quality& quality) : from_(from), to_(to), quality_(quality) {}
+  Inbox(int wire, const Quality& quality) : wire_(wire), quality_(quality) {}
 
-  void take_packets(std::mt19937& random) {
-    std::bernoulli_distribution lost(quality_.loss);
-    for (;;) {
-      const ssize_t bytes = ::read(from_, buffer_.data(), buffer_.size());
-      if (bytes <= 0) return;
-      const Clock::time_point now = Clock::now();
-      if (free_at_ - now > max_queue) continue;
-      free_at_ = std::max(free_at_, now) +
-                 nanoseconds(static_cast<std::int64_t>(static_cast<double>(bytes) *
-                                                       quality_.nanoseconds_per_byte));
-      if (lost(random)) continue;
-      under_way_.push_back({free_at_ + quality_.delay, {buffer_.begin(), buffer_.begin() + bytes}});
-    }
+  /// `sent`: when its last bit has left the sender.
+  void take(Clock::time_point sent, nanoseconds duration, std::vector<char> packet) {
+    free_at_ = std::max(free_at_ + duration, sent);
+    if (free_at_ - sent <= max_queue)
+      under_way_.push_back({free_at_ + quality_.delay, std::move(packet)});
+    else
+      free_at_ -= duration;
   }
 
   void deliver_packets() {
@@ -89,7 +83,7 @@ class Lane {
     for (; !under_way_.empty() && under_way_.front().arrival <= now; under_way_.pop_front()) {
       const std::vector<char>& bytes = under_way_.front().bytes;
       // A packet that the host does not take is lost.
-      [[maybe_unused]] const ssize_t written = ::write(to_, bytes.data(), bytes.size());
+      [[maybe_unused]] const ssize_t written = ::write(wire_, bytes.data(), bytes.size());
     }
   }
 
@@ -103,27 +97,68 @@ class Lane {
     std::vector<char> bytes;
   };
 
-  int from_;
-  int to_;
+  int wire_;
   Quality quality_;
-  Clock::time_point free_at_{};  // when the sender's end of the link is free
+  Clock::time_point free_at_{};
   std::deque<Packet> under_way_{};
+};
+
+/// What one host sends.
+class Outbox {
+ public:
+  Outbox(int wire, const Quality& quality) : wire_(wire), quality_(quality) {}
+
+  void take_packets(std::mt19937& random, std::vector<Inbox>& inboxes) {
+    std::bernoulli_distribution lost(quality_.loss);
+    for (;;) {
+      const ssize_t bytes = ::read(wire_, buffer_.data(), buffer_.size());
+      if (bytes <= 0) return;
+      const Clock::time_point now = Clock::now();
+      if (free_at_ - now > max_queue) continue;
+      const nanoseconds duration(static_cast<std::int64_t>(static_cast<double>(bytes) *
+                                                           quality_.nanoseconds_per_byte));
+      free_at_ = std::max(free_at_, now) + duration;
+      const std::size_t host = destination(static_cast<std::size_t>(bytes));
+      if (lost(random) || host >= inboxes.size()) continue;
+      inboxes[host].take(free_at_, duration, {buffer_.begin(), buffer_.begin() + bytes});
+    }
+  }
+
+ private:
+  /// By the last byte of the address in the IPv4 header; others have no destination.
+  [[nodiscard]] std::size_t destination(std::size_t bytes) const {
+    constexpr std::size_t header_bytes = 20;
+    const auto byte = [&](std::size_t at) { return static_cast<unsigned char>(buffer_[at]); };
+    if (bytes < header_bytes || byte(0) >> 4 != 4) return std::string::npos;
+    return std::size_t{byte(header_bytes - 1)} - 1;
+  }
+
+  int wire_;
+  Quality quality_;
+  Clock::time_point free_at_{};  // when the end of the host is
   std::vector<char> buffer_ = std::vector<char>(max_packet_bytes);
 };
 
-[[noreturn]] void carry(const std::array<int, 2>& wires, const Quality& quality, unsigned seed) {
-  std::mt19937 random(seed);
-  std::array<Lane, 2> lanes{Lane(wires[0], wires[1], quality), Lane(wires[1], wires[0], quality)};
+[[noreturn]] void carry(const std::vector<int>& wires, const Quality& quality) {
+  std::mt19937 random(1);
+  std::vector<Outbox> outboxes;
+  std::vector<Inbox> inboxes;
+  std::vector<pollfd> polled;
+  for (const int wire : wires) {
+    outboxes.emplace_back(wire, quality);
+    inboxes.emplace_back(wire, quality);
+    polled.push_back({wire, POLLIN, 0});
+  }
   for (;;) {
-    const Clock::time_point arrival = std::min(lanes[0].next_arrival(), lanes[1].next_arrival());
-    std::array<pollfd, 2> polled{pollfd{wires[0], POLLIN, 0}, pollfd{wires[1], POLLIN, 0}};
+    const Clock::time_point arrival =
+        std::ranges::min_element(inboxes, {}, &Inbox::next_arrival)->next_arrival();
     timespec patience{1, 0};
     if (arrival != Clock::time_point::max())
       patience = {0, std::clamp<long>(duration_cast<nanoseconds>(arrival - Clock::now()).count(), 0,
                                       999'999'999)};
     ::ppoll(polled.data(), polled.size(), &patience, nullptr);
-    for (Lane& lane : lanes) lane.take_packets(random);
-    for (Lane& lane : lanes) lane.deliver_packets();
+    for (Outbox& outbox : outboxes) outbox.take_packets(random, inboxes);
+    for (Inbox& inbox : inboxes) inbox.deliver_packets();
   }
 }
 
@@ -131,18 +166,17 @@ class Lane {
 
 int main(int argc, char** argv) {
   if (argc < 6) {
-    std::fprintf(stderr, "usage: %s HOST HOST MBIT_PER_SECOND DELAY_US LOSS_PERCENT [SEED]\n",
-                 argv[0]);
+    std::fprintf(stderr, "usage: %s MBIT_PER_SECOND DELAY_US LOSS_PERCENT HOST HOST...\n", argv[0]);
     return 2;
   }
   try {
-    const Quality quality{8e3 / std::stod(argv[3]), std::chrono::microseconds(std::stol(argv[4])),
-                          std::stod(argv[5]) / 100};
-    const unsigned seed = argc > 6 ? static_cast<unsigned>(std::stoul(argv[6])) : 1;
-    const std::array<int, 2> wires{open_wire(argv[1]), open_wire(argv[2])};
+    const Quality quality{8e3 / std::stod(argv[1]), std::chrono::microseconds(std::stol(argv[2])),
+                          std::stod(argv[3]) / 100};
+    std::vector<int> wires;
+    for (int host = 4; host < argc; ++host) wires.push_back(open_wire(argv[host]));
     std::puts("ready");
     std::fflush(stdout);
-    carry(wires, quality, seed);
+    carry(wires, quality);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "link_emulator: %s\n", error.what());
     return 1;

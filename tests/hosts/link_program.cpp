@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures an allreduce between two hosts, and the time that the link takes for the same bytes.
+// Measures an allreduce between hosts, and the time that a link takes for the same bytes.
 //
 //   link_program [--megabytes N] [--rounds N]
 //
-// Both hosts have the same number of ranks. Between two hosts every byte of the tensor crosses the
-// link once in each direction. Each round measures the same bytes sent by MPI from the first host
-// to the second, each rank its part; sent in both directions at once; and the allreduce of Kolo. No
-// session exists while MPI is measured, so that MPI has the link to itself.
+// The hosts have the same number of ranks. In an allreduce among H hosts, each has to send
+// 2 (H - 1) / H times the tensor: between two hosts every byte crosses the link once in each
+// direction. Each round measures the same bytes sent by MPI from the first host to the second, each
+// rank its part; sent by each host to the next one at once; and the allreduce of Kolo. No session
+// exists while MPI is measured, so that MPI has the link to itself.
 #include <mpi.h>
 
 #include <algorithm>
@@ -64,42 +65,46 @@ struct Place {
   int rank = 0;
   int size = 1;
   int local_size = 1;
+  int hosts = 1;
 };
 
 Place find_place() {
   const kolo::Session session;
-  if (kolo::cross_size() != 2 || !kolo::homogeneous())
-    throw std::runtime_error("this is for two hosts with equally many ranks");
-  return {kolo::rank(), kolo::size(), kolo::local_size()};
+  if (kolo::cross_size() < 2 || !kolo::homogeneous())
+    throw std::runtime_error("this is for several hosts with equally many ranks");
+  return {kolo::rank(), kolo::size(), kolo::local_size(), kolo::cross_size()};
 }
 
-/// This rank's share of the bytes that its host sends to the other.
+/// This rank's share of the bytes that its host sends in an allreduce of so many.
 class Transfer {
  public:
   Transfer(std::size_t bytes, const Place& place)
-      : bytes_(static_cast<int>(bytes) / place.local_size),
-        peer_((place.rank + place.local_size) % place.size),
-        is_first_(place.rank < place.local_size),
+      : bytes_(static_cast<int>(2 * bytes * static_cast<std::size_t>(place.hosts - 1) /
+                                static_cast<std::size_t>(place.hosts * place.local_size))),
+        next_((place.rank + place.local_size) % place.size),
+        previous_((place.rank + place.size - place.local_size) % place.size),
+        host_(place.rank / place.local_size),
         sent_(static_cast<std::size_t>(bytes_), 'k'),
         received_(static_cast<std::size_t>(bytes_)) {}
 
   void one_way() {
-    if (is_first_) {
-      MPI_Send(sent_.data(), bytes_, MPI_BYTE, peer_, 0, MPI_COMM_WORLD);
-    } else {
-      MPI_Recv(received_.data(), bytes_, MPI_BYTE, peer_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (host_ == 0) {
+      MPI_Send(sent_.data(), bytes_, MPI_BYTE, next_, 0, MPI_COMM_WORLD);
+    } else if (host_ == 1) {
+      MPI_Recv(received_.data(), bytes_, MPI_BYTE, previous_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     }
   }
 
   void both_ways() {
-    MPI_Sendrecv(sent_.data(), bytes_, MPI_BYTE, peer_, 0, received_.data(), bytes_, MPI_BYTE,
-                 peer_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(sent_.data(), bytes_, MPI_BYTE, next_, 0, received_.data(), bytes_, MPI_BYTE,
+                 previous_, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
   }
 
  private:
   int bytes_;
-  int peer_;
-  bool is_first_;
+  int next_;  // on the next host
+  int previous_;
+  int host_;
   std::vector<char> sent_;
   std::vector<char> received_;
 };
@@ -149,8 +154,8 @@ void measure(const Options& options) {
     std::printf("%-28s %8.1f ms  %5.2f times the link's\n", what, 1e3 * median(times),
                 median(times) / link);
   };
-  std::printf("%zu MB, %d ranks on each of 2 hosts, medians of %d rounds\n", options.megabytes,
-              place.local_size, options.rounds);
+  std::printf("%zu MB, %d ranks on each of %d hosts, medians of %d rounds\n", options.megabytes,
+              place.local_size, place.hosts, options.rounds);
   print("one way, by MPI (the link)", one_way);
   print("both ways, by MPI", both_ways);
   print("kolo::allreduce", by_kolo);

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2010,SC2034,SC2154
-# Joins two hosts, made of network namespaces, by a link with a delay, a rate and losses. Runs random
+# Joins hosts, made of network namespaces, by a network with a delay, a rate and losses. Runs random
 # programs between them, then measures an allreduce and the link alone. Then tries to choose between
 # interfaces, one of which leads nowhere, and cuts a host off. Needs root.
 #
 # Usage: two_hosts.sh DIRECTORY_OF_PROGRAMS [SECONDS_OF_RANDOM_PROGRAMS]
+#   KOLO_HOSTS_COUNT   (2)
 #   KOLO_HOSTS_MBIT    of the link, per second, in each direction (1000)
 #   KOLO_HOSTS_DELAY   of each direction, in microseconds (1000)
 #   KOLO_HOSTS_LOSSES  lost packets in percent, a run for each ("0 1")
@@ -23,6 +24,7 @@ mbit=${KOLO_HOSTS_MBIT:-1000}
 delay=${KOLO_HOSTS_DELAY:-1000}
 losses=${KOLO_HOSTS_LOSSES:-0 1}
 mtu=${KOLO_HOSTS_MTU:-9000}
+host_count=${KOLO_HOSTS_COUNT:-2}
 ranks=${KOLO_HOSTS_RANKS:-2}
 networks=${KOLO_HOSTS_NETWORKS:-mpi fabric}
 timeout=${KOLO_HOSTS_TIMEOUT:-2}
@@ -33,7 +35,7 @@ source "$(dirname "$0")/emulated_hosts.sh"
 # Adds an interface to both hosts that is up but leads nowhere.
 add_dead_ends() {
   local address=1 host
-  for host in "$first" "$second"; do
+  for host in "${hosts[@]}"; do
     ip -n "$host" link add dead type veth peer name deader
     ip -n "$host" address add "$dead_subnet.$address/24" dev dead
     ip -n "$host" link set dead up
@@ -50,7 +52,7 @@ fail() {
 # Runs a random program for a moment, with the interface in $1; the log must match $2.
 with_interface() {
   printf '\n== control messages by %s\n' "$1"
-  on_both --timeout 300 -x KOLO_CONTROL_INTERFACE="$1" -x KOLO_LOG_LEVEL=info \
+  on_hosts --timeout 300 -x KOLO_CONTROL_INTERFACE="$1" -x KOLO_LOG_LEVEL=info \
     "$programs/differential_program" --seconds 3 >"$scratch/log" 2>&1 ||
     { cat "$scratch/log"; fail "the program failed"; }
   grep -E "$2" "$scratch/log" | head -1 || { cat "$scratch/log"; fail "no line matches: $2"; }
@@ -61,18 +63,18 @@ cut_off() {
   printf '\n== a host is cut off in the middle, with a timeout of %s s, over %s\n' "$timeout" "$1"
   local rank cut late=0 status=0
   rm -f "$scratch"/ready.* "$scratch"/lost.*
-  on_both --timeout 300 -x KOLO_NETWORK="$1" -x KOLO_PEER_TIMEOUT="$timeout" \
+  on_hosts --timeout 300 -x KOLO_NETWORK="$1" -x KOLO_PEER_TIMEOUT="$timeout" \
     "$programs/loss_program" "$scratch" >"$scratch/log" 2>&1 &
   local job=$!
-  until (($(ls "$scratch" | grep -c '^ready') == 2 * ranks)); do
+  until (($(ls "$scratch" | grep -c '^ready') == host_count * ranks)); do
     kill -0 "$job" 2>/dev/null || { cat "$scratch/log"; fail "it ended too soon"; }
     sleep 0.1
   done
   cut=$(monotonic)
   disconnect
   local until=$((SECONDS + timeout + 20))
-  while (($(ls "$scratch" | grep -c '^lost') < 2 * ranks && SECONDS < until)); do sleep 0.1; done
-  for ((rank = 0; rank < 2 * ranks; ++rank)); do
+  while (($(ls "$scratch" | grep -c '^lost') < host_count * ranks && SECONDS < until)); do sleep 0.1; done
+  for ((rank = 0; rank < host_count * ranks; ++rank)); do
     [[ -s $scratch/lost.$rank ]] || { cat "$scratch/log"; fail "rank $rank did not notice"; }
     awk -v rank="$rank" -v cut="$cut" -v most="$timeout" '{
       after = $1 - cut; $1 = ""
@@ -93,7 +95,7 @@ cut_off() {
 
 ranks_live() {
   local host pid
-  for host in "$first" "$second"; do
+  for host in "${hosts[@]}"; do
     for pid in $(ip netns pids "$host"); do
       [[ $(cat "/proc/$pid/comm" 2>/dev/null) != loss_program ]] || return 0
     done
@@ -111,8 +113,8 @@ for loss in $losses; do
   for network in $networks; do
     printf -- '-- over %s\n' "$network"
     ((seconds == 0)) ||
-      on_both --timeout 300 -x KOLO_NETWORK="$network" "$programs/differential_program" --seconds "$seconds"
-    on_both --timeout 300 -x KOLO_NETWORK="$network" "$programs/link_program" \
+      on_hosts --timeout 300 -x KOLO_NETWORK="$network" "$programs/differential_program" --seconds "$seconds"
+    on_hosts --timeout 300 -x KOLO_NETWORK="$network" "$programs/link_program" \
       --megabytes "${KOLO_HOSTS_MEGABYTES:-100}" --rounds "${KOLO_HOSTS_ROUNDS:-5}"
   done
   disconnect

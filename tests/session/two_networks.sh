@@ -17,8 +17,8 @@ mkdir -p "$work"
 cd "$work" || exit 1
 head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n' >secret
 
-# on_both PROGRAM [ARGUMENTS...]: the status of the first host
-on_both() {
+# on_hosts PROGRAM [ARGUMENTS...]: the status of the first host
+on_hosts() {
   local job=(timeout 100 "$kolorun" -np 4 --rendezvous 10.213.78.1:4711 --slots 2 --secret-file secret
     --start-timeout 60 "$@")
   "${on_second[@]}" "${job[@]}" >second.log 2>&1 </dev/null &
@@ -34,10 +34,10 @@ fail() {
   exit 1
 }
 
-for test in "$@"; do on_both "$test" || fail "$test failed"; done
+for test in "$@"; do on_hosts "$test" || fail "$test failed"; done
 export KOLO_CONTROL_INTERFACE=10.213.78.0/24
-for test in "$@"; do on_both "$test" || fail "$test failed on one network"; done
-on_both "$departure" killed 1 && fail "a lost rank is no failure"
+for test in "$@"; do on_hosts "$test" || fail "$test failed on one network"; done
+on_hosts "$departure" killed 1 && fail "a lost rank is no failure"
 for rank in 2 3; do
   grep -qE "rank $rank misses rank 1 after" second.log || fail "rank $rank says nothing"
 done

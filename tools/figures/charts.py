@@ -282,7 +282,7 @@ def scale(data):
     return out
 
 
-ALGORITHMS = {"chosen": ("chosen", "blue"), "ring": ("ring", "red"), "direct": ("direct", "orange"),
+ALGORITHMS = {"chosen": ("chosen", "blue"), "direct": ("direct", "orange"),
               "doubling": ("doubling", "purple")}
 
 
