@@ -176,18 +176,20 @@ def cifar10(data):
     return out
 
 
-def two_hosts(data):
-    keys = (("one_way_ms", "100 MB one way, MPI", "gray"), ("both_ways_ms", "both ways at once, MPI", "orange"),
+def hosts(data):
+    keys = (("one_way_ms", "the same bytes one way, MPI", "gray"), ("both_ways_ms", "from each host at once, MPI", "orange"),
             ("allreduce_ms", "kolo::allreduce of 100 MB", "blue"))
-    rows = data["two_hosts"]
+    rows = data["hosts"]
     left, scale, bar = 250, 0.2, 17
-    out = Picture(820, 84 + len(rows) * (3 * bar + 20), "Allreduce between two emulated hosts")
-    out.text(20, 28, "Two emulated hosts, 2 ranks each: time in ms (shorter is better)", "ink bold", 15)
+    out = Picture(820, 84 + len(rows) * (3 * bar + 20), "Allreduce among emulated hosts")
+    out.text(20, 28, "Emulated hosts: time in ms (shorter is better)", "ink bold", 15)
     legend(out, 20, 54, [(name, color) for _, name, color in keys])
     y = 78
     for row in rows:
-        out.text(20, y + 22, f"{row['mbit']} Mbit/s each way", "ink bold")
-        out.text(20, y + 38, f"packets lost: {row['lost'].split(',')[0]}", "soft", 11)
+        lost = f", {row['lost']} % lost" if row["lost"] != "0" else ""
+        network = {"mpi": "MPI", "fabric": "libfabric"}[row["network"]]
+        out.text(20, y + 22, f"{row['hosts']} hosts, ranks on each: {row['ranks']}", "ink bold")
+        out.text(20, y + 38, f"{row['mbit']} Mbit/s{lost}, Kolo over {network}", "soft", 11)
         for key, _, color in keys:
             value = float(row[key])
             out.rect(left, y, value * scale, bar - 3, f"f-{color}", 1)
@@ -324,5 +326,5 @@ def data_scale(data):
 
 
 CHARTS = {"peers": peers, "sizes": sizes, "scaling": scaling, "training_step": training_step, "cifar10": cifar10,
-          "two_hosts": two_hosts, "timeline": timeline, "scale": scale,
+          "hosts": hosts, "timeline": timeline, "scale": scale,
           "data_scale": data_scale}

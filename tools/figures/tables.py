@@ -60,11 +60,13 @@ def training_step(data):
                       f"{row['kolo_longer']} %", f"{row['barrier_longer']} %"] for row in data["training_step"]])
 
 
-def two_hosts(data):
-    return markdown(["link, each direction", "packets lost", "100 MB one way, MPI", "both ways, MPI",
-                     "`kolo::allreduce` of 100 MB", "relative to one way"],
-                    [[f"{row['mbit']} Mbit/s", row["lost"], f"{row['one_way_ms']} ms", f"{row['both_ways_ms']} ms",
-                      f"{row['allreduce_ms']} ms", row["relative"]] for row in data["two_hosts"]])
+def hosts(data):
+    return markdown(["hosts, ranks on each", "link, each direction", "packets lost", "Kolo over", "the same bytes one way, MPI",
+                     "from each at once, MPI", "`kolo::allreduce` of 100 MB", "relative to one way"],
+                    [[f"{row['hosts']}, {row['ranks']}", f"{row['mbit']} Mbit/s",
+                      f"{row['lost']} %" if row["lost"] != "0" else "none", {"mpi": "MPI", "fabric": "libfabric"}[row["network"]],
+                      f"{row['one_way_ms']} ms", f"{row['both_ways_ms']} ms", f"{row['allreduce_ms']} ms",
+                      row["relative"]] for row in data["hosts"]])
 
 
 def faults(data):
@@ -292,7 +294,7 @@ def campaigns(data):
 
 
 TABLES = {table.__name__: table for table in (
-    campaigns, one_host, idle, peers, readme, training_step, two_hosts, faults, scale, cifar10_accuracy,
+    campaigns, one_host, idle, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, rows_between_hosts, sharded)}
