@@ -4,8 +4,9 @@
 # alternating runs: microseconds, and each peer's time relative to Kolo's.
 # Usage: peers.sh KOLO_PERF PYTHON SET [RANKS [ROUNDS]]
 #   PYTHON has horovod.torch; SET is one of kolo-perf --gradients. PEERS="horovod horovod_tuned ddp"
-#   in the environment says which. A peer that
-#   fails is named with its last messages; the others go on, and the exit status is 1.
+#   in the environment says which, and MEMORY where Kolo's tensors lie: private (the default) or
+#   shared. A peer that fails is named with its last messages; the others go on, and the exit status
+#   is 1.
 set -euo pipefail
 kolo_perf=$1 python=$2 set=$3 ranks=${4:-2} rounds=${5:-3}
 here=$(dirname "$0")
@@ -28,7 +29,7 @@ median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : 
 
 # shellcheck disable=SC2317  # measure calls them
 run_kolo() {
-  mpirun -np "$ranks" "$kolo_perf" --gradients "$file" --csv |
+  mpirun -np "$ranks" "$kolo_perf" --gradients "$file" --memory "${MEMORY:-private}" --csv |
     awk -F, '/kolo_us/ { for (i = 1; i <= NF; ++i) if ($i == "kolo_us") column = i; next }
              column { print $column }' | tail -n 1
 }

@@ -32,6 +32,12 @@ def idle(data):
                     [[row["ranks"], f"{row['min']} to {row['max']}"] for row in data["idle"]])
 
 
+def start_up(data):
+    return markdown(["ranks", "MPI alone", "with Kolo", "difference"],
+                    [[row["ranks"], f"{row['mpi_s']} s", f"{row['kolo_s']} s", f"{float(row['more_s']) + 0:.2f} s"]
+                     for row in data["start_up"]], ["---:"] * 4)
+
+
 def peers(data):
     rows = []
     for (gradients, ranks, kolo), own in by(data["peers"], "gradients", "ranks", "kolo_ms").items():
@@ -294,7 +300,7 @@ def campaigns(data):
 
 
 TABLES = {table.__name__: table for table in (
-    campaigns, one_host, idle, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
+    campaigns, one_host, idle, start_up, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, rows_between_hosts, sharded)}
