@@ -6,8 +6,8 @@
 #include <chrono>
 #include <utility>
 
-#include "node/caches.hpp"
 #include "node/error_codes.hpp"
+#include "node/processors.hpp"
 #include "session/startup/host_memory.hpp"
 
 namespace kolo::internal::session {
