@@ -154,7 +154,7 @@ InterNodeAlgorithm AlgorithmTable::select(int owners, std::int64_t elements, DTy
   // Between two, the network carries as much with either, but half types are shorter as
   // results.
   if (owners == 2) return is_half(wire) ? direct : whole;
-  const std::int64_t bytes = elements * signed_size_of(InterNodeReduction::combined_type(wire));
+  const std::int64_t bytes = elements * signed_size_of(combined_type(wire));
   std::size_t nearest = 0;
   while (nearest + 1 < measured_bytes.size() && bytes > measured_bytes[nearest + 1] / 4) ++nearest;
   const InterNodeAlgorithm usually = usual(owners, nearest);

@@ -24,7 +24,7 @@ class Allreduce : public shm::SlicedAllreduce {
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
             shm::LocalRanks given_ranks, const AlgorithmTable& algorithms)
       : SlicedAllreduce(arena, std::move(given), std::move(given_ranks),
-                        {placement.owners(), arena.slot_bytes(), false}),
+                        {placement.owners(), arena.slot_bytes(), Scope::host}),
         exchange_(endpoint, batch().order()),
         owners_(owners_with(endpoint.rank, placement)),
         algorithms_(algorithms) {
@@ -45,8 +45,9 @@ class Allreduce : public shm::SlicedAllreduce {
       between_hosts = make_inter_node_reduction(
           algorithms_.select(owners_->size(), own.elements, wire(number)),
           {exchange_, *owners_, InterNodeReduction::lanes * static_cast<int>(number), own.elements,
-           last(number)});
-      reduce_own(number, first(number), between_hosts->input());
+           outer_arithmetic(batch(), wire(number))});
+      reduce_own(number, inner_arithmetic(batch(), wire(number), combined_type(wire(number))),
+                 between_hosts->input());
       between_hosts->send();
       return Progress::moved;
     }
@@ -57,22 +58,6 @@ class Allreduce : public shm::SlicedAllreduce {
     take_own_result(number);
     worked(2 * bytes);
     return Progress::done;
-  }
-
-  /// Inside the host.
-  [[nodiscard]] reduction::Arithmetic first(std::size_t number) const {
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), wire(number));
-    arithmetic.postscale = 1.0;
-    arithmetic.divisor = 1;
-    arithmetic.result = InterNodeReduction::combined_type(wire(number));
-    return arithmetic;
-  }
-
-  /// Between hosts.
-  [[nodiscard]] reduction::Arithmetic last(std::size_t number) const {
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), wire(number));
-    arithmetic.prescale = 1.0;
-    return arithmetic;
   }
 
   mpi::Exchange exchange_;
