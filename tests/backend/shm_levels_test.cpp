@@ -179,7 +179,7 @@ TEST_F(ShmLevels, APartialResultIsKeptUntilTheOtherNodeHasReadIt) {
   running_.clear();
   start({0, 2, 4}, shm::lane_count);
   step({0, 2, 4});
-  EXPECT_NE(running(0), nullptr);
+  ASSERT_NE(running(0), nullptr);
   EXPECT_EQ(awaited_by(0).what, "readers of the batch before it");
   std::swap(before, running_);
   step({1, 3});
@@ -205,6 +205,7 @@ TEST_F(ShmLevels, ARankWhoseSessionHasFailedIsNeitherWrittenNorRead) {
   std::fill_n(sums_[4].tensor.output(0).elements.get(), elements, 0.5F);
   step({0, 1, 2, 3});
   // The owners of its node wait for it, and the other node for them: nobody takes a wrong result.
+  for (const int rank : {0, 1, 2, 3}) ASSERT_NE(running(rank), nullptr);
   for (const int rank : {0, 2}) EXPECT_THAT(awaited_by(rank).ranks, ElementsAre(4));
   EXPECT_THAT(awaited_by(1).ranks, ElementsAre(0));
   EXPECT_THAT(awaited_by(3).ranks, ElementsAre(2));
