@@ -26,6 +26,8 @@ find_package(fmt 9.1 REQUIRED)
 find_package(spdlog 1.10 REQUIRED)
 find_package(hwy 1.0.3 REQUIRED)
 find_package(ZLIB 1.2.9 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(KOLO_HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.9)
 find_package(nlohmann_json 3.11 REQUIRED)  # headers only
 
 # Not for the library itself. Whatever lacks one of these is left out: see kolo_leave_out().

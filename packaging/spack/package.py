@@ -20,10 +20,12 @@ class Kolo(CMakePackage, CudaPackage):
 
     depends_on("cxx", type="build")
     depends_on("cmake@3.25:", type="build")
+    depends_on("pkgconfig", type="build")
     depends_on("mpi@3.1:")
     depends_on("fmt@9.1:")
     depends_on("spdlog@1.10: +shared fmt_external=True")
     depends_on("highway@1.0.3:")
+    depends_on("hwloc@2.9:")
     depends_on("libfabric@1.17:")
     depends_on("zlib-api")
     depends_on("flatbuffers@2:", type="build")

@@ -79,6 +79,24 @@ reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire, std::optiona
           .result = result};
 }
 
+DType combined_type(DType wire, DType result) {
+  if (!is_half(wire)) return wire;
+  return result == DType::f64 ? DType::f64 : DType::f32;
+}
+
+reduction::Arithmetic inner_arithmetic(const Batch& batch, DType wire, DType combined) {
+  reduction::Arithmetic arithmetic = arithmetic_of(batch, wire, combined);
+  arithmetic.postscale = 1.0;
+  arithmetic.divisor = 1;
+  return arithmetic;
+}
+
+reduction::Arithmetic outer_arithmetic(const Batch& batch, DType combined) {
+  reduction::Arithmetic arithmetic = arithmetic_of(batch, combined);
+  arithmetic.prescale = 1.0;
+  return arithmetic;
+}
+
 std::vector<std::int64_t> sent_rows(const Batch& batch) {
   std::vector<std::int64_t> rows;
   for (const BatchTensor* tensor : batch.tensors) {

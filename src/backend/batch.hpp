@@ -34,6 +34,16 @@ void check(const Batch& batch);
 [[nodiscard]] reduction::Arithmetic arithmetic_of(const Batch& batch, DType wire,
                                                   std::optional<DType> result = {});
 
+/// Of reductions in two levels: the type in which partial results of elements of `wire` are kept,
+/// if elements of `result` are wanted. Half types are not rounded between the levels.
+[[nodiscard]] DType combined_type(DType wire, DType result);
+[[nodiscard]] inline DType combined_type(DType wire) { return combined_type(wire, wire); }
+/// Of the inner level, from elements of `wire` to partial results.
+[[nodiscard]] reduction::Arithmetic inner_arithmetic(const Batch& batch, DType wire,
+                                                     DType combined);
+/// Of the outer level, from partial results to results, both elements of `combined`.
+[[nodiscard]] reduction::Arithmetic outer_arithmetic(const Batch& batch, DType combined);
+
 /// The numbers of rows that this rank sends, tensor by tensor: in an alltoall for each of the
 /// batch's `ranks`, in an allgather one number for all.
 [[nodiscard]] std::vector<std::int64_t> sent_rows(const Batch& batch);

@@ -5,8 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 namespace kolo::internal::node {
 
@@ -16,13 +14,9 @@ struct Caches {
 
   std::int64_t bytes = 0;                                     // of each; 0 if not known
   std::array<std::uint64_t, max_processors / 64> known_by{};  // their first processors, as bits
+
+  void add(int first_processor);
 };
-
-/// The numbers of the processors that this thread may use.
-[[nodiscard]] std::vector<int> own_processors();
-
-/// Of these processors, as /sys describes them. `root` is where /sys lies; tests have their own.
-[[nodiscard]] Caches caches_of(std::span<const int> processors, const std::string& root = "");
 
 /// The part of the caches of all ranks that each rank has, in bytes. At most one cache.
 [[nodiscard]] std::int64_t cache_share(std::span<const Caches> of_ranks);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "node/caches.hpp"
+#include "node/processors.hpp"
 
 namespace kolo::internal::node {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 struct Header {
   BellWord word;
   Caches caches;
+  int numa_node;  // -1: none, or not known
 };
 
 Header& header_of(const SharedMemory& segment) {
@@ -34,7 +36,10 @@ OwnMemory::OwnMemory(std::size_t bytes, std::shared_ptr<SharedHeap> heap)
       bell_(Doorbell::open()),
       heap_(std::move(heap)) {
   static_assert(sizeof(Header) <= LocalGroup::header_bytes);
-  header_of(segment_).caches = caches_of(own_processors());
+  const std::vector<int> own = own_processors();
+  const Processors processors = Processors::of_this_host();
+  header_of(segment_).caches = processors.caches_of(own);
+  header_of(segment_).numa_node = processors.numa_node_of(own);
 }
 
 LocalGroup::Mapped LocalGroup::map(ReceivedFds received, std::size_t bytes) {
@@ -65,7 +70,9 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
   std::vector<Caches> caches;
   for (std::optional<Mapped>& neighbor : mapped) {
     neighbors_.push_back(std::move(*neighbor));
-    caches.push_back(header_of(neighbors_.back().segment).caches);
+    const Header& header = header_of(neighbors_.back().segment);
+    caches.push_back(header.caches);
+    numa_nodes_.push_back(header.numa_node);
   }
   cache_share_ = node::cache_share(caches);
 }

@@ -79,6 +79,9 @@ class LocalGroup {
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
   /// The part of the second-level caches that each rank has, in bytes. The same on all ranks.
   [[nodiscard]] std::int64_t cache_share() const { return cache_share_; }
+  /// Of each rank, the NUMA node that has all processors that it may use; -1: none, or not known.
+  /// The same on all ranks.
+  [[nodiscard]] const std::vector<int>& numa_nodes() const { return numa_nodes_; }
   /// `Doorbell::watch`, of this rank's.
   void watch(int descriptor) {
     neighbors_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
@@ -111,6 +114,7 @@ class LocalGroup {
   std::shared_ptr<SharedHeap> own_heap_{};
   std::vector<Mapped> neighbors_{};
   std::int64_t cache_share_ = 0;
+  std::vector<int> numa_nodes_{};
 };
 
 }  // namespace kolo::internal::node

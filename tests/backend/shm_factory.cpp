@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend under test is that of shared memory.
+// The backend under test is that of shared memory. KOLO_TEST_NODES is the layout of NUMA nodes.
 #include <numeric>
 #include <vector>
 
 #include "../support/share_memory.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
+#include "node_layouts.hpp"
 
 namespace kolo::internal::backend {
 namespace {
@@ -28,7 +29,8 @@ class OnThisHost : public Backend {
  public:
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
       : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), 4096)),
-        backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes) {}
+        backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes, 0,
+                 ShmBackend::default_cache_share, made_up_nodes(KOLO_TEST_NODES, host_.size())) {}
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {
     return backend_.start(std::move(batch));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The backend under test is that of shared memory, and most tensors lie in shared memory.
+// KOLO_TEST_NODES is the layout of NUMA nodes.
 #include <cstddef>
 #include <memory>
 #include <numeric>
@@ -8,6 +9,7 @@
 #include "../support/share_memory.hpp"
 #include "backend/shm/shm_backend.hpp"
 #include "fixture.hpp"
+#include "node_layouts.hpp"
 #include "tensors.hpp"
 
 namespace kolo::internal::backend {
@@ -44,7 +46,7 @@ class OnThisHost : public Backend {
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
       : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), heap_bytes)),
         backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes, 0,
-                 host_.cache_share()) {
+                 host_.cache_share(), made_up_nodes(KOLO_TEST_NODES, host_.size())) {
     array_memory() = arrays_in(host_.own_heap(), host_.index());
   }
   ~OnThisHost() override { array_memory() = nullptr; }

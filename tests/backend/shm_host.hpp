@@ -17,7 +17,8 @@ namespace kolo::internal::backend {
 class ShmHost {
  public:
   /// By index. The heap of each rank has `heap_bytes`.
-  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes, std::size_t heap_bytes = 0)
+  ShmHost(std::vector<int> given_ranks, std::int64_t piece_bytes, std::size_t heap_bytes = 0,
+          const shm::NumaNodes& nodes = {})
       : ranks_(std::move(given_ranks)), words_(ranks_.size()) {
     const std::size_t lines = ShmBackend::bytes_needed(piece_bytes) / sizeof(Line) + 1;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -30,8 +31,9 @@ class ShmHost {
       neighbors.push_back(
           {segments_[i][0].bytes, bells_[i].get(), {heaps_[i][0].bytes, heap_bytes}});
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      backends_.push_back(
-          std::make_unique<ShmBackend>(ranks_, neighbors, static_cast<int>(i), piece_bytes));
+      backends_.push_back(std::make_unique<ShmBackend>(ranks_, neighbors, static_cast<int>(i),
+                                                       piece_bytes, 0,
+                                                       ShmBackend::default_cache_share, nodes));
   }
 
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }

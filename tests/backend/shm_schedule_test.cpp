@@ -13,7 +13,10 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "node_layouts.hpp"
 #include "shm_host.hpp"
 #include "shm_program.hpp"
 
@@ -30,9 +33,11 @@ constexpr std::size_t bytes_of_heap = std::size_t{32} << 20;
 
 /// The program, and who runs it.
 struct World {
-  World(const Mixture& mixture, std::int64_t piece_bytes, std::uint64_t seed)
+  World(const Mixture& mixture, std::int64_t piece_bytes, std::vector<int> nodes,
+        std::uint64_t seed)
       : program(random_program(mixture, seed)),
-        host(all_ranks(mixture.ranks), piece_bytes, bytes_of_heap) {}
+        host(all_ranks(mixture.ranks), piece_bytes, bytes_of_heap, few_ranks_on(std::move(nodes))) {
+  }
 
   std::vector<Step> program;
   ShmHost host;
@@ -188,6 +193,7 @@ struct Case {
   std::int64_t piece_bytes;
   int one_thread_seeds;
   int threads_seeds;
+  std::vector<int> nodes{};
 };
 
 void PrintTo(const Case& given, std::ostream* out) { *out << given.name; }
@@ -200,15 +206,19 @@ const Case cases[] = {
     {"SomeOfFour", {.ranks = 4}, 256, 5, 4},
     {"LargePieces", {.ranks = 3, .steps = 40, .scale = 10}, 20 << 10, 2, 2},
     {"ManyRanks", {.ranks = 10, .steps = 60}, 512, 2, 2},
+    {"TwoNodes", {.ranks = 4}, 256, 5, 4, {0, 1, 0, 1}},
+    {"UnevenNodes", {.ranks = 4, .all_at_once = true}, 256, 3, 4, {1, 0, 0, 0}},
+    {"LargePiecesOnNodes", {.ranks = 3, .steps = 40, .scale = 10}, 40 << 10, 2, 2, {0, 0, 1}},
+    {"ManyRanksOnNodes", {.ranks = 10, .steps = 60}, 512, 2, 2, {0, 0, 1, 2, 1, 0, 2, 1, 1, 0}},
 };
 
 class ShmSchedules : public testing::TestWithParam<Case> {};
 
 TEST_P(ShmSchedules, OnOneThread) {
-  const auto& [name, mixture, piece_bytes, seeds, other_seeds] = GetParam();
+  const auto& [name, mixture, piece_bytes, seeds, other_seeds, nodes] = GetParam();
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    World world(mixture, piece_bytes, seed);
+    World world(mixture, piece_bytes, nodes, seed);
     const auto ranks = static_cast<std::uint64_t>(mixture.ranks);
     run_on_one_thread(world, seed % 2 == 0 ? std::optional(seed / 2 % ranks) : std::nullopt, seed);
     if (HasFailure()) return;
@@ -216,10 +226,10 @@ TEST_P(ShmSchedules, OnOneThread) {
 }
 
 TEST_P(ShmSchedules, OnThreads) {
-  const auto& [name, mixture, piece_bytes, other_seeds, seeds] = GetParam();
+  const auto& [name, mixture, piece_bytes, other_seeds, seeds, nodes] = GetParam();
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    World world(mixture, piece_bytes, seed);
+    World world(mixture, piece_bytes, nodes, seed);
     const auto ranks = static_cast<std::uint64_t>(mixture.ranks);
     run_on_threads(world, seed % 2 == 1 ? std::optional(seed / 2 % ranks) : std::nullopt, seed);
     if (HasFailure()) return;

@@ -24,6 +24,7 @@ set(CMAKE_SYSTEM_PROCESSOR aarch64)
 set(CMAKE_C_COMPILER aarch64-linux-gnu-gcc)
 set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
 set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(ENV{PKG_CONFIG_LIBDIR} /usr/lib/aarch64-linux-gnu/pkgconfig:/usr/share/pkgconfig)
 # ctest runs programs by it.
 set(CMAKE_CROSSCOMPILING_EMULATOR qemu-aarch64)
 # Open MPI's compiler of this architecture is a program of the other one.
@@ -39,9 +40,9 @@ set -euo pipefail
 say() { printf '\n== %s\n' "$*"; }
 say "Packages"
 dpkg --print-foreign-architectures | grep -qx arm64 || dpkg --add-architecture arm64
-packages=(crossbuild-essential-arm64 cmake ninja-build ccache flatbuffers-compiler qemu-user nlohmann-json3-dev
+packages=(crossbuild-essential-arm64 cmake ninja-build ccache flatbuffers-compiler qemu-user pkg-config nlohmann-json3-dev
   libcli11-dev libopenmpi-dev:arm64 libflatbuffers-dev:arm64 libspdlog-dev:arm64 libfmt-dev:arm64
-  libhwy-dev:arm64 zlib1g-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64)
+  libhwy-dev:arm64 zlib1g-dev:arm64 libhwloc-dev:arm64 libgtest-dev:arm64 libgmock-dev:arm64)
 if ! dpkg-query -W "${packages[@]}" >/dev/null 2>&1; then
   apt-get update -qq
   apt-get install -y -qq --no-install-recommends "${packages[@]}" >/root/packages.log 2>&1 ||

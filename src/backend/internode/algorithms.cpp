@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/internode/algorithms.hpp"
 
-#include "backend/internode/reduction.hpp"
+#include "backend/batch.hpp"
 #include "base/dtype.hpp"
 
 namespace kolo::internal::backend::internode {
@@ -17,7 +17,7 @@ InterNodeAlgorithm select_algorithm(int owners, std::int64_t elements, DType wir
   // Between two, the network carries as much with either, but half types are shorter as
   // results.
   if (owners == 2) return is_half(wire) ? direct : whole;
-  const std::int64_t bytes = elements * signed_size_of(InterNodeReduction::combined_type(wire));
+  const std::int64_t bytes = elements * signed_size_of(combined_type(wire));
   if (owners > max_owners_at_once) return bytes <= max_bytes_to_save_latency ? doubling : halving;
   return (owners - 1) * bytes <= max_bytes_to_save_latency ? whole : direct;
 }

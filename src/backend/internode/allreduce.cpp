@@ -26,7 +26,7 @@ class Allreduce : public shm::SlicedAllreduce {
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
             shm::LocalRanks given_ranks, std::optional<InterNodeAlgorithm> algorithm)
       : SlicedAllreduce(arena, std::move(given), std::move(given_ranks),
-                        {placement.slices(), arena.slot_bytes(), false}),
+                        {placement.slices(), arena.slot_bytes(), Scope::host}),
         exchange_(endpoint, batch().order()),
         algorithm_(algorithm) {
     const int host = placement.host_of(endpoint.rank);
@@ -63,8 +63,10 @@ class Allreduce : public shm::SlicedAllreduce {
       between_hosts = make_inter_node_reduction(
           algorithm_.value_or(select_algorithm(owners.size(), own.elements, wire(number))),
           {exchange_, owners, InterNodeReduction::lanes * static_cast<int>(number), own.elements,
-           last(number)});
-      reduce_inside(number, own, first(number), between_hosts->input());
+           outer_arithmetic(batch(), wire(number))});
+      reduce_inside(number, own,
+                    inner_arithmetic(batch(), wire(number), combined_type(wire(number))),
+                    between_hosts->input());
       between_hosts->send();
       return Progress::moved;
     }
@@ -76,22 +78,6 @@ class Allreduce : public shm::SlicedAllreduce {
     worked(2 * bytes);
     ++next;
     return Progress::moved;
-  }
-
-  /// Inside the host.
-  [[nodiscard]] reduction::Arithmetic first(std::size_t number) const {
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), wire(number));
-    arithmetic.postscale = 1.0;
-    arithmetic.divisor = 1;
-    arithmetic.result = InterNodeReduction::combined_type(wire(number));
-    return arithmetic;
-  }
-
-  /// Between hosts.
-  [[nodiscard]] reduction::Arithmetic last(std::size_t number) const {
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), wire(number));
-    arithmetic.prescale = 1.0;
-    return arithmetic;
   }
 
   mpi::Exchange exchange_;

@@ -126,11 +126,8 @@ class Reducescatter : public shm::Pipeline {
       inputs_.push_back(rank == index() && reads_input(window, target)
                             ? window.input_of(target)
                             : part_for(number, rank, target));
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), window.wire);
-    arithmetic.postscale = 1.0;
-    arithmetic.divisor = 1;
-    arithmetic.result = combined_type(window);
-    reduction::reduce(arithmetic, inputs_, elements, reduced);
+    reduction::reduce(inner_arithmetic(batch(), window.wire, type_of(window)), inputs_, elements,
+                      reduced);
     worked((size() + 1) * elements * signed_size_of(window.wire));
   }
 
@@ -139,9 +136,8 @@ class Reducescatter : public shm::Pipeline {
     const Window& window = state.window;
     const std::int64_t elements = window.elements_of(own_);
     if (elements == 0) return;
-    const DType type = combined_type(window);
-    reduction::Arithmetic arithmetic = arithmetic_of(batch(), type);
-    arithmetic.prescale = 1.0;
+    const DType type = type_of(window);
+    const reduction::Arithmetic arithmetic = outer_arithmetic(batch(), type);
     const auto inputs = combine_all_but_last(state, arithmetic);
     if (type == window.tensor->dtype) {
       reduction::reduce(arithmetic, inputs, elements, window.output());
@@ -169,17 +165,15 @@ class Reducescatter : public shm::Pipeline {
   /// Nothing is left to do: the results are where they belong.
   void collect(std::size_t /*number*/) override {}
 
-  /// Half types are f32 until the last reduction, or f64 if that is what the program wants.
-  [[nodiscard]] static DType combined_type(const Window& window) {
-    return is_half(window.wire) && window.tensor->dtype == DType::f64
-               ? DType::f64
-               : InterNodeReduction::combined_type(window.wire);
+  /// Until the last reduction.
+  [[nodiscard]] static DType type_of(const Window& window) {
+    return combined_type(window.wire, window.tensor->dtype);
   }
   [[nodiscard]] static std::int64_t bytes_for(const Window& window, int target) {
-    return window.elements_of(target) * signed_size_of(combined_type(window));
+    return window.elements_of(target) * signed_size_of(type_of(window));
   }
   [[nodiscard]] static std::int64_t part_bytes(const Window& window) {
-    return window.max_elements * signed_size_of(combined_type(window));
+    return window.max_elements * signed_size_of(type_of(window));
   }
   [[nodiscard]] static std::byte* version(const PieceState& state, int host) {
     return state.versions + host * part_bytes(state.window);

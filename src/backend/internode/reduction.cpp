@@ -8,8 +8,6 @@
 
 namespace kolo::internal::backend::internode {
 
-DType InterNodeReduction::combined_type(DType wire) { return is_half(wire) ? DType::f32 : wire; }
-
 InterNodeReduction::InterNodeReduction(const SliceTask& task)
     : exchange_(task.exchange),
       owners_(task.owners),

@@ -38,9 +38,6 @@ class InterNodeReduction {
   InterNodeReduction(const InterNodeReduction&) = delete;
   InterNodeReduction& operator=(const InterNodeReduction&) = delete;
 
-  /// The type in which elements of `wire` are combined.
-  [[nodiscard]] static DType combined_type(DType wire);
-
   /// Memory for the input of this host, as `combined_type`.
   [[nodiscard]] std::byte* input() const { return combined_; }
   /// Begins to send; the input is there.

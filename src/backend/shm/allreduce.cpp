@@ -14,7 +14,7 @@ class Allreduce : public SlicedAllreduce {
   Allreduce(Arena& arena, Batch given, const LocalRanks& given_ranks)
       : SlicedAllreduce(
             arena, std::move(given), given_ranks,
-            {static_cast<int>(given_ranks.size()), arena.allreduce_piece_bytes(), true}) {}
+            {static_cast<int>(given_ranks.size()), arena.allreduce_piece_bytes(), Scope::all}) {}
 
  private:
   Progress combine(std::size_t number) override {

@@ -55,6 +55,7 @@ struct Counters {
   Counter deposited;  // its own part of a piece lies in its slot
   Counter combined;   // its slice of a piece is reduced
   Counter collected;  // it has read all it needs of a piece
+  Counter reduced;    // in levels: its slice of a piece is reduced within its group
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

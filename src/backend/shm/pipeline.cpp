@@ -15,7 +15,8 @@ constexpr std::int64_t max_work = 1 << 20;
 
 }  // namespace
 
-Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks)
+Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks,
+                   const LocalRanks& counterparts)
     : arena_(arena),
       batch_(std::move(batch)),
       local_ranks_(std::move(local_ranks)),
@@ -23,10 +24,14 @@ Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks)
           static_cast<int>(std::ranges::find(local_ranks_, arena.index()) - local_ranks_.begin())),
       ranks_(batch_.ranks),
       all_(local_ranks_.size()),
+      counterparts_(counterparts.size()),
       lane_(batch_.order() % lane_count),
       place_(arena.queue_up(lane_)) {
   std::iota(all_.begin(), all_.end(), 0);
-  sources_ = all_;
+  std::iota(counterparts_.begin(), counterparts_.end(), size());
+  local_ranks_.insert(local_ranks_.end(), counterparts.begin(), counterparts.end());
+  sources_ = readers_ = all_;
+  readers_.insert(readers_.end(), counterparts_.begin(), counterparts_.end());
 }
 
 Progress Pipeline::step() {
@@ -41,7 +46,7 @@ Progress Pipeline::step() {
   // the next batch in it waits for their readers.
   if (all_begun_ && collected_ == deposited_) {
     std::vector<int> others;  // none for a batch without pieces, which publishes nothing
-    for (const int rank : all_)
+    for (const int rank : readers_)
       if (rank != index_ && collected_ > 0) others.push_back(local_rank(rank));
     arena_.leave(lane_, std::move(others), position(collected_));
     return Progress::done;
@@ -73,7 +78,7 @@ void Pipeline::publish_combined() {
   for (; combined_ < deposited_; ++combined_) {
     const std::size_t number = number_of(combined_);
     if (!std::exchange(is_combined_[number], false)) return;
-    if (combines(number)) publish(&Counters::combined, combined_ + 1);
+    if (combines(number)) publish(&Counters::combined, combined_ + 1, all_);
   }
 }
 
@@ -88,7 +93,7 @@ bool Pipeline::try_collect() {
     collect(number);
   }
   ++collected_;
-  publish(&Counters::collected, collected_);
+  publish(&Counters::collected, collected_, readers_);
   return true;
 }
 
@@ -105,7 +110,7 @@ bool Pipeline::can_deposit() {
   const std::uint64_t ahead = max_ahead();
   return deposited_ - collected_ < ahead &&
          (deposited_ < ahead ? arena_.is_free(lane_)
-                             : have(all_, &Counters::collected, deposited_ - ahead + 1));
+                             : have(readers_, &Counters::collected, deposited_ - ahead + 1));
 }
 
 std::uint64_t Pipeline::max_ahead() const {
@@ -123,14 +128,14 @@ bool Pipeline::try_announce() {
   const std::uint64_t before = deposited_;
   while (can_deposit() && !uses_slot(number_of(deposited_))) deposit_next();
   if (deposited_ == before) return false;
-  publish(&Counters::deposited, deposited_);
+  publish(&Counters::deposited, deposited_, all_);
   return true;
 }
 
 bool Pipeline::try_deposit() {
   if (!can_deposit()) return false;
   deposit_next();
-  publish(&Counters::deposited, deposited_);
+  publish(&Counters::deposited, deposited_, all_);
   return true;
 }
 
@@ -169,15 +174,28 @@ Awaited Pipeline::waits_for() const {
     if (Awaited transfers = beginning_waits_for(); !transfers.ranks.empty()) return transfers;
   const std::uint64_t ahead = begun_ ? max_ahead() : window_;
   if (deposited_ < ahead) return {{}, "readers of the batch before it"};
-  return lacking(all_, &Counters::collected, deposited_ - ahead + 1, "collect");
+  return lacking(readers_, &Counters::collected, deposited_ - ahead + 1, "collect");
+}
+
+void Pipeline::publish_partial(std::size_t number) {
+  publish(&Counters::reduced, piece_of(number) + 1, counterparts_);
+}
+
+bool Pipeline::have_partials(std::size_t number) const {
+  return have(counterparts_, &Counters::reduced, piece_of(number) + 1);
+}
+
+Awaited Pipeline::lacking_partials() const {
+  return lacking(counterparts_, &Counters::reduced, combined_ + 1,
+                 "reduce its NUMA node's part of");
 }
 
 /// With release: this rank's reads and writes of the piece come before the count. A rank that waits
 /// for it may sleep, so all are rung; a bell whose owner does not listen costs one access to
 /// memory.
-void Pipeline::publish(Counter counter, std::uint64_t pieces) {
+void Pipeline::publish(Counter counter, std::uint64_t pieces, const std::vector<int>& to) {
   (arena_.counters(arena_.index(), lane_).*counter).publish(position(pieces));
-  for (const int rank : all_)
+  for (const int rank : to)
     if (rank != index_) arena_.ring(local_rank(rank));
 }
 

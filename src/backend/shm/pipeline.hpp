@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "backend/backend.hpp"
 #include "backend/pieces.hpp"
 #include "backend/shm/arena.hpp"
+#include "backend/shm/groups.hpp"
 
 namespace kolo::internal::backend::shm {
 
@@ -24,10 +26,12 @@ using LocalRanks = std::vector<int>;
 /// it needs from the slots. A few pieces are in progress at once, and a rank waits for another only
 /// for data that it reads. All ranks have the same pieces.
 ///
-/// The ranks that take part are known by their index in the batch's `ranks`.
+/// The ranks that take part are known by their index in the batch's `ranks`. If only a group of
+/// them is reduced here, then by their index in this group. Counterparts, the ranks of other groups
+/// with which this rank exchanges partial results, have the indices that follow.
 class Pipeline : public Execution {
  public:
-  Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks);
+  Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks, const LocalRanks& counterparts = {});
 
   [[nodiscard]] Progress step() final;
   [[nodiscard]] Awaited waits_for() const final;
@@ -35,7 +39,8 @@ class Pipeline : public Execution {
  protected:
   [[nodiscard]] const Batch& batch() const { return batch_; }
   [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] int size() const { return static_cast<int>(local_ranks_.size()); }
+  /// Without counterparts.
+  [[nodiscard]] int size() const { return static_cast<int>(all_.size()); }
   [[nodiscard]] std::int64_t piece_bytes() const { return arena_.piece_bytes(); }
   /// The rank's slot for the piece with this number in the window.
   [[nodiscard]] std::byte* memory(int index, std::size_t number) const {
@@ -56,12 +61,21 @@ class Pipeline : public Execution {
   void widen_window() { window_ = max_window; }
   /// Counts bytes that were computed or copied, so that a step ends in time.
   void worked(std::int64_t bytes) { work_ += bytes; }
-  /// The ranks of the world that take part, if they are not all of the batch's ranks. For reports.
+  /// The ranks of the world, as they are known by their index, if they are not the batch's ranks.
+  /// For reports.
   void name_ranks(std::vector<int> ranks) { ranks_ = std::move(ranks); }
   /// The rank of the world, for reports.
   [[nodiscard]] int name_of(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
   /// Only the rank `index` must have deposited before a piece is collected.
   void collect_from(int index) { sources_ = {index}; }
+  /// The partial result of this rank's slice of the piece is in its slot. Call it in the order of
+  /// the pieces.
+  void publish_partial(std::size_t number);
+  /// True if those of all counterparts are.
+  [[nodiscard]] bool have_partials(std::size_t number) const;
+  /// The counterparts whose partial results are not there, for the first piece that is not
+  /// combined.
+  [[nodiscard]] Awaited lacking_partials() const;
 
  private:
   using Counter = Counters::Counter Counters::*;
@@ -105,9 +119,14 @@ class Pipeline : public Execution {
   /// The ranks of the world whose counters have not.
   [[nodiscard]] Awaited lacking(const std::vector<int>& ranks, Counter counter,
                                 std::uint64_t pieces, const char* verb) const;
-  void publish(Counter counter, std::uint64_t pieces);
+  /// Wakes these ranks, which wait for the counter.
+  void publish(Counter counter, std::uint64_t pieces, const std::vector<int>& to);
   [[nodiscard]] Position position(std::uint64_t pieces) const;
   [[nodiscard]] std::size_t number_of(std::uint64_t piece) const { return piece % window_; }
+  /// The reverse, of a piece in progress.
+  [[nodiscard]] std::uint64_t piece_of(std::size_t number) const {
+    return collected_ + (number + window_ - number_of(collected_)) % window_;
+  }
   /// On the host, of a rank of the batch.
   [[nodiscard]] int local_rank(int index) const {
     return local_ranks_[static_cast<std::size_t>(index)];
@@ -115,11 +134,13 @@ class Pipeline : public Execution {
 
   Arena& arena_;
   Batch batch_;
-  LocalRanks local_ranks_;
+  LocalRanks local_ranks_;    // and the counterparts
   int index_;                 // this rank's in `local_ranks_`
   std::vector<int> ranks_;    // of the world, as they are known by their index
   std::vector<int> sources_;  // ranks whose deposits are awaited
-  std::vector<int> all_;
+  std::vector<int> all_;      // without counterparts
+  std::vector<int> counterparts_;
+  std::vector<int> readers_;  // of this rank's slots: all, and the counterparts
   std::size_t lane_;
   std::uint64_t place_;  // in the lane's queue
   std::int64_t work_ = 0;
@@ -135,8 +156,14 @@ class Pipeline : public Execution {
 
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch,
                                                         LocalRanks local_ranks);
+/// Among these groups.
+[[nodiscard]] std::unique_ptr<Execution> make_levelled_allreduce(Arena& arena, Batch batch,
+                                                                 const LocalRanks& local_ranks,
+                                                                 const Groups& groups);
+/// With groups, in the order of a levelled allreduce.
 [[nodiscard]] std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch,
-                                                            LocalRanks local_ranks);
+                                                            LocalRanks local_ranks,
+                                                            std::optional<Groups> groups);
 [[nodiscard]] std::unique_ptr<Execution> make_adasum(Arena& arena, Batch batch,
                                                      LocalRanks local_ranks);
 /// Allgather and alltoall.

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,9 +19,13 @@ namespace {
 /// reduces their parts for it directly into its output.
 class Reducescatter : public Pipeline {
  public:
-  Reducescatter(Arena& arena, Batch given, LocalRanks local_ranks)
+  Reducescatter(Arena& arena, Batch given, LocalRanks local_ranks, std::optional<Groups> groups)
       : Pipeline(arena, std::move(given), std::move(local_ranks)),
-        windows_(batch(), piece_bytes()) {}
+        groups_(std::move(groups)),
+        all_(static_cast<std::size_t>(size())),
+        windows_(batch(), piece_bytes()) {
+    std::iota(all_.begin(), all_.end(), 0);
+  }
 
  private:
   NextPiece begin(std::size_t number) override {
@@ -38,14 +47,40 @@ class Reducescatter : public Pipeline {
     const Window& window = pieces_[number];
     const std::int64_t elements = window.elements_of(index());
     if (elements == 0) return;
+    worked((size() + 1) * elements * signed_size_of(window.wire));
+    if (groups_) return reduce_in_levels(number);
+    find_inputs(number, all_);
+    reduction::reduce(arithmetic_of(batch(), window.wire, window.tensor->dtype), inputs_, elements,
+                      window.output());
+  }
+
+  /// As an allreduce does among these groups.
+  void reduce_in_levels(std::size_t number) {
+    const Window& window = pieces_[number];
+    const std::int64_t elements = window.elements_of(index());
+    const DType combined = combined_type(window.wire, window.tensor->dtype);
+    const std::int64_t bytes = elements * signed_size_of(combined);
+    partials_.resize(static_cast<std::size_t>(groups_->size() * bytes));
+    std::vector<const std::byte*> partials;
+    for (int group = 0; group < groups_->size(); ++group) {
+      std::byte* const partial = partials_.data() + group * bytes;
+      find_inputs(number, groups_->ranks(group));
+      reduction::reduce(inner_arithmetic(batch(), window.wire, combined), inputs_, elements,
+                        partial);
+      partials.push_back(partial);
+    }
+    reduction::reduce(outer_arithmetic(batch(), combined), partials, elements, partials_.data());
+    fusion::convert(partials_.data(), combined, elements, window.output(), window.tensor->dtype);
+  }
+
+  /// The parts of these ranks for this one.
+  void find_inputs(std::size_t number, const std::vector<int>& ranks) {
+    const Window& window = pieces_[number];
     inputs_.clear();
-    for (int rank = 0; rank < size(); ++rank)
+    for (const int rank : ranks)
       inputs_.push_back(rank == index() && reads_input(window, rank)
                             ? window.input_of(rank)
                             : part_for(window, number, rank, index()));
-    reduction::reduce(arithmetic_of(batch(), window.wire, window.tensor->dtype), inputs_, elements,
-                      window.output());
-    worked((size() + 1) * elements * signed_size_of(window.wire));
   }
 
   /// A rank's own part need not be deposited unless it is converted.
@@ -59,15 +94,20 @@ class Reducescatter : public Pipeline {
     return memory(rank, number) + owner * window.max_bytes();
   }
 
+  std::optional<Groups> groups_;
+  std::vector<int> all_;
   Windows windows_;
   std::array<Window, slot_count> pieces_{};
   std::vector<const std::byte*> inputs_{};
+  std::vector<std::byte> partials_{};  // of each group
 };
 
 }  // namespace
 
-std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch, LocalRanks local_ranks) {
-  return std::make_unique<Reducescatter>(arena, std::move(batch), std::move(local_ranks));
+std::unique_ptr<Execution> make_reducescatter(Arena& arena, Batch batch, LocalRanks local_ranks,
+                                              std::optional<Groups> groups) {
+  return std::make_unique<Reducescatter>(arena, std::move(batch), std::move(local_ranks),
+                                         std::move(groups));
 }
 
 }  // namespace kolo::internal::backend::shm

@@ -14,10 +14,12 @@
 namespace kolo::internal::backend {
 
 ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
-                       std::int64_t piece_bytes, std::int64_t slot_bytes, std::int64_t cache_share)
+                       std::int64_t piece_bytes, std::int64_t slot_bytes, std::int64_t cache_share,
+                       shm::NumaNodes nodes)
     : ranks_(std::move(ranks)),
       arena_(std::move(neighbors), index, piece_bytes, std::max(piece_bytes, slot_bytes),
-             cache_share) {
+             cache_share),
+      nodes_(std::move(nodes)) {
   const auto min = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
   if (piece_bytes < min || piece_bytes % 8 != 0)
     throw InvalidArgument(fmt::format(
@@ -39,7 +41,7 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
         fmt::format("\"{}\" cannot be executed in shared memory", to_string(batch.kind)));
   check(batch);
   // Throws if this rank does not take part.
-  static_cast<void>(index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch));
+  const int own = index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch);
   shm::LocalRanks local_ranks;
   for (const int rank : batch.ranks) local_ranks.push_back(host_index(rank));
   switch (batch.kind.type) {
@@ -47,9 +49,14 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
     case OperationType::allreduce:
       if (is_adasum(batch))
         return shm::make_adasum(arena_, std::move(batch), std::move(local_ranks));
+      if (const auto groups = shm::Groups::of(local_ranks, own, nodes_))
+        return shm::make_levelled_allreduce(arena_, std::move(batch), local_ranks, *groups);
       return shm::make_allreduce(arena_, std::move(batch), std::move(local_ranks));
-    case OperationType::reducescatter:
-      return shm::make_reducescatter(arena_, std::move(batch), std::move(local_ranks));
+    case OperationType::reducescatter: {
+      auto groups = shm::Groups::of(local_ranks, own, nodes_);
+      return shm::make_reducescatter(arena_, std::move(batch), std::move(local_ranks),
+                                     std::move(groups));
+    }
     case OperationType::allgather:
     case OperationType::alltoall:
       return shm::make_gather(arena_, std::move(batch), std::move(local_ranks));

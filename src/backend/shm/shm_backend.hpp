@@ -8,6 +8,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/shm/arena.hpp"
+#include "backend/shm/groups.hpp"
 
 namespace kolo::internal::backend {
 
@@ -27,10 +28,11 @@ class ShmBackend : public Backend {
 
   /// `ranks` are the host's ranks by index, `neighbors` their memory, and `index` is this rank's.
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
-  /// each rank. Slots may be larger, for other backends that share the arena.
+  /// each rank. Slots may be larger, for other backends that share the arena. `nodes` has a node
+  /// for each rank, or none at all.
   ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
              std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0,
-             std::int64_t cache_share = default_cache_share);
+             std::int64_t cache_share = default_cache_share, shm::NumaNodes nodes = {});
 
   /// True if all that take part are of this host.
   [[nodiscard]] bool can_execute(const Batch& batch) const;
@@ -53,6 +55,7 @@ class ShmBackend : public Backend {
 
   std::vector<int> ranks_;
   shm::Arena arena_;
+  shm::NumaNodes nodes_;
 };
 
 }  // namespace kolo::internal::backend

@@ -15,7 +15,6 @@ namespace kolo::internal::backend::shm {
 namespace {
 
 constexpr std::int64_t max_bytes_alone = 16 << 10;
-constexpr int max_ranks_alone = 8;
 
 /// Shorter parts are packed first, since reducing them one by one takes longer.
 constexpr std::int64_t min_bytes_direct = 512;
@@ -46,11 +45,13 @@ void for_each_part(const Piece& piece, Slice slice, Consumer consumer) {
 
 }  // namespace
 
-SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares)
-    : Pipeline(arena, std::move(given), std::move(local_ranks)),
+SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares,
+                                 const LocalRanks& counterparts)
+    : Pipeline(arena, std::move(given), std::move(local_ranks), counterparts),
       shares_(shares),
       cutter_(element_runs(batch()), shares.piece_bytes) {
-  if (shares.one_host) widen_window();
+  // Partial results lie in slots, so groups gain nothing.
+  if (shares.scope == Scope::all) widen_window();
 }
 
 Slice SlicedAllreduce::slice(std::size_t number, int place) const {
@@ -60,16 +61,16 @@ Slice SlicedAllreduce::slice(std::size_t number, int place) const {
 NextPiece SlicedAllreduce::begin(std::size_t number) {
   PieceState& state = pieces_[number];
   if (!cutter_.next(state.piece)) return NextPiece::none;
-  state.alone =
-      shares_.one_host && (size() == 1 || (state.piece.wire_bytes() <= max_bytes_alone &&
-                                           size() <= max_ranks_alone && !converts(state.piece)));
+  state.alone = shares_.scope == Scope::all &&
+                (size() == 1 || (state.piece.wire_bytes() <= max_bytes_alone &&
+                                 size() <= max_ranks_alone && !converts(state.piece)));
   state.direct = !converts(state.piece) && has_long_parts(state.piece);
   state.deposit = choose_deposit(state);
   return NextPiece::piece;
 }
 
 Deposit SlicedAllreduce::choose_deposit(const PieceState& state) {
-  if (!shares_.one_host || state.alone || !state.piece.in_place()) return {};
+  if (shares_.scope == Scope::host || state.alone || !state.piece.in_place()) return {};
   const fusion::Part& part = state.piece.parts.front();
   const auto input = offset_in_heap(part.input);
   const auto output = offset_in_heap(part.output);
@@ -128,6 +129,7 @@ Awaited SlicedAllreduce::combining_waits_for() const {
   Awaited awaited{{}, "to take results"};
   for (int rank = 0; rank < size(); ++rank)
     if (rank != index() && is_closed(rank)) awaited.ranks.push_back(name_of(rank));
+  if (awaited.ranks.empty() && shares_.scope == Scope::group) return lacking_partials();
   return awaited;
 }
 
@@ -142,18 +144,49 @@ void SlicedAllreduce::find_outputs(std::size_t number, Slice slice) {
   }
   const int in_slot_of = holder(number, index());
   // Where no other rank needs the slot, this rank does not either, unless it unpacks the results.
-  if (in_slot_of >= 0 && (in_slot_of != index() || !state.direct))
+  // In a group it does not know whether another needs it.
+  if (in_slot_of >= 0 && (in_slot_of != index() || !state.direct || shares_.scope == Scope::group))
     found_outputs_.push_back(at(number, in_slot_of, slice.begin));
 }
 
 /// The next rank that has a slot: nobody else reads the owner's slice of its part.
 int SlicedAllreduce::holder(std::size_t number, int place) const {
-  if (!shares_.one_host) return owner_of(place);
+  if (shares_.scope == Scope::host) return owner_of(place);
   for (int step = 1; step <= size(); ++step) {
     const int rank = owner_of(place + step);
-    if (!deposit_of(rank, number).in_heap) return rank;
+    if (!deposit_of(rank, number).in_heap)
+      return shares_.scope == Scope::group ? owner_of(place) : rank;
   }
   return -1;
+}
+
+bool SlicedAllreduce::reduce_in_group(std::size_t number, const reduction::Arithmetic& arithmetic,
+                                      std::byte* output) {
+  // The tensors of a rank whose session has failed may not be read either: the other groups would
+  // take the result for a good one.
+  const WriteFence::Section section = arena().fence().enter();
+  if (is_refused(number)) return false;
+  reduce_inside(number, own_slice(number), arithmetic, output);
+  return true;
+}
+
+bool SlicedAllreduce::spread(std::size_t number, const std::byte* results, DType dtype) {
+  const PieceState& state = pieces_[number];
+  const Slice own = own_slice(number);
+  const WriteFence::Section section = arena().fence().enter();
+  if (is_refused(number)) return false;
+  find_outputs(number, own);
+  for (std::byte* const output : found_outputs_)
+    fusion::convert(results, dtype, own.elements, output, state.piece.wire);
+  if (state.direct) {
+    const std::int64_t bytes = signed_size_of(dtype);
+    for_each_part(state.piece, own, [&](const fusion::Part& part, std::int64_t first) {
+      fusion::convert(results + (first - own.begin) * bytes, dtype, part.elements, part.output,
+                      state.piece.wire);
+    });
+  }
+  worked((std::ssize(found_outputs_) + 1) * wire_bytes(state, own));
+  return true;
 }
 
 void SlicedAllreduce::reduce_inside(std::size_t number, Slice own,

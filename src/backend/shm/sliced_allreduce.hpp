@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of an allreduce through slots that is the same on one host and on several.
+// The part of an allreduce through slots that is the same on one host, in levels and on several
+// hosts.
 #pragma once
 
 #include <array>
@@ -21,16 +22,22 @@ namespace kolo::internal::backend::shm {
 /// On one host each rank owns one. It writes its results into the tensors of the ranks
 /// whose tensors lie in their heaps, and into its own tensor. For the others it writes them once,
 /// into the slot of one of them, in place of the part that it has just read; they take them from
-/// there. On several hosts the results are in the owner's own slot.
+/// there. In a group of ranks, whose partial results are combined with those of others, they are in
+/// the owner's own slot, as they are on several hosts.
 class SlicedAllreduce : public Pipeline {
  protected:
+  /// The ranks whose parts an owner reduces: all of the batch; those of a NUMA node; those of a
+  /// host.
+  enum class Scope : std::uint8_t { all, group, host };
+
   struct Shares {
     int slices = 1;
     std::int64_t piece_bytes = 0;
-    bool one_host = false;  // all ranks share memory
+    Scope scope = Scope::all;
   };
 
-  SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares);
+  SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ranks, Shares shares,
+                  const LocalRanks& counterparts = {});
 
   [[nodiscard]] DType wire(std::size_t number) const { return pieces_[number].piece.wire; }
 
@@ -39,11 +46,19 @@ class SlicedAllreduce : public Pipeline {
   /// The first of this rank, which is the only one on one host. It may be empty.
   [[nodiscard]] Slice own_slice(std::size_t number) const { return slice(number, index()); }
 
-  /// On one host: reduces this rank's slice of all ranks' parts, and writes the results wherever
+  /// Scope `all`: reduces this rank's slice of all ranks' parts, and writes the results wherever
   /// they are needed. False if a rank does not take them any more: its session has failed.
   [[nodiscard]] bool reduce_for_all(std::size_t number);
 
-  // On several hosts, for a slice that this rank owns:
+  /// Scope `group`: reduces this rank's slice of the parts of the ranks of its group. False as
+  /// above.
+  [[nodiscard]] bool reduce_in_group(std::size_t number, const reduction::Arithmetic& arithmetic,
+                                     std::byte* output);
+  /// Scope `group`: writes the results of this rank's slice, elements of `dtype`, wherever they are
+  /// needed. False as above.
+  [[nodiscard]] bool spread(std::size_t number, const std::byte* results, DType dtype);
+
+  // Scope `host`, for a slice that this rank owns:
 
   /// Reduces it of the parts of the ranks of this host.
   void reduce_inside(std::size_t number, Slice slice, const reduction::Arithmetic& arithmetic,
@@ -63,7 +78,7 @@ class SlicedAllreduce : public Pipeline {
     Deposit deposit{};    // where the others read and write theirs
   };
 
-  /// On one host: for ranks whose sessions have failed.
+  /// For ranks whose sessions have failed, or for counterparts.
   [[nodiscard]] Awaited combining_waits_for() const override;
   NextPiece begin(std::size_t number) final;
   [[nodiscard]] bool uses_slot(std::size_t number) const final {

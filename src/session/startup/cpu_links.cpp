@@ -6,8 +6,8 @@
 #include <chrono>
 #include <utility>
 
-#include "node/caches.hpp"
 #include "node/error_codes.hpp"
+#include "node/processors.hpp"
 #include "session/startup/host_memory.hpp"
 
 namespace kolo::internal::session {
@@ -109,7 +109,8 @@ void CpuLinks::share_memory() {
   transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbors_);
   shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
                        backend::ShmBackend::default_piece_bytes, memory.slot_bytes,
-                       neighbors_->cache_share());
+                       neighbors_->cache_share(),
+                       backend::shm::NumaNodes{.of_ranks = neighbors_->numa_nodes()});
   backend_.use_memory(*shm_backend_);
   if (!all_are_neighbors_) return;
   std::vector<SharedPlanBoard::Peer> places;

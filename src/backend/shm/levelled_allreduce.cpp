@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "backend/batch.hpp"
+#include "backend/shm/sliced_allreduce.hpp"
+#include "base/dtype.hpp"
+
+namespace kolo::internal::backend::shm {
+namespace {
+
+/// Those with these indices.
+std::vector<int> some_of(const std::vector<int>& values, const std::vector<int>& indices) {
+  std::vector<int> some;
+  for (const int index : indices) some.push_back(values[static_cast<std::size_t>(index)]);
+  return some;
+}
+
+/// Each owner reduces its slice within its group, puts this partial result into the upper half of
+/// its slot, then combines the partial results of the owners of the same slice, in the order of the
+/// groups. The ranks of a group read and write tensors and results within their group only.
+class LevelledAllreduce : public SlicedAllreduce {
+ public:
+  LevelledAllreduce(Arena& arena, Batch given, const LocalRanks& ranks, const Groups& groups)
+      : SlicedAllreduce(arena, std::move(given), some_of(ranks, groups.ranks(groups.own())),
+                        {groups.owners(), piece_bytes_in(arena), Scope::group},
+                        some_of(ranks, groups.counterparts())),
+        partial_at_(piece_bytes_in(arena)) {
+    std::vector<int> known = groups.ranks(groups.own());
+    for (const int counterpart : groups.counterparts()) {
+      sources_.push_back(static_cast<int>(known.size()));
+      known.push_back(counterpart);
+    }
+    name_ranks(some_of(batch().ranks, known));
+    if (!sources_.empty()) sources_.insert(sources_.begin() + groups.own(), index());
+  }
+
+ private:
+  /// So that a partial result has room beside the piece. Pieces of half types have half of this,
+  /// and are f32 in partial results.
+  static std::int64_t piece_bytes_in(const Arena& arena) {
+    return std::min(arena.allreduce_piece_bytes(), arena.slot_bytes() / 16 * 8);
+  }
+
+  Progress combine(std::size_t number) override {
+    if (own_slice(number).elements == 0) return Progress::done;
+    if (!has_partial_[number]) return reduce_partially(number);
+    if (!have_partials(number) || !combine_partials(number)) return Progress::waiting;
+    has_partial_[number] = false;
+    return Progress::done;
+  }
+
+  /// A rank that cannot go on with one piece does not go on with the next: the counter includes all
+  /// pieces before it.
+  Progress reduce_partially(std::size_t number) {
+    const DType combined = combined_type(wire(number));
+    refused_ =
+        refused_ || !reduce_in_group(number, inner_arithmetic(batch(), wire(number), combined),
+                                     partial(index(), number));
+    if (refused_) return Progress::waiting;
+    has_partial_[number] = true;
+    publish_partial(number);
+    return Progress::moved;
+  }
+
+  [[nodiscard]] bool combine_partials(std::size_t number) {
+    const Slice own = own_slice(number);
+    const DType combined = combined_type(wire(number));
+    const std::int64_t bytes = own.elements * signed_size_of(combined);
+    inputs_.clear();
+    for (const int source : sources_) inputs_.push_back(partial(source, number));
+    results_.resize(static_cast<std::size_t>(bytes));
+    reduction::reduce(outer_arithmetic(batch(), combined), inputs_, own.elements, results_.data());
+    worked((std::ssize(inputs_) + 1) * bytes);
+    return spread(number, results_.data(), combined);
+  }
+
+  [[nodiscard]] std::byte* partial(int rank, std::size_t number) const {
+    return memory(rank, number) + partial_at_;
+  }
+
+  std::int64_t partial_at_;
+  std::vector<int> sources_{};  // the owners of this rank's slice, in the order of the groups
+  std::array<bool, slot_count> has_partial_{};
+  bool refused_ = false;  // a rank of the group does not give its tensors any more
+  std::vector<const std::byte*> inputs_{};
+  std::vector<std::byte> results_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Execution> make_levelled_allreduce(Arena& arena, Batch batch,
+                                                   const LocalRanks& local_ranks,
+                                                   const Groups& groups) {
+  return std::make_unique<LevelledAllreduce>(arena, std::move(batch), local_ranks, groups);
+}
+
+}  // namespace kolo::internal::backend::shm

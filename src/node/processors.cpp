@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "node/processors.hpp"
+
+#include <hwloc.h>
+#include <sched.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
+namespace kolo::internal::node {
+namespace {
+
+// hwloc must not bind this thread to each processor in turn. The rest is of no use here.
+constexpr unsigned long quickly = HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING |
+                                  HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
+                                  HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
+
+struct Free {
+  void operator()(hwloc_bitmap_t bitmap) const { hwloc_bitmap_free(bitmap); }
+};
+using Bitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, Free>;
+
+/// Null if the processor is not known.
+hwloc_obj_t cache_of(hwloc_topology_t topology, int processor) {
+  if (topology == nullptr) return nullptr;
+  hwloc_obj_t const found =
+      hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
+  return found == nullptr ? nullptr
+                          : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_L2CACHE, found);
+}
+
+}  // namespace
+
+std::vector<int> own_processors() {
+  cpu_set_t set;
+  std::vector<int> processors;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return processors;
+  for (std::size_t processor = 0; processor < CPU_SETSIZE; ++processor)
+    if (CPU_ISSET(processor, &set)) processors.push_back(static_cast<int>(processor));
+  return processors;
+}
+
+void Processors::Destroy::operator()(hwloc_topology* topology) const {
+  hwloc_topology_destroy(topology);
+}
+
+Processors::Topology Processors::load(const char* description) {
+  hwloc_topology_t made = nullptr;
+  if (hwloc_topology_init(&made) != 0) return nullptr;
+  Topology topology(made);
+  if (description != nullptr && hwloc_topology_set_synthetic(made, description) != 0)
+    return nullptr;
+  hwloc_topology_set_all_types_filter(made, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_type_filter(made, HWLOC_OBJ_L2CACHE, HWLOC_TYPE_FILTER_KEEP_ALL);
+  // Without groups, hwloc attaches every NUMA node to the whole host.
+  hwloc_topology_set_type_filter(made, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
+  hwloc_topology_set_flags(made, quickly);
+  return hwloc_topology_load(made) == 0 ? std::move(topology) : nullptr;
+}
+
+Processors Processors::of_this_host() {
+  Topology topology = load(nullptr);
+  // The environment may make hwloc describe another host.
+  if (topology != nullptr && hwloc_topology_is_thissystem(topology.get()) == 0) topology.reset();
+  return Processors(std::move(topology));
+}
+
+Processors Processors::synthetic(const std::string& description) {
+  return Processors(load(description.c_str()));
+}
+
+Caches Processors::caches_of(std::span<const int> processors) const {
+  Caches caches;
+  for (const int processor : processors) {
+    hwloc_obj_t const cache = cache_of(topology_.get(), processor);
+    if (caches.bytes == 0 && cache != nullptr)
+      caches.bytes = static_cast<std::int64_t>(cache->attr->cache.size);
+    // Of the complete set: ranks in different cgroups know a common cache by the same number.
+    caches.add(cache == nullptr ? processor : hwloc_bitmap_first(cache->complete_cpuset));
+  }
+  return caches;
+}
+
+int Processors::numa_node_of(std::span<const int> processors) const {
+  const Bitmap mask(hwloc_bitmap_alloc());
+  if (topology_ == nullptr || mask == nullptr || processors.empty()) return -1;
+  for (const int processor : processors)
+    hwloc_bitmap_set(mask.get(), static_cast<unsigned>(processor));
+  hwloc_obj_t found = nullptr;
+  for (hwloc_obj_t node = nullptr;
+       (node = hwloc_get_next_obj_by_type(topology_.get(), HWLOC_OBJ_NUMANODE, node)) != nullptr;)
+    if (hwloc_bitmap_isincluded(mask.get(), node->cpuset) != 0 &&
+        (found == nullptr ||
+         hwloc_bitmap_weight(node->cpuset) < hwloc_bitmap_weight(found->cpuset)))
+      found = node;
+  // The kernel's number, which ranks in different cgroups have in common.
+  return found == nullptr ? -1 : static_cast<int>(found->os_index);
+}
+
+}  // namespace kolo::internal::node

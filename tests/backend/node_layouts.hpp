@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// NUMA nodes that are made up for the ranks of a test.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "backend/shm/groups.hpp"
+
+namespace kolo::internal::backend {
+
+using NodeOfRank = int (*)(int rank);
+
+inline constexpr std::array<NodeOfRank, 4> node_layouts{
+    [](int /*rank*/) { return -1; },                // not known
+    [](int rank) { return rank % 2; },              // in turns
+    [](int rank) { return rank == 0 ? 7 : 3; },     // the first rank is alone, in the last group
+    [](int rank) { return rank * rank % 11 % 3; },  // groups of 6, 4 and 2, or of 7, 6 and 3
+};
+
+inline std::vector<int> nodes_in(std::size_t layout, int size) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < size; ++rank) nodes.push_back(node_layouts.at(layout)(rank));
+  return nodes;
+}
+
+/// Two ranks may be divided already, and groups may have one rank.
+inline shm::NumaNodes few_ranks_on(std::vector<int> nodes) {
+  return {.of_ranks = std::move(nodes), .max_ranks_flat = 1, .min_ranks_of_group = 1};
+}
+
+/// Many ranks are divided as in a session.
+inline shm::NumaNodes made_up_nodes(std::size_t layout, int size) {
+  if (size <= shm::max_ranks_alone) return few_ranks_on(nodes_in(layout, size));
+  return {.of_ranks = nodes_in(layout, size)};
+}
+
+}  // namespace kolo::internal::backend
