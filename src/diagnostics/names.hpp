@@ -14,7 +14,7 @@ namespace kolo::internal::diagnostics {
 /// ago make room for new ones. Not thread-safe.
 class Names {
  public:
-  struct Entry {
+  struct alignas(64) Entry {
     std::shared_ptr<const std::string> text{};  // shared with writers that use it later
     std::uint32_t set = 0;
     std::uint32_t pending = 0;    // operations

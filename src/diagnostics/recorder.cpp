@@ -16,7 +16,6 @@ namespace kolo::internal::diagnostics {
 namespace {
 
 constexpr std::size_t max_notes = 64;
-constexpr std::uint32_t max_named_tracks = 2000;
 
 /// A smaller batch takes so little time that the beginning of the pass stands for its end.
 constexpr std::int64_t min_timed_bytes = 64 << 10;
@@ -70,14 +69,6 @@ void require_writable_statistics(const std::string& path, int rank) {
   if (!file) throw InvalidArgument(statistics_refusal(own));
 }
 
-std::uint32_t TrackPool::take() {
-  const auto free = std::ranges::find(taken_, false);
-  const auto track = static_cast<std::uint32_t>(free - taken_.begin());
-  if (free == taken_.end()) taken_.push_back(true);
-  taken_[track] = true;
-  return track;
-}
-
 Recorder::Recorder(RecorderOptions options)
     : options_(std::move(options)),
       events_(options_.events),
@@ -99,28 +90,39 @@ Event Recorder::event_of(EventKind kind, const Tag& tag, TimePoint now) const {
 }
 
 Tag Recorder::submitted(const Subject& subject, TimePoint now, const Tag& previous) {
-  counters_.submitted.add();
   const Descriptor& descriptor = subject.descriptor;
-  Tag tag{.submitted = now,
-          .count = subject.number,
-          .round = round_,
+  Tag tag{.count = subject.number,
           .bytes = subject.bytes,
           .type = descriptor.type,
           .dtype = descriptor.tensors.empty() ? DType::u8 : descriptor.tensors.front().dtype};
   const bool known = previous.name != no_name && previous.losses == names_.losses();
   tag.name = known ? previous.name
                    : names_.find(subject.name, static_cast<std::uint32_t>(subject.set),
-                                 counters_.submitted.get());
+                                 counters_.submitted.get() + 1);
   tag.losses = names_.losses();
+  begin_operation(tag, !subject.name.empty(), now);
+  return tag;
+}
+
+bool Recorder::submitted_again(Tag& tag, TimePoint now) {
+  if (tag.name == no_name || tag.losses != names_.losses()) return false;
+  begin_operation(tag, /*named=*/true, now);
+  return true;
+}
+
+void Recorder::begin_operation(Tag& tag, bool named, TimePoint now) {
+  counters_.submitted.add();
+  tag.submitted = now;
+  // Compared first: `event_of` would wait for the store of half of the word that it reads.
+  if (tag.round != round_) tag.round = round_;
   Names::Entry& entry = names_[tag.name];
   entry.last_use = counters_.submitted.get();
   if (std::exchange(entry.round, round_) != round_) entry.submitted = 0;
-  if (!subject.name.empty()) tag.count = entry.submitted;
+  if (named) tag.count = entry.submitted;
   entry.submitted = tag.count + 1;
   ++entry.pending;
-  if (timeline_) give_track(tag, entry, !subject.name.empty());
+  if (timeline_) give_track(tag, entry, named);
   events_.push(event_of(EventKind::submitted, tag, now));
-  return tag;
 }
 
 void Recorder::end_operation(EventKind kind, const Tag& tag, std::uint64_t batch,
@@ -128,7 +130,7 @@ void Recorder::end_operation(EventKind kind, const Tag& tag, std::uint64_t batch
   Event event = event_of(kind, tag, times.done);
   event.batch = batch;
   events_.push(event);
-  show(tag, batch, times, kind == EventKind::failed);
+  if (timeline_) show(tag, batch, times, kind == EventKind::failed);
   --names_[tag.name].pending;
 }
 
@@ -267,63 +269,6 @@ void Recorder::end() {
   }
   if (!options_.statistics.empty())
     write_statistics(std::exchange(options_.statistics, ""), options_.rank, statistics());
-}
-
-// ---- the timeline ----
-
-void Recorder::set_timeline(std::shared_ptr<Timeline> timeline) {
-  // What is open now was not begun in the next one, if there is one.
-  for (Open& open : open_) open.track = 0;
-  batch_tracks_.clear();
-  shared_tracks_.clear();
-  named_tracks_ = 0;
-  ++timeline_number_;
-  timeline_ = std::move(timeline);
-}
-
-void Recorder::give_track(Tag& tag, Names::Entry& entry, bool named) {
-  if (entry.timeline != timeline_number_) {
-    entry.timeline = timeline_number_;
-    entry.track =
-        named && named_tracks_ < max_named_tracks ? first_named_track + named_tracks_++ : 0;
-  }
-  tag.timeline = timeline_number_;
-  tag.track = entry.track != 0 ? entry.track : first_shared_track + shared_tracks_.take();
-}
-
-void Recorder::show(const Tag& tag, std::uint64_t batch, const BatchTimes& times, bool failed) {
-  if (timeline_ == nullptr || tag.timeline != timeline_number_) return;
-  if (tag.track < first_named_track) shared_tracks_.give_back(tag.track - first_shared_track);
-  timeline_->push({.begin = tag.submitted,
-                   .agreed = times.agreed,
-                   .end = times.done,
-                   .batch = batch,
-                   .bytes = tag.bytes,
-                   .text = names_[tag.name].text,
-                   .track = tag.track,
-                   .set = names_[tag.name].set,
-                   .kind = Span::Kind::operation,
-                   .type = tag.type,
-                   .dtype = tag.dtype,
-                   .failed = failed});
-}
-
-/// The batch's track; 0 if it is not shown.
-std::uint32_t Recorder::show_batch(const Batch& batch, TimePoint now) {
-  if (timeline_ == nullptr) return 0;
-  const std::uint32_t place = batch_tracks_.take();
-  if (timeline_->push({.begin = now,
-                       .batch = batch.number,
-                       .count = batch.operations,
-                       .bytes = batch.bytes,
-                       .track = first_batch_track + place,
-                       .set = static_cast<std::uint32_t>(batch.set),
-                       .kind = Span::Kind::batch_begin,
-                       .type = batch.type,
-                       .dtype = batch.dtype}))
-    return first_batch_track + place;
-  batch_tracks_.give_back(place);
-  return 0;
 }
 
 /// Until the first phase it is the wait for it.

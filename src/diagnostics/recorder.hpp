@@ -90,6 +90,9 @@ class Recorder : public PhaseObserver {
   /// Before anything else of the operation. `previous`: of an earlier operation with the same name
   /// and set, which saves the lookup of the name; or new.
   [[nodiscard]] Tag submitted(const Subject& subject, TimePoint now, const Tag& previous = {});
+  /// The operation of this tag, which has a name, is submitted once more, with nothing changed.
+  /// False if its name was forgotten: then nothing is done, and `submitted` is to be called.
+  [[nodiscard]] bool submitted_again(Tag& tag, TimePoint now);
   struct BatchTimes {
     TimePoint agreed{};
     TimePoint done{};
@@ -186,6 +189,7 @@ class Recorder : public PhaseObserver {
     std::array<std::uint64_t, enumerator_count<Phase>> spent{};  // nanoseconds of each
   };
 
+  void begin_operation(Tag& tag, bool named, TimePoint now);
   [[nodiscard]] Event event_of(EventKind kind, const Tag& tag, TimePoint now) const;
   void end_operation(EventKind kind, const Tag& tag, std::uint64_t batch, const BatchTimes& times);
   Open* find(std::uint64_t batch);

@@ -128,8 +128,15 @@ TEST(Recorder, ATagKnowsItsNameUntilNamesAreForgotten) {
   EXPECT_EQ(second.count, 1U);
   // Some of so many are forgotten; their numbers become those of others.
   for (int i = 0; i < 10'000; ++i) submit("fresh" + std::to_string(i), {});
-  const Tag third = submit("first", second);
+  Tag forgotten = second;
+  EXPECT_FALSE(recorder.submitted_again(forgotten, at(1)));
+  Tag third = submit("first", second);
   EXPECT_EQ(third.count, 0U) << "it had been forgotten, and is counted anew";
+  EXPECT_TRUE(recorder.submitted_again(third, at(1)));
+  EXPECT_EQ(third.count, 1U);
+  recorder.answered(third, at(2));
+  Tag fresh;
+  EXPECT_FALSE(recorder.submitted_again(fresh, at(1)));
   EXPECT_THAT(names_of_events(recorder), HasSubstr("\"first\""));
 }
 

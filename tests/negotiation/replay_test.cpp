@@ -397,6 +397,43 @@ TEST_F(Alone, NumbersAndStepsGoOn) {
   EXPECT_TRUE(own_.stopped);
 }
 
+TEST_F(Alone, AVersionStandsForTheKeyAndTheDescriptorButNotForTheStep) {
+  constexpr std::uint64_t version = 3;
+  const Descriptor strange{.op = ReduceOp::max, .step = 1};
+  begin({1, {{{{.name = "g"}, {}, 0, 1}}}});
+  const auto submit_version = [&](const std::string& name, const Descriptor& descriptor) {
+    replay_.submit(0, {.name = name}, descriptor, now_, version);
+    poll();
+  };
+  submit_version("g", {});
+  peer_.position = 1;
+  poll();
+  submit_version("not looked at", strange);
+  EXPECT_FALSE(own_.stopped);
+  EXPECT_EQ(own_.position, 2U);
+  peer_.position = 2;
+  poll();
+  EXPECT_EQ(executed_.size(), 2U);
+  submit_version("g", {.step = 1});  // of the last step
+  EXPECT_TRUE(own_.stopped);
+}
+
+TEST_F(Alone, WhatIsWithdrawnHasItsStep) {
+  begin({1, {{{{.name = "a"}, {}, 0, 2}, {{.name = "b"}, {}, 0, 2}}}});
+  constexpr std::uint64_t versions = 7;
+  for (std::int64_t pass = 0; pass < 3; ++pass) {
+    replay_.submit(0, {.name = "a"}, {.step = 2 * pass}, now_, versions);
+    if (pass < 2) replay_.submit(1, {.name = "b"}, {.step = 2 * pass}, now_, versions + 1);
+    peer_.position = static_cast<std::uint64_t>(pass) + 1;
+    poll();
+  }
+  EXPECT_EQ(executed_.size(), 2U);
+  const std::vector<Withdrawn> withdrawn = replay_.end();
+  ASSERT_EQ(withdrawn.size(), 1U);
+  EXPECT_EQ(withdrawn.front().key.name, "a");
+  EXPECT_EQ(withdrawn.front().descriptor.step, 4);
+}
+
 TEST_F(Alone, EndsBeforeItsPositionLeavesTheWord) {
   replay_ = Replay({this, 0, 2, 1s, 3});
   begin(plan_of({1}));

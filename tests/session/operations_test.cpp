@@ -85,6 +85,13 @@ class Operations : public testing::Test {
                                   waits);
   }
 
+  OperationPtr submit_again(const std::string& name, const TensorView& tensor, std::size_t rank = 0,
+                            double prescale = 1.0, SetId set = world_set) {
+    return engines_[rank]->submit_again({name, set, tensor, ReduceOp::sum, prescale, 1.0,
+                                         Compression::none, AverageOver::all, false, /*step=*/5},
+                                        /*waits=*/false);
+  }
+
   /// What an operation of a rank fails with; "none" if it succeeds, "pending" if it stays so.
   std::string outcome(const OperationPtr& operation, std::size_t rank = 0) {
     const TimePoint patience = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -211,6 +218,32 @@ TEST_F(Operations, AClosedQueueReturnsWhatIsLeftAndTakesNothing) {
   EXPECT_THROW((void)queue.push(*engines_.front(), late, /*attended=*/false), ShutDown);
 }
 
+TEST_F(Operations, WhatRepeatsALoopIsNotDescribedAgain) {
+  const std::string name = "a";
+  const std::string other = "b";
+  double element = 1.0;
+  const TensorView tensor(element);
+  EXPECT_EQ(submit_again(name, tensor), nullptr) << "it was never submitted";
+  for (int pass = 0; pass < 2; ++pass)
+    for (const std::string& one : {name, other}) wait(submit(one, element));
+  double moved = 2.0;
+  OperationPtr operation = submit_again(name, TensorView(moved));
+  ASSERT_NE(operation, nullptr);
+  wait(operation);
+  EXPECT_EQ(operation->members().front().input, &moved);
+  EXPECT_EQ(operation->descriptor().step, 5);
+  EXPECT_EQ(submit_again(name, tensor), nullptr) << "the other comes next";
+  EXPECT_EQ(submit_again(other, tensor, 0, 2.0), nullptr);
+  EXPECT_EQ(submit_again(other, tensor, 0, 1.0, 3), nullptr);
+  float single = 1.0F;
+  EXPECT_EQ(submit_again(other, TensorView(single)), nullptr);
+  EXPECT_EQ(submit_again(other, TensorView(&element, Shape(1))), nullptr);
+  wait(submit_again(other, tensor));
+  EXPECT_EQ(submit_again(name, tensor), nullptr) << "a future still has it";
+  operation.reset();
+  wait(submit_again(name, tensor));
+}
+
 class OperationsOfTwo : public Operations {
  protected:
   OperationsOfTwo() : Operations(2) {}
@@ -276,6 +309,27 @@ TEST_F(OperationsOfTwo, ANameIsFreeOnceItsOperationIsDone) {
   other_rank.join();
   EXPECT_EQ(own, 6.0);
   EXPECT_EQ(peers, 6.0);
+}
+
+TEST_F(OperationsOfTwo, ALoopThatRepeatsItselfIsReducedEachTime) {
+  const auto loop = [&](std::size_t rank) {
+    std::vector<double> elements(20);
+    for (int pass = 0; pass < 30; ++pass) {
+      std::vector<OperationPtr> operations;
+      for (std::size_t i = 0; i < elements.size(); ++i) {
+        elements[i] = static_cast<double>(rank) + pass;
+        const std::string name = std::to_string(i);
+        OperationPtr operation = submit_again(name, TensorView(elements[i]), rank);
+        EXPECT_EQ(operation == nullptr, pass == 0 || (pass == 1 && i == 0));
+        operations.push_back(operation != nullptr ? operation : submit(name, elements[i], rank));
+      }
+      for (const OperationPtr& operation : operations) wait(operation);
+      EXPECT_THAT(elements, testing::Each(2.0 * pass + 1.0));
+    }
+  };
+  std::thread other_rank([&] { loop(1); });
+  loop(0);
+  other_rank.join();
 }
 
 TEST_F(OperationsOfTwo, ManyNamesForgetNoneThatIsPending) {

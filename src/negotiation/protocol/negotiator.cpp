@@ -32,8 +32,9 @@ Negotiator::Negotiator(const NegotiatorOptions& options)
 
 // ---- events ----
 
-void Negotiator::on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor) {
-  if (replay_.live()) return replay_.submit(ticket, key, descriptor, now_);
+void Negotiator::on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor,
+                           std::uint64_t version) {
+  if (replay_.live()) return replay_.submit(ticket, key, descriptor, now_, version);
   negotiate(ticket, key, descriptor);
 }
 

@@ -49,8 +49,10 @@ class Negotiator {
   explicit Negotiator(const NegotiatorOptions& options);
 
   /// This rank submits an operation. Precondition: none is pending here under `key`, and this rank
-  /// has not joined. A join has its own key.
-  void on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor);
+  /// has not joined. A join has its own key. Submissions with the same `version` have the same key
+  /// and, but for the step, the same descriptor; 0: unknown.
+  void on_submit(Ticket ticket, const Key& key, const Descriptor& descriptor,
+                 std::uint64_t version = 0);
   void on_message(int peer, std::span<const std::byte> bytes);
   /// The same for a decoded message of this session. `bytes` are passed on to the children.
   void on_message(int peer, MessageBody message, std::span<const std::byte> bytes);

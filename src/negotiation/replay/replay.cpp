@@ -45,12 +45,13 @@ void Replay::begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now
       } else if (!named_.emplace(item.key.name, place).second) {
         throw ProtocolError("a plan with " + to_string(item.key) + " twice");
       }
-      items_.push_back({.key = item.key,
-                        .descriptor = item.descriptor,
-                        .number_stride = item.number_stride,
+      items_.push_back({.batch = static_cast<std::uint32_t>(batches_.size() - 1),
+                        .follower = static_cast<std::uint32_t>(place + 1),
+                        .step = item.descriptor.step,
                         .step_stride = item.step_stride,
-                        .batch = batches_.size() - 1,
-                        .follower = place + 1});
+                        .number_stride = item.number_stride,
+                        .key = item.key,
+                        .descriptor = item.descriptor});
     }
   }
   if (items_.empty()) throw ProtocolError("a plan without batches");
@@ -62,29 +63,46 @@ void Replay::begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now
 
 /// The plan's item with this key; null if there is none, or not in this pass.
 Replay::Item* Replay::find(const Key& key) {
-  std::size_t& expected = items_[last_item_].follower;
+  std::uint32_t& expected = items_[last_item_].follower;
   if (items_[expected].key != key) {
     if (key.set != world_set) return nullptr;
     if (key.named()) {
       const auto found = named_.find(key.name);
       if (found == named_.end()) return nullptr;
-      expected = found->second;
+      expected = static_cast<std::uint32_t>(found->second);
     } else {
       if (numbered_.empty() || key.number < first_number_) return nullptr;
       const std::size_t place = numbered_[(key.number - first_number_) % numbered_.size()];
       if (items_[place].key != key) return nullptr;
-      expected = place;
+      expected = static_cast<std::uint32_t>(place);
     }
   }
   last_item_ = expected;
   return &items_[expected];
 }
 
-void Replay::submit(Ticket ticket, const Key& key, const Descriptor& descriptor, TimePoint now) {
+/// As above, with this descriptor. What was compared before is not compared again, but for the
+/// step.
+Replay::Item* Replay::find(const Key& key, const Descriptor& descriptor, std::uint64_t version) {
+  const std::size_t expected = items_[last_item_].follower;
+  Item& likely = items_[expected];
+  if (version != 0 && likely.version == version && likely.step == descriptor.step) {
+    last_item_ = expected;
+    return &likely;
+  }
+  Item* const item = find(key);
+  if (item == nullptr) return nullptr;
+  item->descriptor.step = item->step;
+  if (item->descriptor != descriptor) return nullptr;
+  item->version = version;
+  return item;
+}
+
+void Replay::submit(Ticket ticket, const Key& key, const Descriptor& descriptor, TimePoint now,
+                    std::uint64_t version) {
   if (stop_wanted_ || stopping_) return hold(ticket, key, descriptor);
-  Item* item = find(key);
-  if (item == nullptr || item->pending || item->descriptor != descriptor)
-    return hold(ticket, key, descriptor);
+  Item* item = find(key, descriptor, version);
+  if (item == nullptr || item->pending) return hold(ticket, key, descriptor);
   if (!unpublished()) progress_at_ = now;
   item->pending = true;
   item->ticket = ticket;
@@ -167,8 +185,8 @@ void Replay::run_one(std::vector<Execute>& executes) {
     Item& item = items_[place];
     execute.tickets.push_back(item.ticket);
     item.pending = false;
-    item.key.number += item.number_stride;
-    item.descriptor.step += item.step_stride;
+    if (item.number_stride != 0) item.key.number += item.number_stride;
+    item.step += item.step_stride;
   }
   batch.missing = batch.items;
   pending_ -= batch.items;
@@ -179,10 +197,11 @@ void Replay::run_one(std::vector<Execute>& executes) {
 
 std::vector<Withdrawn> Replay::end() {
   std::vector<Withdrawn> withdrawn = std::exchange(held_, {});
-  for (Item& item : items_)
-    if (item.pending)
-      withdrawn.push_back(
-          {item.order, item.ticket, std::move(item.key), std::move(item.descriptor)});
+  for (Item& item : items_) {
+    if (!item.pending) continue;
+    item.descriptor.step = item.step;
+    withdrawn.push_back({item.order, item.ticket, std::move(item.key), std::move(item.descriptor)});
+  }
   std::ranges::sort(withdrawn, {}, &Withdrawn::order);
   pending_ = published_items_ = 0;
   live_ = stopping_ = stop_wanted_ = over_ = false;

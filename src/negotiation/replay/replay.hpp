@@ -56,8 +56,9 @@ class Replay {
   void begin(const PlanEntry& entry, std::uint64_t sequence, TimePoint now);
 
   /// This rank submits an operation while the plan is live. An operation that the plan does not
-  /// have next stops the plan.
-  void submit(Ticket ticket, const Key& key, const Descriptor& descriptor, TimePoint now);
+  /// have next stops the plan. `version` as for `Negotiator::on_submit`.
+  void submit(Ticket ticket, const Key& key, const Descriptor& descriptor, TimePoint now,
+              std::uint64_t version = 0);
   void stop() { stop_wanted_ = true; }
 
   /// Publishes this rank's progress, reads the others', and adds the batches that can run: all of
@@ -82,16 +83,19 @@ class Replay {
   [[nodiscard]] TimePoint deadline() const;
 
  private:
-  struct Item {
-    Key key;                // as it comes next
-    Descriptor descriptor;  // as it comes next
-    std::uint64_t number_stride;
-    std::int64_t step_stride;
-    std::size_t batch;
-    std::size_t follower;  // the item that was submitted after it the last time
-    bool pending = false;
+  /// In steady state only the members before the key are used, and they share a cache line.
+  struct alignas(64) Item {
+    std::uint32_t batch;
+    std::uint32_t follower;     // the item that was submitted after it the last time
+    std::uint64_t version = 0;  // of the last submission that was compared with it
     Ticket ticket = 0;
     std::uint64_t order = 0;
+    std::int64_t step;  // as it comes next
+    std::int64_t step_stride;
+    std::uint64_t number_stride;
+    bool pending = false;
+    Key key;                // as it comes next
+    Descriptor descriptor;  // as it comes next, but for the step
   };
   struct Batch {
     std::size_t begin;    // of its items
@@ -102,6 +106,7 @@ class Replay {
   };
 
   [[nodiscard]] Item* find(const Key& key);
+  [[nodiscard]] Item* find(const Key& key, const Descriptor& descriptor, std::uint64_t version);
   void hold(Ticket ticket, const Key& key, const Descriptor& descriptor);
   [[nodiscard]] Batch& batch_at(std::uint64_t position) {
     return batches_[position % batches_.size()];

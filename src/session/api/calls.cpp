@@ -23,12 +23,40 @@ void require_group(const Request& request, std::size_t tensors) {
   if (tensors == 0) request.refuse("a group needs at least one tensor");
 }
 
+/// For sums `average_over` has no meaning, so it must not cause a mismatch.
+template <typename Options>
+AverageOver divisor_of(const Options& options) {
+  return options.op == ReduceOp::average ? options.average_over : AverageOver::all;
+}
+
 template <typename Options>
 void describe_allreduce(Request& request, const Options& options, std::int64_t step) {
   request.set_reduction(options);
-  // For sums `average_over` has no meaning, so it must not cause a mismatch.
-  if (options.op == ReduceOp::average) request.set_divisor(options.average_over);
+  request.set_divisor(divisor_of(options));
   request.descriptor().step = step;
+}
+
+/// Training loops repeat their submissions: what equals an earlier one is not checked again. Null
+/// if it does not, or fails.
+template <typename Options>
+session::OperationPtr submit_again(const TensorView& tensor, const Options& options, bool alone,
+                                   std::int64_t step, bool waits) {
+  if (options.name.empty() || tensor.data() == nullptr || tensor.device().type != DeviceType::cpu)
+    return nullptr;
+  const session::EngineInUse engine(OperationType::allreduce, options.name);
+  const SetId set =
+      engine->process_sets()
+          .find_for_member(options.process_set, OperationType::allreduce, options.name)
+          .id;
+  return engine->submit_again(
+      {options.name, set, tensor, options.op, options.prescale, options.postscale,
+       options.compression, divisor_of(options), alone, step},
+      waits);
+}
+
+bool is_in_place(const AllreduceCall& call) {
+  return call.input.data() == call.output.data() && call.input.dtype() == call.output.dtype() &&
+         call.input.device() == call.output.device() && call.input.shape() == call.output.shape();
 }
 
 /// Rows of the result of a reducescatter on this rank.
@@ -77,6 +105,8 @@ void check_counts(const Request& request, const RowCounts& counts, std::int64_t 
 }  // namespace
 
 std::shared_ptr<Operation> submit(const AllreduceCall& call, bool waits) {
+  if (is_in_place(call))
+    if (auto again = submit_again(call.output, call.options, false, call.step, waits)) return again;
   Request request(OperationType::allreduce, call.options);
   request.add(call.input, call.output);
   describe_allreduce(request, call.options, call.step);
@@ -84,12 +114,16 @@ std::shared_ptr<Operation> submit(const AllreduceCall& call, bool waits) {
 }
 
 std::shared_ptr<Operation> submit(const GroupedAllreduceCall& call, bool waits) {
+  const bool alone = call.options.fuse_exactly;
+  if (call.tensors.size() == 1)
+    if (auto again = submit_again(call.tensors.front(), call.options, alone, call.step, waits))
+      return again;
   Request request(OperationType::allreduce, call.options);
   require_group(request, call.tensors.size());
   for (const TensorView& tensor : call.tensors) request.add(tensor, tensor);
   request.check_disjoint();
   describe_allreduce(request, call.options, call.step);
-  request.descriptor().alone = call.options.fuse_exactly;
+  request.descriptor().alone = alone;
   return std::move(request).submit(waits);
 }
 

@@ -118,30 +118,9 @@ void Engine::start() {
   changed_.notify_all();
 }
 
-OperationPtr Engine::submit(Submission&& submission, bool waits) {
-  if (leaving_) throw ShutDown("this rank has left the session", submission.name, {topology_.rank});
-  require_outside_pass(submission.name);
-  presence_.submits();
-  OperationPtr operation = queue_.push(*this, submission, waits);
-  // A thread that waits rings, or drives, in `wait_until`. During a short sleep of the session's
-  // own thread no ring is needed: it finds the operation afterwards. But if a thread waits, that
-  // one drives, and it may sleep for long.
-  if (!waits && (!coalescing_ || waiters_ > 0)) bell().ring();
-  return operation;
-}
-
 bool Engine::in_pass() const { return in_pass_of == this; }
 
 bool Engine::has_this_thread() const { return within == this; }
-
-/// Otherwise the driver would wait for itself.
-void Engine::require_outside_pass(const std::string& name) const {
-  if (!in_pass()) return;
-  throw InvalidArgument(
-      "an allocator has called Kolo, and the operation that it allocates for cannot go on: call "
-      "Kolo before or after that operation",
-      name, {topology_.rank});
-}
 
 bool Engine::wait(const detail::Operation& operation, TimePoint deadline) {
   if (operation.done()) return true;

@@ -56,6 +56,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   /// thread, is rung. Memory for the next submission is left in it. Throws as
   /// `OperationQueue::push` and `wait`; ShutDown if this rank has left.
   OperationPtr submit(Submission&& submission, bool waits);
+  /// The same for a submission that `OperationQueue::push_again` takes. Null for any other, which
+  /// is then to be submitted with `submit`.
+  OperationPtr submit_again(const Repetition& repetition, bool waits);
 
   /// Waits until `operation` is done, at most until `deadline`. False if it is not. Throws
   /// InvalidArgument in a callback that the driver has called.
@@ -110,6 +113,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   /// Throws InvalidArgument in a pass.
   void require_outside_pass(const std::string& name) const;
+  void announce_submission(bool waits);
   bool wait_until(const Condition& met, TimePoint deadline);
   /// The driver does the work after its next pass; waits until it is done. Throws what the work
   /// throws. For state that only the driver may touch.

@@ -19,6 +19,7 @@
 #include "base/descriptor.hpp"
 #include "base/key.hpp"
 #include "diagnostics/recorder.hpp"
+#include "kolo/tensor.hpp"
 
 namespace kolo::internal::session {
 
@@ -47,6 +48,31 @@ struct Submission {
   }
 };
 
+/// An allreduce of one tensor in place, as the caller passes it.
+struct Repetition {
+  const std::string& name;
+  SetId set;
+  const TensorView& tensor;
+  ReduceOp op;
+  double prescale;
+  double postscale;
+  Compression compression;
+  AverageOver average_over;
+  bool alone;
+  std::int64_t step;
+
+  /// True if it would be described in the same way, but for the step.
+  [[nodiscard]] bool is_described_by(const Descriptor& descriptor) const {
+    return descriptor.type == OperationType::allreduce && descriptor.tensors.size() == 1 &&
+           descriptor.device.type == tensor.device().type &&
+           descriptor.tensors.front().dtype == tensor.dtype() &&
+           descriptor.tensors.front().shape == tensor.shape() && descriptor.op == op &&
+           descriptor.prescale == prescale && descriptor.postscale == postscale &&
+           descriptor.compression == compression && descriptor.average_over == average_over &&
+           descriptor.alone == alone;
+  }
+};
+
 }  // namespace kolo::internal::session
 
 namespace kolo::detail {
@@ -60,26 +86,45 @@ class Operation {
       : engine_(std::move(engine)) {}
 
   /// Takes all of the submission but its name, and leaves its own memory there in exchange. Only
-  /// while it is done, or new, and has no other owner.
-  void begin(internal::session::Submission& submission) {
-    std::vector<internal::TensorSpec> spare = std::move(descriptor_.tensors);
-    descriptor_ = std::move(submission.descriptor);
-    submission.descriptor.tensors = std::move(spare);
+  /// while it is done, or new, and has no other owner. `version` is new.
+  void begin(internal::session::Submission& submission, std::uint64_t version) {
+    descriptor_.step = submission.descriptor.step;
+    if (descriptor_ != submission.descriptor) {
+      std::swap(descriptor_, submission.descriptor);
+      version_ = version;
+    }
     members_.swap(submission.members);
     if (on_answer_ || submission.on_answer) on_answer_.swap(submission.on_answer);
-    error_ = nullptr;
-    // Relaxed: this thread alone holds it, and the queue's lock publishes it to the driver.
-    done_.store(false, std::memory_order_relaxed);
+    restart(/*again=*/false);
   }
-  void set_key(internal::Key key) { key_ = std::move(key); }
+  /// True if it was begun in the same way before, but for the step and the address.
+  [[nodiscard]] bool is(const internal::session::Repetition& repetition) const {
+    return key_.name == repetition.name && key_.set == repetition.set &&
+           repetition.is_described_by(descriptor_);
+  }
+  /// As `begin`.
+  void begin_again(const internal::session::Repetition& repetition) {
+    descriptor_.step = repetition.step;
+    members_.front().input = members_.front().output = repetition.tensor.data();
+    restart(/*again=*/true);
+  }
+  void set_key(internal::Key key) {
+    key_ = std::move(key);
+    version_ = 0;
+  }
 
   [[nodiscard]] const internal::Key& key() const { return key_; }
   [[nodiscard]] const internal::Descriptor& descriptor() const { return descriptor_; }
   [[nodiscard]] const std::vector<internal::backend::BatchTensor>& members() const {
     return members_;
   }
+  /// The same as before if the key and, but for the step, the descriptor are; 0: unknown.
+  [[nodiscard]] std::uint64_t version() const { return version_; }
   /// To wait with. Null once its session has ended, and then the operation is done.
   [[nodiscard]] std::shared_ptr<internal::session::Engine> engine() const { return engine_.lock(); }
+
+  /// True if it was begun last by `begin_again`.
+  [[nodiscard]] bool begun_again() const { return begun_again_; }
 
   /// What the recorder knows of it. The driver's.
   [[nodiscard]] internal::diagnostics::Tag& tag() { return tag_; }
@@ -101,6 +146,12 @@ class Operation {
   }
 
  private:
+  void restart(bool again) {
+    begun_again_ = again;
+    error_ = nullptr;
+    // Relaxed: this thread alone holds it, and the queue's lock publishes it to the driver.
+    done_.store(false, std::memory_order_relaxed);
+  }
   /// Callbacks hold tensors and GPU events of the user. They are released now rather than when the
   /// object is reused, which may be never. Most operations have none, so that is asked first.
   void drop_callbacks() {
@@ -113,14 +164,16 @@ class Operation {
     for (internal::backend::BatchTensor& member : members_) member.allocate = nullptr;
   }
 
+  std::atomic<bool> done_{true};  // until it is begun
+  bool begun_again_ = false;
   internal::Key key_;
   internal::Descriptor descriptor_{};
+  std::uint64_t version_ = 0;
   std::vector<internal::backend::BatchTensor> members_{};
   std::function<void(std::int64_t)> on_answer_{};
   std::weak_ptr<internal::session::Engine> engine_;  // a future does not keep the session alive
   std::exception_ptr error_;
   internal::diagnostics::Tag tag_{};
-  std::atomic<bool> done_{true};  // until it is begun
 };
 
 }  // namespace kolo::detail

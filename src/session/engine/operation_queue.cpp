@@ -58,14 +58,30 @@ OperationPtr OperationQueue::push(Engine& engine, Submission& submission, bool a
   const bool unnamed = submission.name.empty() && !is_reserved(type);
   OperationPtr operation =
       unnamed ? next_unnamed(engine, submission, lock) : next_known(engine, submission, lock);
-  submitted_.push_back(operation.get());
-  operation->begin(submission);
+  operation->begin(submission, ++versions_);
   joined_ = type == OperationType::join;
+  append(*operation, attended);
+  return operation;
+}
+
+OperationPtr OperationQueue::push_again(const Repetition& repetition, bool attended) {
+  const std::lock_guard lock(mutex_);
+  Known* const expected = last_ != nullptr ? last_->follower : nullptr;
+  if (expected == nullptr || expected->operation == nullptr || closed_ || joined_) return nullptr;
+  Operation& operation = *expected->operation;
+  if (!can_begin_again(expected->operation) || !operation.is(repetition)) return nullptr;
+  last_ = expected;
+  operation.begin_again(repetition);
+  append(operation, attended);
+  return expected->operation;
+}
+
+void OperationQueue::append(Operation& operation, bool attended) {
+  submitted_.push_back(&operation);
   // Writers hold the lock, so a load and a store do; readers want an approximate number.
   if (!attended)
     unattended_.store(unattended_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   any_submitted_.store(true, std::memory_order_release);
-  return operation;
 }
 
 OperationPtr OperationQueue::next_known(Engine& engine, const Submission& submission, Lock& lock) {

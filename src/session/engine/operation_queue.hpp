@@ -31,6 +31,10 @@ class OperationQueue {
   /// Nothing is changed then. `attended`: its thread will drive until it is done.
   OperationPtr push(Engine& engine, Submission& submission, bool attended);
 
+  /// As `push`, if the submission repeats the one that followed the last one before: then nothing
+  /// needs to be checked, copied or looked up. Else null, and nothing is changed.
+  OperationPtr push_again(const Repetition& repetition, bool attended);
+
   /// Replaces `taken` by all that was pushed since, in order. Takes no lock if there is nothing.
   void take(std::vector<detail::Operation*>& taken);
 
@@ -72,6 +76,8 @@ class OperationQueue {
 
   using Lock = std::unique_lock<std::mutex>;
 
+  /// What has begun goes to the driver.
+  void append(detail::Operation& operation, bool attended);
   void release(const detail::Operation& operation, bool failed);
   void forget_removed(SetId set);
   Known& known(const Submission& submission);
@@ -90,6 +96,7 @@ class OperationQueue {
   std::vector<detail::Operation*> submitted_;  // and not yet taken
   std::atomic<bool> any_submitted_{false};     // written under the lock, read without
   std::atomic<std::uint64_t> unattended_{0};   // written under the lock, read without
+  std::uint64_t versions_ = 0;                 // of operations
   // By name, or by the number of a join or a change of process sets. Those that are not pending are
   // kept while there are not too many, since most are submitted again. Pointers to elements stay
   // valid: they are erased only together with all `follower`s and `last_`.

@@ -117,7 +117,8 @@ void ProgressEngine::send_heartbeats() {
 bool ProgressEngine::submit() {
   queue_.take(taken_);
   for (detail::Operation*& taken : taken_) {
-    taken->tag() = recorder_.submitted(subject_of(*taken), now_, taken->tag());
+    if (!taken->begun_again() || !recorder_.submitted_again(taken->tag(), now_))
+      taken->tag() = recorder_.submitted(subject_of(*taken), now_, taken->tag());
     detail::Operation* const operation = taken;
     if (failed()) {
       taken = nullptr;
@@ -127,7 +128,7 @@ bool ProgressEngine::submit() {
     const negotiation::Ticket ticket = keep(operation);
     taken = nullptr;  // from now on `fail_operations` finds it by its ticket
     ++submissions_;
-    negotiator_.on_submit(ticket, operation->key(), operation->descriptor());
+    negotiator_.on_submit(ticket, operation->key(), operation->descriptor(), operation->version());
   }
   if (!taken_.empty()) submitted_at_ = now_;
   return !taken_.empty();
