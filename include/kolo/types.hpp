@@ -88,9 +88,10 @@ class Shape {
   std::vector<std::int64_t> many_{};
 };
 
-/// How elements are combined. Ranks of a host are combined in ascending order; if more than 8 ranks
-/// of one host are bound to several NUMA nodes, those of each node first, then the nodes. Hosts are
-/// combined in an order that depends on the algorithm. Every rank gets the same bits.
+/// How elements are combined. Ranks of a host are combined in ascending order, then the hosts in an
+/// order that depends only on their number. If all ranks are on one host, and more than 8 of them
+/// are bound to several NUMA nodes, those of each node are combined first, then the nodes. Every
+/// rank gets the same bits.
 ///
 /// - `sum` and `product` of integers wrap around.
 /// - `average` is the sum divided by the number of ranks. Averages of integers are divided in

@@ -105,9 +105,8 @@ struct RemovedSetting {
 
 struct Setting {
   using Type = std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
-                            WordSetting<Network>,
-                            WordSetting<GpuOperations>, WordSetting<LogLevel>, TextSetting,
-                            SignalSetting, InterfaceSetting, RemovedSetting>;
+                            WordSetting<Network>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
+                            TextSetting, SignalSetting, InterfaceSetting, RemovedSetting>;
   std::string_view name;              // of the option; its variable is KOLO_<NAME>
   std::string_view other_variable{};  // is read if KOLO_<NAME> is not set: Horovod's, or MPI's
   Type type;

@@ -85,8 +85,8 @@ class MadeUpHosts {
 
 class InterNodeTest : public BackendTest {
  protected:
-  /// `test(node_of)` with each layout of the ranks on hosts and each algorithm between them; between
-  /// two hosts only with one after the other.
+  /// `test(node_of)` with each layout of the ranks on hosts and each algorithm between them;
+  /// between two hosts only with one after the other.
   template <typename Test>
   void on_every_layout(Test test, std::int64_t slot_bytes = piece_bytes) {
     using internode::InterNodeAlgorithm;
@@ -107,9 +107,9 @@ class InterNodeTest : public BackendTest {
   static std::vector<internode::InterNodeAlgorithm> algorithms_for(std::size_t place,
                                                                    const NodeOf& node_of) {
     using internode::InterNodeAlgorithm;
-    const std::vector<InterNodeAlgorithm> all{
-        InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::doubling,
-        InterNodeAlgorithm::halving};
+    const std::vector<InterNodeAlgorithm> all{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
+                                              InterNodeAlgorithm::doubling,
+                                              InterNodeAlgorithm::halving};
     if (std::set(node_of.begin(), node_of.end()).size() > 2) return all;
     return {all[place % all.size()]};
   }

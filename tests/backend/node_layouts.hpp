@@ -26,15 +26,18 @@ inline std::vector<int> nodes_in(std::size_t layout, int size) {
   return nodes;
 }
 
-/// Two ranks may be divided already, and groups may have one rank.
+/// Two ranks may be divided already, and groups may have one rank and be uneven.
 inline shm::NumaNodes few_ranks_on(std::vector<int> nodes) {
-  return {.of_ranks = std::move(nodes), .max_ranks_flat = 1, .min_ranks_of_group = 1};
+  return {.of_ranks = std::move(nodes),
+          .max_ranks_flat = 1,
+          .min_ranks_of_group = 1,
+          .max_unevenness = 16};
 }
 
-/// Many ranks are divided as in a session.
+/// Many ranks are divided as in a session, but for their unevenness.
 inline shm::NumaNodes made_up_nodes(std::size_t layout, int size) {
   if (size <= shm::max_ranks_alone) return few_ranks_on(nodes_in(layout, size));
-  return {.of_ranks = nodes_in(layout, size)};
+  return {.of_ranks = nodes_in(layout, size), .max_unevenness = 16};
 }
 
 }  // namespace kolo::internal::backend

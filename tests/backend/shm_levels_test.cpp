@@ -63,7 +63,8 @@ TEST(Groups, AreOfTheRanksThatTakePart) {
 }
 
 TEST(Groups, AreNotMadeWhereTheyAreOfNoUse) {
-  EXPECT_TRUE(divide({0, 0, 0, 0, 0, 0, 0, 1, 1}));
+  EXPECT_TRUE(divide({0, 0, 0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_FALSE(divide({0, 0, 0, 0, 0, 0, 0, 1, 1})) << "few ranks would reduce";
   EXPECT_FALSE(divide({0, 0, 0, 0, 0, 0, 1, 1})) << "few ranks";
   EXPECT_FALSE(divide({0, 0, 0, 0, 0, 0, 0, 0, 1})) << "a rank alone on a node";
   EXPECT_FALSE(divide({0, 0, 0, 0, -1, -1, 1, 1, 1})) << "ranks without a node";
@@ -148,9 +149,9 @@ TEST_F(ShmLevels, ReportsNameRanksOfTheOwnNodeAndCounterparts) {
   // Rank 4 owns nothing and has not deposited; the other node waits for results of its own.
   EXPECT_THAT(awaited_by(0).ranks, ElementsAre(4));
   EXPECT_EQ(awaited_by(0).what, "to deposit piece 0");
-  EXPECT_THAT(awaited_by(1).ranks, ElementsAre(0));
-  EXPECT_EQ(awaited_by(1).what, "to reduce its NUMA node's part of piece 0");
-  EXPECT_THAT(awaited_by(3).ranks, ElementsAre(2));
+  EXPECT_THAT(awaited_by(1).ranks, ElementsAre(4));
+  EXPECT_EQ(awaited_by(1).what, "to deposit their part");
+  EXPECT_THAT(awaited_by(3).ranks, ElementsAre(4));
   step(all_ranks(size));
   EXPECT_TRUE(all_done());
   expect_sums();

@@ -149,30 +149,29 @@ bool run(Bytes bytes) {
 }
 
 std::vector<Seed> seeds() {
-  return {
-      {"none", ""},
-      {"counts",
-       "KOLO_FUSION_THRESHOLD=1048576\nKOLO_CACHE_CAPACITY=0\nKOLO_FLIGHT_RECORDER=16777216\n"
-       "KOLO_TEST_RANKS_PER_HOST=2"},
-      {"seconds", "KOLO_STALL_WARNING=1e9\nKOLO_STALL_SHUTDOWN=0.5"},
-      {"horovod",
-       "HOROVOD_FUSION_THRESHOLD=0\nHOROVOD_STALL_CHECK_TIME_SECONDS=60\n"
-       "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1e-9\nHOROVOD_CACHE_CAPACITY=1\n"
-       "HOROVOD_LOG_LEVEL=Fatal"},
-      {"words-1",
-       "KOLO_PLAN_REPLAY=on\nKOLO_CPU_OPERATIONS=auto\n"
-       "KOLO_LOG_LEVEL=trace\nKOLO_FLIGHT_RECORDER_SIGNAL=SIGUSR1"},
-      {"words-2",
-       "KOLO_PLAN_REPLAY=0\nKOLO_CPU_OPERATIONS=shm\n"
-       "KOLO_LOG_LEVEL=DEBUG\nKOLO_FLIGHT_RECORDER_SIGNAL=WINCH"},
-      {"words-3",
-       "KOLO_PLAN_REPLAY=off\nKOLO_CPU_OPERATIONS=mpi\n"
-       "KOLO_LOG_LEVEL=off\nKOLO_FLIGHT_RECORDER_SIGNAL=HUP"},
-      {"paths", "KOLO_TIMELINE=t.json\nKOLO_STATISTICS=stderr\nKOLO_FLIGHT_RECORDER_DIR=/tmp"},
-      {"dynamic", "KOLO_TIMELINE=DYNAMIC"},
-      {"gpu", "KOLO_GPU_OPERATIONS=staged\nKOLO_NCCL_TIMEOUT=0.25\nHOROVOD_TIMELINE=t.json"},
-      {"hosts", "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_NETWORK=fabric"},
-      {"hosts-of-mpi", "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8\nKOLO_PEER_TIMEOUT=0"}};
+  return {{"none", ""},
+          {"counts",
+           "KOLO_FUSION_THRESHOLD=1048576\nKOLO_CACHE_CAPACITY=0\nKOLO_FLIGHT_RECORDER=16777216\n"
+           "KOLO_TEST_RANKS_PER_HOST=2"},
+          {"seconds", "KOLO_STALL_WARNING=1e9\nKOLO_STALL_SHUTDOWN=0.5"},
+          {"horovod",
+           "HOROVOD_FUSION_THRESHOLD=0\nHOROVOD_STALL_CHECK_TIME_SECONDS=60\n"
+           "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS=1e-9\nHOROVOD_CACHE_CAPACITY=1\n"
+           "HOROVOD_LOG_LEVEL=Fatal"},
+          {"words-1",
+           "KOLO_PLAN_REPLAY=on\nKOLO_CPU_OPERATIONS=auto\n"
+           "KOLO_LOG_LEVEL=trace\nKOLO_FLIGHT_RECORDER_SIGNAL=SIGUSR1"},
+          {"words-2",
+           "KOLO_PLAN_REPLAY=0\nKOLO_CPU_OPERATIONS=shm\n"
+           "KOLO_LOG_LEVEL=DEBUG\nKOLO_FLIGHT_RECORDER_SIGNAL=WINCH"},
+          {"words-3",
+           "KOLO_PLAN_REPLAY=off\nKOLO_CPU_OPERATIONS=mpi\n"
+           "KOLO_LOG_LEVEL=off\nKOLO_FLIGHT_RECORDER_SIGNAL=HUP"},
+          {"paths", "KOLO_TIMELINE=t.json\nKOLO_STATISTICS=stderr\nKOLO_FLIGHT_RECORDER_DIR=/tmp"},
+          {"dynamic", "KOLO_TIMELINE=DYNAMIC"},
+          {"gpu", "KOLO_GPU_OPERATIONS=staged\nKOLO_NCCL_TIMEOUT=0.25\nHOROVOD_TIMELINE=t.json"},
+          {"hosts", "KOLO_CONTROL_INTERFACE=eth0,ib0\nKOLO_PEER_TIMEOUT=0.5\nKOLO_NETWORK=fabric"},
+          {"hosts-of-mpi", "OMPI_MCA_btl_tcp_if_include=10.0.0.0/8\nKOLO_PEER_TIMEOUT=0"}};
 }
 
 }  // namespace

@@ -115,8 +115,8 @@ class Outbox {
       if (bytes <= 0) return;
       const Clock::time_point now = Clock::now();
       if (free_at_ - now > max_queue) continue;
-      const nanoseconds duration(static_cast<std::int64_t>(static_cast<double>(bytes) *
-                                                           quality_.nanoseconds_per_byte));
+      const nanoseconds duration(
+          static_cast<std::int64_t>(static_cast<double>(bytes) * quality_.nanoseconds_per_byte));
       free_at_ = std::max(free_at_, now) + duration;
       const std::size_t host = destination(static_cast<std::size_t>(bytes));
       if (lost(random) || host >= inboxes.size()) continue;

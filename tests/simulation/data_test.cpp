@@ -19,9 +19,9 @@ using backend::Batch;
 using backend::BatchTensor;
 using backend::internode::InterNodeAlgorithm;
 
-constexpr InterNodeAlgorithm all_algorithms[]{
-    InterNodeAlgorithm::whole, InterNodeAlgorithm::direct, InterNodeAlgorithm::doubling,
-    InterNodeAlgorithm::halving};
+constexpr InterNodeAlgorithm all_algorithms[]{InterNodeAlgorithm::whole, InterNodeAlgorithm::direct,
+                                              InterNodeAlgorithm::doubling,
+                                              InterNodeAlgorithm::halving};
 
 Descriptor sum() {
   Descriptor kind;
@@ -31,7 +31,8 @@ Descriptor sum() {
 }
 
 /// The tensors of all ranks after an allreduce in place; random at first, by the rank.
-std::vector<std::vector<float>> allreduce(DataCluster& cluster, std::int64_t elements) {
+std::vector<std::vector<float>> allreduce(DataCluster& cluster, std::int64_t elements,
+                                          Time* time = nullptr) {
   std::vector<std::vector<float>> tensors;
   std::vector<BatchTensor> members;
   for (int rank = 0; rank < cluster.size(); ++rank) {
@@ -42,11 +43,12 @@ std::vector<std::vector<float>> allreduce(DataCluster& cluster, std::int64_t ele
         {.input = tensor.data(), .output = tensor.data(), .dtype = DType::f32, .rows = elements});
   }
   const Batch batch = cluster.batch_of(sum());
-  cluster.run([&](int rank) {
+  const DataCost cost = cluster.run([&](int rank) {
     Batch own = batch;
     own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
     return cluster.inter_node(rank).start(std::move(own));
   });
+  if (time != nullptr) *time = cost.time;
   return tensors;
 }
 
@@ -131,6 +133,23 @@ TEST(DataScale, LongTensorsTakeTheTimeOfTheirBytesAndShortOnesThatOfFewMessages)
     EXPECT_LE(cost.time, 1.5 * 2 * steps * one_message);
     EXPECT_GE(cost.time, steps * one_message);
   }
+}
+
+/// The network is busy for as long with any division of the work. So the time tells whether
+/// messages wait for each other.
+TEST(DataScale, UnevenHostsTakeLittleMoreTimeThanHostsOfOneRank) {
+  for (const std::vector<int>& host_sizes :
+       {std::vector{64, 1}, {8, 1}, {8, 8, 8, 1}, {1, 1, 1, 8}})
+    for (const std::int64_t elements : {1, 256, 65'536, 1'000'000}) {
+      Time time{};
+      Time of_one_rank_each{};
+      DataCluster uneven(host_sizes, NetworkModel());
+      DataCluster even(std::vector<int>(host_sizes.size(), 1), NetworkModel());
+      static_cast<void>(allreduce(uneven, elements, &time));
+      static_cast<void>(allreduce(even, elements, &of_one_rank_each));
+      EXPECT_LE(time, 1.5 * of_one_rank_each)
+          << testing::PrintToString(host_sizes) << ", " << elements << " elements";
+    }
 }
 
 TEST(DataNetwork, AMessageTakesItsOverheadsItsLatencyAndTheTimeOfItsBytes) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
@@ -19,30 +20,31 @@ namespace {
 static_assert(InterNodeReduction::lanes * shm::slot_count <= mpi::Exchange::lanes);
 
 /// The owner of a slice reduces it within its host, then with the owners of the same slice on the
-/// other hosts. A few pieces are in progress at once. On a smaller host a rank owns several slices
-/// of a piece, and reduces one after the other: so messages have the same order on all hosts.
+/// other hosts. A few pieces are in progress at once. On a smaller host a rank may own several
+/// slices of a piece.
 class Allreduce : public shm::SlicedAllreduce {
  public:
   Allreduce(shm::Arena& arena, mpi::Endpoint& endpoint, Batch given, const Placement& placement,
             shm::LocalRanks given_ranks, std::optional<InterNodeAlgorithm> algorithm)
       : SlicedAllreduce(arena, std::move(given), std::move(given_ranks),
-                        {placement.slices(), arena.slot_bytes(), Scope::host}),
+                        {placement.host_sizes().first, placement.host_sizes().second,
+                         arena.slot_bytes(), Scope::host}),
         exchange_(endpoint, batch().order()),
         algorithm_(algorithm) {
     const int host = placement.host_of(endpoint.rank);
     name_ranks(placement.hosts[static_cast<std::size_t>(host)]);
-    for (int place = index(); place < placement.slices(); place += size())
-      owned_.push_back({place, owners_of(place, host, placement)});
+    for (int place = index(); place < placement.host_sizes().second; place += size())
+      owners_.push_back(owners_of(place, host, placement));
   }
 
  private:
-  struct OwnedSlice {
-    int place;
-    Owners owners;
+  struct Owned {
+    Slice slice;
+    std::unique_ptr<InterNodeReduction> between_hosts;  // null once it is done
   };
   struct PieceState {
-    std::size_t next = 0;                                 // of the owned slices
-    std::unique_ptr<InterNodeReduction> between_hosts{};  // of that one
+    bool begun = false;
+    std::vector<Owned> owned{};
   };
 
   bool step_transfers() override { return exchange_.step(); }
@@ -51,16 +53,36 @@ class Allreduce : public shm::SlicedAllreduce {
   }
 
   Progress combine(std::size_t number) override {
-    auto& [next, between_hosts] = pieces_[number];
-    while (next < owned_.size() && slice(number, owned_[next].place).elements == 0) ++next;
-    if (next == owned_.size()) {
-      next = 0;
-      return Progress::done;
+    PieceState& state = pieces_[number];
+    if (!std::exchange(state.begun, true)) {
+      begin_slices(number);
+      if (!state.owned.empty()) return Progress::moved;
     }
-    const Slice own = slice(number, owned_[next].place);
-    if (!between_hosts) {
-      const Owners& owners = owned_[next].owners;
-      between_hosts = make_inter_node_reduction(
+    bool moved = false;
+    bool done = true;
+    for (Owned& owned : state.owned) {
+      if (owned.between_hosts == nullptr) continue;
+      if (owned.between_hosts->advance()) {
+        finish_slice(number, owned);
+        moved = true;
+        continue;
+      }
+      done = false;
+      if (!owned.between_hosts->has_sent_all()) break;
+    }
+    if (!done) return moved ? Progress::moved : Progress::waiting;
+    state = {};
+    return Progress::done;
+  }
+
+  void begin_slices(std::size_t number) {
+    for (std::size_t i = 0; i < owners_.size(); ++i) {
+      const int place = index() + static_cast<int>(i) * size();
+      if (place >= slices(number)) break;
+      const Slice own = slice(number, place);
+      if (own.elements == 0) break;
+      const Owners& owners = owners_[i];
+      auto between_hosts = make_inter_node_reduction(
           algorithm_.value_or(select_algorithm(owners.size(), own.elements, wire(number))),
           {exchange_, owners, InterNodeReduction::lanes * static_cast<int>(number), own.elements,
            outer_arithmetic(batch(), wire(number))});
@@ -68,20 +90,22 @@ class Allreduce : public shm::SlicedAllreduce {
                     inner_arithmetic(batch(), wire(number), combined_type(wire(number))),
                     between_hosts->input());
       between_hosts->send();
-      return Progress::moved;
+      pieces_[number].owned.push_back({own, std::move(between_hosts)});
     }
-    if (!between_hosts->advance()) return Progress::waiting;
-    const std::int64_t bytes = own.elements * signed_size_of(wire(number));
-    std::memcpy(result_of(number, own), between_hosts->result(), static_cast<std::size_t>(bytes));
-    between_hosts.reset();
-    take_result(number, own);
+  }
+
+  void finish_slice(std::size_t number, Owned& owned) {
+    const std::int64_t bytes = owned.slice.elements * signed_size_of(wire(number));
+    std::memcpy(result_of(number, owned.slice), owned.between_hosts->result(),
+                static_cast<std::size_t>(bytes));
+    owned.between_hosts->give_back();
+    owned.between_hosts.reset();
+    take_result(number, owned.slice);
     worked(2 * bytes);
-    ++next;
-    return Progress::moved;
   }
 
   mpi::Exchange exchange_;
-  std::vector<OwnedSlice> owned_{};
+  std::vector<Owners> owners_{};  // of this rank's slices
   std::optional<InterNodeAlgorithm> algorithm_;
   std::array<PieceState, shm::slot_count> pieces_{};
 };

@@ -17,10 +17,9 @@ namespace kolo::internal::backend::internode {
 // `local_ranks` are those of this host that take part, in the order of the placement.
 
 /// With the `algorithm`, if given.
-[[nodiscard]] std::unique_ptr<Execution> make_allreduce(shm::Arena& arena, mpi::Endpoint& endpoint,
-                                                        Batch batch, const Placement& placement,
-                                                        shm::LocalRanks local_ranks,
-                                                        std::optional<InterNodeAlgorithm> algorithm);
+[[nodiscard]] std::unique_ptr<Execution> make_allreduce(
+    shm::Arena& arena, mpi::Endpoint& endpoint, Batch batch, const Placement& placement,
+    shm::LocalRanks local_ranks, std::optional<InterNodeAlgorithm> algorithm);
 [[nodiscard]] std::unique_ptr<Execution> make_reducescatter(shm::Arena& arena,
                                                             mpi::Endpoint& endpoint, Batch batch,
                                                             const Placement& placement,

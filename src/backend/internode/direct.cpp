@@ -44,6 +44,8 @@ class DirectReduction : public InterNodeReduction {
     return reduced_ && pending_ == 0;
   }
 
+  [[nodiscard]] bool has_sent_all() const override { return whole_ || reduced_; }
+
  private:
   /// Of the slice, the part that the owner reduces.
   [[nodiscard]] Slice part_of(int owner) const {
@@ -63,10 +65,9 @@ class DirectReduction : public InterNodeReduction {
       all.push_back(owner == owners_.own ? combined_ + combined_bytes(own.begin) : version(owner));
     // This one may still be being sent.
     const std::byte* const kept = all[static_cast<std::size_t>(owners_.own)];
-    const auto inputs =
-        combine_groups(std::move(all), kept, [&](reduction::Inputs group, std::byte* output) {
-          combine(group, own.elements, output);
-        });
+    const auto inputs = combine_groups(
+        std::move(all), kept,
+        [&](reduction::Inputs group, std::byte* output) { combine(group, own.elements, output); });
     std::byte* const result = result_ + result_bytes(own.begin);
     finish(inputs, own.elements, versions_, result);
     if (whole_) return;

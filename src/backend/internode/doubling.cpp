@@ -39,6 +39,8 @@ class DoublingReduction : public InterNodeReduction {
     return step_ == steps_.size() && sending_ == 0;
   }
 
+  [[nodiscard]] bool has_sent_all() const override { return step_ + 1 >= steps_.size(); }
+
  private:
   struct Step {
     StepGroup group{};

@@ -47,6 +47,10 @@ class HalvingReduction : public InterNodeReduction {
     return results_left_ == 0 && sending_ == 0;
   }
 
+  [[nodiscard]] bool has_sent_all() const override {
+    return combined_steps_ == steps_.size() && results_left_ <= 1;
+  }
+
  private:
   struct Step {
     Slice range{};  // what the group divides
@@ -84,8 +88,9 @@ class HalvingReduction : public InterNodeReduction {
   void send_parts(const Step& step) {
     step.group.for_each_other(owners_, [&](int digit) {
       const Slice theirs = part_of(step, digit);
-      exchange_.send(step.group.rank_with(owners_, digit), lane_, combined_ + combined_bytes(theirs.begin),
-                     combined_bytes(theirs.elements), sending_);
+      exchange_.send(step.group.rank_with(owners_, digit), lane_,
+                     combined_ + combined_bytes(theirs.begin), combined_bytes(theirs.elements),
+                     sending_);
     });
   }
 
@@ -105,8 +110,8 @@ class HalvingReduction : public InterNodeReduction {
   void send_results(const Step& step) {
     const Slice own = own_part(step);
     step.group.for_each_other(owners_, [&](int digit) {
-      exchange_.send(step.group.rank_with(owners_, digit), lane_ + 1, result_ + result_bytes(own.begin),
-                     result_bytes(own.elements), sending_);
+      exchange_.send(step.group.rank_with(owners_, digit), lane_ + 1,
+                     result_ + result_bytes(own.begin), result_bytes(own.elements), sending_);
     });
   }
 

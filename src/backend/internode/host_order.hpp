@@ -47,9 +47,7 @@ struct StepGroup {
   int distance = 1;
   int factor = 2;
 
-  [[nodiscard]] int own_digit(const Owners& owners) const {
-    return owners.own / distance % factor;
-  }
+  [[nodiscard]] int own_digit(const Owners& owners) const { return owners.own / distance % factor; }
   /// The rank of the owner at this place in the group.
   [[nodiscard]] int rank_with(const Owners& owners, int digit) const {
     return owners.rank(owners.own + (digit - own_digit(owners)) * distance);

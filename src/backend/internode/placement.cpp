@@ -23,9 +23,9 @@ int Placement::host_of(int rank) const {
   return found == hosts.end() ? -1 : static_cast<int>(found - hosts.begin());
 }
 
-int Placement::slices() const {
-  const auto most = std::ranges::max_element(hosts, {}, &std::vector<int>::size);
-  return most == hosts.end() ? 0 : static_cast<int>(most->size());
+std::pair<int, int> Placement::host_sizes() const {
+  const auto [least, most] = std::ranges::minmax_element(hosts, {}, &std::vector<int>::size);
+  return {static_cast<int>(least->size()), static_cast<int>(most->size())};
 }
 
 bool Placement::shares_hosts() const {

@@ -19,8 +19,8 @@ struct Placement {
 
   /// The place of the host of `rank`; -1 if no host has it.
   [[nodiscard]] int host_of(int rank) const;
-  /// Into so many a piece is divided: the size of the largest host, so that each rank owns one.
-  [[nodiscard]] int slices() const;
+  /// The ranks of the smallest and of the largest host.
+  [[nodiscard]] std::pair<int, int> host_sizes() const;
   [[nodiscard]] bool spans_hosts() const { return hosts.size() > 1; }
   /// True if a host has several of the ranks.
   [[nodiscard]] bool shares_hosts() const;

@@ -155,11 +155,10 @@ class Reducescatter : public shm::Pipeline {
     std::vector<std::byte*> versions;
     for (int host = 0; host < counterparts_.hosts(); ++host)
       versions.push_back(version(state, host));
-    return combine_groups(std::move(versions), nullptr,
-                          [&](reduction::Inputs group, std::byte* output) {
-                            reduction::reduce(arithmetic, group, state.window.elements_of(own_),
-                                              output);
-                          });
+    return combine_groups(
+        std::move(versions), nullptr, [&](reduction::Inputs group, std::byte* output) {
+          reduction::reduce(arithmetic, group, state.window.elements_of(own_), output);
+        });
   }
 
   /// Nothing is left to do: the results are where they belong.

@@ -17,8 +17,9 @@ InterNodeReduction::InterNodeReduction(const SliceTask& task)
       combined_(take(combined_bytes(elements_))),
       result_(take(result_bytes(elements_))) {}
 
-InterNodeReduction::~InterNodeReduction() {
+void InterNodeReduction::give_back() {
   for (const std::byte* memory : taken_) exchange_.give_back(memory);
+  taken_.clear();
 }
 
 std::byte* InterNodeReduction::take(std::int64_t bytes) {

@@ -27,14 +27,14 @@ struct SliceTask {
 /// Reduces the inputs of all hosts for one slice. All owners get the same bits. Half types are f32
 /// until the last reduction, which rounds once.
 ///
-/// The network reads and writes only memory of the exchange.
+/// The network reads and writes only memory of the exchange, which keeps it if this ends too soon.
 class InterNodeReduction {
  public:
   static constexpr int lanes = 2;  // one for inputs and combinations, one for results
 
   /// Exchange and owners outlive this.
   explicit InterNodeReduction(const SliceTask& task);
-  virtual ~InterNodeReduction();
+  virtual ~InterNodeReduction() = default;
   InterNodeReduction(const InterNodeReduction&) = delete;
   InterNodeReduction& operator=(const InterNodeReduction&) = delete;
 
@@ -44,7 +44,13 @@ class InterNodeReduction {
   virtual void send() = 0;
   /// True once the result is there and nothing is being sent.
   [[nodiscard]] virtual bool advance() = 0;
+  /// True if nothing will be sent any more. Several reductions may use the same lanes between the
+  /// same owners if they begin in one order on all, and each is advanced only when those before it
+  /// have sent all.
+  [[nodiscard]] virtual bool has_sent_all() const = 0;
   [[nodiscard]] const std::byte* result() const { return result_; }
+  /// Call it when `advance` has returned true and the result has been read.
+  void give_back();
 
  protected:
   [[nodiscard]] std::int64_t combined_bytes(std::int64_t elements) const;

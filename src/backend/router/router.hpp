@@ -50,8 +50,8 @@ class CpuRouter : public Backend {
 
   /// Ranks of this host share memory.
   void use_memory(ShmBackend& memory) { memory_ = &memory; }
-  /// On all ranks alike: allreduces and others go host by host. `node_of`: for each rank, the lowest
-  /// of those that share memory with it, which may be itself.
+  /// On all ranks alike: allreduces and others go host by host. `node_of`: for each rank, the
+  /// lowest of those that share memory with it, which may be itself.
   void use_hosts(const std::vector<int>& node_of);
 
   /// The same on all ranks of the batch.

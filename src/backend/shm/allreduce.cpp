@@ -12,9 +12,9 @@ namespace {
 class Allreduce : public SlicedAllreduce {
  public:
   Allreduce(Arena& arena, Batch given, const LocalRanks& given_ranks)
-      : SlicedAllreduce(
-            arena, std::move(given), given_ranks,
-            {static_cast<int>(given_ranks.size()), arena.allreduce_piece_bytes(), Scope::all}) {}
+      : SlicedAllreduce(arena, std::move(given), given_ranks,
+                        {static_cast<int>(given_ranks.size()), static_cast<int>(given_ranks.size()),
+                         arena.allreduce_piece_bytes(), Scope::all}) {}
 
  private:
   Progress combine(std::size_t number) override {

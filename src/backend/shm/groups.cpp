@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 #include <utility>
 
 namespace kolo::internal::backend::shm {
@@ -18,9 +19,13 @@ std::optional<Groups> Groups::of(std::span<const int> local_ranks, int own,
   if (by_node.size() < 2 || by_node.contains(-1)) return std::nullopt;
   std::vector<std::vector<int>> groups;
   for (auto& [node, ranks] : by_node) groups.push_back(std::move(ranks));
-  Groups made(std::move(groups), own);
-  if (made.owners() < nodes.min_ranks_of_group) return std::nullopt;
-  return made;
+  // The smallest group decides how many ranks reduce.
+  const auto [smallest, largest] =
+      std::ranges::minmax(groups | std::views::transform(&std::vector<int>::size));
+  if (std::cmp_less(smallest, nodes.min_ranks_of_group) ||
+      largest > smallest * static_cast<std::size_t>(nodes.max_unevenness))
+    return std::nullopt;
+  return Groups(std::move(groups), own);
 }
 
 Groups::Groups(std::vector<std::vector<int>> groups, int own_rank) : groups_(std::move(groups)) {

@@ -19,6 +19,7 @@ struct NumaNodes {
   std::vector<int> of_ranks{};           // -1: none, or not known; empty: none of them is known
   int max_ranks_flat = max_ranks_alone;  // so many ranks of a batch are never divided
   int min_ranks_of_group = 2;
+  int max_unevenness = 2;  // the largest group has at most so many times the ranks of the smallest
 };
 
 /// The ranks of a batch on the same NUMA node are a group. Ranks are known by their index in the

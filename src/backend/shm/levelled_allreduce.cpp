@@ -28,8 +28,9 @@ class LevelledAllreduce : public SlicedAllreduce {
  public:
   LevelledAllreduce(Arena& arena, Batch given, const LocalRanks& ranks, const Groups& groups)
       : SlicedAllreduce(arena, std::move(given), some_of(ranks, groups.ranks(groups.own())),
-                        {groups.owners(), piece_bytes_in(arena), Scope::group},
+                        {groups.owners(), groups.owners(), piece_bytes_in(arena), Scope::group},
                         some_of(ranks, groups.counterparts())),
+        local_ranks_(ranks),
         partial_at_(piece_bytes_in(arena)) {
     std::vector<int> known = groups.ranks(groups.own());
     for (const int counterpart : groups.counterparts()) {
@@ -41,6 +42,16 @@ class LevelledAllreduce : public SlicedAllreduce {
   }
 
  private:
+  /// A counterpart may wait itself, for ranks of its group.
+  [[nodiscard]] Awaited combining_waits_for() const override {
+    if (Awaited refused = SlicedAllreduce::combining_waits_for(); !refused.ranks.empty())
+      return refused;
+    Awaited late{{}, "to deposit their part"};
+    for (std::size_t rank = 0; rank < local_ranks_.size(); ++rank)
+      if (!has_deposited(local_ranks_[rank])) late.ranks.push_back(batch().ranks[rank]);
+    return late.ranks.empty() ? lacking_partials() : late;
+  }
+
   /// So that a partial result has room beside the piece. Pieces of half types have half of this,
   /// and are f32 in partial results.
   static std::int64_t piece_bytes_in(const Arena& arena) {
@@ -84,6 +95,7 @@ class LevelledAllreduce : public SlicedAllreduce {
     return memory(rank, number) + partial_at_;
   }
 
+  LocalRanks local_ranks_;  // of the batch
   std::int64_t partial_at_;
   std::vector<int> sources_{};  // the owners of this rank's slice, in the order of the groups
   std::array<bool, slot_count> has_partial_{};

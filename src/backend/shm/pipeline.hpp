@@ -76,6 +76,11 @@ class Pipeline : public Execution {
   /// The counterparts whose partial results are not there, for the first piece that is not
   /// combined.
   [[nodiscard]] Awaited lacking_partials() const;
+  /// True if the rank with this index on the host has deposited that piece.
+  [[nodiscard]] bool has_deposited(int local_rank) const {
+    return local_rank == arena_.index() ||
+           arena_.counters(local_rank, lane_).deposited.has_reached(position(combined_ + 1));
+  }
 
  private:
   using Counter = Counters::Counter Counters::*;

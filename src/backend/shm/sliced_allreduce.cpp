@@ -16,6 +16,9 @@ namespace {
 
 constexpr std::int64_t max_bytes_alone = 16 << 10;
 
+/// Shorter slices would cost more in messages than is gained by more ranks.
+constexpr std::int64_t min_slice_bytes = 16 << 10;
+
 /// Shorter parts are packed first, since reducing them one by one takes longer.
 constexpr std::int64_t min_bytes_direct = 512;
 
@@ -55,12 +58,14 @@ SlicedAllreduce::SlicedAllreduce(Arena& arena, Batch given, LocalRanks local_ran
 }
 
 Slice SlicedAllreduce::slice(std::size_t number, int place) const {
-  return slice_of(pieces_[number].piece.elements, place, shares_.slices);
+  return slice_of(pieces_[number].piece.elements, place, pieces_[number].slices);
 }
 
 NextPiece SlicedAllreduce::begin(std::size_t number) {
   PieceState& state = pieces_[number];
   if (!cutter_.next(state.piece)) return NextPiece::none;
+  state.slices = static_cast<int>(std::clamp<std::int64_t>(
+      state.piece.wire_bytes() / min_slice_bytes, shares_.min_slices, shares_.max_slices));
   state.alone = shares_.scope == Scope::all &&
                 (size() == 1 || (state.piece.wire_bytes() <= max_bytes_alone &&
                                  size() <= max_ranks_alone && !converts(state.piece)));
@@ -88,7 +93,7 @@ void SlicedAllreduce::deposit(std::size_t number) {
     pack(number, {0, all});
   } else {
     std::int64_t packed = 0;
-    for (int place = index(); place < shares_.slices; place += size()) {
+    for (int place = index(); place < state.slices; place += size()) {
       const Slice own = slice(number, place);
       pack(number, {packed, own.begin - packed});
       packed = own.begin + own.elements;
@@ -129,7 +134,6 @@ Awaited SlicedAllreduce::combining_waits_for() const {
   Awaited awaited{{}, "to take results"};
   for (int rank = 0; rank < size(); ++rank)
     if (rank != index() && is_closed(rank)) awaited.ranks.push_back(name_of(rank));
-  if (awaited.ranks.empty() && shares_.scope == Scope::group) return lacking_partials();
   return awaited;
 }
 
@@ -220,7 +224,7 @@ void SlicedAllreduce::collect(std::size_t number) {
     if (!converts(state.piece)) return;
   }
   if (state.deposit.in_heap) return;  // the owners have written it
-  for (int place = 0; place < shares_.slices; ++place) {
+  for (int place = 0; place < state.slices; ++place) {
     if (state.direct && owner_of(place) == index()) continue;
     const Slice theirs = slice(number, place);
     const int in_slot_of = state.alone ? index() : holder(number, place);

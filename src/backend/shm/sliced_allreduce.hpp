@@ -17,7 +17,8 @@
 namespace kolo::internal::backend::shm {
 
 /// Each piece is divided into slices, which the ranks of a host own in turns. The owner combines a
-/// slice of all ranks' parts, in rank order.
+/// slice of all ranks' parts, in rank order. Where hosts have different numbers of ranks, long
+/// pieces have more slices, so that more ranks take part.
 ///
 /// On one host each rank owns one. It writes its results into the tensors of the ranks
 /// whose tensors lie in their heaps, and into its own tensor. For the others it writes them once,
@@ -31,7 +32,8 @@ class SlicedAllreduce : public Pipeline {
   enum class Scope : std::uint8_t { all, group, host };
 
   struct Shares {
-    int slices = 1;
+    int min_slices = 1;
+    int max_slices = 1;  // of long pieces
     std::int64_t piece_bytes = 0;
     Scope scope = Scope::all;
   };
@@ -41,7 +43,11 @@ class SlicedAllreduce : public Pipeline {
 
   [[nodiscard]] DType wire(std::size_t number) const { return pieces_[number].piece.wire; }
 
+  /// On one host: for ranks whose sessions have failed.
+  [[nodiscard]] Awaited combining_waits_for() const override;
+
   /// Of the slot's piece.
+  [[nodiscard]] int slices(std::size_t number) const { return pieces_[number].slices; }
   [[nodiscard]] Slice slice(std::size_t number, int place) const;
   /// The first of this rank, which is the only one on one host. It may be empty.
   [[nodiscard]] Slice own_slice(std::size_t number) const { return slice(number, index()); }
@@ -73,13 +79,12 @@ class SlicedAllreduce : public Pipeline {
  private:
   struct PieceState {
     Piece piece{};
+    int slices = 1;
     bool alone = false;   // every rank reduces the whole piece
     bool direct = false;  // the rank's own slice is read and written where the tensors lie
     Deposit deposit{};    // where the others read and write theirs
   };
 
-  /// For ranks whose sessions have failed, or for counterparts.
-  [[nodiscard]] Awaited combining_waits_for() const override;
   NextPiece begin(std::size_t number) final;
   [[nodiscard]] bool uses_slot(std::size_t number) const final {
     return !pieces_[number].deposit.in_heap;
