@@ -56,8 +56,8 @@ concept ShardStepper = requires(T& optimizer, std::span<const Shard> shards) {
 /// Elements are split as by `reducescatter_rows`. After the reduction, only this rank's shard of a
 /// gradient is valid, except with `Sharding::state`. The optimizer must be elementwise. Then
 /// `Sharding::state` gives the same parameters as DistributedOptimizer, bit for bit.
-/// `state_and_gradients` does too on one host without compression. With compression, its sums are
-/// not rounded to the wire type; across hosts, it adds the ranks in another order.
+/// `state_and_gradients` does too if tensors are on CPUs and there is no compression. With
+/// compression, its sums are not rounded to the wire type.
 ///
 /// Every rank must update its shards. If one calls `join`, the others' steps throw Mismatch.
 /// A rank that runs out of data steps with zero gradients instead. On ranks outside the process

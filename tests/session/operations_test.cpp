@@ -234,6 +234,7 @@ TEST_F(Operations, WhatRepeatsALoopIsNotDescribedAgain) {
   EXPECT_EQ(operation->descriptor().step, 5);
   EXPECT_EQ(submit_again(name, tensor), nullptr) << "the other comes next";
   EXPECT_EQ(submit_again(other, tensor, 0, 2.0), nullptr);
+  EXPECT_FALSE(is_same(0.0, -0.0)) << "a factor, which decides the signs of zeros";
   EXPECT_EQ(submit_again(other, tensor, 0, 1.0, 3), nullptr);
   float single = 1.0F;
   EXPECT_EQ(submit_again(other, TensorView(single)), nullptr);

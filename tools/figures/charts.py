@@ -41,7 +41,7 @@ def flat_mpi(one_host, gradients, ranks):
 
 
 def peers(data):
-    rows = data["peers"]
+    rows = [row for row in data["peers"] if row["memory"] == "private"]
     groups = sorted({(row["gradients"], row["ranks"]) for row in rows},
                     key=lambda group: (group[0] != "resnet50", group[1]))
     bar, left, top, width = 15, 190, 82, 560

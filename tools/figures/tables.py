@@ -40,16 +40,18 @@ def start_up(data):
 
 def peers(data):
     rows = []
-    for (gradients, ranks, kolo), own in by(data["peers"], "gradients", "ranks", "kolo_ms").items():
-        rows.append([gradients, ranks, kolo,
+    for (gradients, ranks, memory, kolo), own in by(data["peers"], "gradients", "ranks", "memory", "kolo_ms").items():
+        rows.append([gradients, ranks, memory, kolo,
                      *(f"{row['times']} times ({row['min']} to {row['max']})" for row in own)])
-    return markdown(["gradients", "np", "Kolo, ms", "Horovod takes", "with tuned MPI", "DistributedDataParallel"], rows)
+    return markdown(["gradients", "np", "Kolo's memory", "Kolo, ms", "Horovod takes", "with tuned MPI",
+                     "DistributedDataParallel"], rows)
 
 
 def readme(data):
     names = {"resnet50": "ResNet-50 (161 tensors, 102 MB)", "1000x1KB": "1000 tensors of 1 KiB"}
     rows = []
-    groups = sorted(by(data["peers"], "gradients", "ranks", "kolo_ms").items(),
+    private = [row for row in data["peers"] if row["memory"] == "private"]
+    groups = sorted(by(private, "gradients", "ranks", "kolo_ms").items(),
                     key=lambda group: (group[0][0] != "resnet50", group[0][1]))
     for (gradients, ranks, kolo), own in groups:
         ratio, _, _, which = flat_mpi(data["one_host"], gradients, ranks)
@@ -293,6 +295,24 @@ def against_revision(data):
                     ["---", "---", *["---:"] * 4])
 
 
+def fusion_threshold(data):
+    """The time with each threshold, relative to that with the default."""
+    thresholds = list(dict.fromkeys(row["mib"] for row in data["fusion_threshold"]))
+    rows = []
+    for (place, gradients, memory), own in by(data["fusion_threshold"], "place", "gradients", "memory").items():
+        ratios = {row["mib"]: row["ratio"] for row in own}
+        rows.append([gradients, place, memory, f"{own[0]['default_ms']} ms", *(ratios[mib] for mib in thresholds)])
+    return markdown(["gradients", "where", "memory", "with 64 MiB", *(f"{mib} MiB" for mib in thresholds)], rows,
+                    ["---"] * 3 + ["---:"] * (1 + len(thresholds)))
+
+
+def small_against_revision(data):
+    return markdown(["what", "np", "rounds", "2528e92", "today", "today / 2528e92: median (min to max)"],
+                    [[row["what"], row["ranks"], row["rounds"], f"{row['old']} {row['unit']}",
+                      f"{row['new']} {row['unit']}", f"{row['ratio']} ({row['min']} to {row['max']})"]
+                     for row in data["small_against_revision"]], ["---"] + ["---:"] * 5)
+
+
 def campaigns(data):
     return markdown(["command", "what", "result", "commit", "date"],
                     [[f"`{row['command']}`", row["what"], row["result"], row["commit"], row["date"]]
@@ -303,4 +323,5 @@ TABLES = {table.__name__: table for table in (
     campaigns, one_host, idle, start_up, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
-    local_sgd_time, torch_gradients, against_revision, rows_between_hosts, sharded)}
+    local_sgd_time, torch_gradients, against_revision, small_against_revision,
+    fusion_threshold, rows_between_hosts, sharded)}

@@ -107,10 +107,10 @@ class ShardedReducer {
 ///
 /// Parameters stay full on all ranks, and stay equal if they start equal: call
 /// `broadcast_parameters` first. Unless steps are clipped, `Sharding::state` gives the same
-/// parameters as DistributedOptimizer, bit for bit. `state_and_gradients` does too on one host
-/// without compression. With compression, its sums are not rounded to the wire type; across hosts,
-/// it adds the ranks in another order. Clipping adds the squares of the shards, so its factor may
-/// differ in the last bits. The elements of a parameter, in memory order, are split as by
+/// parameters as DistributedOptimizer, bit for bit. `state_and_gradients` does too if tensors are
+/// on CPUs and there is no compression. With compression, its sums are not rounded to the wire
+/// type. Clipping adds the squares of the shards, so its factor may differ in the last bits.
+/// The elements of a parameter, in memory order, are split as by
 /// `reducescatter_rows`.
 ///
 /// Base must be elementwise: SGD, Adam, AdamW, RMSprop, Adagrad, or a class for which

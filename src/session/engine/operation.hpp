@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -48,6 +49,11 @@ struct Submission {
   }
 };
 
+/// Also the signs of zeros.
+[[nodiscard]] inline bool is_same(double a, double b) {
+  return a == b && std::signbit(a) == std::signbit(b);
+}
+
 /// An allreduce of one tensor in place, as the caller passes it.
 struct Repetition {
   const std::string& name;
@@ -67,7 +73,7 @@ struct Repetition {
            descriptor.device.type == tensor.device().type &&
            descriptor.tensors.front().dtype == tensor.dtype() &&
            descriptor.tensors.front().shape == tensor.shape() && descriptor.op == op &&
-           descriptor.prescale == prescale && descriptor.postscale == postscale &&
+           is_same(descriptor.prescale, prescale) && is_same(descriptor.postscale, postscale) &&
            descriptor.compression == compression && descriptor.average_over == average_over &&
            descriptor.alone == alone;
   }
@@ -89,10 +95,8 @@ class Operation {
   /// while it is done, or new, and has no other owner. `version` is new.
   void begin(internal::session::Submission& submission, std::uint64_t version) {
     descriptor_.step = submission.descriptor.step;
-    if (descriptor_ != submission.descriptor) {
-      std::swap(descriptor_, submission.descriptor);
-      version_ = version;
-    }
+    if (descriptor_ != submission.descriptor) version_ = version;
+    std::swap(descriptor_, submission.descriptor);  // also if only a zero has another sign
     members_.swap(submission.members);
     if (on_answer_ || submission.on_answer) on_answer_.swap(submission.on_answer);
     restart(/*again=*/false);
