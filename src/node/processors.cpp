@@ -25,8 +25,7 @@ using Bitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, Free>;
 /// Null if the processor is not known.
 hwloc_obj_t cache_of(hwloc_topology_t topology, int processor) {
   if (topology == nullptr) return nullptr;
-  hwloc_obj_t const found =
-      hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
+  hwloc_obj* const found = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
   return found == nullptr ? nullptr
                           : hwloc_get_ancestor_obj_by_type(topology, HWLOC_OBJ_L2CACHE, found);
 }
@@ -74,7 +73,7 @@ Processors Processors::synthetic(const std::string& description) {
 Caches Processors::caches_of(std::span<const int> processors) const {
   Caches caches;
   for (const int processor : processors) {
-    hwloc_obj_t const cache = cache_of(topology_.get(), processor);
+    const hwloc_obj* const cache = cache_of(topology_.get(), processor);
     if (caches.bytes == 0 && cache != nullptr)
       caches.bytes = static_cast<std::int64_t>(cache->attr->cache.size);
     // Of the complete set: ranks in different cgroups know a common cache by the same number.

@@ -17,6 +17,7 @@ namespace {
 /// Those with these indices.
 std::vector<int> some_of(const std::vector<int>& values, const std::vector<int>& indices) {
   std::vector<int> some;
+  some.reserve(indices.size());
   for (const int index : indices) some.push_back(values[static_cast<std::size_t>(index)]);
   return some;
 }
