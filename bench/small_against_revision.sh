@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What small tensors cost with two builds of Kolo, in alternating runs on one host: an allreduce of 4 bytes
-# whose ranks sleep, 1000 tensors of 1 KiB, and processor time of idle ranks. Prints the rows of
-# small_against_revision.csv: the median of each build's runs, and of the ratios of a round, the second build's
-# to the first's, with the least and the greatest.
+# whose ranks sleep, and 1000 tensors of 1 KiB. Prints the rows of small_against_revision.csv: the median of
+# each build's runs in microseconds, and of the ratios of a round, the second build's to the first's, with the
+# least and the greatest.
 # Usage: small_against_revision.sh OLD NEW [ROUNDS]
 #   OLD, NEW  kolo-perf
 #   ROUNDS    (9)
@@ -17,16 +17,15 @@ column() { # NAME, of kolo-perf's CSV: the greatest of its values
 }
 from_sleep() { mpirun -np "$2" "$1" --mode from-sleep --sizes 4 --iterations 20 --csv | column kolo_us; }
 tensors() { mpirun -np "$2" "$1" --gradients 1000x1KB --memory private --iterations 20 --csv | column kolo_us; }
-idle() { mpirun -np "$2" "$1" --mode idle --seconds 3 --csv | column cpu_percent; }
 
-compare() { # WHAT UNIT FUNCTION RANKS
+compare() { # WHAT FUNCTION RANKS
   local round
   for ((round = 1; round <= rounds; ++round)); do
     # Each is the first in every second round.
     if ((round % 2 == 1)); then
-      before=$("$3" "$old" "$4") after=$("$3" "$new" "$4")
+      before=$("$2" "$old" "$3") after=$("$2" "$new" "$3")
     else
-      after=$("$3" "$new" "$4") before=$("$3" "$old" "$4")
+      after=$("$2" "$new" "$3") before=$("$2" "$old" "$3")
     fi
     echo "$before $after"
   done | python3 -c '
@@ -34,10 +33,9 @@ import statistics, sys
 pairs = [tuple(map(float, line.split())) for line in sys.stdin]
 ratios = [new / old for old, new in pairs]
 print(*sys.argv[1:], len(pairs), *(f"{statistics.median(column):.3g}" for column in zip(*pairs)),
-      *(f"{value:.2f}" for value in (statistics.median(ratios), min(ratios), max(ratios))), sep=",")' "$1" "$4" "$2"
+      *(f"{value:.2f}" for value in (statistics.median(ratios), min(ratios), max(ratios))), sep=",")' "$1" "$3"
 }
 
-echo "what,ranks,unit,rounds,old,new,ratio,min,max"
-compare "4 B from sleep" µs from_sleep 2
-for np in 2 4; do compare "1000 tensors of 1 KiB" µs tensors "$np"; done
-for np in 2 4; do compare "idle" "% of a core" idle "$np"; done
+echo "what,ranks,rounds,old_us,new_us,ratio,min,max"
+compare "4 B from sleep" from_sleep 2
+for np in 2 4; do compare "1000 tensors of 1 KiB" tensors "$np"; done

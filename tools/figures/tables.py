@@ -308,9 +308,9 @@ def fusion_threshold(data):
 
 def small_against_revision(data):
     return markdown(["what", "np", "rounds", "2528e92", "today", "today / 2528e92: median (min to max)"],
-                    [[row["what"], row["ranks"], row["rounds"], f"{row['old']} {row['unit']}",
-                      f"{row['new']} {row['unit']}", f"{row['ratio']} ({row['min']} to {row['max']})"]
-                     for row in data["small_against_revision"]], ["---"] + ["---:"] * 5)
+                    [[row["what"], row["ranks"], row["rounds"], f"{row['old_us']} µs", f"{row['new_us']} µs",
+                      f"{row['ratio']} ({row['min']} to {row['max']})"]
+                     for row in data["small_against_revision"]], ["---", "---:", "---:", "---:", "---:", "---"])
 
 
 def campaigns(data):
