@@ -56,20 +56,4 @@ inline void check_all_ranks(rendezvous::Rendezvous& world, const std::string& pr
   throw_if_any(collect_errors(gather(world, StartupReport::make(version, problem))));
 }
 
-struct ConnectionReport {
-  StartupReport report{};
-  MissingRanks missing{};
-};
-
-/// Throws InvalidArgument on every rank if any has a problem, for the ranks to blame.
-inline void check_all_ranks(rendezvous::Rendezvous& world, const ConnectionReport& mine) {
-  std::vector<StartupReport> reports;
-  std::vector<MissingRanks> missing;
-  for (const ConnectionReport& one : gather(world, mine)) {
-    reports.push_back(one.report);
-    missing.push_back(one.missing);
-  }
-  throw_if_any(collect_errors(reports, missing));
-}
-
 }  // namespace kolo::internal::session
