@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every owner sends to every other at once.
+#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -61,6 +62,7 @@ class DirectReduction : public InterNodeReduction {
   void reduce() {
     const Slice own = part_of(owners_.own);
     std::vector<std::byte*> all;
+    all.reserve(static_cast<std::size_t>(owners_.size()));
     for (int owner = 0; owner < owners_.size(); ++owner)
       all.push_back(owner == owners_.own ? combined_ + combined_bytes(own.begin) : version(owner));
     // This one may still be being sent.

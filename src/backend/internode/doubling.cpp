@@ -61,6 +61,7 @@ class DoublingReduction : public InterNodeReduction {
 
   void combine_step(const Step& step) {
     std::vector<const std::byte*> inputs;
+    inputs.reserve(static_cast<std::size_t>(step.group.factor));
     for (int digit = 0; digit < step.group.factor; ++digit)
       inputs.push_back(digit == step.group.own_digit(owners_) ? combined_ : version(step, digit));
     if (&step == &steps_.back())

@@ -99,6 +99,7 @@ class HalvingReduction : public InterNodeReduction {
     const Slice own = own_part(step);
     std::byte* const combined = combined_ + combined_bytes(own.begin);
     std::vector<const std::byte*> inputs;
+    inputs.reserve(static_cast<std::size_t>(step.group.factor));
     for (int digit = 0; digit < step.group.factor; ++digit)
       inputs.push_back(digit == step.group.own_digit(owners_) ? combined : version(step, digit));
     if (&step == &steps_.back())

@@ -153,6 +153,7 @@ class Reducescatter : public shm::Pipeline {
     arithmetic.postscale = 1.0;
     arithmetic.divisor = 1;
     std::vector<std::byte*> versions;
+    versions.reserve(static_cast<std::size_t>(counterparts_.hosts()));
     for (int host = 0; host < counterparts_.hosts(); ++host)
       versions.push_back(version(state, host));
     return combine_groups(

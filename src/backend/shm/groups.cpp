@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 #include <utility>
 
 namespace kolo::internal::backend::shm {
@@ -20,10 +19,9 @@ std::optional<Groups> Groups::of(std::span<const int> local_ranks, int own,
   std::vector<std::vector<int>> groups;
   for (auto& [node, ranks] : by_node) groups.push_back(std::move(ranks));
   // The smallest group decides how many ranks reduce.
-  const auto [smallest, largest] =
-      std::ranges::minmax(groups | std::views::transform(&std::vector<int>::size));
-  if (std::cmp_less(smallest, nodes.min_ranks_of_group) ||
-      largest > smallest * static_cast<std::size_t>(nodes.max_unevenness))
+  const auto [smallest, largest] = std::ranges::minmax_element(groups, {}, &std::vector<int>::size);
+  if (std::cmp_less(smallest->size(), nodes.min_ranks_of_group) ||
+      largest->size() > smallest->size() * static_cast<std::size_t>(nodes.max_unevenness))
     return std::nullopt;
   return Groups(std::move(groups), own);
 }
