@@ -39,7 +39,7 @@ enum class Route : std::uint8_t {
 ///    Adasum only if there is no network, since messages take less arithmetic.
 /// 2. Inter-node, for an allreduce, allgather or reducescatter whose ranks lie on several hosts:
 ///    the network carries the data of a host once and not once for each of its ranks. A rank that
-///    shares no memory counts as a host. Not used among a few ranks of which none share.
+///    shares no memory counts as a host. Not used if at most 8 ranks are all hosts by themselves.
 /// 3. MPI: Adasum, everything else between hosts.
 class CpuRouter : public Backend {
  public:

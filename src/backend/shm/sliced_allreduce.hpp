@@ -106,8 +106,8 @@ class SlicedAllreduce : public Pipeline {
   /// The part of the rank.
   [[nodiscard]] const std::byte* deposited(std::size_t number, int rank) const;
   [[nodiscard]] int owner_of(int place) const { return place % size(); }
-  /// Whose slot has the results of the slice; -1 if no slot has them. Known once all ranks have
-  /// deposited.
+  /// The rank whose slot has the results of the slice; -1 if no slot does. Call it when all ranks
+  /// have deposited.
   [[nodiscard]] int holder(std::size_t number, int place) const;
   /// Finds the places for the results of the slice, of this rank, but for those in its own
   /// tensor.
