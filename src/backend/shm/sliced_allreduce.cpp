@@ -14,7 +14,8 @@
 namespace kolo::internal::backend::shm {
 namespace {
 
-constexpr std::int64_t max_bytes_alone = 16 << 10;
+/// Each rank reduces shorter pieces as a whole, which takes one wait instead of two.
+constexpr std::int64_t max_bytes_alone_of_each_rank = 2 << 10;
 
 /// Shorter slices would cost more in messages than is gained by more ranks.
 constexpr std::int64_t min_slice_bytes = 16 << 10;
@@ -66,9 +67,10 @@ NextPiece SlicedAllreduce::begin(std::size_t number) {
   if (!cutter_.next(state.piece)) return NextPiece::none;
   state.slices = static_cast<int>(std::clamp<std::int64_t>(
       state.piece.wire_bytes() / min_slice_bytes, shares_.min_slices, shares_.max_slices));
-  state.alone = shares_.scope == Scope::all &&
-                (size() == 1 || (state.piece.wire_bytes() <= max_bytes_alone &&
-                                 size() <= max_ranks_alone && !converts(state.piece)));
+  state.alone =
+      shares_.scope == Scope::all &&
+      (size() == 1 || (state.piece.wire_bytes() <= size() * max_bytes_alone_of_each_rank &&
+                       size() <= max_ranks_alone && !converts(state.piece)));
   state.direct = !converts(state.piece) && has_long_parts(state.piece);
   state.deposit = choose_deposit(state);
   return NextPiece::piece;
@@ -141,27 +143,12 @@ void SlicedAllreduce::find_outputs(std::size_t number, Slice slice) {
   const PieceState& state = pieces_[number];
   found_outputs_.clear();
   for (int rank = 0; rank < size(); ++rank) {
+    if (rank == index() && state.direct) continue;  // they go into its tensor
     const Deposit& deposit = deposit_of(rank, number);
-    if (rank == index() || !deposit.in_heap) continue;
-    found_outputs_.push_back(heap(rank).data() + deposit.output +
-                             wire_bytes(state, {0, slice.begin}));
+    found_outputs_.push_back(deposit.in_heap ? heap(rank).data() + deposit.output +
+                                                   wire_bytes(state, {0, slice.begin})
+                                             : at(number, rank, slice.begin));
   }
-  const int in_slot_of = holder(number, index());
-  // Where no other rank needs the slot, this rank does not either, unless it unpacks the results.
-  // In a group it does not know whether another needs it.
-  if (in_slot_of >= 0 && (in_slot_of != index() || !state.direct || shares_.scope == Scope::group))
-    found_outputs_.push_back(at(number, in_slot_of, slice.begin));
-}
-
-/// The next rank that has a slot: nobody else reads the owner's slice of its part.
-int SlicedAllreduce::holder(std::size_t number, int place) const {
-  if (shares_.scope == Scope::host) return owner_of(place);
-  for (int step = 1; step <= size(); ++step) {
-    const int rank = owner_of(place + step);
-    if (!deposit_of(rank, number).in_heap)
-      return shares_.scope == Scope::group ? owner_of(place) : rank;
-  }
-  return -1;
 }
 
 bool SlicedAllreduce::reduce_in_group(std::size_t number, const reduction::Arithmetic& arithmetic,
@@ -227,7 +214,7 @@ void SlicedAllreduce::collect(std::size_t number) {
   for (int place = 0; place < state.slices; ++place) {
     if (state.direct && owner_of(place) == index()) continue;
     const Slice theirs = slice(number, place);
-    const int in_slot_of = state.alone ? index() : holder(number, place);
+    const int in_slot_of = shares_.scope == Scope::host ? owner_of(place) : index();
     const std::byte* const results = at(number, in_slot_of, 0);
     const std::int64_t bytes = signed_size_of(state.piece.wire);
     for_each_part(state.piece, theirs, [&](const fusion::Part& part, std::int64_t first) {

@@ -20,11 +20,14 @@ namespace kolo::internal::backend::shm {
 /// slice of all ranks' parts, in rank order. Where hosts have different numbers of ranks, long
 /// pieces have more slices, so that more ranks take part.
 ///
-/// On one host each rank owns one. It writes its results into the tensors of the ranks
-/// whose tensors lie in their heaps, and into its own tensor. For the others it writes them once,
-/// into the slot of one of them, in place of the part that it has just read; they take them from
-/// there. In a group of ranks, whose partial results are combined with those of others, they are in
-/// the owner's own slot, as they are on several hosts.
+/// On one host, or in a group, each rank owns one. It writes its results into its own tensor, and
+/// into the tensors of the ranks whose tensors lie in their heaps. For each of the others it writes
+/// them into that rank's slot, in place of the part that it has just read. So a cache line of a
+/// slot passes from the rank that packs it to the owner and back. If several ranks only read a
+/// line, the next rank to write it must first invalidate their copies, which takes five times as
+/// long between the caches of two groups of cores.
+///
+/// On several hosts the results are in the owner's slot.
 class SlicedAllreduce : public Pipeline {
  protected:
   /// The ranks whose parts an owner reduces: all of the batch; those of a NUMA node; those of a
@@ -106,9 +109,6 @@ class SlicedAllreduce : public Pipeline {
   /// The part of the rank.
   [[nodiscard]] const std::byte* deposited(std::size_t number, int rank) const;
   [[nodiscard]] int owner_of(int place) const { return place % size(); }
-  /// The rank whose slot has the results of the slice; -1 if no slot does. Call it when all ranks
-  /// have deposited.
-  [[nodiscard]] int holder(std::size_t number, int place) const;
   /// Finds the places for the results of the slice, of this rank, but for those in its own
   /// tensor.
   void find_outputs(std::size_t number, Slice slice);
