@@ -53,6 +53,7 @@ struct Batch {
   std::int64_t divisor = 1;           // of averages
   std::uint64_t sequence = 0;         // the same on all its ranks, ascending
   std::uint64_t joins = 0;            // how often all ranks had joined before it; likewise
+  std::uint64_t mark = 0;             // as Execute has it
   std::uint32_t part = 0;             // below `parts`: numbers the batches for one log entry
   PhaseObserver* observer = nullptr;  // outlives the execution; may be null
 
@@ -117,6 +118,12 @@ class Backend {
  public:
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
+
+  /// Does what can be done for a batch before it is certain that the batch will run: other ranks of
+  /// it may use that if they begin it first. No batch is started between this one and it. Its first
+  /// step starts it; destroying it before that withdraws it, if no rank begins it. Null: nothing
+  /// was done, and `start` will do all.
+  [[nodiscard]] virtual std::unique_ptr<Execution> prepare(Batch /*batch*/) { return nullptr; }
 
   /// The session has failed: all ranks end what they have in common. Returns when neither the GPU
   /// nor another rank of the host uses this rank's tensors any more, or after some seconds.

@@ -191,6 +191,10 @@ void Recorder::on_phase(std::uint64_t batch, Phase phase, TimePoint begin, TimeP
   Open* const open = find(batch);
   if (open == nullptr) return;
   open->spent[static_cast<std::size_t>(phase)] += nanoseconds(end - begin);
+  if (begin < open->started) {  // while it was prepared: outside of its span
+    open->before += nanoseconds(end - begin);
+    return;
+  }
   if (open->any && open->last == phase && begin - open->last_end < gap) {
     open->last_end = end;
     return;
@@ -208,7 +212,7 @@ void Recorder::batch_done(std::uint64_t batch, TimePoint now) {
   if (open == nullptr) return;
   const std::uint64_t whole = nanoseconds(now - open->started);
   counters_.execution.add(whole);
-  if (open->any) add_up_phases(*open, whole, now);
+  if (open->any) add_up_phases(*open, whole + open->before, now);
   if (timeline_ && open->track != 0) {
     timeline_->push({.end = now, .track = open->track, .kind = Span::Kind::batch_end});
     batch_tracks_.give_back(open->track - first_batch_track);

@@ -187,6 +187,7 @@ class Recorder : public PhaseObserver {
     TimePoint last_end{};  // of phases so far
     bool any = false;
     std::array<std::uint64_t, enumerator_count<Phase>> spent{};  // nanoseconds of each
+    std::uint64_t before = 0;  // nanoseconds of phases before it started
   };
 
   void begin_operation(Tag& tag, bool named, TimePoint now);

@@ -50,14 +50,20 @@ class ShmBackendTest : public testing::Test {
   }
 
   /// A sum of `elements` ones on each of the ranks.
-  Running start_sum(int index, std::uint64_t sequence, std::vector<int> indices,
-                    std::int64_t elements) {
+  Batch sum(std::uint64_t sequence, std::vector<int> indices, std::int64_t elements,
+            std::uint64_t mark = 0) {
     const auto ranks = static_cast<double>(indices.size());
     Batch batch = batch_of(allreduce_of(ReduceOp::sum), sequence, std::move(indices));
+    batch.mark = mark;
     Tensors<double>& tensor = sums_.emplace_back(Sum{{{elements}, true, one}, ranks}).tensor;
     tensor.add_to(batch);
-    return start(index, std::move(batch));
+    return batch;
   }
+  Running start_sum(int index, std::uint64_t sequence, std::vector<int> indices,
+                    std::int64_t elements) {
+    return start(index, sum(sequence, std::move(indices), elements));
+  }
+  Running prepare(int index, Batch batch) { return host_.backend(index).prepare(std::move(batch)); }
 
   void expect_sums() {
     for (Sum& sum : sums_)
@@ -221,6 +227,54 @@ TEST_F(ShmBackendTest, ARankThatIsFarAheadCountsAsDoneWithWhatIsBehind) {
   EXPECT_NE(b_alone, nullptr);  // its slots are being read
   finish({&a, &b_alone});
   expect_sums();
+}
+
+TEST_F(ShmBackendTest, WhatIsPreparedIsReadBeforeItsRankBegins) {
+  constexpr std::uint64_t mark = 9;
+  Running late = prepare(1, sum(0, {0, 1}, 8, mark));
+  ASSERT_NE(late, nullptr);
+  Running early = start(0, sum(0, {0, 1}, 8, mark));
+  finish({&early});
+  finish({&late});
+  expect_sums();
+}
+
+TEST_F(ShmBackendTest, ManyPiecesArePreparedAsFarAsTheSlotsGo) {
+  constexpr std::uint64_t mark = 9;
+  Running late = prepare(1, sum(0, {0, 1, 2}, many_pieces, mark));
+  Running early = start(0, sum(0, {0, 1, 2}, many_pieces, mark));
+  Running third = prepare(2, sum(0, {0, 1, 2}, many_pieces, mark));
+  step_all({&early});
+  EXPECT_NE(early, nullptr);
+  finish({&early, &late, &third});
+  expect_sums();
+}
+
+TEST_F(ShmBackendTest, NobodyReadsWhatWasWithdrawn) {
+  Tensors<double> other({8}, true, [](std::size_t, std::int64_t) { return 5.0; });
+  Batch withdrawn = batch_of(allreduce_of(ReduceOp::sum), 0, {0, 1});
+  withdrawn.mark = 9;
+  other.add_to(withdrawn);
+  prepare(1, withdrawn).reset();
+  Running early = start_sum(0, 0, {0, 1}, 8);
+  step_all({&early});
+  ASSERT_NE(early, nullptr);
+  Running late = start_sum(1, 0, {0, 1}, 8);
+  finish({&early, &late});
+  early = start(0, sum(2, {0, 1}, 8, 10));  // in the same lane, of the next plan
+  step_all({&early});
+  ASSERT_NE(early, nullptr);
+  late = prepare(1, sum(2, {0, 1}, 8, 10));
+  finish({&early, &late});
+  expect_sums();
+}
+
+TEST_F(ShmBackendTest, ABatchBehindAnotherInItsLaneIsNotPrepared) {
+  Running first = start_sum(1, 0, {0, 1}, 8);
+  EXPECT_EQ(prepare(1, sum(shm::lane_count, {0, 1}, 8, 9)), nullptr);
+  Running beside = prepare(1, sum(1, {0, 1}, 8, 8));
+  EXPECT_NE(beside, nullptr);
+  EXPECT_EQ(prepare(1, batch_of(operation_of(OperationType::barrier), 3, {0, 1})), nullptr);
 }
 
 TEST_F(ShmBackendTest, AStepEndsInTime) {

@@ -77,6 +77,7 @@ class Walker {
 
   /// Starts the next batch, or steps one of those under way. False if nothing moved.
   bool move_one() {
+    if (random_() % 3 == 0 && prepare_next()) return true;
     if (random_() % 3 == 0 && start_next()) return true;
     if (running_.empty()) return start_next();
     return step(random_() % running_.size());
@@ -98,21 +99,57 @@ class Walker {
 
  private:
   struct Running {
-    std::size_t number;
-    Task* task;
-    std::unique_ptr<Execution> execution;
+    std::size_t number = 0;
+    Task* task = nullptr;
+    std::unique_ptr<Execution> execution{};
   };
 
   bool start_next() {
     if (next_ == world_.program.size() || running_.size() == max_at_once_) return false;
-    const std::size_t number = next_++;
-    const Step& step = world_.program[number];
-    if (!std::ranges::binary_search(step.ranks, rank_)) return true;
-    array_memory() = [this](std::size_t bytes) { return arrays_.allocate(bytes); };
-    Task* const task = tasks_.emplace_back(number, make_task(step, rank_)).second.get();
-    array_memory() = nullptr;
-    running_.push_back({number, task, world_.host.backend(rank_).start(task->batch())});
+    if (takes_part_in_next()) {
+      Running next = std::exchange(upcoming_, {});
+      if (next.task == nullptr) next = {next_, add_task(), nullptr};
+      if (next.execution == nullptr)
+        next.execution = world_.host.backend(rank_).start(marked(*next.task, 2));
+      running_.push_back(std::move(next));
+    }
+    ++next_;
     return true;
+  }
+
+  /// As a plan does: either this rank starts the batch next, or it is withdrawn. Here another one,
+  /// with the same number and its own mark, comes in its place. False if it was prepared before.
+  bool prepare_next() {
+    if (next_ == world_.program.size() || upcoming_.task != nullptr || !takes_part_in_next())
+      return false;
+    const bool withdrawn = random_() % 4 == 0;
+    Task* const task = add_task();
+    const std::vector<int>& ranks = world_.program[next_].ranks;
+    Running prepared{next_, task, nullptr};
+    // Batches of some of the ranks are in no plan.
+    if (ranks.size() == world_.host.ranks().size())
+      prepared.execution = world_.host.backend(rank_).prepare(marked(*task, withdrawn ? 1 : 2));
+    if (withdrawn) prepared.execution = nullptr;
+    upcoming_ = std::move(prepared);
+    return true;
+  }
+
+  [[nodiscard]] bool takes_part_in_next() const {
+    return std::ranges::binary_search(world_.program[next_].ranks, rank_);
+  }
+
+  Task* add_task() {
+    array_memory() = [this](std::size_t bytes) { return arrays_.allocate(bytes); };
+    Task* const task =
+        tasks_.emplace_back(next_, make_task(world_.program[next_], rank_)).second.get();
+    array_memory() = nullptr;
+    return task;
+  }
+
+  static Batch marked(const Task& task, std::uint64_t which) {
+    Batch batch = task.batch();
+    batch.mark = 2 * batch.sequence + which;
+    return batch;
   }
 
   bool step(std::size_t which) {
@@ -132,6 +169,7 @@ class Walker {
   std::size_t next_ = 0;
   std::deque<std::pair<std::size_t, std::unique_ptr<Task>>> tasks_{};
   std::vector<Running> running_{};
+  Running upcoming_{};  // without a task: none
 };
 
 /// One rank, unless it is none, has a turn only now and then.

@@ -9,25 +9,15 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 
-#include "negotiation/wire/codec.hpp"
+#include "plan_of.hpp"
 
 namespace kolo::internal::negotiation {
 namespace {
 
 using namespace std::chrono_literals;
-
-/// Batches of operations "0", "1", ..., so many in each.
-PlanEntry plan_of(const std::vector<int>& batches, std::uint64_t epoch = 1) {
-  PlanEntry entry{epoch, {}, 20ms};
-  int next = 0;
-  for (const int count : batches) {
-    std::vector<PlanItem>& batch = entry.batches.emplace_back();
-    for (int i = 0; i < count; ++i) batch.push_back({{.name = std::to_string(next++)}, {}});
-  }
-  return entry;
-}
 
 /// What a rank does: it submits the plan's operations over and over, `submissions` in all, and then
 /// stops, unless it never does.
@@ -62,6 +52,8 @@ class World {
     const std::size_t before = rank.executed.size();
     const std::uint64_t word = words_[place];
     rank.replay.poll(now_, 2, rank.executed);
+    if (std::optional<Execute> upcoming = rank.replay.take_upcoming())
+      rank.upcoming.push_back(*std::move(upcoming));
     for (std::size_t i = before; i < rank.executed.size(); ++i)
       for (const Ticket ticket : rank.executed[i].tickets)
         rank.answered.push_back(static_cast<int>(ticket));
@@ -91,8 +83,14 @@ class World {
       EXPECT_TRUE(rank->replay.over());
       EXPECT_EQ(rank->replay.ran(), end);
       ASSERT_EQ(rank->executed.size(), end);
-      for (std::size_t i = 0; i < end; ++i)
+      for (std::size_t i = 0; i < end; ++i) {
         EXPECT_EQ(rank->executed[i].sequence, first_sequence + i);
+        EXPECT_EQ(rank->executed[i].mark, ranks_.front()->executed[i].mark);
+        if (i > 0) {
+          EXPECT_GT(rank->executed[i].mark, rank->executed[i - 1].mark);
+        }
+      }
+      check_upcoming(*rank, end);
       std::vector<int> all = rank->answered;
       int last = -1;
       for (const Withdrawn& one : rank->replay.end()) {
@@ -143,8 +141,23 @@ class World {
     bool stopped = false;
     bool busy = false;
     std::vector<Execute> executed{};
+    std::vector<Execute> upcoming{};
     std::vector<int> answered{};  // tickets, which are the numbers of the submissions
   };
+
+  /// Each was the next batch to run, or the plan ended before it.
+  static void check_upcoming(const Rank& rank, std::uint64_t end) {
+    std::uint64_t last = 0;
+    for (const Execute& upcoming : rank.upcoming) {
+      EXPECT_GT(upcoming.mark, last) << "it came twice";
+      last = upcoming.mark;
+      const std::uint64_t position = upcoming.sequence - first_sequence;
+      if (position == end) continue;
+      ASSERT_LT(position, end);
+      EXPECT_EQ(upcoming.mark, rank.executed[position].mark);
+      EXPECT_EQ(upcoming.tickets, rank.executed[position].tickets);
+    }
+  }
 
   bool follow_script(Rank& rank, const Script& script) {
     if (rank.submitted == script.submissions) {
@@ -247,226 +260,6 @@ TEST(Replay, GoesOnAsLongAsNobodyStops) {
   World world(plan_of({3, 1, 2}), {{6 * passes, false}, {6 * passes}, {6 * passes, false}});
   world.settle();
   world.check();
-}
-
-/// One rank whose only peer is what the test says.
-class Alone : public testing::Test, public PlanBoard {
- protected:
-  void publish(std::uint64_t word, Urgency) override { own_ = to_plan_progress(word); }
-  [[nodiscard]] std::uint64_t read(int /*rank*/) const override { return to_word(peer_); }
-
-  void begin(const PlanEntry& entry) { replay_.begin(entry, 1, now_); }
-  void submit(const std::string& name, const Descriptor& descriptor = {}) {
-    replay_.submit(next_ticket_++, {.name = name}, descriptor, now_);
-  }
-  void poll() { replay_.poll(now_, 8, executed_); }
-
-  PlanProgress own_{};
-  PlanProgress peer_{.epoch = 1};
-  TimePoint now_{};
-  Replay replay_{{this, 0, 2, 1s}};
-  std::vector<Execute> executed_{};
-  Ticket next_ticket_ = 0;
-};
-
-TEST_F(Alone, ABatchIsPublishedWhenItIsWhole) {
-  begin(plan_of({2, 1}));
-  submit("1");
-  submit("2");
-  poll();
-  EXPECT_EQ(own_, PlanProgress{});  // nothing was said yet
-  submit("0");
-  poll();
-  EXPECT_EQ(own_, (PlanProgress{1, 2, false}));
-  EXPECT_TRUE(replay_.awaits_others());
-  EXPECT_TRUE(executed_.empty());
-  peer_.position = 1;
-  poll();
-  ASSERT_EQ(executed_.size(), 1U);
-  EXPECT_EQ(executed_.front().tickets, (std::vector<Ticket>{2, 0}));
-}
-
-TEST_F(Alone, WhatIsNotThePlansStopsItAtTheNextPosition) {
-  const auto stops = [&](const std::function<void()>& act) {
-    replay_ = Replay({this, 0, 2, 1s});
-    peer_ = {.epoch = 1};
-    begin(plan_of({1, 1}));
-    submit("0");
-    poll();
-    EXPECT_EQ(own_, (PlanProgress{1, 1, false}));
-    act();
-    poll();
-    EXPECT_EQ(own_, (PlanProgress{1, 1, true}));
-    EXPECT_EQ(replay_.over(), peer_.stopped);
-    peer_ = {1, 2, true};
-    poll();
-    EXPECT_TRUE(replay_.over());
-    EXPECT_EQ(replay_.ran(), 1U);
-  };
-  stops([&] { submit("other"); });
-  stops([&] { submit("1", {.op = ReduceOp::max}); });
-  stops([&] { replay_.submit(9, {.name = "1", .set = 3}, {}, now_); });
-  stops([&] { replay_.submit(9, {.number = 1}, {}, now_); });
-  stops([&] { replay_.submit(9, {.number = join_number}, {}, now_); });
-  stops([&] { replay_.stop(); });
-  stops([&] { peer_ = {1, 1, true}; });
-}
-
-TEST_F(Alone, AnIncompleteBatchIsGivenUpAfterAWhile) {
-  begin(plan_of({2}));
-  EXPECT_EQ(replay_.deadline(), TimePoint::max());
-  now_ += 1h;
-  submit("0");
-  poll();
-  const TimePoint deadline = replay_.deadline();
-  EXPECT_LE(deadline, now_ + 1s);
-  EXPECT_GE(deadline, now_ + 10ms);
-  now_ = deadline - 1ns;
-  poll();
-  EXPECT_FALSE(replay_.stopping());
-  now_ = deadline;
-  poll();
-  EXPECT_TRUE(own_.stopped);
-  EXPECT_EQ(replay_.deadline(), TimePoint::max());
-}
-
-TEST_F(Alone, HowLongABatchUsuallyTakesIsLearned) {
-  begin(plan_of({2}));
-  const auto pass = [&](std::chrono::nanoseconds gap) {
-    submit("0");
-    poll();
-    const auto patience = replay_.deadline() - now_;
-    now_ += gap;
-    submit("1");
-    poll();
-    ++peer_.position;
-    poll();
-    EXPECT_FALSE(replay_.stopping());
-    return patience;
-  };
-  for (int i = 0; i < 100; ++i) pass(0ms);
-  EXPECT_EQ(pass(9ms), 10ms);
-  EXPECT_EQ(pass(9ms), 36ms);
-  EXPECT_EQ(pass(20ms), 36ms);
-  EXPECT_EQ(pass(0ms), 80ms);
-}
-
-TEST_F(Alone, APeerThatDoesNotComeIsWaitedForInNegotiation) {
-  begin(plan_of({1}));
-  submit("0");
-  poll();
-  EXPECT_EQ(replay_.deadline(), now_ + 1s);
-  now_ += 1s;
-  poll();
-  EXPECT_TRUE(own_.stopped);
-}
-
-TEST_F(Alone, APeerThatHasNotReadOfThePlanHasNotStopped) {
-  peer_ = {0, 0, false};
-  begin(plan_of({1}));
-  replay_.stop();
-  poll();
-  EXPECT_FALSE(replay_.over());
-  peer_ = {1, 0, true};
-  poll();
-  EXPECT_TRUE(replay_.over());
-  static_cast<void>(replay_.end());
-  begin(plan_of({1}, 2));  // the peer still stands in the first
-  submit("0");
-  poll();
-  EXPECT_TRUE(executed_.empty());
-  EXPECT_FALSE(replay_.stopping());
-}
-
-TEST_F(Alone, NumbersAndStepsGoOn) {
-  Descriptor with_step;
-  with_step.step = 7;
-  begin(
-      {1, {{{{.number = 4}, {}, 2, 0}, {{.name = "g"}, with_step, 0, 1}, {{.number = 5}, {}, 2}}}});
-  for (std::uint64_t pass = 0; pass < 5; ++pass) {
-    replay_.submit(0, {.number = 4 + 2 * pass}, {}, now_);
-    replay_.submit(1, {.number = 5 + 2 * pass}, {}, now_);
-    with_step.step = 7 + static_cast<std::int64_t>(pass);
-    submit("g", with_step);
-    peer_.position = pass + 1;
-    poll();
-    EXPECT_EQ(executed_.size(), pass + 1);
-  }
-  submit("g", with_step);  // of the last step
-  poll();
-  EXPECT_TRUE(own_.stopped);
-}
-
-TEST_F(Alone, AVersionStandsForTheKeyAndTheDescriptorButNotForTheStep) {
-  constexpr std::uint64_t version = 3;
-  const Descriptor strange{.op = ReduceOp::max, .step = 1};
-  begin({1, {{{{.name = "g"}, {}, 0, 1}}}});
-  const auto submit_version = [&](const std::string& name, const Descriptor& descriptor) {
-    replay_.submit(0, {.name = name}, descriptor, now_, version);
-    poll();
-  };
-  submit_version("g", {});
-  peer_.position = 1;
-  poll();
-  submit_version("not looked at", strange);
-  EXPECT_FALSE(own_.stopped);
-  EXPECT_EQ(own_.position, 2U);
-  peer_.position = 2;
-  poll();
-  EXPECT_EQ(executed_.size(), 2U);
-  submit_version("g", {.step = 1});  // of the last step
-  EXPECT_TRUE(own_.stopped);
-}
-
-TEST_F(Alone, WhatIsWithdrawnHasItsStep) {
-  begin({1, {{{{.name = "a"}, {}, 0, 2}, {{.name = "b"}, {}, 0, 2}}}});
-  constexpr std::uint64_t versions = 7;
-  for (std::int64_t pass = 0; pass < 3; ++pass) {
-    replay_.submit(0, {.name = "a"}, {.step = 2 * pass}, now_, versions);
-    if (pass < 2) replay_.submit(1, {.name = "b"}, {.step = 2 * pass}, now_, versions + 1);
-    peer_.position = static_cast<std::uint64_t>(pass) + 1;
-    poll();
-  }
-  EXPECT_EQ(executed_.size(), 2U);
-  const std::vector<Withdrawn> withdrawn = replay_.end();
-  ASSERT_EQ(withdrawn.size(), 1U);
-  EXPECT_EQ(withdrawn.front().key.name, "a");
-  EXPECT_EQ(withdrawn.front().descriptor.step, 4);
-}
-
-TEST_F(Alone, EndsBeforeItsPositionLeavesTheWord) {
-  replay_ = Replay({this, 0, 2, 1s, 3});
-  begin(plan_of({1}));
-  for (std::uint64_t position = 1; position <= 3; ++position) {
-    submit("0");
-    poll();
-    EXPECT_EQ(own_, (PlanProgress{1, position, position == 3}));
-    peer_.position = position;
-    poll();
-    EXPECT_EQ(replay_.ran(), position);
-  }
-  submit("0");
-  peer_.stopped = true;
-  poll();
-  EXPECT_TRUE(replay_.over());
-  EXPECT_EQ(replay_.end().size(), 1U) << "it returns to negotiation";
-}
-
-TEST_F(Alone, RefusesPlansThatAreNone) {
-  EXPECT_THROW(begin({1, {}}), ProtocolError);
-  EXPECT_THROW(begin({1, {{}}}), ProtocolError);
-  PlanEntry twice = plan_of({1});
-  twice.batches.push_back(twice.batches.front());
-  EXPECT_THROW(begin(twice), ProtocolError);
-  Replay without({nullptr, 0, 2, 1s});
-  EXPECT_THROW(without.begin(plan_of({1}), 1, now_), ProtocolError);
-}
-
-TEST(Board, AWordHoldsAStanding) {
-  for (const PlanProgress& standing :
-       {PlanProgress{}, PlanProgress{1, 0, true}, PlanProgress{last_epoch, 5, false},
-        PlanProgress{3, last_position, true}})
-    EXPECT_EQ(to_plan_progress(to_word(standing)), standing);
 }
 
 }  // namespace

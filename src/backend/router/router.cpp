@@ -47,6 +47,10 @@ std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
                                     : mpi_->start(std::move(batch));
 }
 
+std::unique_ptr<Execution> CpuRouter::prepare(Batch batch) {
+  return route_of(batch) == Route::shared_memory ? memory_->prepare(std::move(batch)) : nullptr;
+}
+
 /// A batch of GPU tensors, or one that is held back. Its steps on GPU tensors have the GPU as the
 /// thread's current device, and errors name the rank.
 class Router::Deferred : public Execution {
@@ -164,6 +168,11 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
   held_back_.push_back(deferred.get());
   static_cast<void>(advance());
   return deferred;
+}
+
+std::unique_ptr<Execution> Router::prepare(Batch batch) {
+  // If others are held back, this one may be too.
+  return on_gpu(batch) || !held_back_.empty() ? nullptr : cpu_.prepare(std::move(batch));
 }
 
 /// The driver waits for the GPU, which takes as long as the beginning of the aborts. Otherwise what

@@ -26,7 +26,13 @@ class Allreduce : public SlicedAllreduce {
 }  // namespace
 
 std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, LocalRanks local_ranks) {
-  return std::make_unique<Allreduce>(arena, std::move(batch), std::move(local_ranks));
+  return std::make_unique<Allreduce>(arena, std::move(batch), local_ranks);
+}
+
+std::unique_ptr<Execution> prepare_allreduce(Arena& arena, Batch batch, LocalRanks local_ranks) {
+  auto allreduce = std::make_unique<Allreduce>(arena, std::move(batch), local_ranks);
+  allreduce->prepare();
+  return allreduce;
 }
 
 }  // namespace kolo::internal::backend::shm

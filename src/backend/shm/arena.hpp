@@ -53,6 +53,7 @@ struct Counters {
     }
   };
   Counter deposited;  // its own part of a piece lies in its slot
+  Counter prepared;   // so does that of a batch that has not begun there. `order` is its mark
   Counter combined;   // its slice of a piece is reduced
   Counter collected;  // it has read all it needs of a piece
   Counter reduced;    // in levels: its slice of a piece is reduced within its group
@@ -104,8 +105,8 @@ class Arena {
     return reinterpret_cast<Counters*>(memory(index) + sizeof(WriteGate))[lane];
   }
   [[nodiscard]] std::byte* slot(int index, std::size_t lane, std::size_t slot) const;
-  /// Of a piece with this number in the window. Valid once the `deposited` counter of that rank
-  /// includes the piece.
+  /// Of a piece with this number in the window. Valid once the `deposited` or `prepared` counter
+  /// of that rank includes the piece.
   [[nodiscard]] Deposit& deposit(int index, std::size_t lane, std::size_t number) const;
   /// Of this rank, for writes into the heaps of others.
   [[nodiscard]] WriteFence& fence() { return fence_; }
@@ -120,6 +121,12 @@ class Arena {
   [[nodiscard]] std::uint64_t queue_up(std::size_t lane) { return lanes_[lane].queued++; }
   [[nodiscard]] bool is_next(std::size_t lane, std::uint64_t place) const {
     return lanes_[lane].served == place;
+  }
+  /// The last that has queued up leaves without a trace.
+  void give_up_place(std::size_t lane) { --lanes_[lane].queued; }
+  /// True if no batch of this rank is in the lane.
+  [[nodiscard]] bool is_idle(std::size_t lane) const {
+    return lanes_[lane].served == lanes_[lane].queued;
   }
   /// This rank is done with the batch. The others, given by index, are done when their `collected`
   /// counters have reached `position`.

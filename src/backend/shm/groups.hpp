@@ -9,6 +9,9 @@
 
 namespace kolo::internal::backend::shm {
 
+/// Indices on the host of the ranks that take part, in the order of the batch's `ranks`.
+using LocalRanks = std::vector<int>;
+
 /// Up to so many ranks may reduce a short piece each for itself. They are one level, so that an
 /// element of a short tensor gets the same bits as one of a long tensor.
 inline constexpr int max_ranks_alone = 8;

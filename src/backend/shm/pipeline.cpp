@@ -25,7 +25,7 @@ Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks,
       ranks_(batch_.ranks),
       all_(local_ranks_.size()),
       counterparts_(counterparts.size()),
-      lane_(batch_.order() % lane_count),
+      lane_(lane_of(batch_)),
       place_(arena.queue_up(lane_)) {
   std::iota(all_.begin(), all_.end(), 0);
   std::iota(counterparts_.begin(), counterparts_.end(), size());
@@ -34,8 +34,33 @@ Pipeline::Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks,
   readers_.insert(readers_.end(), counterparts_.begin(), counterparts_.end());
 }
 
+Pipeline::~Pipeline() {
+  if (prepared_) arena_.give_up_place(lane_);
+}
+
+void Pipeline::prepare() {
+  prepared_ = true;
+  if (batch_.observer != nullptr) prepared_from_ = std::chrono::steady_clock::now();
+  work_ = 0;
+  while (work_ < max_work && can_deposit()) {
+    deposit_next();
+    // No rank waits for it: those that have begun the batch wait for its counter.
+    arena_.counters(arena_.index(), lane_).prepared.publish({batch_.mark, deposited_});
+  }
+  if (batch_.observer != nullptr) prepared_until_ = std::chrono::steady_clock::now();
+}
+
+void Pipeline::start_prepared() {
+  prepared_ = false;
+  if (deposited_ == 0) return;
+  publish(&Counters::deposited, deposited_, all_);
+  if (batch_.observer != nullptr)
+    batch_.observer->on_phase(batch_.sequence, Phase::pack, prepared_from_, prepared_until_);
+}
+
 Progress Pipeline::step() {
   if (!arena_.is_next(lane_, place_)) return Progress::waiting;
+  if (prepared_) start_prepared();
   work_ = 0;
   bool moved = step_transfers();
   // What needs no copy is deposited at once, since all others wait for it. Then combine, since
@@ -118,7 +143,8 @@ std::uint64_t Pipeline::max_ahead() const {
 }
 
 void Pipeline::deposit_next() {
-  const PhaseTimer timer(batch_, Phase::pack);
+  PhaseTimer timer(batch_, Phase::pack);
+  if (prepared_) timer.discard();
   deposit(number_of(deposited_));
   ++deposited_;
   begun_ = false;
@@ -139,15 +165,18 @@ bool Pipeline::try_deposit() {
   return true;
 }
 
-/// With acquire, the counterpart of `publish`: those ranks wrote, or read, the data before they
+/// With acquire, the counterpart of `publish`: that rank wrote, or read, the data before it
 /// counted; this rank reads, or overwrites, it after.
+bool Pipeline::has_reached(int rank, Counter counter, std::uint64_t pieces) const {
+  const Counters& its = arena_.counters(local_rank(rank), lane_);
+  if ((its.*counter).has_reached(position(pieces))) return true;
+  return batch_.mark != 0 && counter == &Counters::deposited &&
+         its.prepared.has_reached({batch_.mark, pieces});
+}
+
 bool Pipeline::have(const std::vector<int>& ranks, Counter counter, std::uint64_t pieces) const {
-  const Position enough = position(pieces);
-  return std::ranges::all_of(ranks, [&](int rank) {
-    if (rank == index_) return true;
-    const Counters& counters = arena_.counters(local_rank(rank), lane_);
-    return (counters.*counter).has_reached(enough);
-  });
+  return std::ranges::all_of(
+      ranks, [&](int rank) { return rank == index_ || has_reached(rank, counter, pieces); });
 }
 
 Awaited Pipeline::lacking(const std::vector<int>& ranks, Counter counter, std::uint64_t pieces,

@@ -18,9 +18,6 @@
 
 namespace kolo::internal::backend::shm {
 
-/// Indices on the host of the ranks that take part, in the order of the batch's `ranks`.
-using LocalRanks = std::vector<int>;
-
 /// Every rank deposits its part of a piece in its slot, or says where else it lies; where a piece
 /// is reduced in slices, it combines its slice of all ranks' parts; then it collects the data that
 /// it needs from the slots. A few pieces are in progress at once, and a rank waits for another only
@@ -33,6 +30,13 @@ class Pipeline : public Execution {
  public:
   Pipeline(Arena& arena, Batch batch, LocalRanks local_ranks, const LocalRanks& counterparts = {});
 
+  ~Pipeline() override;
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  /// Before the first step, which may never come: deposits what it can. Ranks that have begun the
+  /// batch read that. Precondition: the lane is idle.
+  void prepare();
   [[nodiscard]] Progress step() final;
   [[nodiscard]] Awaited waits_for() const final;
 
@@ -118,7 +122,10 @@ class Pipeline : public Execution {
   /// How far this rank may be ahead of others with a piece like the next one.
   [[nodiscard]] std::uint64_t max_ahead() const;
   void deposit_next();
-  /// True if the counters of all `ranks` but this one have reached `pieces`.
+  void start_prepared();
+  /// True if this counter of another rank has reached `pieces`.
+  [[nodiscard]] bool has_reached(int rank, Counter counter, std::uint64_t pieces) const;
+  /// True if those of all `ranks` but this one have.
   [[nodiscard]] bool have(const std::vector<int>& ranks, Counter counter,
                           std::uint64_t pieces) const;
   /// The ranks of the world whose counters have not.
@@ -147,7 +154,9 @@ class Pipeline : public Execution {
   std::vector<int> counterparts_;
   std::vector<int> readers_;  // of this rank's slots: all, and the counterparts
   std::size_t lane_;
-  std::uint64_t place_;  // in the lane's queue
+  std::uint64_t place_;    // in the lane's queue
+  bool prepared_ = false;  // and not begun
+  PhaseObserver::TimePoint prepared_from_{}, prepared_until_{};
   std::int64_t work_ = 0;
   // Numbers of pieces with which this rank has come so far.
   std::uint64_t deposited_ = 0;
@@ -159,8 +168,13 @@ class Pipeline : public Execution {
   bool all_begun_ = false;
 };
 
+[[nodiscard]] inline std::size_t lane_of(const Batch& batch) { return batch.order() % lane_count; }
+
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch,
                                                         LocalRanks local_ranks);
+/// See Pipeline::prepare.
+[[nodiscard]] std::unique_ptr<Execution> prepare_allreduce(Arena& arena, Batch batch,
+                                                           LocalRanks local_ranks);
 /// Among these groups.
 [[nodiscard]] std::unique_ptr<Execution> make_levelled_allreduce(Arena& arena, Batch batch,
                                                                  const LocalRanks& local_ranks,

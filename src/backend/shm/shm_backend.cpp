@@ -35,15 +35,34 @@ bool ShmBackend::can_execute(const Batch& batch) const {
   return std::ranges::all_of(batch.ranks, [&](int rank) { return host_index(rank) >= 0; });
 }
 
+int ShmBackend::own_index(const Batch& batch) const {
+  return index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch);
+}
+
+shm::LocalRanks ShmBackend::local_ranks_of(const Batch& batch) const {
+  shm::LocalRanks local_ranks;
+  local_ranks.reserve(batch.ranks.size());
+  for (const int rank : batch.ranks) local_ranks.push_back(host_index(rank));
+  return local_ranks;
+}
+
+std::unique_ptr<Execution> ShmBackend::prepare(Batch batch) {
+  if (batch.kind.type != OperationType::allreduce || is_adasum(batch) || !can_execute(batch) ||
+      !arena_.is_idle(shm::lane_of(batch)))
+    return nullptr;
+  check(batch);
+  shm::LocalRanks local_ranks = local_ranks_of(batch);
+  if (shm::Groups::of(local_ranks, own_index(batch), nodes_)) return nullptr;
+  return shm::prepare_allreduce(arena_, std::move(batch), std::move(local_ranks));
+}
+
 std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
   if (!can_execute(batch))
     throw InvalidArgument(
         fmt::format("\"{}\" cannot be executed in shared memory", to_string(batch.kind)));
   check(batch);
-  // Throws if this rank does not take part.
-  const int own = index_of(ranks_[static_cast<std::size_t>(arena_.index())], batch);
-  shm::LocalRanks local_ranks;
-  for (const int rank : batch.ranks) local_ranks.push_back(host_index(rank));
+  const int own = own_index(batch);
+  shm::LocalRanks local_ranks = local_ranks_of(batch);
   switch (batch.kind.type) {
     case OperationType::barrier:  // all ranks have called it: an allreduce of no tensors
     case OperationType::allreduce:

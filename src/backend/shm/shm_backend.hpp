@@ -40,6 +40,8 @@ class ShmBackend : public Backend {
   /// Executions must end before the backend. Throws InvalidArgument for a batch that it cannot
   /// execute.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
+  /// Allreduces deposit what their slots hold.
+  [[nodiscard]] std::unique_ptr<Execution> prepare(Batch batch) override;
 
   /// Returns when no other rank writes into this rank's tensors. See WriteFence.
   void abandon() noexcept override { arena_.fence().close(fence_patience); }
@@ -50,6 +52,9 @@ class ShmBackend : public Backend {
  private:
   static constexpr std::chrono::seconds fence_patience{10};
 
+  /// Throws if this rank takes no part.
+  [[nodiscard]] int own_index(const Batch& batch) const;
+  [[nodiscard]] shm::LocalRanks local_ranks_of(const Batch& batch) const;
   /// On the host; -1 if it is not of this host.
   [[nodiscard]] int host_index(int rank) const;
 

@@ -87,6 +87,8 @@ class Negotiator {
   }
   /// True while a plan is followed.
   [[nodiscard]] bool in_plan() const { return replay_.live(); }
+  /// The mark of the plan's next batch; 0 if no plan is followed.
+  [[nodiscard]] std::uint64_t next_mark() const { return replay_.next_mark(); }
   /// True if only words on the board are awaited.
   [[nodiscard]] bool awaits_board() const { return replay_.awaits_others(); }
   /// `set_time` and `take` are due then, even if nothing has happened.

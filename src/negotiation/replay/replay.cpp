@@ -172,18 +172,33 @@ void Replay::poll(TimePoint now, int room, std::vector<Execute>& executes) {
   over_ = stopping_ && all_stopped;
 }
 
-void Replay::run_one(std::vector<Execute>& executes) {
-  Batch& batch = batch_at(ran_);
+std::optional<Execute> Replay::take_upcoming() {
+  // Once this rank stops, the plan may well end before the batch.
+  if (!live_ || stopping_ || published_ == ran_ || announced_ == ran_ + 1) return std::nullopt;
+  announced_ = ran_ + 1;
+  return next_batch();
+}
+
+Execute Replay::next_batch() {
+  const Batch& batch = batch_at(ran_);
   Execute execute{.sequence = first_sequence_ + ran_,
                   .set = world_set,
                   .members = RankSet::range(0, options_.ranks - 1),
                   .absent = {},
                   .kind = batch.kind,
-                  .tickets = {}};
+                  .tickets = {},
+                  .mark = next_mark()};
   execute.tickets.reserve(batch.items);
+  for (std::size_t place = batch.begin; place < batch.begin + batch.items; ++place)
+    execute.tickets.push_back(items_[place].ticket);
+  return execute;
+}
+
+void Replay::run_one(std::vector<Execute>& executes) {
+  executes.push_back(next_batch());
+  Batch& batch = batch_at(ran_);
   for (std::size_t place = batch.begin; place < batch.begin + batch.items; ++place) {
     Item& item = items_[place];
-    execute.tickets.push_back(item.ticket);
     item.pending = false;
     if (item.number_stride != 0) item.key.number += item.number_stride;
     item.step += item.step_stride;
@@ -192,7 +207,6 @@ void Replay::run_one(std::vector<Execute>& executes) {
   pending_ -= batch.items;
   published_items_ -= batch.items;
   ++ran_;
-  executes.push_back(std::move(execute));
 }
 
 std::vector<Withdrawn> Replay::end() {

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -65,6 +66,14 @@ class Replay {
   /// them if the plan ends, else at most `room`. Throws ProtocolError.
   void poll(TimePoint now, int room, std::vector<Execute>& executes);
 
+  /// The next batch, once, if other ranks are not ready for it and this one is. The batch runs, or
+  /// the plan ends before it.
+  [[nodiscard]] std::optional<Execute> take_upcoming();
+  /// The mark of the next batch; 0 if no plan is live.
+  [[nodiscard]] std::uint64_t next_mark() const {
+    return live_ ? to_word({epoch_, ran_ + 1, false}) : 0;
+  }
+
   /// True once all ranks have stopped and all batches before the end have run: call `end`.
   [[nodiscard]] bool over() const { return over_; }
   /// How many batches the plan has run.
@@ -113,6 +122,7 @@ class Replay {
   }
   void publish();
   bool advance(TimePoint now);
+  [[nodiscard]] Execute next_batch();
   void run_one(std::vector<Execute>& executes);
   [[nodiscard]] bool unpublished() const { return pending_ > published_items_; }
 
@@ -133,6 +143,7 @@ class Replay {
   std::uint64_t first_sequence_ = 0;
   std::uint64_t published_ = 0;
   std::uint64_t ran_ = 0;
+  std::uint64_t announced_ = 0;      // position after the batch that was upcoming last
   std::size_t pending_ = 0;          // items
   std::size_t published_items_ = 0;  // those of them in published batches
   TimePoint progress_at_{};          // of the last publication, or of the first submission after it

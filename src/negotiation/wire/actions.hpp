@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Execute {
   Descriptor kind;
   std::vector<Ticket> tickets;
   std::uint64_t joins = 0;  // how often all ranks had joined before it
+  std::uint64_t mark = 0;   // of a plan's batch: its own for good, and ascending; else 0
 };
 
 /// The operation of this ticket fails without being executed.
@@ -60,6 +62,9 @@ struct Actions {
   std::vector<Answer> answers;
   std::vector<std::string> reports;  // warnings for the log
   std::vector<Key> questions{};      // the rank that reports for its host answers with statuses
+  // The next batch of the plan, which this rank is ready for and others are not. It may be
+  // prepared: either it is the next one to be executed, or none of the plan is.
+  std::optional<Execute> upcoming{};
 
   [[nodiscard]] bool empty() const {
     return sends.empty() && executes.empty() && fails.empty() && answers.empty() &&

@@ -149,11 +149,16 @@ negotiation::Ticket ProgressEngine::keep(detail::Operation* operation) {
 bool ProgressEngine::negotiate() {
   const negotiation::Actions actions = negotiator_.take();
   record_faults(actions);
+  // Before its operations fail, or return to negotiation.
+  const std::uint64_t next =
+      actions.executes.empty() ? negotiator_.next_mark() : actions.executes.front().mark;
+  if (prepared_.mark != next) prepared_.execution.reset();
   for (const negotiation::Send& send : actions.sends) {
     recorder_.sent(send.message.size());
     transport_.send(send.peer, send.message);
   }
   for (const negotiation::Execute& execute : actions.executes) start(execute);
+  if (actions.upcoming) prepare(*actions.upcoming);
   for (const negotiation::Fail& fail : actions.fails) {
     std::exception_ptr error = to_exception(fail.failure);  // first, since it may throw
     has_missed_ranks_ |=
@@ -184,33 +189,47 @@ auto ProgressEngine::of_batch(const Running& running, const Work& work) const {
   }
 }
 
-void ProgressEngine::start(const negotiation::Execute& execute) {
+backend::Batch ProgressEngine::batch_of(const negotiation::Execute& execute) const {
   backend::Batch batch{.kind = execute.kind,
                        .tensors = {},
                        .set = execute.members.to_vector(),
                        .ranks = execute.members.without(execute.absent).to_vector(),
                        .divisor = 1,
                        .sequence = execute.sequence,
-                       .joins = execute.joins};
+                       .joins = execute.joins,
+                       .mark = execute.mark};
   if (execute.kind.op == ReduceOp::average) {
     const bool over_all = execute.kind.average_over == AverageOver::all;
     batch.divisor = static_cast<std::int64_t>(over_all ? batch.set.size() : batch.ranks.size());
   }
+  if (recorder_.wants_phases()) batch.observer = &recorder_;
+  batch.tensors.reserve(execute.tickets.size());
+  for (const negotiation::Ticket ticket : execute.tickets)
+    for (const backend::BatchTensor& member : negotiating_[ticket].operation->members())
+      batch.tensors.push_back(&member);
+  return batch;
+}
+
+void ProgressEngine::prepare(const negotiation::Execute& upcoming) {
+  prepared_ = {upcoming.mark, backend_.prepare(batch_of(upcoming))};
+}
+
+void ProgressEngine::start(const negotiation::Execute& execute) {
+  std::unique_ptr<backend::Execution> prepared = std::move(prepared_.execution);
+  std::optional<backend::Batch> batch;
+  if (prepared == nullptr) batch = batch_of(execute);
   // First, so that an error below fails its operations too.
   Running& running =
-      running_.emplace_back(Running{nullptr, {}, execute.set, execute.sequence, now_});
+      running_.emplace_back(Running{std::move(prepared), {}, execute.set, execute.sequence, now_});
   running.operations.reserve(execute.tickets.size());
-  batch.tensors.reserve(execute.tickets.size());
-  for (const negotiation::Ticket ticket : execute.tickets) {
+  for (const negotiation::Ticket ticket : execute.tickets)
     running.operations.push_back(take_operation(ticket));
-    for (const backend::BatchTensor& member : running.operations.back()->members())
-      batch.tensors.push_back(&member);
-  }
-  record_start(batch, running);
+  record_start(execute, running);
+  if (!batch) return;
   if (may_start(running))
-    begin(running, std::move(batch));
+    begin(running, *std::move(batch));
   else
-    running.held_back = std::make_unique<backend::Batch>(std::move(batch));
+    running.held_back = std::make_unique<backend::Batch>(*std::move(batch));
 }
 
 /// The backend may use the same tags for both. A rank that is done with the earlier batch may begin
@@ -256,18 +275,17 @@ bool ProgressEngine::execute() {
   return moved;
 }
 
-void ProgressEngine::record_start(backend::Batch& batch, const Running& running) {
+void ProgressEngine::record_start(const negotiation::Execute& execute, const Running& running) {
   std::int64_t bytes = 0;
   for (const detail::Operation* operation : running.operations) bytes += operation->tag().bytes;
-  recorder_.batch_started(
-      {.number = batch.sequence,
-       .set = running.set,
-       .type = batch.kind.type,
-       .dtype = batch.tensors.empty() ? DType::u8 : batch.tensors.front()->dtype,
-       .operations = running.operations.size(),
-       .bytes = bytes},
-      now_);
-  if (recorder_.wants_phases()) batch.observer = &recorder_;
+  const auto& members = running.operations.front()->members();
+  recorder_.batch_started({.number = execute.sequence,
+                           .set = running.set,
+                           .type = execute.kind.type,
+                           .dtype = members.empty() ? DType::u8 : members.front().dtype,
+                           .operations = running.operations.size(),
+                           .bytes = bytes},
+                          now_);
 }
 
 /// Before its operations are finished: afterwards they may be gone.

@@ -92,7 +92,7 @@ class ProgressEngine {
 
   /// What is submitted and not done.
   [[nodiscard]] diagnostics::Recorder::Pending pending() const;
-  void record_start(backend::Batch& batch, const Running& running);
+  void record_start(const negotiation::Execute& execute, const Running& running);
   void record_end(const Running& running);
   void record_faults(const negotiation::Actions& actions);
 
@@ -118,6 +118,9 @@ class ProgressEngine {
   template <typename Work>
   auto of_batch(const Running& running, const Work& work) const;
   void start(const negotiation::Execute& execute);
+  [[nodiscard]] backend::Batch batch_of(const negotiation::Execute& execute) const;
+  /// A batch that will be the next one of the plan, if it runs.
+  void prepare(const negotiation::Execute& upcoming);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
   // The end before its time; session_failure.cpp. The operations are finished whatever else fails.
@@ -166,6 +169,10 @@ class ProgressEngine {
   std::vector<Pending> negotiating_;  // by ticket
   std::vector<negotiation::Ticket> free_tickets_;
   std::deque<Running> running_;  // by sequence
+  struct {
+    std::uint64_t mark = 0;
+    std::unique_ptr<backend::Execution> execution;  // null: no batch is prepared
+  } prepared_;
   std::uint64_t submissions_ = 0;
   std::uint64_t plans_ = 0;     // that were begun
   std::uint64_t finished_ = 0;  // operations

@@ -80,6 +80,7 @@ void ProgressEngine::give_up(const Failure& why) noexcept {
 
 /// All that this rank has submitted, wherever each is on its way.
 void ProgressEngine::fail_operations() noexcept {
+  prepared_.execution.reset();
   free_tickets_.clear();
   for (const Pending& pending : std::exchange(negotiating_, {}))
     if (pending.operation != nullptr) finish(pending.operation, failure_of(*pending.operation));
