@@ -4,6 +4,7 @@
 
 #include "backend/batch.hpp"
 #include "backend/pieces.hpp"
+#include "backend/shm/cache_lines.hpp"
 #include "backend/shm/pipeline.hpp"
 
 namespace kolo::internal::backend::shm {
@@ -36,6 +37,7 @@ class Broadcast : public Pipeline {
           fusion::convert(part.input, DType::u8, part.elements, part.output, DType::u8);
     } else {
       fusion::unpack(memory(root_, number), DType::u8, DType::u8, piece.parts);
+      if (is_last_reader()) take_over(memory(root_, number), piece.wire_bytes());
     }
     source_.arrived(piece);
     worked(2 * piece.wire_bytes());

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/batch.hpp"
+#include "backend/shm/cache_lines.hpp"
 #include "backend/shm/pipeline.hpp"
 #include "backend/shm/scatter_list.hpp"
 
@@ -66,12 +67,15 @@ class Gather : public Pipeline {
       return;
     }
     const int part = targets_ == 1 ? 0 : index();
+    const bool is_only_reader = targets_ > 1 || size() == 2;
     for (int rank = 0; rank < size(); ++rank) {
-      const std::byte* const slot = memory(rank, number) + part * share();
-      worked(incoming_[static_cast<std::size_t>(rank)].advance(
+      std::byte* const slot = memory(rank, number) + part * share();
+      const std::int64_t taken = incoming_[static_cast<std::size_t>(rank)].advance(
           share(), [&](std::byte* to, std::int64_t offset, std::size_t bytes) {
             std::memcpy(to, slot + offset, bytes);
-          }));
+          });
+      if (rank != index() && is_only_reader) take_over(slot, taken);
+      worked(taken);
     }
   }
 

@@ -188,6 +188,10 @@ Awaited Pipeline::lacking(const std::vector<int>& ranks, Counter counter, std::u
   return awaited;
 }
 
+bool Pipeline::is_last_reader() const {
+  return size() == 2 || have(all_, &Counters::collected, collected_ + 1);
+}
+
 /// The first obstacle to the progress of this rank.
 Awaited Pipeline::waits_for() const {
   if (!arena_.is_next(lane_, place_)) return {{}, "the batch before it"};

@@ -70,6 +70,9 @@ class Pipeline : public Execution {
   void name_ranks(std::vector<int> ranks) { ranks_ = std::move(ranks); }
   /// The rank of the world, for reports.
   [[nodiscard]] int name_of(int index) const { return ranks_[static_cast<std::size_t>(index)]; }
+  /// In `collect`: true if no rank but this one still reads the piece in another rank's slot. False
+  /// if several finish at once.
+  [[nodiscard]] bool is_last_reader() const;
   /// Only the rank `index` must have deposited before a piece is collected.
   void collect_from(int index) { sources_ = {index}; }
   /// The partial result of this rank's slice of the piece is in its slot. Call it in the order of

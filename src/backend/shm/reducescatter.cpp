@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/batch.hpp"
+#include "backend/shm/cache_lines.hpp"
 #include "backend/shm/pipeline.hpp"
 #include "fusion/pack.hpp"
 
@@ -48,10 +49,17 @@ class Reducescatter : public Pipeline {
     const std::int64_t elements = window.elements_of(index());
     if (elements == 0) return;
     worked((size() + 1) * elements * signed_size_of(window.wire));
-    if (groups_) return reduce_in_levels(number);
-    find_inputs(number, all_);
-    reduction::reduce(arithmetic_of(batch(), window.wire, window.tensor->dtype), inputs_, elements,
-                      window.output());
+    if (groups_) {
+      reduce_in_levels(number);
+    } else {
+      find_inputs(number, all_);
+      reduction::reduce(arithmetic_of(batch(), window.wire, window.tensor->dtype), inputs_,
+                        elements, window.output());
+    }
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != index())
+        take_over(part_for(window, number, rank, index()),
+                  elements * signed_size_of(window.wire));
   }
 
   /// As an allreduce does among these groups.

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "backend/shm/cache_lines.hpp"
 #include "base/dtype.hpp"
 #include "fusion/pack.hpp"
 
@@ -236,6 +237,9 @@ void SlicedAllreduce::collect_alone(std::size_t number) {
   for_each_part(piece, {0, piece.elements}, [&](const fusion::Part& part, std::int64_t first) {
     reduce(number, arithmetic, {first, part.elements}, part.input, {&part.output, 1});
   });
+  if (!is_last_reader()) return;
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != index()) take_over(at(number, rank, 0), piece.wire_bytes());
 }
 
 std::int64_t SlicedAllreduce::wire_bytes(const PieceState& state, Slice slice) const {
