@@ -185,13 +185,18 @@ void SlicedAllreduce::reduce_inside(std::size_t number, Slice own,
                                     const reduction::Arithmetic& arithmetic, std::byte* output) {
   const PieceState& state = pieces_[number];
   find_inputs(number, own);
-  if (!state.direct)
-    return reduce(number, arithmetic, own, at(number, index(), own.begin), {&output, 1});
-  const std::int64_t bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
-  for_each_part(state.piece, own, [&](const fusion::Part& part, std::int64_t first) {
-    std::byte* const to = output + (first - own.begin) * bytes;
-    reduce(number, arithmetic, {first, part.elements}, part.input, {&to, 1});
-  });
+  if (!state.direct) {
+    reduce(number, arithmetic, own, at(number, index(), own.begin), {&output, 1});
+  } else {
+    const std::int64_t bytes = signed_size_of(arithmetic.result.value_or(arithmetic.dtype));
+    for_each_part(state.piece, own, [&](const fusion::Part& part, std::int64_t first) {
+      std::byte* const to = output + (first - own.begin) * bytes;
+      reduce(number, arithmetic, {first, part.elements}, part.input, {&to, 1});
+    });
+  }
+  if (shares_.scope != Scope::host) return;  // `spread` will write to these places
+  for (int rank = 0; rank < size(); ++rank)
+    if (rank != index()) take_over(at(number, rank, own.begin), wire_bytes(state, own));
 }
 
 void SlicedAllreduce::take_result(std::size_t number, Slice slice) {
@@ -222,6 +227,8 @@ void SlicedAllreduce::collect(std::size_t number) {
       fusion::convert(results + first * bytes, state.piece.wire, part.elements, part.output,
                       state.piece.dtype);
     });
+    if (in_slot_of != index() && is_last_reader())
+      take_over(at(number, in_slot_of, theirs.begin), wire_bytes(state, theirs));
     worked(2 * wire_bytes(state, theirs));
   }
 }
