@@ -58,8 +58,7 @@ class Reducescatter : public Pipeline {
     }
     for (int rank = 0; rank < size(); ++rank)
       if (rank != index())
-        take_over(part_for(window, number, rank, index()),
-                  elements * signed_size_of(window.wire));
+        take_over(part_for(window, number, rank, index()), elements * signed_size_of(window.wire));
   }
 
   /// As an allreduce does among these groups.
