@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures Kolo beside MPI on one host, on 2 and 4 ranks, for docs/performance.md. Takes minutes.
+# Measures Kolo beside MPI on one host, on 2 and 4 ranks, for docs/performance.md. Takes minutes. A virtual
+# machine's processors may move between the cores of its host, so the time of a message between them, by
+# bench-cores, is recorded before and after each measurement.
 # Usage: one_host.sh KOLO_PERF >RUN; one_host_table.py RUN... makes docs/measurements/one_host.csv.
 set -euo pipefail
 kolo_perf=$1
@@ -8,7 +10,12 @@ kolo_perf=$1
 tuned=(--mca coll_tuned_use_dynamic_rules 1 --mca coll_tuned_allreduce_algorithm 5
   --mca coll_tuned_allreduce_algorithm_segmentsize 524288)
 
-run() { mpirun "$@" --csv 2>/dev/null; }
+cores() { echo "# message $("$(dirname "$kolo_perf")/bench-cores" | tail -n 1 | cut -d , -f 1)"; }
+run() {
+  cores
+  mpirun "$@" --csv 2>/dev/null
+  cores
+}
 
 for ranks in 2 4; do
   both=(--iterations 20 --memory private,shared)

@@ -24,23 +24,31 @@ def microseconds(text):
 
 
 def rows(path):
-    """Of a run: what was measured, and the figures."""
-    header, tuned = [], False
+    """Of a run: what was measured, and the figures. `message_ns` is the longer of the times before and after."""
+    header, tuned, before, block = [], False, None, []
     for fields in csv.reader(open(path)):
-        if fields and fields[0].startswith("#"):
+        if fields and fields[0].startswith("# message"):
+            message = int(fields[0].split()[-1])
+            if before is None:
+                before = message
+                continue
+            for key, row in block:
+                yield key, row | {"message_ns": max(before, message)}
+            before, block = None, []
+        elif fields and fields[0].startswith("#"):
             tuned = "tuned" in fields[0]
         elif fields and fields[0] == "mode":
             header = fields
         elif fields:
             row = dict(zip(header, fields))
             if row["mode"] == "idle":
-                yield (row["ranks"], "idle, rank " + row["rank"], "", ""), row
+                block.append(((row["ranks"], "idle, rank " + row["rank"], "", ""), row))
             else:
                 what = row["gradients"] or "allreduce, " + size(int(row["bytes"]))
                 if row["mode"] == "from-sleep":
                     what += ", from sleep"
                 path = row["path"].removeprefix("shm-")
-                yield (row["ranks"], what, path, "tuned" if tuned else "default"), row
+                block.append(((row["ranks"], what, path, "tuned" if tuned else "default"), row))
 
 
 def output_of(*command):
@@ -63,12 +71,12 @@ def main():
     print("\n".join("# " + line for line in comments()))
     runs = [dict(rows(path)) for path in sys.argv[1:]]
     out = csv.writer(sys.stdout, lineterminator="\n")
-    out.writerow(["ranks", "what", "path", "mpi", "run", "kolo_us", "kolo_p90_us", "mpi_us", "ratio"])
+    out.writerow(["ranks", "what", "path", "mpi", "run", "kolo_us", "kolo_p90_us", "mpi_us", "ratio", "message_ns"])
     for key in (key for key in runs[0] if key[2]):
         for number, run in enumerate(runs, 1):
             row = run[key]
             out.writerow([*key, number, *(microseconds(row[name]) for name in ("kolo_us", "kolo_p90_us", "mpi_us")),
-                          f"{float(row['ratio']):.2f}"])
+                          f"{float(row['ratio']):.2f}", row["message_ns"]])
     wrong = sum(int(r["kolo_wrong"]) for run in runs for r in run.values() if "kolo_wrong" in r)
     print(f"Elements that were wrong: {wrong}.", file=sys.stderr)
     for ranks in ("2", "4"):

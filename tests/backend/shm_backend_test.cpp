@@ -5,10 +5,14 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <deque>
 #include <numeric>
+#include <thread>
 #include <utility>
 
+#include "backend/batch.hpp"
+#include "backend/shm/sliced_allreduce.hpp"
 #include "kolo/error.hpp"
 #include "shm_host.hpp"
 #include "tensors.hpp"
@@ -283,6 +287,48 @@ TEST_F(ShmBackendTest, AStepEndsInTime) {
   EXPECT_EQ(a->step(), Progress::moved);
   finish({&a});
   expect_sums();
+}
+
+/// What the ranks of a host do in an allreduce among several hosts, here without the others.
+class AmongHosts : public shm::SlicedAllreduce {
+ public:
+  AmongHosts(shm::Arena& arena, Batch given, shm::LocalRanks ranks)
+      : SlicedAllreduce(arena, std::move(given), std::move(ranks),
+                        {2, 2, arena.slot_bytes(), Scope::host}) {}
+
+ private:
+  Progress combine(std::size_t number) override {
+    const Slice own = own_slice(number);
+    std::vector<std::byte> reduced(static_cast<std::size_t>(own.elements) * sizeof(std::uint16_t));
+    reduce_inside(number, own, arithmetic_of(batch(), wire(number)), reduced.data());
+    std::memcpy(result_of(number, own), reduced.data(), reduced.size());
+    take_result(number, own);
+    return Progress::done;
+  }
+};
+
+/// Compressed, so that the owner of a slice reads its results from its slot too.
+TEST(ShmBackendAmongHosts, TwoRanksReadResultsSideBySide) {
+  constexpr std::int64_t elements = 5000;
+  constexpr std::uint64_t batches = 200;
+  const ShmHost host({0, 1}, 4096);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&host, rank] {
+      for (std::uint64_t i = 0; i < batches; ++i) {
+        Tensors<float> tensor({elements}, true, [](std::size_t, std::int64_t) { return 1.0F; });
+        Batch batch;
+        batch.kind = allreduce_of(ReduceOp::sum, Compression::fp16);
+        tensor.add_to(batch);
+        batch.set = batch.ranks = {0, 1};
+        batch.sequence = i;
+        AmongHosts execution(host.backend(rank).arena(), batch, {0, 1});
+        while (execution.step() != Progress::done) std::this_thread::yield();
+        const auto two = [](std::size_t, std::int64_t) { return 2.0F; };
+        EXPECT_TRUE(tensor.hold(two, two));
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(ShmBackendTest, CountsBatchesWithoutOverflow) {

@@ -120,6 +120,11 @@ bool Simulation::take(int rank) {
     node.log.push_back(std::move(seen));
     node.executing.push_back(execute.set);
   }
+  if (actions.upcoming) {
+    for (const negotiation::Ticket ticket : actions.upcoming->tickets)
+      EXPECT_EQ(node.outcomes.at(ticket).answers, 0) << "it is upcoming, and was executed before";
+    EXPECT_EQ(actions.upcoming->mark, node.negotiator->next_mark());
+  }
   for (const negotiation::Fail& fail : actions.fails) {
     Outcome& outcome = node.outcomes.at(fail.ticket);
     outcome.failure = fail.failure;

@@ -103,6 +103,30 @@ TEST_F(InterruptedSteps, ByAMismatch) {
   expect_usable();
 }
 
+/// With few tags, a batch is held back while a long one runs; the one after it may not be prepared
+/// in its place.
+TEST_F(InterruptedSteps, ByALongBatch) {
+  constexpr int steps = 40;
+  constexpr int first_late = 25;
+  std::vector<float> longest(std::size_t{16} << 20);
+  std::vector<float> a(10), b(10), c(10);
+  for (int step = 0; step < steps; ++step) {
+    for (std::vector<float>* const tensor : {&longest, &a, &b, &c})
+      std::ranges::fill(*tensor, 1.0F);
+    // Of two kinds, so that each is a batch.
+    Future<void> first = allreduce_async(longest, {.name = "longest", .op = ReduceOp::sum});
+    Future<void> second = allreduce_async(a, {.name = "a", .op = ReduceOp::max});
+    Future<void> third = allreduce_async(b, {.name = "b", .op = ReduceOp::sum});
+    if (step > first_late && me_ == 1) third.wait_for(moment);
+    Future<void> last = allreduce_async(c, {.name = "c", .op = ReduceOp::max});
+    for (Future<void>* const future : {&last, &third, &second, &first}) future->get();
+    ASSERT_THAT(a, Each(1.0F));
+    ASSERT_THAT(b, Each(static_cast<float>(n_)));
+    ASSERT_THAT(c, Each(1.0F));
+  }
+  EXPECT_GT(statistics().plans, 0U);
+}
+
 /// The memory of an operation that failed is the program's again, also if a batch with it was
 /// prepared.
 TEST_F(InterruptedSteps, ByRanksThatLeave) {

@@ -80,7 +80,7 @@ def sizes(data):
     out = Picture(820, 360, "Allreduce: MPI's time over Kolo's, by size")
     out.text(20, 28, "Allreduce: time of MPI_Allreduce over Kolo's (above 1, Kolo is faster)", "ink bold", 15)
     legend(out, 20, 54, [("private memory", "blue"), ("shared memory", "green")])
-    out.text(330, 55, "line: median of three runs; bars: all runs", "soft", 11)
+    out.text(330, 55, "line: median of the runs; bars: all runs", "soft", 11)
     for panel, ranks in enumerate(("2", "4")):
         left, top, width, height = 60 + panel * 400, 90, 330, 210
         rows = [row for row in data["one_host"] if row["ranks"] == ranks and row["mpi"] == "default"

@@ -20,11 +20,23 @@ def by(rows, *keys):
 
 
 def one_host(data):
+    def cell(runs, text):
+        # In italics if the two cores did not share a cache.
+        return "; ".join(f"*{text(run)}*" if float(run["message_ns"]) >= 100 else text(run) for run in runs)
+
     rows = []
     for key, runs in by(data["one_host"], "ranks", "what", "path", "mpi").items():
-        rows.append([*key, "; ".join(f"{run['kolo_us']} ({run['kolo_p90_us']})" for run in runs),
-                     "; ".join(run["mpi_us"] for run in runs), "; ".join(run["ratio"] for run in runs)])
+        rows.append([*key, cell(runs, lambda run: f"{run['kolo_us']} ({run['kolo_p90_us']})"),
+                     cell(runs, lambda run: run["mpi_us"]), cell(runs, lambda run: run["ratio"])])
     return markdown(["np", "what", "path", "MPI", "Kolo, µs: median (p90)", "MPI, µs: median", "MPI over Kolo"], rows)
+
+
+def cores(data):
+    return markdown(["cores", "runs", "message from one to the other", "write", "after the other has read",
+                     "after the other has written"],
+                    [[row["cores"], row["runs"], f"{row['message_ns']} ns",
+                      *(f"{row[each]} GB/s" for each in ("write_gbs", "after_read_gbs", "after_write_gbs"))]
+                     for row in data["cores"]], ["---", *["---:"] * 5])
 
 
 def idle(data):
@@ -320,7 +332,7 @@ def campaigns(data):
 
 
 TABLES = {table.__name__: table for table in (
-    campaigns, one_host, idle, start_up, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
+    campaigns, one_host, cores, idle, start_up, peers, readme, training_step, hosts, faults, scale, cifar10_accuracy,
     elastic_faults, elastic_runs, elastic_growth, elastic_costs, cifar10_scaling, recording_cost, recording_step, journeys,
     structure, additions, transformer_ranks, data_scale, synthetic_benchmark, compression, overlap_between_hosts,
     local_sgd_time, torch_gradients, against_revision, small_against_revision,

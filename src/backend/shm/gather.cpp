@@ -55,6 +55,7 @@ class Gather : public Pipeline {
           share(), [&](const std::byte* from, std::int64_t offset, std::size_t bytes) {
             std::memcpy(slot + target * share() + offset, from, bytes);
           }));
+    take(number, index());
   }
 
   void collect(std::size_t number) override {
@@ -66,17 +67,19 @@ class Gather : public Pipeline {
       ++tables_read_;
       return;
     }
-    const int part = targets_ == 1 ? 0 : index();
-    const bool is_only_reader = targets_ > 1 || size() == 2;
-    for (int rank = 0; rank < size(); ++rank) {
-      std::byte* const slot = memory(rank, number) + part * share();
-      const std::int64_t taken = incoming_[static_cast<std::size_t>(rank)].advance(
-          share(), [&](std::byte* to, std::int64_t offset, std::size_t bytes) {
-            std::memcpy(to, slot + offset, bytes);
-          });
-      if (rank != index() && is_only_reader) take_over(slot, taken);
-      worked(taken);
-    }
+    for (int rank = 0; rank < size(); ++rank)
+      if (rank != index()) take(number, rank);
+  }
+
+  /// Copies what a rank has for this one. Its own part it copies before others may read the slot.
+  void take(std::size_t number, int rank) {
+    std::byte* const part = memory(rank, number) + (targets_ == 1 ? 0 : index()) * share();
+    const std::int64_t bytes = incoming_[static_cast<std::size_t>(rank)].advance(
+        share(), [&](std::byte* to, std::int64_t offset, std::size_t count) {
+          std::memcpy(to, part + offset, count);
+        });
+    if (rank != index() && (targets_ > 1 || size() == 2)) take_over(part, bytes);
+    worked(bytes);
   }
 
   [[nodiscard]] std::int64_t table_bytes() const {

@@ -227,7 +227,8 @@ void SlicedAllreduce::collect(std::size_t number) {
       fusion::convert(results + first * bytes, state.piece.wire, part.elements, part.output,
                       state.piece.dtype);
     });
-    if (in_slot_of != index() && is_last_reader())
+    // Of two ranks the owner may still read its results too, unless it has them in its tensor.
+    if (in_slot_of != index() && (state.direct || size() > 2) && is_last_reader())
       take_over(at(number, in_slot_of, theirs.begin), wire_bytes(state, theirs));
     worked(2 * wire_bytes(state, theirs));
   }

@@ -137,6 +137,7 @@ bool Negotiator::outstanding() const {
 
 Actions Negotiator::take() {
   follow_plan();
+  find_upcoming();
   if (is_root()) {
     sequence();
     if (!outgoing_update_.entries.empty()) {

@@ -133,6 +133,7 @@ class Negotiator {
   void begin_plan_if_due();
   void withdraw_from(ReadinessReport& message) const;
   void follow_plan();
+  void find_upcoming();
   void end_plan();
 
   // Readiness on its way up.

@@ -84,9 +84,13 @@ void Negotiator::follow_plan() {
   world.unfinished += static_cast<int>(actions_.executes.size() - before);
   for (std::size_t i = before; i < actions_.executes.size(); ++i)
     actions_.executes[i].joins = joins_;
-  if (replay_.over()) return end_plan();
+  if (replay_.over()) end_plan();
+}
+
+void Negotiator::find_upcoming() {
   // With room for it only: the one before it is done then, or nearly.
-  if (world.unfinished < batches_started) actions_.upcoming = replay_.take_upcoming();
+  if (!replay_.live() || sets_.at(world_set).unfinished >= batches_started) return;
+  actions_.upcoming = replay_.take_upcoming();
   if (actions_.upcoming) actions_.upcoming->joins = joins_;
 }
 
