@@ -123,7 +123,9 @@ class Backend {
   /// it may use that if they begin it first. No batch is started between this one and it. Its first
   /// step starts it; destroying it before that withdraws it, if no rank begins it. Null: nothing
   /// was done, and `start` will do all.
-  [[nodiscard]] virtual std::unique_ptr<Execution> prepare(Batch /*batch*/) { return nullptr; }
+  [[nodiscard]] virtual std::unique_ptr<Execution> prepare(const Batch& /*batch*/) {
+    return nullptr;
+  }
 
   /// The session has failed: all ranks end what they have in common. Returns when neither the GPU
   /// nor another rank of the host uses this rank's tensors any more, or after some seconds.

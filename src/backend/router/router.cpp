@@ -47,8 +47,8 @@ std::unique_ptr<Execution> CpuRouter::start(Batch batch) {
                                     : mpi_->start(std::move(batch));
 }
 
-std::unique_ptr<Execution> CpuRouter::prepare(Batch batch) {
-  return route_of(batch) == Route::shared_memory ? memory_->prepare(std::move(batch)) : nullptr;
+std::unique_ptr<Execution> CpuRouter::prepare(const Batch& batch) {
+  return route_of(batch) == Route::shared_memory ? memory_->prepare(batch) : nullptr;
 }
 
 /// A batch of GPU tensors, or one that is held back. Its steps on GPU tensors have the GPU as the
@@ -170,9 +170,9 @@ std::unique_ptr<Execution> Router::start(Batch batch) {
   return deferred;
 }
 
-std::unique_ptr<Execution> Router::prepare(Batch batch) {
+std::unique_ptr<Execution> Router::prepare(const Batch& batch) {
   // If others are held back, this one may be too.
-  return on_gpu(batch) || !held_back_.empty() ? nullptr : cpu_.prepare(std::move(batch));
+  return on_gpu(batch) || !held_back_.empty() ? nullptr : cpu_.prepare(batch);
 }
 
 /// The driver waits for the GPU, which takes as long as the beginning of the aborts. Otherwise what

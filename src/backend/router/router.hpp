@@ -57,7 +57,7 @@ class CpuRouter : public Backend {
   /// The same on all ranks of the batch.
   [[nodiscard]] Route route_of(const Batch& batch) const;
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
-  [[nodiscard]] std::unique_ptr<Execution> prepare(Batch batch) override;
+  [[nodiscard]] std::unique_ptr<Execution> prepare(const Batch& batch) override;
   void abandon() noexcept override {
     if (memory_ != nullptr) memory_->abandon();
     if (messenger_ != nullptr) messenger_->close(std::chrono::nanoseconds(0));
@@ -105,7 +105,7 @@ class Router : public Backend {
   Router& operator=(const Router&) = delete;
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
-  [[nodiscard]] std::unique_ptr<Execution> prepare(Batch batch) override;
+  [[nodiscard]] std::unique_ptr<Execution> prepare(const Batch& batch) override;
   /// Aborts NCCL's communicators when the other ranks do: the aborts wait for each other.
   void abandon() noexcept override;
   [[nodiscard]] std::uint64_t sequence_span() const override { return cpu_.sequence_span(); }

@@ -25,12 +25,14 @@ class Allreduce : public SlicedAllreduce {
 
 }  // namespace
 
-std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch, LocalRanks local_ranks) {
+std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch,
+                                          const LocalRanks& local_ranks) {
   return std::make_unique<Allreduce>(arena, std::move(batch), local_ranks);
 }
 
-std::unique_ptr<Execution> prepare_allreduce(Arena& arena, Batch batch, LocalRanks local_ranks) {
-  auto allreduce = std::make_unique<Allreduce>(arena, std::move(batch), local_ranks);
+std::unique_ptr<Execution> prepare_allreduce(Arena& arena, const Batch& batch,
+                                             const LocalRanks& local_ranks) {
+  auto allreduce = std::make_unique<Allreduce>(arena, batch, local_ranks);
   allreduce->prepare();
   return allreduce;
 }

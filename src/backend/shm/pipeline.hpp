@@ -174,10 +174,10 @@ class Pipeline : public Execution {
 [[nodiscard]] inline std::size_t lane_of(const Batch& batch) { return batch.order() % lane_count; }
 
 [[nodiscard]] std::unique_ptr<Execution> make_allreduce(Arena& arena, Batch batch,
-                                                        LocalRanks local_ranks);
+                                                        const LocalRanks& local_ranks);
 /// See Pipeline::prepare.
-[[nodiscard]] std::unique_ptr<Execution> prepare_allreduce(Arena& arena, Batch batch,
-                                                           LocalRanks local_ranks);
+[[nodiscard]] std::unique_ptr<Execution> prepare_allreduce(Arena& arena, const Batch& batch,
+                                                           const LocalRanks& local_ranks);
 /// Among these groups.
 [[nodiscard]] std::unique_ptr<Execution> make_levelled_allreduce(Arena& arena, Batch batch,
                                                                  const LocalRanks& local_ranks,

@@ -46,14 +46,14 @@ shm::LocalRanks ShmBackend::local_ranks_of(const Batch& batch) const {
   return local_ranks;
 }
 
-std::unique_ptr<Execution> ShmBackend::prepare(Batch batch) {
+std::unique_ptr<Execution> ShmBackend::prepare(const Batch& batch) {
   if (batch.kind.type != OperationType::allreduce || is_adasum(batch) || !can_execute(batch) ||
       !arena_.is_idle(shm::lane_of(batch)))
     return nullptr;
   check(batch);
-  shm::LocalRanks local_ranks = local_ranks_of(batch);
+  const shm::LocalRanks local_ranks = local_ranks_of(batch);
   if (shm::Groups::of(local_ranks, own_index(batch), nodes_)) return nullptr;
-  return shm::prepare_allreduce(arena_, std::move(batch), std::move(local_ranks));
+  return shm::prepare_allreduce(arena_, batch, local_ranks);
 }
 
 std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
@@ -70,7 +70,7 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
         return shm::make_adasum(arena_, std::move(batch), std::move(local_ranks));
       if (const auto groups = shm::Groups::of(local_ranks, own, nodes_))
         return shm::make_levelled_allreduce(arena_, std::move(batch), local_ranks, *groups);
-      return shm::make_allreduce(arena_, std::move(batch), std::move(local_ranks));
+      return shm::make_allreduce(arena_, std::move(batch), local_ranks);
     case OperationType::reducescatter: {
       auto groups = shm::Groups::of(local_ranks, own, nodes_);
       return shm::make_reducescatter(arena_, std::move(batch), std::move(local_ranks),

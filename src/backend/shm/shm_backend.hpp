@@ -41,7 +41,7 @@ class ShmBackend : public Backend {
   /// execute.
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override;
   /// Allreduces deposit what their slots hold.
-  [[nodiscard]] std::unique_ptr<Execution> prepare(Batch batch) override;
+  [[nodiscard]] std::unique_ptr<Execution> prepare(const Batch& batch) override;
 
   /// Returns when no other rank writes into this rank's tensors. See WriteFence.
   void abandon() noexcept override { arena_.fence().close(fence_patience); }
