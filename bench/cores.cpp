@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What it takes two cores to exchange memory, as CSV: the time of a message from one to the other,
-// and the rates at which a core writes 64 KiB that it has written before, that the other core has
-// read since, and that the other has overwritten. Pins two threads to the first two processors that
-// it may use.
+// Measures the cost of exchanging memory between two cores, as CSV: the time of a message from one
+// to the other, and the rate at which a core rewrites 64 KiB in three cases: nobody else has
+// touched it since, the other core has read it, or the other core has overwritten it. Pins its two
+// threads to the first two processors that the process may use.
 #include <pthread.h>
 #include <sched.h>
 

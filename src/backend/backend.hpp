@@ -119,10 +119,10 @@ class Backend {
   virtual ~Backend() = default;
   [[nodiscard]] virtual std::unique_ptr<Execution> start(Batch batch) = 0;
 
-  /// Does what can be done for a batch before it is certain that the batch will run: other ranks of
-  /// it may use that if they begin it first. No batch is started between this one and it. Its first
-  /// step starts it; destroying it before that withdraws it, if no rank begins it. Null: nothing
-  /// was done, and `start` will do all.
+  /// Does what can be done for a batch before it is certain to run. The batch's other ranks may use
+  /// the outcome if they begin the batch first. No other batch is started before the first step of
+  /// the result, which starts the batch. Destroying the result before that withdraws the batch,
+  /// which then no rank may begin. Null: nothing was done, and `start` does everything.
   [[nodiscard]] virtual std::unique_ptr<Execution> prepare(const Batch& /*batch*/) {
     return nullptr;
   }

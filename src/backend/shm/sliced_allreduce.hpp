@@ -20,14 +20,13 @@ namespace kolo::internal::backend::shm {
 /// slice of all ranks' parts, in rank order. Where hosts have different numbers of ranks, long
 /// pieces have more slices, so that more ranks take part.
 ///
-/// On one host, or in a group, each rank owns one. It writes its results into its own tensor, and
-/// into the tensors of the ranks whose tensors lie in their heaps. For each of the others it writes
-/// them into that rank's slot, in place of the part that it has just read. So a cache line of a
-/// slot passes from the rank that packs it to the owner and back. If several ranks only read a
-/// line, the next rank to write it must first invalidate their copies, which takes five times as
-/// long between the caches of two groups of cores.
+/// On one host, or in a group of ranks, each rank owns one slice. It writes its results to its own
+/// tensor and to those of other ranks that lie in heaps. For every other rank it writes them into
+/// that rank's slot, over the part that it has just read there. So a cache line of a slot passes
+/// from the rank that packs it to the owner and back. If other ranks only read a line, the next
+/// rank to write it must first invalidate their copies, which takes four to six times as long.
 ///
-/// On several hosts the results are in the owner's slot.
+/// On several hosts the results stay in the owner's slot.
 class SlicedAllreduce : public Pipeline {
  protected:
   /// The ranks whose parts an owner reduces: all of the batch; those of a NUMA node; those of a

@@ -62,8 +62,8 @@ struct Actions {
   std::vector<Answer> answers;
   std::vector<std::string> reports;  // warnings for the log
   std::vector<Key> questions{};      // the rank that reports for its host answers with statuses
-  // The next batch of the plan, which this rank is ready for and others are not. It may be
-  // prepared: either it is the next one to be executed, or none of the plan is.
+  // The plan's next batch, if this rank is ready for it but others are not. It may be prepared:
+  // either it is the next batch to be executed, or the plan ends before it.
   std::optional<Execute> upcoming{};
 
   [[nodiscard]] bool empty() const {
