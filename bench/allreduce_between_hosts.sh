@@ -1,20 +1,21 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC1091,SC2034,SC2154
-# Allreduces of 100 MB among emulated hosts with 1 ms each way, beside the time in which MPI sends as many
+# Allreduces of 100 MB among emulated hosts, beside the time in which MPI sends as many
 # bytes from one host to the next. Prints CSV: medians of rounds that alternate, in milliseconds. Needs root.
 # Usage: allreduce_between_hosts.sh PROGRAMS [ROUNDS [CASES]]
 #   PROGRAMS  directory of link_program and link_emulator
 #   ROUNDS    (5)
-#   CASES     HOSTS,RANKS,MBIT,LOSS,NETWORK: ranks on each host, megabits per second, percent lost, KOLO_NETWORK
+#   CASES     HOSTS,RANKS,MBIT,LOSS,NETWORK[,DELAY]: ranks on each host, megabits per second, percent lost,
+#             KOLO_NETWORK, microseconds each way (1000)
 set -euo pipefail
 programs=$(cd "$1" && pwd)
 rounds=${2:-5}
 cases=${3:-2,1,1000,0,mpi 2,1,1000,0,fabric 2,2,1000,0,mpi 2,2,1000,0,fabric 2,2,1000,1,mpi 2,2,500,0,mpi
   3,1,1000,0,fabric 3,2,1000,0,mpi 3,2,1000,0,fabric}
 
-measure() ( # HOSTS RANKS MBIT LOSS NETWORK
-  host_count=$1 ranks=$2 delay=1000 mtu=9000
+measure() ( # HOSTS RANKS MBIT LOSS NETWORK [DELAY]
+  host_count=$1 ranks=$2 delay=${6:-1000} mtu=9000
   source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
   make_hosts
   connect "$3" "$4"

@@ -5,14 +5,16 @@
 # emulated hosts: the time with each threshold relative to that with the default in the same round.
 # Prints CSV: medians of the default's milliseconds and of the ratios. All thresholds run in each round.
 # Without root, only on one host.
-# Usage: fusion_threshold.sh PROGRAMS [ROUNDS [THRESHOLDS]]
+# Usage: fusion_threshold.sh PROGRAMS [ROUNDS [THRESHOLDS [PLACES]]]
 #   PROGRAMS    directory of kolo-perf and link_emulator
 #   ROUNDS      (5)
 #   THRESHOLDS  in MiB; 64 is the default and must be among them ("1 4 16 64 256")
+#   PLACES      one, for one host; two, for two hosts (both)
 set -euo pipefail
 programs=$(cd "$1" && pwd)
 rounds=${2:-5}
 thresholds=${3:-1 4 16 64 256}
+places=${4:-one two}
 ranks=1 delay=100 mtu=9000
 warmup=5 iterations=15
 source "$(dirname "$0")/../tests/hosts/emulated_hosts.sh"
@@ -47,13 +49,14 @@ for mib in rounds[0]:
 
 echo "place,gradients,memory,mib,default_ms,ratio"
 for np in 2 4; do
+  [[ $places == *one* ]] || break
   for set in resnet50 1000x1KB; do
     for memory in private shared; do
       sweep "one host with $np ranks" "$set" "$memory" mpirun -np "$np"
     done
   done
 done
-if ((EUID == 0)); then
+if [[ $places == *two* ]] && ((EUID == 0)); then
   make_hosts
   connect 1000 0
   warmup=1 iterations=5
