@@ -34,7 +34,7 @@ struct RecorderOptions {
 /// `RecorderOptions::statistics` names. Creates it.
 void require_writable_statistics(const std::string& path, int rank);
 
-/// What the recorder keeps about an operation. The operation stores it until it is done.
+/// The recorder's data about an operation, stored in the operation until that is done.
 struct Tag {
   TimePoint submitted{};
   std::uint64_t count = 0;  // as in Event

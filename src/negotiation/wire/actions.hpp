@@ -38,7 +38,7 @@ struct Execute {
   Descriptor kind;
   std::vector<Ticket> tickets;
   std::uint64_t joins = 0;  // how often all ranks had joined before it
-  std::uint64_t mark = 0;   // of a plan's batch: its own for good, and ascending; else 0
+  std::uint64_t mark = 0;   // of a plan's batch: never used again, and ascending; else 0
 };
 
 /// The operation of this ticket fails without being executed.

@@ -71,7 +71,7 @@ class ProgressEngine {
   [[nodiscard]] bool lost_a_process() const { return lost_a_process_; }
   /// True if batches over MPI were abandoned: a later call of MPI may write memory that is gone.
   [[nodiscard]] bool left_requests() const { return left_requests_; }
-  /// What the ranks do that have not left, as far as this host sees. Thread-safe.
+  /// Describes what the ranks that have not left are doing, as seen from this host. Thread-safe.
   [[nodiscard]] std::string describe_others() const;
 
  private:
@@ -90,7 +90,7 @@ class ProgressEngine {
     std::unique_ptr<backend::Batch> held_back{};
   };
 
-  /// What is submitted and not done.
+  /// The operations that are submitted and not done.
   [[nodiscard]] diagnostics::Recorder::Pending pending() const;
   void record_start(const negotiation::Execute& execute, const Running& running);
   void record_end(const Running& running);
@@ -101,7 +101,7 @@ class ProgressEngine {
     Failure failure;
     int reported_by;
   };
-  /// What has come from other ranks.
+  /// Handles the messages that have arrived from other ranks.
   bool receive();
   /// One message. The first failure goes to `reported`: the session ends when all that came is
   /// read.
@@ -119,7 +119,7 @@ class ProgressEngine {
   auto of_batch(const Running& running, const Work& work) const;
   void start(const negotiation::Execute& execute);
   [[nodiscard]] backend::Batch batch_of(const negotiation::Execute& execute) const;
-  /// A batch that will be the next one of the plan, if it runs.
+  /// Lets the backend prepare the plan's next batch, which may still be withdrawn.
   void prepare(const negotiation::Execute& upcoming);
   void finish(detail::Operation* operation, std::exception_ptr error, std::int64_t answer = 0);
   detail::Operation* take_operation(negotiation::Ticket ticket);
