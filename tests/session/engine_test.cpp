@@ -4,13 +4,18 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <barrier>
+#include <filesystem>
 #include <functional>
 #include <random>
 #include <string>
 #include <thread>
 
+#include "../diagnostics/trace.hpp"
+#include "diagnostics/timeline.hpp"
 #include "kolo/error.hpp"
 #include "thread_links.hpp"
 
@@ -139,6 +144,32 @@ TEST(Engine, StepsThatRepeatAreNotNegotiated) {
   // A rank that the machine holds up ends a plan: then some steps are.
   EXPECT_LT(messages_with(true), steps);
   EXPECT_GE(messages_with(false), 2 * steps);
+}
+
+TEST(Engine, ATimelineIsInOrderWhereBatchesStartAfterChecks) {
+  constexpr int ranks = 2;
+  Ranks all(ranks);
+  std::atomic<bool> over{false};
+  std::thread checks([&] {
+    while (!over) {
+      all.world().raise_alarms();
+      std::this_thread::yield();
+    }
+  });
+  const auto path_of = [](const Engine& engine) {
+    return testing::TempDir() + "engine" + std::to_string(::getpid()) + "." +
+           std::to_string(engine.topology().rank) + ".json";
+  };
+  all.run([&](Engine& engine) {
+    const std::string path = path_of(engine);
+    engine.start_timeline(std::make_shared<diagnostics::Timeline>(path, engine.topology().rank));
+    for (int i = 0; i < 2000; ++i) step(engine, i, false);
+    engine.stop_timeline();
+    EXPECT_EQ(test::check_trace(test::read_trace(path)), "");
+    std::filesystem::remove(path);
+  });
+  over = true;
+  checks.join();
 }
 
 TEST(Engine, WhatIsNotAsInOtherStepsIsServedInBetween) {
