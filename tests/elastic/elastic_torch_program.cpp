@@ -6,8 +6,8 @@
 // KIND: adam, sharded, sharded_state, resumed (sharded, loads state from before), or wrapped
 // (sharded, its optimizer has state when it is constructed); int8, power_sgd, or sharded_int8
 // (shards the state), whose results are only compared between the ranks. After a dot, `scaler`:
-// with a scale at which many steps overflow. Otherwise as elastic_program. clang 14 can read
-// LibTorch 1.13 in C++20 only if this comes first.
+// with a scale at which many steps overflow; or `shared`: with SharedGradients. Otherwise as
+// elastic_program. clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
 #include <ATen/core/ivalue.h>
 
 #include <ATen/Parallel.h>
@@ -25,6 +25,7 @@
 #include <iostream>
 #include <kolo/torch.hpp>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -115,6 +116,7 @@ struct Setup {
   int grow_to;
   kolo::LossScaleOptions scale;
   double factor;  // of the loss
+  bool shares_gradients;
 };
 
 /// A hook's errors, which a commit must keep on this rank.
@@ -195,6 +197,8 @@ class Training {
 
   void train() {
     const SlowEnd end{is_slow_};
+    std::optional<kolo::SharedGradients> shared;
+    if (setup_.shares_gradients) shared.emplace(*net_);
     errors_.require(state_.commits());
     if (kolo::rank() == 0)
       std::cerr << fmt::format("session of {} ranks from step {}\n", kolo::size(),
@@ -344,12 +348,14 @@ int main(int argc, char** argv) {
       (text.starts_with("grow_to=") ? grown : faults).push_back(text.substr(text.find('=') + 1));
     const std::string kind = argv[2];
     const std::size_t dot = kind.find('.');
-    const bool overflows = dot != std::string::npos;
+    const std::string variant = dot == std::string::npos ? "" : kind.substr(dot + 1);
+    const bool overflows = variant == "scaler";
     const Setup setup{.folder = argv[1],
                       .faults = faults,
                       .grow_to = grown.empty() ? 0 : std::stoi(grown.front()),
                       .scale = overflows ? overflowing : kolo::LossScaleOptions{},
-                      .factor = overflows ? overflowing_factor : 1.0};
+                      .factor = overflows ? overflowing_factor : 1.0,
+                      .shares_gradients = variant == "shared"};
     const kolo::Session session;
     return train(kind.substr(0, dot), setup);
   } catch (const std::exception& error) {
