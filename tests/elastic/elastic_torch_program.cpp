@@ -224,6 +224,7 @@ class Training {
       fault_at("commit");
       commit();
     }
+    if (shared && shared->bytes() == 0) throw std::runtime_error("no gradient was shared");
   }
 
   void commit() {

@@ -334,5 +334,24 @@ TEST(Engine, AnErrorOfOneRanksBackendNamesItOnAllOthers) {
   });
 }
 
+TEST(Engine, AnErrorWhileABatchIsPreparedNamesItToo) {
+  Ranks ranks(2);
+  ranks.world().break_preparation(1);
+  ranks.run([&](Engine& engine) {
+    std::vector<double> tensor(4);
+    std::string message;
+    // Rank 1 prepares a batch once it waits for rank 0 in a plan.
+    while (message.empty()) {
+      if (engine.topology().rank == 0)
+        for (int i = 0; i < 20; ++i) std::this_thread::yield();
+      if (const std::string error = error_of(engine, submit_sum(engine, "gradient", tensor, true));
+          error != "none")
+        message = error;
+    }
+    EXPECT_THAT(message, HasSubstr("(allreduce \"gradient\""));
+    EXPECT_THAT(message, HasSubstr("the cable is cut"));
+  });
+}
+
 }  // namespace
 }  // namespace kolo::internal::session

@@ -58,6 +58,10 @@ class ThreadWorld {
   void break_backend(int rank) { broken_ = rank; }
   [[nodiscard]] bool is_broken(int rank) const { return broken_ == rank; }
 
+  /// From now on this rank's backend cannot prepare a batch.
+  void break_preparation(int rank) { cannot_prepare_ = rank; }
+  [[nodiscard]] bool cannot_prepare(int rank) const { return cannot_prepare_ == rank; }
+
   /// From now on each rank's driver calls `callback(rank)` before it starts a batch.
   void before_batches(std::function<void(int rank)> callback) { callback_ = std::move(callback); }
   void call_back(int rank) const {
@@ -130,6 +134,7 @@ class ThreadWorld {
   int ranks_;
   std::function<void(int rank)> callback_{};
   std::atomic<int> broken_{-1};
+  std::atomic<int> cannot_prepare_{-1};
   std::atomic<bool> held_{false};
   std::mutex mutex_;
   int messages_ = 0;
@@ -203,6 +208,12 @@ class ThreadLinks : public session::Links, transport::Transport, backend::Backen
     }
     world_->contribute(started_, elements);
     return std::make_unique<Execution>(*world_, rank_, started_++, std::move(batch));
+  }
+
+  [[nodiscard]] std::unique_ptr<backend::Execution> prepare(
+      const backend::Batch& /*batch*/) override {
+    if (world_->cannot_prepare(rank_)) throw std::runtime_error("the cable is cut");
+    return nullptr;
   }
 
   std::shared_ptr<ThreadWorld> world_;

@@ -215,7 +215,14 @@ backend::Batch ProgressEngine::batch_of(const negotiation::Execute& execute) con
 void ProgressEngine::prepare(const negotiation::Execute& upcoming) {
   // A batch that is held back has no place in its lane yet, and this one must not come before it.
   if (!running_.empty() && running_.back().held_back != nullptr) return;
-  prepared_ = {upcoming.mark, backend_.prepare(batch_of(upcoming))};
+  try {
+    prepared_ = {upcoming.mark, backend_.prepare(batch_of(upcoming))};
+  } catch (...) {
+    Running named{{}, {}, upcoming.set, upcoming.sequence, now_};
+    for (const negotiation::Ticket ticket : upcoming.tickets)
+      named.operations.push_back(negotiating_[ticket].operation);
+    of_batch(named, [] { throw; });
+  }
 }
 
 void ProgressEngine::start(const negotiation::Execute& execute) {
