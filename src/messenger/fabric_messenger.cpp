@@ -42,6 +42,7 @@ void FabricChannel::progress(std::vector<Token>& done) {
 
 FabricMessenger::FabricMessenger(FabricDomain domain, int rank, Endpoints endpoints)
     : rank_(rank),
+      window_(window_among(static_cast<int>(endpoints.size()))),
       domain_(std::move(domain)),
       not_inherited_{node::NotInherited(domain_.event_descriptor()),
                      node::NotInherited(domain_.completion_descriptor())},

@@ -2,8 +2,10 @@
 // The messages of a rank over its connections with all others.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
@@ -38,13 +40,17 @@ class FabricChannel : public Channel {
 /// as a separate message, which is received directly into its destination.
 ///
 /// The receiver stores a message that no receive is waiting for until one does, so that messages
-/// with other tags can overtake it. It stores at most `window` bytes per sender; longer or further
-/// messages are only announced, and are sent when the receiver asks for them.
+/// with other tags can overtake it. It stores at most a window of bytes per sender; longer or
+/// further messages are only announced, and are sent when the receiver asks for them. Among few
+/// ranks the window is larger, since the way to each may be longer than it holds bytes.
 ///
 /// One receive is posted for every peer at all times. If a transfer fails, its peer counts as lost.
 class FabricMessenger final : public Messenger {
  public:
-  static constexpr std::int64_t window = std::int64_t{4} << 20;
+  /// Of each sender, among so many ranks.
+  static constexpr std::int64_t window_among(int ranks) {
+    return std::clamp(64 / ranks, 4, 16) * (std::int64_t{1} << 20);
+  }
   static constexpr std::int64_t max_inline = 4096;
 
   /// By rank, connected; this rank has none.
@@ -179,6 +185,7 @@ class FabricMessenger final : public Messenger {
   void wait_for_goodbyes(TimePoint until);
 
   int rank_;
+  std::int64_t window_;
   FabricDomain domain_;
   std::array<node::NotInherited, 2> not_inherited_;
   std::deque<Operation> operations_{};  // they keep their places

@@ -20,7 +20,7 @@ void FabricMessenger::send(FabricChannel& channel, int rank, Tag tag, const std:
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
   ++peer.under_way;
   if (!peer.endpoint) return report_loss(peer, "before a transfer");  // which never completes
-  if (bytes <= window - (peer.sent_unasked - peer.consumed_there)) {
+  if (bytes <= window_ - (peer.sent_unasked - peer.consumed_there)) {
     peer.sent_unasked += bytes;
     return put(peer, {{Kind::data, 0, tag, bytes, 0}, data, &channel, token});
   }
@@ -70,7 +70,7 @@ void FabricMessenger::consume(Peer& peer, std::int64_t bytes) {
   // One that waits to be sent will tell of this too.
   const bool waits =
       std::ranges::any_of(peer.outbox, [](const Outgoing& one) { return !one.header_sent; });
-  if (!waits && peer.consumed_here - peer.consumed_reported >= window / 4)
+  if (!waits && peer.consumed_here - peer.consumed_reported >= window_ / 4)
     put_note(peer, Kind::consumed);
 }
 
@@ -120,7 +120,7 @@ void FabricMessenger::expect_payload(Peer& peer, const Header& header) {
       post_payload_receive(peer, peer.target->data, header.bytes);
     return;
   }
-  if (!unasked || header.bytes > window) return lose(peer, "a message has no meaning");
+  if (!unasked || header.bytes > window_) return lose(peer, "a message has no meaning");
   peer.arriving = &peer.inbox.add({header.tag, header.bytes, Arrival::State::arriving});
   peer.arriving->buffer =
       std::make_unique_for_overwrite<std::byte[]>(static_cast<std::size_t>(header.bytes));

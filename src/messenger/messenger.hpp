@@ -48,6 +48,10 @@ class Messenger {
   Messenger& operator=(const Messenger&) = delete;
   virtual ~Messenger() = default;
 
+  using TimePoint = std::chrono::steady_clock::time_point;
+  /// The time in which messages travel.
+  [[nodiscard]] virtual TimePoint now() const { return std::chrono::steady_clock::now(); }
+
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   /// Tags are below this. The same on all ranks.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend under test is MPI's.
+// The backend under test is MPI's. With KOLO_TEST_FAR, every second rank finds that messages take
+// long, and has many pieces in progress at once.
 #include "backend/mpi/mpi_backend.hpp"
+#include "counting_messenger.hpp"
 #include "fixture.hpp"
 #include "messenger/mpi_messenger.hpp"
 
@@ -8,11 +10,28 @@ namespace kolo::internal::backend {
 
 namespace {
 
+/// Each look at the time is 3 ms after the one before it.
+class FarMessenger : public CountingMessenger {
+ public:
+  using CountingMessenger::CountingMessenger;
+
+  [[nodiscard]] TimePoint now() const override {
+    return TimePoint(std::chrono::milliseconds(3) * ++looks_);
+  }
+
+ private:
+  mutable std::int64_t looks_ = 0;
+};
+
 /// With the network below it.
 class BackendOverMpi : public Backend {
  public:
   BackendOverMpi(MPI_Comm comm, std::int64_t piece_bytes)
-      : messenger_(comm), backend_(messenger_, piece_bytes) {}
+      : messenger_(comm),
+        backend_(KOLO_TEST_FAR != 0 && messenger_.rank() % 2 == 0
+                     ? static_cast<messenger::Messenger&>(far_)
+                     : messenger_,
+                 piece_bytes) {}
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {
     return backend_.start(std::move(batch));
@@ -21,6 +40,7 @@ class BackendOverMpi : public Backend {
 
  private:
   messenger::MpiMessenger messenger_;
+  FarMessenger far_{messenger_};
   MpiBackend backend_;
 };
 

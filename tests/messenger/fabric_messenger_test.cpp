@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "fabric_world.hpp"
+#include "messenger/fabric_messenger.hpp"
 #include "network.hpp"
 
 namespace kolo::internal::messenger {
@@ -18,7 +19,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t large = std::size_t{8} << 20;
+/// More than may be sent unasked.
+constexpr std::size_t large = static_cast<std::size_t>(FabricMessenger::window_among(2)) + 4096;
 
 /// Fails the test, and ends the wait, after a minute.
 template <typename Condition>
@@ -336,7 +338,7 @@ TEST(FabricMessenger, DoesNotSleepOnWhatIsThereAlready) {
 // Otherwise a rank that does not receive would have to keep all that the others send.
 TEST(FabricMessenger, ASenderHoldsBackWhatIsNotReceived) {
   constexpr int messages = 12;
-  constexpr std::size_t bytes = std::size_t{1} << 20;  // a quarter of what may be sent unasked
+  constexpr std::size_t bytes = static_cast<std::size_t>(FabricMessenger::window_among(2)) / 4;
   FabricWorld world(2);
   for (const std::string& problem : world.connect()) ASSERT_EQ(problem, "");
   Transfers here(world.rank(0));

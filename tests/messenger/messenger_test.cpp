@@ -135,7 +135,7 @@ TEST(Messenger, CarriesRandomTransfersOfSeveralChannels) {
     std::vector<Message> messages(rounds * channels);
     for (int number = 0; number < rounds * channels; ++number) {
       Message& message = messages[static_cast<std::size_t>(number)];
-      const std::size_t bytes = std::size_t{1} << (sizes_of() % 21);
+      const std::size_t bytes = std::size_t{1} << (sizes_of() % 22);
       message.sent = pattern(messenger.rank(), number, bytes);
       message.received.resize(static_cast<std::size_t>(messenger.size()),
                               std::vector<std::byte>(bytes));

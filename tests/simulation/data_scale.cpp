@@ -86,7 +86,8 @@ DataCost cost_of_allreduce(const DataCase& one, NetworkModel model) {
   const DataCost cost = cluster.run([&](int rank) {
     Batch own = batch;
     own.tensors.push_back(&members[static_cast<std::size_t>(rank)]);
-    return cluster.inter_node(rank).start(std::move(own));
+    return one.flat ? cluster.flat(rank).start(std::move(own))
+                    : cluster.inter_node(rank).start(std::move(own));
   });
   verify(tensors);
   return cost;

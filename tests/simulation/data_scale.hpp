@@ -20,6 +20,7 @@ struct DataCase {
   /// One rank of each host is simulated and stands for all: each has an equal slice and they move
   /// in step. So thousands of ranks fit into memory.
   bool leaders_only = true;
+  bool flat = false;  // from rank to rank, each host having one
 };
 
 /// Verifies every element on every simulated rank. Throws std::logic_error if one is wrong.

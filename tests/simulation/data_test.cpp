@@ -135,6 +135,23 @@ TEST(DataScale, LongTensorsTakeTheTimeOfTheirBytesAndShortOnesThatOfFewMessages)
   }
 }
 
+/// The way there and back takes as long as 20 pieces of one rank for another.
+TEST(DataScale, ALongLinkIsKeptFull) {
+  NetworkModel model;
+  model.latency = std::chrono::milliseconds(10);
+  model.bytes_per_ns = 0.25;
+  for (const int hosts : {2, 3, 4, 8})
+    for (const int ranks_per_host : {1, 2}) {
+      const DataCase one{.hosts = hosts,
+                         .ranks_per_host = ranks_per_host,
+                         .bytes = 64 << 20,
+                         .leaders_only = false,
+                         .flat = ranks_per_host == 1};
+      EXPECT_LE(cost_of_allreduce(one, model).time, 1.15 * least_time(one, model))
+          << hosts << " hosts of " << ranks_per_host;
+    }
+}
+
 /// The network is busy for as long with any division of the work. So the time tells whether
 /// messages wait for each other.
 TEST(DataScale, UnevenHostsTakeLittleMoreTimeThanHostsOfOneRank) {

@@ -66,6 +66,9 @@ class SimulatedNetwork::RankMessenger : public messenger::Messenger {
 
   RankMessenger(SimulatedNetwork& network, int rank) : network_(network), rank_(rank) {}
 
+  [[nodiscard]] TimePoint now() const override {
+    return TimePoint(network_.ranks_[static_cast<std::size_t>(rank_)].clock);
+  }
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return network_.size(); }
   [[nodiscard]] Tag tag_count() const override { return Tag{1} << 20; }

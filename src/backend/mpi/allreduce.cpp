@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <deque>
 #include <utility>
 
 #include "backend/batch.hpp"
@@ -11,7 +14,22 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-constexpr std::size_t pieces_under_way = 4;
+/// Pieces in progress at first: what the caches hold.
+constexpr std::size_t few_pieces = 4;
+
+/// Fewer among many ranks, since each piece has a part for each of them.
+std::size_t most_pieces(int ranks) {
+  constexpr std::size_t of_two_ranks = PiecewiseCollective::max_pieces;
+  return std::max(few_pieces, of_two_ranks / static_cast<std::size_t>(std::max(1, ranks - 1)));
+}
+
+/// If no piece takes less, the ranks are far from each other, and more pieces at once keep the
+/// network busy.
+constexpr std::chrono::milliseconds long_way{2};
+constexpr std::size_t more_pieces = 4;  // for each that is on its way
+
+/// Pieces use them in turns, each one for the parts and one for the results.
+constexpr std::size_t lane_pairs = Exchange::lanes / 2;
 
 /// Slices of a piece are messages of full length among so many ranks, and shorter among more.
 constexpr int max_slices_of_full_length = 8;
@@ -21,15 +39,20 @@ constexpr std::int64_t max_bytes_alone = 4096;
 constexpr int max_ranks_alone = 8;
 
 /// Each piece is shared out among the ranks. Every rank sends each slice to the rank that owns it,
-/// reduces its own, and sends the result to all.
+/// reduces its own, and sends the result to all. Pieces share lanes, so all messages of a kind have
+/// the order of the pieces.
 class Allreduce : public PiecewiseReduction {
  public:
   Allreduce(Endpoint& endpoint, Batch given)
-      : PiecewiseReduction(endpoint, std::move(given), pieces_under_way),
+      : Allreduce(endpoint, given, static_cast<int>(given.ranks.size())) {}
+
+ private:
+  Allreduce(Endpoint& endpoint, Batch& given, int ranks)
+      : PiecewiseReduction(endpoint, std::move(given),
+                           std::max(few_pieces, endpoint.pieces_at_once), most_pieces(ranks)),
         cutter_(element_runs(batch()),
                 piece_bytes() * std::min(size(), max_slices_of_full_length)) {}
 
- private:
   struct Section {
     std::int64_t offset = 0;  // in bytes on the wire
     std::int64_t elements = 0;
@@ -47,17 +70,22 @@ class Allreduce : public PiecewiseReduction {
     int spreading = 0;  // of results
     bool reduced = false;
     bool collecting = false;  // the others' results
+    std::size_t place = 0;    // in the order of the pieces
+    TimePoint begun{};
   };
 
   NextPiece begin(std::size_t number) override {
+    if (number == pieces_.size()) pieces_.emplace_back();
     PieceState& state = pieces_[number];
     if (!cutter_.next(state.piece)) return NextPiece::none;
     const std::int64_t bytes = state.piece.wire_bytes();
     state.alone =
         bytes <= std::min(max_bytes_alone, piece_bytes() / 4) && size() <= max_ranks_alone;
     state.reduced = state.collecting = false;
+    state.place = begun_++;
+    state.begun = now();
     choose_memory(state);
-    const int lane = 2 * static_cast<int>(number);
+    const int lane = first_lane(state);
     receive_versions(state.versions, section(state, index()).bytes, lane);
     for_each_other([&](int to, int) {
       const Section theirs = section(state, to);
@@ -68,24 +96,43 @@ class Allreduce : public PiecewiseReduction {
 
   Progress advance(std::size_t number) override {
     PieceState& state = pieces_[number];
-    const int lane = 2 * static_cast<int>(number) + 1;
+    const int lane = first_lane(state) + 1;
     bool moved = false;
     // Memory that is still being sent must not be overwritten.
     const bool target_is_free = state.sending == 0 || state.source != state.target;
-    if (!state.reduced && state.versions.receiving == 0 && (!state.alone || target_is_free)) {
+    if (state.place == reduced_ && state.versions.receiving == 0 &&
+        (!state.alone || target_is_free)) {
       reduce(state);
       if (!state.alone) spread(state, lane);
       state.reduced = moved = true;
+      ++reduced_;
     }
-    if (!state.collecting && target_is_free) {
+    if (state.place == collecting_ && target_is_free) {
       if (!state.alone) collect(state, lane);
       state.collecting = moved = true;
+      ++collecting_;
     }
     if (state.reduced && state.collecting && state.sending == 0 && state.spreading == 0) {
       finish(state);
+      if (!state.alone) adapt(state);
       return Progress::done;
     }
     return moved ? Progress::moved : Progress::waiting;
+  }
+
+  /// The results of others contain this rank's parts, so no piece takes less than the way there and
+  /// back. The first pieces may be slow because other ranks have begun later.
+  void adapt(const PieceState& state) {
+    fastest_ = std::min(fastest_, now() - state.begun);
+    if (fastest_ < long_way)
+      set_under_way(few_pieces);
+    else if (state.place >= few_pieces)
+      set_under_way(under_way() + more_pieces);
+    endpoint().pieces_at_once = under_way();
+  }
+
+  [[nodiscard]] static int first_lane(const PieceState& state) {
+    return 2 * static_cast<int>(state.place % lane_pairs);
   }
 
   void choose_memory(PieceState& state) {
@@ -145,7 +192,12 @@ class Allreduce : public PiecewiseReduction {
   }
 
   Cutter cutter_;
-  std::array<PieceState, pieces_under_way> pieces_{};
+  std::deque<PieceState> pieces_{};  // by number; the network writes counters in it
+  // How many pieces have come so far. All do so in their order.
+  std::size_t begun_ = 0;
+  std::size_t reduced_ = 0;
+  std::size_t collecting_ = 0;
+  TimePoint::duration fastest_ = TimePoint::duration::max();
 };
 
 }  // namespace

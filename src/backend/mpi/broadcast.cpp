@@ -15,7 +15,7 @@ namespace {
 class Broadcast : public PiecewiseCollective {
  public:
   Broadcast(Endpoint& endpoint, Batch given)
-      : PiecewiseCollective(endpoint, std::move(given), max_pieces),
+      : PiecewiseCollective(endpoint, std::move(given), pieces_on_own_lanes, pieces_on_own_lanes),
         root_(root_index(batch())),
         source_(batch(), index() == root_, piece_bytes()) {
     // Counted from the root, the parent of a rank is that rank without its lowest bit.
@@ -100,7 +100,7 @@ class Broadcast : public PiecewiseCollective {
   int parent_ = -1;              // an index; of the root none
   std::vector<int> children_{};  // the one with the largest subtree first
   BroadcastPieces source_;
-  std::array<PieceState, max_pieces> pieces_{};
+  std::array<PieceState, pieces_on_own_lanes> pieces_{};
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ Progress PiecewiseCollective::step() {
 bool PiecewiseCollective::advance_all() {
   bool moved = false;
   for (std::size_t piece = oldest_; piece < next_ && work_ < max_work; ++piece) {
-    const std::size_t number = piece % under_way_;
+    const std::size_t number = piece % most_;
     if (!busy_[number]) continue;
     const Progress progress = advance(number);
     moved |= progress != Progress::waiting;
@@ -29,17 +29,17 @@ bool PiecewiseCollective::advance_all() {
   }
   // Pieces may end out of order. A number is free again only when all before it have ended too, so
   // that the next piece has the same number on all ranks.
-  while (oldest_ < next_ && !busy_[oldest_ % under_way_]) ++oldest_;
+  while (oldest_ < next_ && !busy_[oldest_ % most_]) ++oldest_;
   return moved;
 }
 
 bool PiecewiseCollective::begin_more() {
   bool moved = false;
   while (!all_begun_ && next_ - oldest_ < under_way_ && work_ < max_work) {
-    const NextPiece next = begin(next_ % under_way_);
+    const NextPiece next = begin(next_ % most_);
     all_begun_ = next == NextPiece::none;
     if (next != NextPiece::piece) break;
-    busy_[next_ % under_way_] = true;
+    busy_[next_ % most_] = true;
     ++next_;
     moved = true;
   }

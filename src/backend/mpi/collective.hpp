@@ -2,6 +2,7 @@
 // Base classes of the collectives over MPI.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -41,6 +42,9 @@ class Collective : public Execution {
     return batch_.ranks[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] Exchange& exchange() { return exchange_; }
+  [[nodiscard]] Endpoint& endpoint() { return endpoint_; }
+  using TimePoint = messenger::Messenger::TimePoint;
+  [[nodiscard]] TimePoint now() const { return endpoint_.messenger.now(); }
   /// Calls `use(to, from)` with every other rank once as `to` and once as `from`. Each rank begins
   /// with its neighbors, so that not all send to the same one first.
   template <typename Use>
@@ -57,15 +61,19 @@ class Collective : public Execution {
 };
 
 /// Moves a batch through the network piece by piece, a few of them at once. All ranks begin the
-/// pieces in the same order, and the piece with number i only after all messages of piece
-/// i - `under_way`, whose lanes it uses: so no lane mixes pieces.
+/// pieces in the same order.
 class PiecewiseCollective : public Collective {
  public:
-  static constexpr std::size_t max_pieces = 8;
+  /// Pieces in progress that do not share lanes, if each has one.
+  static constexpr std::size_t pieces_on_own_lanes = Exchange::lanes;
+  static constexpr std::size_t max_pieces = 64;
 
-  /// At most `under_way` pieces are in progress; `under_way` is at most `max_pieces`.
-  PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way)
-      : Collective(endpoint, std::move(batch)), under_way_(under_way) {}
+  /// At most `under_way` pieces are in progress, but never more than `most`, which is at most
+  /// `max_pieces`.
+  PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way, std::size_t most)
+      : Collective(endpoint, std::move(batch)),
+        under_way_(std::min(under_way, most)),
+        most_(most) {}
 
   [[nodiscard]] Progress step() final;
 
@@ -73,9 +81,12 @@ class PiecewiseCollective : public Collective {
   /// Counts bytes of `dtype` that were computed or copied, so that a step ends in time. The
   /// arithmetic of half types takes about eight times as long.
   void worked(std::int64_t bytes, DType dtype) { work_ += is_half(dtype) ? 8 * bytes : bytes; }
+  /// From now on, more pieces or fewer. Ranks may differ in it.
+  [[nodiscard]] std::size_t under_way() const { return under_way_; }
+  void set_under_way(std::size_t pieces) { under_way_ = std::min(pieces, most_); }
 
  private:
-  /// Begins the next piece, whose number is below `under_way`, and posts its first messages.
+  /// Begins the next piece, whose number is below `most`, and posts its first messages.
   virtual NextPiece begin(std::size_t number) = 0;
   /// Advances the piece as far as its completed messages allow.
   virtual Progress advance(std::size_t number) = 0;
@@ -84,9 +95,10 @@ class PiecewiseCollective : public Collective {
   bool begin_more();
 
   std::size_t under_way_;
+  std::size_t most_;
   std::array<bool, max_pieces> busy_{};
   std::int64_t work_ = 0;  // in this step
-  // Pieces in the order of their beginning; the i-th has the number i % under_way_.
+  // Pieces in the order of their beginning; the i-th has the number i % most_.
   std::size_t oldest_ = 0;
   std::size_t next_ = 0;
   bool all_begun_ = false;

@@ -7,7 +7,8 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-constexpr int max_under_way = 4;  // chunks of a flow
+/// Chunks of a flow.
+int max_under_way(int ranks) { return std::clamp(64 / ranks, 4, 16); }
 
 }  // namespace
 
@@ -57,7 +58,7 @@ void Exchange::add(const Key& key, const Transfer& transfer) {
 }
 
 void Exchange::post(Flow& flow) {
-  while (flow.under_way < max_under_way && flow.first < flow.waiting.size()) {
+  while (flow.under_way < max_under_way(endpoint_.size) && flow.first < flow.waiting.size()) {
     Transfer& transfer = flow.waiting[flow.first];
     post_chunk(flow, transfer);
     if (transfer.bytes == 0) ++flow.first;

@@ -16,7 +16,7 @@ namespace {
 class Reducescatter : public PiecewiseReduction {
  public:
   Reducescatter(Endpoint& endpoint, Batch given)
-      : PiecewiseReduction(endpoint, std::move(given), max_pieces),
+      : PiecewiseReduction(endpoint, std::move(given), pieces_on_own_lanes, pieces_on_own_lanes),
         windows_(batch(), piece_bytes()) {}
 
  private:
@@ -92,7 +92,7 @@ class Reducescatter : public PiecewiseReduction {
   }
 
   Windows windows_;
-  std::array<PieceState, max_pieces> pieces_{};
+  std::array<PieceState, pieces_on_own_lanes> pieces_{};
 };
 
 }  // namespace
