@@ -41,13 +41,13 @@ class FabricChannel : public Channel {
 ///
 /// The receiver stores a message that no receive is waiting for until one does, so that messages
 /// with other tags can overtake it. It stores at most a window of bytes per sender; longer or
-/// further messages are only announced, and are sent when the receiver asks for them. Among few
-/// ranks the window is larger, since the way to each may be longer than it holds bytes.
+/// further messages are only announced, and are sent when the receiver asks for them. With few
+/// ranks the window is larger, since more bytes than 4 MiB can be in flight to a distant one.
 ///
 /// One receive is posted for every peer at all times. If a transfer fails, its peer counts as lost.
 class FabricMessenger final : public Messenger {
  public:
-  /// Of each sender, among so many ranks.
+  /// In bytes, for each sender, in a session of so many ranks.
   static constexpr std::int64_t window_among(int ranks) {
     return std::clamp(64 / ranks, 4, 16) * (std::int64_t{1} << 20);
   }

@@ -49,7 +49,7 @@ class Messenger {
   virtual ~Messenger() = default;
 
   using TimePoint = std::chrono::steady_clock::time_point;
-  /// The time in which messages travel.
+  /// The clock that tells how long messages take; simulations have their own.
   [[nodiscard]] virtual TimePoint now() const { return std::chrono::steady_clock::now(); }
 
   [[nodiscard]] virtual int rank() const = 0;

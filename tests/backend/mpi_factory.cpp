@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The backend under test is MPI's. With KOLO_TEST_FAR, every second rank finds that messages take
-// long, and has many pieces in progress at once.
+// The backend under test is MPI's. With KOLO_TEST_FAR, every second rank has a clock by which
+// messages take long, and so many pieces in flight.
 #include "backend/mpi/mpi_backend.hpp"
 #include "counting_messenger.hpp"
 #include "fixture.hpp"

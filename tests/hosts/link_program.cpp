@@ -109,8 +109,8 @@ class Transfer {
   std::vector<char> received_;
 };
 
-/// Fills the tensor, reduces it, and checks every element. Before that, once without measuring:
-/// MPI's connections are old, and TCP sends little over new ones at first.
+/// Fills the tensor, reduces it, and checks every element. Before that, it reduces it without
+/// measuring: TCP starts slowly on a new connection, and MPI has used its own before.
 double time_of_allreduce(std::vector<float>& tensor) {
   const kolo::Session session;
   const int size = kolo::size();

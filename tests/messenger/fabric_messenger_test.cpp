@@ -344,14 +344,21 @@ TEST(FabricMessenger, ASenderHoldsBackWhatIsNotReceived) {
   Transfers here(world.rank(0));
   Transfers there(world.rank(1));
   const std::vector<std::byte> sent = pattern(1, 0, bytes);
-  const auto settle = [&] {
+  // Whatever was sent before this message has arrived with it.
+  const auto pass = [&](Transfers& from, int sender, Transfers& to, Tag tag) {
+    const std::vector<std::byte> last(1);
+    std::vector<std::byte> arrived(1);
+    const int before = from.pending();
+    from.send(1 - sender, tag, last);
+    to.receive(sender, tag, arrived);
     wait_until([&] {
-      const bool moved = there.step() || world.rank(0).progress() || world.rank(1).progress();
-      return !moved && world.rank(0).may_sleep() && world.rank(1).may_sleep();
+      from.step();
+      to.step();
+      return to.pending() == 0 && from.pending() <= before;
     });
   };
   for (int number = 0; number < messages; ++number) there.send(0, 1, sent);
-  settle();
+  pass(there, 1, here, 2);
   EXPECT_EQ(there.pending(), messages - 4);
   std::vector<std::byte> received(bytes);
   for (int number = 0; number < messages; ++number) {
@@ -364,8 +371,9 @@ TEST(FabricMessenger, ASenderHoldsBackWhatIsNotReceived) {
   }
   // What was received makes room again.
   while (there.pending() > 0) there.step();
-  for (int number = 0; number < messages; ++number) there.send(0, 2, sent);
-  settle();
+  pass(here, 0, there, 3);
+  for (int number = 0; number < messages; ++number) there.send(0, 4, sent);
+  pass(there, 1, here, 5);
   EXPECT_GE(there.pending(), messages - 4);
   EXPECT_LE(there.pending(), messages - 3);
 }

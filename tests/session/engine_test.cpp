@@ -340,7 +340,7 @@ TEST(Engine, AnErrorWhileABatchIsPreparedNamesItToo) {
   ranks.run([&](Engine& engine) {
     std::vector<double> tensor(4);
     std::string message;
-    // Rank 1 prepares a batch once it waits for rank 0 in a plan.
+    // Rank 1 prepares a batch as soon as it waits for rank 0 in a plan.
     while (message.empty()) {
       if (engine.topology().rank == 0)
         for (int i = 0; i < 20; ++i) std::this_thread::yield();

@@ -81,7 +81,7 @@ class ThreadWorld {
     return last != sums_.end() && last->second.contributions == ranks_;
   }
 
-  /// All ranks make their checks in their next pass, and not only ten times a second.
+  /// All ranks make their periodic checks in their next pass.
   void raise_alarms() {
     for (node::StatusPage& page : pages_) page.words().alarm.store(1, std::memory_order_release);
   }

@@ -135,7 +135,7 @@ TEST(DataScale, LongTensorsTakeTheTimeOfTheirBytesAndShortOnesThatOfFewMessages)
   }
 }
 
-/// The way there and back takes as long as 20 pieces of one rank for another.
+/// A round trip takes as long as a rank needs to send its parts of 20 pieces to another.
 TEST(DataScale, ALongLinkIsKeptFull) {
   NetworkModel model;
   model.latency = std::chrono::milliseconds(10);

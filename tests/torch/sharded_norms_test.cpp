@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ShardedOptimizer: clipping and the loss scale, which every rank decides from parts of the
-// gradients.
+// ShardedOptimizer: clipping and the loss scale. Each rank sees only its part of the gradients.
 #include "sharded_network.hpp"
 
 #include <limits>

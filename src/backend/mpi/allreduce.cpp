@@ -14,21 +14,20 @@
 namespace kolo::internal::backend::mpi {
 namespace {
 
-/// Pieces in progress at first: what the caches hold.
+/// Pieces in flight at first: what the caches hold.
 constexpr std::size_t few_pieces = 4;
 
-/// Fewer among many ranks, since each piece has a part for each of them.
+/// Fewer with many ranks, since each piece has a part for each of them.
 std::size_t most_pieces(int ranks) {
   constexpr std::size_t of_two_ranks = PiecewiseCollective::max_pieces;
   return std::max(few_pieces, of_two_ranks / static_cast<std::size_t>(std::max(1, ranks - 1)));
 }
 
-/// If no piece takes less, the ranks are far from each other, and more pieces at once keep the
-/// network busy.
+/// If every piece takes at least this long, more pieces in flight keep the network busy.
 constexpr std::chrono::milliseconds long_way{2};
-constexpr std::size_t more_pieces = 4;  // for each that is on its way
+constexpr std::size_t more_pieces = 4;  // for each that is complete
 
-/// Pieces use them in turns, each one for the parts and one for the results.
+/// Pieces take turns on them. Each pair has a lane for parts and one for results.
 constexpr std::size_t lane_pairs = Exchange::lanes / 2;
 
 /// Slices of a piece are messages of full length among so many ranks, and shorter among more.
@@ -120,8 +119,8 @@ class Allreduce : public PiecewiseReduction {
     return moved ? Progress::moved : Progress::waiting;
   }
 
-  /// The results of others contain this rank's parts, so no piece takes less than the way there and
-  /// back. The first pieces may be slow because other ranks have begun later.
+  /// The results of others contain this rank's parts, so a piece takes at least one round trip. The
+  /// first pieces may take long only because other ranks have begun late.
   void adapt(const PieceState& state) {
     fastest_ = std::min(fastest_, now() - state.begun);
     if (fastest_ < long_way)
@@ -193,7 +192,7 @@ class Allreduce : public PiecewiseReduction {
 
   Cutter cutter_;
   std::deque<PieceState> pieces_{};  // by number; the network writes counters in it
-  // How many pieces have come so far. All do so in their order.
+  // Numbers of pieces that have come so far. All of this they do in their order.
   std::size_t begun_ = 0;
   std::size_t reduced_ = 0;
   std::size_t collecting_ = 0;

@@ -64,7 +64,7 @@ class Collective : public Execution {
 /// pieces in the same order.
 class PiecewiseCollective : public Collective {
  public:
-  /// Pieces in progress that do not share lanes, if each has one.
+  /// So many can be in flight without sharing a lane, if each uses one.
   static constexpr std::size_t pieces_on_own_lanes = Exchange::lanes;
   static constexpr std::size_t max_pieces = 64;
 
@@ -81,7 +81,7 @@ class PiecewiseCollective : public Collective {
   /// Counts bytes of `dtype` that were computed or copied, so that a step ends in time. The
   /// arithmetic of half types takes about eight times as long.
   void worked(std::int64_t bytes, DType dtype) { work_ += is_half(dtype) ? 8 * bytes : bytes; }
-  /// From now on, more pieces or fewer. Ranks may differ in it.
+  /// Changes how many pieces may be in progress. Ranks may differ in it.
   [[nodiscard]] std::size_t under_way() const { return under_way_; }
   void set_under_way(std::size_t pieces) { under_way_ = std::min(pieces, most_); }
 

@@ -66,7 +66,7 @@ bool ProgressEngine::progress() {
     moved |= negotiate();
     moved |= execute();
     if (now_ >= next_checks_ || board_.take_alarm()) {
-      // Batches that start below must not seem to start before others ended above.
+      // In a timeline, batches that start below must not start before others have ended above.
       now_ = std::chrono::steady_clock::now();
       periodic_checks();
       if (!failed()) moved |= negotiate();
