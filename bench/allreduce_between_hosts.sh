@@ -12,7 +12,8 @@ set -euo pipefail
 programs=$(cd "$1" && pwd)
 rounds=${2:-5}
 cases=${3:-2,1,1000,0,mpi 2,1,1000,0,fabric 2,2,1000,0,mpi 2,2,1000,0,fabric 2,2,1000,1,mpi 2,2,500,0,mpi
-  3,1,1000,0,fabric 3,2,1000,0,mpi 3,2,1000,0,fabric}
+  3,1,1000,0,fabric 3,2,1000,0,mpi 3,2,1000,0,fabric
+  2,1,1000,0,mpi,10000 2,1,1000,0,fabric,10000 2,2,1000,0,mpi,10000 2,2,1000,0,fabric,10000}
 
 measure() ( # HOSTS RANKS MBIT LOSS NETWORK [DELAY]
   host_count=$1 ranks=$2 delay=${6:-1000} mtu=9000
@@ -20,12 +21,12 @@ measure() ( # HOSTS RANKS MBIT LOSS NETWORK [DELAY]
   make_hosts
   connect "$3" "$4"
   on_hosts --timeout 300 -x KOLO_NETWORK="$5" "$programs/link_program" --megabytes 100 --rounds "$rounds" |
-    awk -v setup="$1,$2,$3,$4,$5" '
+    awk -v setup="$1,$2,$3,$4,$5,$delay" '
       / ms / { for (i = 1; i <= NF; ++i) if ($i == "ms") times = times "," $(i - 1) }
       END { split(times, t, ","); printf "%s%s,%.2f\n", setup, times, t[4] / t[2] }'
 )
 
-echo "hosts,ranks,mbit,lost,network,one_way_ms,both_ways_ms,allreduce_ms,relative"
+echo "hosts,ranks,mbit,lost,network,delay_us,one_way_ms,both_ways_ms,allreduce_ms,relative"
 for one in $cases; do
   IFS=, read -ra fields <<<"$one"
   measure "${fields[@]}"

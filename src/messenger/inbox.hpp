@@ -94,7 +94,7 @@ class Inbox {
     return item;
   }
 
-  // Short: a few chunks for each lane of each batch.
+  // Short: at most 16 chunks for each lane of each batch.
   std::vector<Receive> receives_{};
   std::vector<std::pair<std::uint32_t, Receive>> granted_{};
   std::list<Arrival> arrivals_{};

@@ -147,7 +147,7 @@ TEST(DataScale, ALongLinkIsKeptFull) {
                          .bytes = 64 << 20,
                          .leaders_only = false,
                          .flat = ranks_per_host == 1};
-      EXPECT_LE(cost_of_allreduce(one, model).time, 1.15 * least_time(one, model))
+      EXPECT_LE(cost_of_allreduce(one, model).time, 1.35 * least_time(one, model))
           << hosts << " hosts of " << ranks_per_host;
     }
 }

@@ -81,9 +81,9 @@ def training_step(data):
 
 
 def hosts(data):
-    return markdown(["hosts, ranks on each", "link, each direction", "packets lost", "Kolo over", "the same bytes one way, MPI",
+    return markdown(["hosts, ranks on each", "link, each direction", "delay", "packets lost", "Kolo over", "the same bytes one way, MPI",
                      "from each at once, MPI", "`kolo::allreduce` of 100 MB", "relative to one way"],
-                    [[f"{row['hosts']}, {row['ranks']}", f"{row['mbit']} Mbit/s",
+                    [[f"{row['hosts']}, {row['ranks']}", f"{row['mbit']} Mbit/s", f"{int(row['delay_us']) // 1000} ms",
                       f"{row['lost']} %" if row["lost"] != "0" else "none", {"mpi": "MPI", "fabric": "libfabric"}[row["network"]],
                       f"{row['one_way_ms']} ms", f"{row['both_ways_ms']} ms", f"{row['allreduce_ms']} ms",
                       row["relative"]] for row in data["hosts"]])

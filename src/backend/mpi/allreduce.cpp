@@ -23,9 +23,12 @@ std::size_t most_pieces(int ranks) {
   return std::max(few_pieces, of_two_ranks / static_cast<std::size_t>(std::max(1, ranks - 1)));
 }
 
-/// If every piece takes at least this long, more pieces in flight keep the network busy.
+/// If every piece takes at least this long, more pieces in flight may keep the network busier.
 constexpr std::chrono::milliseconds long_way{2};
-constexpr std::size_t more_pieces = 4;  // for each that is complete
+/// A piece that takes longer than the fastest by these factors waits for others: there are enough
+/// in flight, or too many, which makes networks slower.
+constexpr double enough = 1.25;
+constexpr double too_many = 1.5;
 
 /// Pieces take turns on them. Each pair has a lane for parts and one for results.
 constexpr std::size_t lane_pairs = Exchange::lanes / 2;
@@ -47,8 +50,7 @@ class Allreduce : public PiecewiseReduction {
 
  private:
   Allreduce(Endpoint& endpoint, Batch& given, int ranks)
-      : PiecewiseReduction(endpoint, std::move(given),
-                           std::max(few_pieces, endpoint.pieces_at_once), most_pieces(ranks)),
+      : PiecewiseReduction(endpoint, std::move(given), few_pieces, most_pieces(ranks)),
         cutter_(element_runs(batch()),
                 piece_bytes() * std::min(size(), max_slices_of_full_length)) {}
 
@@ -122,12 +124,14 @@ class Allreduce : public PiecewiseReduction {
   /// The results of others contain this rank's parts, so a piece takes at least one round trip. The
   /// first pieces may take long only because other ranks have begun late.
   void adapt(const PieceState& state) {
-    fastest_ = std::min(fastest_, now() - state.begun);
+    const TimePoint::duration taken = now() - state.begun;
+    fastest_ = std::min(fastest_, taken);
     if (fastest_ < long_way)
       set_under_way(few_pieces);
-    else if (state.place >= few_pieces)
-      set_under_way(under_way() + more_pieces);
-    endpoint().pieces_at_once = under_way();
+    else if (state.place >= few_pieces && taken < enough * fastest_)
+      set_under_way(under_way() + 1);
+    else if (taken > too_many * fastest_)
+      set_under_way(std::max(under_way() - 1, few_pieces));
   }
 
   [[nodiscard]] static int first_lane(const PieceState& state) {

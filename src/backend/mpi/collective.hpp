@@ -42,7 +42,6 @@ class Collective : public Execution {
     return batch_.ranks[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] Exchange& exchange() { return exchange_; }
-  [[nodiscard]] Endpoint& endpoint() { return endpoint_; }
   using TimePoint = messenger::Messenger::TimePoint;
   [[nodiscard]] TimePoint now() const { return endpoint_.messenger.now(); }
   /// Calls `use(to, from)` with every other rank once as `to` and once as `from`. Each rank begins

@@ -26,7 +26,6 @@ struct Endpoint {
   std::int64_t piece_bytes;  // a multiple of 8
   std::uint64_t sequences;   // that tags can tell apart
   BufferPool buffers{};
-  std::size_t pieces_at_once = 0;  // the limit of the last allreduce; 0: there was none
 };
 
 /// Sends and receives memory of any size, in chunks of the endpoint's `piece_bytes`, a few at a

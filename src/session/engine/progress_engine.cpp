@@ -68,6 +68,10 @@ bool ProgressEngine::progress() {
     if (now_ >= next_checks_ || board_.take_alarm()) {
       // In a timeline, batches that start below must not start before others have ended above.
       now_ = std::chrono::steady_clock::now();
+      // Nor does a plan end because something is late that the program has submitted meanwhile.
+      negotiator_.set_time(now_);
+      moved |= submit();
+      if (failed()) return true;
       periodic_checks();
       if (!failed()) moved |= negotiate();
     }
