@@ -73,7 +73,6 @@ class FabricMessenger final : public Messenger {
 
  private:
   friend class FabricChannel;
-  using TimePoint = std::chrono::steady_clock::time_point;
 
   enum class Kind : std::uint32_t {
     data,      // the payload comes with the header, or follows
@@ -94,7 +93,7 @@ class FabricMessenger final : public Messenger {
   static_assert(sizeof(Header) == 32);
 
   struct Peer;
-  /// What a completion tells of. libfabric keeps its own notes in `context`.
+  /// A transfer of libfabric, which uses `context` for its own data and returns it on completion.
   struct Operation {
     enum class Kind : std::uint8_t { send_header, send_payload, receive_header, receive_payload };
 

@@ -30,7 +30,7 @@ struct Arrival {
   enum class State : std::uint8_t {
     arriving,   // its bytes come next
     whole,      // they are in the buffer
-    announced,  // the peer sends them when it is told to
+    announced,  // the peer waits for a grant to send them
   };
 
   Tag tag;
@@ -50,7 +50,7 @@ class Inbox {
       if (arrival.tag == tag && !arrival.receive) return &arrival;
     return nullptr;
   }
-  /// The oldest receive for this tag, which waits no more.
+  /// Removes the oldest receive for this tag and returns it.
   [[nodiscard]] std::optional<Receive> take_receive(Tag tag) {
     for (auto place = receives_.begin(); place != receives_.end(); ++place)
       if (place->tag == tag) return take(receives_, place);
@@ -64,7 +64,7 @@ class Inbox {
     arrivals_.remove_if([&](const Arrival& other) { return &other == &arrival; });
   }
 
-  /// The peer is told to send the message with this number.
+  /// The peer may now send the message with this number, for this receive.
   void grant(std::uint32_t id, const Receive& receive) { granted_.emplace_back(id, receive); }
   [[nodiscard]] std::optional<Receive> take_granted(std::uint32_t id) {
     for (auto place = granted_.begin(); place != granted_.end(); ++place)

@@ -15,7 +15,7 @@ namespace kolo::internal::messenger {
 /// sent. Messages with different tags do not wait for each other.
 using Tag = std::uint64_t;
 
-/// What the owner of a transfer gets back when it is complete; the messenger does not read it.
+/// Returned to the owner of a transfer when that is complete. The messenger does not look into it.
 struct Token {
   void* owner = nullptr;
   int* counter = nullptr;
@@ -77,8 +77,8 @@ class Messenger {
   [[nodiscard]] virtual const Failure* loss() const { return nullptr; }
 
   /// Says goodbye to the peers, and waits at most for `patience` until they have too; 0: neither.
-  /// Afterwards no memory of a transfer is touched, unless `uses_memory` says so, and transfers
-  /// complete no more.
+  /// Afterwards no transfer completes, and unless `uses_memory` is true, no memory of a transfer is
+  /// touched.
   virtual void close(std::chrono::nanoseconds patience) noexcept = 0;
 };
 

@@ -60,19 +60,17 @@ class Collective : public Execution {
 };
 
 /// Moves a batch through the network piece by piece, a few of them at once. All ranks begin the
-/// pieces in the same order.
+/// pieces in the same order. The messages of pieces that share a lane have this order too.
 class PiecewiseCollective : public Collective {
  public:
-  /// So many can be in flight without sharing a lane, if each uses one.
+  /// As many as there are lanes: if the number of a piece is its lane, no two share one.
   static constexpr std::size_t pieces_on_own_lanes = Exchange::lanes;
   static constexpr std::size_t max_pieces = 64;
 
-  /// At most `under_way` pieces are in progress, but never more than `most`, which is at most
-  /// `max_pieces`.
+  /// At first at most `under_way` pieces are in progress, and never more than `most`, which is at
+  /// most `max_pieces`.
   PiecewiseCollective(Endpoint& endpoint, Batch batch, std::size_t under_way, std::size_t most)
-      : Collective(endpoint, std::move(batch)),
-        under_way_(std::min(under_way, most)),
-        most_(most) {}
+      : Collective(endpoint, std::move(batch)), under_way_(under_way), most_(most) {}
 
   [[nodiscard]] Progress step() final;
 
@@ -80,7 +78,7 @@ class PiecewiseCollective : public Collective {
   /// Counts bytes of `dtype` that were computed or copied, so that a step ends in time. The
   /// arithmetic of half types takes about eight times as long.
   void worked(std::int64_t bytes, DType dtype) { work_ += is_half(dtype) ? 8 * bytes : bytes; }
-  /// Changes how many pieces may be in progress. Ranks may differ in it.
+  /// How many pieces may be in progress. Ranks may differ in it.
   [[nodiscard]] std::size_t under_way() const { return under_way_; }
   void set_under_way(std::size_t pieces) { under_way_ = std::min(pieces, most_); }
 

@@ -68,7 +68,7 @@ bool ProgressEngine::progress() {
     if (now_ >= next_checks_ || board_.take_alarm()) {
       // In a timeline, batches that start below must not start before others have ended above.
       now_ = std::chrono::steady_clock::now();
-      // Nor does a plan end because something is late that the program has submitted meanwhile.
+      // What the program has submitted by now is not late, so no plan must end because of it.
       negotiator_.set_time(now_);
       moved |= submit();
       if (failed()) return true;
