@@ -37,7 +37,8 @@ if(PROJECT_IS_TOP_LEVEL)
 endif()
 
 # kolo_own_target(<target>): C++20 and warnings; several files in each compilation if KOLO_UNITY says
-# so; few compilations at once if it uses LibTorch.
+# so; few compilations at once if it uses LibTorch. Headers take most of the time, LibTorch's 6 to 25 s
+# in each file; a precompiled header saves only a third of that.
 function(kolo_own_target target)
   target_compile_features(${target} PRIVATE cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TensorFlow's message `Example`: features by name. protozero reads and writes it, without
-// generated code; docs/decisions/0140 gives the reason.
+// generated code: a second protobuf library beside LibTorch's could abort the process at its start.
 #pragma once
 
 #include <cstdint>

@@ -57,7 +57,8 @@ struct Batch {
   std::uint32_t part = 0;             // below `parts`: numbers the batches for one log entry
   PhaseObserver* observer = nullptr;  // outlives the execution; may be null
 
-  /// Odd, so that the orders of consecutive entries alternate between odd and even.
+  /// The first part is for what ranks agree on beforehand, eight are for the chunks of a staged
+  /// batch. Odd, so that the orders of consecutive entries alternate between odd and even.
   static constexpr std::uint64_t parts = 9;
 
   /// Strictly ascending, and the same on all ranks of the batch.

@@ -34,7 +34,7 @@ inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::mi
 /// also in bytes.
 inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 59;
 
-/// Maximum length of a name.
+/// Maximum length of a name: one message may carry thousands of them, and its size is limited.
 inline constexpr std::size_t max_name_bytes = 64 << 10;
 
 /// The product of the lengths, without those of 0 and a first `any_length`. Nothing if a length is

@@ -73,6 +73,8 @@ void add_names(Lines& lines, const Names& names) {
                 json_string(*names[id].text), names[id].set, names[id].round, names[id].submitted);
 }
 
+// Pending operations have lines of their own: the ring may have lost the submission of one that
+// waits long beside busy ones.
 void add_pending(Lines& lines, const PendingOperation& one) {
   lines.add(
       R"({{"pending":{},"round":{},"count":{},"ns":{},"state":"{}","batch":{},"operation":"{}",)"

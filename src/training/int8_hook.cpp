@@ -57,7 +57,9 @@ struct Slices {
   [[nodiscard]] std::int64_t elements_in(int rank) const { return begin(rank + 1) - begin(rank); }
 };
 
-/// One reduction of a unit.
+/// One reduction of a unit. Each rank owns a slice: it receives the others' roundings of it, and
+/// returns the rounded sum. It does not round its own part, so one vector holds both of its errors:
+/// those of what it sent, and in its slice that of the sum.
 class Int8Reduction {
  public:
   Int8Reduction(GradientUnit unit, std::shared_ptr<Int8Memory> memory, const Int8Options& options)

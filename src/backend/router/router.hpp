@@ -82,7 +82,8 @@ class CpuRouter : public Backend {
 ///
 /// Before ranks use their GPUs together for the first time, they exchange a `GpuInfo` each, and so
 /// all select the same route. Batches that are started meanwhile are held back, so that the order
-/// of all of them stays the same on all ranks.
+/// of all of them stays the same on all ranks. A class apart from CpuRouter, to which the chunks of
+/// a staged batch go straight: they must not queue behind batches that are held back.
 class Router : public Backend {
  public:
   struct Options {

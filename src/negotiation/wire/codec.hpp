@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between messages and bytes (FlatBuffers; the schema is wire.fbs).
+// Between messages and bytes (FlatBuffers; the schema is wire.fbs). The state machine uses plain
+// structs, because a schema cannot express all rules of the protocol.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks come to have sockets along those edges of the tree that memory does not carry.
+// How the ranks come to have sockets along those edges of the tree that memory does not carry:
+// along all or none, because a session that polls MPI for one edge gains nothing from the others.
 #pragma once
 
 #include <cstdint>
