@@ -21,6 +21,7 @@ std::set<ncclComm*> alive;
 std::set<ncclComm*> aborting;
 std::string calls;
 bool grouping = false;
+ncclComm_t* unwritten_child = nullptr;
 
 void note(const std::string& call) {
   const std::lock_guard lock(mutex);
@@ -56,7 +57,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int, ncclUniqueId, int ran
   alive.insert(*comm);
   return check(config);
 }
+/// Writes the handle of a child of the communicator, as a thread of NCCL's does.
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
+  const std::lock_guard lock(mutex);
+  if (unwritten_child != nullptr) {
+    *unwritten_child = new ncclComm{0};
+    alive.insert(*unwritten_child);
+    unwritten_child = nullptr;
+  }
   *error = ncclSuccess;
   return ncclSuccess;
 }
@@ -135,8 +143,7 @@ ncclResult_t ncclCommShrink(ncclComm_t, int*, int excluded, ncclComm_t* made, nc
                             int flags) {
   note("shrink");
   const std::lock_guard lock(mutex);
-  *made = new ncclComm{0};
-  alive.insert(*made);
+  unwritten_child = made;
   return excluded == 1 && flags == NCCL_SHRINK_DEFAULT ? check(config) : ncclInvalidArgument;
 }
 #endif

@@ -3,9 +3,12 @@
 """Checks the machine code of the transfer kernel, for which no GPU is needed.
 
 For each architecture: accesses of 16 bytes to global memory; four of them loaded before the first
-is stored; the GPU's own conversions of half types; no spilled registers, and few enough of them for
-the threads that hide the latency of memory. The loads are checked in PTX, and in SASS too if there
-are cuobjdump and nvdisasm. Exits with 77 if there is no nvcc or ptxas.
+is stored; the GPU's own conversions of half types; no conversion of a half type to an integer, which
+no source asks for, but which ptxas 13.0 has made of byte stores; no spilled registers, and few enough
+of them for the threads that hide the latency of memory. The loads are checked in PTX and in SASS.
+
+Exits with 77 if there is no nvcc or ptxas. nvdisasm must be in PATH, in the CUDA toolkit or in the
+virtual environment of `./dev test`; without it the check fails.
 """
 
 import argparse
@@ -27,6 +30,7 @@ REGISTERS = 65536  # of a multiprocessor, since Volta
 LOADED_BYTES = 64  # by a thread before it stores
 # Copies, and the twelve pairs of real types that are converted or scaled.
 MIN_LOOPS = 13
+ARCHITECTURES = "75,80,90,100"
 
 WIDTHS = {"u8": 1, "s8": 1, "b8": 1, "u16": 2, "s16": 2, "b16": 2, "u32": 4, "s32": 4, "b32": 4,
           "f32": 4, "u64": 8, "s64": 8, "b64": 8, "f64": 8}
@@ -98,12 +102,30 @@ def check_loads(blocks, where, complaints):
 
 
 def check_conversions(conversions, architecture, complaints):
-    wanted = ["rn.f16.f32", "f32.f16"]
-    if architecture >= 80:  # Volta and Turing have no such instruction
-        wanted.append("rn.bf16.f32")
+    wanted = ["f32.f16"]
+    # Turing has no instructions that convert pairs, or to bf16.
+    wanted += ["rn.f16x2.f32", "rn.bf16x2.f32"] if architecture >= 80 else ["rn.f16.f32"]
     for name in wanted:
         if conversions[name] == 0:
             complaints.append(f"sm_{architecture}: no conversion cvt.{name}")
+
+
+def check_no_integers(sass, architecture, complaints):
+    found = re.findall(r"\bF2I(?:\.\w+)*\.B?F16\b[.\w]*", sass)
+    if found:
+        complaints.append(f"sm_{architecture}: {len(found)} conversions of half types to integers, "
+                          f"such as {found[0]}: ptxas miscompiles stores of single bytes")
+
+
+def find_disassembler():
+    found = shutil.which("nvdisasm")
+    if found:
+        return found
+    installed = sorted((ROOT / "build/python").glob("lib/python3*/site-packages/nvidia/*/bin/nvdisasm"))
+    if not installed:
+        sys.exit("kernel_shape: there is no nvdisasm: `./dev test` installs it from PyPI "
+                 "(nvidia-cuda-nvdisasm)")
+    return installed[-1]
 
 
 def check_registers(report, architecture, complaints):
@@ -127,7 +149,7 @@ def output_of(command):
     return result.stdout
 
 
-def check(architecture, kernel, work, complaints):
+def check(architecture, kernel, disassembler, work, complaints):
     ptx, cubin = work / f"{architecture}.ptx", work / f"{architecture}.cubin"
     output_of(["nvcc", "-std=c++20", "-O3", "--expt-relaxed-constexpr", f"-I{ROOT}/include",
                f"-I{ROOT}/src", f"-arch=compute_{architecture}", "-ptx", kernel, "-o", ptx])
@@ -138,15 +160,16 @@ def check(architecture, kernel, work, complaints):
     registers = check_registers(report, architecture, complaints)
     print(f"sm_{architecture}: {registers} registers, {loops} loops with {LOADED_BYTES} bytes in "
           "flight per thread")
-    if shutil.which("cuobjdump") and shutil.which("nvdisasm"):
-        sass = sass_blocks(output_of(["cuobjdump", "--dump-sass", cubin]))
-        loops = check_loads(sass, f"sm_{architecture}, SASS", complaints)
-        print(f"sm_{architecture}: {loops} such loops in SASS")
+    sass = output_of([disassembler, cubin])
+    check_no_integers(sass, architecture, complaints)
+    loops = check_loads(sass_blocks(sass), f"sm_{architecture}, SASS", complaints)
+    print(f"sm_{architecture}: {loops} such loops in SASS")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--architectures", default="80", help="such as 75,80,90 (default: 80)")
+    parser.add_argument("--architectures", default=ARCHITECTURES,
+                        help=f"default: {ARCHITECTURES}, all that are built")
     parser.add_argument("--kernel", default=str(ROOT / KERNEL), help="another file, for tests")
     arguments = parser.parse_args()
     for tool in ("nvcc", "ptxas"):
@@ -154,9 +177,10 @@ def main():
             print(f"kernel_shape: skipped: there is no {tool}")
             sys.exit(SKIPPED)
     complaints = []
+    disassembler = find_disassembler()
     with tempfile.TemporaryDirectory() as work:
         for architecture in map(int, arguments.architectures.split(",")):
-            check(architecture, arguments.kernel, pathlib.Path(work), complaints)
+            check(architecture, arguments.kernel, disassembler, pathlib.Path(work), complaints)
     for complaint in complaints:
         print(f"kernel_shape: {complaint}")
     sys.exit(1 if complaints else 0)

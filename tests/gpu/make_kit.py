@@ -23,7 +23,7 @@ NCCL = "nvidia-nccl-cu13==2.30.7"  # the first minor version that lets ranks sha
 PROGRAMS = ["gpu_probe", "gpu_probe_doubles", "gpu_faults", "gpu_faults_doubles",
             "unit.gpu_card", "unit.gpu_kernel", "unit.nccl",
             "unit.gpu_programs", "mpi.gpu", "kolo-perf", "bench-gpu"]
-SCRIPTS = ["check.py", "steps.py", "kernel_shape.py"]
+SCRIPTS = ["check.py", "steps.py"]
 PYTHON = ["python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"]
 
 # A part of every system that has glibc, or of the driver.

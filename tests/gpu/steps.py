@@ -108,9 +108,6 @@ class Maker:
             command.argv[:0] = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
             command.needs.append("compute-sanitizer")
             commands.append(command)
-        commands.append(Command("machine-code", [
-            sys.executable, ROOT / "tests/gpu/kernel_shape.py", "--architectures", "80,90"],
-            seconds=150, keeps_output=True))
         return Step("kernel", commands)
 
     def nccl(self):

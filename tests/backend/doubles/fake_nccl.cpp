@@ -78,8 +78,8 @@ nccl::State FakeNccl::init(nccl::CommHandle& comm, int size, const nccl::UniqueI
   return nccl::State::in_progress;
 }
 
-nccl::State FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
-                             std::span<const int> excluded) {
+void FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
+                      std::span<const int> excluded) {
   const Lock held = lock();
   ++shrinks_;
   cuda_->faults.pass("ncclCommShrink");
@@ -95,9 +95,8 @@ nccl::State FakeNccl::shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
   const int size = from.clique->size - static_cast<int>(list.size());
   from.looks_left = looks_at_init;
   comm = nullptr;
-  from.children.push_back(
-      {&comm, &world_.join(id, size), size, from.rank - static_cast<int>(before)});
-  return nccl::State::in_progress;
+  from.children.push_back({&comm, &world_.join(id, size), size,
+                           from.rank - static_cast<int>(before), looks_without_child});
 }
 
 void FakeNccl::write_children(Comm& parent, int looks) {
@@ -122,6 +121,7 @@ nccl::State FakeNccl::state(nccl::CommHandle handle) {
   if (comm.looks_left < 0 || comm.clique->joined < comm.clique->size || !children_have_joined(comm))
     return nccl::State::in_progress;
   if (comm.looks_left > 0 && --comm.looks_left > 0) return nccl::State::in_progress;
+  if (!comm.children.empty() && comm.children.front().looks_left-- > 0) return nccl::State::ready;
   write_children(comm, 1);
   for (FakeCuda::Work& work : std::exchange(comm.launching, {}))
     cuda_->enqueue(comm.stream, std::move(work));

@@ -30,6 +30,9 @@ class FakeNccl : public nccl::Library {
   /// A communicator is ready after so many looks at it, at its parent while it is shrunk; negative:
   /// never.
   int looks_at_init = 3;
+  /// The parent of a communicator that is shrunk reports itself ready this many times before the
+  /// child's handle is written.
+  int looks_without_child = 1;
   /// Calls of `abort` do nothing, and do not return, until this is false.
   std::atomic<bool> holds_aborts = false;
   /// Nor those of `make_unique_id`.
@@ -53,8 +56,8 @@ class FakeNccl : public nccl::Library {
   int version() override;
   nccl::UniqueId make_unique_id() override;
   nccl::State init(nccl::CommHandle& comm, int size, const nccl::UniqueId& id, int rank) override;
-  nccl::State shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
-                     std::span<const int> excluded) override;
+  void shrink(nccl::CommHandle& comm, nccl::CommHandle parent,
+              std::span<const int> excluded) override;
   nccl::State state(nccl::CommHandle comm) override;
   void destroy(nccl::CommHandle comm) noexcept override;
   void abort(std::span<const nccl::CommHandle* const> comms) noexcept override;
@@ -84,6 +87,7 @@ class FakeNccl : public nccl::Library {
     NcclClique* clique = nullptr;
     int size = 0;
     int rank = 0;
+    int looks_left = 0;  // at the parent, ready, before the handle is written
   };
   struct Comm {
     NcclClique* clique = nullptr;

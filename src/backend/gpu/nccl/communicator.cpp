@@ -85,9 +85,10 @@ void release_buffers(Library& library, CommState& state) {
   state.buffers.clear();
 }
 
-/// The parent says when NCCL has written the child's handle, which is null until then
-/// (ncclCommInitRankFunc writes `job->newcomm` at its end; ncclCommGetAsyncError(NULL) is an
-/// invalid argument).
+/// Waits for a communicator that is made from nothing, or from `parent`. A child is made once the
+/// parent is ready and the child's handle is no longer null: ncclCommInitRankFunc writes the handle
+/// at its end, and ncclCommGetAsyncError(NULL) is an invalid argument. `now` is the state of a
+/// communicator that has no parent.
 std::string wait_until_made(Library& library, const CommState& state, CommHandle parent, State now,
                             const char* call, std::chrono::nanoseconds timeout) {
   const auto deadline = steady_clock::now() + timeout;
@@ -100,8 +101,7 @@ std::string wait_until_made(Library& library, const CommState& state, CommHandle
     std::this_thread::sleep_for(pause);
     now = library.state(watched);
     if (now == State::ready && watched == parent) {
-      watched = state.handle;
-      if (watched == nullptr) return fmt::format("{} made no communicator", call);
+      if (state.handle != nullptr) watched = state.handle;
       now = State::in_progress;
     }
   }
@@ -233,7 +233,8 @@ void Communicator::begin_to_make() {
   state_ = group_.add();
   group_.make(state_, parent_->state_, "ncclCommShrink", timeout_,
               [parent = parent_->handle_, excluded](Library& nccl, CommState& state) {
-                return nccl.shrink(state.handle, parent, excluded);
+                nccl.shrink(state.handle, parent, excluded);
+                return State::in_progress;
               });
 }
 

@@ -46,11 +46,12 @@ class Library {
   /// Non-blocking, but may be slow. It may set `comm` even if it throws: then `comm` must be
   /// aborted.
   [[nodiscard]] virtual State init(CommHandle& comm, int size, const UniqueId& id, int rank) = 0;
-  /// Likewise, of the parent's ranks but for the excluded ones, which do not call. NCCL may write
-  /// `comm` until the parent is ready again or aborted: it must stay where it is, and is null until
-  /// then. Nothing else may be in progress on the parent.
-  [[nodiscard]] virtual State shrink(CommHandle& comm, CommHandle parent,
-                                     std::span<const int> excluded) = 0;
+  /// Begins to make a communicator of the parent's ranks without the excluded ones, which do not
+  /// call. The call returns no state, because NCCL 2.30 reports success while the child is still
+  /// being made: the child exists once the parent is ready and `comm` is not null. NCCL may write
+  /// `comm` until then, or until the parent is aborted, so `comm` must stay where it is. Nothing
+  /// else may be in progress on the parent.
+  virtual void shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) = 0;
   /// Of the last call. Throws if something failed since, on this or another rank.
   [[nodiscard]] virtual State state(CommHandle comm) = 0;
   /// When all work is done. May be slow.

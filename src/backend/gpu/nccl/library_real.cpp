@@ -148,10 +148,10 @@ class RealLibrary : public Library {
     return call(nccl_.init, &comm, size, std::bit_cast<ncclUniqueId>(id), rank, &config);
   }
 
-  State shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) override {
+  void shrink(CommHandle& comm, CommHandle parent, std::span<const int> excluded) override {
     ncclConfig_t config = make_config();
     std::vector<int> list(excluded.begin(), excluded.end());
-    return call(nccl_.shrink, parent, list.data(), list.size(), &comm, &config, shrink_default);
+    call(nccl_.shrink, parent, list.data(), list.size(), &comm, &config, shrink_default);
   }
 
   State state(CommHandle comm) override {

@@ -97,7 +97,20 @@ __device__ void copy_bytes(const std::byte* from, std::byte* to, int bytes) {
   }
 }
 
+/// The lower half of a pair of half-precision numbers, as bits.
+template <typename Pair>
+__host__ __device__ std::uint16_t lower_bits(const Pair& pair) {
+  std::uint32_t word = 0;
+  static_assert(sizeof(pair) == sizeof(word));
+  std::memcpy(&word, &pair, sizeof(word));
+  return static_cast<std::uint16_t>(word);
+}
+
 /// The GPU's instructions. They give the bits that `SoftwareConversion` gives, but for NaNs.
+///
+/// Values are rounded in pairs: ptxas 13.0 miscompiles a 16-bit register that a conversion of one
+/// value has made and that is then stored byte by byte, as at addresses of unknown alignment. It
+/// converts the number to an integer (F2I.U8.F16 in SASS) instead of splitting its bits.
 struct HardwareConversion {
   template <typename T>
   __host__ __device__ static Computed<T> widen(T element) {
@@ -110,9 +123,9 @@ struct HardwareConversion {
   template <typename T, typename Real>
   __host__ __device__ static T round(Real value) {
     if constexpr (std::is_same_v<T, F16>) {
-      return {__half_as_ushort(__float2half_rn(static_cast<float>(value)))};
+      return {lower_bits(__floats2half2_rn(static_cast<float>(value), 0.0F))};
     } else if constexpr (std::is_same_v<T, BF16>) {
-      return {__bfloat16_as_ushort(__float2bfloat16_rn(static_cast<float>(value)))};
+      return {lower_bits(__floats2bfloat162_rn(static_cast<float>(value), 0.0F))};
     } else {
       return static_cast<T>(value);
     }

@@ -86,10 +86,18 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* /*attributes*/, Kernel* /*
 }
 
 using half_bits = kolo::internal::F16;
-using bfloat16_bits = kolo::internal::BF16;
 inline half_bits __ushort_as_half(std::uint16_t bits) { return {bits}; }
-inline std::uint16_t __half_as_ushort(half_bits half) { return half.bits; }
 inline float __half2float(half_bits half) { return to_float(half); }
-inline half_bits __float2half_rn(float value) { return kolo::internal::to_f16(value); }
-inline std::uint16_t __bfloat16_as_ushort(bfloat16_bits half) { return half.bits; }
-inline bfloat16_bits __float2bfloat16_rn(float value) { return kolo::internal::to_bf16(value); }
+
+struct __half2 {
+  kolo::internal::F16 x, y;
+};
+inline __half2 __floats2half2_rn(float x, float y) {
+  return {kolo::internal::to_f16(x), kolo::internal::to_f16(y)};
+}
+struct __nv_bfloat162 {
+  kolo::internal::BF16 x, y;
+};
+inline __nv_bfloat162 __floats2bfloat162_rn(float x, float y) {
+  return {kolo::internal::to_bf16(x), kolo::internal::to_bf16(y)};
+}
