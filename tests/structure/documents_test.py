@@ -58,8 +58,8 @@ class Figures(Documents):
         self.assertEqual(self.figures("--check"), (0, ""))
 
     def test_a_figure_typed_into_a_table_is_found(self):
-        self.change("docs/testing.md", "| 131 ms |", "| 13 ms |")
-        self.assertIn("docs/testing.md: differs", self.figures("--check")[1])
+        self.change("docs/testing-appendix.md", "| 131 ms |", "| 13 ms |")
+        self.assertIn("docs/testing-appendix.md: differs", self.figures("--check")[1])
 
     def test_a_changed_picture_is_found(self):
         self.change("docs/pictures/scale.svg", "<circle", "<circle ")
@@ -80,7 +80,7 @@ class Figures(Documents):
 
     def test_values_that_are_computed_follow_their_file(self):
         self.change("docs/measurements/faults.csv", "_exit0,big,7,0,21,114,170,", "_exit0,big,7,0,21,114,190,")
-        self.assertIn("docs/reliability.md: the paragraph with the values 'faults' has no 0.19", self.figures("--check")[1])
+        self.assertIn("docs/errors.md: the paragraph with the values 'faults' has no 0.19", self.figures("--check")[1])
 
     def test_recorded_values_are_shown(self):
         self.change("docs/testing.md", "<!-- values: journeys_hour -->\n", "")
