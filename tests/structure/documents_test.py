@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tests of tools/figures/figures.py, tools/quotes.py and tools/links.py on the documents, and on copies with mistakes, and
-of tools/api/filter.py on the headers."""
+"""Tests of tools/figures/figures.py, tools/quotes.py, tools/links.py and tools/names.py on the documents, and on copies
+with mistakes, and of tools/api/filter.py on the headers."""
 
 import pathlib
 import shutil
@@ -58,8 +58,8 @@ class Figures(Documents):
         self.assertEqual(self.figures("--check"), (0, ""))
 
     def test_a_figure_typed_into_a_table_is_found(self):
-        self.change("docs/testing.md", "| 131 ms |", "| 13 ms |")
-        self.assertIn("docs/testing.md: differs", self.figures("--check")[1])
+        self.change("docs/testing-appendix.md", "| 131 ms |", "| 13 ms |")
+        self.assertIn("docs/testing-appendix.md: differs", self.figures("--check")[1])
 
     def test_a_changed_picture_is_found(self):
         self.change("docs/pictures/scale.svg", "<circle", "<circle ")
@@ -80,7 +80,7 @@ class Figures(Documents):
 
     def test_values_that_are_computed_follow_their_file(self):
         self.change("docs/measurements/faults.csv", "_exit0,big,7,0,21,114,170,", "_exit0,big,7,0,21,114,190,")
-        self.assertIn("docs/reliability.md: the paragraph with the values 'faults' has no 0.19", self.figures("--check")[1])
+        self.assertIn("docs/errors.md: the paragraph with the values 'faults' has no 0.19", self.figures("--check")[1])
 
     def test_recorded_values_are_shown(self):
         self.change("docs/testing.md", "<!-- values: journeys_hour -->\n", "")
@@ -190,6 +190,48 @@ class Links(unittest.TestCase):
 
     def test_code_has_no_links_and_no_headings(self):
         self.assertIn("no such heading", self.errors(one="[a](#here)\n\n```sh\n# Here\n[b](none.md)\n```\n"))
+
+
+class Names(unittest.TestCase):
+    FILES = {
+        "src/base/format.cpp": "namespace base { void print_shape(); }",
+        "src/backend/shm/shm_backend.cpp": "struct Backend { int step(); };",
+        "tests/fuzz/input": b"\xff",
+        "tools/CMakeLists.txt": "add_executable(kolo-perf main.cpp)",
+        "docs/page.md": "only_in_a_document",
+        "dev": "docs) docs ;;",
+    }
+
+    def errors(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in {**self.FILES, "CONTRIBUTING.md": text}.items():
+                path = pathlib.Path(folder) / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content if isinstance(content, bytes) else content.encode())
+            done = subprocess.run([sys.executable, str(ROOT / "tools/names.py"), folder], capture_output=True, text=True,
+                                  check=False)
+        self.assertEqual(done.returncode, 1 if done.stderr else 0)
+        return done.stderr
+
+    def test_the_names_in_the_guide_exist(self):
+        done = subprocess.run([sys.executable, str(ROOT / "tools/names.py")], capture_output=True, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_paths_and_identifiers_are_found(self):
+        self.assertEqual(self.errors("`src/`, `./dev docs`, `format.cpp`, `src/backend/NAME/NAME_backend.cpp`, `src/*/*.cpp`, "
+                                     "`print_shape()` in `src/base/format.cpp`, `Backend::step`, `kolo-perf`\n"), "")
+
+    def test_made_up_names_are_errors(self):
+        for name in ("print_shapes", "print_shapes()", "Backend::print_shape", "only_in_a_document", "kolo-pert",
+                     "src/base/formats.cpp", "src/bases/", "formats.cpp", "src/backend/NAME/NAME_factory.cpp", "./dev doc"):
+            with self.subTest(name):
+                self.assertIn(f"CONTRIBUTING.md: `{name}`", self.errors(f"See `{name}`.\n"))
+
+    def test_a_name_is_in_the_file_that_is_given(self):
+        self.assertIn("`print_shape` is not in `shm_backend.cpp`", self.errors("`print_shape` in\n`shm_backend.cpp`\n"))
+
+    def test_code_and_other_text_is_left_out(self):
+        self.assertEqual(self.errors("`#if`, `AUTO|ON|OFF`, `format --check`\n\n```sh\n`none.cpp`\n```\n"), "")
 
 
 if __name__ == "__main__":
