@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "training/block_quantizer.hpp"
-#include "training/low_rank.hpp"
+#include "training/hooks/block_quantizer.hpp"
+#include "training/hooks/low_rank.hpp"
 
 namespace {
 

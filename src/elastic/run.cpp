@@ -16,7 +16,7 @@
 #include "kolo/optimizer.hpp"
 #include "kolo/session.hpp"
 #include "session/api/current.hpp"
-#include "session/startup/job.hpp"
+#include "session/job/job.hpp"
 
 namespace kolo::elastic {
 

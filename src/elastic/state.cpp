@@ -15,7 +15,7 @@
 
 #include "kolo/collectives.hpp"
 #include "kolo/session.hpp"
-#include "session/startup/job.hpp"
+#include "session/job/job.hpp"
 #include "training/agreement.hpp"
 
 namespace kolo::elastic {

@@ -10,10 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "rendezvous/rendezvous.hpp"
 #include "rendezvous/connection.hpp"
 #include "rendezvous/proof.hpp"
-#include "rendezvous/rendezvous.hpp"
-#include "rendezvous/sockets.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {
 

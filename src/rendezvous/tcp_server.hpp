@@ -16,9 +16,9 @@
 
 #include "node/file_descriptor.hpp"
 #include "node/not_inherited.hpp"
-#include "rendezvous/connection.hpp"
 #include "rendezvous/server.hpp"
-#include "rendezvous/sockets.hpp"
+#include "rendezvous/connection.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolo::internal::rendezvous {
 

@@ -1,93 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device that a rank uses, and the random number generators of its devices.
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
-#include <ATen/Context.h>
-#include <c10/util/Exception.h>
+#include "kolo/torch/device.hpp"
+
 #include <torch/cuda.h>
 
-#include <algorithm>
-#include <mutex>
-#include <string>
-#include <vector>
-
-#include "kolo/error.hpp"
 #include "kolo/session.hpp"
-#include "kolo/torch/checkpoint.hpp"
-#include "kolo/torch/device.hpp"
-#include "kolo/torch/safetensors.hpp"
-#include "torch/host_tensors.hpp"
 
 namespace kolo {
-
-using namespace internal;
-namespace {
-
-// The CPU's generator, then that of this rank's GPU if there is one.
-std::vector<at::Generator> generators() {
-  std::vector<at::Generator> all{at::globalContext().defaultGenerator(at::kCPU)};
-  const ::torch::Device device = local_device();
-  if (!device.is_cpu()) all.push_back(at::globalContext().defaultGenerator(device));
-  return all;
-}
-
-// The name of the state of each of the generators.
-std::string state_name(std::size_t generator) { return generator == 0 ? "cpu" : "cuda"; }
-
-// In the order of the generators; those that this process lacks follow.
-std::vector<::torch::Tensor> states_from(const std::string& bytes, std::size_t generators_here) {
-  const Safetensors file = from_safetensors(bytes);
-  std::vector<::torch::Tensor> states;
-  for (std::size_t i = 0; i < generators_here; ++i) {
-    const auto found = file.tensors.find(state_name(i));
-    if (found == file.tensors.end())
-      throw InvalidArgument("set_random_state: the state has no tensor '" + state_name(i) + "'");
-    states.push_back(to_tensor(found->second));
-  }
-  states.resize(std::max(states.size(), file.tensors.size()));
-  return states;
-}
-
-}  // namespace
 
 ::torch::Device local_device() {
   const int slot = detail::local_slot();
   if (build_info().cuda.empty() || !::torch::cuda::is_available()) return {c10::DeviceType::CPU};
   const int devices = static_cast<int>(::torch::cuda::device_count());
   return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(slot % devices)};
-}
-
-std::string random_state() {
-  HostTensors states;
-  std::vector<at::Generator> all = generators();
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::lock_guard lock(all[i].mutex());  // other threads may draw from it
-    states.add(state_name(i), all[i].get_state());
-  }
-  return to_safetensors(states.views());
-}
-
-void set_random_state(const std::string& state) {
-  try {
-    std::vector<at::Generator> all = generators();
-    std::vector<::torch::Tensor> states;
-    if (state.starts_with("PK")) {  // of an earlier version
-      from_bytes(state, states);
-    } else {
-      states = states_from(state, all.size());
-    }
-    if (states.size() != all.size()) {
-      throw InvalidArgument("set_random_state: the state is for " + std::to_string(states.size()) +
-                            " generators, this process has " + std::to_string(all.size()));
-    }
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::lock_guard lock(all[i].mutex());
-      all[i].set_state(states[i]);
-    }
-  } catch (const c10::Error& error) {
-    throw InvalidArgument(std::string("set_random_state: this is not a state of random numbers: ") +
-                          error.what_without_backtrace());
-  }
 }
 
 }  // namespace kolo

@@ -10,8 +10,8 @@
 
 #include <filesystem>
 
-#include "training/checkpoint_file.hpp"
-#include "training/disk_file.hpp"
+#include "training/checkpoint/checkpoint_file.hpp"
+#include "training/checkpoint/disk_file.hpp"
 
 namespace kolo::internal {
 

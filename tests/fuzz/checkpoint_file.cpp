@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file of a checkpoint: its header, its checksums, and the parts that its tensors belong to.
-#include "training/checkpoint_file.hpp"
+#include "training/checkpoint/checkpoint_file.hpp"
 
 #include <unistd.h>
 
@@ -13,7 +13,7 @@
 #include "memory_file.hpp"
 #include "target.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint_tensors.hpp"
+#include "training/checkpoint/checkpoint_tensors.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a checkpoint, as rank 0 sends them.
-#include "training/checkpoint_payload.hpp"
+#include "training/checkpoint/checkpoint_payload.hpp"
 
 #include "kolo/error.hpp"
 #include "target.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state of communication hooks, as it comes from checkpoints.
-#include "training/hook_state.hpp"
+#include "training/hooks/hook_state.hpp"
 
 #include <array>
 #include <limits>

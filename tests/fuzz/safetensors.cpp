@@ -9,8 +9,8 @@
 #include "kolo/error.hpp"
 #include "memory_file.hpp"
 #include "target.hpp"
-#include "training/safetensors_index.hpp"
-#include "training/safetensors_names.hpp"
+#include "training/checkpoint/safetensors_index.hpp"
+#include "training/checkpoint/safetensors_names.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {

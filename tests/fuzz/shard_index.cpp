@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The index of a ShardedOptimizer's state: "state.json".
-#include "training/shard_index.hpp"
+#include "training/checkpoint/shard_index.hpp"
 
 #include "target.hpp"
-#include "training/strict_json.hpp"
+#include "training/checkpoint/strict_json.hpp"
 
 namespace kolo::internal::fuzz {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "rendezvous/proof.hpp"
 #include "rendezvous/server.hpp"
+#include "rendezvous/proof.hpp"
 
 namespace kolo::internal::rendezvous {
 

@@ -6,8 +6,8 @@
 #include <functional>
 #include <optional>
 
-#include "rendezvous/proof.hpp"
 #include "rendezvous/server.hpp"
+#include "rendezvous/proof.hpp"
 
 namespace kolo::internal::rendezvous {
 namespace {

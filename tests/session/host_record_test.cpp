@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "session/mpi_environment.hpp"
+#include "session/job/mpi_environment.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/data_network.hpp"
 

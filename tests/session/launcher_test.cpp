@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which launcher a process takes its rank from, by its environment.
-#include "session/launcher.hpp"
+#include "session/job/launcher.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <string>
 
 #include "kolo/error.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/job/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {

@@ -8,7 +8,7 @@
 #include <typeinfo>
 
 #include "../training/scratch_directory.hpp"
-#include "training/safetensors_names.hpp"
+#include "training/checkpoint/safetensors_names.hpp"
 
 namespace kolo::internal::testing_support {
 namespace {

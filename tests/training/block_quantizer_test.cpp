@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/block_quantizer.hpp"
+#include "training/hooks/block_quantizer.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/checkpoint_file.hpp"
+#include "training/checkpoint/checkpoint_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,10 +17,10 @@
 #include "kolo_file.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
-#include "training/checkpoint_payload.hpp"
-#include "training/disk_file.hpp"
-#include "training/safetensors_header.hpp"
-#include "training/safetensors_names.hpp"
+#include "training/checkpoint/checkpoint_payload.hpp"
+#include "training/checkpoint/disk_file.hpp"
+#include "training/checkpoint/safetensors_header.hpp"
+#include "training/checkpoint/safetensors_names.hpp"
 
 namespace kolo::internal {
 namespace {

@@ -6,7 +6,7 @@
 #include <csignal>
 
 #include "checkpoints.hpp"
-#include "training/disk_file.hpp"
+#include "training/checkpoint/disk_file.hpp"
 
 namespace kolo::internal {
 namespace {

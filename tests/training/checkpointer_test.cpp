@@ -10,7 +10,7 @@
 #include "checkpoints.hpp"
 #include "kolo/training/safetensors.hpp"
 #include "kolo_file.hpp"
-#include "training/checkpoint_file.hpp"
+#include "training/checkpoint/checkpoint_file.hpp"
 
 namespace kolo::internal {
 namespace {

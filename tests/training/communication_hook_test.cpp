@@ -10,7 +10,7 @@
 #include "../session/fixture.hpp"
 #include "../support/halves_hook.hpp"
 #include "kolo/optimizer.hpp"
-#include "training/reduction_core.hpp"
+#include "training/optimizer/reduction_core.hpp"
 
 namespace kolo::internal {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/disk_file.hpp"
+#include "training/checkpoint/disk_file.hpp"
 
 #include <gtest/gtest.h>
 

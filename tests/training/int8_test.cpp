@@ -5,7 +5,7 @@
 
 #include "../session/fixture.hpp"
 #include "hook_model.hpp"
-#include "training/hook_state.hpp"
+#include "training/hooks/hook_state.hpp"
 
 namespace kolo::internal {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "training/bytes.hpp"
-#include "training/checkpoint_file.hpp"
+#include "training/checkpoint/checkpoint_file.hpp"
 
 namespace kolo::internal::testing_support {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/low_rank.hpp"
+#include "training/hooks/low_rank.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

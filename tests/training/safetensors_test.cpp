@@ -17,8 +17,8 @@
 #include "kolo/training/checkpointer.hpp"
 #include "scratch_directory.hpp"
 #include "training/bytes.hpp"
-#include "training/safetensors_header.hpp"
-#include "training/safetensors_names.hpp"
+#include "training/checkpoint/safetensors_header.hpp"
+#include "training/checkpoint/safetensors_names.hpp"
 
 namespace kolo::internal {
 namespace {

@@ -11,8 +11,8 @@
 #include <sstream>
 
 #include "options.hpp"
-#include "rendezvous/sockets.hpp"
 #include "transport/socket_address.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolorun {
 namespace {

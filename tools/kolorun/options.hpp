@@ -9,7 +9,7 @@
 
 #include "hosts.hpp"
 #include "rendezvous/server.hpp"
-#include "rendezvous/sockets.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolorun {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "rendezvous/connection.hpp"
-#include "rendezvous/sockets.hpp"
+#include "transport/sockets.hpp"
 
 namespace kolorun {
 

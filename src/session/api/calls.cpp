@@ -9,7 +9,7 @@
 #include "base/format.hpp"
 #include "kolo/session.hpp"
 #include "session/api/request.hpp"
-#include "session/startup/job.hpp"
+#include "session/job/job.hpp"
 
 namespace kolo::detail {
 

@@ -15,11 +15,11 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "session/fork_guard.hpp"
-#include "session/launcher.hpp"
-#include "session/mpi_environment.hpp"
-#include "session/startup/alone.hpp"
-#include "session/startup/job.hpp"
+#include "session/job/alone.hpp"
+#include "session/job/fork_guard.hpp"
+#include "session/job/job.hpp"
+#include "session/job/launcher.hpp"
+#include "session/job/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/log.hpp"
 #include "kolo/error.hpp"
 #include "session/engine/engine.hpp"
-#include "session/fork_guard.hpp"
+#include "session/job/fork_guard.hpp"
 
 namespace kolo::detail {
 

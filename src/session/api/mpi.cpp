@@ -6,7 +6,7 @@
 
 #include "kolo/error.hpp"
 #include "session/api/current.hpp"
-#include "session/communicator.hpp"
+#include "session/job/communicator.hpp"
 
 namespace kolo {
 

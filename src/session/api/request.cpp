@@ -10,7 +10,7 @@
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "kolo/error.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/job/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {

@@ -13,7 +13,7 @@
 #include "kolo/shared_memory.hpp"
 #include "kolo/version.hpp"
 #include "session/api/current.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/job/mpi_environment.hpp"
 
 namespace kolo {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/job/mpi_environment.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/gather.hpp"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kolo/version.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/job/mpi_environment.hpp"
 
 namespace kolo::internal::session {
 namespace {

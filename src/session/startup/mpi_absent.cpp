@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What takes the place of MPI in a build without it: nothing asks for a session over MPI.
 #include "kolo/error.hpp"
-#include "session/mpi_environment.hpp"
+#include "session/job/mpi_environment.hpp"
 #include "session/startup/over_mpi.hpp"
 #include "session/startup/start.hpp"
 

@@ -19,12 +19,12 @@
 #include "kolo/error.hpp"
 #include "kolo/version.hpp"
 #include "node/memory_limits.hpp"
+#include "session/job/job.hpp"
 #include "session/startup/control_sockets.hpp"
 #include "session/startup/cpu_links.hpp"
 #include "session/startup/data_network.hpp"
 #include "session/startup/gather.hpp"
 #include "session/startup/host_memory.hpp"
-#include "session/startup/job.hpp"
 
 namespace kolo::internal::session {
 namespace {

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/collectives.hpp
+
+#include "torch/checkpoint/host_tensors.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "base/format.hpp"
+#include "kolo/error.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/checkpoint/safetensors_names.hpp"
+
+namespace kolo::internal {
+namespace {
+
+std::optional<at::ScalarType> torch_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::u8: return at::kByte;
+    case DType::i8: return at::kChar;
+    case DType::i16: return at::kShort;
+    case DType::i32: return at::kInt;
+    case DType::i64: return at::kLong;
+    case DType::f16: return at::kHalf;
+    case DType::bf16: return at::kBFloat16;
+    case DType::f32: return at::kFloat;
+    case DType::f64: return at::kDouble;
+    case DType::boolean: return at::kBool;
+    case DType::u16:
+    case DType::u32:
+    case DType::u64: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+NamedParameters tensors_of(const ::torch::nn::Module& module) {
+  NamedParameters tensors;
+  for (const auto& all : {module.named_parameters(), module.named_buffers()})
+    for (const auto& item : all)
+      if (item.value().defined()) tensors.emplace_back(item.key(), item.value());
+  return tensors;
+}
+
+bool is_storable(const ::torch::Tensor& tensor) {
+  try {
+    require_supported(tensor, "");
+    return true;
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+}
+
+HostTensors::HostTensors(const NamedParameters& tensors) {
+  for (const auto& [name, tensor] : tensors) add(name, tensor);
+}
+
+void HostTensors::add(const std::string& name, const ::torch::Tensor& tensor) {
+  require_supported(tensor, name);
+  const ::torch::Tensor& kept = tensors_.emplace_back(tensor.detach().cpu().contiguous());
+  if (!views_.emplace(name, view_of(kept)).second)
+    throw InvalidArgument("two tensors are named '" + name + "'", name);
+}
+
+::torch::Tensor tensor_of(const ConstTensorView& view, const std::string& name) {
+  const auto dtype = torch_dtype(view.dtype());
+  if (!dtype) {
+    throw InvalidArgument("tensor '" + name + "' is " + std::string(to_string(view.dtype())) +
+                              ", which LibTorch lacks",
+                          name);
+  }
+  const auto lengths = view.shape().lengths();
+  const at::IntArrayRef sizes(lengths.data(), lengths.size());
+  ::torch::Tensor tensor = at::empty(sizes, at::TensorOptions().dtype(*dtype));
+  if (tensor.nbytes() > 0) std::memcpy(tensor.data_ptr(), view.data(), tensor.nbytes());
+  return tensor;
+}
+
+UnmatchedNames copy_by_name(const std::string& subject, const ConstTensorViews& from,
+                            const NamedParameters& into, const SafetensorsOptions& options) {
+  std::map<std::string, ::torch::Tensor> existing;
+  for (const auto& [name, tensor] : into) {
+    require_writable(tensor, name);
+    if (!existing.emplace(name, tensor).second)
+      throw InvalidArgument("two tensors are named '" + name + "'", name);
+  }
+  MatchedNames matched = match_names(subject, names_of(existing), names_of(from), options);
+  std::vector<std::pair<::torch::Tensor, const ConstTensorView*>> pairs;
+  for (const auto& [wanted, found] : matched.pairs) {
+    const ConstTensorView& source = from.at(found);
+    const ::torch::Tensor& target = existing.at(wanted);
+    const auto lengths = source.shape().lengths();
+    if (target.sizes() != at::IntArrayRef(lengths.data(), lengths.size()))
+      throw InvalidArgument(subject + ": '" + found + "' has shape " + to_string(source.shape()) +
+                                " in the " + std::string(holder_of(subject)) + " but " +
+                                to_string(view_of(target.detach()).shape()) + " in the program",
+                            found);
+    if (!torch_dtype(source.dtype())) (void)tensor_of(source, found);  // throws
+    pairs.emplace_back(target, &source);
+  }
+  // All are checked before the first changes.
+  const at::NoGradGuard no_grad;
+  for (auto& [target, source] : pairs) target.copy_(tensor_of(*source, ""));
+  return std::move(matched.unmatched);
+}
+
+}  // namespace kolo::internal

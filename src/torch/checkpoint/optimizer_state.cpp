@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/checkpoint/optimizer_state.hpp"
+
+#include <ATen/ops/empty_like.h>
+
+#include <concepts>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "kolo/error.hpp"
+#include "torch/checkpoint/host_tensors.hpp"
+#include "torch/optimizer/optimizer_kinds.hpp"
+#include "torch/optimizer/parameter_shards.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/checkpoint/safetensors_names.hpp"
+
+namespace kolo::internal {
+namespace {
+
+using nlohmann::json;
+using optim::Optimizer;
+
+json json_of(double value) { return value; }
+json json_of(bool value) { return value; }
+json json_of(const std::tuple<double, double>& value) {
+  return {std::get<0>(value), std::get<1>(value)};
+}
+void from_json_to(const json& text, double& value) { value = text.get<double>(); }
+void from_json_to(const json& text, bool& value) { value = text.get<bool>(); }
+void from_json_to(const json& text, std::tuple<double, double>& value) {
+  value = {text.at(0).get<double>(), text.at(1).get<double>()};
+}
+
+void add_state(HostTensors& tensors, const std::string& name, std::int64_t value) {
+  tensors.add(name, ::torch::scalar_tensor(value, ::torch::kInt64));
+}
+void add_state(HostTensors& tensors, const std::string& name, const ::torch::Tensor& value) {
+  if (value.defined()) tensors.add(name, value);
+}
+
+using Stored = std::function<::torch::Tensor(const ::torch::Tensor&, const ::torch::Tensor&)>;
+
+// The name of a tensor that no safetensors file holds, with its dtype; "" if there is none.
+template <typename K>
+std::string unstorable(K /*kind*/, const Optimizer& optimizer) {
+  std::string found;
+  std::size_t number = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    for (const ::torch::Tensor& parameter : group.params()) {
+      const std::string start = "state." + std::to_string(number++) + '.';
+      const auto state = optimizer.state().find(key_of(optimizer.state(), parameter));
+      if (state == optimizer.state().end()) continue;
+      visit_each(dynamic_cast<const typename K::State&>(*state->second),
+                 [&](const char* name, const auto& value) {
+                   if constexpr (std::same_as<std::decay_t<decltype(value)>, ::torch::Tensor>) {
+                     if (value.defined() && !is_storable(value) && found.empty())
+                       found = "'" + start + name + "' is " + c10::toString(value.scalar_type());
+                   }
+                 });
+    }
+  }
+  return found;
+}
+
+template <typename K>
+std::string save_as(K kind, const Optimizer& optimizer, const Stored& stored) {
+  HostTensors tensors;
+  json groups = json::array();
+  std::size_t number = 0;
+  for (const auto& group : optimizer.param_groups()) {
+    json options = json::object();
+    visit_each(dynamic_cast<const typename K::Options&>(group.options()),
+               [&](const char* name, const auto& value) { options[name] = json_of(value); });
+    options["params"] = json::array();
+    for (const ::torch::Tensor& parameter : group.params()) {
+      const std::string start = "state." + std::to_string(number) + '.';
+      options["params"].push_back(number++);
+      const auto state = optimizer.state().find(key_of(optimizer.state(), parameter));
+      if (state == optimizer.state().end()) continue;
+      visit_each(dynamic_cast<const typename K::State&>(*state->second),
+                 [&](const char* name, const auto& value) {
+                   if constexpr (std::same_as<std::decay_t<decltype(value)>, ::torch::Tensor>) {
+                     if (stored && value.defined())
+                       return add_state(tensors, start + name, stored(parameter, value));
+                   }
+                   add_state(tensors, start + name, value);
+                 });
+    }
+    groups.push_back(std::move(options));
+  }
+  Metadata metadata{{"class", kind.name}, {"param_groups", groups.dump()}};
+  const auto* sharded = dynamic_cast<const detail::ShardedBase*>(&optimizer);
+  if (sharded != nullptr && !stored) metadata.emplace(shard_place_entry, sharded->place());
+  return to_safetensors(tensors.views(), metadata);
+}
+
+[[noreturn]] void refuse_state(const std::string& why) {
+  throw InvalidArgument("these bytes cannot be read as this optimizer's state: " + why);
+}
+
+// What a file has for one optimizer. Nothing changes before `apply`.
+template <typename K>
+class Loader {
+ public:
+  Loader(const SafetensorsViews& views, Optimizer& optimizer, const ParameterShards* shards)
+      : views_(views), optimizer_(optimizer), shards_(shards) {}
+
+  void read(const json& groups) {
+    auto& here = optimizer_.param_groups();
+    if (!groups.is_array() || groups.size() != here.size())
+      refuse_state("they are of " + std::to_string(groups.size()) +
+                   " groups of parameters, not of " + std::to_string(here.size()));
+    std::size_t number = 0;
+    for (std::size_t i = 0; i < here.size(); ++i) {
+      const std::size_t parameters = groups.at(i).at("params").size();
+      if (parameters != here[i].params().size())
+        refuse_state("group " + std::to_string(i) + " has " + std::to_string(parameters) +
+                     " parameters in them and " + std::to_string(here[i].params().size()) +
+                     " here");
+      auto& options = options_.emplace_back(
+          dynamic_cast<const typename K::Options&>(std::as_const(here[i]).options()));
+      visit_each(options, [&](const char* name, auto& value) {
+        from_json_to(groups.at(i).at(name), value);
+      });
+      for (const ::torch::Tensor& parameter : here[i].params())
+        read_state(number++, parameter, options);
+    }
+    if (used_ != views_.tensors.size())
+      refuse_state("they have tensors that belong to no parameter");
+  }
+
+  void apply() {
+    auto& groups = optimizer_.param_groups();
+    for (std::size_t i = 0; i < groups.size(); ++i)
+      dynamic_cast<typename K::Options&>(groups[i].options()) = options_[i];
+    // State of parameters that the file lacks must not survive.
+    optimizer_.state().clear();
+    for (auto& [parameter, state] : states_)
+      optimizer_.state()[key_of(optimizer_.state(), parameter)] = std::move(state);
+  }
+
+ private:
+  void read_state(std::size_t number, const ::torch::Tensor& parameter,
+                  const typename K::Options& options) {
+    const std::string start = "state." + std::to_string(number) + '.';
+    auto state = std::make_unique<typename K::State>();
+    const std::size_t before = used_;
+    std::string missing;
+    visit_each(*state, [&](const char* name, auto& value) {
+      const auto found = views_.tensors.find(start + name);
+      if (found == views_.tensors.end()) {
+        if (missing.empty() && needs_state(options, name)) missing = start + name;
+        return;
+      }
+      ++used_;
+      set(value, tensor_of(found->second, found->first), parameter, found->first);
+    });
+    if (used_ == before) return;
+    if (!missing.empty()) refuse_state("they lack '" + missing + "'");
+    states_.emplace_back(parameter, std::move(state));
+  }
+
+  void set(std::int64_t& value, const ::torch::Tensor& found, const ::torch::Tensor&,
+           const std::string& name) const {
+    if (found.numel() != 1) refuse_state("'" + name + "' is not one number");
+    value = found.to(::torch::kInt64).template item<std::int64_t>();
+  }
+
+  void set(::torch::Tensor& value, const ::torch::Tensor& found, const ::torch::Tensor& parameter,
+           const std::string& name) const {
+    const ParameterShard* shard = shards_ == nullptr ? nullptr : shards_->of_part(parameter);
+    const ::torch::Tensor& like = shard == nullptr ? parameter : shard->whole;
+    if (found.sizes() != like.sizes())
+      refuse_state("'" + name + "' is " + describe(found) + ", its parameter " + describe(like));
+    // In the parameter's order in memory, as the optimizer makes it.
+    value = at::empty_like(like, like.options().dtype(found.dtype()));
+    value.copy_(found);
+    if (shard != nullptr) value = shard->part_of(value).clone();
+  }
+
+  const SafetensorsViews& views_;
+  Optimizer& optimizer_;
+  const ParameterShards* shards_;
+  std::vector<typename K::Options> options_{};
+  std::vector<std::pair<::torch::Tensor, std::unique_ptr<typename K::State>>> states_{};
+  std::size_t used_ = 0;
+};
+
+template <typename K>
+void load_as(K kind, const SafetensorsViews& views, Optimizer& optimizer,
+             const ParameterShards* shards) {
+  const auto found = views.metadata.find("class");
+  if (found == views.metadata.end() || found->second != kind.name)
+    refuse_state("they are of the class '" + (found == views.metadata.end() ? "" : found->second) +
+                 "', not of " + kind.name);
+  const auto place = views.metadata.find(shard_place_entry);
+  const std::string there = place == views.metadata.end() ? "" : place->second;
+  auto* const sharded = dynamic_cast<detail::ShardedBase*>(&optimizer);
+  if (sharded != nullptr) sharded->adopt_parameters();
+  const std::string here = sharded == nullptr || shards != nullptr ? "" : sharded->place();
+  require_same_place(there, here);
+  const at::NoGradGuard no_grad;
+  Loader<K> loader(views, optimizer, shards);
+  try {
+    loader.read(json::parse(views.metadata.at("param_groups")));
+  } catch (const json::exception& error) {
+    refuse_state(std::string("param_groups: ") + error.what());
+  } catch (const std::out_of_range&) {
+    refuse_state("they have no param_groups");
+  }
+  loader.apply();
+}
+
+}  // namespace
+
+void require_same_place(const std::string& there, const std::string& here) {
+  if (there == here) return;
+  refuse_state("they have " + (there.empty() ? "the whole state" : "shard " + there) + ", not " +
+               (here.empty() ? "the whole state" : "shard " + here) +
+               ". Save a ShardedOptimizer's by whole_state() or save_state()");
+}
+
+std::string obstacle_to_saving(const Optimizer& optimizer) {
+  std::string found;
+  if (!with_kind(optimizer, [&](auto kind) { found = unstorable(kind, optimizer); }))
+    return "its class is none of SGD, Adam, AdamW, RMSprop and Adagrad";
+  return found.empty() ? "" : found + ", which a safetensors file cannot hold";
+}
+
+std::optional<std::string> save_optimizer(const Optimizer& optimizer, const Stored& stored) {
+  if (!obstacle_to_saving(optimizer).empty()) return std::nullopt;
+  std::string bytes;
+  with_kind(optimizer, [&](auto kind) { bytes = save_as(kind, optimizer, stored); });
+  return bytes;
+}
+
+void load_optimizer(const std::string& bytes, Optimizer& optimizer, const ParameterShards* shards) {
+  SafetensorsViews views;
+  try {
+    views = parse_safetensors(bytes);
+  } catch (const InvalidArgument& error) {
+    refuse_state(bytes.starts_with("PK") ? "they are an archive of LibTorch's own" : error.what());
+  }
+  if (!with_kind(optimizer, [&](auto kind) { load_as(kind, views, optimizer, shards); }))
+    refuse_state("they are not a LibTorch archive");
+}
+
+}  // namespace kolo::internal

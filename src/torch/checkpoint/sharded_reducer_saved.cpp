@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of a ShardedOptimizer: whole, as bytes, and in the files of all ranks.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include <ATen/ops/empty_like.h>
+
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "kolo/collectives.hpp"
+#include "kolo/error.hpp"
+#include "kolo/session.hpp"
+#include "kolo/torch/checkpoint.hpp"
+#include "torch/checkpoint/optimizer_state.hpp"
+#include "torch/checkpoint/shard_files.hpp"
+#include "torch/gpu_stream.hpp"
+#include "torch/optimizer/sharded_reducer_state.hpp"
+#include "training/agreement.hpp"
+#include "training/checkpoint/shard_index.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+namespace {
+
+std::string unlikely_key() {
+  std::random_device random;
+  return std::to_string(random()) + '-' + std::to_string(random());
+}
+
+}  // namespace
+
+// Such as that of Adagrad, which has state before the first step.
+void ShardedReducer::State::keep_undivided(const Optimizer& optimizer) {
+  if (!agreements_are_deferred() || optimizer.state().empty()) return;
+  const auto unchanged = [](const ::torch::Tensor&, const ::torch::Tensor& value) { return value; };
+  if (auto bytes = save_optimizer(optimizer, unchanged)) loaded = *std::move(bytes);
+}
+
+void ShardedReducer::rejoin(Optimizer& optimizer) {
+  require_world_to_rejoin(state_->options.process_set, sharded_subject);
+  const ProcessSet& set = state_->options.process_set;
+  // State that was loaded before the first commit.
+  const bool has_same_parts = state_->index == set.rank() && state_->parts == set.size();
+  const std::string kept =
+      has_same_parts && !optimizer.state().empty() ? to_bytes(optimizer) : std::string();
+  state_->reunite(optimizer);
+  state_->divide(optimizer);
+  if (!kept.empty()) {
+    from_bytes(kept, optimizer);
+  } else if (!state_->loaded.empty()) {
+    auto& groups = optimizer.param_groups();
+    std::vector<std::unique_ptr<::torch::optim::OptimizerOptions>> options;  // may be newer
+    options.reserve(groups.size());
+    for (const auto& group : groups) options.push_back(group.options().clone());
+    load_optimizer(state_->loaded, optimizer, state_->shards.get());
+    for (std::size_t i = 0; i < groups.size(); ++i) groups[i].set_options(std::move(options[i]));
+  }
+}
+
+std::string ShardedReducer::place() const {
+  const ProcessSet& set = state_->options.process_set;
+  return state_->is_member ? shard_place_text(set.rank(), set.size()) : shard_place_text(0, 1);
+}
+
+std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) const {
+  const ProcessSet& set = state_->options.process_set;
+  if (root != all_ranks_get_it) require_root("whole_state", root, set);
+  if (!state_->is_member) return {};
+  if (const std::string why = obstacle_to_saving(optimizer); !why.empty())
+    throw InvalidArgument("whole_state: the optimizer's state cannot be saved: " + why);
+  const bool gets_it = root == all_ranks_get_it || rank() == root;
+  const at::NoGradGuard no_grad;
+  const auto whole_of = [&](const ::torch::Tensor& part, const ::torch::Tensor& value) {
+    const ParameterShard* shard = state_->shards->of_part(part);
+    if (shard == nullptr) return ::torch::Tensor();  // added, and without a step since
+    ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
+    const StreamOf stream(whole);
+    PartsGather gather(set);
+    add_to(gather, value, whole);
+    gather.run(state_->operation("(state)"));
+    return gets_it ? whole : ::torch::Tensor();
+  };
+  const std::optional<std::string> bytes = save_optimizer(optimizer, whole_of);
+  return gets_it ? bytes.value() : std::string();
+}
+
+void ShardedReducer::load_whole_state(const std::string& bytes, Optimizer& optimizer) {
+  state_->shards->adopt(optimizer, state_->names);
+  load_optimizer(bytes, optimizer, state_->shards.get());
+  if (agreements_are_deferred()) state_->loaded = bytes;
+}
+
+void ShardedReducer::save_state(const std::filesystem::path& folder, Optimizer& optimizer) {
+  if (!state_->is_member) return;
+  const ProcessSet& set = state_->options.process_set;
+  const int first = set.ranks().front();
+  std::string key;
+  std::string error;
+  if (rank() == first) {
+    error = failure_of([&] {
+      key = unlikely_key();
+      begin_shard_folder(folder);
+    });
+  }
+  require_success("save_state", "make the folder", error, set);
+  broadcast(key, first, {.name = state_->operation("(save)"), .process_set = set});
+  error = failure_of([&] {
+    state_->shards->adopt(optimizer, state_->names);
+    write_shard(folder, key, {.index = set.rank(), .ranks = set.size()}, optimizer,
+                *state_->shards);
+  });
+  require_success("save_state", "write", error, set);
+  error = {};
+  if (rank() == first)
+    error = failure_of([&] { write_shard_index(folder, {.key = key, .ranks = set.size()}); });
+  require_success("save_state", "write the index", error, set);
+}
+
+void ShardedReducer::load_state(const std::filesystem::path& folder, Optimizer& optimizer) {
+  const std::string error = failure_of([&] {
+    state_->shards->adopt(optimizer, state_->names);
+    read_shards(folder, optimizer, *state_->shards, place());
+  });
+  if (!state_->is_member) {
+    if (!error.empty()) throw Error("load_state: " + error);
+    return;
+  }
+  require_success("load_state", "read", error, state_->options.process_set);
+}
+
+}  // namespace kolo::detail

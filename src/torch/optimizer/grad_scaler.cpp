@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kolo/torch/grad_scaler.hpp"
+
+#include <algorithm>
+
+#include "kolo/error.hpp"
+#include "kolo/torch/optimizer.hpp"
+#include "torch/optimizer/optimizer_gradients.hpp"
+
+namespace kolo {
+
+using namespace internal;
+using ::torch::optim::Optimizer;
+namespace {
+
+void require_divisible(const ::torch::Tensor& gradient) {
+  if (gradient.scalar_type() != at::kHalf) return;
+  throw InvalidArgument(
+      "GradScaler: a gradient is f16, and would underflow if it was divided by the scale. Keep "
+      "parameters in f32 and compute in f16 with kolo::Autocast");
+}
+
+}  // namespace
+
+::torch::Tensor GradScaler::scale(const ::torch::Tensor& loss) const {
+  if (!enabled_) return loss;
+  const bool is_half = loss.scalar_type() == at::kHalf || loss.scalar_type() == at::kBFloat16;
+  return (is_half ? loss.to(at::kFloat) : loss) * scale_.value();
+}
+
+bool GradScaler::is_unscaled(const Optimizer& optimizer) const {
+  return std::any_of(unscaled_.begin(), unscaled_.end(),
+                     [&](const Unscaled& seen) { return seen.optimizer == &optimizer; });
+}
+
+void GradScaler::require_scaled(const Optimizer& optimizer, const char* call) const {
+  if (!is_unscaled(optimizer)) return;
+  throw InvalidArgument(std::string("GradScaler: ") + call +
+                        "() for an optimizer whose gradients are unscaled already. Call update() "
+                        "after the step");
+}
+
+// The dynamic type decides. A rank of a ShardedOptimizer sees only its shards of the gradients, so
+// the ranks must agree.
+void GradScaler::unscale_gradients(Optimizer& optimizer) {
+  auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer);
+  if (reducing != nullptr) reducing->synchronize();
+  bool finite = true;
+  if (enabled_) {
+    const at::NoGradGuard no_grad;
+    const std::vector<::torch::Tensor> gradients = gradients_of(optimizer.param_groups());
+    std::vector<::torch::Tensor> scaled;
+    std::vector<::torch::Tensor> divided;  // with another optimizer that has the parameter, too
+    for (const ::torch::Tensor& gradient : gradients) {
+      require_divisible(gradient);
+      const auto found = divided_.find(gradient.unsafeGetTensorImpl());
+      const bool is_divided =
+          found != divided_.end() && found->second.version == gradient._version();
+      (is_divided ? divided : scaled).push_back(elements_of(gradient));
+    }
+    finite = scale_and_check(scaled, 1.0 / scale_.value());
+    finite = scale_and_check(divided, 1.0) && finite;
+    for (const ::torch::Tensor& gradient : gradients)
+      divided_[gradient.unsafeGetTensorImpl()] = {gradient, gradient._version()};
+  }
+  if (reducing != nullptr) finite = reducing->all_finite(finite);
+  unscaled_.push_back({&optimizer, finite, /*stepped=*/false});
+}
+
+bool GradScaler::begin_step(Optimizer& optimizer) {
+  const auto seen = std::find_if(unscaled_.begin(), unscaled_.end(),
+                                 [&](const Unscaled& one) { return one.optimizer == &optimizer; });
+  if (seen->stepped)
+    throw InvalidArgument("GradScaler: a second step() of an optimizer needs update() before it");
+  seen->stepped = true;
+  if (seen->finite) return true;
+  if (auto* const reducing = dynamic_cast<detail::ReducingOptimizer*>(&optimizer))
+    reducing->skip_step();
+  return false;
+}
+
+void GradScaler::update() {
+  if (unscaled_.empty())
+    throw InvalidArgument("GradScaler: update() without a step since the last update()");
+  const bool overflow = std::any_of(unscaled_.begin(), unscaled_.end(),
+                                    [](const Unscaled& seen) { return !seen.finite; });
+  if (enabled_) scale_.update(overflow);
+  unscaled_.clear();
+  divided_.clear();
+}
+
+}  // namespace kolo

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// A backward pass: its hooks, its end, and the pass that a step makes without backward.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/version.h>
+
+#include <chrono>
+
+#include "torch/optimizer/gradient_state.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+namespace {
+
+// After so long, the other optimizers that end a pass have their turn.
+constexpr std::chrono::milliseconds turn{2};
+
+}  // namespace
+
+/// Lives in the engine's callbacks. If the engine drops them, backward has thrown.
+class GradientReducer::State::PassEnd {
+ public:
+  explicit PassEnd(std::weak_ptr<State> state) : state_(std::move(state)) {}
+  PassEnd(const PassEnd&) = delete;
+  PassEnd& operator=(const PassEnd&) = delete;
+  ~PassEnd() {
+    const auto state = state_.lock();
+    if (!done_ && state) state->fail_pass();
+  }
+
+  [[nodiscard]] std::shared_ptr<State> state() const { return state_.lock(); }
+  void set_done() { done_ = true; }
+
+ private:
+  std::weak_ptr<State> state_;
+  bool done_ = false;
+};
+
+// A callback of its own for each part: the callbacks run in the order in which they were queued, so
+// that each part runs for all optimizers of this backward before the next part.
+void GradientReducer::State::queue_part(const std::shared_ptr<PassEnd>& end, int part) {
+  ::torch::autograd::Engine::get_default_engine().queue_callback([end, part] {
+    if (const auto state = end->state()) state->run_part(end, part);
+  });
+}
+
+void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int part) {
+  const std::lock_guard lock(hooks);
+  if (part == 0) attach_missing();
+  if (!core.reducing()) {
+    end->set_done();
+    core.end_pass();
+    return;
+  }
+  switch (part) {
+    case 0:
+      // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
+      source.require_unmixed();
+      source.require_disjoint();
+      core.submit_counts();
+      break;
+    case 1:
+      // The counts of another optimizer of this backward may come first: a rank that steps without
+      // backward ends the passes of its optimizers one after the other, in the program's order.
+      if (!core.counts_arrive_within(turn)) return queue_part(end, 1);
+      core.submit_missing();
+      break;
+    default:
+      if (core.active()) {
+        core.proceed(part);
+        break;
+      }
+      end->set_done();
+      // Without steps to count from, the passes count from the last reduction.
+      if (!watches_steps) core.forget_passes();
+      core.rethrow();
+      return;
+  }
+  queue_part(end, part + 1);
+}
+
+void GradientReducer::State::fail_pass() noexcept {
+  const std::lock_guard lock(hooks);
+  core.fail_pass();
+  // As on the ranks whose pass has ended.
+  if (!watches_steps && core.reducing()) core.forget_passes();
+}
+
+// The prescale of an operation divides by the passes of a complete step. If a step had fewer,
+// gradients are multiplied by a factor first, so that the result is the mean of the passes made.
+void GradientReducer::State::set_scales(int passes_made) {
+  double factor = 1.0;
+  const int all = options.backward_passes_per_step;
+  if (options.accumulation == Accumulation::mean) {
+    const int made = passes_made == 0 ? all : std::min(passes_made, all);
+    factor = is_member ? static_cast<double>(all) / made : 1.0 / made;
+  }
+  core.set_scales(factor, prescale(options));
+}
+
+// Parameters that were unfrozen or converted had no hooks in this pass. In the next one they do.
+void GradientReducer::State::attach_missing() {
+  for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) {
+    const Parameter& parameter = source.parameters()[slot];
+    if (!parameter.hook.is_missing(parameter.tensor)) continue;
+    attach(slot);
+    if (parameter.elsewhere) continue;
+    source.require_reducible(slot, is_grouped(parameter));
+    source.accumulated_unnoticed(slot);
+  }
+}
+
+// The optimizer that reduced them may be gone.
+void GradientReducer::State::take_over() {
+  for (Parameter& parameter : source.parameters())
+    if (parameter.elsewhere) parameter.elsewhere = owner_of(parameter) != nullptr;
+}
+
+void GradientReducer::State::begin_pass() {
+  take_over();
+  queue_part(std::make_shared<PassEnd>(weak_from_this()), 0);
+  core.drop_before_join();
+  set_scales(0);
+  core.begin(*guards == 0 && core.in_last_pass());
+}
+
+bool GradientReducer::State::before_accumulation(std::size_t slot) {
+  // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
+  // order may differ between ranks; operations are matched by name.
+  const std::lock_guard lock(hooks);
+  if (const Parameter& parameter = source.parameters()[slot];
+      parameter.elsewhere && owner_of(parameter))
+    return false;
+  if (!core.active()) begin_pass();
+  prepare(slot);
+  return !source.parameters()[slot].tensor.grad().defined();
+}
+
+void GradientReducer::State::after_accumulation(std::size_t slot) {
+  const std::lock_guard lock(hooks);
+  Parameter& parameter = source.parameters()[slot];
+  if (parameter.elsewhere || !core.active() || !parameter.tensor.grad().defined()) return;
+  source.require_reducible(slot, is_grouped(parameter));
+  if (core.reducing()) {
+    core.ready(slot);
+  } else {
+    parameter.waiting = true;
+    source.accumulated_locally(slot);
+  }
+}
+
+// LibTorch 2 calls this also in torch::autograd::grad(), which must reduce nothing, but early
+// enough for hooks that are attached now. LibTorch 1.13 calls it too late for them: so the end of
+// the pass attaches them, and takes the gradient along.
+void GradientReducer::State::before_unnoticed(std::size_t slot) {
+  const std::lock_guard lock(hooks);
+  Parameter& parameter = source.parameters()[slot];
+  if (!parameter.hook.is_missing(parameter.tensor)) return;
+#if TORCH_VERSION_MAJOR >= 2
+  parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
+#else
+  if (parameter.elsewhere && owner_of(parameter)) return;
+  if (!core.active()) begin_pass();
+  prepare(slot);
+#endif
+}
+
+void GradientReducer::State::prepare(std::size_t slot) {
+  if (core.reducing()) {
+    source.make_room(slot);
+  } else {
+    source.accumulate_locally(slot);
+  }
+}
+
+void GradientReducer::State::reduce_all(bool skips) {
+  // All gradients are checked before any is submitted, so that the call can be repeated after an
+  // exception.
+  const auto& parameters = source.parameters();
+  if (!skips) source.require_unmixed();
+  source.forget_changed();
+  for (std::size_t slot = 0; slot < parameters.size(); ++slot)
+    if (source.takes_part(slot)) source.require_reducible(slot, is_grouped(parameters[slot]));
+  source.require_disjoint();
+  set_scales(core.passes());
+  core.begin(/*reducing=*/true);
+  try {
+    for (std::size_t slot = 0; slot < parameters.size(); ++slot)
+      if (source.takes_part(slot) && source.content(slot) > 0) core.ready(slot);
+  } catch (...) {
+    core.fail_pass();
+    throw;
+  }
+  core.end_pass();
+}
+
+void GradientReducer::State::synchronize(bool skips) {
+  core.settle();
+  reduce_elsewhere();
+  const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
+  if (is_final || core.slots() == 0) return;
+  if (core.drop_before_join() != ReductionCore::Cut::nothing && !skips) {
+    throw InvalidArgument(
+        std::string(source.subject()) +
+        ": join() was called after backward passes that reduce nothing, before "
+        "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
+        "step()");
+  }
+  reduce_all(skips);
+  if (!watches_steps) core.forget_passes();
+}
+
+void GradientReducer::State::reduce_added(std::size_t first) {
+  bool any = false;
+  for (std::size_t slot = first; slot < source.parameters().size(); ++slot) {
+    if (!source.takes_part(slot)) continue;
+    source.require_reducible(slot, is_grouped(source.parameters()[slot]));
+    source.accumulated_unnoticed(slot);
+    any = true;
+  }
+  if (!any) return;
+  source.require_disjoint();
+  set_scales(core.passes());
+  core.begin(/*reducing=*/true);
+  core.end_pass();
+  if (!watches_steps) core.forget_passes();
+}
+
+// This optimizer may step before the one that reduces a parameter that they share. That one must
+// have reduced for this step, also on a rank without a pass, for which the others wait.
+void GradientReducer::State::reduce_elsewhere() {
+  if (is_reducing_elsewhere)
+    return;  // each of two optimizers has a parameter that the other reduces
+  is_reducing_elsewhere = true;
+  const struct UntilEnd {
+    bool& flag;
+    ~UntilEnd() { flag = false; }
+  } until_end{is_reducing_elsewhere};
+  for (const Parameter& parameter : source.parameters()) {
+    if (!parameter.elsewhere) continue;
+    const std::shared_ptr<State> owner = owner_of(parameter);
+    if (!owner) continue;
+    // Before a join the ranks made unequal numbers of reductions.
+    const bool is_reduced =
+        !owner->watches_steps || (!owner->core.step().is_before_join() &&
+                                  owner->core.reductions() != parameter.reductions_elsewhere);
+    if (owner->core.local_passes() > 0 || !is_reduced) owner->synchronize();
+  }
+}
+
+void GradientReducer::State::forget_reductions_elsewhere() {
+  for (Parameter& parameter : source.parameters()) {
+    if (!parameter.elsewhere) continue;
+    if (const std::shared_ptr<State> owner = owner_of(parameter))
+      parameter.reductions_elsewhere = owner->core.reductions();
+  }
+}
+
+void GradientReducer::State::forget_passes() {
+  core.settle();
+  core.forget_passes();
+  source.forget();
+}
+
+}  // namespace kolo::detail

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/optimizer/gradient_source.hpp"
+
+#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/count_nonzero.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "torch/gpu_stream.hpp"
+#include "torch/tensor_view.hpp"
+
+namespace kolo::internal {
+namespace {
+
+bool is_sparse(const ::torch::Tensor& gradient) { return gradient.layout() == at::kSparse; }
+
+// In the memory of `total` if possible: the program may hold it.
+::torch::Tensor sum_of(const ::torch::Tensor& total, const ::torch::Tensor& part) {
+  if (is_sparse(total)) return is_sparse(part) ? total.add(part).coalesce() : part.add(total);
+  ::torch::Tensor sum = total;
+  return sum.add_(part);
+}
+
+/// Keeps the reduced sparse gradient where the source finds it.
+class SparsePart : public OwnReduction {
+ public:
+  SparsePart(const ::torch::Tensor& gradient, std::int64_t sparse_dims,
+             SparseReduction::Options options, double scale, ::torch::Tensor* result)
+      : reduction_(gradient, sparse_dims, std::move(options)), scale_(scale), result_(result) {}
+
+  void wait() override {
+    const at::NoGradGuard no_grad;
+    *result_ = reduction_.finish(scale_);
+  }
+
+ private:
+  SparseReduction reduction_;
+  double scale_;
+  ::torch::Tensor* result_;  // in a deque, so it stays in place
+};
+
+}  // namespace
+
+TorchSource::TorchSource(DistributedOptimizerOptions options, const char* subject)
+    : options_(std::move(options)), subject_(subject) {}
+
+bool TorchSource::is_zero(const ::torch::Tensor& gradient) {
+  const ::torch::Tensor values = is_sparse(gradient) ? gradient._values() : gradient;
+  return values.numel() == 0 || at::count_nonzero(values).item<std::int64_t>() == 0;
+}
+
+// The program may have zeroed the gradient since: then nothing of the result is left.
+bool TorchSource::is_reduced(const Parameter& parameter) {
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
+  if (!gradient.defined() ||
+      parameter.reduced._unsafe_get_target() != gradient.unsafeGetTensorImpl())
+    return false;
+  return gradient._version() == parameter.reduced_version || !is_zero(gradient);
+}
+
+void TorchSource::make_room(std::size_t slot) {
+  require_unmixed(slot);
+  Parameter& parameter = parameters_[slot];
+  parameter.mixed = false;
+  ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!gradient.defined()) return;
+  if (!parameter.parts.empty()) {
+    if (parameter.parts.back().gradient.is_same(gradient)) gradient.reset();
+  } else if (!parameter.set_aside.defined() && is_reduced(parameter)) {
+    parameter.set_aside = std::exchange(gradient, ::torch::Tensor());
+  }
+  parameter.reduced.reset();  // what accumulates is not
+}
+
+void TorchSource::accumulate_locally(std::size_t slot) {
+  Parameter& parameter = parameters_[slot];
+  parameter.mixed = is_reduced(parameter);
+  if (!parameter.mixed) parameter.reduced.reset();
+}
+
+void TorchSource::accumulated_unnoticed(std::size_t slot) {
+  Parameter& parameter = parameters_[slot];
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
+  if (!gradient.defined()) return;
+  if (!is_reduced(parameter))
+    parameter.waiting = true;
+  else if (gradient._version() != parameter.reduced_version)
+    parameter.mixed = true;
+}
+
+void TorchSource::move_gradient(const ::torch::Tensor& tensor, ::torch::Tensor copy) {
+  for (Parameter& parameter : parameters_) {
+    if (!parameter.tensor.is_same(tensor)) continue;
+    const bool reduced = is_reduced(parameter);
+    parameter.tensor.mutable_grad() = copy;
+    if (reduced) put(parameter, std::move(copy));
+    return;
+  }
+}
+
+void TorchSource::require_unmixed(std::size_t slot) const {
+  const Parameter& parameter = parameters_[slot];
+  if (!parameter.mixed || !is_reduced(parameter)) return;
+  throw InvalidArgument(
+      "'" + parameter.name +
+          "': a backward pass without reduction has accumulated onto the reduced gradient, and the "
+          "next reduction cannot tell them apart: call zero_grad() between them",
+      parameter.name);
+}
+
+void TorchSource::require_unmixed() const {
+  for (std::size_t slot = 0; slot < parameters_.size(); ++slot)
+    if (takes_part(slot)) require_unmixed(slot);
+}
+
+// A gradient in another memory order is copied before its operation, so that none writes to it.
+void TorchSource::require_disjoint() const {
+  std::vector<MemoryUse> uses;
+  const auto add = [&](const ::torch::Tensor& gradient, std::size_t slot) {
+    if (!gradient.defined() || is_sparse(gradient) || !gradient.is_non_overlapping_and_dense())
+      return;
+    const auto* begin = static_cast<const std::byte*>(gradient.data_ptr());
+    uses.push_back({begin, begin + gradient.nbytes(), slot, /*written=*/true});
+  };
+  for (std::size_t slot = 0; slot < parameters_.size(); ++slot) {
+    if (!takes_part(slot)) continue;
+    const Parameter& parameter = parameters_[slot];
+    add(parameter.tensor.grad(), slot);
+    add(parameter.set_aside, slot);
+    for (const GradientPart& part : parameter.parts) add(part.gradient, slot);
+  }
+  internal::require_disjoint(
+      subject_, uses.size(), [&](std::size_t i) { return uses[i]; },
+      [&](std::size_t slot) { return parameters_[slot].name; });
+}
+
+void TorchSource::forget_changed() {
+  for (Parameter& parameter : parameters_) {
+    const ::torch::Tensor& gradient = parameter.tensor.grad();
+    if (!parameter.mixed && gradient.defined() && gradient._version() != parameter.reduced_version)
+      parameter.reduced.reset();
+  }
+}
+
+void TorchSource::forget() {
+  for (Parameter& parameter : parameters_) {
+    parameter.waiting = false;
+    parameter.mixed = false;
+    parameter.reduced.reset();
+  }
+}
+
+bool TorchSource::takes_part(std::size_t slot) const {
+  const Parameter& parameter = parameters_[slot];
+  return parameter.tensor.requires_grad() && !parameter.elsewhere;
+}
+
+bool TorchSource::is_waiting(std::size_t slot) const {
+  return parameters_[slot].waiting && parameters_[slot].tensor.grad().defined();
+}
+
+int TorchSource::content(std::size_t slot) const {
+  const Parameter& parameter = parameters_[slot];
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
+  if (!gradient.defined() && !parameter.set_aside.defined() && parameter.parts.empty()) return 0;
+  return travels_sparse(parameter)
+             ? 1 + static_cast<int>(parameter.sparse_dims > 0 ? parameter.sparse_dims
+                                                              : gradient.sparse_dim())
+             : 1;
+}
+
+void TorchSource::expect(std::size_t slot, int content) {
+  Parameter& parameter = parameters_[slot];
+  if (content == 0 || this->content(slot) > 0) return;
+  parameter.sparse_dims = content - 1;
+  parameter.expected = takes_part(slot);
+}
+
+// A missing gradient is assumed to be of the kind of other ranks' gradients, or of the parameter's
+// last one: all ranks must submit the same operation.
+bool TorchSource::travels_sparse(const Parameter& parameter) const {
+  if (options_.sparse_as_dense) return false;
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
+  if (!gradient.defined()) return parameter.sparse_dims > 0;
+  return is_sparse(gradient) && gradient.sparse_dim() > 0;
+}
+
+void TorchSource::require_reducible(std::size_t slot, bool grouped) const {
+  const Parameter& parameter = parameters_[slot];
+  const auto refuse = [&](const std::string& reason) {
+    throw InvalidArgument(
+        "'" + parameter.name + "': the gradient is sparse, and " + reason + ". Set sparse_as_dense",
+        parameter.name);
+  };
+  if (travels_sparse(parameter)) {
+    if (grouped) refuse("sparse gradients cannot be in groups");
+    if (options_.op == ReduceOp::adasum) refuse("adasum needs dense gradients");
+  }
+  require_plain(parameter);
+}
+
+void TorchSource::require_plain(const Parameter& parameter) {
+  const ::torch::Tensor& gradient = parameter.tensor.grad();
+  if (!gradient.defined()) return;
+  if (gradient.requires_grad()) {
+    throw InvalidArgument(
+        "'" + parameter.name +
+            "': backward() with create_graph accumulated a gradient that can be differentiated, "
+            "but a reduced gradient cannot. Call torch::autograd::grad for it, which reduces "
+            "nothing, and backward() for the loss",
+        parameter.name);
+  }
+  if (!is_sparse(gradient)) require_supported(gradient, parameter.name);
+}
+
+::torch::Tensor TorchSource::take(Parameter& parameter) const {
+  ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  parameter.waiting = false;
+  if (!gradient.defined() || parameter.detached) return {};
+  if (!parameter.parts.empty() && parameter.parts.back().gradient.is_same(gradient)) return {};
+  if (!parameter.set_aside.defined() && is_reduced(parameter)) {
+    parameter.set_aside = gradient;
+    return {};
+  }
+  // Nothing of the last result is in it.
+  parameter.reduced.reset();
+  return parameter.set_aside.is_same(gradient) ? ::torch::Tensor() : gradient;
+}
+
+// Gradients are reduced in the memory order of their parameters, which was agreed at construction.
+// Autograd usually keeps them in that order. A gradient in another order is copied, because its
+// order is this rank's own: an element-wise sum in memory would mix up elements.
+TensorView TorchSource::open(std::size_t slot, double factor) {
+  const at::NoGradGuard no_grad;
+  Parameter& parameter = parameters_[slot];
+  ::torch::Tensor gradient = take(parameter);
+  if (!gradient.defined()) gradient = at::zeros_like(parameter.tensor);
+  if (is_sparse(gradient)) {
+    gradient = gradient.to_dense();
+    parameter.tensor.mutable_grad() = gradient;
+  }
+  require_supported(gradient, parameter.name);
+  if (factor != 1.0) gradient.mul_(factor);
+  parameter.sparse_dims = 0;
+  GradientPart& part = parameter.parts.emplace_back(GradientPart{gradient, gradient});
+  if (!same_layout(gradient, parameter.tensor)) {
+    part.buffer = at::empty_like(parameter.tensor);
+    part.buffer.copy_(gradient);
+  }
+  return view_of(part.buffer);
+}
+
+std::unique_ptr<OwnReduction> TorchSource::open_own(std::size_t slot, double factor,
+                                                    const std::string& name, std::int64_t number) {
+  Parameter& parameter = parameters_[slot];
+  if (!travels_sparse(parameter)) return nullptr;
+  const at::NoGradGuard no_grad;
+  ::torch::Tensor gradient = take(parameter);
+  GradientPart& part = parameter.parts.emplace_back();
+  part.gradient = gradient;
+  if (!gradient.defined())
+    gradient = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(at::kSparse));
+  // An empty gradient does not show the number of sparse dimensions, so the known one is kept.
+  if (gradient._nnz() > 0 || parameter.sparse_dims == 0)
+    parameter.sparse_dims = gradient.sparse_dim();
+  double scale = factor * prescale(options_) * postscale(options_);
+  if (options_.op == ReduceOp::average) scale /= options_.process_set.size();
+  try {
+    return std::make_unique<SparsePart>(
+        gradient, parameter.sparse_dims,
+        SparseReduction::Options{name, number, options_.process_set}, scale, &part.buffer);
+  } catch (...) {
+    parameter.parts.pop_back();
+    throw;
+  }
+}
+
+void TorchSource::scale(std::size_t slot, double factor) {
+  const at::NoGradGuard no_grad;
+  Parameter& parameter = parameters_[slot];
+  ::torch::Tensor gradient = take(parameter);
+  if (!gradient.defined()) return;
+  if (is_sparse(gradient)) gradient = gradient.coalesce();  // as a reduced one is
+  if (factor != 1.0) gradient.mul_(factor);
+  parameter.parts.push_back({gradient, gradient});
+}
+
+void TorchSource::cancel(std::size_t slot) {
+  if (!parameters_[slot].parts.empty()) parameters_[slot].parts.pop_back();
+}
+
+// Backward may still be computing the gradients on the GPU: the operation waits on its stream.
+Future<void> TorchSource::submit(std::size_t slot, const detail::GroupedAllreduceCall& call) {
+  const StreamOf stream(parameters_[slot].tensor);
+  return detail::call_async(call);
+}
+
+void TorchSource::close(std::size_t slot, bool keep) {
+  const at::NoGradGuard no_grad;
+  Parameter& parameter = parameters_[slot];
+  ::torch::Tensor total = std::exchange(parameter.set_aside, ::torch::Tensor());
+  const std::deque<GradientPart> parts = std::exchange(parameter.parts, {});
+  const bool expected = std::exchange(parameter.expected, false);
+  parameter.detached = false;
+  if (!keep) return;
+  // Nothing to reduce, such as zeros from before a failure here: but optimizers step a parameter
+  // that has a gradient, so either all ranks have one or none.
+  if (parts.empty() && !total.defined() && expected && parameter.sparse_dims == 0)
+    total = at::zeros_like(parameter.tensor);
+  if (parts.empty() && !total.defined()) return;
+  for (const GradientPart& part : parts) {
+    ::torch::Tensor result = part.buffer;
+    if (!result.defined()) result = part.gradient;  // its operation has failed
+    if (!result.defined()) continue;
+    if (part.gradient.defined() && !is_sparse(result) && !is_sparse(part.gradient)) {
+      if (part.buffer.is_same(part.gradient)) {
+        mark_changed(part.gradient);  // Kolo wrote to it, unnoticed by autograd
+      } else {
+        result = part.gradient;
+        result.copy_(part.buffer);
+      }
+    }
+    total = total.defined() ? sum_of(total, result) : result;
+  }
+  if (total.defined()) put(parameter, std::move(total));
+}
+
+void TorchSource::put(Parameter& parameter, ::torch::Tensor total) const {
+  ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  if (!gradient.is_same(total)) gradient = std::move(total);
+  parameter.reduced = decltype(parameter.reduced)(gradient.getIntrusivePtr());
+  parameter.reduced_version = gradient._version();
+  parameter.mixed = false;
+}
+
+// The other ranks have a gradient, so this one must, too: an optimizer steps what has one, and they
+// may all zero theirs and freeze the parameter.
+void TorchSource::detach(std::size_t slot) {
+  Parameter& parameter = parameters_[slot];
+  if (parameter.parts.empty() && !parameter.set_aside.defined()) return;
+  const at::NoGradGuard no_grad;
+  const auto layout = travels_sparse(parameter) ? at::kSparse : at::kStrided;
+  ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
+  gradient = std::exchange(parameter.set_aside, ::torch::Tensor());
+  parameter.detached = true;
+  if (!gradient.defined())
+    gradient = at::zeros_like(parameter.tensor, parameter.tensor.options().layout(layout));
+}
+
+}  // namespace kolo::internal

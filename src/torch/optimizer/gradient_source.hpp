@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of an optimizer's parameters, as the reduction core sees them.
+#pragma once
+
+#include <torch/types.h>
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kolo/optimizer.hpp"
+#include "torch/optimizer/gradient_hook.hpp"
+#include "torch/optimizer/sparse_gradient.hpp"
+#include "training/optimizer/reduction_core.hpp"
+
+namespace kolo::internal {
+
+/// The gradient that accumulated between two submissions, while it is reduced.
+struct GradientPart {
+  ::torch::Tensor gradient{};
+  ::torch::Tensor buffer{};  // its elements as they are reduced: the gradient or a copy
+};
+
+struct Parameter {
+  std::string name;
+  ::torch::Tensor tensor;
+  GradientHook hook{};
+  bool elsewhere = false;                 // another optimizer reduces it
+  std::int64_t reductions_elsewhere = 0;  // of that one, when this one's last step ended
+  bool waiting = false;                   // a pass without reduction accumulated here
+  bool mixed = false;                     // it did so onto the reduced gradient
+  // Of the last gradient, here or on another rank; 0 if it was dense.
+  std::int64_t sparse_dims = 0;
+  bool expected = false;        // another rank has a gradient
+  ::torch::Tensor set_aside{};  // the reduced gradient, while a pass is reduced
+  std::deque<GradientPart> parts{};
+  bool detached = false;  // the pass has failed here, and the gradient is no longer part of it
+  // The gradient that holds the last result, and its version then. Weak, so that the memory can go.
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> reduced{
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
+  std::int64_t reduced_version = 0;
+};
+
+/// A reduced gradient is set aside before more accumulates, and added back afterwards. Even an
+/// average could not reduce it again: ranks that have joined would take part with zeros.
+class TorchSource : public GradientSource {
+ public:
+  /// Messages begin with `subject`.
+  TorchSource(DistributedOptimizerOptions options, const char* subject);
+
+  /// Describes what must be equal on all ranks besides the options.
+  [[nodiscard]] virtual std::string description() const { return {}; }
+
+  [[nodiscard]] const char* subject() const { return subject_; }
+  std::deque<Parameter>& parameters() { return parameters_; }
+  [[nodiscard]] const std::deque<Parameter>& parameters() const { return parameters_; }
+
+  /// Before a gradient accumulates in a pass that reduces.
+  virtual void make_room(std::size_t slot);
+  /// Before a gradient accumulates in a pass without reduction.
+  virtual void accumulate_locally(std::size_t slot);
+  /// It has accumulated there.
+  virtual void accumulated_locally(std::size_t /*slot*/) {}
+  /// In place of these calls, at the end of a pass in which the parameter had no hooks.
+  virtual void accumulated_unnoticed(std::size_t slot);
+  /// Puts the same elements in other memory in the place of the parameter's gradient.
+  void move_gradient(const ::torch::Tensor& parameter, ::torch::Tensor copy);
+  /// Throws InvalidArgument for a gradient whose reduced part cannot be told from another one.
+  virtual void require_unmixed() const;
+  /// Gradients that changed since they were reduced are taken for new ones, set by the program.
+  virtual void forget_changed();
+  /// Throws InvalidArgument for a gradient that no operation can reduce.
+  virtual void require_reducible(std::size_t slot, bool grouped) const;
+  /// Throws InvalidArgument if the gradients of two parameters share memory.
+  virtual void require_disjoint() const;
+  /// Forgets which gradients are reduced or wait: they are about to be zeroed.
+  virtual void forget();
+
+  [[nodiscard]] bool takes_part(std::size_t slot) const override;
+  [[nodiscard]] int content(std::size_t slot) const override;
+  [[nodiscard]] bool is_waiting(std::size_t slot) const override;
+  void expect(std::size_t slot, int content) override;
+  TensorView open(std::size_t slot, double factor) override;
+  std::unique_ptr<OwnReduction> open_own(std::size_t slot, double factor, const std::string& name,
+                                         std::int64_t number) override;
+  void scale(std::size_t slot, double factor) override;
+  void cancel(std::size_t slot) override;
+  Future<void> submit(std::size_t slot, const detail::GroupedAllreduceCall& call) override;
+  void close(std::size_t slot, bool keep) override;
+  void detach(std::size_t slot) override;
+
+ protected:
+  /// Throws InvalidArgument for a gradient that autograd can differentiate, or of a dtype that Kolo
+  /// does not have.
+  static void require_plain(const Parameter& parameter);
+  static bool is_zero(const ::torch::Tensor& gradient);
+  [[nodiscard]] static bool is_reduced(const Parameter& parameter);
+
+ private:
+  void require_unmixed(std::size_t slot) const;
+  [[nodiscard]] bool travels_sparse(const Parameter& parameter) const;
+  /// The part of the gradient that is not under reduction; undefined if there is none.
+  ::torch::Tensor take(Parameter& parameter) const;
+  void put(Parameter& parameter, ::torch::Tensor total) const;
+
+  DistributedOptimizerOptions options_;
+  const char* subject_;
+  std::deque<Parameter> parameters_;
+};
+
+}  // namespace kolo::internal

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tracks an optimizer's parameters and their hooks.
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/optimizer/gradient_state.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "kolo/error.hpp"
+#include "kolo/torch/collectives.hpp"
+#include "kolo/torch/gradients.hpp"
+#include "torch/tensor_view.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+namespace {
+
+std::unordered_set<const c10::TensorImpl*> tensors_of(const ParameterGroups& groups) {
+  std::unordered_set<const c10::TensorImpl*> tensors;
+  for_each_parameter(groups, [&](std::size_t, std::size_t, const ::torch::Tensor& tensor) {
+    tensors.insert(tensor.unsafeGetTensorImpl());
+  });
+  return tensors;
+}
+
+}  // namespace
+
+std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
+  const std::size_t known_slots = source.parameters().size();
+  const std::unordered_set<const c10::TensorImpl*> current = tensors_of(optimizer_groups);
+  for_each_parameter(
+      optimizer_groups, [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
+        // A tied weight has one gradient, and so one hook and one reduction.
+        const auto known = slot_of.find(tensor.unsafeGetTensorImpl());
+        const auto holder = slot_at.find({i, j});
+        const bool replaces =
+            known == slot_of.end() && holder != slot_at.end() &&
+            !current.contains(source.parameters()[holder->second].tensor.unsafeGetTensorImpl());
+        slot_at[{i, j}] = known != slot_of.end() ? known->second
+                          : replaces             ? replace(holder->second, tensor)
+                                                 : add(names.of(tensor, i, j), tensor);
+      });
+  for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) attach(slot);
+  return known_slots;
+}
+
+std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch::Tensor& tensor) {
+  const std::string name = unused_name(wanted);
+  const auto group = group_numbers.find(name);
+  core.add(name, group == group_numbers.end() ? std::optional<std::size_t>()
+                                              : std::optional(group->second));
+  return list(name, tensor);
+}
+
+// The new parameter gets the other's name, as in a program that is started again: a communication
+// hook finds its state by the name. The other may still be reduced, under another name, since
+// operations are matched by name.
+std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Tensor& tensor) {
+  Parameter& other = source.parameters()[slot];
+  const std::string name = std::exchange(other.name, unused_name(other.name));
+  used_names.insert(other.name);
+  core.replace(slot, other.name);
+  return list(name, tensor);
+}
+
+std::size_t GradientReducer::State::list(const std::string& name, const ::torch::Tensor& tensor) {
+  const std::size_t slot = source.parameters().size();
+  Parameter& parameter = source.parameters().emplace_back();
+  parameter.name = name;
+  parameter.tensor = tensor;
+  used_names.insert(name);
+  slot_of.emplace(tensor.unsafeGetTensorImpl(), slot);
+  return slot;
+}
+
+std::string GradientReducer::State::unused_name(const std::string& wanted) const {
+  std::string name = wanted;
+  for (int number = 2; used_names.contains(name); ++number)
+    name = wanted + '(' + std::to_string(number) + ')';
+  return name;
+}
+
+NamedParameters GradientReducer::State::named(const Groups& optimizer_groups) const {
+  const std::unordered_set<const c10::TensorImpl*> current = tensors_of(optimizer_groups);
+  NamedParameters list;
+  for (const Parameter& parameter : source.parameters())
+    if (current.contains(parameter.tensor.unsafeGetTensorImpl()))
+      list.emplace_back(parameter.name, parameter.tensor);
+  return list;
+}
+
+std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
+    std::shared_ptr<State> old, const Groups& optimizer_groups,
+    std::shared_ptr<TorchSource> source) {
+  old->core.rejoin();
+  for (Parameter& parameter : old->source.parameters()) parameter.tensor.mutable_grad().reset();
+  const DistributedOptimizerOptions options = old->options;
+  const bool is_member = old->is_member;
+  const bool watches_steps = old->watches_steps;
+  const char* const subject = old->source.subject();
+  const std::int64_t reductions = old->core.reductions();
+  ParameterNames names(old->named(optimizer_groups), subject);
+  GroupNumbers group_numbers = std::move(old->group_numbers);
+  auto guards = std::move(old->guards);
+  old.reset();  // one state has the communication hook, and is called by the parameters' hooks
+  if (!source) source = std::make_shared<TorchSource>(options, subject);
+  auto state = std::make_shared<State>(options, std::move(source));
+  state->is_member = is_member;
+  state->watches_steps = watches_steps;
+  state->names = std::move(names);
+  state->group_numbers = std::move(group_numbers);
+  state->guards = std::move(guards);
+  state->core.set_reductions(reductions);
+  return state;
+}
+
+// Hooks are attached to a parameter that another optimizer reduces, too: that one may end first.
+void GradientReducer::State::attach(std::size_t slot) {
+  Parameter& parameter = source.parameters()[slot];
+  const std::shared_ptr<State> other = owner_of(parameter);
+  if (other) require_same_options(parameter, *other);
+  if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->core.reductions();
+  parameter.elsewhere = other != nullptr;
+  parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
+  // Nothing else tells of a pass in which no parameter has hooks: all were converted.
+  parameter.hook.watch(parameter.tensor, weak_from_this(), slot);
+}
+
+// The optimizer that reduces a shared parameter; null if it is this one.
+std::shared_ptr<GradientReducer::State> GradientReducer::State::owner_of(
+    const Parameter& parameter) const {
+  return std::dynamic_pointer_cast<State>(GradientHook::other_owner(parameter.tensor, *this));
+}
+
+void GradientReducer::State::require_same_options(const Parameter& parameter,
+                                                  const State& other) const {
+  const std::string mine = describe(options).description;
+  const std::string others = describe(other.options).description;
+  const bool same_ranks = options.process_set.ranks() == other.options.process_set.ranks();
+  if (!source.description().empty() || !other.source.description().empty())
+    throw InvalidArgument("'" + parameter.name +
+                              "': a ShardedOptimizer cannot share a parameter with another "
+                              "optimizer or with DistributedGradients",
+                          parameter.name);
+  if (mine == others && same_ranks) return;
+  throw InvalidArgument(
+      "'" + parameter.name +
+          "': two optimizers share this parameter, so it is reduced once and they need the same "
+          "options; this one has " +
+          (same_ranks ? mine + ", and the other " + others : "another process set than the other"),
+      parameter.name);
+}
+
+void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
+  std::vector<std::string> all;
+  std::vector<std::string> trained;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for_each_parameter(optimizer_groups,
+                     [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
+                       if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return;
+                       all.push_back(names.of(tensor, i, j));
+                       require_short(all.back(), source.subject());
+                       if (tensor.requires_grad()) trained.push_back(all.back());
+                     });
+  if (options.num_groups > 0) {
+    group_numbers = consecutive_groups(trained, static_cast<std::size_t>(options.num_groups));
+    return;
+  }
+  const auto resolve = [&](const std::string& name) -> std::optional<std::string> {
+    if (const auto first = names.first_name(name)) return first;
+    const bool is_known = std::find(all.begin(), all.end(), name) != all.end();
+    return is_known ? std::optional(name) : std::nullopt;
+  };
+  group_numbers = listed_groups(options.groups, resolve, source.subject());
+}
+
+void GradientReducer::State::agree() {
+  core.set_number(agree_on_optimizer_number(options.process_set));
+  if (!agreements_are_deferred()) require_agreement();
+}
+
+void GradientReducer::State::require_agreement() {
+  std::vector<Item> items{describe(options)};
+  items.front().description += source.description();
+  for (const Parameter& parameter : source.parameters()) {
+    std::string description = describe(parameter.tensor);
+    if (!parameter.tensor.requires_grad()) description += ", frozen";
+    if (parameter.elsewhere) description += ", reduced by another optimizer";
+    const auto group = group_numbers.find(parameter.name);
+    if (group != group_numbers.end()) description += ", in group " + std::to_string(group->second);
+    items.push_back({parameter.name, description});
+  }
+  internal::require_agreement("kolo.parameters." + std::to_string(core.number()),
+                              std::string("The options or parameters of the ") + source.subject(),
+                              items, options.process_set);
+}
+
+GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
+                                 const DistributedOptimizerOptions& options, bool watches_steps,
+                                 std::shared_ptr<TorchSource> source) {
+  if (!source)
+    source = std::make_shared<TorchSource>(
+        options, watches_steps ? distributed_subject : "DistributedGradients");
+  require_valid(options, source->subject());
+  state_ = std::make_shared<State>(options, std::move(source));
+  state_->watches_steps = watches_steps;
+  state_->is_member = options.process_set.rank() >= 0;
+  if (names) {
+    state_->names = ParameterNames(*names, state_->source.subject());
+    state_->names.require_all(groups, state_->source.subject());
+  }
+  // Hooks are attached first: a member that fails later throws from this constructor, and the weak
+  // pointers in its hooks expire. The collectives come last, after all local checks.
+  state_->make_groups(groups);
+  state_->adopt(groups);
+  if (!state_->is_member) return;
+  state_->agree();
+}
+
+GradientReducer::GradientReducer(GradientReducer&&) noexcept = default;
+GradientReducer& GradientReducer::operator=(GradientReducer&&) noexcept = default;
+GradientReducer::~GradientReducer() = default;
+
+void GradientReducer::synchronize(const Groups& groups) {
+  // Parameters may have been added since the last step. A pass knows nothing of them, so a step on
+  // a rank without a pass must not either.
+  state_->synchronize();
+  state_->reduce_added(state_->adopt(groups));
+}
+
+const ProcessSet& GradientReducer::process_set() const { return state_->options.process_set; }
+
+NamedParameters GradientReducer::named(const Groups& groups) const { return state_->named(groups); }
+
+std::int64_t GradientReducer::number() const { return state_->core.number(); }
+
+void GradientReducer::end_step() {
+  state_->core.end_step();
+  state_->forget_reductions_elsewhere();
+}
+
+void GradientReducer::skip(const Groups& groups) {
+  state_->synchronize(/*skips=*/true);
+  state_->reduce_added(state_->adopt(groups));
+  state_->core.forget_passes();
+  state_->forget_reductions_elsewhere();
+}
+
+void GradientReducer::discard(const Groups& groups) {
+  state_->forget_passes();
+  state_->adopt(groups);
+  state_->forget_reductions_elsewhere();
+}
+
+void GradientReducer::begin_evaluations(const Groups& groups) {
+  state_->core.settle();
+  state_->core.forget_passes();
+  state_->adopt(groups);
+  state_->forget_reductions_elsewhere();
+}
+
+void GradientReducer::rejoin(const Groups& groups, std::shared_ptr<TorchSource> source) {
+  require_world_to_rejoin(state_->options.process_set, state_->source.subject());
+  state_ = State::renewed(std::move(state_), groups, std::move(source));
+  state_->adopt(groups);
+  state_->forget_reductions_elsewhere();
+  state_->agree();
+}
+
+NoSync GradientReducer::no_sync() const { return NoSync(state_->guards); }
+
+::torch::Tensor GradientReducer::reduce_loss(const ::torch::Tensor& loss) {
+  if (!loss.defined() || !state_->is_member) return loss;
+  const bool is_sum = state_->options.op == ReduceOp::sum;
+  return allreduce(loss.detach(), {.name = std::to_string(state_->core.number()) + "(loss)",
+                                   .op = is_sum ? ReduceOp::sum : ReduceOp::average,
+                                   .process_set = state_->options.process_set});
+}
+
+}  // namespace kolo::detail
+
+namespace kolo {
+namespace {
+
+detail::GradientReducer::Groups group_of(const ModuleTensors& parameters) {
+  return {::torch::optim::OptimizerParamGroup(parameters.values())};
+}
+
+}  // namespace
+
+DistributedGradients::DistributedGradients(::torch::nn::Module& module,
+                                           const DistributedOptimizerOptions& options)
+    : groups_(group_of(module.named_parameters())),
+      reducer_(groups_, module.named_parameters().pairs(), options, /*watches_steps=*/false) {}
+
+void DistributedGradients::synchronize() { reducer_.synchronize(groups_); }
+
+void DistributedGradients::rejoin() { reducer_.rejoin(groups_); }
+
+}  // namespace kolo

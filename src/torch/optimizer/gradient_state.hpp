@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of one optimizer: the state shared by autograd's hooks and the optimizer.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "kolo/torch/optimizer.hpp"
+#include "torch/optimizer/gradient_hook.hpp"
+#include "torch/optimizer/gradient_source.hpp"
+#include "torch/optimizer/parameter_names.hpp"
+#include "training/optimizer/reduction_core.hpp"
+
+namespace kolo::detail {
+
+/// Backward calls the listener's functions on its threads, and ends the pass in callbacks of
+/// autograd's engine, before `backward()` returns. Everything else is called by the thread that
+/// owns the optimizer, while no backward runs.
+struct GradientReducer::State : internal::GradientListener, std::enable_shared_from_this<State> {
+  State(const DistributedOptimizerOptions& given, std::shared_ptr<internal::TorchSource> of)
+      : options(given),
+        owned(std::move(of)),
+        source(*owned),
+        core(source, given, /*counted=*/true) {}
+
+  DistributedOptimizerOptions options;
+  bool is_member = false;  // of the process set
+  bool watches_steps = true;
+  internal::ParameterNames names;
+  std::shared_ptr<internal::TorchSource> owned;
+  internal::TorchSource& source;
+  internal::ReductionCore core;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> slot_of;
+  // By group and position in it, as of the last call of `adopt`. Tied weights are listed twice.
+  std::map<std::pair<std::size_t, std::size_t>, std::size_t> slot_at;
+  std::unordered_set<std::string> used_names;
+  internal::GroupNumbers group_numbers;
+  std::shared_ptr<std::atomic<int>> guards = std::make_shared<std::atomic<int>>(0);  // NoSync
+  // Held by hooks, which may run on several threads. The optimizer's own thread needs no lock,
+  // because it never runs during backward.
+  std::mutex hooks;
+  bool is_reducing_elsewhere = false;
+
+  /// Adopts parameters that the optimizer got since the last call, and restores lost hooks. Returns
+  /// the first of the new slots. The programs of all ranks add the same parameters.
+  std::size_t adopt(const Groups& optimizer_groups);
+  /// The parameters that the optimizer has, as their operations are named.
+  [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
+  /// A state for a new session, which knows nothing of the passes before, nor of parameters that
+  /// were replaced. Drops all gradients. `source` may be null.
+  [[nodiscard]] static std::shared_ptr<State> renewed(
+      std::shared_ptr<State> old, const Groups& optimizer_groups,
+      std::shared_ptr<internal::TorchSource> source);
+  void make_groups(const Groups& optimizer_groups);
+  void agree();
+  void require_agreement();
+
+  bool before_accumulation(std::size_t slot) override;
+  void after_accumulation(std::size_t slot) override;
+  void before_unnoticed(std::size_t slot) override;
+  [[nodiscard]] bool owns(std::size_t slot) const override {
+    return !source.parameters()[slot].elsewhere;
+  }
+
+  /// Reduces what the passes of this step have left, unless all is final. Throws InvalidArgument if
+  /// a join has cut the step, unless the caller drops it anyhow.
+  void synchronize(bool skips = false);
+  /// Reduces what passes of this step have accumulated in new slots, from this one on. After
+  /// `synchronize`, whose passes know nothing of them.
+  void reduce_added(std::size_t first);
+  void forget_passes();
+  /// Counts all reductions that other optimizers have made so far as those of an earlier step.
+  void forget_reductions_elsewhere();
+
+ private:
+  class PassEnd;
+
+  // These add a slot, and return it.
+  std::size_t add(const std::string& wanted, const ::torch::Tensor& tensor);
+  std::size_t replace(std::size_t slot, const ::torch::Tensor& tensor);
+  std::size_t list(const std::string& name, const ::torch::Tensor& tensor);
+  [[nodiscard]] std::string unused_name(const std::string& wanted) const;
+  void begin_pass();
+  void prepare(std::size_t slot);
+  void run_part(const std::shared_ptr<PassEnd>& end, int part);
+  void fail_pass() noexcept;
+  static void queue_part(const std::shared_ptr<PassEnd>& end, int part);
+  void set_scales(int passes_made);
+  void reduce_all(bool skips);
+  void reduce_elsewhere();
+  [[nodiscard]] std::shared_ptr<State> owner_of(const internal::Parameter& parameter) const;
+  void attach(std::size_t slot);
+  void attach_missing();
+  void take_over();
+  void require_same_options(const internal::Parameter& parameter, const State& other) const;
+  [[nodiscard]] bool is_grouped(const internal::Parameter& parameter) const {
+    return group_numbers.contains(parameter.name);
+  }
+};
+
+}  // namespace kolo::detail

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/optimizer/parameter_shards.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "kolo/types.hpp"
+#include "torch/optimizer/optimizer_kinds.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/optimizer/parts_gather.hpp"
+
+namespace kolo::internal {
+namespace {
+
+// Gives the state of a whole parameter, if there is any, to its shard. Throws InvalidArgument for
+// an optimizer whose class optimizer_kinds.hpp does not list.
+void divide_state(::torch::optim::Optimizer& optimizer, const ParameterShard& shard) {
+  auto& states = optimizer.state();
+  const auto found = states.find(key_of(states, shard.whole));
+  if (found == states.end()) return;
+  const at::NoGradGuard no_grad;
+  const auto divide = [&](auto kind) {
+    using State = typename decltype(kind)::State;
+    auto state = std::make_unique<State>(dynamic_cast<const State&>(*found->second));
+    visit_each(*state, [&](const char*, auto& value) {
+      if constexpr (std::same_as<std::decay_t<decltype(value)>, ::torch::Tensor>) {
+        if (!value.defined()) return;
+        ::torch::Tensor whole = at::empty_like(shard.whole, value.options());
+        whole.copy_(value);
+        value = shard.part_of(whole).clone();
+      }
+    });
+    states.erase(found);
+    states[key_of(states, shard.part)] = std::move(state);
+  };
+  if (!with_kind(optimizer, divide))
+    throw InvalidArgument(
+        "ShardedOptimizer: it cannot divide the state of an optimizer of this class. Construct it "
+        "before the first step");
+}
+
+}  // namespace
+
+::torch::Tensor elements_in_memory(const ::torch::Tensor& tensor) {
+  const at::NoGradGuard no_grad;
+  return tensor.detach().as_strided({tensor.numel()}, {1}, tensor.storage_offset());
+}
+
+::torch::Tensor own_tensor(const ::torch::Tensor& view) {
+  const at::NoGradGuard no_grad;
+  ::torch::Tensor own = at::empty({0}, view.options().requires_grad(false));
+  return own.set_(view.storage(), view.storage_offset(), view.sizes(), view.strides());
+}
+
+::torch::Tensor ParameterShard::part_of(const ::torch::Tensor& tensor) const {
+  return elements_in_memory(tensor).narrow(0, begin, size);
+}
+
+ParameterShard& ParameterShards::of_whole(const ::torch::Tensor& whole) {
+  return shards_[by_whole_.at(whole.unsafeGetTensorImpl())];
+}
+
+const ParameterShard* ParameterShards::of_part(const ::torch::Tensor& part) const {
+  const auto found = by_part_.find(part.unsafeGetTensorImpl());
+  return found == by_part_.end() ? nullptr : &shards_[found->second];
+}
+
+ParameterShard& ParameterShards::add(const ::torch::Tensor& whole, const std::string& name) {
+  const auto known = by_whole_.find(whole.unsafeGetTensorImpl());
+  if (known != by_whole_.end()) return shards_[known->second];
+  require_supported(whole, name);
+  if (!whole.is_non_overlapping_and_dense())
+    throw InvalidArgument(
+        "'" + name + "': " + describe(whole) +
+            " is not dense in memory, which ShardedOptimizer requires; make it contiguous",
+        name);
+  if (!shards_.empty() && shards_.front().whole.device() != whole.device())
+    throw InvalidArgument("'" + name + "' is on " + whole.device().str() + ", but '" +
+                              names_.front() + "' is on " + shards_.front().whole.device().str() +
+                              ". The parameters of a ShardedOptimizer must be on one device",
+                          name);
+  ParameterShard shard{.whole = whole,
+                       .part = {},
+                       .elements = whole.numel(),
+                       .lengths = whole.sizes().vec(),
+                       .strides = whole.strides().vec()};
+  shard.begin = part_begin(shard.elements, index_, ranks_);
+  shard.size = reducescatter_rows(shard.elements, index_, ranks_);
+  shard.part = shard.part_of(whole);
+  by_whole_.emplace(whole.unsafeGetTensorImpl(), shards_.size());
+  by_part_.emplace(shard.part.unsafeGetTensorImpl(), shards_.size());
+  names_.push_back(name);
+  return shards_.emplace_back(std::move(shard));
+}
+
+// Strides of dimensions of length 1 do not matter.
+bool ParameterShards::is_laid_out_as_before(const ParameterShard& shard) {
+  if (shard.whole.sizes() != at::IntArrayRef(shard.lengths)) return false;
+  for (std::size_t i = 0; i < shard.lengths.size(); ++i)
+    if (shard.lengths[i] != 1 &&
+        shard.whole.stride(static_cast<std::int64_t>(i)) != shard.strides[i])
+      return false;
+  return true;
+}
+
+void ParameterShards::follow_memory() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    ParameterShard& shard = shards_[i];
+    const ::torch::Tensor& whole = shard.whole;
+    if (!is_laid_out_as_before(shard) || whole.scalar_type() != shard.part.scalar_type() ||
+        whole.device() != shard.part.device())
+      throw InvalidArgument("'" + names_[i] + "' is " + describe(shard.whole) +
+                                " now. A ShardedOptimizer cannot follow that: convert a module "
+                                "before the optimizer is constructed",
+                            names_[i]);
+    const ::torch::Tensor now = shard.part_of(whole);
+    if (now.data_ptr() != shard.part.data_ptr()) shard.part.set_data(now);
+  }
+}
+
+void ParameterShards::adopt(::torch::optim::Optimizer& optimizer, const ParameterNames& names) {
+  follow_memory();
+  auto& groups = optimizer.param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    auto& tensors = groups[i].params();
+    if (whole_groups_.size() == i) whole_groups_.emplace_back(std::vector<::torch::Tensor>{});
+    for (std::size_t j = 0; j < tensors.size(); ++j) {
+      if (!tensors[j].defined() || of_part(tensors[j]) != nullptr) continue;
+      const ParameterShard& shard = add(tensors[j], names.of(tensors[j], i, j));
+      divide_state(optimizer, shard);
+      // In the same position, after which a parameter without a name is called.
+      auto& wholes = whole_groups_[i].params();
+      if (wholes.size() <= j) wholes.resize(j + 1);
+      wholes[j] = std::exchange(tensors[j], shard.part);
+    }
+  }
+}
+
+}  // namespace kolo::internal

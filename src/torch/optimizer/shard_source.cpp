@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
+
+#include "torch/optimizer/shard_source.hpp"
+
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <limits>
+#include <utility>
+
+#include "torch/gpu_stream.hpp"
+#include "torch/tensor_view.hpp"
+#include "training/optimizer/parts_gather.hpp"
+
+namespace kolo::internal {
+
+ShardSource::ShardSource(const DistributedOptimizerOptions& options,
+                         std::shared_ptr<ParameterShards> shards)
+    : TorchSource(options, sharded_subject), shards_(std::move(shards)) {}
+
+ShardSource::State& ShardSource::state_of(std::size_t slot) {
+  while (states_.size() <= slot) states_.emplace_back();
+  return states_[slot];
+}
+
+const ShardSource::State* ShardSource::find_state(std::size_t slot) const {
+  return slot < states_.size() ? &states_[slot] : nullptr;
+}
+
+// Also if a module has zeroed it: then it is another tensor with the same memory.
+bool ShardSource::has_stand_in(std::size_t slot) const {
+  const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
+  const State* state = find_state(slot);
+  return state != nullptr && state->left == Left::stand_in && gradient.defined() &&
+         gradient.layout() == at::kStrided &&
+         gradient.storage().unsafeGetStorageImpl() ==
+             state->stand_in.storage().unsafeGetStorageImpl();
+}
+
+bool ShardSource::has_gradient(std::size_t slot) const {
+  return parameters()[slot].tensor.grad().defined() && !has_stand_in(slot);
+}
+
+// A program may zero gradients through its module, which does not know of the parts, or set others.
+void ShardSource::follow_program(std::size_t slot) {
+  const at::NoGradGuard no_grad;
+  State& state = state_of(slot);
+  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
+  if (state.left == Left::nothing || !sum.defined()) return;
+  const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
+  if (!gradient.defined()) {
+    sum.reset();
+  } else if (has_stand_in(slot)) {
+    follow_stand_in(slot);
+  } else if (state.left == Left::stand_in) {
+    sum.reset();  // another gradient takes its place
+  } else if (state.version != unknown && gradient._version() != state.version &&
+             is_zero(gradient)) {
+    sum.zero_();
+    state.version = gradient._version();
+  }
+}
+
+// All elements of the stand-in are one number: the program has zeroed it, or filled it with
+// another.
+void ShardSource::follow_stand_in(std::size_t slot) {
+  State& state = state_of(slot);
+  ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
+  if (gradient._version() == state.version) return;
+  state.version = gradient._version();
+  ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
+  if (gradient.numel() == 0 || gradient.flatten()[0].item<double>() == 0.0) {
+    sum.zero_();
+  } else {
+    gradient = gradient.clone(at::MemoryFormat::Contiguous);
+    sum.reset();
+  }
+}
+
+void ShardSource::follow_program() {
+  for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_program(slot);
+}
+
+void ShardSource::take_replaced() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
+    if (state_of(slot).left != Left::stand_in || !has_gradient(slot)) continue;
+    take_unreduced(slot, /*expected=*/false);
+    put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+  }
+}
+
+void ShardSource::remove_stand_in(std::size_t slot) {
+  State& state = state_of(slot);
+  ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
+  if (has_stand_in(slot)) gradient.reset();
+  state.stand_in.reset();
+  state.left = Left::nothing;
+}
+
+void ShardSource::put_stand_in(std::size_t slot, double value) {
+  const ::torch::Tensor& whole = parameters()[slot].tensor;
+  State& state = state_of(slot);
+  state.stand_in =
+      own_tensor(at::full({}, value, whole.options().requires_grad(false)).expand(whole.sizes()));
+  state.version = state.stand_in._version();
+  state.left = Left::stand_in;
+  whole.mutable_grad() = state.stand_in;
+}
+
+void ShardSource::make_room(std::size_t slot) {
+  follow_program(slot);
+  remove_stand_in(slot);
+}
+
+void ShardSource::accumulate_locally(std::size_t slot) {
+  follow_program(slot);
+  remove_stand_in(slot);
+  state_of(slot).left = Left::local_gradient;
+  state_of(slot).version = unknown;
+}
+
+void ShardSource::accumulated_locally(std::size_t slot) {
+  state_of(slot).version = parameters()[slot].tensor.grad()._version();
+}
+
+void ShardSource::require_reducible(std::size_t slot, bool /*grouped*/) const {
+  if (has_gradient(slot)) require_plain(parameters()[slot]);
+}
+
+void ShardSource::forget() {
+  for (Parameter& parameter : parameters()) parameter.waiting = false;
+}
+
+void ShardSource::clear() {
+  for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
+    parameters()[slot].tensor.mutable_grad().reset();
+    state_of(slot).stand_in.reset();
+    state_of(slot).left = Left::nothing;
+    if (shards_->of_whole(parameters()[slot].tensor).part.grad().defined()) put_stand_in(slot, 0.0);
+  }
+}
+
+int ShardSource::content(std::size_t slot) const {
+  const State* state = find_state(slot);
+  const bool any = has_gradient(slot) || (state != nullptr && !state->parts.empty()) ||
+                   shards_->of_whole(parameters()[slot].tensor).part.grad().defined();
+  return any ? 1 : 0;
+}
+
+bool ShardSource::is_waiting(std::size_t slot) const {
+  return parameters()[slot].waiting && has_gradient(slot);
+}
+
+void ShardSource::expect(std::size_t slot, int content) {
+  if (content > 0 && this->content(slot) == 0) parameters()[slot].expected = takes_part(slot);
+}
+
+TensorView ShardSource::open(std::size_t slot, double factor) {
+  const at::NoGradGuard no_grad;
+  Parameter& parameter = parameters()[slot];
+  const ParameterShard& shard = shards_->of_whole(parameter.tensor);
+  ::torch::Tensor gradient;
+  parameter.waiting = false;
+  if (has_gradient(slot)) {
+    gradient = std::exchange(parameter.tensor.mutable_grad(), {});
+    state_of(slot).left = Left::nothing;
+  } else {
+    gradient = at::zeros_like(parameter.tensor);
+  }
+  if (gradient.layout() == at::kSparse) gradient = gradient.to_dense();
+  require_supported(gradient, parameter.name);
+  if (!same_layout(gradient, parameter.tensor)) {
+    const ::torch::Tensor other = std::exchange(gradient, at::empty_like(parameter.tensor));
+    gradient.copy_(other);
+  }
+  if (factor != 1.0) gradient.mul_(factor);
+  state_of(slot).parts.push_back({gradient, at::zeros({shard.size}, shard.part.options())});
+  opened_.push_back(slot);
+  return view_of(gradient);
+}
+
+// Outside the process set, the part is the whole.
+void ShardSource::scale(std::size_t slot, double factor) {
+  const at::NoGradGuard no_grad;
+  if (!has_gradient(slot)) return;
+  (void)open(slot, factor);
+  opened_.clear();
+  Part& part = state_of(slot).parts.back();
+  part.result = own_tensor(elements_in_memory(part.gradient));
+}
+
+void ShardSource::cancel(std::size_t slot) {
+  opened_.clear();
+  std::deque<Part>& parts = state_of(slot).parts;
+  if (parts.empty()) return;
+  parameters()[slot].tensor.mutable_grad() = parts.back().gradient;
+  parts.pop_back();
+}
+
+// Backward may still be computing the gradients on the GPU: the operation waits on its stream.
+Future<void> ShardSource::submit(std::size_t slot, const detail::GroupedAllreduceCall& call) {
+  std::vector<ConstTensorView> inputs;
+  std::vector<TensorView> outputs;
+  for (const std::size_t opened : opened_) {
+    const Part& part = state_of(opened).parts.back();
+    inputs.emplace_back(view_of(elements_in_memory(part.gradient)));
+    outputs.push_back(view_of(part.result));
+  }
+  const StreamOf stream(parameters()[slot].tensor);
+  Future<void> future = detail::call_async(
+      detail::ReducescatterCall{inputs, outputs, reducescatter_options(call.options), call.step});
+  opened_.clear();
+  return future;
+}
+
+void ShardSource::landed(std::size_t slot, int round) {
+  state_of(slot).parts.at(static_cast<std::size_t>(round)).gradient.reset();
+}
+
+// Operations write to memory that only this object has. But what earlier passes have reduced stays,
+// until the program zeroes what it sees.
+void ShardSource::detach(std::size_t slot) {
+  const ::torch::Tensor& whole = parameters()[slot].tensor;
+  State& state = state_of(slot);
+  const ::torch::Tensor& part = shards_->of_whole(whole).part;
+  // As on the other ranks, which have a gradient.
+  if (!part.grad().defined() && !state.parts.empty()) part.mutable_grad() = at::zeros_like(part);
+  if (!part.grad().defined() || has_stand_in(slot)) return;
+  if (!whole.grad().defined()) return put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+  state.left = Left::local_gradient;
+  state.version = whole.grad()._version();
+}
+
+// Other ranks have a gradient, or this one has: it was there before the pass, which did not add to
+// it, such as zeros.
+void ShardSource::take_unreduced(std::size_t slot, bool expected) {
+  const ::torch::Tensor& parameter = parameters()[slot].tensor;
+  const ParameterShard& shard = shards_->of_whole(parameter);
+  ::torch::Tensor& sum = shard.part.mutable_grad();
+  if (has_gradient(slot)) {
+    ::torch::Tensor gradient = std::exchange(parameter.mutable_grad(), {});
+    if (gradient.layout() == at::kSparse) gradient = gradient.to_dense();
+    ::torch::Tensor whole = at::empty_like(parameter);
+    whole.copy_(gradient);
+    sum = shard.part_of(whole).clone();
+  } else if (expected) {
+    sum = at::zeros_like(shard.part);
+  }
+}
+
+void ShardSource::close(std::size_t slot, bool keep) {
+  const at::NoGradGuard no_grad;
+  Parameter& parameter = parameters()[slot];
+  const std::deque<Part> parts = std::exchange(state_of(slot).parts, {});
+  const bool expected = std::exchange(parameter.expected, false);
+  if (!keep) return;
+  const ::torch::Tensor& part = shards_->of_whole(parameter.tensor).part;
+  ::torch::Tensor& sum = part.mutable_grad();
+  for (const Part& arrived : parts) {
+    if (sum.defined()) {
+      sum.add_(arrived.result);
+    } else {
+      sum = arrived.result;
+    }
+  }
+  if (parts.empty() && !sum.defined()) take_unreduced(slot, expected);
+  if (sum.defined() && !has_gradient(slot))
+    put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+}
+
+}  // namespace kolo::internal

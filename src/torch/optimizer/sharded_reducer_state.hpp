@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a ShardedOptimizer has besides its base class.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kolo/torch/sharded_optimizer.hpp"
+#include "torch/optimizer/parameter_names.hpp"
+#include "torch/optimizer/parameter_shards.hpp"
+#include "torch/optimizer/shard_source.hpp"
+#include "torch/optimizer/whole_source.hpp"
+#include "training/optimizer/parts_gather.hpp"
+
+namespace kolo::detail {
+
+struct ShardedReducer::State {
+  DistributedOptimizerOptions options;
+  Sharding sharding;
+  std::optional<NamedParameters> given_names;
+  int index = 0;  // of this rank's parts, among `parts`
+  int parts = 1;
+  std::string loaded;  // a whole state, from before the first session and until the first step
+  bool is_member;
+  internal::ParameterNames names;
+  std::shared_ptr<internal::ParameterShards> shards;
+  std::shared_ptr<internal::ShardSource> source;        // null if gradients stay whole
+  std::shared_ptr<internal::WholeSource> whole_source;  // else null
+  std::optional<GradientReducer> reducer;
+  bool is_live = false;  // not after a `rejoin` that threw
+
+  /// Throws InvalidArgument after a `rejoin` that threw.
+  [[nodiscard]] GradientReducer& live();
+  [[nodiscard]] std::string operation(const char* name) {
+    return std::to_string(live().number()) + name;
+  }
+
+  /// Collective. Replaces the parameters in the optimizer's groups by this rank's parts of them.
+  void divide(Optimizer& optimizer);
+  /// Before the first session of an elastic job, whose ranks are not known: keeps the state that
+  /// the optimizer was given with.
+  void keep_undivided(const Optimizer& optimizer);
+  /// Puts the parameters back, without gradients and state.
+  void reunite(Optimizer& optimizer);
+  void require_all_ranks();
+  /// Gives the parts the gradients of the whole parameters, in their memory.
+  void share_gradients();
+  /// A rank that skips gathers nothing under the same name, so that one that steps gets Mismatch.
+  void gather_parameters(bool stepped);
+};
+
+/// Gathers the parts of all ranks into `whole`.
+void add_to(internal::PartsGather& gather, const ::torch::Tensor& part,
+            const ::torch::Tensor& whole);
+
+}  // namespace kolo::detail

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of a ShardedOptimizer that shards only its state.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "torch/optimizer/gradient_source.hpp"
+#include "torch/optimizer/parameter_shards.hpp"
+
+namespace kolo::internal {
+
+/// Whole gradients, whose parts belong to the parameters that the optimizer has.
+class WholeSource : public TorchSource {
+ public:
+  WholeSource(const DistributedOptimizerOptions& options, std::shared_ptr<ParameterShards> shards)
+      : TorchSource(options, sharded_subject), shards_(std::move(shards)) {}
+  [[nodiscard]] std::string description() const override { return describe(Sharding::state); }
+  [[nodiscard]] bool ends_steps_together() const override { return true; }
+
+  void make_room(std::size_t slot) override {
+    follow_program(slot);
+    TorchSource::make_room(slot);
+  }
+  void accumulate_locally(std::size_t slot) override {
+    follow_program(slot);
+    TorchSource::accumulate_locally(slot);
+  }
+  [[nodiscard]] int content(std::size_t slot) const override {
+    follow_program(slot);
+    return TorchSource::content(slot);
+  }
+
+  // A program that knows the optimizer as LibTorch's removes only the gradients of parts. It may
+  // have set others then.
+  void follow_program() const {
+    for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_program(slot);
+  }
+
+ private:
+  void follow_program(std::size_t slot) const {
+    ParameterShard& shard = shards_->of_whole(parameters()[slot].tensor);
+    if (!shard.shares_gradient || shard.part.grad().defined()) return;
+    if (is_reduced(parameters()[slot])) shard.whole.mutable_grad().reset();
+    shard.shares_gradient = false;
+  }
+
+  std::shared_ptr<ParameterShards> shards_;
+};
+
+}  // namespace kolo::internal

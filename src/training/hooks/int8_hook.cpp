@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communication hook that sends 8-bit integers.
+#include <fmt/format.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kolo/collectives.hpp"
+#include "kolo/communication_hook.hpp"
+#include "kolo/error.hpp"
+#include "training/hooks/block_quantizer.hpp"
+#include "training/hooks/hook_chain.hpp"
+#include "training/hooks/hook_state.hpp"
+#include "training/hooks/unit_memory.hpp"
+
+namespace kolo {
+
+using namespace internal;
+namespace {
+
+constexpr const char* int8_kind = "kolo.int8.1";
+
+/// What is kept of a unit between its reductions. The buffers are kept to be used again.
+struct Int8Memory {
+  std::vector<std::size_t> places;  // of the tensors; empty if the error comes from a checkpoint
+  std::vector<float> error;         // of this rank's roundings; empty if there are none
+  std::vector<float> values;        // the gradient and the error
+  std::vector<float> sum;           // of all ranks' values, in this rank's slice
+  std::vector<std::byte> sent;      // records of the other ranks' slices
+  std::vector<std::byte> received;  // records of this rank's slice, from the other ranks
+  std::vector<std::byte> own;       // records of the sum
+  std::vector<std::byte> results;   // records of all slices
+};
+
+/// The blocks of a unit, dealt out to the ranks.
+struct Slices {
+  std::int64_t elements;
+  std::int64_t block;
+  int ranks;
+  int self;
+
+  [[nodiscard]] std::int64_t blocks() const { return (elements + block - 1) / block; }
+  [[nodiscard]] std::int64_t blocks_of(int rank) const {
+    return reducescatter_rows(blocks(), rank, ranks);
+  }
+  [[nodiscard]] std::int64_t first_block(int rank) const {
+    std::int64_t first = 0;
+    for (int i = 0; i < rank; ++i) first += blocks_of(i);
+    return first;
+  }
+  [[nodiscard]] std::int64_t begin(int rank) const {
+    return std::min(first_block(rank) * block, elements);
+  }
+  [[nodiscard]] std::int64_t elements_in(int rank) const { return begin(rank + 1) - begin(rank); }
+};
+
+/// One reduction of a unit. Each rank owns a slice: it receives the others' roundings of it, and
+/// returns the rounded sum. It does not round its own part, so one vector holds both of its errors:
+/// those of what it sent, and in its slice that of the sum.
+class Int8Reduction {
+ public:
+  Int8Reduction(GradientUnit unit, std::shared_ptr<Int8Memory> memory, const Int8Options& options)
+      : unit_(std::move(unit)),
+        memory_(std::move(memory)),
+        feedback_(options.error_feedback),
+        quantizer_(options.block),
+        slices_{elements_of(unit_.tensors), options.block, unit_.process_set.size(),
+                unit_.process_set.rank()} {}
+
+  Future<std::vector<std::int64_t>> exchange(const std::string& name) {
+    Int8Memory& m = *memory_;
+    const auto elements = static_cast<std::size_t>(slices_.elements);
+    // A unit has other elements if some of its parameters were frozen. Then there is no error.
+    const bool are_others = !m.places.empty() && m.places != unit_.places;
+    if (are_others || m.error.size() != elements) m.error.assign(feedback_ ? elements : 0, 0.0F);
+    m.places = unit_.places;
+    m.values.resize(elements);
+    gather(unit_.tensors, unit_.prescale, feedback_ ? m.error.data() : nullptr, m.values.data());
+    const std::int64_t others = slices_.blocks() - slices_.blocks_of(slices_.self);
+    m.sent.resize(bytes_of(others));
+    std::vector<std::int64_t> counts;
+    std::byte* to = m.sent.data();
+    for (int rank = 0; rank < slices_.ranks; ++rank) {
+      counts.push_back(rank == slices_.self ? 0 : slices_.blocks_of(rank));
+      if (rank == slices_.self) continue;
+      quantizer_.quantize(m.values.data() + slices_.begin(rank), slices_.elements_in(rank), to);
+      to += bytes_of(slices_.blocks_of(rank));
+    }
+    return alltoall_async(records(m.sent, others), counts, into(m.received),
+                          {.name = name, .process_set = unit_.process_set});
+  }
+
+  Future<std::vector<std::int64_t>> share(const std::string& name) {
+    Int8Memory& m = *memory_;
+    const int self = slices_.self;
+    const std::int64_t blocks = slices_.blocks_of(self);
+    for (int rank = 0; rank < slices_.ranks; ++rank)
+      require(rows_[static_cast<std::size_t>(rank)] == (rank == self ? 0 : blocks), rank);
+    const float* const values = m.values.data() + slices_.begin(self);
+    const std::int64_t elements = slices_.elements_in(self);
+    m.sum.assign(values, values + elements);
+    for (int i = 0; i < slices_.ranks - 1; ++i)
+      quantizer_.add(m.received.data() + bytes_of(i * blocks), elements, m.sum.data());
+    m.own.resize(bytes_of(blocks));
+    quantizer_.quantize(m.sum.data(), elements, m.own.data());
+    return allgather_async(records(m.own, blocks), into(m.results),
+                           {.name = name, .process_set = unit_.process_set});
+  }
+
+  void finish() {
+    Int8Memory& m = *memory_;
+    for (int rank = 0; rank < slices_.ranks; ++rank) {
+      const std::int64_t rows = rows_[static_cast<std::size_t>(rank)];
+      if (rows == 0 && slices_.blocks_of(rank) > 0) throw NeedsAllreduce();
+      require(rows == slices_.blocks_of(rank), rank);
+    }
+    if (feedback_) keep_errors();
+    quantizer_.dequantize(m.results.data(), slices_.elements, static_cast<float>(unit_.postscale),
+                          m.values.data());
+    scatter(m.values.data(), unit_.tensors);
+  }
+
+ private:
+  [[nodiscard]] std::size_t bytes_of(std::int64_t blocks) const {
+    return static_cast<std::size_t>(blocks * quantizer_.record_bytes());
+  }
+
+  [[nodiscard]] ConstTensorView records(const std::vector<std::byte>& memory,
+                                        std::int64_t blocks) const {
+    return {memory.data(), Shape(blocks, quantizer_.record_bytes())};
+  }
+
+  // As long as what comes, whatever that is: an allocator must not throw.
+  [[nodiscard]] Allocator into(std::vector<std::byte>& memory) {
+    return [this, &memory](std::span<const std::int64_t> rows) -> void* {
+      std::int64_t blocks = 0;
+      rows_.assign(rows.begin(), rows.end());
+      for (const std::int64_t of_rank : rows) blocks += of_rank;
+      memory.resize(bytes_of(blocks));
+      return memory.data();
+    };
+  }
+
+  // In its own slice, a rank has not rounded its values, but the sum.
+  void keep_errors() {
+    Int8Memory& m = *memory_;
+    const std::byte* sent = m.sent.data();
+    for (int rank = 0; rank < slices_.ranks; ++rank) {
+      const std::int64_t begin = slices_.begin(rank);
+      const bool is_own = rank == slices_.self;
+      const std::byte* const results = m.results.data() + bytes_of(slices_.first_block(rank));
+      quantizer_.keep_error(is_own ? m.sum.data() : m.values.data() + begin,
+                            is_own ? results : sent, results, slices_.elements_in(rank),
+                            m.error.data() + begin);
+      if (!is_own) sent += bytes_of(slices_.blocks_of(rank));
+    }
+  }
+
+  void require(bool is_complete, int rank) const {
+    if (is_complete) return;
+    throw Error(fmt::format("int8: member {} of the set has other gradients in this unit than this "
+                            "rank: freeze and unfreeze parameters on all ranks alike",
+                            rank),
+                unit_.name);
+  }
+
+  GradientUnit unit_;
+  std::shared_ptr<Int8Memory> memory_;
+  bool feedback_;
+  BlockQuantizer quantizer_;
+  Slices slices_;
+  std::vector<std::int64_t> rows_;  // records from each rank, in the last operation
+};
+
+class Int8Hook : public CommunicationHook {
+ public:
+  explicit Int8Hook(const Int8Options& options) : options_(options) {}
+
+  [[nodiscard]] std::string description() const override {
+    return fmt::format("int8, block {}, min_elements {}, error_feedback {}", options_.block,
+                       options_.min_elements, options_.error_feedback);
+  }
+
+  [[nodiscard]] bool handles(std::span<const TensorView> unit) const noexcept override {
+    return are_real(unit) && elements_of(unit) >= std::max<std::int64_t>(options_.min_elements, 1);
+  }
+
+  HookStages reduce(GradientUnit unit) override {
+    auto& memory = memories_[unit.name];
+    if (!memory) memory = std::make_shared<Int8Memory>();
+    const auto reduction = std::make_shared<Int8Reduction>(std::move(unit), memory, options_);
+    return HookStages()
+        .then([=](const std::string& name) { return reduction->exchange(name); })
+        .then([=](const std::string& name) { return reduction->share(name); })
+        .then([=] { reduction->finish(); });
+  }
+
+  [[nodiscard]] std::string own_state() const override {
+    UnitVectors errors;
+    for (const auto& [name, memory] : memories_)
+      if (!memory->error.empty()) errors.emplace(name, memory->error);
+    return encode(int8_kind, errors);
+  }
+  void load_shared_state(const std::string& state) override {
+    if (!state.empty())
+      throw InvalidArgument("these bytes are not the shared state of int8, which has none");
+    memories_.clear();
+  }
+  void load_own_state(const std::string& state) override {
+    for (auto& [name, error] : decode_vectors(int8_kind, state)) {
+      auto& memory = memories_[name];
+      memory = std::make_shared<Int8Memory>();
+      memory->error = std::move(error);
+    }
+  }
+
+ private:
+  Int8Options options_;
+  std::map<std::string, std::shared_ptr<Int8Memory>> memories_;
+};
+
+}  // namespace
+
+std::shared_ptr<CommunicationHook> int8(const Int8Options& options) {
+  if (options.block < 16 || options.block > 65536 || options.block % 16 != 0)
+    throw InvalidArgument(fmt::format(
+        "int8: block is {}, but must be a multiple of 16 of at most 65536", options.block));
+  return std::make_shared<Int8Hook>(options);
+}
+
+}  // namespace kolo

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communication hook that sends approximations of low rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kolo/collectives.hpp"
+#include "kolo/communication_hook.hpp"
+#include "kolo/error.hpp"
+#include "training/hooks/hook_state.hpp"
+#include "training/hooks/low_rank.hpp"
+#include "training/hooks/unit_memory.hpp"
+
+namespace kolo {
+
+using namespace internal;
+namespace {
+
+constexpr const char* rights_kind = "kolo.power_sgd.rights.1";
+constexpr const char* errors_kind = "kolo.power_sgd.errors.1";
+
+/// What is kept of a unit between its reductions. The buffers are kept to be used again.
+struct PowerSgdMemory {
+  std::vector<std::size_t> places;  // of the tensors; empty if the rest comes from a checkpoint
+  std::vector<float> rights;        // of the last approximation, orthonormal; the same on all ranks
+  std::vector<float> error;         // of this rank's approximations; empty if there are none
+  std::vector<float> values;        // the gradients and the errors
+  std::vector<float> lefts;         // the left factors, and gradients that are not compressed
+  std::vector<float> own_rights;    // of this rank's values
+  std::vector<float> sums;          // of all ranks' right factors
+};
+
+/// A tensor of a unit. The offsets are those of its elements and factors among those of the unit.
+struct Part {
+  LowRank matrix{};
+  bool compressed = false;
+  std::int64_t at = 0;
+  std::int64_t left_at = 0;
+  std::int64_t right_at = 0;
+
+  /// Elements in the first allreduce.
+  [[nodiscard]] std::int64_t left_size() const {
+    return compressed ? matrix.left_size() : matrix.size();
+  }
+};
+
+Part layout_of(const TensorView& tensor, const PowerSgdOptions& options) {
+  const std::int64_t elements = tensor.elements();
+  const bool is_matrix = tensor.shape().dimensions() > 1 && elements > 0;
+  std::int64_t rows = 1;
+  if (is_matrix)
+    for (const std::int64_t length : tensor.shape().lengths())
+      if (rows == 1) rows = length;
+  const std::int64_t columns = elements / rows;
+  Part part;
+  part.matrix = {rows, columns, std::min({std::int64_t{options.rank}, rows, columns})};
+  const auto sent = static_cast<double>(part.matrix.left_size() + part.matrix.right_size());
+  part.compressed = is_matrix && sent * options.min_compression <= static_cast<double>(elements);
+  return part;
+}
+
+/// One reduction of a unit.
+class PowerSgdReduction {
+ public:
+  PowerSgdReduction(GradientUnit unit, std::shared_ptr<PowerSgdMemory> memory,
+                    const PowerSgdOptions& options)
+      : unit_(std::move(unit)), memory_(std::move(memory)), options_(options) {
+    for (const TensorView& tensor : unit_.tensors) {
+      Part part = layout_of(tensor, options);
+      part.at = elements_;
+      part.left_at = lefts_;
+      part.right_at = rights_;
+      elements_ += part.matrix.size();
+      lefts_ += part.left_size();
+      if (part.compressed) rights_ += part.matrix.right_size();
+      parts_.push_back(part);
+    }
+  }
+
+  Future<void> sum_lefts(const std::string& name) {
+    PowerSgdMemory& m = *memory_;
+    const bool feedback = options_.error_feedback;
+    // A unit has other elements if some of its parameters were frozen. Then there is no error.
+    const bool are_others = !m.places.empty() && m.places != unit_.places;
+    if (are_others || m.error.size() != size(elements_))
+      m.error.assign(feedback ? size(elements_) : 0, 0.0F);
+    m.places = unit_.places;
+    if (are_others || m.rights.size() != size(rights_)) {
+      m.rights.assign(size(rights_), 0.0F);
+      complete(m.rights);
+    }
+    m.values.resize(size(elements_));
+    gather(unit_.tensors, unit_.prescale, feedback ? m.error.data() : nullptr, m.values.data());
+    m.lefts.resize(size(lefts_));
+    for (const Part& part : parts_) {
+      const float* const values = m.values.data() + part.at;
+      float* const left = m.lefts.data() + part.left_at;
+      if (part.compressed) {
+        multiply_by_right(part.matrix, values, m.rights.data() + part.right_at, left);
+      } else {
+        std::copy(values, values + part.matrix.size(), left);
+      }
+    }
+    return sum(m.lefts, name);
+  }
+
+  Future<void> sum_rights(const std::string& name) {
+    PowerSgdMemory& m = *memory_;
+    m.own_rights.assign(size(rights_), 0.0F);
+    finite_ = all_finite(m.lefts.data(), lefts_);
+    for (const Part& part : parts_) {
+      if (!part.compressed || !finite_) continue;
+      float* const left = m.lefts.data() + part.left_at;
+      orthonormalize_columns(part.matrix.rows, part.matrix.rank, left);
+      multiply_by_left(part.matrix, m.values.data() + part.at, left,
+                       m.own_rights.data() + part.right_at);
+    }
+    m.sums = m.own_rights;
+    return sum(m.sums, name);
+  }
+
+  void finish() {
+    PowerSgdMemory& m = *memory_;
+    if (!finite_ || !all_finite(m.sums.data(), rights_)) {
+      m.values.assign(size(elements_), std::numeric_limits<float>::quiet_NaN());
+      scatter(m.values.data(), unit_.tensors);
+      return;
+    }
+    const auto postscale = static_cast<float>(unit_.postscale);
+    for (const Part& part : parts_) {
+      const float* const left = m.lefts.data() + part.left_at;
+      float* const values = m.values.data() + part.at;
+      if (!part.compressed) {
+        for (std::int64_t i = 0; i < part.matrix.size(); ++i) values[i] = left[i] * postscale;
+        continue;
+      }
+      if (options_.error_feedback)
+        subtract_product(part.matrix, values, left, m.own_rights.data() + part.right_at,
+                         m.error.data() + part.at);
+      expand(part.matrix, left, m.sums.data() + part.right_at, postscale, values);
+    }
+    scatter(m.values.data(), unit_.tensors);
+    m.rights.clear();
+    if (!options_.warm_start) return;
+    std::swap(m.rights, m.sums);
+    complete(m.rights);
+  }
+
+ private:
+  static std::size_t size(std::int64_t elements) { return static_cast<std::size_t>(elements); }
+
+  [[nodiscard]] Future<void> sum(std::vector<float>& elements, const std::string& name) const {
+    return allreduce_async(elements,
+                           {.name = name, .op = ReduceOp::sum, .process_set = unit_.process_set});
+  }
+
+  // A row of zeros would stay zero for ever, so it begins anew.
+  void complete(std::vector<float>& rights) const {
+    std::uint64_t stream = options_.seed << 20U;
+    for (const Part& part : parts_) {
+      if (!part.compressed) continue;
+      const auto& [rows, columns, rank] = part.matrix;
+      float* const right = rights.data() + part.right_at;
+      orthonormalize_rows(rank, columns, right);
+      for (std::int64_t k = 0; k < rank; ++k, ++stream) {
+        float* const row = right + k * columns;
+        if (std::any_of(row, row + columns, [](float element) { return element != 0.0F; }))
+          continue;
+        fill_pseudo_randomly(stream, columns, row);
+      }
+      orthonormalize_rows(rank, columns, right);
+    }
+  }
+
+  GradientUnit unit_;
+  std::shared_ptr<PowerSgdMemory> memory_;
+  PowerSgdOptions options_;
+  std::vector<Part> parts_;
+  std::int64_t elements_ = 0;
+  std::int64_t lefts_ = 0;
+  std::int64_t rights_ = 0;
+  bool finite_ = true;
+};
+
+class PowerSgdHook : public CommunicationHook {
+ public:
+  explicit PowerSgdHook(const PowerSgdOptions& options) : options_(options) {}
+
+  [[nodiscard]] std::string description() const override {
+    return fmt::format(
+        "power_sgd, rank {}, min_compression {}, warm_start {}, error_feedback {}, seed {}",
+        options_.rank, options_.min_compression, options_.warm_start, options_.error_feedback,
+        options_.seed);
+  }
+
+  [[nodiscard]] bool handles(std::span<const TensorView> unit) const noexcept override {
+    return are_real(unit) && std::any_of(unit.begin(), unit.end(), [&](const TensorView& tensor) {
+             return layout_of(tensor, options_).compressed;
+           });
+  }
+
+  HookStages reduce(GradientUnit unit) override {
+    auto& memory = memories_[unit.name];
+    if (!memory) memory = std::make_shared<PowerSgdMemory>();
+    const auto reduction = std::make_shared<PowerSgdReduction>(std::move(unit), memory, options_);
+    return HookStages()
+        .then([=](const std::string& name) { return reduction->sum_lefts(name); })
+        .then([=](const std::string& name) { return reduction->sum_rights(name); })
+        .then([=] { reduction->finish(); });
+  }
+
+  [[nodiscard]] std::string shared_state() const override {
+    return encode(rights_kind, all(&PowerSgdMemory::rights));
+  }
+  [[nodiscard]] std::string own_state() const override {
+    return encode(errors_kind, all(&PowerSgdMemory::error));
+  }
+  void load_shared_state(const std::string& state) override {
+    UnitVectors rights = decode_vectors(rights_kind, state);
+    memories_.clear();
+    load(std::move(rights), &PowerSgdMemory::rights);
+  }
+  void load_own_state(const std::string& state) override {
+    load(decode_vectors(errors_kind, state), &PowerSgdMemory::error);
+  }
+
+ private:
+  using Member = std::vector<float> PowerSgdMemory::*;
+
+  [[nodiscard]] UnitVectors all(Member member) const {
+    UnitVectors vectors;
+    for (const auto& [name, memory] : memories_)
+      if (!(*memory.*member).empty()) vectors.emplace(name, *memory.*member);
+    return vectors;
+  }
+  void load(UnitVectors vectors, Member member) {
+    for (auto& [name, vector] : vectors) {
+      auto& memory = memories_[name];
+      if (!memory) memory = std::make_shared<PowerSgdMemory>();
+      *memory.*member = std::move(vector);
+    }
+  }
+
+  PowerSgdOptions options_;
+  std::map<std::string, std::shared_ptr<PowerSgdMemory>> memories_;
+};
+
+}  // namespace
+
+std::shared_ptr<CommunicationHook> power_sgd(const PowerSgdOptions& options) {
+  if (options.rank < 1 || options.rank > 64)
+    throw InvalidArgument(fmt::format("power_sgd: rank is {}, but must be 1 to 64", options.rank));
+  if (!(options.min_compression > 1.0))
+    throw InvalidArgument(fmt::format("power_sgd: min_compression is {}, but must be above 1",
+                                      options.min_compression));
+  return std::make_shared<PowerSgdHook>(options);
+}
+
+}  // namespace kolo

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parts of a custom optimizer's gradients and parameters.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "base/dtype.hpp"
+#include "kolo/error.hpp"
+#include "training/optimizer/gradient_norm.hpp"
+#include "training/optimizer/named_gradients.hpp"
+#include "training/optimizer/parts_gather.hpp"
+
+namespace kolo::internal {
+namespace {
+
+TensorView elements_of(const TensorView& tensor, std::int64_t begin, std::int64_t end) {
+  return {static_cast<std::byte*>(tensor.data()) + begin * signed_size_of(tensor.dtype()),
+          Shape(end - begin), tensor.dtype(), tensor.device()};
+}
+
+TensorView part_of(const TensorView& tensor, const Shard& shard) {
+  return elements_of(tensor, shard.begin, shard.end);
+}
+
+}  // namespace
+
+Future<void> scatter(const std::vector<std::size_t>& slots, const std::vector<Shard>& shards,
+                     const std::vector<NamedTensor>& tensors,
+                     const detail::GroupedAllreduceCall& call) {
+  std::vector<ConstTensorView> inputs;
+  std::vector<TensorView> outputs;
+  for (const std::size_t slot : slots) {
+    const TensorView& tensor = tensors[slot].tensor;
+    inputs.emplace_back(elements_of(tensor, 0, tensor.elements()));
+    outputs.push_back(part_of(tensor, shards[slot]));
+  }
+  return detail::call_async(
+      detail::ReducescatterCall{inputs, outputs, reducescatter_options(call.options), call.step});
+}
+
+void scale_to(const std::vector<NamedTensor>& gradients, double max_norm, double norm) {
+  constexpr double margin = 1e-6;  // as in LibTorch
+  const double factor = max_norm / (norm + margin);
+  if (factor < 1.0 || std::isnan(factor)) multiply(gradients, factor);
+}
+
+void require_alike(const std::vector<NamedTensor>& gradients,
+                   const std::vector<NamedTensor>& parameters) {
+  const auto alike = [](const NamedTensor& a, const NamedTensor& b) {
+    return a.name == b.name && a.tensor.dtype() == b.tensor.dtype() &&
+           a.tensor.elements() == b.tensor.elements();
+  };
+  if (!std::ranges::equal(gradients, parameters, alike))
+    throw InvalidArgument(
+        "ShardedOptimizer: parameters() and gradients() must have the same names, dtypes and "
+        "numbers of elements in the same order");
+}
+
+}  // namespace kolo::internal
+
+namespace kolo::detail {
+
+using namespace internal;
+
+void NamedGradientReducer::State::divide(const Gradients& gradients) {
+  const int index = takes_part ? options.process_set.rank() : 0;
+  const int ranks = takes_part ? options.process_set.size() : 1;
+  elements.clear();
+  shards.clear();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const std::int64_t count = gradients[i].tensor.elements();
+    const std::int64_t begin = part_begin(count, index, ranks);
+    elements.push_back(count);
+    shards.push_back({i, begin, begin + reducescatter_rows(count, index, ranks)});
+  }
+  if (takes_part && sharding == Sharding::state_and_gradients) source.scattered = shards;
+}
+
+double NamedGradientReducer::clip_parts(const Gradients& gradients, double max_norm) const {
+  const State& state = *state_;
+  Gradients parts;
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    parts.push_back({gradients[i].name, part_of(gradients[i].tensor, state.shards[i])});
+  const double own = norm_of(parts, "clip_grad_norm");
+  double squares = own * own;
+  if (state.takes_part)
+    allreduce(squares, {.name = fmt::format("{}(norm)", state.core.number()),
+                        .op = ReduceOp::sum,
+                        .process_set = state.options.process_set});
+  const double norm = std::sqrt(squares);
+  scale_to(parts, max_norm, norm);
+  return norm;
+}
+
+std::span<const Shard> NamedGradientReducer::shards() const { return state_->shards; }
+
+void NamedGradientReducer::require_all_ranks() {
+  State& state = *state_;
+  if (!state.takes_part || state.sharding != Sharding::state) return;
+  try {
+    internal::require_all_ranks(fmt::format("{}(parameters)", state.core.number()),
+                                state.options.process_set);
+  } catch (...) {
+    state.unstepped = false;  // the other ranks got the same error
+    throw;
+  }
+}
+
+// A program may drop a step without a call. So its next reduction first gathers nothing, in case
+// other ranks gather parameters: then all get Mismatch.
+void NamedGradientReducer::gather(const Gradients& parameters) {
+  State& state = *state_;
+  if (!parameters.empty()) state.require_same(parameters);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].tensor.elements() != state.elements[i])
+      throw InvalidArgument(
+          fmt::format("ShardedOptimizer: the parameter '{}' has {} elements, and had {} at "
+                      "construction",
+                      parameters[i].name, parameters[i].tensor.elements(), state.elements[i]),
+          parameters[i].name);
+  state.unstepped = false;
+  if (!state.takes_part) return;
+  const std::string name = fmt::format("{}(parameters)", state.core.number());
+  if (parameters.empty()) {
+    try {
+      return gather_nothing(name, state.options.process_set);
+    } catch (...) {
+      state.drop_step();
+      throw;
+    }
+  }
+  PartsGather parts(state.options.process_set);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const TensorView& whole = parameters[i].tensor;
+    parts.add(
+        part_of(whole, state.shards[i]), elements_of(whole, 0, whole.elements()),
+        [memory = std::vector<std::byte>(), whole]() mutable -> void* {
+          if (whole.device().type != DeviceType::cpu) return nullptr;
+          memory.resize(static_cast<std::size_t>(whole.elements() * signed_size_of(whole.dtype())));
+          return memory.data();
+        });
+  }
+  parts.run(name);
+}
+
+}  // namespace kolo::detail

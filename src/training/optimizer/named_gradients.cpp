@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/optimizer/named_gradients.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kolo/error.hpp"
+#include "kolo/session.hpp"
+#include "training/optimizer/gradient_norm.hpp"
+#include "training/optimizer/parts_gather.hpp"
+
+namespace kolo::detail {
+
+using namespace internal;
+NamedGradientReducer::State::State(const Gradients& gradients,
+                                   const DistributedOptimizerOptions& given,
+                                   std::optional<Sharding> divided)
+    : options(given),
+      sharding(divided),
+      items(items_of(gradients, subject())),
+      core(source, given, /*counted=*/false) {
+  require_valid(options, subject());
+  if (sharding) require_divisible(options, *sharding);
+  for (const Item& item : items) require_short(item.name, subject());
+  for (std::size_t i = 0; i < items.size(); ++i) position_of.emplace(items[i].name, i);
+  ready.assign(items.size(), false);
+  takes_part = options.process_set.contains(rank());
+  const GroupNumbers groups = group_numbers();  // refused before other ranks wait for this one
+  require_disjoint(gradients);
+  if (sharding) divide(gradients);
+  if (!takes_part) {
+    require_memory_for_mean(gradients);
+    return;
+  }
+  add_gradients(groups);
+  agree();
+}
+
+void NamedGradientReducer::State::agree() {
+  core.set_number(agree_on_optimizer_number(options.process_set));
+  if (agreements_are_deferred()) return;
+  // Agreed at construction: during a step, different groups would only show as a hang.
+  std::vector<Item> agreed = items;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    agreed[i].description += ", reduced in " + core.operation_of(i);
+  agreed.push_back(describe(options));
+  if (sharding) agreed.back().description += describe(*sharding);
+  require_agreement(fmt::format("kolo.optimizer.{}", core.number()),
+                    fmt::format("The gradients of the {}", subject()), agreed, options.process_set);
+}
+
+GroupNumbers NamedGradientReducer::State::group_numbers() const {
+  std::vector<std::string> names;
+  for (const Item& item : items) names.push_back(item.name);
+  const auto known = [&](const std::string& name) {
+    return position_of.contains(name) ? std::optional(name) : std::nullopt;
+  };
+  return options.num_groups > 0
+             ? consecutive_groups(names, static_cast<std::size_t>(options.num_groups))
+             : listed_groups(options.groups, known, subject());
+}
+
+void NamedGradientReducer::State::add_gradients(const GroupNumbers& groups) {
+  for (const Item& item : items) {
+    const auto group = groups.find(item.name);
+    core.add(item.name,
+             group == groups.end() ? std::optional<std::size_t>() : std::optional(group->second));
+  }
+}
+
+void NamedGradientReducer::State::require_same(const Gradients& gradients) const {
+  const bool same =
+      gradients.size() == items.size() &&
+      std::ranges::equal(gradients, items, [](const NamedTensor& gradient, const Item& item) {
+        return gradient.name == item.name;
+      });
+  if (!same)
+    throw InvalidArgument(fmt::format(
+        "{}: gradients() must always return the same names in the same order", subject()));
+}
+
+// The gradients of a synchronized step may be changed, to clip them, so a trainer that goes on
+// without ending the step cannot be told from one that clips, except by its calls.
+void NamedGradientReducer::State::require_not_synchronized(const std::string& call) const {
+  if (!synchronized) return;
+  throw InvalidArgument(
+      fmt::format("{}: {} after synchronize(), but its step has not ended. Call step(), or "
+                  "skip_step() to drop the gradients",
+                  subject(), call));
+}
+
+// Outside the process set, `reduce` divides them itself.
+void NamedGradientReducer::State::require_memory_for_mean(const Gradients& gradients) const {
+  if (options.accumulation != Accumulation::mean || options.backward_passes_per_step == 1) return;
+  for (const auto& [name, tensor] : gradients)
+    if (tensor.device().type != DeviceType::cpu)
+      throw InvalidArgument(
+          fmt::format("{}: '{}' is in GPU memory, and this rank is not in the process set: here, "
+                      "the mean of several backward passes needs CPU memory. Use "
+                      "Accumulation::sum, and divide the gradients",
+                      subject(), name),
+          name);
+}
+
+// Operations in progress write to the memory that was listed when they were submitted.
+void NamedGradientReducer::State::require_in_place(const Gradients& gradients) const {
+  if (source.tensors.empty()) return;
+  for (std::size_t i = 0; i < gradients.size() && i < core.slots(); ++i) {
+    if (!core.is_submitted(i) || gradients[i].tensor.data() == source.tensors[i].tensor.data())
+      continue;
+    throw InvalidArgument(
+        fmt::format("{}: the memory of '{}' has moved since ready(). Gradients must stay in "
+                    "place from the first ready() of a step to its end",
+                    subject(), items[i].name),
+        items[i].name);
+  }
+}
+
+void NamedGradientReducer::State::require_disjoint(const Gradients& gradients) const {
+  internal::require_disjoint(
+      subject(), gradients.size(),
+      [&](std::size_t i) { return MemoryUse::of(gradients[i].tensor, i, /*written=*/true); },
+      [&](std::size_t slot) { return items[slot].name; });
+}
+
+// The last pass of a step is not ended by `end_pass`, so it is not counted yet.
+double NamedGradientReducer::State::divisor() const {
+  return options.accumulation == Accumulation::mean ? static_cast<double>(core.passes() + 1) : 1.0;
+}
+
+void NamedGradientReducer::State::list(Gradients gradients) {
+  source.tensors = std::move(gradients);
+  core.set_scales(1.0, 1.0 / (options.gradient_predivide_factor * divisor()));
+}
+
+void NamedGradientReducer::State::note_change() {
+  if (!std::exchange(changes, true)) ++reduction;
+}
+
+void NamedGradientReducer::State::reduce(Gradients gradients) {
+  if (!core.active()) core.begin(/*reducing=*/true);
+  list(std::move(gradients));
+  // Outside the process set, nothing is reduced.
+  if (!takes_part && divisor() != 1.0) multiply(source.tensors, 1.0 / divisor());
+  // All are submitted before the first wait, so that they travel together.
+  core.submit_rest();
+  core.finish();
+  clear();
+  ++reduction;
+  changes = false;
+  try {
+    core.rethrow();
+  } catch (...) {
+    note_change();
+    throw;
+  }
+}
+
+// Returns whether some of what was dropped had been submitted.
+bool NamedGradientReducer::State::drop_before_join() {
+  if (synchronized || !core.step().is_before_join()) return false;
+  unstepped = false;
+  const bool submitted = core.drop_before_join() == ReductionCore::Cut::operations;
+  clear();
+  return submitted;
+}
+
+void NamedGradientReducer::State::clear() {
+  std::fill(ready.begin(), ready.end(), false);
+  source.tensors.clear();
+  core.forget_passes();
+}
+
+void NamedGradientReducer::State::rejoin(const Gradients& gradients) {
+  require_world_to_rejoin(options.process_set, subject());
+  require_same(gradients);
+  core.rejoin();
+  unstepped = false;
+  drop_step();
+  if (sharding) divide(gradients);
+  agree();
+}
+
+void NamedGradientReducer::State::drop_step() {
+  clear();
+  synchronized = false;
+  note_change();
+}
+
+void NamedGradientReducer::State::end_step() {
+  drop_step();
+  core.end_step();
+}
+
+}  // namespace kolo::detail

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradients of one custom optimizer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kolo/optimizer.hpp"
+#include "kolo/sharded_optimizer.hpp"
+#include "training/optimizer/optimizer_setup.hpp"
+#include "training/optimizer/reduction_core.hpp"
+
+namespace kolo::internal {
+
+/// Reduces each tensor's part to its place. `slots`: of the tensors that travel together.
+[[nodiscard]] Future<void> scatter(const std::vector<std::size_t>& slots,
+                                   const std::vector<Shard>& shards,
+                                   const std::vector<NamedTensor>& tensors,
+                                   const detail::GroupedAllreduceCall& call);
+
+/// Scales gradients of this norm to `max_norm`, if it is exceeded.
+void scale_to(const std::vector<NamedTensor>& gradients, double max_norm, double norm);
+
+/// Throws InvalidArgument unless both lists have the same names, dtypes and numbers of elements.
+void require_alike(const std::vector<NamedTensor>& gradients,
+                   const std::vector<NamedTensor>& parameters);
+
+}  // namespace kolo::internal
+
+namespace kolo::detail {
+
+struct NamedGradientReducer::State {
+  /// The memory that the program listed last.
+  struct ListedGradients : internal::GradientSource {
+    std::vector<NamedTensor> tensors;
+    // Of a ShardedOptimizer that divides gradients; else empty. Parts are reduced to their place.
+    std::vector<Shard> scattered;
+    std::vector<std::size_t> opened;  // since the last `submit`, to be scattered
+
+    TensorView open(std::size_t slot, double /*factor*/) override {
+      if (!scattered.empty()) opened.push_back(slot);
+      return tensors[slot].tensor;
+    }
+    void cancel(std::size_t /*slot*/) override { opened.clear(); }
+    Future<void> submit(std::size_t slot, const GroupedAllreduceCall& call) override {
+      const std::vector<std::size_t> slots = std::exchange(opened, {});
+      return scattered.empty() ? GradientSource::submit(slot, call)
+                               : internal::scatter(slots, scattered, tensors, call);
+    }
+  };
+
+  DistributedOptimizerOptions options;
+  std::optional<Sharding> sharding;
+  std::vector<internal::Item> items;
+  std::unordered_map<std::string, std::size_t> position_of;
+  std::vector<bool> ready;  // by position, in this pass
+  ListedGradients source;   // of this pass, when the first of its gradients became ready
+  internal::ReductionCore core;
+  bool synchronized = false;
+  bool takes_part = true;
+  // Of a ShardedOptimizer.
+  std::vector<Shard> shards;
+  std::vector<std::int64_t> elements;  // of the whole tensors
+  bool unstepped = false;              // reduced, and parameters were not gathered since
+  std::int64_t reduction = 0;          // increases when gradients are reduced, or begin to change
+  bool changes = true;                 // since the last reduction
+
+  State(const Gradients& gradients, const DistributedOptimizerOptions& given,
+        std::optional<Sharding> divided);
+
+  [[nodiscard]] const char* subject() const {
+    return sharding ? internal::sharded_subject : internal::distributed_subject;
+  }
+  void agree();
+  void divide(const Gradients& gradients);
+  [[nodiscard]] internal::GroupNumbers group_numbers() const;
+  void add_gradients(const internal::GroupNumbers& groups);
+  void require_not_synchronized(const std::string& call) const;
+  void require_same(const Gradients& gradients) const;
+  void require_in_place(const Gradients& gradients) const;
+  void require_disjoint(const Gradients& gradients) const;
+  void require_memory_for_mean(const Gradients& gradients) const;
+  /// 1, or the passes of the step that ends, whose mean is wanted.
+  [[nodiscard]] double divisor() const;
+  void list(Gradients gradients);
+  void reduce(Gradients gradients);
+  void note_change();
+  bool drop_before_join();
+  void clear();
+  void rejoin(const Gradients& gradients);
+  void drop_step();
+  void end_step();
+};
+
+}  // namespace kolo::detail

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/optimizer/parts_gather.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo::internal {
+
+std::vector<std::int64_t> part_sizes(std::int64_t elements, int ranks) {
+  std::vector<std::int64_t> sizes;
+  for (int index = 0; index < ranks; ++index)
+    sizes.push_back(reducescatter_rows(elements, index, ranks));
+  return sizes;
+}
+
+std::int64_t part_begin(std::int64_t elements, int index, int ranks) {
+  return elements / ranks * index + std::min<std::int64_t>(index, elements % ranks);
+}
+
+PartsGather::PartsGather(ProcessSet set) : set_(std::move(set)) {}
+
+void PartsGather::add(const ConstTensorView& part, const TensorView& whole,
+                      std::function<void*()> elsewhere) {
+  sources_.push_back(part);
+  // An allocator must not ask Kolo for the set.
+  allocators_.emplace_back([this, data = whole.data(), elsewhere = std::move(elsewhere),
+                            expected = part_sizes(whole.elements(), set_.size()),
+                            members = set_.ranks()](std::span<const std::int64_t> sizes) -> void* {
+    std::vector<int> joined;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (sizes[i] != expected[i]) joined.push_back(members[i]);
+    if (joined.empty()) return data;
+    joined_ = std::move(joined);
+    return elsewhere();
+  });
+}
+
+void PartsGather::run(const std::string& name) {
+  if (sources_.empty()) return;
+  const AllgatherOptions options{.name = name, .process_set = set_};
+  detail::call(detail::AllgatherCall{sources_, allocators_, options});
+  if (joined_.empty()) return;
+  throw Mismatch(fmt::format("ShardedOptimizer: every rank has a part of each parameter, but these "
+                             "have called join(): {}. A rank without data calls step() instead",
+                             fmt::join(joined_, ", ")),
+                 name, joined_);
+}
+
+void gather_nothing(const std::string& name, const ProcessSet& set) {
+  const std::vector<std::uint8_t> nothing;
+  (void)allgather(nothing, {.name = name, .process_set = set});
+}
+
+// A reducescatter is undefined without the ranks that have joined.
+void require_all_ranks(const std::string& name, const ProcessSet& set) {
+  const std::vector<std::int32_t> nothing(static_cast<std::size_t>(set.size()));
+  (void)reducescatter(nothing, {.name = name, .op = ReduceOp::sum, .process_set = set});
+}
+
+void require_divisible(const DistributedOptimizerOptions& options, Sharding sharding) {
+  if (options.op == ReduceOp::adasum)
+    throw InvalidArgument("ShardedOptimizer: adasum needs whole gradients on every rank");
+  if (options.hook && sharding != Sharding::state)
+    throw InvalidArgument(
+        "ShardedOptimizer: a communication hook leaves whole gradients on every rank. Use "
+        "Sharding::state");
+}
+
+std::string describe(Sharding sharding) {
+  return sharding == Sharding::state ? ", state in shards" : ", gradients in shards";
+}
+
+ReducescatterOptions reducescatter_options(const GroupedAllreduceOptions& options) {
+  return {.name = options.name,
+          .op = options.op,
+          .prescale = options.prescale,
+          .postscale = options.postscale,
+          .compression = options.compression,
+          .process_set = options.process_set};
+}
+
+}  // namespace kolo::internal

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "training/optimizer/reduction_core.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kolo/error.hpp"
+
+namespace kolo::internal {
+namespace {
+
+constexpr auto no_unit = static_cast<std::size_t>(-1);
+
+}  // namespace
+
+void require_disjoint(const char* subject, std::size_t uses,
+                      const std::function<MemoryUse(std::size_t)>& use_of,
+                      const std::function<std::string(std::size_t)>& name_of_slot) {
+  const Overlap both = find_overlap_of_written(uses, use_of);
+  if (!both) return;
+  const std::string second = name_of_slot(both->second);
+  throw InvalidArgument(
+      fmt::format("{}: the gradients '{}' and '{}' share memory. Give each its own, or list a "
+                  "gradient once if several parameters share it",
+                  subject, name_of_slot(both->first), second),
+      second);
+}
+
+ReductionCore::ReductionCore(GradientSource& source, const DistributedOptimizerOptions& options,
+                             bool counted)
+    : source_(source),
+      options_(options),
+      claim_(options.hook),
+      counted_(counted),
+      is_member_(options.process_set.rank() >= 0),
+      prescale_(prescale(options)) {}
+
+ReductionCore::~ReductionCore() = default;
+
+void ReductionCore::add(const std::string& name, std::optional<std::size_t> group) {
+  const std::size_t slot = unit_of_.size();
+  std::size_t unit = units_.size();
+  if (group) {
+    if (unit_of_group_.size() <= *group) unit_of_group_.resize(*group + 1, no_unit);
+    if (unit_of_group_[*group] == no_unit) unit_of_group_[*group] = unit;
+    unit = unit_of_group_[*group];
+  }
+  // A group's operation is named after its number: it must not depend on which gradients the group
+  // has, because names identify operations across ranks.
+  if (unit == units_.size())
+    units_.push_back({.name = group ? fmt::format("(group {})", *group) : name,
+                      .is_group = group.has_value(),
+                      .slots = {}});
+  units_[unit].slots.push_back(slot);
+  unit_of_.push_back(unit);
+  fresh_.push_back(false);
+}
+
+void ReductionCore::replace(std::size_t slot, const std::string& retired) {
+  Unit& unit = units_[unit_of_[slot]];
+  *std::find(unit.slots.begin(), unit.slots.end(), slot) = unit_of_.size();
+  unit.first_place += unit.slots.size();
+  unit_of_.push_back(std::exchange(unit_of_[slot], units_.size()));
+  fresh_.push_back(false);
+  units_.push_back({.name = retired, .is_group = false, .slots = {slot}});
+}
+
+std::string ReductionCore::operation_of(std::size_t slot) const {
+  return operation_name(units_[unit_of_[slot]], 0);
+}
+
+void ReductionCore::set_scales(double factor, double prescale) {
+  factor_ = factor;
+  prescale_ = prescale;
+}
+
+void ReductionCore::forget_passes() {
+  passes_ = 0;
+  local_passes_ = 0;
+  reduced_ = false;
+  std::fill(fresh_.begin(), fresh_.end(), false);
+}
+
+ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
+  if (step_.is_cut_by_join()) {
+    // The program may have filled the memory of the gradients anew.
+    for (const Flight& flight : flights_)
+      if (flight.chain) flight.chain->drop();
+    finish();
+    error_ = nullptr;
+    forget_passes();
+    return Cut::operations;
+  }
+  if (!step_.is_behind_join()) return Cut::nothing;
+  const bool any =
+      local_passes_ > 0 || std::find(fresh_.begin(), fresh_.end(), true) != fresh_.end();
+  forget_passes();
+  step_.catch_up();
+  return any ? Cut::passes : Cut::nothing;
+}
+
+void ReductionCore::rejoin() noexcept {
+  for (const Flight& flight : flights_)
+    if (flight.chain) flight.chain->drop();
+  if (active_ || !flights_.empty()) finish();
+  failed_ = active_ = false;
+  error_ = nullptr;
+  forget_passes();
+  step_ = StepNumber();
+}
+
+void ReductionCore::begin(bool reducing) {
+  settle();
+  error_ = nullptr;
+  active_ = true;
+  reducing_ = reducing;
+}
+
+bool ReductionCore::is_complete(const Unit& unit) const {
+  return std::all_of(unit.slots.begin(), unit.slots.end(),
+                     [&](std::size_t slot) { return fresh_[slot] || !source_.takes_part(slot); });
+}
+
+void ReductionCore::ready(std::size_t slot) {
+  fresh_[slot] = true;
+  Unit& unit = units_[unit_of_[slot]];
+  // The ranks agree on the order of operations by name, so units may become ready in any order.
+  if (is_complete(unit)) submit(unit);
+  note_landed();
+  if (options_.hook)
+    for (const Flight& flight : flights_)
+      if (flight.chain) flight.chain->poll();
+}
+
+bool ReductionCore::is_submitted(std::size_t slot) const {
+  return units_[unit_of_[slot]].rounds > 0;
+}
+
+// Only the operation of a gradient has a dot after the optimizer's number or the round, so that no
+// gradient's name makes it another operation.
+std::string ReductionCore::name_in_pass(const Unit& unit, int round) {
+  const std::string first = round == 0 ? "" : fmt::format("(round {})", round + 1);
+  return first + (unit.is_group ? "" : ".") + unit.name;
+}
+
+std::string ReductionCore::operation_name(const Unit& unit, int round) const {
+  return std::to_string(number_) + name_in_pass(unit, round);
+}
+
+void ReductionCore::submit(Unit& unit) {
+  std::vector<std::size_t> slots;
+  for (const std::size_t slot : unit.slots)
+    if (source_.takes_part(slot)) slots.push_back(slot);
+  if (!is_member_) {
+    apply_factor(unit);
+  } else if (slots.empty()) {
+    return;  // no round, or other ranks would count one
+  } else {
+    submit_group(unit, slots);
+  }
+  ++unit.rounds;
+  for (const std::size_t slot : unit.slots) fresh_[slot] = false;
+}
+
+void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slots) {
+  // The number of the step is part of the operation, so a rank in another pass gets Mismatch
+  // instead of a sum of gradients of different passes.
+  const std::int64_t number = step_.of_operation();
+  const std::string name = operation_name(unit, unit.rounds);
+  std::vector<TensorView> views;
+  Flight flight{.slots = slots, .unit = unit_of_[slots.front()], .round = unit.rounds};
+  try {
+    if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
+    if (!flight.own) {
+      for (const std::size_t slot : slots) views.push_back(source_.open(slot, factor_));
+      if (is_for_hook(views)) {
+        flight.chain = begin_chain(unit, slots, views);
+      } else {
+        flight.future = allreduce(slots.front(), name, views);
+      }
+    }
+  } catch (...) {
+    for (std::size_t i = 0; i < views.size(); ++i) source_.cancel(slots[i]);
+    throw;
+  }
+  step_.begin();
+  flights_.push_back(std::move(flight));
+}
+
+Future<void> ReductionCore::allreduce(std::size_t slot, const std::string& name,
+                                      const std::vector<TensorView>& views) {
+  const GroupedAllreduceOptions allreduce{.name = name,
+                                          .op = options_.op,
+                                          .prescale = prescale_,
+                                          .postscale = postscale(options_),
+                                          .compression = options_.compression,
+                                          .process_set = options_.process_set};
+  return source_.submit(slot, {views, allreduce, step_.of_operation()});
+}
+
+// Outside the process set, nothing is reduced.
+void ReductionCore::apply_factor(Unit& unit) {
+  for (const std::size_t slot : unit.slots)
+    if (source_.takes_part(slot)) source_.scale(slot, factor_);
+}
+
+void ReductionCore::submit_rest() {
+  for (Unit& unit : units_)
+    if (unit.rounds == 0) submit(unit);
+}
+
+void ReductionCore::attempt(const std::function<void()>& action) noexcept {
+  try {
+    action();
+  } catch (...) {
+    if (!error_) error_ = std::current_exception();
+  }
+}
+
+void ReductionCore::submit_counts() noexcept {
+  if (counts_submitted_) return;  // the pass failed since: the operation uses them, or has agreed
+  attempt([&] {
+    counts_agreed_ = false;
+    fill_counts();
+    if (!counted_ || !is_member_) return;
+    call_counts();
+    step_.begin();
+    counts_submitted_ = true;
+  });
+}
+
+// The maximum over the ranks is in place now.
+void ReductionCore::read_counts() {
+  counts_agreed_ = true;
+  const int failure = counts_[0];
+  if (failure > 0 && !failed_) {
+    const std::vector<int> members = options_.process_set.ranks();
+    const int rank = members[members.size() - static_cast<std::size_t>(failure)];
+    throw BackwardFailed(
+        fmt::format("backward() has thrown on rank {}, so the gradients of this pass are not "
+                    "reduced. See the error of that rank. Call zero_grad() before the next pass",
+                    rank),
+        {}, {rank});
+  }
+}
+
+void ReductionCore::submit_missing() noexcept {
+  if (counts_submitted_ && !counts_agreed_) {
+    attempt([&] { take_counts(); });
+  }
+  const bool unknown = counted_ && is_member_ && !counts_agreed_;
+  for (std::size_t slot = 0; slot < unit_of_.size() && !unknown; ++slot)
+    source_.expect(slot, counts_[1 + units_.size() + slot]);
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    // If the ranks could not agree, each submits everything once, so that all get an answer.
+    const int wanted = unknown || !counted_ ? 1 : counts_[1 + u];
+    while (units_[u].rounds < wanted) {
+      const int before = units_[u].rounds;
+      if (!unknown && is_member_) refuse_frozen(units_[u]);
+      if (units_[u].rounds == before) attempt([&] { submit(units_[u]); });
+      if (units_[u].rounds == before) break;
+    }
+  }
+}
+
+void ReductionCore::end_pass() {
+  if (!reducing_) {
+    ++passes_;
+    ++local_passes_;
+    active_ = false;
+    std::fill(fresh_.begin(), fresh_.end(), false);
+    return;
+  }
+  submit_counts();
+  submit_missing();
+  finish();
+  rethrow();
+}
+
+void ReductionCore::fail_pass() noexcept {
+  if (!active()) return;
+  if (!reducing_) {
+    active_ = false;
+    ++local_passes_;  // what it has accumulated is not reduced
+    return;
+  }
+  failed_ = true;
+  // If another rank's backward has thrown, its hooks have refused, and these go on until then.
+  for (const Flight& flight : flights_)
+    if (flight.chain && !(counts_submitted_ && knows_failure())) flight.chain->abort();
+  // One round of everything, before the counts, which tell the others of it. What else they have
+  // submitted is not known before the counts are. If the others have these, they wait for no more.
+  for (Unit& unit : units_)
+    if (unit.rounds == 0 && !counts_submitted_) attempt([&] { submit(unit); });
+  const bool are_counted = counts_submitted_ && counts_agreed_;
+  submit_counts();
+  if (are_counted) submit_hook_status();  // for no count tells the others
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot) attempt([&] { source_.detach(slot); });
+}
+
+void ReductionCore::settle() noexcept {
+  if (!failed_) return;
+  // If the session has refused everything, the other ranks know nothing of this pass.
+  if (counts_submitted_ || !flights_.empty()) submit_missing();
+  finish();
+  failed_ = false;
+  error_ = nullptr;  // of a pass whose error the program has already
+}
+
+void ReductionCore::end_step() {
+  forget_passes();
+  step_.advance();
+}
+
+}  // namespace kolo::internal

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// ReductionCore: the counts, and the end of operations and of a pass.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kolo/error.hpp"
+#include "training/optimizer/reduction_core.hpp"
+
+namespace kolo::internal {
+
+// In their order: usually, they land in it.
+void ReductionCore::note_landed() {
+  for (; landed_ < flights_.size(); ++landed_) {
+    const Flight& flight = flights_[landed_];
+    if (flight.own || flight.chain || !flight.future.ready()) return;
+    for (const std::size_t slot : flight.slots) source_.landed(slot, flight.round);
+  }
+}
+
+// The first number is 0, or tells the lowest rank of the set whose backward has thrown.
+void ReductionCore::fill_counts() {
+  source_.prepare_end();
+  const std::size_t refused = 1 + units_.size() + unit_of_.size();
+  counts_.assign(refused + (has_hook() ? units_.size() : 0), 0);
+  if (failed_) {
+    counts_[0] = options_.process_set.size() - options_.process_set.rank();
+    for (const Flight& flight : flights_)
+      if (flight.chain && flight.round == 0)
+        counts_[refused + flight.unit] = flight.chain->operations();
+  }
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const Unit& unit = units_[u];
+    const bool has_more = std::any_of(unit.slots.begin(), unit.slots.end(), [&](std::size_t slot) {
+      const bool is_left = unit.rounds == 0 && source_.is_waiting(slot);
+      return source_.takes_part(slot) && (fresh_[slot] || is_left);
+    });
+    counts_[1 + u] = unit.rounds + (has_more ? 1 : 0);
+  }
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
+    if (source_.takes_part(slot)) counts_[1 + units_.size() + slot] = source_.content(slot);
+}
+
+void ReductionCore::call_counts() {
+  const TensorView view(counts_);
+  const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
+                                    .op = ReduceOp::max,
+                                    .process_set = options_.process_set};
+  counts_future_ =
+      detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
+}
+
+bool ReductionCore::counts_arrive_within(std::chrono::duration<double> timeout) noexcept {
+  if (!counts_submitted_ || counts_agreed_) return true;
+  try {
+    return counts_future_.wait_for(timeout);
+  } catch (...) {
+    return true;  // whoever takes them gets the error
+  }
+}
+
+void ReductionCore::take_counts() {
+  try {
+    counts_future_.get();
+  } catch (const Mismatch&) {
+    if (!source_.ends_steps_together()) throw;
+    if (!error_) error_ = std::current_exception();
+    fill_counts();
+    call_counts();
+    counts_future_.get();
+  }
+  read_counts();
+}
+
+// Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.
+void ReductionCore::refuse_frozen(Unit& unit) {
+  if (std::any_of(unit.slots.begin(), unit.slots.end(),
+                  [&](std::size_t slot) { return source_.takes_part(slot); }))
+    return;
+  attempt([&] { submit_group(unit, unit.slots); });
+  ++unit.rounds;
+  attempt([&] {
+    throw InvalidArgument(
+        fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
+                    "unfreeze parameters on all ranks alike",
+                    unit.name),
+        unit.name);
+  });
+}
+
+void ReductionCore::wait_for(Flight& flight) {
+  if (flight.own) {
+    flight.own->wait();
+  } else if (flight.chain) {
+    if (flight.chain->error()) std::rethrow_exception(flight.chain->error());
+  } else {
+    flight.future.get();
+  }
+}
+
+// Waits for all operations even after one has failed, because they still write to the gradients.
+// After a failure the pass is over on all ranks, so that they stay in step.
+void ReductionCore::finish_flights() noexcept {
+  take_hook_status();
+  for (Flight& flight : flights_) attempt([&] { wait_for(flight); });
+  const std::size_t first = 1 + units_.size();
+  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
+    attempt([&] {
+      const bool exists = !counts_agreed_ || !is_member_ || counts_[first + slot] > 0;
+      source_.close(slot, exists && !failed_);
+    });
+  leave_pass();
+}
+
+void ReductionCore::proceed(int part) noexcept {
+  if (reach_hooks(part)) return;
+  if (hook_status_due_) return submit_hook_status();
+  finish_flights();
+}
+
+void ReductionCore::finish() noexcept {
+  for (int operations = 2; reach_hooks(operations); ++operations) {
+  }
+  submit_hook_status();
+  finish_flights();
+}
+
+void ReductionCore::leave_pass() {
+  // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
+  if (counts_submitted_ || !flights_.empty()) step_.advance();
+  flights_.clear();
+  landed_ = 0;
+  counts_future_ = {};
+  counts_submitted_ = false;
+  hook_status_due_ = true;
+  for (Unit& unit : units_) unit.rounds = 0;
+  std::fill(fresh_.begin(), fresh_.end(), false);
+  active_ = false;
+  if (failed_ || error_) return;
+  ++passes_;
+  local_passes_ = 0;
+  reduced_ = true;
+  ++reductions_;
+}
+
+void ReductionCore::rethrow() {
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+}  // namespace kolo::internal
