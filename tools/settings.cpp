@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints the tables of docs/settings.md from the table of settings:
+// Prints the table of docs/settings.md from the table of settings:
 //
 //     kolo-settings                 prints it
 //     kolo-settings --write FILE    puts it between the markers in FILE
@@ -71,28 +71,22 @@ Columns columns_of(const InterfaceSetting& /*type*/) {
   return {"interfaces and networks, or `none`", "all"};
 }
 
-Columns columns_of(const RemovedSetting& /*type*/) { return {}; }
-
 std::string variables_of(const Setting& setting) {
   const std::string own = code(variable_of(setting));
   return setting.other_variable.empty() ? own : own + ", " + code(setting.other_variable);
 }
 
-std::string tables() {
+std::string table() {
   std::string settings =
       "| option | variables | value | default | meaning |\n| --- | --- | --- | --- | --- |\n";
-  std::string removed = "| removed variable | instead |\n| --- | --- |\n";
   for (const Setting& setting : settings_table) {
+    if (setting.meaning.empty()) continue;
     const Columns columns =
         std::visit([](const auto& type) { return columns_of(type); }, setting.type);
-    if (const auto* gone = std::get_if<RemovedSetting>(&setting.type)) {
-      removed += fmt::format("| {} | {} |\n", variables_of(setting), gone->replacement);
-    } else if (!setting.meaning.empty()) {
-      settings += fmt::format("| `{}` | {} | {} | {} | {} |\n", setting.name, variables_of(setting),
-                              columns.values, columns.initially, setting.meaning);
-    }
+    settings += fmt::format("| `{}` | {} | {} | {} | {} |\n", setting.name, variables_of(setting),
+                            columns.values, columns.initially, setting.meaning);
   }
-  return settings + '\n' + removed;
+  return settings;
 }
 
 std::string dictionary() {
@@ -117,28 +111,28 @@ std::string read(const std::string& path) {
 }
 
 /// The document as it should be.
-std::string with_tables(const std::string& document) {
+std::string with_table(const std::string& document) {
   const std::size_t begin = document.find(begin_marker);
   const std::size_t end = document.find(end_marker);
   if (begin == std::string::npos || end == std::string::npos || end < begin)
-    throw std::runtime_error("the markers of the tables are missing");
-  return document.substr(0, begin + begin_marker.size()) + tables() + document.substr(end);
+    throw std::runtime_error("the markers of the table are missing");
+  return document.substr(0, begin + begin_marker.size()) + table() + document.substr(end);
 }
 
 int run(const std::vector<std::string>& arguments) {
   const std::string what = arguments.empty() ? "" : arguments.front();
   if (arguments.empty()) {
-    std::fputs(tables().c_str(), stdout);
+    std::fputs(table().c_str(), stdout);
   } else if (arguments.size() == 1 && what == "--dictionary") {
     std::fputs(dictionary().c_str(), stdout);
   } else if (arguments.size() == 2 && what == "--write") {
-    const std::string whole = with_tables(read(arguments[1]));
+    const std::string whole = with_table(read(arguments[1]));
     std::ofstream file(arguments[1]);
     file << whole << std::flush;
     if (!file) throw std::runtime_error(arguments[1] + " cannot be written");
   } else if (arguments.size() == 2 && what == "--check") {
     const std::string document = read(arguments[1]);
-    if (document != with_tables(document))
+    if (document != with_table(document))
       throw std::runtime_error(arguments[1] +
                                " is not what the table of settings says: ./dev docs");
   } else {

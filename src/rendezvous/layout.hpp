@@ -34,9 +34,8 @@ auto layout_of(const Hello*)
 auto layout_of(const Proof*) -> Fields<wire::Proof, &Proof::proof>;
 auto layout_of(const Challenge*) -> Fields<wire::Challenge, &Challenge::nonce, &Challenge::proof>;
 auto layout_of(const Join*) -> Fields<wire::Join, &Join::generation, &Join::commit, &Join::orderly>;
-auto layout_of(const Contribution*)
-    -> Fields<wire::Contribution, &Contribution::generation, &Contribution::sequence,
-              &Contribution::root, &Contribution::payload>;
+auto layout_of(const Contribution*) -> Fields<wire::Contribution, &Contribution::generation,
+                                              &Contribution::sequence, &Contribution::payload>;
 auto layout_of(const Begun*) -> Fields<wire::Begun, &Begun::generation>;
 auto layout_of(const Completed*) -> Fields<wire::Completed, &Completed::generation>;
 auto layout_of(const Leave*) -> Fields<wire::Leave, &Leave::generation>;
@@ -50,11 +49,9 @@ auto layout_of(const Keepalive*) -> Fields<wire::Keepalive, &Keepalive::count>;
 auto layout_of(const Welcome*)
     -> Fields<wire::Welcome, &Welcome::lease, &Welcome::process, &Welcome::elastic>;
 auto layout_of(const Refusal*) -> Fields<wire::Refusal, &Refusal::reason, &Refusal::retry>;
-auto layout_of(const Member*)
-    -> Fields<wire::Member, &Member::process, &Member::host, &Member::machine, &Member::pid,
-              &Member::commit, &Member::age>;
-auto layout_of(const Roster*)
-    -> Fields<wire::Roster, &Roster::generation, &Roster::secret, &Roster::members>;
+auto layout_of(const Member*) -> Fields<wire::Member, &Member::process, &Member::host,
+                                        &Member::machine, &Member::pid, &Member::commit>;
+auto layout_of(const Roster*) -> Fields<wire::Roster, &Roster::generation, &Roster::members>;
 auto layout_of(const Interruption*) -> Fields<wire::Interruption, &Interruption::generation,
                                               &Interruption::ranks, &Interruption::reason>;
 auto layout_of(const Payload*) -> Fields<wire::Payload, &Payload::bytes>;

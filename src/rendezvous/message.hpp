@@ -22,7 +22,6 @@ using GenerationNumber = std::uint64_t;
 using Secret = std::array<std::byte, 32>;
 inline constexpr std::size_t nonce_bytes = 32;
 inline constexpr std::size_t proof_bytes = 32;
-inline constexpr std::size_t generation_secret_bytes = 16;
 
 // Bounds of what is read from a connection, in bytes.
 inline constexpr std::size_t max_text = 4096;         // reasons; longer ones are cut off
@@ -75,7 +74,6 @@ struct Join {
 struct Contribution {
   GenerationNumber generation = 0;
   std::uint64_t sequence = 0;
-  std::int32_t root = -1;  // of a broadcast; -1: all get the payloads of all
   Bytes payload{};
 
   friend bool operator==(const Contribution&, const Contribution&) = default;
@@ -177,7 +175,6 @@ struct Member {
   std::string machine{};
   std::int32_t pid = 0;
   std::uint64_t commit = 0;
-  GenerationNumber age = 0;  // the first generation whose member it was
 
   friend bool operator==(const Member&, const Member&) = default;
 };
@@ -185,7 +182,6 @@ struct Member {
 /// A new generation. The ranks are the places in `members`.
 struct Roster {
   GenerationNumber generation = 0;
-  Bytes secret{};  // known to the members only
   std::vector<Member> members{};
 
   friend bool operator==(const Roster&, const Roster&) = default;
@@ -206,7 +202,7 @@ struct Payload {
   friend bool operator==(const Payload&, const Payload&) = default;
 };
 
-/// Of a collective call: by rank, or that of the root alone.
+/// Of a collective call: what all ranks have given, by rank.
 struct Result {
   GenerationNumber generation = 0;
   std::uint64_t sequence = 0;

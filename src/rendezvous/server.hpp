@@ -104,7 +104,6 @@ class Server {
 
   [[nodiscard]] bool finished() const { return finished_; }
   [[nodiscard]] GenerationNumber generation() const { return number_; }
-  [[nodiscard]] bool is_running() const { return phase_ == Phase::running; }
 
  private:
   using AgentId = Link;  // its connection
@@ -153,8 +152,6 @@ class Server {
   };
 
   struct Collective {
-    std::int32_t root;
-    std::int32_t first;  // rank
     Time since;
     std::vector<std::optional<Payload>> parts;
     std::size_t count = 0;

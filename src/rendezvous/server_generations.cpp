@@ -14,10 +14,6 @@ namespace {
 constexpr std::chrono::seconds longest_restart{120};
 constexpr std::size_t room_for_headers = 1 << 20;  // in a result
 
-std::string call_of(std::int32_t root) {
-  return root < 0 ? "gather_all" : fmt::format("broadcast from rank {}", root);
-}
-
 }  // namespace
 
 bool Server::is_living_member(const Process& process) const {
@@ -37,30 +33,21 @@ void Server::on(Process& process, const Contribution& part, Time now) {
     return;
   }
   if (phase_ != Phase::running) return;  // its interruption is on the way
-  if (part.sequence != process.sequence++ || part.root >= static_cast<int>(roster_.size())) {
+  if (part.sequence != process.sequence++) {
     breach(process, "it makes a call that it cannot make", now);
     return;
   }
   Collective& call =
       collectives_
-          .try_emplace(part.sequence, Collective{.root = part.root,
-                                                 .first = process.rank,
-                                                 .since = now,
-                                                 .parts{roster_.size(), std::nullopt}})
+          .try_emplace(part.sequence,
+                       Collective{.since = now, .parts{roster_.size(), std::nullopt}})
           .first->second;
-  if (call.root != part.root) {
-    break_generation(fmt::format("the ranks start differently: rank {} calls {}, and rank {} {}",
-                                 call.first, call_of(call.root), process.rank, call_of(part.root)),
-                     {}, now);
-    return;
-  }
   call.parts[static_cast<std::size_t>(process.rank)] = Payload{part.payload};
   ++call.count;
   call.bytes += part.payload.size();
   if (call.bytes > max_message - room_for_headers) {
-    break_generation(
-        fmt::format("{} collects more than {} MiB", call_of(call.root), max_message >> 20), {},
-        now);
+    break_generation(fmt::format("gather_all collects more than {} MiB", max_message >> 20), {},
+                     now);
     return;
   }
   for (const ProcessId id : roster_) {
@@ -76,11 +63,7 @@ void Server::on(Process& process, const Contribution& part, Time now) {
 void Server::deliver(std::uint64_t sequence) {
   Collective call = std::move(collectives_.extract(sequence).mapped());
   Result result{.generation = number_, .sequence = sequence};
-  if (call.root >= 0) {
-    result.payloads.push_back(std::move(*call.parts[static_cast<std::size_t>(call.root)]));
-  } else {
-    for (std::optional<Payload>& part : call.parts) result.payloads.push_back(std::move(*part));
-  }
+  for (std::optional<Payload>& part : call.parts) result.payloads.push_back(std::move(*part));
   const auto message = std::make_shared<const Message>(std::move(result));
   for (const ProcessId id : roster_)
     if (const Process* member = find(id); member != nullptr && member->link)
@@ -297,8 +280,7 @@ void Server::publish(const Candidates& all) {
   meeting_since_.reset();
   announced_ = false;
   roster_.clear();
-  Roster roster{.generation = number_, .secret = Bytes(generation_secret_bytes)};
-  for (std::byte& byte : roster.secret) byte = static_cast<std::byte>(random_());
+  Roster roster{.generation = number_};
   for (Process* const process : members) {
     process->stage = Stage::member;
     process->rank = static_cast<std::int32_t>(roster_.size());
@@ -307,7 +289,7 @@ void Server::publish(const Candidates& all) {
     newcomers_.erase(process->id);
     roster_.push_back(process->id);
     roster.members.push_back({process->id, process->hello.host, process->hello.machine,
-                              process->hello.pid, process->commit, process->age});
+                              process->hello.pid, process->commit});
   }
   note(LogLevel::info, fmt::format("generation {} has {} ranks", number_, roster_.size()));
   const auto message = std::make_shared<const Message>(std::move(roster));

@@ -109,19 +109,21 @@ const Roster& TcpRendezvous::join(std::uint64_t commit, bool orderly) {
 }
 
 std::vector<Bytes> TcpRendezvous::gather_all(std::span<const std::byte> mine) {
+  if (mine.size() > max_payload)
+    throw InvalidArgument(
+        fmt::format("{} bytes are more than the {} that a rank can send by the "
+                    "rendezvous server",
+                    mine.size(), max_payload));
+  check();
+  const std::uint64_t sequence = sequence_++;
+  connection_.send(Contribution{roster_.generation, sequence, Bytes(mine.begin(), mine.end())});
+  wait_for([&] { return results_.contains(sequence); }, "for the other ranks to start the session");
   std::vector<Bytes> all;
-  for (Payload& payload : call(mine, -1)) all.push_back(std::move(payload.bytes));
+  for (Payload& payload : results_.extract(sequence).mapped())
+    all.push_back(std::move(payload.bytes));
   if (all.size() != roster_.members.size())
     throw BackendError("the rendezvous server sent an invalid result");
   return all;
-}
-
-Bytes TcpRendezvous::broadcast(std::span<const std::byte> mine, int root) {
-  if (root < 0 || root >= size())
-    throw InvalidArgument(fmt::format("broadcast from rank {} among {} ranks", root, size()));
-  std::vector<Payload> one = call(rank_ == root ? mine : std::span<const std::byte>(), root);
-  if (one.size() != 1) throw BackendError("the rendezvous server sent an invalid result");
-  return std::move(one.front().bytes);
 }
 
 std::vector<int> TcpRendezvous::ranks_of_machine() {
@@ -131,20 +133,6 @@ std::vector<int> TcpRendezvous::ranks_of_machine() {
   for (int rank = 0; rank < size(); ++rank)
     if (members[static_cast<std::size_t>(rank)].machine == own) ranks.push_back(rank);
   return ranks;
-}
-
-std::vector<Payload> TcpRendezvous::call(std::span<const std::byte> mine, int root) {
-  if (mine.size() > max_payload)
-    throw InvalidArgument(
-        fmt::format("{} bytes are more than the {} that a rank can send by the "
-                    "rendezvous server",
-                    mine.size(), max_payload));
-  check();
-  const std::uint64_t sequence = sequence_++;
-  connection_.send(
-      Contribution{roster_.generation, sequence, root, Bytes(mine.begin(), mine.end())});
-  wait_for([&] { return results_.contains(sequence); }, "for the other ranks to start the session");
-  return std::move(results_.extract(sequence).mapped());
 }
 
 void TcpRendezvous::check() {

@@ -64,8 +64,6 @@ class TcpRendezvous : public Rendezvous {
   [[nodiscard]] int size() const override { return static_cast<int>(roster_.members.size()); }
   /// The ranks' parts may differ in length.
   [[nodiscard]] std::vector<Bytes> gather_all(std::span<const std::byte> mine) override;
-  /// The root's `mine`; that of other ranks is ignored.
-  [[nodiscard]] Bytes broadcast(std::span<const std::byte> mine, int root);
   /// Those of one kernel and its namespaces of network and processes; the server is not asked.
   [[nodiscard]] std::vector<int> ranks_of_machine() override;
   void check() override;
@@ -99,7 +97,6 @@ class TcpRendezvous : public Rendezvous {
   void fail(const std::string& reason);
 
  private:
-  [[nodiscard]] std::vector<Payload> call(std::span<const std::byte> mine, int root);
   void wait_for(const std::function<bool()>& what, const char* doing);
   void receive();
   void take(const Message& message);

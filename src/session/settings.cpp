@@ -124,12 +124,6 @@ void read(Settings& settings, const Setting& setting, const Type& type,
   }
 }
 
-void read(Settings& /*settings*/, const Setting& setting, const RemovedSetting& type,
-          const SessionOptions& /*options*/) {
-  if (const auto source = find_variable(setting))
-    refuse(*source, fmt::format("this setting was removed: {}", type.replacement));
-}
-
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> find_misspelled_variables() {

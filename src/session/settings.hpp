@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The settings of a session, and the table that describes each of them.
 //
-// The table makes the parser, the tables of docs/settings.md (by kolo-settings), and what the
+// The table makes the parser, the table of docs/settings.md (by kolo-settings), and what the
 // fuzzer tries. A new setting is a member of SessionOptions, a member of Settings and a row of the
 // table; `./dev docs` then writes the document.
 #pragma once
@@ -98,15 +98,10 @@ struct SignalSetting : SettingOf<std::string, int> {};
 
 struct InterfaceSetting : SettingOf<std::string, ControlInterface> {};
 
-/// Its variable is refused, so that no program relies on it.
-struct RemovedSetting {
-  std::string_view replacement;
-};
-
 struct Setting {
   using Type = std::variant<CountSetting, SecondsSetting, SwitchSetting, WordSetting<CpuOperations>,
                             WordSetting<Network>, WordSetting<GpuOperations>, WordSetting<LogLevel>,
-                            TextSetting, SignalSetting, InterfaceSetting, RemovedSetting>;
+                            TextSetting, SignalSetting, InterfaceSetting>;
   std::string_view name;              // of the option; its variable is KOLO_<NAME>
   std::string_view other_variable{};  // is read if KOLO_<NAME> is not set: Horovod's, or MPI's
   Type type;
@@ -210,16 +205,6 @@ inline constexpr auto settings_table = std::to_array<Setting>({
      .type = CountSetting{nullptr, &Settings::test_ranks_per_host, "ranks"}},
     {.name = "test_max_tag",  // as if MPI had fewer tags
      .type = CountSetting{nullptr, &Settings::test_max_tag, "", std::numeric_limits<int>::max()}},
-    {.name = "mpi_collectives",
-     .type = RemovedSetting{"Kolo always reduces in its own order, so that all ranks get the same "
-                            "bits"}},
-    {.name = "host_allreduce",
-     .type = RemovedSetting{"Kolo selects the algorithm by the number of hosts and bytes; all have "
-                            "the same results"}},
-    {.name = "single_copy",
-     .type =
-         RemovedSetting{
-             "put tensors into a kolo::SharedVector: other ranks of the host read them in place"}},
 });
 
 /// Each setting from its option, else from the first of its variables that is not empty, else its

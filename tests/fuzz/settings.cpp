@@ -93,8 +93,6 @@ void to_option(const Settings& settings, const session::InterfaceSetting& type,
 // A signal has several names, and a program has no number to give.
 void to_option(const Settings& /*settings*/, const session::SignalSetting& /*type*/,
                SessionOptions& /*options*/) {}
-void to_option(const Settings& /*settings*/, const session::RemovedSetting& /*type*/,
-               SessionOptions& /*options*/) {}
 
 template <typename Type>
 bool same(const Settings& one, const Settings& other, const Type& type) {
@@ -112,10 +110,6 @@ bool same(const Settings& one, const Settings& other, const session::InterfaceSe
 
 bool same(const Settings& /*one*/, const Settings& /*other*/,
           const session::SignalSetting& /*type*/) {
-  return true;
-}
-bool same(const Settings& /*one*/, const Settings& /*other*/,
-          const session::RemovedSetting& /*type*/) {
   return true;
 }
 

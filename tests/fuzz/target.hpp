@@ -86,7 +86,6 @@ extern const Target flight_record_target;
 extern const Target gradient_set_target;
 extern const Target hook_state_target;
 extern const Target json_text_target;
-extern const Target kolo_file_target;
 extern const Target rendezvous_target;
 extern const Target ring_target;
 extern const Target safetensors_target;

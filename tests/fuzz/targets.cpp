@@ -17,7 +17,6 @@ std::span<const Target> targets() {
                               gradient_set_target,
                               hook_state_target,
                               json_text_target,
-                              kolo_file_target,
                               rendezvous_target,
                               ring_target,
                               safetensors_target,

@@ -17,8 +17,7 @@ void Judge::on_join(ProcessId process, std::uint64_t commit) { state_of(process)
 
 void Judge::on_contribution(ProcessId process, const Contribution& part) {
   if (rosters_.empty() || part.generation != rosters_.back().generation) return;
-  Call& call = calls_.try_emplace(part.sequence, Call{part.root}).first->second;
-  call.parts[rank_in(rosters_.back(), process)] = part.payload;
+  calls_[part.sequence][rank_in(rosters_.back(), process)] = part.payload;
 }
 
 void Judge::on_welcome(ProcessId process) {
@@ -81,9 +80,7 @@ void Judge::check_order(const Roster& roster) const {
   std::int32_t before = -1;
   bool has_newcomers = false;
   for (std::size_t rank = 0; rank < roster.members.size(); ++rank) {
-    const Member& member = roster.members[rank];
-    const std::int32_t old = rank_in(rosters_.back(), member.process);
-    require((old < 0) == (member.age == roster.generation), "order", "a wrong age");
+    const std::int32_t old = rank_in(rosters_.back(), roster.members[rank].process);
     require(old < 0 || !has_newcomers, "order", "a newcomer before a survivor");
     require(old >= 0 || rank > 0, "order", "nobody has the state");
     has_newcomers |= old < 0;
@@ -113,11 +110,11 @@ void Judge::on_result(ProcessId process, const Result& result) {
   require(found != calls_.end(), "answers", "a result without a call");
   const Call& call = found->second;
   const std::size_t size = rosters_.back().members.size();
-  require(call.parts.size() == size, "answers", "not all have made the call");
-  require(result.payloads.size() == (call.root < 0 ? size : 1), "answers", "wrong length");
-  std::int32_t rank = std::max(call.root, 0);
+  require(call.size() == size, "answers", "not all have made the call");
+  require(result.payloads.size() == size, "answers", "wrong length");
+  std::int32_t rank = 0;
   for (const Payload& payload : result.payloads)
-    require(call.parts.at(rank++) == payload.bytes, "answers", "wrong bytes");
+    require(call.at(rank++) == payload.bytes, "answers", "wrong bytes");
   ++results_;
 }
 

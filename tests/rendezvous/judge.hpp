@@ -70,10 +70,7 @@ class Judge {
     bool gone = false;
     bool at_fault = false;
   };
-  struct Call {
-    std::int32_t root;
-    std::map<std::int32_t, Bytes> parts{};
-  };
+  using Call = std::map<std::int32_t, Bytes>;  // what each rank has given
 
   void check_new(const Roster& roster);
   void check_order(const Roster& roster) const;

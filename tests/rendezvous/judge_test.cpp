@@ -10,18 +10,18 @@ namespace kolo::internal::rendezvous {
 namespace {
 
 Roster roster(GenerationNumber generation, const std::vector<Member>& members) {
-  return {.generation = generation, .secret = Bytes(generation_secret_bytes), .members = members};
+  return {.generation = generation, .members = members};
 }
 
-Member member(ProcessId process, std::uint64_t commit, GenerationNumber age) {
-  return {.process = process, .host{}, .machine{}, .pid = 1, .commit = commit, .age = age};
+Member member(ProcessId process, std::uint64_t commit) {
+  return {.process = process, .host{}, .machine{}, .pid = 1, .commit = commit};
 }
 
 class RendezvousJudgeTest : public testing::Test {
  protected:
   /// Processes 1 to 3 are ranks 0 to 2 of generation 1.
   RendezvousJudgeTest() {
-    const Roster first = roster(1, {member(1, 0, 1), member(2, 0, 1), member(3, 0, 1)});
+    const Roster first = roster(1, {member(1, 0), member(2, 0), member(3, 0)});
     for (const ProcessId process : {1U, 2U, 3U}) judge_.on_join(process, 0);
     for (const ProcessId process : {1U, 2U, 3U}) judge_.on_roster(process, first);
   }
@@ -49,7 +49,7 @@ TEST_F(RendezvousJudgeTest, AcceptsWhatIsRight) {
   judge_.on_interruption(1, {.generation = 1});
   join(1, 4);
   join(2, 5);
-  judge_.on_roster(2, roster(2, {member(2, 5, 1), member(1, 4, 1)}));
+  judge_.on_roster(2, roster(2, {member(2, 5), member(1, 4)}));
   EXPECT_EQ(judge_.generations(), 2U);
 }
 
@@ -58,9 +58,9 @@ TEST_F(RendezvousJudgeTest, AGenerationHasOneRoster) {
   judge_.on_lost(3, "");
   join(1, 1);
   join(2, 1);
-  judge_.on_roster(1, roster(2, {member(1, 1, 1), member(2, 1, 1)}));
+  judge_.on_roster(1, roster(2, {member(1, 1), member(2, 1)}));
   expect_violation("one roster", [&] {
-    judge_.on_roster(2, roster(2, {member(2, 1, 1), member(1, 1, 1)}));
+    judge_.on_roster(2, roster(2, {member(2, 1), member(1, 1)}));
   });
 }
 
@@ -70,10 +70,10 @@ TEST_F(RendezvousJudgeTest, AllMembersAreTold) {
     join(1, 1);
     join(2, 1);
     if (i == 0)
-      judge_.on_roster(1, roster(2, {member(1, 1, 1), member(2, 1, 1)}));
+      judge_.on_roster(1, roster(2, {member(1, 1), member(2, 1)}));
     else
       expect_violation("one roster", [&] {
-        judge_.on_roster(1, roster(3, {member(1, 1, 1), member(2, 1, 1)}));
+        judge_.on_roster(1, roster(3, {member(1, 1), member(2, 1)}));
       });
   }
 }
@@ -82,16 +82,14 @@ TEST_F(RendezvousJudgeTest, RankZeroHasTheNewestCommit) {
   judge_.on_closed(3);
   join(1, 4);
   join(2, 5);
-  expect_violation("newest", [&] {
-    judge_.on_roster(1, roster(2, {member(1, 4, 1), member(2, 5, 1)}));
-  });
+  expect_violation("newest", [&] { judge_.on_roster(1, roster(2, {member(1, 4), member(2, 5)})); });
 }
 
 TEST_F(RendezvousJudgeTest, NewcomersComeLast) {
   judge_.on_closed(3);
   for (const ProcessId process : {1U, 2U, 4U}) join(process, 0);
   expect_violation("order", [&] {
-    judge_.on_roster(1, roster(2, {member(1, 0, 1), member(4, 0, 2), member(2, 0, 1)}));
+    judge_.on_roster(1, roster(2, {member(1, 0), member(4, 0), member(2, 0)}));
   });
 }
 
@@ -99,23 +97,21 @@ TEST_F(RendezvousJudgeTest, NobodyIsForgotten) {
   join(1, 0);
   join(2, 0);
   expect_violation("forgotten", [&] {
-    judge_.on_roster(1, roster(2, {member(1, 0, 1), member(2, 0, 1)}));
+    judge_.on_roster(1, roster(2, {member(1, 0), member(2, 0)}));
   });
 }
 
 TEST_F(RendezvousJudgeTest, OnlyWhoHasJoinedIsAMember) {
   judge_.on_closed(3);
   join(1, 0);
-  expect_violation("joined", [&] {
-    judge_.on_roster(1, roster(2, {member(1, 0, 1), member(2, 0, 1)}));
-  });
+  expect_violation("joined", [&] { judge_.on_roster(1, roster(2, {member(1, 0), member(2, 0)})); });
 }
 
 TEST_F(RendezvousJudgeTest, LostProcessesStayOut) {
   judge_.on_closed(3);
   for (const ProcessId process : {1U, 2U, 3U}) join(process, 0);
   expect_violation("fenced", [&] {
-    judge_.on_roster(1, roster(2, {member(1, 0, 1), member(2, 0, 1), member(3, 0, 1)}));
+    judge_.on_roster(1, roster(2, {member(1, 0), member(2, 0), member(3, 0)}));
   });
   expect_violation("fenced", [&] { judge_.on_welcome(3); });
 }
@@ -141,7 +137,7 @@ TEST_F(RendezvousJudgeTest, SizesAreWithinTheBounds) {
   judge_.on_closed(2);
   judge_.on_closed(3);
   join(1, 0);
-  expect_violation("size", [&] { judge_.on_roster(1, roster(2, {member(1, 0, 1)})); });
+  expect_violation("size", [&] { judge_.on_roster(1, roster(2, {member(1, 0)})); });
 }
 
 TEST_F(RendezvousJudgeTest, AFaultlessProcessIsKept) {

@@ -62,7 +62,7 @@ bool train(TcpRendezvous& rendezvous, std::uint64_t& commit, std::uint64_t last,
   while (commit < last) {
     if (commit == std::min<std::uint64_t>(last / 2, 3)) suffer(fault, rendezvous);
     const bool change = rendezvous.rank() == 0 && rendezvous.announcement().has_value();
-    if (number_in(rendezvous.broadcast(bytes_of(change ? 1 : 0), 0)) != 0) return false;
+    if (number_in(rendezvous.gather_all(bytes_of(change ? 1 : 0)).front()) != 0) return false;
     static_cast<void>(rendezvous.gather_all({}));
     ++commit;
   }

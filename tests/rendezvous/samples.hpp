@@ -12,10 +12,10 @@ namespace kolo::internal::rendezvous {
   const Bytes nonce(nonce_bytes, std::byte{7});
   const Bytes proof(proof_bytes, std::byte{8});
   const Member member{
-      .process = 4711, .host = "node1", .machine = "boot 1 2", .pid = 12, .commit = 8, .age = 3};
+      .process = 4711, .host = "node1", .machine = "boot 1 2", .pid = 12, .commit = 8};
   return {Hello{nonce, Role::agent, 5, "node1", "boot 1 2", 12, 3, 4, "0.1.0", "-np 4: ./train"},
           Join{2, 9, true},
-          Contribution{2, 1, 3, Bytes(9, std::byte{1})},
+          Contribution{2, 1, Bytes(9, std::byte{1})},
           Leave{2},
           Failed{"an exception"},
           Accusation{2, {0, 3}, "it does nothing", true},
@@ -24,7 +24,7 @@ namespace kolo::internal::rendezvous {
           Keepalive{3},
           Welcome{std::chrono::seconds(10), 4711, true},
           Refusal{"the secret is wrong", std::chrono::seconds(3)},
-          Roster{3, Bytes(generation_secret_bytes, std::byte{9}), {member, member}},
+          Roster{3, {member, member}},
           Interruption{3, {1}, "rank 1 is lost"},
           Result{3, 2, {{Bytes(4, std::byte{2})}, {}}},
           Announcement{3, "2 new processes wait"},

@@ -41,7 +41,6 @@ void expect_refused(Body body, const std::string& why) {
 
 TEST(RendezvousWire, ValuesThatNobodyMeansAreRefused) {
   const Bytes nonce(nonce_bytes);
-  const Bytes half(generation_secret_bytes);
   expect_refused(Hello{.nonce = Bytes(3)}, "without a number");
   expect_refused(Challenge{.nonce = Bytes(3), .proof = Bytes(proof_bytes)}, "without a number");
   expect_refused(Challenge{.nonce = nonce, .proof = Bytes(3)}, "another length");
@@ -51,12 +50,11 @@ TEST(RendezvousWire, ValuesThatNobodyMeansAreRefused) {
   expect_refused(Hello{.nonce = nonce, .slots = -1}, "slots");
   expect_refused(Hello{.nonce = nonce, .wanted_rank = max_ranks}, "a rank");
   expect_refused(Contribution{.payload = Bytes(max_payload + 1)}, "a payload");
-  expect_refused(Contribution{.root = -2}, "a root");
   expect_refused(Accusation{.ranks = {-1}}, "a rank");
   expect_refused(Exited{.status = 256}, "a status");
   expect_refused(End{.status = -1}, "a status");
-  expect_refused(Roster{.generation = 1, .secret = half}, "of nobody");
-  expect_refused(Roster{.generation = 1, .secret = half, .members = {Member{}}}, "no process");
+  expect_refused(Roster{.generation = 1}, "of nobody");
+  expect_refused(Roster{.generation = 1, .members = {Member{}}}, "no process");
   expect_refused(Start{{Launch{.process = 0}}}, "without a number");
 }
 

@@ -104,9 +104,7 @@ void World::call(std::size_t index, GenerationNumber generation, std::uint64_t s
         [this, index, generation, sequence] { call(index, generation, sequence); });
     return;
   }
-  const auto size = static_cast<std::int32_t>(std::get<Roster>(*process.roster).members.size());
   Contribution part{.generation = process.generation, .sequence = sequence};
-  if (sequence == 1) part.root = static_cast<std::int32_t>(process.generation) % size;
   part.payload = payload_of(sequence == 2 ? process.commit : process.id * 100 + sequence);
   send_up(process.link, part);
 }

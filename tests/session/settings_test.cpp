@@ -133,20 +133,6 @@ TEST(Settings, WhatCannotBeReadIsRefusedWithVariableAndValue) {
   EXPECT_THAT(refusal(), HasSubstr("KOLO_LOG_LEVEL=loud"));
 }
 
-TEST(Settings, RemovedOnesAreRefusedWithTheirReplacement) {
-  {
-    const Variable gone("KOLO_SINGLE_COPY", "off");
-    EXPECT_THAT(refusal(), HasSubstr("KOLO_SINGLE_COPY=off: this setting was removed: put "
-                                     "tensors into a kolo::SharedVector"));
-  }
-  {
-    const Variable gone("KOLO_MPI_COLLECTIVES", "on");
-    EXPECT_THAT(refusal(), HasSubstr("KOLO_MPI_COLLECTIVES=on: this setting was removed"));
-  }
-  const Variable unset("KOLO_MPI_COLLECTIVES", "");
-  EXPECT_EQ(refusal(), "accepted");
-}
-
 /// Converts to any option that takes it.
 struct Anything {
   template <typename T>

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <sstream>
 #include <typeinfo>
 
 #include "../training/scratch_directory.hpp"
@@ -123,36 +122,6 @@ TEST_F(CheckpointTest, AModuleOfOtherShapesIsRefusedAndUnchanged) {
   expect_same_bits(before, other->parameters());
   error_of<InvalidArgument>([&] { from_bytes(to_bytes(saved), other); });
   expect_same_bits(before, other->parameters());
-}
-
-// The bytes of a module and of an optimizer as earlier versions made them.
-template <typename Save>
-std::string archive_bytes(const Save& save) {
-  ::torch::serialize::OutputArchive archive;
-  save(archive);
-  std::ostringstream stream;
-  archive.save_to(stream);
-  return stream.str();
-}
-
-TEST_F(CheckpointTest, ArchivesOfEarlierVersionsAreRead) {
-  Training saved, loaded;
-  saved.steps(2);
-  const std::string module = archive_bytes([&](auto& archive) { saved.model->save(archive); });
-  const std::string optimizer = archive_bytes([&](auto& archive) {
-    ::torch::serialize::OutputArchive state(archive.compilation_unit());
-    ::torch::serialize::OutputArchive options(archive.compilation_unit());
-    saved.optimizer.save(state);
-    archive.write("optimizer", state);
-    saved.optimizer.param_groups()[0].options().serialize(options);
-    archive.write("options0", options);
-  });
-  from_bytes(module, *loaded.model);
-  from_bytes(optimizer, loaded.optimizer);
-  EXPECT_EQ(to_bytes(*loaded.model), to_bytes(*saved.model));
-  EXPECT_EQ(to_bytes(loaded.optimizer), to_bytes(saved.optimizer));
-  const ::torch::Tensor random = at::globalContext().defaultGenerator(at::kCPU).get_state();
-  set_random_state(to_bytes(std::vector<::torch::Tensor>{random}));
 }
 
 TEST_F(CheckpointTest, FilesHaveTheNamesOfPyTorch) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kolo/training/checkpointer.hpp"
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -9,7 +8,6 @@
 
 #include "checkpoints.hpp"
 #include "kolo/training/safetensors.hpp"
-#include "kolo_file.hpp"
 #include "training/checkpoint/checkpoint_file.hpp"
 
 namespace kolo::internal {
@@ -106,54 +104,6 @@ TEST_F(Checkpoints, AfterAReturnToAnOlderOneTheNewBranchIsTheLatest) {
   resumed.save(120, parts(0), {.metric = 1.5});
   EXPECT_THAT(steps(), ElementsAre(100, 120, 130));
   EXPECT_EQ(resumed.load_latest()->part("model"), "model of step 0");
-}
-
-TEST_F(Checkpoints, WithoutSerialNumbersAreOrderedByStepAndOlderThanAllOthers) {
-  Checkpointer checkpoints(keeping(3));
-  for (const std::int64_t step : {30, 40, 20}) checkpoints.save(step, parts(step));
-  for (const char* name :
-       {"checkpoint-0000000020.safetensors", "checkpoint-0000000040.safetensors"}) {
-    if (me_ != 0) continue;
-    const fs::path path = directory() / name;
-    const internal::CheckpointContents contents = internal::read_checkpoint(path);
-    internal::write_checkpoint(path, {.step = contents.header.step}, contents.payload.parts, {});
-  }
-  EXPECT_EQ(checkpoints.load_latest()->step, 30);
-  Checkpointer careful(keeping(2));
-  careful.save(10, parts(10));
-  EXPECT_THAT(steps(), ElementsAre(10, 30));
-  EXPECT_EQ(careful.load_latest()->step, 10);
-}
-
-TEST_F(Checkpoints, OfAnEarlierVersionAreLoadedAndReplaced) {
-  const Blobs own{{"random", "state of rank " + std::to_string(me_)}};
-  if (me_ == 0) {
-    fs::create_directories(directory());
-    internal::CheckpointPayload payload{.parts = parts(0)};
-    for (int rank = 0; rank < n_; ++rank)
-      payload.own.push_back({{"random", "state of rank " + std::to_string(rank)}});
-    for (const std::int64_t step : {20, 30, 40})
-      std::ofstream(directory() / fmt::format("checkpoint-{:010}.kolo", step), std::ios::binary)
-          << internal::testing_support::kolo_file(
-                 {.step = step, .metric = 0.5, .serial = static_cast<std::uint32_t>(60 - step)},
-                 internal::encode(payload));
-  }
-  Checkpointer checkpoints(keeping(3));
-  const std::optional<Checkpoint> found = checkpoints.load_latest();
-  ASSERT_TRUE(found.has_value());
-  EXPECT_EQ(found->step, 20);  // it has the highest serial number
-  EXPECT_EQ(found->own, own);
-  EXPECT_EQ(found->part("model"), "model of step 0");
-  EXPECT_EQ(checkpoints.load_best()->step, 40);
-
-  checkpoints.save(30, parts(30), {.metric = 0.75});
-  EXPECT_EQ(checkpoints.load_latest()->part("model"), "model of step 30");
-  if (me_ == 0) {
-    EXPECT_FALSE(fs::exists(directory() / "checkpoint-0000000030.kolo"));
-    EXPECT_TRUE(fs::exists(directory() / "checkpoint-0000000020.kolo"));
-  }
-  for (const std::int64_t step : {50, 60, 70}) checkpoints.save(step, parts(1), {.metric = 0.1});
-  EXPECT_THAT(steps(), ElementsAre(50, 60, 70));
 }
 
 TEST_F(Checkpoints, ComeBackTensorByTensorOnEveryRank) {

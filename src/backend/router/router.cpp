@@ -261,7 +261,6 @@ void Router::end_agreement() {
   agreement_.reset();
   const gpu::GpuPath path = gpu::select_path(ranks, infos);
   const std::string names = to_string(RankSet::of(ranks));
-  last_path_ = path.nccl ? "nccl" : "staged: " + path.why_not;
   if (path.nccl) {
     log(LogLevel::info, fmt::format("GPU tensors of ranks {} use NCCL", names));
     nccl_->connect(ranks, infos.front().unique_id);

@@ -114,9 +114,6 @@ class Router : public Backend {
   /// True while batches of GPU tensors run: a GPU that is done rings no doorbell.
   [[nodiscard]] bool must_poll() const { return gpu_executions_ > 0; }
 
-  /// In words; "" before the first agreement.
-  [[nodiscard]] const std::string& last_path() const { return last_path_; }
-
  private:
   class Deferred;
   /// Of the ranks of a batch.
@@ -159,7 +156,6 @@ class Router : public Backend {
   std::optional<Agreement> agreement_{};
   std::deque<Deferred*> held_back_{};
   std::atomic<int> gpu_executions_{0};
-  std::string last_path_{};
 };
 
 }  // namespace kolo::internal::backend

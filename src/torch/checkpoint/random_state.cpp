@@ -61,12 +61,7 @@ std::string random_state() {
 void set_random_state(const std::string& state) {
   try {
     std::vector<at::Generator> all = generators();
-    std::vector<::torch::Tensor> states;
-    if (state.starts_with("PK")) {  // of an earlier version
-      from_bytes(state, states);
-    } else {
-      states = states_from(state, all.size());
-    }
+    const std::vector<::torch::Tensor> states = states_from(state, all.size());
     if (states.size() != all.size()) {
       throw InvalidArgument("set_random_state: the state is for " + std::to_string(states.size()) +
                             " generators, this process has " + std::to_string(all.size()));

@@ -99,8 +99,7 @@ class TensorsBefore {
   return {c10::DeviceType::CPU};
 }
 
-// LibTorch's archives are zip files. They have what a safetensors file cannot hold, and are in
-// checkpoints of earlier versions.
+// LibTorch's archives are zip files. They have what a safetensors file cannot hold.
 bool is_archive(const std::string& bytes) { return bytes.starts_with("PK"); }
 
 SafetensorsViews views_of(const std::string& bytes, const std::string& subject) {

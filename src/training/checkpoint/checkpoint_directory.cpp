@@ -21,7 +21,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view suffix = ".safetensors";
-constexpr std::string_view old_suffix = ".kolo";  // of earlier versions
 
 [[noreturn]] void fail(const fs::path& directory, const char* what, const std::error_code& error) {
   throw CheckpointError(CheckpointFault::io, directory,
@@ -64,9 +63,8 @@ std::optional<std::int64_t> CheckpointDirectory::step_of(const fs::path& path) c
   const std::string start = options_.prefix + '-';
   if (!digits.starts_with(start)) return std::nullopt;
   digits.remove_prefix(start.size());
-  const std::string_view its_suffix = digits.ends_with(suffix) ? suffix : old_suffix;
-  if (!digits.ends_with(its_suffix)) return std::nullopt;
-  digits.remove_suffix(its_suffix.size());
+  if (!digits.ends_with(suffix)) return std::nullopt;
+  digits.remove_suffix(suffix.size());
   std::int64_t step = 0;
   const char* end = digits.data() + digits.size();
   const auto [stopped, error] = std::from_chars(digits.data(), end, step);
@@ -134,8 +132,6 @@ std::vector<CheckpointDirectory::Entry> CheckpointDirectory::by_metric() const {
 }
 
 void CheckpointDirectory::prune(const fs::path& saved) const {
-  fs::path replaced = saved;
-  remove_or_warn(replaced.replace_extension(old_suffix));
   std::set<fs::path> kept{saved};
   if (options_.keep_best) {
     const std::vector<Entry> best = by_metric();

@@ -32,8 +32,7 @@ class CheckpointDirectory {
   [[nodiscard]] std::uint32_t next_serial() const;
 
   /// Files with a checkpoint's name: first those whose header is damaged, then the others, the one
-  /// that was saved last first. Between checkpoints without serial numbers the step decides. A
-  /// missing directory counts as empty. Throws CheckpointError.
+  /// that was saved last first. A missing directory counts as empty. Throws CheckpointError.
   [[nodiscard]] std::vector<Entry> by_age() const;
 
   /// Checkpoints with a valid header and a metric, the best first; of equal ones the oldest first.

@@ -12,7 +12,6 @@
 #include "training/checkpoint/disk_file.hpp"
 #include "training/checkpoint/safetensors_file.hpp"
 #include "training/checkpoint/strict_json.hpp"
-#include "training/kolo_file.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -20,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* version_key = "kolo.writer.version";
-constexpr int checkpoint_version = 3;  // files of versions 1 and 2 are those of kolo_file.hpp
+constexpr int checkpoint_version = 1;
 constexpr const char* step_key = "kolo.step";
 constexpr const char* metric_key = "kolo.metric";
 constexpr const char* serial_key = "kolo.serial";
@@ -48,7 +47,7 @@ void require_checksums(const Metadata& metadata) {
   if (!its_version) return;
   if (*its_version != checkpoint_version) {
     throw SafetensorsFault(CheckpointFault::foreign,
-                           fmt::format("is of version {}; this library reads versions 1 to {}",
+                           fmt::format("is of version {}; this library reads version {}",
                                        *its_version, checkpoint_version));
   }
   for (const std::string_view key : {header_checksum_key, data_checksum_key})
@@ -94,12 +93,6 @@ Metadata metadata_for(const CheckpointHeader& header, std::size_t ranks) {
   return metadata;
 }
 
-// Whether the file is of the old format. Opened anew, so that reading begins at the start.
-bool is_old(const fs::path& path) {
-  File file = open_to_read(path, checkpoint_kind);
-  return is_kolo_file(file);
-}
-
 }  // namespace
 
 std::uint32_t crc32(std::string_view bytes, std::uint32_t before) {
@@ -116,7 +109,6 @@ void write_checkpoint(const fs::path& path, const CheckpointHeader& header, cons
 }
 
 CheckpointHeader read_checkpoint_header(const fs::path& path) {
-  if (is_old(path)) return read_kolo_file_header(path);
   File file = open_to_read(path, checkpoint_kind);
   try {
     return header_from(read_header(file).metadata);
@@ -126,7 +118,6 @@ CheckpointHeader read_checkpoint_header(const fs::path& path) {
 }
 
 CheckpointContents read_checkpoint(const fs::path& path) {
-  if (is_old(path)) return read_kolo_file(path);
   File file = open_to_read(path, checkpoint_kind);
   try {
     const SafetensorsHeader header = read_header(file);

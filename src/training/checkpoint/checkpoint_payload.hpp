@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a checkpoint as bytes: how rank 0 sends them, and the payload of `.kolo` files.
+// The parts of a checkpoint as bytes: how rank 0 sends them.
 #pragma once
 
 #include <string>

@@ -121,9 +121,9 @@ fs::path finished_name(fs::path path) {
   path.replace_extension();
   const std::string key = path.extension().string();
   constexpr std::size_t length = 17;  // with the dot
-  if (key.size() == length && key.find_first_not_of("0123456789abcdef", 1) == std::string::npos)
-    path.replace_extension();
-  return path;
+  if (key.size() != length || key.find_first_not_of("0123456789abcdef", 1) != std::string::npos)
+    return {};
+  return path.replace_extension();
 }
 
 void write_file(const fs::path& path, const std::string& kind,

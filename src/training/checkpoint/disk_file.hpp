@@ -54,8 +54,7 @@ void write_file(const std::filesystem::path& path, const std::string& kind,
 /// A name for a file that is still being written, which no other writer has:
 /// "<path>.<16 hexadecimal digits>.part".
 [[nodiscard]] std::filesystem::path unfinished_name(const std::filesystem::path& path);
-/// The path for which a file has an unfinished name, also without the digits, as earlier versions
-/// wrote it; empty for any other file.
+/// The path for which a file has an unfinished name; empty for any other file.
 [[nodiscard]] std::filesystem::path finished_name(std::filesystem::path path);
 
 }  // namespace kolo::internal

@@ -147,9 +147,7 @@ class ReductionCore {
 
   /// The gradient is complete for now. Submits its unit if that is complete.
   KOLO_EXPORT void ready(std::size_t slot);
-  [[nodiscard]] bool is_ready(std::size_t slot) const { return fresh_[slot]; }
   [[nodiscard]] KOLO_EXPORT bool is_submitted(std::size_t slot) const;
-  [[nodiscard]] bool is_underway() const { return !flights_.empty(); }
   /// Submits every unit that was not submitted in this pass.
   KOLO_EXPORT void submit_rest();
 
