@@ -99,7 +99,7 @@ class HookStages {
 /// A gradient, or a group of gradients, that is reduced as one. The result is
 /// `postscale * sum over ranks of (prescale * gradient)`, with the same bits on all ranks. For an
 /// average, `postscale` includes the division by the set's size.
-struct GradientUnit {
+struct GradientBucket {
   /// The same in every pass and in resumed runs, so hooks can key their state by the name.
   std::string name;
   std::vector<TensorView>
@@ -119,17 +119,17 @@ struct GradientUnit {
 ///
 ///     class Halves : public kolo::CommunicationHook {
 ///       std::string description() const override { return "halves"; }
-///       bool handles(std::span<const kolo::TensorView> unit) const noexcept override;
-///       kolo::HookStages reduce(kolo::GradientUnit unit) override {
+///       bool handles(std::span<const kolo::TensorView> bucket) const noexcept override;
+///       kolo::HookStages reduce(kolo::GradientBucket bucket) override {
 ///         auto packed = std::make_shared<std::vector<float>>();
 ///         return kolo::HookStages()
 ///             .then([=](const std::string& name) {
-///               *packed = pack(unit);
+///               *packed = pack(bucket);
 ///               return kolo::allreduce_async(
 ///                   *packed, {.name = name, .op = kolo::ReduceOp::sum,
-///                             .process_set = unit.process_set});
+///                             .process_set = bucket.process_set});
 ///             })
-///             .then([=] { unpack(*packed, unit); });
+///             .then([=] { unpack(*packed, bucket); });
 ///       }
 ///     };
 ///
@@ -139,12 +139,12 @@ struct GradientUnit {
 ///
 /// All ranks must run the same stages in the same order for any gradient values, and at least one
 /// stage must submit. If a stage throws, the pass fails with HookFailed on all ranks, and no rank
-/// runs the remaining stages of the unit. So change the hook's state and the tensors in the last
+/// runs the remaining stages of the bucket. So change the hook's state and the tensors in the last
 /// stage only. Once a rank has joined, operations that need that rank (such as alltoall) fail, and
-/// the unit is reduced by an allreduce instead.
+/// the bucket is reduced by an allreduce instead.
 ///
 /// A hook never sees gradients in GPU memory, sparse gradients, or those of a process set of one
-/// rank. These, and units that the hook does not handle, are reduced as without a hook, with the
+/// rank. These, and buckets that the hook does not handle, are reduced as without a hook, with the
 /// `compression` of the options.
 class KOLO_EXPORT CommunicationHook {
  public:
@@ -159,10 +159,10 @@ class KOLO_EXPORT CommunicationHook {
 
   /// Whether the hook reduces these tensors. Must depend only on shapes and dtypes, so that all
   /// ranks make the same decision.
-  [[nodiscard]] virtual bool handles(std::span<const TensorView> unit) const noexcept = 0;
+  [[nodiscard]] virtual bool handles(std::span<const TensorView> bucket) const noexcept = 0;
 
-  /// Returns the stages that reduce the unit. Called once per reduction; must not submit.
-  virtual HookStages reduce(GradientUnit unit) = 0;
+  /// Returns the stages that reduce the bucket. Called once per reduction; must not submit.
+  virtual HookStages reduce(GradientBucket bucket) = 0;
 
   /// State for checkpoints, to be saved between steps: the state that is equal on all ranks, and
   /// this rank's own state (`CheckpointExtras::own`), such as compression errors.
@@ -192,7 +192,7 @@ struct Int8Options {
 };
 
 /// A hook that sends gradients as 8-bit integers with an f32 scale per block: about a quarter of
-/// f32's bytes, on any number of ranks. Each rank owns a slice of a unit. It receives this slice
+/// f32's bytes, on any number of ranks. Each rank owns a slice of a bucket. It receives this slice
 /// from all ranks, sums it in f32, rounds the sum to 8 bits again, and sends it to all.
 ///
 /// With error feedback (Seide et al., 2014, "1-bit stochastic gradient descent"; for both roundings
@@ -223,12 +223,13 @@ struct PowerSgdOptions {
 /// https://arxiv.org/abs/1905.13727). A gradient with at least two dimensions is viewed as an
 /// n x m matrix: n is its first dimension longer than 1, and m is the product of the later ones.
 /// With `rank` r, it takes (n + m) r elements of f32 in two allreduces. Other gradients of the
-/// group are sent whole in the first allreduce. The hook does not handle units without a gradient
+/// group are sent whole in the first allreduce. The hook does not handle buckets without a gradient
 /// that is worth compressing.
 ///
 /// Each rank keeps the error of its approximations, one f32 per element, as `own_state`. The
-/// right factors are the `shared_state`. If a gradient of a unit has an infinity or NaN on some
-/// rank, or a factor overflows, the whole unit becomes NaN on all ranks and the state is unchanged.
+/// right factors are the `shared_state`. If a gradient of a bucket has an infinity or NaN on some
+/// rank, or a factor overflows, the whole bucket becomes NaN on all ranks and the state is
+/// unchanged.
 ///
 /// Ranks compute their results from the same factors by f32 additions and multiplications in the
 /// same order, without fused operations, so the results have the same bits on any processor.

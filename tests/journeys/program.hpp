@@ -16,7 +16,7 @@
 namespace kolo::internal::journeys {
 
 /// Gradients are multiples of this, so that means over up to 4 ranks and 3 passes are integers.
-inline constexpr float gradient_unit = 144.0F;
+inline constexpr float gradient_bucket = 144.0F;
 
 /// One model with its optimizer.
 struct Model {

@@ -81,7 +81,7 @@ void Gradients::add(std::size_t parameter, std::span<const float> values,
       for (std::size_t i = 0; i < gradient.size(); ++i) {
         const auto weight = static_cast<std::int64_t>(std::floor(values[i]));
         const auto sum = static_cast<std::int64_t>((pattern >> (i % 48U)) & 0xFFU) + weight;
-        gradient[i] += gradient_unit * static_cast<float>((sum % 3 + 3) % 3 - 1);
+        gradient[i] += gradient_bucket * static_cast<float>((sum % 3 + 3) % 3 - 1);
       }
     }
   }
@@ -153,7 +153,7 @@ void clip(std::span<const std::span<float>> gradients, double max_norm, double n
 }
 
 double max_norm_of(const Program& program) {
-  return 2.0 * gradient_unit * static_cast<double>(1 + program.seed % 8);
+  return 2.0 * gradient_bucket * static_cast<double>(1 + program.seed % 8);
 }
 
 int step_of(const Event& event, const Epoch& epoch) {

@@ -47,7 +47,7 @@ struct Overflow {
 };
 
 /// The gradients of one backward pass: a number in {-1, 0, 1} for each example and use, which
-/// depends on example and weight, times `gradient_unit`.
+/// depends on example and weight, times `gradient_bucket`.
 class Gradients {
  public:
   Gradients(const Program& program, const Model& model, std::size_t number)

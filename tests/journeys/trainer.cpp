@@ -68,7 +68,7 @@ Shape shape_of_parameter(const Program& program, int size) {
                                                                 : Shape(size);
 }
 
-// Small units have hooks, too.
+// Small buckets have hooks, too.
 std::shared_ptr<CommunicationHook> make_hook(const Program& program) {
   if (program.has(Feature::communication_hook)) return std::make_shared<HalvesHook>();
   if (program.has(Feature::int8))

@@ -76,15 +76,15 @@ TEST_F(AccumulationTest, FurtherPassesAreReducedToo) {
     ::torch::Tensor w = parameter({1.0});
     DistributedOptimizer optimizer(optim::SGD({w}, 1.0), {{"fc.weight", w}},
                                    {.backward_passes_per_step = 2, .accumulation = accumulation});
-    const double unit = accumulation == Accumulation::sum ? mean_rank() : mean_rank() / 2.0;
+    const double bucket = accumulation == Accumulation::sum ? mean_rank() : mean_rank() / 2.0;
     backward(w, rank() + 1);
     expect_close(w.grad(), values({rank() + 1.0}));
     for (int pass = 2; pass <= 4; ++pass) {
       backward(w, rank() + 1);
-      expect_close(w.grad(), values({pass * unit}));
+      expect_close(w.grad(), values({pass * bucket}));
     }
     optimizer.step();
-    expect_close(w, values({1.0 - 4.0 * unit}));
+    expect_close(w, values({1.0 - 4.0 * bucket}));
   }
 }
 

@@ -56,7 +56,7 @@ TEST_F(BackwardFailureTest, AnExceptionOnOneRankIsThrownOnAll) {
   const double squares = (size() + 1.0) * (2.0 * size() + 1.0) / 6.0;  // the mean of (rank + 1)^2
   for (const DistributedOptimizerOptions& options : ways_to_reduce()) {
     auto optimizer = make(options);
-    const double unit = options.op == ReduceOp::sum ? squares * size() : squares;
+    const double bucket = options.op == ReduceOp::sum ? squares * size() : squares;
     for (const bool has_reduced : {false, true}) {
       optimizer.zero_grad();
       if (has_reduced) run(false);
@@ -69,7 +69,7 @@ TEST_F(BackwardFailureTest, AnExceptionOnOneRankIsThrownOnAll) {
       barrier({.name = "none waits for the next pass"});
       for (Tensor* w : {&early_, &middle_, &late_}) w->mutable_grad().reset();
       run(false);
-      expect_reduced(unit);
+      expect_reduced(bucket);
       optimizer.step();
       const ::torch::NoGradGuard no_grad;
       for (Tensor* w : {&early_, &middle_, &late_}) w->fill_(1.0);

@@ -42,7 +42,7 @@ class BackwardTest : public TorchTest {
       a_ = parameter({1.0, 2.0});
       b_ = parameter({3.0});
       divisor_ = reduction.sums ? 1.0 : size();
-      unit_ = mean_rank() * size() / divisor_;
+      bucket_ = mean_rank() * size() / divisor_;
       DistributedOptimizer optimizer(optim::SGD({a_, b_}, 1.0), {{"a", a_}, {"b", b_}},
                                      reduction.options);
       action(optimizer);
@@ -51,8 +51,8 @@ class BackwardTest : public TorchTest {
 
   /// Reduced: `factor` times the sum or mean of rank + 1.
   void expect_gradients(double a, double b) {
-    expect_close(a_.grad(), values({a * unit_, a * unit_}));
-    expect_close(b_.grad(), values({b * unit_}));
+    expect_close(a_.grad(), values({a * bucket_, a * bucket_}));
+    expect_close(b_.grad(), values({b * bucket_}));
   }
 
   void backward_of_both(double factor) {
@@ -61,7 +61,7 @@ class BackwardTest : public TorchTest {
 
   Tensor a_;
   Tensor b_;
-  double unit_ = 0.0;
+  double bucket_ = 0.0;
   double divisor_ = 1.0;
 };
 
@@ -72,7 +72,7 @@ TEST_F(BackwardTest, GradientsAreFinalWhenItReturnsAndStayInAStep) {
     optimizer.synchronize();
     optimizer.step();
     expect_gradients(2.0, 2.0);
-    expect_close(b_, values({3.0 - 2.0 * unit_}));
+    expect_close(b_, values({3.0 - 2.0 * bucket_}));
   });
 }
 
@@ -171,11 +171,11 @@ TEST_F(BackwardTest, PassesAddUpBesideARankThatHasJoined) {
   with_each([&](auto& optimizer) {
     const bool joins_first = size() > 1 && rank() == size() - 1;
     if (!joins_first) {
-      double unit = 0.0;
-      for (int r = 0; r < size() - (size() > 1 ? 1 : 0); ++r) unit += (r + 1) / divisor_;
+      double bucket = 0.0;
+      for (int r = 0; r < size() - (size() > 1 ? 1 : 0); ++r) bucket += (r + 1) / divisor_;
       for (int passes = 1; passes <= 3; ++passes) {
         backward_of_both(1.0);
-        expect_close(b_.grad(), values({passes * unit}));
+        expect_close(b_.grad(), values({passes * bucket}));
       }
       optimizer.step();
     }
@@ -202,7 +202,7 @@ TEST_F(BackwardTest, AutogradGradAndPartialBackwardTouchNothingElse) {
     expect_close(slopes[1], values({rank() + 1.0}));
     EXPECT_FALSE(a_.grad().defined());
     loss.backward({}, /*retain_graph=*/true, /*create_graph=*/false, std::vector<Tensor>{a_});
-    expect_close(a_.grad(), values({unit_, unit_}));
+    expect_close(a_.grad(), values({bucket_, bucket_}));
     EXPECT_FALSE(b_.grad().defined());
     optimizer.step();
     expect_close(b_, values({3.0}));
@@ -213,7 +213,7 @@ TEST_F(BackwardTest, AStepWithoutBackwardTakesPart) {
   with_each([&](auto& optimizer) {
     if (rank() == 0) backward_of_both(static_cast<double>(size()));
     optimizer.step();  // on the other ranks in place of backward
-    const double part = unit_ / mean_rank();
+    const double part = bucket_ / mean_rank();
     expect_close(b_.grad(), values({part}));
     optimizer.zero_grad();
     for (Tensor* w : {&a_, &b_}) w->mutable_grad() = ::torch::full_like(w->detach(), rank() + 1.0);

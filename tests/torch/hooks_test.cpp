@@ -76,7 +76,7 @@ TEST_F(HooksTest, ThatThrowOnOneRankFailThePassOnAll) {
     }
 }
 
-TEST_F(HooksTest, UnitsMayLoseAndGetParameters) {
+TEST_F(HooksTest, BucketsMayLoseAndGetParameters) {
   DistributedOptimizer optimizer(
       optim::SGD({early_, middle_, late_}, 1.0),
       {{"early", early_}, {"middle", middle_}, {"late", late_}},
@@ -234,7 +234,7 @@ TEST_F(ReplacedParameterTest, ARankThatIsNewMayJoin) {
 }
 
 // Frozen on one rank only: the others get an answer, and that rank is told.
-TEST_F(HooksTest, UnitsThatDifferAreRefused) {
+TEST_F(HooksTest, BucketsThatDifferAreRefused) {
   if (size() == 1) GTEST_SKIP() << "one rank has no hook";
   DistributedOptimizer optimizer(
       optim::SGD({early_, middle_, late_}, 1.0),

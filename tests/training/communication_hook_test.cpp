@@ -128,12 +128,12 @@ TEST_F(Hooks, OfAProcessSetUseIt) {
 
 TEST_F(Hooks, ThatThrowOnOneRankFailOnAll) {
   for (const Place place : {Place::reduce, Place::first, Place::second, Place::last})
-    for (const std::string unit : {"", ".b"}) {
+    for (const std::string bucket : {"", ".b"}) {
       const auto hook = std::make_shared<HalvesHook>();
       DistributedOptimizer optimizer(model_, {.hook = hook});
       for (int i = 0; i < 3; ++i) {
         hook->throws = i == 1 && me_ == last_ ? place : Place::nowhere;
-        hook->throws_for = unit;
+        hook->throws_for = bucket;
         model_.fill(me_ + 1.0);
         if (n_ == 1 || i != 1) {
           if (me_ == 0) optimizer.ready("a");
@@ -148,7 +148,7 @@ TEST_F(Hooks, ThatThrowOnOneRankFailOnAll) {
         });
         EXPECT_THAT(error.ranks(), ElementsAre(last_));
         EXPECT_THAT(error.what(), HasSubstr(me_ == last_ ? "the planted error" : "has thrown on"));
-        EXPECT_TRUE(me_ != last_ || unit.empty() || error.tensor() == "b");
+        EXPECT_TRUE(me_ != last_ || bucket.empty() || error.tensor() == "b");
         EXPECT_EQ(model_.steps, steps);
       }
       expect_usable();
@@ -169,7 +169,7 @@ TEST_F(Hooks, ThatThrowOnAllRanksNameTheFirst) {
 /// Has nothing to send, which only this rank could know.
 class SilentHook : public HalvesHook {
  public:
-  HookStages reduce(GradientUnit /*unit*/) override {
+  HookStages reduce(GradientBucket /*bucket*/) override {
     return HookStages().then([] {});
   }
 };

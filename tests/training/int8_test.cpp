@@ -96,7 +96,7 @@ TEST_F(Int8, MakesBlocksThatAreNotFiniteNanAndKeepsTheirErrors) {
   }
 }
 
-TEST_F(Int8, KeepsErrorsOfAWholeUnitThatIsNotFinite) {
+TEST_F(Int8, KeepsErrorsOfAWholeBucketThatIsNotFinite) {
   const auto hook = int8();
   DistributedOptimizer optimizer(model_, {.hook = hook});
   fill_randomly(0);
@@ -118,7 +118,7 @@ TEST_F(Int8, ASumThatOverflowsBecomesNan) {
   EXPECT_THAT(model_.all[0], Each(testing::IsNan()));
 }
 
-TEST_F(Int8, LeavesShortUnitsAlone) {
+TEST_F(Int8, LeavesShortBucketsAlone) {
   DistributedOptimizer optimizer(model_, {.hook = int8({.min_elements = 11})});
   const std::vector<Values> mean = fill_randomly(0);
   optimizer.step();

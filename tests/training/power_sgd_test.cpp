@@ -99,7 +99,7 @@ TEST_F(PowerSgd, WarmStartsFollowTheGradient) {
   EXPECT_LT(lost[0], 0.95 * lost[1]);
 }
 
-TEST_F(PowerSgd, MakesAUnitThatIsNotFiniteNanAndKeepsItsState) {
+TEST_F(PowerSgd, MakesABucketThatIsNotFiniteNanAndKeepsItsState) {
   const auto hook = power_sgd({.rank = 2});
   DistributedOptimizer optimizer(model_, {.hook = hook});
   fill_randomly(0);

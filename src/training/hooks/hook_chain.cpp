@@ -48,10 +48,10 @@ std::string message_of_current() {
 
 }  // namespace
 
-void HookChain::start(CommunicationHook& hook, GradientUnit unit) {
+void HookChain::start(CommunicationHook& hook, GradientBucket bucket) {
   pending_.reserve(2);  // so that no submitted operation is lost for want of memory
   try {
-    stages_ = std::move(hook.reduce(std::move(unit)).list());
+    stages_ = std::move(hook.reduce(std::move(bucket)).list());
     if (!submits_more()) throw InvalidArgument("it has no stage that submits an operation");
   } catch (...) {
     fail();

@@ -31,8 +31,8 @@ class HookClaim {
 
 namespace kolo::internal {
 
-/// Thrown by a stage, on all ranks alike: the unit needs an allreduce after all, because a rank has
-/// joined between two operations.
+/// Thrown by a stage, on all ranks alike: the bucket needs an allreduce after all, because a rank
+/// has joined between two operations.
 class NeedsAllreduce {};
 
 /// The ranks number the operations of a reduction from 1, in the order of the stages. A rank whose
@@ -40,24 +40,24 @@ class NeedsAllreduce {};
 /// next, one that matches no hook's. Then all ranks get Mismatch there, and none waits for ever.
 ///
 /// If an operation is undefined without the ranks that have joined, all others get the same
-/// Mismatch, and the allreduce of the whole unit takes the next number.
+/// Mismatch, and the allreduce of the whole bucket takes the next number.
 ///
 /// No function throws, except `start`. Not thread-safe.
 class HookChain {
  public:
   struct Calls {
-    std::string unit;  // for messages
-    int rank = 0;      // this one, in the world
+    std::string bucket;  // for messages
+    int rank = 0;        // this one, in the world
     ProcessSet process_set{};
     std::function<std::string(int)> name_of;  // an operation, by its number
     std::function<void()> check;              // throws if nothing may be submitted any more
-    std::function<Future<void>(const std::string&)> allreduce;  // of the unit, under this name
+    std::function<Future<void>(const std::string&)> allreduce;  // of the bucket, under this name
   };
 
   explicit HookChain(Calls calls) : calls_(std::move(calls)) {}
 
   /// Runs the first stages, up to the first operation. Throws if nothing can be submitted.
-  void start(CommunicationHook& hook, GradientUnit unit);
+  void start(CommunicationHook& hook, GradientBucket bucket);
   /// In place of `start`, on a rank that cannot take part in the pass. Throws as `start`.
   void refuse() { submit_refusal(); }
 
@@ -76,7 +76,7 @@ class HookChain {
   /// How many operations were submitted: of an ended chain, the same on all ranks.
   [[nodiscard]] int operations() const noexcept { return operations_; }
   [[nodiscard]] bool ended() const noexcept { return pending_.empty() && next_ == stages_.size(); }
-  [[nodiscard]] const std::string& unit() const noexcept { return calls_.unit; }
+  [[nodiscard]] const std::string& bucket() const noexcept { return calls_.unit; }
   /// What the hook has thrown on this rank: its message. Empty if it has not.
   [[nodiscard]] const std::string& thrown() const noexcept { return thrown_; }
   /// The error of an operation, which all ranks get.

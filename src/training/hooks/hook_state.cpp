@@ -16,8 +16,8 @@ namespace kolo::internal {
 namespace {
 
 constexpr const char* kind_name = "kind";
-// Before the name of a unit, so that it is not that of the kind.
-constexpr const char* unit_prefix = "unit ";
+// Before the name of a bucket, so that it is not that of the kind.
+constexpr const char* bucket_prefix = "bucket ";
 
 std::string little_endian(const std::vector<float>& vector) {
   std::string bytes;
@@ -37,14 +37,14 @@ std::vector<float> floats_of(std::string_view bytes) {
 
 }  // namespace
 
-std::string encode(const std::string& kind, const UnitVectors& vectors) {
+std::string encode(const std::string& kind, const BucketVectors& vectors) {
   Blobs blobs{{kind_name, kind}};
   for (const auto& [name, vector] : vectors)
-    blobs.emplace(unit_prefix + name, little_endian(vector));
+    blobs.emplace(bucket_prefix + name, little_endian(vector));
   return encode(blobs);
 }
 
-UnitVectors decode_vectors(const std::string& kind, const std::string& bytes) {
+BucketVectors decode_vectors(const std::string& kind, const std::string& bytes) {
   const auto refuse = [&](const std::string& reason) {
     throw InvalidArgument(
         fmt::format("these bytes are not the state of a hook ({}): {}", kind, reason));
@@ -58,8 +58,8 @@ UnitVectors decode_vectors(const std::string& kind, const std::string& bytes) {
   const auto found = parts.find(kind_name);
   if (found == parts.end() || found->second != kind)
     refuse(found == parts.end() ? "they do not name a hook" : "they are of " + found->second);
-  UnitVectors vectors;
-  const std::string_view prefix = unit_prefix;
+  BucketVectors vectors;
+  const std::string_view prefix = bucket_prefix;
   for (const auto& [name, blob] : parts) {
     if (name == kind_name) continue;
     if (!name.starts_with(prefix) || blob.size() % sizeof(float) != 0)

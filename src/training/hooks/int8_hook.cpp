@@ -12,9 +12,9 @@
 #include "kolo/communication_hook.hpp"
 #include "kolo/error.hpp"
 #include "training/hooks/block_quantizer.hpp"
+#include "training/hooks/bucket_memory.hpp"
 #include "training/hooks/hook_chain.hpp"
 #include "training/hooks/hook_state.hpp"
-#include "training/hooks/unit_memory.hpp"
 
 namespace kolo {
 
@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* int8_kind = "kolo.int8.1";
 
-/// What is kept of a unit between its reductions. The buffers are kept to be used again.
+/// What is kept of a bucket between its reductions. The buffers are kept to be used again.
 struct Int8Memory {
   std::vector<std::size_t> places;  // of the tensors; empty if the error comes from a checkpoint
   std::vector<float> error;         // of this rank's roundings; empty if there are none
@@ -35,7 +35,7 @@ struct Int8Memory {
   std::vector<std::byte> results;   // records of all slices
 };
 
-/// The blocks of a unit, dealt out to the ranks.
+/// The blocks of a bucket, dealt out to the ranks.
 struct Slices {
   std::int64_t elements;
   std::int64_t block;
@@ -57,28 +57,30 @@ struct Slices {
   [[nodiscard]] std::int64_t elements_in(int rank) const { return begin(rank + 1) - begin(rank); }
 };
 
-/// One reduction of a unit. Each rank owns a slice: it receives the others' roundings of it, and
+/// One reduction of a bucket. Each rank owns a slice: it receives the others' roundings of it, and
 /// returns the rounded sum. It does not round its own part, so one vector holds both of its errors:
 /// those of what it sent, and in its slice that of the sum.
 class Int8Reduction {
  public:
-  Int8Reduction(GradientUnit unit, std::shared_ptr<Int8Memory> memory, const Int8Options& options)
-      : unit_(std::move(unit)),
+  Int8Reduction(GradientBucket bucket, std::shared_ptr<Int8Memory> memory,
+                const Int8Options& options)
+      : bucket_(std::move(bucket)),
         memory_(std::move(memory)),
         feedback_(options.error_feedback),
         quantizer_(options.block),
-        slices_{elements_of(unit_.tensors), options.block, unit_.process_set.size(),
-                unit_.process_set.rank()} {}
+        slices_{elements_of(bucket_.tensors), options.block, bucket_.process_set.size(),
+                bucket_.process_set.rank()} {}
 
   Future<std::vector<std::int64_t>> exchange(const std::string& name) {
     Int8Memory& m = *memory_;
     const auto elements = static_cast<std::size_t>(slices_.elements);
-    // A unit has other elements if some of its parameters were frozen. Then there is no error.
-    const bool are_others = !m.places.empty() && m.places != unit_.places;
+    // A bucket has other elements if some of its parameters were frozen. Then there is no error.
+    const bool are_others = !m.places.empty() && m.places != bucket_.places;
     if (are_others || m.error.size() != elements) m.error.assign(feedback_ ? elements : 0, 0.0F);
-    m.places = unit_.places;
+    m.places = bucket_.places;
     m.values.resize(elements);
-    gather(unit_.tensors, unit_.prescale, feedback_ ? m.error.data() : nullptr, m.values.data());
+    gather(bucket_.tensors, bucket_.prescale, feedback_ ? m.error.data() : nullptr,
+           m.values.data());
     const std::int64_t others = slices_.blocks() - slices_.blocks_of(slices_.self);
     m.sent.resize(bytes_of(others));
     std::vector<std::int64_t> counts;
@@ -90,7 +92,7 @@ class Int8Reduction {
       to += bytes_of(slices_.blocks_of(rank));
     }
     return alltoall_async(records(m.sent, others), counts, into(m.received),
-                          {.name = name, .process_set = unit_.process_set});
+                          {.name = name, .process_set = bucket_.process_set});
   }
 
   Future<std::vector<std::int64_t>> share(const std::string& name) {
@@ -107,7 +109,7 @@ class Int8Reduction {
     m.own.resize(bytes_of(blocks));
     quantizer_.quantize(m.sum.data(), elements, m.own.data());
     return allgather_async(records(m.own, blocks), into(m.results),
-                           {.name = name, .process_set = unit_.process_set});
+                           {.name = name, .process_set = bucket_.process_set});
   }
 
   void finish() {
@@ -118,9 +120,9 @@ class Int8Reduction {
       require(rows == slices_.blocks_of(rank), rank);
     }
     if (feedback_) keep_errors();
-    quantizer_.dequantize(m.results.data(), slices_.elements, static_cast<float>(unit_.postscale),
+    quantizer_.dequantize(m.results.data(), slices_.elements, static_cast<float>(bucket_.postscale),
                           m.values.data());
-    scatter(m.values.data(), unit_.tensors);
+    scatter(m.values.data(), bucket_.tensors);
   }
 
  private:
@@ -161,13 +163,14 @@ class Int8Reduction {
 
   void require(bool is_complete, int rank) const {
     if (is_complete) return;
-    throw Error(fmt::format("int8: member {} of the set has other gradients in this unit than this "
-                            "rank: freeze and unfreeze parameters on all ranks alike",
-                            rank),
-                unit_.name);
+    throw Error(
+        fmt::format("int8: member {} of the set has other gradients in this bucket than this "
+                    "rank: freeze and unfreeze parameters on all ranks alike",
+                    rank),
+        bucket_.name);
   }
 
-  GradientUnit unit_;
+  GradientBucket bucket_;
   std::shared_ptr<Int8Memory> memory_;
   bool feedback_;
   BlockQuantizer quantizer_;
@@ -184,14 +187,15 @@ class Int8Hook : public CommunicationHook {
                        options_.min_elements, options_.error_feedback);
   }
 
-  [[nodiscard]] bool handles(std::span<const TensorView> unit) const noexcept override {
-    return are_real(unit) && elements_of(unit) >= std::max<std::int64_t>(options_.min_elements, 1);
+  [[nodiscard]] bool handles(std::span<const TensorView> bucket) const noexcept override {
+    return are_real(bucket) &&
+           elements_of(bucket) >= std::max<std::int64_t>(options_.min_elements, 1);
   }
 
-  HookStages reduce(GradientUnit unit) override {
-    auto& memory = memories_[unit.name];
+  HookStages reduce(GradientBucket bucket) override {
+    auto& memory = memories_[bucket.name];
     if (!memory) memory = std::make_shared<Int8Memory>();
-    const auto reduction = std::make_shared<Int8Reduction>(std::move(unit), memory, options_);
+    const auto reduction = std::make_shared<Int8Reduction>(std::move(bucket), memory, options_);
     return HookStages()
         .then([=](const std::string& name) { return reduction->exchange(name); })
         .then([=](const std::string& name) { return reduction->share(name); })
@@ -199,7 +203,7 @@ class Int8Hook : public CommunicationHook {
   }
 
   [[nodiscard]] std::string own_state() const override {
-    UnitVectors errors;
+    BucketVectors errors;
     for (const auto& [name, memory] : memories_)
       if (!memory->error.empty()) errors.emplace(name, memory->error);
     return encode(int8_kind, errors);

@@ -13,9 +13,9 @@
 #include "kolo/collectives.hpp"
 #include "kolo/communication_hook.hpp"
 #include "kolo/error.hpp"
+#include "training/hooks/bucket_memory.hpp"
 #include "training/hooks/hook_state.hpp"
 #include "training/hooks/low_rank.hpp"
-#include "training/hooks/unit_memory.hpp"
 
 namespace kolo {
 
@@ -25,7 +25,7 @@ namespace {
 constexpr const char* rights_kind = "kolo.power_sgd.rights.1";
 constexpr const char* errors_kind = "kolo.power_sgd.errors.1";
 
-/// What is kept of a unit between its reductions. The buffers are kept to be used again.
+/// What is kept of a bucket between its reductions. The buffers are kept to be used again.
 struct PowerSgdMemory {
   std::vector<std::size_t> places;  // of the tensors; empty if the rest comes from a checkpoint
   std::vector<float> rights;        // of the last approximation, orthonormal; the same on all ranks
@@ -36,7 +36,8 @@ struct PowerSgdMemory {
   std::vector<float> sums;          // of all ranks' right factors
 };
 
-/// A tensor of a unit. The offsets are those of its elements and factors among those of the unit.
+/// A tensor of a bucket. The offsets are those of its elements and factors among those of the
+/// bucket.
 struct Part {
   LowRank matrix{};
   bool compressed = false;
@@ -65,13 +66,13 @@ Part layout_of(const TensorView& tensor, const PowerSgdOptions& options) {
   return part;
 }
 
-/// One reduction of a unit.
+/// One reduction of a bucket.
 class PowerSgdReduction {
  public:
-  PowerSgdReduction(GradientUnit unit, std::shared_ptr<PowerSgdMemory> memory,
+  PowerSgdReduction(GradientBucket bucket, std::shared_ptr<PowerSgdMemory> memory,
                     const PowerSgdOptions& options)
-      : unit_(std::move(unit)), memory_(std::move(memory)), options_(options) {
-    for (const TensorView& tensor : unit_.tensors) {
+      : bucket_(std::move(bucket)), memory_(std::move(memory)), options_(options) {
+    for (const TensorView& tensor : bucket_.tensors) {
       Part part = layout_of(tensor, options);
       part.at = elements_;
       part.left_at = lefts_;
@@ -86,17 +87,17 @@ class PowerSgdReduction {
   Future<void> sum_lefts(const std::string& name) {
     PowerSgdMemory& m = *memory_;
     const bool feedback = options_.error_feedback;
-    // A unit has other elements if some of its parameters were frozen. Then there is no error.
-    const bool are_others = !m.places.empty() && m.places != unit_.places;
+    // A bucket has other elements if some of its parameters were frozen. Then there is no error.
+    const bool are_others = !m.places.empty() && m.places != bucket_.places;
     if (are_others || m.error.size() != size(elements_))
       m.error.assign(feedback ? size(elements_) : 0, 0.0F);
-    m.places = unit_.places;
+    m.places = bucket_.places;
     if (are_others || m.rights.size() != size(rights_)) {
       m.rights.assign(size(rights_), 0.0F);
       complete(m.rights);
     }
     m.values.resize(size(elements_));
-    gather(unit_.tensors, unit_.prescale, feedback ? m.error.data() : nullptr, m.values.data());
+    gather(bucket_.tensors, bucket_.prescale, feedback ? m.error.data() : nullptr, m.values.data());
     m.lefts.resize(size(lefts_));
     for (const Part& part : parts_) {
       const float* const values = m.values.data() + part.at;
@@ -129,10 +130,10 @@ class PowerSgdReduction {
     PowerSgdMemory& m = *memory_;
     if (!finite_ || !all_finite(m.sums.data(), rights_)) {
       m.values.assign(size(elements_), std::numeric_limits<float>::quiet_NaN());
-      scatter(m.values.data(), unit_.tensors);
+      scatter(m.values.data(), bucket_.tensors);
       return;
     }
-    const auto postscale = static_cast<float>(unit_.postscale);
+    const auto postscale = static_cast<float>(bucket_.postscale);
     for (const Part& part : parts_) {
       const float* const left = m.lefts.data() + part.left_at;
       float* const values = m.values.data() + part.at;
@@ -145,7 +146,7 @@ class PowerSgdReduction {
                          m.error.data() + part.at);
       expand(part.matrix, left, m.sums.data() + part.right_at, postscale, values);
     }
-    scatter(m.values.data(), unit_.tensors);
+    scatter(m.values.data(), bucket_.tensors);
     m.rights.clear();
     if (!options_.warm_start) return;
     std::swap(m.rights, m.sums);
@@ -157,7 +158,7 @@ class PowerSgdReduction {
 
   [[nodiscard]] Future<void> sum(std::vector<float>& elements, const std::string& name) const {
     return allreduce_async(elements,
-                           {.name = name, .op = ReduceOp::sum, .process_set = unit_.process_set});
+                           {.name = name, .op = ReduceOp::sum, .process_set = bucket_.process_set});
   }
 
   // A row of zeros would stay zero for ever, so it begins anew.
@@ -178,7 +179,7 @@ class PowerSgdReduction {
     }
   }
 
-  GradientUnit unit_;
+  GradientBucket bucket_;
   std::shared_ptr<PowerSgdMemory> memory_;
   PowerSgdOptions options_;
   std::vector<Part> parts_;
@@ -199,16 +200,17 @@ class PowerSgdHook : public CommunicationHook {
         options_.seed);
   }
 
-  [[nodiscard]] bool handles(std::span<const TensorView> unit) const noexcept override {
-    return are_real(unit) && std::any_of(unit.begin(), unit.end(), [&](const TensorView& tensor) {
+  [[nodiscard]] bool handles(std::span<const TensorView> bucket) const noexcept override {
+    return are_real(bucket) &&
+           std::any_of(bucket.begin(), bucket.end(), [&](const TensorView& tensor) {
              return layout_of(tensor, options_).compressed;
            });
   }
 
-  HookStages reduce(GradientUnit unit) override {
-    auto& memory = memories_[unit.name];
+  HookStages reduce(GradientBucket bucket) override {
+    auto& memory = memories_[bucket.name];
     if (!memory) memory = std::make_shared<PowerSgdMemory>();
-    const auto reduction = std::make_shared<PowerSgdReduction>(std::move(unit), memory, options_);
+    const auto reduction = std::make_shared<PowerSgdReduction>(std::move(bucket), memory, options_);
     return HookStages()
         .then([=](const std::string& name) { return reduction->sum_lefts(name); })
         .then([=](const std::string& name) { return reduction->sum_rights(name); })
@@ -222,7 +224,7 @@ class PowerSgdHook : public CommunicationHook {
     return encode(errors_kind, all(&PowerSgdMemory::error));
   }
   void load_shared_state(const std::string& state) override {
-    UnitVectors rights = decode_vectors(rights_kind, state);
+    BucketVectors rights = decode_vectors(rights_kind, state);
     memories_.clear();
     load(std::move(rights), &PowerSgdMemory::rights);
   }
@@ -233,13 +235,13 @@ class PowerSgdHook : public CommunicationHook {
  private:
   using Member = std::vector<float> PowerSgdMemory::*;
 
-  [[nodiscard]] UnitVectors all(Member member) const {
-    UnitVectors vectors;
+  [[nodiscard]] BucketVectors all(Member member) const {
+    BucketVectors vectors;
     for (const auto& [name, memory] : memories_)
       if (!(*memory.*member).empty()) vectors.emplace(name, *memory.*member);
     return vectors;
   }
-  void load(UnitVectors vectors, Member member) {
+  void load(BucketVectors vectors, Member member) {
     for (auto& [name, vector] : vectors) {
       auto& memory = memories_[name];
       if (!memory) memory = std::make_shared<PowerSgdMemory>();

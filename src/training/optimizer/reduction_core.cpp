@@ -11,7 +11,7 @@
 namespace kolo::internal {
 namespace {
 
-constexpr auto no_unit = static_cast<std::size_t>(-1);
+constexpr auto no_bucket = static_cast<std::size_t>(-1);
 
 }  // namespace
 
@@ -40,35 +40,35 @@ ReductionCore::ReductionCore(GradientSource& source, const DistributedOptimizerO
 ReductionCore::~ReductionCore() = default;
 
 void ReductionCore::add(const std::string& name, std::optional<std::size_t> group) {
-  const std::size_t slot = unit_of_.size();
-  std::size_t unit = units_.size();
+  const std::size_t slot = bucket_of_.size();
+  std::size_t bucket = buckets_.size();
   if (group) {
-    if (unit_of_group_.size() <= *group) unit_of_group_.resize(*group + 1, no_unit);
-    if (unit_of_group_[*group] == no_unit) unit_of_group_[*group] = unit;
-    unit = unit_of_group_[*group];
+    if (bucket_of_group_.size() <= *group) bucket_of_group_.resize(*group + 1, no_bucket);
+    if (bucket_of_group_[*group] == no_bucket) bucket_of_group_[*group] = bucket;
+    bucket = bucket_of_group_[*group];
   }
   // A group's operation is named after its number: it must not depend on which gradients the group
   // has, because names identify operations across ranks.
-  if (unit == units_.size())
-    units_.push_back({.name = group ? fmt::format("(group {})", *group) : name,
-                      .is_group = group.has_value(),
-                      .slots = {}});
-  units_[unit].slots.push_back(slot);
-  unit_of_.push_back(unit);
+  if (bucket == buckets_.size())
+    buckets_.push_back({.name = group ? fmt::format("(group {})", *group) : name,
+                        .is_group = group.has_value(),
+                        .slots = {}});
+  buckets_[bucket].slots.push_back(slot);
+  bucket_of_.push_back(bucket);
   fresh_.push_back(false);
 }
 
 void ReductionCore::replace(std::size_t slot, const std::string& retired) {
-  Unit& unit = units_[unit_of_[slot]];
-  *std::find(unit.slots.begin(), unit.slots.end(), slot) = unit_of_.size();
-  unit.first_place += unit.slots.size();
-  unit_of_.push_back(std::exchange(unit_of_[slot], units_.size()));
+  Bucket& bucket = buckets_[bucket_of_[slot]];
+  *std::find(bucket.slots.begin(), bucket.slots.end(), slot) = bucket_of_.size();
+  bucket.first_place += bucket.slots.size();
+  bucket_of_.push_back(std::exchange(bucket_of_[slot], buckets_.size()));
   fresh_.push_back(false);
-  units_.push_back({.name = retired, .is_group = false, .slots = {slot}});
+  buckets_.push_back({.name = retired, .is_group = false, .slots = {slot}});
 }
 
 std::string ReductionCore::operation_of(std::size_t slot) const {
-  return operation_name(units_[unit_of_[slot]], 0);
+  return operation_name(buckets_[bucket_of_[slot]], 0);
 }
 
 void ReductionCore::set_scales(double factor, double prescale) {
@@ -118,16 +118,16 @@ void ReductionCore::begin(bool reducing) {
   reducing_ = reducing;
 }
 
-bool ReductionCore::is_complete(const Unit& unit) const {
-  return std::all_of(unit.slots.begin(), unit.slots.end(),
+bool ReductionCore::is_complete(const Bucket& bucket) const {
+  return std::all_of(bucket.slots.begin(), bucket.slots.end(),
                      [&](std::size_t slot) { return fresh_[slot] || !source_.takes_part(slot); });
 }
 
 void ReductionCore::ready(std::size_t slot) {
   fresh_[slot] = true;
-  Unit& unit = units_[unit_of_[slot]];
-  // The ranks agree on the order of operations by name, so units may become ready in any order.
-  if (is_complete(unit)) submit(unit);
+  Bucket& bucket = buckets_[bucket_of_[slot]];
+  // The ranks agree on the order of operations by name, so buckets may become ready in any order.
+  if (is_complete(bucket)) submit(bucket);
   note_landed();
   if (options_.hook)
     for (const Flight& flight : flights_)
@@ -135,48 +135,48 @@ void ReductionCore::ready(std::size_t slot) {
 }
 
 bool ReductionCore::is_submitted(std::size_t slot) const {
-  return units_[unit_of_[slot]].rounds > 0;
+  return buckets_[bucket_of_[slot]].rounds > 0;
 }
 
 // Only the operation of a gradient has a dot after the optimizer's number or the round, so that no
 // gradient's name makes it another operation.
-std::string ReductionCore::name_in_pass(const Unit& unit, int round) {
+std::string ReductionCore::name_in_pass(const Bucket& bucket, int round) {
   const std::string first = round == 0 ? "" : fmt::format("(round {})", round + 1);
-  return first + (unit.is_group ? "" : ".") + unit.name;
+  return first + (bucket.is_group ? "" : ".") + bucket.name;
 }
 
-std::string ReductionCore::operation_name(const Unit& unit, int round) const {
-  return std::to_string(number_) + name_in_pass(unit, round);
+std::string ReductionCore::operation_name(const Bucket& bucket, int round) const {
+  return std::to_string(number_) + name_in_pass(bucket, round);
 }
 
-void ReductionCore::submit(Unit& unit) {
+void ReductionCore::submit(Bucket& bucket) {
   std::vector<std::size_t> slots;
-  for (const std::size_t slot : unit.slots)
+  for (const std::size_t slot : bucket.slots)
     if (source_.takes_part(slot)) slots.push_back(slot);
   if (!is_member_) {
-    apply_factor(unit);
+    apply_factor(bucket);
   } else if (slots.empty()) {
     return;  // no round, or other ranks would count one
   } else {
-    submit_group(unit, slots);
+    submit_group(bucket, slots);
   }
-  ++unit.rounds;
-  for (const std::size_t slot : unit.slots) fresh_[slot] = false;
+  ++bucket.rounds;
+  for (const std::size_t slot : bucket.slots) fresh_[slot] = false;
 }
 
-void ReductionCore::submit_group(Unit& unit, const std::vector<std::size_t>& slots) {
+void ReductionCore::submit_group(Bucket& bucket, const std::vector<std::size_t>& slots) {
   // The number of the step is part of the operation, so a rank in another pass gets Mismatch
   // instead of a sum of gradients of different passes.
   const std::int64_t number = step_.of_operation();
-  const std::string name = operation_name(unit, unit.rounds);
+  const std::string name = operation_name(bucket, bucket.rounds);
   std::vector<TensorView> views;
-  Flight flight{.slots = slots, .unit = unit_of_[slots.front()], .round = unit.rounds};
+  Flight flight{.slots = slots, .unit = bucket_of_[slots.front()], .round = bucket.rounds};
   try {
     if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
     if (!flight.own) {
       for (const std::size_t slot : slots) views.push_back(source_.open(slot, factor_));
       if (is_for_hook(views)) {
-        flight.chain = begin_chain(unit, slots, views);
+        flight.chain = begin_chain(bucket, slots, views);
       } else {
         flight.future = allreduce(slots.front(), name, views);
       }
@@ -201,14 +201,14 @@ Future<void> ReductionCore::allreduce(std::size_t slot, const std::string& name,
 }
 
 // Outside the process set, nothing is reduced.
-void ReductionCore::apply_factor(Unit& unit) {
-  for (const std::size_t slot : unit.slots)
+void ReductionCore::apply_factor(Bucket& bucket) {
+  for (const std::size_t slot : bucket.slots)
     if (source_.takes_part(slot)) source_.scale(slot, factor_);
 }
 
 void ReductionCore::submit_rest() {
-  for (Unit& unit : units_)
-    if (unit.rounds == 0) submit(unit);
+  for (Bucket& bucket : buckets_)
+    if (bucket.rounds == 0) submit(bucket);
 }
 
 void ReductionCore::attempt(const std::function<void()>& action) noexcept {
@@ -251,16 +251,16 @@ void ReductionCore::submit_missing() noexcept {
     attempt([&] { take_counts(); });
   }
   const bool unknown = counted_ && is_member_ && !counts_agreed_;
-  for (std::size_t slot = 0; slot < unit_of_.size() && !unknown; ++slot)
-    source_.expect(slot, counts_[1 + units_.size() + slot]);
-  for (std::size_t u = 0; u < units_.size(); ++u) {
+  for (std::size_t slot = 0; slot < bucket_of_.size() && !unknown; ++slot)
+    source_.expect(slot, counts_[1 + buckets_.size() + slot]);
+  for (std::size_t u = 0; u < buckets_.size(); ++u) {
     // If the ranks could not agree, each submits everything once, so that all get an answer.
     const int wanted = unknown || !counted_ ? 1 : counts_[1 + u];
-    while (units_[u].rounds < wanted) {
-      const int before = units_[u].rounds;
-      if (!unknown && is_member_) refuse_frozen(units_[u]);
-      if (units_[u].rounds == before) attempt([&] { submit(units_[u]); });
-      if (units_[u].rounds == before) break;
+    while (buckets_[u].rounds < wanted) {
+      const int before = buckets_[u].rounds;
+      if (!unknown && is_member_) refuse_frozen(buckets_[u]);
+      if (buckets_[u].rounds == before) attempt([&] { submit(buckets_[u]); });
+      if (buckets_[u].rounds == before) break;
     }
   }
 }
@@ -292,12 +292,13 @@ void ReductionCore::fail_pass() noexcept {
     if (flight.chain && !(counts_submitted_ && knows_failure())) flight.chain->abort();
   // One round of everything, before the counts, which tell the others of it. What else they have
   // submitted is not known before the counts are. If the others have these, they wait for no more.
-  for (Unit& unit : units_)
-    if (unit.rounds == 0 && !counts_submitted_) attempt([&] { submit(unit); });
+  for (Bucket& bucket : buckets_)
+    if (bucket.rounds == 0 && !counts_submitted_) attempt([&] { submit(bucket); });
   const bool are_counted = counts_submitted_ && counts_agreed_;
   submit_counts();
   if (are_counted) submit_hook_status();  // for no count tells the others
-  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot) attempt([&] { source_.detach(slot); });
+  for (std::size_t slot = 0; slot < bucket_of_.size(); ++slot)
+    attempt([&] { source_.detach(slot); });
 }
 
 void ReductionCore::settle() noexcept {

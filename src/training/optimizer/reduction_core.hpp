@@ -82,20 +82,20 @@ KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
                                   const std::function<MemoryUse(std::size_t)>& use_of,
                                   const std::function<std::string(std::size_t)>& name_of_slot);
 
-/// Units, rounds and passes. A unit is what one operation reduces: a gradient, or a group of them.
-/// A pass ends when all gradients are final. Within a pass, a gradient may accumulate again after
-/// its unit was submitted: the unit then has a further round.
+/// Units, rounds and passes. A bucket is what one operation reduces: a gradient, or a group of
+/// them. A pass ends when all gradients are final. Within a pass, a gradient may accumulate again
+/// after its bucket was submitted: the bucket then has a further round.
 ///
-/// The ranks may submit different units, and unequal rounds. At the end of a pass they agree on the
-/// largest number of rounds of each unit, and those that have submitted fewer submit zeros. The
-/// name of an operation does not depend on the pass, but its number does: a rank that is one pass
-/// or one step ahead gets Mismatch.
+/// The ranks may submit different buckets, and unequal rounds. At the end of a pass they agree on
+/// the largest number of rounds of each bucket, and those that have submitted fewer submit zeros.
+/// The name of an operation does not depend on the pass, but its number does: a rank that is one
+/// pass or one step ahead gets Mismatch.
 ///
 /// Not thread-safe.
 class ReductionCore {
  public:
-  /// `counted`: whether the ranks agree on the rounds. If not, every pass reduces every unit once.
-  /// `source` must outlive this object.
+  /// `counted`: whether the ranks agree on the rounds. If not, every pass reduces every bucket
+  /// once. `source` must outlive this object.
   KOLO_EXPORT ReductionCore(GradientSource& source, const DistributedOptimizerOptions& options,
                             bool counted);
   KOLO_EXPORT ~ReductionCore();
@@ -106,14 +106,14 @@ class ReductionCore {
   void set_number(std::int64_t number) { number_ = number; }
   [[nodiscard]] std::int64_t number() const { return number_; }
 
-  /// Adds the next slot, to a group or as a unit of its own.
+  /// Adds the next slot, to a group or as a bucket of its own.
   KOLO_EXPORT void add(const std::string& name, std::optional<std::size_t> group);
-  /// Adds the next slot in the place of another one, which becomes a unit of its own under
+  /// Adds the next slot in the place of another one, which becomes a bucket of its own under
   /// `retired`. To be called between passes.
   KOLO_EXPORT void replace(std::size_t slot, const std::string& retired);
   /// The name of the operation that reduces the slot.
   [[nodiscard]] KOLO_EXPORT std::string operation_of(std::size_t slot) const;
-  [[nodiscard]] std::size_t slots() const { return unit_of_.size(); }
+  [[nodiscard]] std::size_t slots() const { return bucket_of_.size(); }
 
   /// Backward passes of this step that have ended.
   [[nodiscard]] int passes() const { return passes_; }
@@ -145,10 +145,10 @@ class ReductionCore {
   /// The factor of gradients before they are submitted, and the prescale of operations.
   KOLO_EXPORT void set_scales(double factor, double prescale);
 
-  /// The gradient is complete for now. Submits its unit if that is complete.
+  /// The gradient is complete for now. Submits its bucket if that is complete.
   KOLO_EXPORT void ready(std::size_t slot);
   [[nodiscard]] KOLO_EXPORT bool is_submitted(std::size_t slot) const;
-  /// Submits every unit that was not submitted in this pass.
+  /// Submits every bucket that was not submitted in this pass.
   KOLO_EXPORT void submit_rest();
 
   // The end of a pass. If passes of several optimizers end together, each part is to be called for
@@ -180,7 +180,7 @@ class ReductionCore {
   [[nodiscard]] StepNumber& step() { return step_; }
 
  private:
-  struct Unit {
+  struct Bucket {
     std::string name;
     bool is_group;
     std::vector<std::size_t> slots;
@@ -189,23 +189,23 @@ class ReductionCore {
   };
   struct Flight {
     std::vector<std::size_t> slots{};
-    std::size_t unit = 0;
+    std::size_t bucket = 0;
     int round = 0;
     std::unique_ptr<OwnReduction> own{};
     std::unique_ptr<HookChain> chain{};
     Future<void> future{};
   };
 
-  [[nodiscard]] bool is_complete(const Unit& unit) const;
-  [[nodiscard]] std::string operation_name(const Unit& unit, int round) const;
-  [[nodiscard]] static std::string name_in_pass(const Unit& unit, int round);
-  void submit(Unit& unit);
-  void submit_group(Unit& unit, const std::vector<std::size_t>& slots);
+  [[nodiscard]] bool is_complete(const Bucket& bucket) const;
+  [[nodiscard]] std::string operation_name(const Bucket& bucket, int round) const;
+  [[nodiscard]] static std::string name_in_pass(const Bucket& bucket, int round);
+  void submit(Bucket& bucket);
+  void submit_group(Bucket& bucket, const std::vector<std::size_t>& slots);
   [[nodiscard]] Future<void> allreduce(std::size_t slot, const std::string& name,
                                        const std::vector<TensorView>& views);
   [[nodiscard]] bool has_hook() const;
   [[nodiscard]] bool is_for_hook(const std::vector<TensorView>& views) const;
-  [[nodiscard]] std::unique_ptr<HookChain> begin_chain(const Unit& unit,
+  [[nodiscard]] std::unique_ptr<HookChain> begin_chain(const Bucket& bucket,
                                                        const std::vector<std::size_t>& slots,
                                                        const std::vector<TensorView>& views);
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
@@ -216,8 +216,8 @@ class ReductionCore {
   void note_landed();
   void wait_for(Flight& flight);
   void finish_flights() noexcept;
-  void apply_factor(Unit& unit);
-  void refuse_frozen(Unit& unit);
+  void apply_factor(Bucket& bucket);
+  void refuse_frozen(Bucket& bucket);
   void fill_counts();
   void call_counts();
   void take_counts();
@@ -232,10 +232,10 @@ class ReductionCore {
   bool is_member_;
   std::int64_t number_ = 0;
   StepNumber step_;
-  std::vector<Unit> units_;
-  std::vector<std::size_t> unit_of_;        // by slot
-  std::vector<std::size_t> unit_of_group_;  // by group; `no_unit` if it has no slots yet
-  std::vector<bool> fresh_;                 // by slot: complete, and not yet submitted
+  std::vector<Bucket> buckets_;
+  std::vector<std::size_t> bucket_of_;        // by slot
+  std::vector<std::size_t> bucket_of_group_;  // by group; `no_bucket` if it has no slots yet
+  std::vector<bool> fresh_;                   // by slot: complete, and not yet submitted
   double factor_ = 1.0;
   double prescale_;
   int passes_ = 0;        // in this step
@@ -246,8 +246,8 @@ class ReductionCore {
   bool reducing_ = false;
   bool failed_ = false;  // in this pass, on this rank
   bool counts_agreed_ = false;
-  // One number for the failure, one for each unit, one for each slot; with a hook, one more for
-  // each unit: how many operations of its first round a rank has submitted whose backward has
+  // One number for the failure, one for each bucket, one for each slot; with a hook, one more for
+  // each bucket: how many operations of its first round a rank has submitted whose backward has
   // thrown.
   std::vector<std::int32_t> counts_;
   std::exception_ptr error_{};

@@ -22,24 +22,25 @@ void ReductionCore::note_landed() {
 // The first number is 0, or tells the lowest rank of the set whose backward has thrown.
 void ReductionCore::fill_counts() {
   source_.prepare_end();
-  const std::size_t refused = 1 + units_.size() + unit_of_.size();
-  counts_.assign(refused + (has_hook() ? units_.size() : 0), 0);
+  const std::size_t refused = 1 + buckets_.size() + bucket_of_.size();
+  counts_.assign(refused + (has_hook() ? buckets_.size() : 0), 0);
   if (failed_) {
     counts_[0] = options_.process_set.size() - options_.process_set.rank();
     for (const Flight& flight : flights_)
       if (flight.chain && flight.round == 0)
         counts_[refused + flight.unit] = flight.chain->operations();
   }
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    const Unit& unit = units_[u];
-    const bool has_more = std::any_of(unit.slots.begin(), unit.slots.end(), [&](std::size_t slot) {
-      const bool is_left = unit.rounds == 0 && source_.is_waiting(slot);
-      return source_.takes_part(slot) && (fresh_[slot] || is_left);
-    });
-    counts_[1 + u] = unit.rounds + (has_more ? 1 : 0);
+  for (std::size_t u = 0; u < buckets_.size(); ++u) {
+    const Bucket& bucket = buckets_[u];
+    const bool has_more =
+        std::any_of(bucket.slots.begin(), bucket.slots.end(), [&](std::size_t slot) {
+          const bool is_left = bucket.rounds == 0 && source_.is_waiting(slot);
+          return source_.takes_part(slot) && (fresh_[slot] || is_left);
+        });
+    counts_[1 + u] = bucket.rounds + (has_more ? 1 : 0);
   }
-  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
-    if (source_.takes_part(slot)) counts_[1 + units_.size() + slot] = source_.content(slot);
+  for (std::size_t slot = 0; slot < bucket_of_.size(); ++slot)
+    if (source_.takes_part(slot)) counts_[1 + buckets_.size() + slot] = source_.content(slot);
 }
 
 void ReductionCore::call_counts() {
@@ -73,19 +74,19 @@ void ReductionCore::take_counts() {
   read_counts();
 }
 
-// Other ranks reduce a unit of which this rank reduces nothing. They get zeros, as they wait.
-void ReductionCore::refuse_frozen(Unit& unit) {
-  if (std::any_of(unit.slots.begin(), unit.slots.end(),
+// Other ranks reduce a bucket of which this rank reduces nothing. They get zeros, as they wait.
+void ReductionCore::refuse_frozen(Bucket& bucket) {
+  if (std::any_of(bucket.slots.begin(), bucket.slots.end(),
                   [&](std::size_t slot) { return source_.takes_part(slot); }))
     return;
-  attempt([&] { submit_group(unit, unit.slots); });
-  ++unit.rounds;
+  attempt([&] { submit_group(bucket, bucket.slots); });
+  ++bucket.rounds;
   attempt([&] {
     throw InvalidArgument(
         fmt::format("'{}' requires no gradient on this rank, but does on others: freeze and "
                     "unfreeze parameters on all ranks alike",
-                    unit.name),
-        unit.name);
+                    bucket.name),
+        bucket.name);
   });
 }
 
@@ -104,8 +105,8 @@ void ReductionCore::wait_for(Flight& flight) {
 void ReductionCore::finish_flights() noexcept {
   take_hook_status();
   for (Flight& flight : flights_) attempt([&] { wait_for(flight); });
-  const std::size_t first = 1 + units_.size();
-  for (std::size_t slot = 0; slot < unit_of_.size(); ++slot)
+  const std::size_t first = 1 + buckets_.size();
+  for (std::size_t slot = 0; slot < bucket_of_.size(); ++slot)
     attempt([&] {
       const bool exists = !counts_agreed_ || !is_member_ || counts_[first + slot] > 0;
       source_.close(slot, exists && !failed_);
@@ -134,7 +135,7 @@ void ReductionCore::leave_pass() {
   counts_future_ = {};
   counts_submitted_ = false;
   hook_status_due_ = true;
-  for (Unit& unit : units_) unit.rounds = 0;
+  for (Bucket& bucket : buckets_) bucket.rounds = 0;
   std::fill(fresh_.begin(), fresh_.end(), false);
   active_ = false;
   if (failed_ || error_) return;

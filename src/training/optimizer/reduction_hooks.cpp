@@ -34,13 +34,13 @@ bool ReductionCore::is_for_hook(const std::vector<TensorView>& views) const {
                      [](const TensorView& view) { return view.device().type == DeviceType::cpu; });
 }
 
-std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit,
+std::unique_ptr<HookChain> ReductionCore::begin_chain(const Bucket& bucket,
                                                       const std::vector<std::size_t>& slots,
                                                       const std::vector<TensorView>& views) {
-  const std::string name = name_in_pass(unit, unit.rounds);
+  const std::string name = name_in_pass(bucket, bucket.rounds);
   const double members = options_.op == ReduceOp::average ? options_.process_set.size() : 1.0;
   auto chain = std::make_unique<HookChain>(HookChain::Calls{
-      .unit = unit.name,
+      .unit = bucket.name,
       .rank = rank(),
       .process_set = options_.process_set,
       .name_of =
@@ -58,17 +58,17 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Unit& unit,
                                   .prescale = prescale_,
                                   .postscale = postscale(options_) / members,
                                   .process_set = options_.process_set,
-                                  .places = places_of(slots, unit.slots, unit.first_place)});
+                                  .places = places_of(slots, bucket.slots, bucket.first_place)});
   }
   return chain;
 }
 
 int ReductionCore::refused(const Flight& flight) const {
   if (!counts_submitted_ || !counts_agreed_ || flight.round > 0) return 0;
-  return counts_[1 + units_.size() + unit_of_.size() + flight.unit];
+  return counts_[1 + buckets_.size() + bucket_of_.size() + flight.unit];
 }
 
-// Returns whether any unit takes that many operations. All ranks find the same.
+// Returns whether any bucket takes that many operations. All ranks find the same.
 bool ReductionCore::reach_hooks(int operations) noexcept {
   bool any = false;
   for (const Flight& flight : flights_) {
@@ -111,8 +111,8 @@ void ReductionCore::take_hook_status() noexcept {
       throw HookFailed(
           fmt::format("the communication hook ({}) has thrown for '{}': {}. Call "
                       "zero_grad() before the next pass",
-                      options_.hook->description(), flight.chain->unit(), flight.chain->thrown()),
-          flight.chain->unit(), {rank()});
+                      options_.hook->description(), flight.chain->bucket(), flight.chain->thrown()),
+          flight.chain->bucket(), {rank()});
     });
   attempt([&] {
     if (hook_status_ == 0) return;

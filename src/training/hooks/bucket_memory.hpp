@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elements of a unit's tensors as consecutive f32.
+// The elements of a bucket's tensors as consecutive f32.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/hooks/unit_memory.hpp"
+#include "training/hooks/bucket_memory.hpp"
 
 #include <algorithm>
 
