@@ -10,7 +10,7 @@
 #include "../session/fixture.hpp"
 #include "../support/halves_hook.hpp"
 #include "kolo/optimizer.hpp"
-#include "training/optimizer/reduction_core.hpp"
+#include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -255,7 +255,7 @@ TEST_F(Hooks, CutByAJoinLeaveTheNextGradientsAlone) {
 }
 
 /// Two gradients. Backward uses the first.
-struct TwoGradients : GradientSource {
+struct TwoGradients : GradientStorage {
   std::array<std::vector<float>, 2> gradients{std::vector<float>(4), std::vector<float>(4)};
   [[nodiscard]] int content(std::size_t slot) const override { return slot == 0 ? 1 : 0; }
   TensorView open(std::size_t slot, double /*factor*/) override { return gradients[slot]; }
@@ -265,7 +265,7 @@ struct TwoGradients : GradientSource {
 /// pass of the same backward has failed.
 enum class Fails : std::uint8_t { at_once, when_counts_are_submitted, when_they_are_agreed, never };
 
-void end_pass(ReductionCore& core, Fails fails) {
+void end_pass(PassReducer& core, Fails fails) {
   if (fails == Fails::at_once) core.fail_pass();
   if (fails != Fails::at_once) core.submit_counts();
   barrier({.name = "all ranks have submitted their counts"});
@@ -279,7 +279,7 @@ void end_pass(ReductionCore& core, Fails fails) {
 TEST_F(Hooks, OfAPassThatFailsLateEndOnAllRanks) {
   if (n_ == 1) GTEST_SKIP() << "one rank has no hook";
   TwoGradients source;
-  ReductionCore core(source, {.hook = hook_}, /*counted=*/true);
+  PassReducer core(source, {.hook = hook_}, /*counted=*/true);
   core.add("used", std::nullopt);
   core.add("unused", std::nullopt);
   using enum Fails;

@@ -24,7 +24,7 @@
 namespace kolo {
 
 namespace internal {
-class TorchSource;
+class TorchGradientStorage;
 }
 
 /// A type that holds tensors with their names.
@@ -86,7 +86,7 @@ class GradientReducer {
   /// those of the parameters.
   KOLO_EXPORT GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                               const DistributedOptimizerOptions& options, bool watches_steps = true,
-                              std::shared_ptr<internal::TorchSource> source = nullptr);
+                              std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
   KOLO_EXPORT GradientReducer(GradientReducer&&) noexcept;
   KOLO_EXPORT GradientReducer& operator=(GradientReducer&&) noexcept;
   KOLO_EXPORT ~GradientReducer();
@@ -109,7 +109,7 @@ class GradientReducer {
   /// Collective. After a new session has begun: drops all gradients, and compares the ranks again.
   /// `source`: as at construction.
   KOLO_EXPORT void rejoin(const Groups& groups,
-                          std::shared_ptr<internal::TorchSource> source = nullptr);
+                          std::shared_ptr<internal::TorchGradientStorage> source = nullptr);
 
   [[nodiscard]] KOLO_EXPORT NoSync no_sync() const;
 

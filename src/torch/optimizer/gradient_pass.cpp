@@ -57,8 +57,8 @@ void GradientReducer::State::run_part(const std::shared_ptr<PassEnd>& end, int p
   switch (part) {
     case 0:
       // All gradients of the pass exist now. If it throws, the pass fails on all ranks.
-      source.require_unmixed();
-      source.require_disjoint();
+      storage.require_unmixed();
+      storage.require_disjoint();
       core.submit_counts();
       break;
     case 1:
@@ -102,19 +102,19 @@ void GradientReducer::State::set_scales(int passes_made) {
 
 // Parameters that were unfrozen or converted had no hooks in this pass. In the next one they do.
 void GradientReducer::State::attach_missing() {
-  for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) {
-    const Parameter& parameter = source.parameters()[slot];
+  for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot) {
+    const Parameter& parameter = storage.parameters()[slot];
     if (!parameter.hook.is_missing(parameter.tensor)) continue;
     attach(slot);
     if (parameter.elsewhere) continue;
-    source.require_reducible(slot, is_grouped(parameter));
-    source.accumulated_unnoticed(slot);
+    storage.require_reducible(slot, is_grouped(parameter));
+    storage.accumulated_unnoticed(slot);
   }
 }
 
 // The optimizer that reduced them may be gone.
 void GradientReducer::State::take_over() {
-  for (Parameter& parameter : source.parameters())
+  for (Parameter& parameter : storage.parameters())
     if (parameter.elsewhere) parameter.elsewhere = owner_of(parameter) != nullptr;
 }
 
@@ -130,24 +130,24 @@ bool GradientReducer::State::before_accumulation(std::size_t slot) {
   // Backward runs one thread for CPU parameters and one per GPU, so hooks run concurrently. Their
   // order may differ between ranks; operations are matched by name.
   const std::lock_guard lock(hooks);
-  if (const Parameter& parameter = source.parameters()[slot];
+  if (const Parameter& parameter = storage.parameters()[slot];
       parameter.elsewhere && owner_of(parameter))
     return false;
   if (!core.active()) begin_pass();
   prepare(slot);
-  return !source.parameters()[slot].tensor.grad().defined();
+  return !storage.parameters()[slot].tensor.grad().defined();
 }
 
 void GradientReducer::State::after_accumulation(std::size_t slot) {
   const std::lock_guard lock(hooks);
-  Parameter& parameter = source.parameters()[slot];
+  Parameter& parameter = storage.parameters()[slot];
   if (parameter.elsewhere || !core.active() || !parameter.tensor.grad().defined()) return;
-  source.require_reducible(slot, is_grouped(parameter));
+  storage.require_reducible(slot, is_grouped(parameter));
   if (core.reducing()) {
     core.ready(slot);
   } else {
     parameter.waiting = true;
-    source.accumulated_locally(slot);
+    storage.accumulated_locally(slot);
   }
 }
 
@@ -156,7 +156,7 @@ void GradientReducer::State::after_accumulation(std::size_t slot) {
 // the pass attaches them, and takes the gradient along.
 void GradientReducer::State::before_unnoticed(std::size_t slot) {
   const std::lock_guard lock(hooks);
-  Parameter& parameter = source.parameters()[slot];
+  Parameter& parameter = storage.parameters()[slot];
   if (!parameter.hook.is_missing(parameter.tensor)) return;
 #if TORCH_VERSION_MAJOR >= 2
   parameter.hook.attach(parameter.tensor, weak_from_this(), slot);
@@ -169,26 +169,26 @@ void GradientReducer::State::before_unnoticed(std::size_t slot) {
 
 void GradientReducer::State::prepare(std::size_t slot) {
   if (core.reducing()) {
-    source.make_room(slot);
+    storage.make_room(slot);
   } else {
-    source.accumulate_locally(slot);
+    storage.accumulate_locally(slot);
   }
 }
 
 void GradientReducer::State::reduce_all(bool skips) {
   // All gradients are checked before any is submitted, so that the call can be repeated after an
   // exception.
-  const auto& parameters = source.parameters();
-  if (!skips) source.require_unmixed();
-  source.forget_changed();
+  const auto& parameters = storage.parameters();
+  if (!skips) storage.require_unmixed();
+  storage.forget_changed();
   for (std::size_t slot = 0; slot < parameters.size(); ++slot)
-    if (source.takes_part(slot)) source.require_reducible(slot, is_grouped(parameters[slot]));
-  source.require_disjoint();
+    if (storage.takes_part(slot)) storage.require_reducible(slot, is_grouped(parameters[slot]));
+  storage.require_disjoint();
   set_scales(core.passes());
   core.begin(/*reducing=*/true);
   try {
     for (std::size_t slot = 0; slot < parameters.size(); ++slot)
-      if (source.takes_part(slot) && source.content(slot) > 0) core.ready(slot);
+      if (storage.takes_part(slot) && storage.content(slot) > 0) core.ready(slot);
   } catch (...) {
     core.fail_pass();
     throw;
@@ -201,9 +201,9 @@ void GradientReducer::State::synchronize(bool skips) {
   reduce_elsewhere();
   const bool is_final = watches_steps ? core.is_final() : core.local_passes() == 0;
   if (is_final || core.slots() == 0) return;
-  if (core.drop_before_join() != ReductionCore::Cut::nothing && !skips) {
+  if (core.drop_before_join() != PassReducer::Cut::nothing && !skips) {
     throw InvalidArgument(
-        std::string(source.subject()) +
+        std::string(storage.subject()) +
         ": join() was called after backward passes that reduce nothing, before "
         "their step. Their gradients are dropped on this rank: call zero_grad(). Call join() after "
         "step()");
@@ -214,14 +214,14 @@ void GradientReducer::State::synchronize(bool skips) {
 
 void GradientReducer::State::reduce_added(std::size_t first) {
   bool any = false;
-  for (std::size_t slot = first; slot < source.parameters().size(); ++slot) {
-    if (!source.takes_part(slot)) continue;
-    source.require_reducible(slot, is_grouped(source.parameters()[slot]));
-    source.accumulated_unnoticed(slot);
+  for (std::size_t slot = first; slot < storage.parameters().size(); ++slot) {
+    if (!storage.takes_part(slot)) continue;
+    storage.require_reducible(slot, is_grouped(storage.parameters()[slot]));
+    storage.accumulated_unnoticed(slot);
     any = true;
   }
   if (!any) return;
-  source.require_disjoint();
+  storage.require_disjoint();
   set_scales(core.passes());
   core.begin(/*reducing=*/true);
   core.end_pass();
@@ -238,7 +238,7 @@ void GradientReducer::State::reduce_elsewhere() {
     bool& flag;
     ~UntilEnd() { flag = false; }
   } until_end{is_reducing_elsewhere};
-  for (const Parameter& parameter : source.parameters()) {
+  for (const Parameter& parameter : storage.parameters()) {
     if (!parameter.elsewhere) continue;
     const std::shared_ptr<State> owner = owner_of(parameter);
     if (!owner) continue;
@@ -251,7 +251,7 @@ void GradientReducer::State::reduce_elsewhere() {
 }
 
 void GradientReducer::State::forget_reductions_elsewhere() {
-  for (Parameter& parameter : source.parameters()) {
+  for (Parameter& parameter : storage.parameters()) {
     if (!parameter.elsewhere) continue;
     if (const std::shared_ptr<State> owner = owner_of(parameter))
       parameter.reductions_elsewhere = owner->core.reductions();
@@ -261,7 +261,7 @@ void GradientReducer::State::forget_reductions_elsewhere() {
 void GradientReducer::State::forget_passes() {
   core.settle();
   core.forget_passes();
-  source.forget();
+  storage.forget();
 }
 
 }  // namespace kolo::detail

@@ -29,7 +29,7 @@ std::unordered_set<const c10::TensorImpl*> tensors_of(const ParameterGroups& gro
 }  // namespace
 
 std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
-  const std::size_t known_slots = source.parameters().size();
+  const std::size_t known_slots = storage.parameters().size();
   const std::unordered_set<const c10::TensorImpl*> current = tensors_of(optimizer_groups);
   for_each_parameter(
       optimizer_groups, [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
@@ -38,12 +38,12 @@ std::size_t GradientReducer::State::adopt(const Groups& optimizer_groups) {
         const auto holder = slot_at.find({i, j});
         const bool replaces =
             known == slot_of.end() && holder != slot_at.end() &&
-            !current.contains(source.parameters()[holder->second].tensor.unsafeGetTensorImpl());
+            !current.contains(storage.parameters()[holder->second].tensor.unsafeGetTensorImpl());
         slot_at[{i, j}] = known != slot_of.end() ? known->second
                           : replaces             ? replace(holder->second, tensor)
                                                  : add(names.of(tensor, i, j), tensor);
       });
-  for (std::size_t slot = 0; slot < source.parameters().size(); ++slot) attach(slot);
+  for (std::size_t slot = 0; slot < storage.parameters().size(); ++slot) attach(slot);
   return known_slots;
 }
 
@@ -59,7 +59,7 @@ std::size_t GradientReducer::State::add(const std::string& wanted, const ::torch
 // hook finds its state by the name. The other may still be reduced, under another name, since
 // operations are matched by name.
 std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Tensor& tensor) {
-  Parameter& other = source.parameters()[slot];
+  Parameter& other = storage.parameters()[slot];
   const std::string name = std::exchange(other.name, unused_name(other.name));
   used_names.insert(other.name);
   core.replace(slot, other.name);
@@ -67,8 +67,8 @@ std::size_t GradientReducer::State::replace(std::size_t slot, const ::torch::Ten
 }
 
 std::size_t GradientReducer::State::list(const std::string& name, const ::torch::Tensor& tensor) {
-  const std::size_t slot = source.parameters().size();
-  Parameter& parameter = source.parameters().emplace_back();
+  const std::size_t slot = storage.parameters().size();
+  Parameter& parameter = storage.parameters().emplace_back();
   parameter.name = name;
   parameter.tensor = tensor;
   used_names.insert(name);
@@ -86,7 +86,7 @@ std::string GradientReducer::State::unused_name(const std::string& wanted) const
 NamedParameters GradientReducer::State::named(const Groups& optimizer_groups) const {
   const std::unordered_set<const c10::TensorImpl*> current = tensors_of(optimizer_groups);
   NamedParameters list;
-  for (const Parameter& parameter : source.parameters())
+  for (const Parameter& parameter : storage.parameters())
     if (current.contains(parameter.tensor.unsafeGetTensorImpl()))
       list.emplace_back(parameter.name, parameter.tensor);
   return list;
@@ -94,20 +94,20 @@ NamedParameters GradientReducer::State::named(const Groups& optimizer_groups) co
 
 std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
     std::shared_ptr<State> old, const Groups& optimizer_groups,
-    std::shared_ptr<TorchSource> source) {
+    std::shared_ptr<TorchGradientStorage> storage) {
   old->core.rejoin();
-  for (Parameter& parameter : old->source.parameters()) parameter.tensor.mutable_grad().reset();
+  for (Parameter& parameter : old->storage.parameters()) parameter.tensor.mutable_grad().reset();
   const DistributedOptimizerOptions options = old->options;
   const bool is_member = old->is_member;
   const bool watches_steps = old->watches_steps;
-  const char* const subject = old->source.subject();
+  const char* const subject = old->storage.subject();
   const std::int64_t reductions = old->core.reductions();
   ParameterNames names(old->named(optimizer_groups), subject);
   GroupNumbers group_numbers = std::move(old->group_numbers);
   auto guards = std::move(old->guards);
   old.reset();  // one state has the communication hook, and is called by the parameters' hooks
-  if (!source) source = std::make_shared<TorchSource>(options, subject);
-  auto state = std::make_shared<State>(options, std::move(source));
+  if (!storage) storage = std::make_shared<TorchGradientStorage>(options, subject);
+  auto state = std::make_shared<State>(options, std::move(storage));
   state->is_member = is_member;
   state->watches_steps = watches_steps;
   state->names = std::move(names);
@@ -119,7 +119,7 @@ std::shared_ptr<GradientReducer::State> GradientReducer::State::renewed(
 
 // Hooks are attached to a parameter that another optimizer reduces, too: that one may end first.
 void GradientReducer::State::attach(std::size_t slot) {
-  Parameter& parameter = source.parameters()[slot];
+  Parameter& parameter = storage.parameters()[slot];
   const std::shared_ptr<State> other = owner_of(parameter);
   if (other) require_same_options(parameter, *other);
   if (other && !parameter.elsewhere) parameter.reductions_elsewhere = other->core.reductions();
@@ -140,7 +140,7 @@ void GradientReducer::State::require_same_options(const Parameter& parameter,
   const std::string mine = describe(options).description;
   const std::string others = describe(other.options).description;
   const bool same_ranks = options.process_set.ranks() == other.options.process_set.ranks();
-  if (!source.description().empty() || !other.source.description().empty())
+  if (!storage.description().empty() || !other.storage.description().empty())
     throw InvalidArgument("'" + parameter.name +
                               "': a ShardedOptimizer cannot share a parameter with another "
                               "optimizer or with DistributedGradients",
@@ -162,7 +162,7 @@ void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
                      [&](std::size_t i, std::size_t j, const ::torch::Tensor& tensor) {
                        if (!seen.insert(tensor.unsafeGetTensorImpl()).second) return;
                        all.push_back(names.of(tensor, i, j));
-                       require_short(all.back(), source.subject());
+                       require_short(all.back(), storage.subject());
                        if (tensor.requires_grad()) trained.push_back(all.back());
                      });
   if (options.num_groups > 0) {
@@ -174,7 +174,7 @@ void GradientReducer::State::make_groups(const Groups& optimizer_groups) {
     const bool is_known = std::find(all.begin(), all.end(), name) != all.end();
     return is_known ? std::optional(name) : std::nullopt;
   };
-  group_numbers = listed_groups(options.groups, resolve, source.subject());
+  group_numbers = listed_groups(options.groups, resolve, storage.subject());
 }
 
 void GradientReducer::State::agree() {
@@ -184,8 +184,8 @@ void GradientReducer::State::agree() {
 
 void GradientReducer::State::require_agreement() {
   std::vector<Item> items{describe(options)};
-  items.front().description += source.description();
-  for (const Parameter& parameter : source.parameters()) {
+  items.front().description += storage.description();
+  for (const Parameter& parameter : storage.parameters()) {
     std::string description = describe(parameter.tensor);
     if (!parameter.tensor.requires_grad()) description += ", frozen";
     if (parameter.elsewhere) description += ", reduced by another optimizer";
@@ -194,23 +194,23 @@ void GradientReducer::State::require_agreement() {
     items.push_back({parameter.name, description});
   }
   internal::require_agreement("kolo.parameters." + std::to_string(core.number()),
-                              std::string("The options or parameters of the ") + source.subject(),
+                              std::string("The options or parameters of the ") + storage.subject(),
                               items, options.process_set);
 }
 
 GradientReducer::GradientReducer(const Groups& groups, const std::optional<NamedParameters>& names,
                                  const DistributedOptimizerOptions& options, bool watches_steps,
-                                 std::shared_ptr<TorchSource> source) {
-  if (!source)
-    source = std::make_shared<TorchSource>(
+                                 std::shared_ptr<TorchGradientStorage> storage) {
+  if (!storage)
+    storage = std::make_shared<TorchGradientStorage>(
         options, watches_steps ? distributed_subject : "DistributedGradients");
-  require_valid(options, source->subject());
-  state_ = std::make_shared<State>(options, std::move(source));
+  require_valid(options, storage->subject());
+  state_ = std::make_shared<State>(options, std::move(storage));
   state_->watches_steps = watches_steps;
   state_->is_member = options.process_set.rank() >= 0;
   if (names) {
-    state_->names = ParameterNames(*names, state_->source.subject());
-    state_->names.require_all(groups, state_->source.subject());
+    state_->names = ParameterNames(*names, state_->storage.subject());
+    state_->names.require_all(groups, state_->storage.subject());
   }
   // Hooks are attached first: a member that fails later throws from this constructor, and the weak
   // pointers in its hooks expire. The collectives come last, after all local checks.
@@ -262,9 +262,9 @@ void GradientReducer::begin_evaluations(const Groups& groups) {
   state_->forget_reductions_elsewhere();
 }
 
-void GradientReducer::rejoin(const Groups& groups, std::shared_ptr<TorchSource> source) {
-  require_world_to_rejoin(state_->options.process_set, state_->source.subject());
-  state_ = State::renewed(std::move(state_), groups, std::move(source));
+void GradientReducer::rejoin(const Groups& groups, std::shared_ptr<TorchGradientStorage> storage) {
+  require_world_to_rejoin(state_->options.process_set, state_->storage.subject());
+  state_ = State::renewed(std::move(state_), groups, std::move(storage));
   state_->adopt(groups);
   state_->forget_reductions_elsewhere();
   state_->agree();

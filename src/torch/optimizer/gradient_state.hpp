@@ -15,9 +15,9 @@
 
 #include "kolo/torch/optimizer.hpp"
 #include "torch/optimizer/gradient_hook.hpp"
-#include "torch/optimizer/gradient_source.hpp"
 #include "torch/optimizer/parameter_names.hpp"
-#include "training/optimizer/reduction_core.hpp"
+#include "torch/optimizer/torch_gradient_storage.hpp"
+#include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::detail {
 
@@ -25,19 +25,20 @@ namespace kolo::detail {
 /// autograd's engine, before `backward()` returns. Everything else is called by the thread that
 /// owns the optimizer, while no backward runs.
 struct GradientReducer::State : internal::GradientListener, std::enable_shared_from_this<State> {
-  State(const DistributedOptimizerOptions& given, std::shared_ptr<internal::TorchSource> of)
+  State(const DistributedOptimizerOptions& given,
+        std::shared_ptr<internal::TorchGradientStorage> of)
       : options(given),
         owned(std::move(of)),
-        source(*owned),
-        core(source, given, /*counted=*/true) {}
+        storage(*owned),
+        core(storage, given, /*counted=*/true) {}
 
   DistributedOptimizerOptions options;
   bool is_member = false;  // of the process set
   bool watches_steps = true;
   internal::ParameterNames names;
-  std::shared_ptr<internal::TorchSource> owned;
-  internal::TorchSource& source;
-  internal::ReductionCore core;
+  std::shared_ptr<internal::TorchGradientStorage> owned;
+  internal::TorchGradientStorage& storage;
+  internal::PassReducer core;
   std::unordered_map<const c10::TensorImpl*, std::size_t> slot_of;
   // By group and position in it, as of the last call of `adopt`. Tied weights are listed twice.
   std::map<std::pair<std::size_t, std::size_t>, std::size_t> slot_at;
@@ -55,10 +56,10 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   /// The parameters that the optimizer has, as their operations are named.
   [[nodiscard]] NamedParameters named(const Groups& optimizer_groups) const;
   /// A state for a new session, which knows nothing of the passes before, nor of parameters that
-  /// were replaced. Drops all gradients. `source` may be null.
+  /// were replaced. Drops all gradients. `storage` may be null.
   [[nodiscard]] static std::shared_ptr<State> renewed(
       std::shared_ptr<State> old, const Groups& optimizer_groups,
-      std::shared_ptr<internal::TorchSource> source);
+      std::shared_ptr<internal::TorchGradientStorage> storage);
   void make_groups(const Groups& optimizer_groups);
   void agree();
   void require_agreement();
@@ -67,7 +68,7 @@ struct GradientReducer::State : internal::GradientListener, std::enable_shared_f
   void after_accumulation(std::size_t slot) override;
   void before_unnoticed(std::size_t slot) override;
   [[nodiscard]] bool owns(std::size_t slot) const override {
-    return !source.parameters()[slot].elsewhere;
+    return !storage.parameters()[slot].elsewhere;
   }
 
   /// Reduces what the passes of this step have left, unless all is final. Throws InvalidArgument if

@@ -38,7 +38,7 @@ GradientReducer& ShardedReducer::State::live() {
 }
 
 void ShardedReducer::State::require_all_ranks() {
-  if (!source && is_member)
+  if (!storage && is_member)
     internal::require_all_ranks(operation("(backward)"), options.process_set);
 }
 
@@ -59,7 +59,7 @@ void ShardedReducer::State::share_gradients() {
       const ::torch::Tensor other = std::exchange(gradient, at::empty_like(shard.whole));
       gradient.copy_(other);
       // What is clipped through the part must not be lost.
-      whole_source->move_gradient(shard.whole, gradient);
+      whole_storage->move_gradient(shard.whole, gradient);
     }
     shard.part.mutable_grad() = own_tensor(shard.part_of(gradient));
     shard.shares_gradient = true;
@@ -114,11 +114,11 @@ void ShardedReducer::State::divide(Optimizer& optimizer) {
   shards = std::make_shared<ParameterShards>(index, parts);
   keep_undivided(optimizer);
   shards->adopt(optimizer, names);
-  std::shared_ptr<TorchSource> made;
+  std::shared_ptr<TorchGradientStorage> made;
   if (sharding == Sharding::state) {
-    made = whole_source = std::make_shared<WholeSource>(options, shards);
+    made = whole_storage = std::make_shared<WholeGradientStorage>(options, shards);
   } else {
-    made = source = std::make_shared<ShardSource>(options, shards);
+    made = storage = std::make_shared<ShardGradientStorage>(options, shards);
   }
   if (reducer) {
     reducer->rejoin(shards->whole_groups(), std::move(made));
@@ -138,7 +138,7 @@ void ShardedReducer::State::reunite(Optimizer& optimizer) {
     for (::torch::Tensor& tensor : groups[i].params())
       if (const ParameterShard* shard = shards->of_part(tensor)) tensor = shard->whole;
   for (ParameterShard& shard : shards->all()) shard.whole.mutable_grad().reset();
-  source.reset();
+  storage.reset();
   whole_source.reset();
 }
 
@@ -152,11 +152,11 @@ void ShardedReducer::adopt(Optimizer& optimizer) {
 
 void ShardedReducer::synchronize(Optimizer& optimizer) {
   adopt(optimizer);
-  if (state_->whole_source) state_->whole_source->follow_program();
+  if (state_->whole_storage) state_->whole_storage->follow_program();
   state_->live().synchronize(state_->shards->whole_groups());
-  if (state_->source) {
-    state_->source->follow_program();
-    state_->source->take_replaced();
+  if (state_->storage) {
+    state_->storage->follow_program();
+    state_->storage->take_replaced();
   } else {
     state_->share_gradients();
   }
@@ -200,8 +200,8 @@ void ShardedReducer::begin_evaluations(Optimizer& optimizer) {
 // then. A part has one if the whole parameter has.
 void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {
   // The program may have reset gradients through its module.
-  if (state_->source) state_->source->follow_program();
-  if (state_->whole_source) state_->whole_source->follow_program();
+  if (state_->storage) state_->storage->follow_program();
+  if (state_->whole_storage) state_->whole_storage->follow_program();
   discard(optimizer);
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : state_->shards->all())
@@ -210,7 +210,7 @@ void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {
 }
 
 void ShardedReducer::finish_zero_grad() {
-  if (state_->source) return state_->source->clear();
+  if (state_->storage) return state_->storage->clear();
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : state_->shards->all()) {
     ::torch::Tensor& whole = shard.whole.mutable_grad();

@@ -9,8 +9,8 @@
 #include "kolo/torch/sharded_optimizer.hpp"
 #include "torch/optimizer/parameter_names.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
-#include "torch/optimizer/shard_source.hpp"
-#include "torch/optimizer/whole_source.hpp"
+#include "torch/optimizer/shard_gradient_storage.hpp"
+#include "torch/optimizer/whole_gradient_storage.hpp"
 #include "training/optimizer/parts_gather.hpp"
 
 namespace kolo::detail {
@@ -25,8 +25,8 @@ struct ShardedReducer::State {
   bool is_member;
   internal::ParameterNames names;
   std::shared_ptr<internal::ParameterShards> shards;
-  std::shared_ptr<internal::ShardSource> source;        // null if gradients stay whole
-  std::shared_ptr<internal::WholeSource> whole_source;  // else null
+  std::shared_ptr<internal::ShardGradientStorage> storage;        // null if gradients stay whole
+  std::shared_ptr<internal::WholeGradientStorage> whole_storage;  // else null
   std::optional<GradientReducer> reducer;
   bool is_live = false;  // not after a `rejoin` that threw
 

@@ -42,7 +42,7 @@ void NamedGradientReducer::ready(const std::string& name,
   // After a step that was dropped without a call, `reduce` gathers first. That waits for the other
   // ranks, and these may call `ready` later, or not at all.
   const bool may_submit = state.takes_part && state.core.in_last_pass() && !state.unstepped;
-  if (may_submit && state.source.tensors.empty()) {
+  if (may_submit && state.storage.tensors.empty()) {
     Gradients all = gradients();
     state.require_same(all);
     state.require_disjoint(all);

@@ -75,7 +75,7 @@ void NamedGradientReducer::State::divide(const Gradients& gradients) {
     elements.push_back(count);
     shards.push_back({i, begin, begin + reducescatter_rows(count, index, ranks)});
   }
-  if (takes_part && sharding == Sharding::state_and_gradients) source.scattered = shards;
+  if (takes_part && sharding == Sharding::state_and_gradients) storage.scattered = shards;
 }
 
 double NamedGradientReducer::clip_parts(const Gradients& gradients, double max_norm) const {

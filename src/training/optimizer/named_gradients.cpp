@@ -19,7 +19,7 @@ NamedGradientReducer::State::State(const Gradients& gradients,
     : options(given),
       sharding(divided),
       items(items_of(gradients, subject())),
-      core(source, given, /*counted=*/false) {
+      core(storage, given, /*counted=*/false) {
   require_valid(options, subject());
   if (sharding) require_divisible(options, *sharding);
   for (const Item& item : items) require_short(item.name, subject());
@@ -105,9 +105,9 @@ void NamedGradientReducer::State::require_memory_for_mean(const Gradients& gradi
 
 // Operations in progress write to the memory that was listed when they were submitted.
 void NamedGradientReducer::State::require_in_place(const Gradients& gradients) const {
-  if (source.tensors.empty()) return;
+  if (storage.tensors.empty()) return;
   for (std::size_t i = 0; i < gradients.size() && i < core.slots(); ++i) {
-    if (!core.is_submitted(i) || gradients[i].tensor.data() == source.tensors[i].tensor.data())
+    if (!core.is_submitted(i) || gradients[i].tensor.data() == storage.tensors[i].tensor.data())
       continue;
     throw InvalidArgument(
         fmt::format("{}: the memory of '{}' has moved since ready(). Gradients must stay in "
@@ -130,7 +130,7 @@ double NamedGradientReducer::State::divisor() const {
 }
 
 void NamedGradientReducer::State::list(Gradients gradients) {
-  source.tensors = std::move(gradients);
+  storage.tensors = std::move(gradients);
   core.set_scales(1.0, 1.0 / (options.gradient_predivide_factor * divisor()));
 }
 
@@ -142,7 +142,7 @@ void NamedGradientReducer::State::reduce(Gradients gradients) {
   if (!core.active()) core.begin(/*reducing=*/true);
   list(std::move(gradients));
   // Outside the process set, nothing is reduced.
-  if (!takes_part && divisor() != 1.0) multiply(source.tensors, 1.0 / divisor());
+  if (!takes_part && divisor() != 1.0) multiply(storage.tensors, 1.0 / divisor());
   // All are submitted before the first wait, so that they travel together.
   core.submit_rest();
   core.finish();
@@ -161,14 +161,14 @@ void NamedGradientReducer::State::reduce(Gradients gradients) {
 bool NamedGradientReducer::State::drop_before_join() {
   if (synchronized || !core.step().is_before_join()) return false;
   unstepped = false;
-  const bool submitted = core.drop_before_join() == ReductionCore::Cut::operations;
+  const bool submitted = core.drop_before_join() == PassReducer::Cut::operations;
   clear();
   return submitted;
 }
 
 void NamedGradientReducer::State::clear() {
   std::fill(ready.begin(), ready.end(), false);
-  source.tensors.clear();
+  storage.tensors.clear();
   core.forget_passes();
 }
 

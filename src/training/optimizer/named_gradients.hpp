@@ -12,7 +12,7 @@
 #include "kolo/optimizer.hpp"
 #include "kolo/sharded_optimizer.hpp"
 #include "training/optimizer/optimizer_setup.hpp"
-#include "training/optimizer/reduction_core.hpp"
+#include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
 
@@ -35,7 +35,7 @@ namespace kolo::detail {
 
 struct NamedGradientReducer::State {
   /// The memory that the program listed last.
-  struct ListedGradients : internal::GradientSource {
+  struct ListedGradients : internal::GradientStorage {
     std::vector<NamedTensor> tensors;
     // Of a ShardedOptimizer that divides gradients; else empty. Parts are reduced to their place.
     std::vector<Shard> scattered;
@@ -48,7 +48,7 @@ struct NamedGradientReducer::State {
     void cancel(std::size_t /*slot*/) override { opened.clear(); }
     Future<void> submit(std::size_t slot, const GroupedAllreduceCall& call) override {
       const std::vector<std::size_t> slots = std::exchange(opened, {});
-      return scattered.empty() ? GradientSource::submit(slot, call)
+      return scattered.empty() ? GradientStorage::submit(slot, call)
                                : internal::scatter(slots, scattered, tensors, call);
     }
   };
@@ -58,8 +58,8 @@ struct NamedGradientReducer::State {
   std::vector<internal::Item> items;
   std::unordered_map<std::string, std::size_t> position_of;
   std::vector<bool> ready;  // by position, in this pass
-  ListedGradients source;   // of this pass, when the first of its gradients became ready
-  internal::ReductionCore core;
+  ListedGradients storage;  // of this pass, when the first of its gradients became ready
+  internal::PassReducer core;
   bool synchronized = false;
   bool takes_part = true;
   // Of a ShardedOptimizer.

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReductionCore: the counts, and the end of operations and of a pass.
+// PassReducer: the counts, and the end of operations and of a pass.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "kolo/error.hpp"
-#include "training/optimizer/reduction_core.hpp"
+#include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
 
 // In their order: usually, they land in it.
-void ReductionCore::note_landed() {
+void PassReducer::note_landed() {
   for (; landed_ < flights_.size(); ++landed_) {
     const Flight& flight = flights_[landed_];
     if (flight.own || flight.chain || !flight.future.ready()) return;
-    for (const std::size_t slot : flight.slots) source_.landed(slot, flight.round);
+    for (const std::size_t slot : flight.slots) storage_.landed(slot, flight.round);
   }
 }
 
 // The first number is 0, or tells the lowest rank of the set whose backward has thrown.
-void ReductionCore::fill_counts() {
-  source_.prepare_end();
+void PassReducer::fill_counts() {
+  storage_.prepare_end();
   const std::size_t refused = 1 + buckets_.size() + bucket_of_.size();
   counts_.assign(refused + (has_hook() ? buckets_.size() : 0), 0);
   if (failed_) {
@@ -34,16 +34,16 @@ void ReductionCore::fill_counts() {
     const Bucket& bucket = buckets_[u];
     const bool has_more =
         std::any_of(bucket.slots.begin(), bucket.slots.end(), [&](std::size_t slot) {
-          const bool is_left = bucket.rounds == 0 && source_.is_waiting(slot);
-          return source_.takes_part(slot) && (fresh_[slot] || is_left);
+          const bool is_left = bucket.rounds == 0 && storage_.is_waiting(slot);
+          return storage_.takes_part(slot) && (fresh_[slot] || is_left);
         });
     counts_[1 + u] = bucket.rounds + (has_more ? 1 : 0);
   }
   for (std::size_t slot = 0; slot < bucket_of_.size(); ++slot)
-    if (source_.takes_part(slot)) counts_[1 + buckets_.size() + slot] = source_.content(slot);
+    if (storage_.takes_part(slot)) counts_[1 + buckets_.size() + slot] = storage_.content(slot);
 }
 
-void ReductionCore::call_counts() {
+void PassReducer::call_counts() {
   const TensorView view(counts_);
   const GroupedAllreduceOptions max{.name = fmt::format("{}(backward)", number_),
                                     .op = ReduceOp::max,
@@ -52,7 +52,7 @@ void ReductionCore::call_counts() {
       detail::call_async(detail::GroupedAllreduceCall{{&view, 1}, max, step_.of_operation()});
 }
 
-bool ReductionCore::counts_arrive_within(std::chrono::duration<double> timeout) noexcept {
+bool PassReducer::counts_arrive_within(std::chrono::duration<double> timeout) noexcept {
   if (!counts_submitted_ || counts_agreed_) return true;
   try {
     return counts_future_.wait_for(timeout);
@@ -61,11 +61,11 @@ bool ReductionCore::counts_arrive_within(std::chrono::duration<double> timeout) 
   }
 }
 
-void ReductionCore::take_counts() {
+void PassReducer::take_counts() {
   try {
     counts_future_.get();
   } catch (const Mismatch&) {
-    if (!source_.ends_steps_together()) throw;
+    if (!storage_.ends_steps_together()) throw;
     if (!error_) error_ = std::current_exception();
     fill_counts();
     call_counts();
@@ -75,9 +75,9 @@ void ReductionCore::take_counts() {
 }
 
 // Other ranks reduce a bucket of which this rank reduces nothing. They get zeros, as they wait.
-void ReductionCore::refuse_frozen(Bucket& bucket) {
+void PassReducer::refuse_frozen(Bucket& bucket) {
   if (std::any_of(bucket.slots.begin(), bucket.slots.end(),
-                  [&](std::size_t slot) { return source_.takes_part(slot); }))
+                  [&](std::size_t slot) { return storage_.takes_part(slot); }))
     return;
   attempt([&] { submit_group(bucket, bucket.slots); });
   ++bucket.rounds;
@@ -90,7 +90,7 @@ void ReductionCore::refuse_frozen(Bucket& bucket) {
   });
 }
 
-void ReductionCore::wait_for(Flight& flight) {
+void PassReducer::wait_for(Flight& flight) {
   if (flight.own) {
     flight.own->wait();
   } else if (flight.chain) {
@@ -102,32 +102,32 @@ void ReductionCore::wait_for(Flight& flight) {
 
 // Waits for all operations even after one has failed, because they still write to the gradients.
 // After a failure the pass is over on all ranks, so that they stay in step.
-void ReductionCore::finish_flights() noexcept {
+void PassReducer::finish_flights() noexcept {
   take_hook_status();
   for (Flight& flight : flights_) attempt([&] { wait_for(flight); });
   const std::size_t first = 1 + buckets_.size();
   for (std::size_t slot = 0; slot < bucket_of_.size(); ++slot)
     attempt([&] {
       const bool exists = !counts_agreed_ || !is_member_ || counts_[first + slot] > 0;
-      source_.close(slot, exists && !failed_);
+      storage_.close(slot, exists && !failed_);
     });
   leave_pass();
 }
 
-void ReductionCore::proceed(int part) noexcept {
+void PassReducer::proceed(int part) noexcept {
   if (reach_hooks(part)) return;
   if (hook_status_due_) return submit_hook_status();
   finish_flights();
 }
 
-void ReductionCore::finish() noexcept {
+void PassReducer::finish() noexcept {
   for (int operations = 2; reach_hooks(operations); ++operations) {
   }
   submit_hook_status();
   finish_flights();
 }
 
-void ReductionCore::leave_pass() {
+void PassReducer::leave_pass() {
   // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
   if (counts_submitted_ || !flights_.empty()) step_.advance();
   flights_.clear();
@@ -145,7 +145,7 @@ void ReductionCore::leave_pass() {
   ++reductions_;
 }
 
-void ReductionCore::rethrow() {
+void PassReducer::rethrow() {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ReductionCore: communication hooks.
+// PassReducer: communication hooks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
-#include "training/optimizer/reduction_core.hpp"
+#include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -24,19 +24,19 @@ std::vector<std::size_t> places_of(const std::vector<std::size_t>& some,
 }  // namespace
 
 // With one rank there is nothing to send, and so nothing to lose.
-bool ReductionCore::has_hook() const {
+bool PassReducer::has_hook() const {
   return options_.hook && is_member_ && options_.process_set.size() > 1;
 }
 
-bool ReductionCore::is_for_hook(const std::vector<TensorView>& views) const {
+bool PassReducer::is_for_hook(const std::vector<TensorView>& views) const {
   return has_hook() && options_.hook->handles(views) &&
          std::all_of(views.begin(), views.end(),
                      [](const TensorView& view) { return view.device().type == DeviceType::cpu; });
 }
 
-std::unique_ptr<HookChain> ReductionCore::begin_chain(const Bucket& bucket,
-                                                      const std::vector<std::size_t>& slots,
-                                                      const std::vector<TensorView>& views) {
+std::unique_ptr<HookChain> PassReducer::begin_chain(const Bucket& bucket,
+                                                    const std::vector<std::size_t>& slots,
+                                                    const std::vector<TensorView>& views) {
   const std::string name = name_in_pass(bucket, bucket.rounds);
   const double members = options_.op == ReduceOp::average ? options_.process_set.size() : 1.0;
   auto chain = std::make_unique<HookChain>(HookChain::Calls{
@@ -63,13 +63,13 @@ std::unique_ptr<HookChain> ReductionCore::begin_chain(const Bucket& bucket,
   return chain;
 }
 
-int ReductionCore::refused(const Flight& flight) const {
+int PassReducer::refused(const Flight& flight) const {
   if (!counts_submitted_ || !counts_agreed_ || flight.round > 0) return 0;
   return counts_[1 + buckets_.size() + bucket_of_.size() + flight.unit];
 }
 
 // Returns whether any bucket takes that many operations. All ranks find the same.
-bool ReductionCore::reach_hooks(int operations) noexcept {
+bool PassReducer::reach_hooks(int operations) noexcept {
   bool any = false;
   for (const Flight& flight : flights_) {
     if (!flight.chain) continue;
@@ -80,7 +80,7 @@ bool ReductionCore::reach_hooks(int operations) noexcept {
   return any;
 }
 
-void ReductionCore::submit_hook_status() noexcept {
+void PassReducer::submit_hook_status() noexcept {
   if (!std::exchange(hook_status_due_, false)) return;
   // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
   // And if a backward has thrown, all ranks know, but that rank does not wait for its pass's end.
@@ -102,7 +102,7 @@ void ReductionCore::submit_hook_status() noexcept {
 }
 
 // Before the errors of operations: those of a hook that has thrown are Mismatch on all ranks.
-void ReductionCore::take_hook_status() noexcept {
+void PassReducer::take_hook_status() noexcept {
   if (!hook_status_future_.valid()) return;
   attempt([&] { std::exchange(hook_status_future_, {}).get(); });
   for (const Flight& flight : flights_)

@@ -92,15 +92,15 @@ KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
 /// pass or one step ahead gets Mismatch.
 ///
 /// Not thread-safe.
-class ReductionCore {
+class PassReducer {
  public:
   /// `counted`: whether the ranks agree on the rounds. If not, every pass reduces every bucket
   /// once. `source` must outlive this object.
-  KOLO_EXPORT ReductionCore(GradientSource& source, const DistributedOptimizerOptions& options,
-                            bool counted);
-  KOLO_EXPORT ~ReductionCore();
-  ReductionCore(const ReductionCore&) = delete;
-  ReductionCore& operator=(const ReductionCore&) = delete;
+  KOLO_EXPORT PassReducer(GradientSource& source, const DistributedOptimizerOptions& options,
+                          bool counted);
+  KOLO_EXPORT ~PassReducer();
+  PassReducer(const PassReducer&) = delete;
+  PassReducer& operator=(const PassReducer&) = delete;
 
   /// The number of the optimizer, which begins the names of its operations.
   void set_number(std::int64_t number) { number_ = number; }

@@ -7,30 +7,31 @@
 #include <string>
 #include <utility>
 
-#include "torch/optimizer/gradient_source.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
+#include "torch/optimizer/torch_gradient_storage.hpp"
 
 namespace kolo::internal {
 
 /// Whole gradients, whose parts belong to the parameters that the optimizer has.
-class WholeSource : public TorchSource {
+class WholeGradientStorage : public TorchGradientStorage {
  public:
-  WholeSource(const DistributedOptimizerOptions& options, std::shared_ptr<ParameterShards> shards)
-      : TorchSource(options, sharded_subject), shards_(std::move(shards)) {}
+  WholeGradientStorage(const DistributedOptimizerOptions& options,
+                       std::shared_ptr<ParameterShards> shards)
+      : TorchGradientStorage(options, sharded_subject), shards_(std::move(shards)) {}
   [[nodiscard]] std::string description() const override { return describe(Sharding::state); }
   [[nodiscard]] bool ends_steps_together() const override { return true; }
 
   void make_room(std::size_t slot) override {
     follow_program(slot);
-    TorchSource::make_room(slot);
+    TorchGradientStorage::make_room(slot);
   }
   void accumulate_locally(std::size_t slot) override {
     follow_program(slot);
-    TorchSource::accumulate_locally(slot);
+    TorchGradientStorage::accumulate_locally(slot);
   }
   [[nodiscard]] int content(std::size_t slot) const override {
     follow_program(slot);
-    return TorchSource::content(slot);
+    return TorchGradientStorage::content(slot);
   }
 
   // A program that knows the optimizer as LibTorch's removes only the gradients of parts. It may

@@ -17,21 +17,21 @@
 
 namespace kolo::internal {
 
-ShardSource::ShardSource(const DistributedOptimizerOptions& options,
-                         std::shared_ptr<ParameterShards> shards)
-    : TorchSource(options, sharded_subject), shards_(std::move(shards)) {}
+ShardGradientStorage::ShardGradientStorage(const DistributedOptimizerOptions& options,
+                                           std::shared_ptr<ParameterShards> shards)
+    : TorchGradientStorage(options, sharded_subject), shards_(std::move(shards)) {}
 
-ShardSource::State& ShardSource::state_of(std::size_t slot) {
+ShardGradientStorage::State& ShardGradientStorage::state_of(std::size_t slot) {
   while (states_.size() <= slot) states_.emplace_back();
   return states_[slot];
 }
 
-const ShardSource::State* ShardSource::find_state(std::size_t slot) const {
+const ShardGradientStorage::State* ShardGradientStorage::find_state(std::size_t slot) const {
   return slot < states_.size() ? &states_[slot] : nullptr;
 }
 
 // Also if a module has zeroed it: then it is another tensor with the same memory.
-bool ShardSource::has_stand_in(std::size_t slot) const {
+bool ShardGradientStorage::has_stand_in(std::size_t slot) const {
   const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
   const State* state = find_state(slot);
   return state != nullptr && state->left == Left::stand_in && gradient.defined() &&
@@ -40,12 +40,12 @@ bool ShardSource::has_stand_in(std::size_t slot) const {
              state->stand_in.storage().unsafeGetStorageImpl();
 }
 
-bool ShardSource::has_gradient(std::size_t slot) const {
+bool ShardGradientStorage::has_gradient(std::size_t slot) const {
   return parameters()[slot].tensor.grad().defined() && !has_stand_in(slot);
 }
 
 // A program may zero gradients through its module, which does not know of the parts, or set others.
-void ShardSource::follow_program(std::size_t slot) {
+void ShardGradientStorage::follow_program(std::size_t slot) {
   const at::NoGradGuard no_grad;
   State& state = state_of(slot);
   ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
@@ -66,7 +66,7 @@ void ShardSource::follow_program(std::size_t slot) {
 
 // All elements of the stand-in are one number: the program has zeroed it, or filled it with
 // another.
-void ShardSource::follow_stand_in(std::size_t slot) {
+void ShardGradientStorage::follow_stand_in(std::size_t slot) {
   State& state = state_of(slot);
   ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
   if (gradient._version() == state.version) return;
@@ -80,11 +80,11 @@ void ShardSource::follow_stand_in(std::size_t slot) {
   }
 }
 
-void ShardSource::follow_program() {
+void ShardGradientStorage::follow_program() {
   for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_program(slot);
 }
 
-void ShardSource::take_replaced() {
+void ShardGradientStorage::take_replaced() {
   const at::NoGradGuard no_grad;
   for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
     if (state_of(slot).left != Left::stand_in || !has_gradient(slot)) continue;
@@ -93,7 +93,7 @@ void ShardSource::take_replaced() {
   }
 }
 
-void ShardSource::remove_stand_in(std::size_t slot) {
+void ShardGradientStorage::remove_stand_in(std::size_t slot) {
   State& state = state_of(slot);
   ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
   if (has_stand_in(slot)) gradient.reset();
@@ -101,7 +101,7 @@ void ShardSource::remove_stand_in(std::size_t slot) {
   state.left = Left::nothing;
 }
 
-void ShardSource::put_stand_in(std::size_t slot, double value) {
+void ShardGradientStorage::put_stand_in(std::size_t slot, double value) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
   state.stand_in =
@@ -111,31 +111,31 @@ void ShardSource::put_stand_in(std::size_t slot, double value) {
   whole.mutable_grad() = state.stand_in;
 }
 
-void ShardSource::make_room(std::size_t slot) {
+void ShardGradientStorage::make_room(std::size_t slot) {
   follow_program(slot);
   remove_stand_in(slot);
 }
 
-void ShardSource::accumulate_locally(std::size_t slot) {
+void ShardGradientStorage::accumulate_locally(std::size_t slot) {
   follow_program(slot);
   remove_stand_in(slot);
   state_of(slot).left = Left::local_gradient;
   state_of(slot).version = unknown;
 }
 
-void ShardSource::accumulated_locally(std::size_t slot) {
+void ShardGradientStorage::accumulated_locally(std::size_t slot) {
   state_of(slot).version = parameters()[slot].tensor.grad()._version();
 }
 
-void ShardSource::require_reducible(std::size_t slot, bool /*grouped*/) const {
+void ShardGradientStorage::require_reducible(std::size_t slot, bool /*grouped*/) const {
   if (has_gradient(slot)) require_plain(parameters()[slot]);
 }
 
-void ShardSource::forget() {
+void ShardGradientStorage::forget() {
   for (Parameter& parameter : parameters()) parameter.waiting = false;
 }
 
-void ShardSource::clear() {
+void ShardGradientStorage::clear() {
   for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
     parameters()[slot].tensor.mutable_grad().reset();
     state_of(slot).stand_in.reset();
@@ -144,22 +144,22 @@ void ShardSource::clear() {
   }
 }
 
-int ShardSource::content(std::size_t slot) const {
+int ShardGradientStorage::content(std::size_t slot) const {
   const State* state = find_state(slot);
   const bool any = has_gradient(slot) || (state != nullptr && !state->parts.empty()) ||
                    shards_->of_whole(parameters()[slot].tensor).part.grad().defined();
   return any ? 1 : 0;
 }
 
-bool ShardSource::is_waiting(std::size_t slot) const {
+bool ShardGradientStorage::is_waiting(std::size_t slot) const {
   return parameters()[slot].waiting && has_gradient(slot);
 }
 
-void ShardSource::expect(std::size_t slot, int content) {
+void ShardGradientStorage::expect(std::size_t slot, int content) {
   if (content > 0 && this->content(slot) == 0) parameters()[slot].expected = takes_part(slot);
 }
 
-TensorView ShardSource::open(std::size_t slot, double factor) {
+TensorView ShardGradientStorage::open(std::size_t slot, double factor) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters()[slot];
   const ParameterShard& shard = shards_->of_whole(parameter.tensor);
@@ -184,7 +184,7 @@ TensorView ShardSource::open(std::size_t slot, double factor) {
 }
 
 // Outside the process set, the part is the whole.
-void ShardSource::scale(std::size_t slot, double factor) {
+void ShardGradientStorage::scale(std::size_t slot, double factor) {
   const at::NoGradGuard no_grad;
   if (!has_gradient(slot)) return;
   (void)open(slot, factor);
@@ -193,7 +193,7 @@ void ShardSource::scale(std::size_t slot, double factor) {
   part.result = own_tensor(elements_in_memory(part.gradient));
 }
 
-void ShardSource::cancel(std::size_t slot) {
+void ShardGradientStorage::cancel(std::size_t slot) {
   opened_.clear();
   std::deque<Part>& parts = state_of(slot).parts;
   if (parts.empty()) return;
@@ -202,7 +202,8 @@ void ShardSource::cancel(std::size_t slot) {
 }
 
 // Backward may still be computing the gradients on the GPU: the operation waits on its stream.
-Future<void> ShardSource::submit(std::size_t slot, const detail::GroupedAllreduceCall& call) {
+Future<void> ShardGradientStorage::submit(std::size_t slot,
+                                          const detail::GroupedAllreduceCall& call) {
   std::vector<ConstTensorView> inputs;
   std::vector<TensorView> outputs;
   for (const std::size_t opened : opened_) {
@@ -217,13 +218,13 @@ Future<void> ShardSource::submit(std::size_t slot, const detail::GroupedAllreduc
   return future;
 }
 
-void ShardSource::landed(std::size_t slot, int round) {
+void ShardGradientStorage::landed(std::size_t slot, int round) {
   state_of(slot).parts.at(static_cast<std::size_t>(round)).gradient.reset();
 }
 
 // Operations write to memory that only this object has. But what earlier passes have reduced stays,
 // until the program zeroes what it sees.
-void ShardSource::detach(std::size_t slot) {
+void ShardGradientStorage::detach(std::size_t slot) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
   const ::torch::Tensor& part = shards_->of_whole(whole).part;
@@ -237,7 +238,7 @@ void ShardSource::detach(std::size_t slot) {
 
 // Other ranks have a gradient, or this one has: it was there before the pass, which did not add to
 // it, such as zeros.
-void ShardSource::take_unreduced(std::size_t slot, bool expected) {
+void ShardGradientStorage::take_unreduced(std::size_t slot, bool expected) {
   const ::torch::Tensor& parameter = parameters()[slot].tensor;
   const ParameterShard& shard = shards_->of_whole(parameter);
   ::torch::Tensor& sum = shard.part.mutable_grad();
@@ -252,7 +253,7 @@ void ShardSource::take_unreduced(std::size_t slot, bool expected) {
   }
 }
 
-void ShardSource::close(std::size_t slot, bool keep) {
+void ShardGradientStorage::close(std::size_t slot, bool keep) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters()[slot];
   const std::deque<Part> parts = std::exchange(state_of(slot).parts, {});

@@ -28,8 +28,8 @@ void require_disjoint(const char* subject, std::size_t uses,
       second);
 }
 
-ReductionCore::ReductionCore(GradientSource& source, const DistributedOptimizerOptions& options,
-                             bool counted)
+PassReducer::PassReducer(GradientSource& source, const DistributedOptimizerOptions& options,
+                         bool counted)
     : source_(source),
       options_(options),
       claim_(options.hook),
@@ -37,9 +37,9 @@ ReductionCore::ReductionCore(GradientSource& source, const DistributedOptimizerO
       is_member_(options.process_set.rank() >= 0),
       prescale_(prescale(options)) {}
 
-ReductionCore::~ReductionCore() = default;
+PassReducer::~PassReducer() = default;
 
-void ReductionCore::add(const std::string& name, std::optional<std::size_t> group) {
+void PassReducer::add(const std::string& name, std::optional<std::size_t> group) {
   const std::size_t slot = bucket_of_.size();
   std::size_t bucket = buckets_.size();
   if (group) {
@@ -58,7 +58,7 @@ void ReductionCore::add(const std::string& name, std::optional<std::size_t> grou
   fresh_.push_back(false);
 }
 
-void ReductionCore::replace(std::size_t slot, const std::string& retired) {
+void PassReducer::replace(std::size_t slot, const std::string& retired) {
   Bucket& bucket = buckets_[bucket_of_[slot]];
   *std::find(bucket.slots.begin(), bucket.slots.end(), slot) = bucket_of_.size();
   bucket.first_place += bucket.slots.size();
@@ -67,23 +67,23 @@ void ReductionCore::replace(std::size_t slot, const std::string& retired) {
   buckets_.push_back({.name = retired, .is_group = false, .slots = {slot}});
 }
 
-std::string ReductionCore::operation_of(std::size_t slot) const {
+std::string PassReducer::operation_of(std::size_t slot) const {
   return operation_name(buckets_[bucket_of_[slot]], 0);
 }
 
-void ReductionCore::set_scales(double factor, double prescale) {
+void PassReducer::set_scales(double factor, double prescale) {
   factor_ = factor;
   prescale_ = prescale;
 }
 
-void ReductionCore::forget_passes() {
+void PassReducer::forget_passes() {
   passes_ = 0;
   local_passes_ = 0;
   reduced_ = false;
   std::fill(fresh_.begin(), fresh_.end(), false);
 }
 
-ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
+PassReducer::Cut PassReducer::drop_before_join() noexcept {
   if (step_.is_cut_by_join()) {
     // The program may have filled the memory of the gradients anew.
     for (const Flight& flight : flights_)
@@ -101,7 +101,7 @@ ReductionCore::Cut ReductionCore::drop_before_join() noexcept {
   return any ? Cut::passes : Cut::nothing;
 }
 
-void ReductionCore::rejoin() noexcept {
+void PassReducer::rejoin() noexcept {
   for (const Flight& flight : flights_)
     if (flight.chain) flight.chain->drop();
   if (active_ || !flights_.empty()) finish();
@@ -111,19 +111,19 @@ void ReductionCore::rejoin() noexcept {
   step_ = StepNumber();
 }
 
-void ReductionCore::begin(bool reducing) {
+void PassReducer::begin(bool reducing) {
   settle();
   error_ = nullptr;
   active_ = true;
   reducing_ = reducing;
 }
 
-bool ReductionCore::is_complete(const Bucket& bucket) const {
+bool PassReducer::is_complete(const Bucket& bucket) const {
   return std::all_of(bucket.slots.begin(), bucket.slots.end(),
                      [&](std::size_t slot) { return fresh_[slot] || !source_.takes_part(slot); });
 }
 
-void ReductionCore::ready(std::size_t slot) {
+void PassReducer::ready(std::size_t slot) {
   fresh_[slot] = true;
   Bucket& bucket = buckets_[bucket_of_[slot]];
   // The ranks agree on the order of operations by name, so buckets may become ready in any order.
@@ -134,22 +134,22 @@ void ReductionCore::ready(std::size_t slot) {
       if (flight.chain) flight.chain->poll();
 }
 
-bool ReductionCore::is_submitted(std::size_t slot) const {
+bool PassReducer::is_submitted(std::size_t slot) const {
   return buckets_[bucket_of_[slot]].rounds > 0;
 }
 
 // Only the operation of a gradient has a dot after the optimizer's number or the round, so that no
 // gradient's name makes it another operation.
-std::string ReductionCore::name_in_pass(const Bucket& bucket, int round) {
+std::string PassReducer::name_in_pass(const Bucket& bucket, int round) {
   const std::string first = round == 0 ? "" : fmt::format("(round {})", round + 1);
   return first + (bucket.is_group ? "" : ".") + bucket.name;
 }
 
-std::string ReductionCore::operation_name(const Bucket& bucket, int round) const {
+std::string PassReducer::operation_name(const Bucket& bucket, int round) const {
   return std::to_string(number_) + name_in_pass(bucket, round);
 }
 
-void ReductionCore::submit(Bucket& bucket) {
+void PassReducer::submit(Bucket& bucket) {
   std::vector<std::size_t> slots;
   for (const std::size_t slot : bucket.slots)
     if (source_.takes_part(slot)) slots.push_back(slot);
@@ -164,7 +164,7 @@ void ReductionCore::submit(Bucket& bucket) {
   for (const std::size_t slot : bucket.slots) fresh_[slot] = false;
 }
 
-void ReductionCore::submit_group(Bucket& bucket, const std::vector<std::size_t>& slots) {
+void PassReducer::submit_group(Bucket& bucket, const std::vector<std::size_t>& slots) {
   // The number of the step is part of the operation, so a rank in another pass gets Mismatch
   // instead of a sum of gradients of different passes.
   const std::int64_t number = step_.of_operation();
@@ -189,8 +189,8 @@ void ReductionCore::submit_group(Bucket& bucket, const std::vector<std::size_t>&
   flights_.push_back(std::move(flight));
 }
 
-Future<void> ReductionCore::allreduce(std::size_t slot, const std::string& name,
-                                      const std::vector<TensorView>& views) {
+Future<void> PassReducer::allreduce(std::size_t slot, const std::string& name,
+                                    const std::vector<TensorView>& views) {
   const GroupedAllreduceOptions allreduce{.name = name,
                                           .op = options_.op,
                                           .prescale = prescale_,
@@ -201,17 +201,17 @@ Future<void> ReductionCore::allreduce(std::size_t slot, const std::string& name,
 }
 
 // Outside the process set, nothing is reduced.
-void ReductionCore::apply_factor(Bucket& bucket) {
+void PassReducer::apply_factor(Bucket& bucket) {
   for (const std::size_t slot : bucket.slots)
     if (source_.takes_part(slot)) source_.scale(slot, factor_);
 }
 
-void ReductionCore::submit_rest() {
+void PassReducer::submit_rest() {
   for (Bucket& bucket : buckets_)
     if (bucket.rounds == 0) submit(bucket);
 }
 
-void ReductionCore::attempt(const std::function<void()>& action) noexcept {
+void PassReducer::attempt(const std::function<void()>& action) noexcept {
   try {
     action();
   } catch (...) {
@@ -219,7 +219,7 @@ void ReductionCore::attempt(const std::function<void()>& action) noexcept {
   }
 }
 
-void ReductionCore::submit_counts() noexcept {
+void PassReducer::submit_counts() noexcept {
   if (counts_submitted_) return;  // the pass failed since: the operation uses them, or has agreed
   attempt([&] {
     counts_agreed_ = false;
@@ -232,7 +232,7 @@ void ReductionCore::submit_counts() noexcept {
 }
 
 // The maximum over the ranks is in place now.
-void ReductionCore::read_counts() {
+void PassReducer::read_counts() {
   counts_agreed_ = true;
   const int failure = counts_[0];
   if (failure > 0 && !failed_) {
@@ -246,7 +246,7 @@ void ReductionCore::read_counts() {
   }
 }
 
-void ReductionCore::submit_missing() noexcept {
+void PassReducer::submit_missing() noexcept {
   if (counts_submitted_ && !counts_agreed_) {
     attempt([&] { take_counts(); });
   }
@@ -265,7 +265,7 @@ void ReductionCore::submit_missing() noexcept {
   }
 }
 
-void ReductionCore::end_pass() {
+void PassReducer::end_pass() {
   if (!reducing_) {
     ++passes_;
     ++local_passes_;
@@ -279,7 +279,7 @@ void ReductionCore::end_pass() {
   rethrow();
 }
 
-void ReductionCore::fail_pass() noexcept {
+void PassReducer::fail_pass() noexcept {
   if (!active()) return;
   if (!reducing_) {
     active_ = false;
@@ -301,7 +301,7 @@ void ReductionCore::fail_pass() noexcept {
     attempt([&] { source_.detach(slot); });
 }
 
-void ReductionCore::settle() noexcept {
+void PassReducer::settle() noexcept {
   if (!failed_) return;
   // If the session has refused everything, the other ranks know nothing of this pass.
   if (counts_submitted_ || !flights_.empty()) submit_missing();
@@ -310,7 +310,7 @@ void ReductionCore::settle() noexcept {
   error_ = nullptr;  // of a pass whose error the program has already
 }
 
-void ReductionCore::end_step() {
+void PassReducer::end_step() {
   forget_passes();
   step_.advance();
 }

@@ -47,16 +47,16 @@ class SparsePart : public OwnReduction {
 
 }  // namespace
 
-TorchSource::TorchSource(DistributedOptimizerOptions options, const char* subject)
+TorchGradientStorage::TorchGradientStorage(DistributedOptimizerOptions options, const char* subject)
     : options_(std::move(options)), subject_(subject) {}
 
-bool TorchSource::is_zero(const ::torch::Tensor& gradient) {
+bool TorchGradientStorage::is_zero(const ::torch::Tensor& gradient) {
   const ::torch::Tensor values = is_sparse(gradient) ? gradient._values() : gradient;
   return values.numel() == 0 || at::count_nonzero(values).item<std::int64_t>() == 0;
 }
 
 // The program may have zeroed the gradient since: then nothing of the result is left.
-bool TorchSource::is_reduced(const Parameter& parameter) {
+bool TorchGradientStorage::is_reduced(const Parameter& parameter) {
   const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined() ||
       parameter.reduced._unsafe_get_target() != gradient.unsafeGetTensorImpl())
@@ -64,7 +64,7 @@ bool TorchSource::is_reduced(const Parameter& parameter) {
   return gradient._version() == parameter.reduced_version || !is_zero(gradient);
 }
 
-void TorchSource::make_room(std::size_t slot) {
+void TorchGradientStorage::make_room(std::size_t slot) {
   require_unmixed(slot);
   Parameter& parameter = parameters_[slot];
   parameter.mixed = false;
@@ -78,13 +78,13 @@ void TorchSource::make_room(std::size_t slot) {
   parameter.reduced.reset();  // what accumulates is not
 }
 
-void TorchSource::accumulate_locally(std::size_t slot) {
+void TorchGradientStorage::accumulate_locally(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
   parameter.mixed = is_reduced(parameter);
   if (!parameter.mixed) parameter.reduced.reset();
 }
 
-void TorchSource::accumulated_unnoticed(std::size_t slot) {
+void TorchGradientStorage::accumulated_unnoticed(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
   const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined()) return;
@@ -94,7 +94,7 @@ void TorchSource::accumulated_unnoticed(std::size_t slot) {
     parameter.mixed = true;
 }
 
-void TorchSource::move_gradient(const ::torch::Tensor& tensor, ::torch::Tensor copy) {
+void TorchGradientStorage::move_gradient(const ::torch::Tensor& tensor, ::torch::Tensor copy) {
   for (Parameter& parameter : parameters_) {
     if (!parameter.tensor.is_same(tensor)) continue;
     const bool reduced = is_reduced(parameter);
@@ -104,7 +104,7 @@ void TorchSource::move_gradient(const ::torch::Tensor& tensor, ::torch::Tensor c
   }
 }
 
-void TorchSource::require_unmixed(std::size_t slot) const {
+void TorchGradientStorage::require_unmixed(std::size_t slot) const {
   const Parameter& parameter = parameters_[slot];
   if (!parameter.mixed || !is_reduced(parameter)) return;
   throw InvalidArgument(
@@ -114,13 +114,13 @@ void TorchSource::require_unmixed(std::size_t slot) const {
       parameter.name);
 }
 
-void TorchSource::require_unmixed() const {
+void TorchGradientStorage::require_unmixed() const {
   for (std::size_t slot = 0; slot < parameters_.size(); ++slot)
     if (takes_part(slot)) require_unmixed(slot);
 }
 
 // A gradient in another memory order is copied before its operation, so that none writes to it.
-void TorchSource::require_disjoint() const {
+void TorchGradientStorage::require_disjoint() const {
   std::vector<MemoryUse> uses;
   const auto add = [&](const ::torch::Tensor& gradient, std::size_t slot) {
     if (!gradient.defined() || is_sparse(gradient) || !gradient.is_non_overlapping_and_dense())
@@ -140,7 +140,7 @@ void TorchSource::require_disjoint() const {
       [&](std::size_t slot) { return parameters_[slot].name; });
 }
 
-void TorchSource::forget_changed() {
+void TorchGradientStorage::forget_changed() {
   for (Parameter& parameter : parameters_) {
     const ::torch::Tensor& gradient = parameter.tensor.grad();
     if (!parameter.mixed && gradient.defined() && gradient._version() != parameter.reduced_version)
@@ -148,7 +148,7 @@ void TorchSource::forget_changed() {
   }
 }
 
-void TorchSource::forget() {
+void TorchGradientStorage::forget() {
   for (Parameter& parameter : parameters_) {
     parameter.waiting = false;
     parameter.mixed = false;
@@ -156,16 +156,16 @@ void TorchSource::forget() {
   }
 }
 
-bool TorchSource::takes_part(std::size_t slot) const {
+bool TorchGradientStorage::takes_part(std::size_t slot) const {
   const Parameter& parameter = parameters_[slot];
   return parameter.tensor.requires_grad() && !parameter.elsewhere;
 }
 
-bool TorchSource::is_waiting(std::size_t slot) const {
+bool TorchGradientStorage::is_waiting(std::size_t slot) const {
   return parameters_[slot].waiting && parameters_[slot].tensor.grad().defined();
 }
 
-int TorchSource::content(std::size_t slot) const {
+int TorchGradientStorage::content(std::size_t slot) const {
   const Parameter& parameter = parameters_[slot];
   const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined() && !parameter.set_aside.defined() && parameter.parts.empty()) return 0;
@@ -175,7 +175,7 @@ int TorchSource::content(std::size_t slot) const {
              : 1;
 }
 
-void TorchSource::expect(std::size_t slot, int content) {
+void TorchGradientStorage::expect(std::size_t slot, int content) {
   Parameter& parameter = parameters_[slot];
   if (content == 0 || this->content(slot) > 0) return;
   parameter.sparse_dims = content - 1;
@@ -184,14 +184,14 @@ void TorchSource::expect(std::size_t slot, int content) {
 
 // A missing gradient is assumed to be of the kind of other ranks' gradients, or of the parameter's
 // last one: all ranks must submit the same operation.
-bool TorchSource::travels_sparse(const Parameter& parameter) const {
+bool TorchGradientStorage::travels_sparse(const Parameter& parameter) const {
   if (options_.sparse_as_dense) return false;
   const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined()) return parameter.sparse_dims > 0;
   return is_sparse(gradient) && gradient.sparse_dim() > 0;
 }
 
-void TorchSource::require_reducible(std::size_t slot, bool grouped) const {
+void TorchGradientStorage::require_reducible(std::size_t slot, bool grouped) const {
   const Parameter& parameter = parameters_[slot];
   const auto refuse = [&](const std::string& reason) {
     throw InvalidArgument(
@@ -205,7 +205,7 @@ void TorchSource::require_reducible(std::size_t slot, bool grouped) const {
   require_plain(parameter);
 }
 
-void TorchSource::require_plain(const Parameter& parameter) {
+void TorchGradientStorage::require_plain(const Parameter& parameter) {
   const ::torch::Tensor& gradient = parameter.tensor.grad();
   if (!gradient.defined()) return;
   if (gradient.requires_grad()) {
@@ -219,7 +219,7 @@ void TorchSource::require_plain(const Parameter& parameter) {
   if (!is_sparse(gradient)) require_supported(gradient, parameter.name);
 }
 
-::torch::Tensor TorchSource::take(Parameter& parameter) const {
+::torch::Tensor TorchGradientStorage::take(Parameter& parameter) const {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   parameter.waiting = false;
   if (!gradient.defined() || parameter.detached) return {};
@@ -236,7 +236,7 @@ void TorchSource::require_plain(const Parameter& parameter) {
 // Gradients are reduced in the memory order of their parameters, which was agreed at construction.
 // Autograd usually keeps them in that order. A gradient in another order is copied, because its
 // order is this rank's own: an element-wise sum in memory would mix up elements.
-TensorView TorchSource::open(std::size_t slot, double factor) {
+TensorView TorchGradientStorage::open(std::size_t slot, double factor) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters_[slot];
   ::torch::Tensor gradient = take(parameter);
@@ -256,8 +256,9 @@ TensorView TorchSource::open(std::size_t slot, double factor) {
   return view_of(part.buffer);
 }
 
-std::unique_ptr<OwnReduction> TorchSource::open_own(std::size_t slot, double factor,
-                                                    const std::string& name, std::int64_t number) {
+std::unique_ptr<OwnReduction> TorchGradientStorage::open_own(std::size_t slot, double factor,
+                                                             const std::string& name,
+                                                             std::int64_t number) {
   Parameter& parameter = parameters_[slot];
   if (!travels_sparse(parameter)) return nullptr;
   const at::NoGradGuard no_grad;
@@ -281,7 +282,7 @@ std::unique_ptr<OwnReduction> TorchSource::open_own(std::size_t slot, double fac
   }
 }
 
-void TorchSource::scale(std::size_t slot, double factor) {
+void TorchGradientStorage::scale(std::size_t slot, double factor) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters_[slot];
   ::torch::Tensor gradient = take(parameter);
@@ -291,17 +292,18 @@ void TorchSource::scale(std::size_t slot, double factor) {
   parameter.parts.push_back({gradient, gradient});
 }
 
-void TorchSource::cancel(std::size_t slot) {
+void TorchGradientStorage::cancel(std::size_t slot) {
   if (!parameters_[slot].parts.empty()) parameters_[slot].parts.pop_back();
 }
 
 // Backward may still be computing the gradients on the GPU: the operation waits on its stream.
-Future<void> TorchSource::submit(std::size_t slot, const detail::GroupedAllreduceCall& call) {
+Future<void> TorchGradientStorage::submit(std::size_t slot,
+                                          const detail::GroupedAllreduceCall& call) {
   const StreamOf stream(parameters_[slot].tensor);
   return detail::call_async(call);
 }
 
-void TorchSource::close(std::size_t slot, bool keep) {
+void TorchGradientStorage::close(std::size_t slot, bool keep) {
   const at::NoGradGuard no_grad;
   Parameter& parameter = parameters_[slot];
   ::torch::Tensor total = std::exchange(parameter.set_aside, ::torch::Tensor());
@@ -331,7 +333,7 @@ void TorchSource::close(std::size_t slot, bool keep) {
   if (total.defined()) put(parameter, std::move(total));
 }
 
-void TorchSource::put(Parameter& parameter, ::torch::Tensor total) const {
+void TorchGradientStorage::put(Parameter& parameter, ::torch::Tensor total) const {
   ::torch::Tensor& gradient = parameter.tensor.mutable_grad();
   if (!gradient.is_same(total)) gradient = std::move(total);
   parameter.reduced = decltype(parameter.reduced)(gradient.getIntrusivePtr());
@@ -341,7 +343,7 @@ void TorchSource::put(Parameter& parameter, ::torch::Tensor total) const {
 
 // The other ranks have a gradient, so this one must, too: an optimizer steps what has one, and they
 // may all zero theirs and freeze the parameter.
-void TorchSource::detach(std::size_t slot) {
+void TorchGradientStorage::detach(std::size_t slot) {
   Parameter& parameter = parameters_[slot];
   if (parameter.parts.empty() && !parameter.set_aside.defined()) return;
   const at::NoGradGuard no_grad;

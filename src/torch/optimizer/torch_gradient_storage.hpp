@@ -17,7 +17,7 @@
 #include "kolo/optimizer.hpp"
 #include "torch/optimizer/gradient_hook.hpp"
 #include "torch/optimizer/sparse_gradient.hpp"
-#include "training/optimizer/reduction_core.hpp"
+#include "training/optimizer/pass_reducer.hpp"
 
 namespace kolo::internal {
 
@@ -49,10 +49,10 @@ struct Parameter {
 
 /// A reduced gradient is set aside before more accumulates, and added back afterwards. Even an
 /// average could not reduce it again: ranks that have joined would take part with zeros.
-class TorchSource : public GradientSource {
+class TorchGradientStorage : public GradientStorage {
  public:
   /// Messages begin with `subject`.
-  TorchSource(DistributedOptimizerOptions options, const char* subject);
+  TorchGradientStorage(DistributedOptimizerOptions options, const char* subject);
 
   /// Describes what must be equal on all ranks besides the options.
   [[nodiscard]] virtual std::string description() const { return {}; }

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "torch/optimizer/gradient_source.hpp"
 #include "torch/optimizer/parameter_shards.hpp"
+#include "torch/optimizer/torch_gradient_storage.hpp"
 #include "training/optimizer/parts_gather.hpp"
 
 namespace kolo::internal {
@@ -21,9 +21,10 @@ namespace kolo::internal {
 ///
 /// In the parameter's own gradient, a single NaN that looks like a whole tensor stands in: whoever
 /// uses it sees that it is none, and it shows when a module zeroes its gradients.
-class ShardSource : public TorchSource {
+class ShardGradientStorage : public TorchGradientStorage {
  public:
-  ShardSource(const DistributedOptimizerOptions& options, std::shared_ptr<ParameterShards> shards);
+  ShardGradientStorage(const DistributedOptimizerOptions& options,
+                       std::shared_ptr<ParameterShards> shards);
 
   /// Changes the gradients of parts as the program has changed what it sees of them: the stand-ins.
   void follow_program();
