@@ -108,7 +108,7 @@ Future<T> call_async(const Arguments& arguments, std::unique_ptr<T>&& value) {
 /// The number of sessions that this process has started plus the number of joins. A join that
 /// fails does not count, so the ranks of a session see the number change at the same place among
 /// their operations.
-[[nodiscard]] KOLO_EXPORT std::int64_t restarts() noexcept;
+[[nodiscard]] KOLO_EXPORT std::int64_t step_epoch() noexcept;
 
 /// A number that is unique among this host's processes at any time: `local_rank()`. In an elastic
 /// job, where `local_rank()` changes between sessions, the number of kolorun's slot.

@@ -189,12 +189,12 @@ std::shared_ptr<Operation> submit(const JoinCall& call, bool waits) {
   Request request(OperationType::join, "", world());
   request.on_answer([&last = call.last_rank](std::int64_t rank) {
     last = static_cast<int>(rank);
-    session::count_restart();
+    session::begin_step_epoch();
   });
   return std::move(request).submit(waits);
 }
 
-std::int64_t restarts() noexcept { return session::restarts(); }
+std::int64_t step_epoch() noexcept { return session::step_epoch(); }
 
 int local_slot() {
   const char* const slot = std::getenv("LOCAL_RANK");

@@ -39,7 +39,7 @@ struct Current {
   std::atomic<int> uses{0};
   std::vector<std::shared_ptr<Engine>> stuck;  // still in use, so never destroyed
   std::mutex ending;                           // held while a session ends
-  std::atomic<std::int64_t> restarts{0};       // starts of sessions, and joins that completed
+  std::atomic<std::int64_t> step_epoch{0};     // starts of sessions, and joins that completed
   StartArguments arguments{};                  // of the last session
   std::atomic<bool> runs_together{false};      // was in `elastic::run`
 };
@@ -208,9 +208,9 @@ EngineInUse::~EngineInUse() {
   if (engine_ != nullptr) --current.uses;
 }
 
-void count_restart() noexcept { ++current.restarts; }
+void begin_step_epoch() noexcept { ++current.step_epoch; }
 
-std::int64_t restarts() noexcept { return current.restarts; }
+std::int64_t step_epoch() noexcept { return current.step_epoch; }
 
 void start_session(const StartArguments& arguments) {
   require_not_forked();
@@ -222,7 +222,7 @@ void start_session(const StartArguments& arguments) {
   std::shared_ptr<Engine> started = in_job                    ? start_in_job(arguments)
                                     : over_mpi || !is_alone() ? start_over_mpi(arguments)
                                                               : start_alone(arguments);
-  count_restart();
+  begin_step_epoch();
   const std::lock_guard lock(current.mutex);
   current.arguments = arguments;
   current.in_job = in_job;

@@ -45,8 +45,8 @@ void restart_session();
 /// How often the ranks began to count anew: at each start of a session, and when all ranks have
 /// joined. The driver counts before the join is done, so a thread that has waited for it reads the
 /// new number.
-void count_restart() noexcept;
-[[nodiscard]] std::int64_t restarts() noexcept;
+void begin_step_epoch() noexcept;
+[[nodiscard]] std::int64_t step_epoch() noexcept;
 
 /// Does nothing if there is none.
 void end_session(bool clean, const std::string& reason);

@@ -20,7 +20,7 @@
 #include "training/checkpoint/safetensors_header.hpp"
 #include "training/checkpoint/safetensors_names.hpp"
 #include "training/checkpoint/shard_index.hpp"
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 namespace {

@@ -79,7 +79,7 @@ std::string ShardedReducer::whole_state(const Optimizer& optimizer, int root) co
     if (shard == nullptr) return ::torch::Tensor();  // added, and without a step since
     ::torch::Tensor whole = at::empty_like(shard->whole, value.options());
     const StreamOf stream(whole);
-    PartsGather gather(set);
+    ShardGather gather(set);
     add_to(gather, value, whole);
     gather.run(state_->operation("(state)"));
     return gets_it ? whole : ::torch::Tensor();

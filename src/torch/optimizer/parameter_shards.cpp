@@ -15,7 +15,7 @@
 #include "kolo/types.hpp"
 #include "torch/optimizer/optimizer_kinds.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 namespace {

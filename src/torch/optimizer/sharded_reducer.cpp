@@ -23,7 +23,7 @@ namespace kolo::detail {
 
 using namespace internal;
 
-void add_to(PartsGather& gather, const ::torch::Tensor& part, const ::torch::Tensor& whole) {
+void add_to(ShardGather& gather, const ::torch::Tensor& part, const ::torch::Tensor& whole) {
   gather.add(view_of(part), view_of(elements_in_memory(whole)),
              [whole, memory = ::torch::Tensor()]() mutable {
                memory = at::empty_like(whole);
@@ -69,7 +69,7 @@ void ShardedReducer::State::share_gradients() {
 void ShardedReducer::State::gather_parameters(bool stepped) {
   if (!is_member) return;
   const at::NoGradGuard no_grad;
-  PartsGather gather(options.process_set);
+  ShardGather gather(options.process_set);
   ParameterShard* first = nullptr;
   for (ParameterShard& shard : shards->all()) {
     if (!shard.is_stepped()) continue;
@@ -152,10 +152,10 @@ void ShardedReducer::adopt(Optimizer& optimizer) {
 
 void ShardedReducer::synchronize(Optimizer& optimizer) {
   adopt(optimizer);
-  if (state_->whole_storage) state_->whole_storage->follow_program();
+  if (state_->whole_storage) state_->whole_storage->sync_with_module();
   state_->live().synchronize(state_->shards->whole_groups());
   if (state_->storage) {
-    state_->storage->follow_program();
+    state_->storage->sync_with_module();
     state_->storage->take_replaced();
   } else {
     state_->share_gradients();
@@ -200,8 +200,8 @@ void ShardedReducer::begin_evaluations(Optimizer& optimizer) {
 // then. A part has one if the whole parameter has.
 void ShardedReducer::prepare_zero_grad(Optimizer& optimizer) {
   // The program may have reset gradients through its module.
-  if (state_->storage) state_->storage->follow_program();
-  if (state_->whole_storage) state_->whole_storage->follow_program();
+  if (state_->storage) state_->storage->sync_with_module();
+  if (state_->whole_storage) state_->whole_storage->sync_with_module();
   discard(optimizer);
   const at::NoGradGuard no_grad;
   for (ParameterShard& shard : state_->shards->all())

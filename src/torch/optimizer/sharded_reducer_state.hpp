@@ -11,7 +11,7 @@
 #include "torch/optimizer/parameter_shards.hpp"
 #include "torch/optimizer/shard_gradient_storage.hpp"
 #include "torch/optimizer/whole_gradient_storage.hpp"
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::detail {
 
@@ -51,7 +51,7 @@ struct ShardedReducer::State {
 };
 
 /// Gathers the parts of all ranks into `whole`.
-void add_to(internal::PartsGather& gather, const ::torch::Tensor& part,
+void add_to(internal::ShardGather& gather, const ::torch::Tensor& part,
             const ::torch::Tensor& whole);
 
 }  // namespace kolo::detail

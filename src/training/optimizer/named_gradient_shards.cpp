@@ -10,7 +10,7 @@
 #include "kolo/error.hpp"
 #include "training/optimizer/gradient_norm.hpp"
 #include "training/optimizer/named_gradients.hpp"
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 namespace {
@@ -131,7 +131,7 @@ void NamedGradientReducer::gather(const Gradients& parameters) {
       throw;
     }
   }
-  PartsGather parts(state.options.process_set);
+  ShardGather parts(state.options.process_set);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const TensorView& whole = parameters[i].tensor;
     parts.add(

@@ -8,7 +8,7 @@
 #include "kolo/error.hpp"
 #include "kolo/session.hpp"
 #include "training/optimizer/gradient_norm.hpp"
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::detail {
 

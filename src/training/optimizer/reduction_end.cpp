@@ -11,11 +11,11 @@
 namespace kolo::internal {
 
 // In their order: usually, they land in it.
-void PassReducer::note_landed() {
-  for (; landed_ < flights_.size(); ++landed_) {
-    const Flight& flight = flights_[landed_];
-    if (flight.own || flight.chain || !flight.future.ready()) return;
-    for (const std::size_t slot : flight.slots) storage_.landed(slot, flight.round);
+void PassReducer::note_completed() {
+  for (; completed_ < pending_.size(); ++completed_) {
+    const PendingReduction& pending = pending_[completed_];
+    if (pending.own || pending.chain || !pending.future.ready()) return;
+    for (const std::size_t slot : pending.slots) storage_.completed(slot, pending.round);
   }
 }
 
@@ -26,9 +26,9 @@ void PassReducer::fill_counts() {
   counts_.assign(refused + (has_hook() ? buckets_.size() : 0), 0);
   if (failed_) {
     counts_[0] = options_.process_set.size() - options_.process_set.rank();
-    for (const Flight& flight : flights_)
-      if (flight.chain && flight.round == 0)
-        counts_[refused + flight.unit] = flight.chain->operations();
+    for (const PendingReduction& pending : pending_)
+      if (pending.chain && pending.round == 0)
+        counts_[refused + pending.unit] = pending.chain->operations();
   }
   for (std::size_t u = 0; u < buckets_.size(); ++u) {
     const Bucket& bucket = buckets_[u];
@@ -90,21 +90,21 @@ void PassReducer::refuse_frozen(Bucket& bucket) {
   });
 }
 
-void PassReducer::wait_for(Flight& flight) {
-  if (flight.own) {
-    flight.own->wait();
-  } else if (flight.chain) {
-    if (flight.chain->error()) std::rethrow_exception(flight.chain->error());
+void PassReducer::wait_for(PendingReduction& pending) {
+  if (pending.own) {
+    pending.own->wait();
+  } else if (pending.chain) {
+    if (pending.chain->error()) std::rethrow_exception(pending.chain->error());
   } else {
-    flight.future.get();
+    pending.future.get();
   }
 }
 
 // Waits for all operations even after one has failed, because they still write to the gradients.
 // After a failure the pass is over on all ranks, so that they stay in step.
-void PassReducer::finish_flights() noexcept {
+void PassReducer::finish_pending() noexcept {
   take_hook_status();
-  for (Flight& flight : flights_) attempt([&] { wait_for(flight); });
+  for (PendingReduction& pending : pending_) attempt([&] { wait_for(pending); });
   const std::size_t first = 1 + buckets_.size();
   for (std::size_t slot = 0; slot < bucket_of_.size(); ++slot)
     attempt([&] {
@@ -117,21 +117,21 @@ void PassReducer::finish_flights() noexcept {
 void PassReducer::proceed(int part) noexcept {
   if (reach_hooks(part)) return;
   if (hook_status_due_) return submit_hook_status();
-  finish_flights();
+  finish_pending();
 }
 
 void PassReducer::finish() noexcept {
   for (int operations = 2; reach_hooks(operations); ++operations) {
   }
   submit_hook_status();
-  finish_flights();
+  finish_pending();
 }
 
 void PassReducer::leave_pass() {
   // Nothing was submitted if the session refused it: then the other ranks do not count the pass.
-  if (counts_submitted_ || !flights_.empty()) step_.advance();
-  flights_.clear();
-  landed_ = 0;
+  if (counts_submitted_ || !pending_.empty()) step_.advance();
+  pending_.clear();
+  completed_ = 0;
   counts_future_ = {};
   counts_submitted_ = false;
   hook_status_due_ = true;

@@ -63,19 +63,19 @@ std::unique_ptr<HookChain> PassReducer::begin_chain(const Bucket& bucket,
   return chain;
 }
 
-int PassReducer::refused(const Flight& flight) const {
-  if (!counts_submitted_ || !counts_agreed_ || flight.round > 0) return 0;
-  return counts_[1 + buckets_.size() + bucket_of_.size() + flight.unit];
+int PassReducer::refused(const PendingReduction& pending) const {
+  if (!counts_submitted_ || !counts_agreed_ || pending.round > 0) return 0;
+  return counts_[1 + buckets_.size() + bucket_of_.size() + pending.unit];
 }
 
 // Returns whether any bucket takes that many operations. All ranks find the same.
 bool PassReducer::reach_hooks(int operations) noexcept {
   bool any = false;
-  for (const Flight& flight : flights_) {
-    if (!flight.chain) continue;
-    flight.chain->reach(operations);
-    flight.chain->close(refused(flight));
-    any = any || flight.chain->operations() >= operations;
+  for (const PendingReduction& pending : pending_) {
+    if (!pending.chain) continue;
+    pending.chain->reach(operations);
+    pending.chain->close(refused(pending));
+    any = any || pending.chain->operations() >= operations;
   }
   return any;
 }
@@ -86,10 +86,11 @@ void PassReducer::submit_hook_status() noexcept {
   // And if a backward has thrown, all ranks know, but that rank does not wait for its pass's end.
   const bool known_failure = knows_failure();
   attempt([&] {
-    if (!has_hook() || known_failure || (!counts_submitted_ && flights_.empty())) return;
+    if (!has_hook() || known_failure || (!counts_submitted_ && pending_.empty())) return;
     const bool threw =
-        failed_ || std::any_of(flights_.begin(), flights_.end(), [](const Flight& flight) {
-          return flight.chain && !flight.chain->thrown().empty();
+        failed_ ||
+        std::any_of(pending_.begin(), pending_.end(), [](const PendingReduction& pending) {
+          return pending.chain && !pending.chain->thrown().empty();
         });
     const ProcessSet& set = options_.process_set;
     hook_status_ = threw ? set.size() - set.rank() : 0;
@@ -105,14 +106,14 @@ void PassReducer::submit_hook_status() noexcept {
 void PassReducer::take_hook_status() noexcept {
   if (!hook_status_future_.valid()) return;
   attempt([&] { std::exchange(hook_status_future_, {}).get(); });
-  for (const Flight& flight : flights_)
+  for (const PendingReduction& pending : pending_)
     attempt([&] {
-      if (!flight.chain || flight.chain->thrown().empty()) return;
-      throw HookFailed(
-          fmt::format("the communication hook ({}) has thrown for '{}': {}. Call "
-                      "zero_grad() before the next pass",
-                      options_.hook->description(), flight.chain->bucket(), flight.chain->thrown()),
-          flight.chain->bucket(), {rank()});
+      if (!pending.chain || pending.chain->thrown().empty()) return;
+      throw HookFailed(fmt::format("the communication hook ({}) has thrown for '{}': {}. Call "
+                                   "zero_grad() before the next pass",
+                                   options_.hook->description(), pending.chain->bucket(),
+                                   pending.chain->thrown()),
+                       pending.chain->bucket(), {rank()});
     });
   attempt([&] {
     if (hook_status_ == 0) return;

@@ -43,13 +43,13 @@ class StepNumber {
   [[nodiscard]] bool is_behind_join() const { return !begun_ && is_before_join(); }
 
   /// True if ranks joined, or a session began, since the last call of this object.
-  [[nodiscard]] bool is_before_join() const { return restarts_ != detail::restarts(); }
+  [[nodiscard]] bool is_before_join() const { return step_epoch_ != detail::step_epoch(); }
 
   /// Begins with step 0 after a join. To be called if nothing was submitted.
   void catch_up() {
     if (!is_before_join()) return;
     number_ = 0;
-    restarts_ = detail::restarts();
+    step_epoch_ = detail::step_epoch();
   }
 
   /// Ends the step. The next begins with its first operation.
@@ -61,7 +61,7 @@ class StepNumber {
 
  private:
   std::int64_t number_ = 0;
-  std::int64_t restarts_ = detail::restarts();
+  std::int64_t step_epoch_ = detail::step_epoch();
   bool begun_ = false;
 };
 

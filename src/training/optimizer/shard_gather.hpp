@@ -20,9 +20,9 @@ namespace kolo::internal {
 
 /// One allgather of parts into whole tensors. A rank that has joined contributes nothing, and the
 /// others' parts would be out of place: they are put elsewhere then. Must not move before `run`.
-class PartsGather {
+class ShardGather {
  public:
-  KOLO_EXPORT explicit PartsGather(ProcessSet set);
+  KOLO_EXPORT explicit ShardGather(ProcessSet set);
 
   /// `part` may lie in `whole`, at its place. `elsewhere` returns memory of the size of `whole`
   /// that lives as long as this object.

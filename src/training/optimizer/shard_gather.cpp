@@ -22,9 +22,9 @@ std::int64_t part_begin(std::int64_t elements, int index, int ranks) {
   return elements / ranks * index + std::min<std::int64_t>(index, elements % ranks);
 }
 
-PartsGather::PartsGather(ProcessSet set) : set_(std::move(set)) {}
+ShardGather::ShardGather(ProcessSet set) : set_(std::move(set)) {}
 
-void PartsGather::add(const ConstTensorView& part, const TensorView& whole,
+void ShardGather::add(const ConstTensorView& part, const TensorView& whole,
                       std::function<void*()> elsewhere) {
   sources_.push_back(part);
   // An allocator must not ask Kolo for the set.
@@ -40,7 +40,7 @@ void PartsGather::add(const ConstTensorView& part, const TensorView& whole,
   });
 }
 
-void PartsGather::run(const std::string& name) {
+void ShardGather::run(const std::string& name) {
   if (sources_.empty()) return;
   const AllgatherOptions options{.name = name, .process_set = set_};
   detail::call(detail::AllgatherCall{sources_, allocators_, options});
