@@ -24,9 +24,9 @@ namespace kolo::internal::backend {
 /// One tensor of a batch on this rank. Rows are slices of the first dimension. A tensor without
 /// rows of its own has one row per element. Elements are `rows * row_elements`.
 struct BatchTensor {
-  const void* input = nullptr;  // read by all but text broadcasts and barriers
+  const void* input = nullptr;  // read by all but string broadcasts and barriers
   void* output = nullptr;       // of allreduce, reducescatter and broadcast; may be the input
-  std::string* text = nullptr;  // of text broadcasts
+  std::string* text = nullptr;  // of string broadcasts
   DType dtype = DType::u8;
   std::int64_t rows = 0;  // of the input
   std::int64_t row_elements = 1;

@@ -40,7 +40,7 @@ int root_index(const Batch& batch) {
 
 std::string& text_of(const Batch& batch) {
   if (batch.tensors.size() != 1 || batch.tensors.front()->text == nullptr)
-    throw InvalidArgument("a text broadcast takes one text");
+    throw InvalidArgument("a string broadcast takes one text");
   return *batch.tensors.front()->text;
 }
 

@@ -19,7 +19,7 @@ namespace kolo::internal::backend {
 /// The index of the broadcast's root in the batch's `ranks`; else InvalidArgument.
 [[nodiscard]] int root_index(const Batch& batch);
 
-/// The one text of a text broadcast; else InvalidArgument.
+/// The one text of a string broadcast; else InvalidArgument.
 [[nodiscard]] std::string& text_of(const Batch& batch);
 
 /// Throws InvalidArgument if the memory is not on the CPU, the reduction has no meaning for a

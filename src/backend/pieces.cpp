@@ -95,7 +95,7 @@ void Cutter::take(Run& run, std::int64_t room, Piece& piece) {
 
 BroadcastPieces::BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes)
     : piece_bytes_(piece_bytes), is_root_(is_root), cutter_({}, piece_bytes) {
-  if (batch.kind.type != OperationType::broadcast_text) {
+  if (batch.kind.type != OperationType::broadcast_string) {
     cutter_ = Cutter(byte_runs(batch), piece_bytes);
     return;
   }

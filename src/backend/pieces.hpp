@@ -66,7 +66,7 @@ enum class NextPiece : std::uint8_t { piece, later, none };
 /// a text, so the first piece carries the length, and the other ranks derive the rest from it.
 class BroadcastPieces {
  public:
-  /// Throws InvalidArgument for a text broadcast of anything but one text.
+  /// Throws InvalidArgument for a string broadcast of anything but one text.
   BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes);
   /// Leaks the memory of the length if it has not arrived: the network may still read or write it.
   ~BroadcastPieces();

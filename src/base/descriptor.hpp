@@ -20,7 +20,7 @@ enum class OperationType : std::uint8_t {
   allgather,
   alltoall,
   broadcast,
-  broadcast_text,
+  broadcast_string,
   barrier,
   join,
   add_process_set,

@@ -40,7 +40,7 @@ std::string_view to_string(DType dtype) {
 
 std::string_view to_string(OperationType type) {
   static constexpr std::array names{"allreduce"sv,         "reducescatter"sv, "allgather"sv,
-                                    "alltoall"sv,          "broadcast"sv,     "text broadcast"sv,
+                                    "alltoall"sv,          "broadcast"sv,     "string broadcast"sv,
                                     "barrier"sv,           "join"sv,          "add_process_set"sv,
                                     "remove_process_set"sv};
   return name_in(names, type);

@@ -25,7 +25,7 @@ bool travels_alone(const Descriptor& descriptor) {
     case OperationType::allgather:
     case OperationType::broadcast: return descriptor.alone || descriptor.tensors.empty();
     case OperationType::alltoall:
-    case OperationType::broadcast_text:
+    case OperationType::broadcast_string:
     case OperationType::barrier:
     case OperationType::join:
     case OperationType::add_process_set:

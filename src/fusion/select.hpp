@@ -11,7 +11,7 @@
 
 namespace kolo::internal::fusion {
 
-/// Alltoalls, text broadcasts, barriers and operations that ask for it are executed alone.
+/// Alltoalls, string broadcasts, barriers and operations that ask for it are executed alone.
 [[nodiscard]] bool travels_alone(const Descriptor& descriptor);
 
 /// True if the two can travel as one batch: neither travels alone, and they have the same type,

@@ -68,9 +68,9 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
   mapped[static_cast<std::size_t>(index_)] = {
       std::move(own.segment_), Doorbell(word, std::move(own.bell_)), {}, {}};
   std::vector<Caches> caches;
-  for (std::optional<Mapped>& neighbor : mapped) {
-    neighbors_.push_back(std::move(*neighbor));
-    const Header& header = header_of(neighbors_.back().segment);
+  for (std::optional<Mapped>& local_peer : mapped) {
+    local_peers_.push_back(std::move(*local_peer));
+    const Header& header = header_of(local_peers_.back().segment);
     caches.push_back(header.caches);
     numa_nodes_.push_back(header.numa_node);
   }
@@ -78,31 +78,31 @@ LocalGroup::LocalGroup(OwnMemory own, const FdExchangeGroup& group,
 }
 
 pid_t LocalGroup::process(int index) const {
-  return index == index_ ? ::getpid() : neighbor(index).process.pid();
+  return index == index_ ? ::getpid() : local_peer(index).process.pid();
 }
 
 std::span<std::byte> LocalGroup::heap(int index) const {
   if (index == index_) return own_heap_->memory();
-  const SharedMemory& heap = neighbor(index).heap;
+  const SharedMemory& heap = local_peer(index).heap;
   return {heap.data(), heap.size()};
 }
 
 std::vector<FileDescriptor> LocalGroup::others() const {
   std::vector<FileDescriptor> others;
-  for (const Mapped& neighbor : neighbors_)
-    if (neighbor.process.pidfd().valid())
-      others.emplace_back(::fcntl(neighbor.process.pidfd().get(), F_DUPFD_CLOEXEC, 0));
+  for (const Mapped& local_peer : local_peers_)
+    if (local_peer.process.pidfd().valid())
+      others.emplace_back(::fcntl(local_peer.process.pidfd().get(), F_DUPFD_CLOEXEC, 0));
   return others;
 }
 
 std::vector<int> LocalGroup::ended() const {
   std::vector<pollfd> processes;
-  for (const Mapped& neighbor : neighbors_)
-    processes.push_back({.fd = neighbor.process.pidfd().get(), .events = POLLIN, .revents = 0});
+  for (const Mapped& local_peer : local_peers_)
+    processes.push_back({.fd = local_peer.process.pidfd().get(), .events = POLLIN, .revents = 0});
   ::poll(processes.data(), processes.size(), 0);
   std::vector<int> ended;
   for (int index = 0; index < size(); ++index) {
-    const OtherProcess& process = neighbor(index).process;
+    const OtherProcess& process = local_peer(index).process;
     const bool has_ended = process.pidfd().valid()
                                ? (processes[static_cast<std::size_t>(index)].revents & POLLIN) != 0
                                : process.ended();

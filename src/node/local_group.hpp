@@ -60,10 +60,10 @@ class LocalGroup {
              const std::function<void()>& while_waiting);
 
   [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] int size() const { return static_cast<int>(neighbors_.size()); }
+  [[nodiscard]] int size() const { return static_cast<int>(local_peers_.size()); }
   /// Zeros at first, aligned to 4096 bytes.
   [[nodiscard]] std::byte* memory(int index) const {
-    return neighbor(index).segment.data() + header_bytes;
+    return local_peer(index).segment.data() + header_bytes;
   }
   /// Where the rank's heap lies in this process.
   [[nodiscard]] std::span<std::byte> heap(int index) const;
@@ -71,11 +71,11 @@ class LocalGroup {
   [[nodiscard]] pid_t process(int index) const;
   /// Null for this rank itself.
   [[nodiscard]] const OtherProcess* other_process(int index) const {
-    return index == index_ ? nullptr : &neighbor(index).process;
+    return index == index_ ? nullptr : &local_peer(index).process;
   }
   /// This rank's. Others may hold it for longer than the local_group lives.
   [[nodiscard]] const std::shared_ptr<SharedHeap>& own_heap() const { return own_heap_; }
-  [[nodiscard]] const Doorbell& bell(int index) const { return neighbor(index).bell; }
+  [[nodiscard]] const Doorbell& bell(int index) const { return local_peer(index).bell; }
   [[nodiscard]] const Doorbell& own_bell() const { return bell(index_); }
   /// The part of the second-level caches that each rank has, in bytes. The same on all ranks.
   [[nodiscard]] std::int64_t cache_share() const { return cache_share_; }
@@ -84,7 +84,7 @@ class LocalGroup {
   [[nodiscard]] const std::vector<int>& numa_nodes() const { return numa_nodes_; }
   /// `Doorbell::watch`, of this rank's.
   void watch(int descriptor) {
-    neighbors_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
+    local_peers_[static_cast<std::size_t>(index_)].bell.watch(descriptor);
   }
 
   /// By which the end of the others' processes can be awaited; they outlive this. Empty where the
@@ -106,13 +106,13 @@ class LocalGroup {
   };
 
   static Mapped map(ReceivedFds received, std::size_t bytes);
-  [[nodiscard]] const Mapped& neighbor(int index) const {
-    return neighbors_[static_cast<std::size_t>(index)];
+  [[nodiscard]] const Mapped& local_peer(int index) const {
+    return local_peers_[static_cast<std::size_t>(index)];
   }
 
   int index_;
   std::shared_ptr<SharedHeap> own_heap_{};
-  std::vector<Mapped> neighbors_{};
+  std::vector<Mapped> local_peers_{};
   std::int64_t cache_share_ = 0;
   std::vector<int> numa_nodes_{};
 };

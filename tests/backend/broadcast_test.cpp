@@ -51,17 +51,17 @@ TEST_F(Broadcast, RefusesARootThatTakesNoPart) {
                InvalidArgument);
 }
 
-class TextBroadcast : public BackendTest {
+class StringBroadcast : public BackendTest {
  protected:
   void broadcast(int root, std::string& text) {
     const BatchTensor member{.text = &text};
-    Batch batch = batch_of(operation_of(OperationType::broadcast_text, root));
+    Batch batch = batch_of(operation_of(OperationType::broadcast_string, root));
     batch.tensors.push_back(&member);
     run(std::move(batch));
   }
 };
 
-TEST_F(TextBroadcast, OfAnyLengthFromEveryRoot) {
+TEST_F(StringBroadcast, OfAnyLengthFromEveryRoot) {
   for (const std::size_t length : {0U, 1U, 255U, 256U, 257U, 100'000U}) {
     for (int root = 0; root < size_; ++root) {
       SCOPED_TRACE(testing::Message() << length << " bytes from " << root);
@@ -75,7 +75,7 @@ TEST_F(TextBroadcast, OfAnyLengthFromEveryRoot) {
   }
 }
 
-TEST_F(TextBroadcast, OfAMillionBytes) {
+TEST_F(StringBroadcast, OfAMillionBytes) {
   start_anew(default_piece_bytes());
   const std::string expected(1'000'000, 'x');
   std::string text = rank_ == 0 ? expected : "";
@@ -83,10 +83,10 @@ TEST_F(TextBroadcast, OfAMillionBytes) {
   EXPECT_TRUE(text == expected);
 }
 
-TEST_F(TextBroadcast, TakesOneText) {
-  EXPECT_THROW(
-      static_cast<void>(backend_->start(batch_of(operation_of(OperationType::broadcast_text, 0)))),
-      InvalidArgument);
+TEST_F(StringBroadcast, TakesOneText) {
+  EXPECT_THROW(static_cast<void>(
+                   backend_->start(batch_of(operation_of(OperationType::broadcast_string, 0)))),
+               InvalidArgument);
 }
 
 }  // namespace

@@ -24,11 +24,11 @@ TEST(Counterparts, EachRankIsCaredForOnceOnEveryOtherHost) {
       const Counterparts of_carer(ranks, placement, ranks[static_cast<std::size_t>(carer)]);
       ASSERT_EQ(of_carer.own_host(), host);
       int found = 0;
-      for (int place = 0; place < std::ssize(of_carer.neighbors()); ++place) {
+      for (int place = 0; place < std::ssize(of_carer.local_peers()); ++place) {
         const std::vector<int> cared_for = of_carer.cared_for(place);
         if (std::ranges::find(cared_for, target) == cared_for.end()) continue;
         ++found;
-        EXPECT_EQ(of_carer.neighbors()[static_cast<std::size_t>(place)], carer);
+        EXPECT_EQ(of_carer.local_peers()[static_cast<std::size_t>(place)], carer);
       }
       EXPECT_EQ(found, 1);
     }
@@ -39,7 +39,7 @@ TEST(Counterparts, TheNextHostComesFirst) {
   const std::vector<int> node_of{0, 0, 2, 2, 4, 4};
   const std::vector<int> ranks{0, 1, 2, 3, 4, 5};
   const Counterparts counterparts(ranks, Placement::of(ranks, node_of), 3);
-  EXPECT_THAT(counterparts.neighbors(), ElementsAre(2, 3));
+  EXPECT_THAT(counterparts.local_peers(), ElementsAre(2, 3));
   EXPECT_THAT(counterparts.cared_for(0), ElementsAre(4, 0));
   EXPECT_THAT(counterparts.cared_for(1), ElementsAre(5, 1));
   EXPECT_EQ(counterparts.on_behalf_of_this(0), 1);

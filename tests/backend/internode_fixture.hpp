@@ -61,12 +61,12 @@ class MadeUpHosts {
     }
     MPI_Comm host = MPI_COMM_NULL;
     MPI_Comm_split(comm, node, index, &host);
-    neighbors_ = std::make_unique<node::LocalGroup>(
+    local_peers_ = std::make_unique<node::LocalGroup>(
         node::share_memory(host, ShmBackend::bytes_needed(piece_bytes), 4096));
     MPI_Comm_free(&host);
     std::vector<shm::LocalPeer> shared;
-    for (int i = 0; i < neighbors_->size(); ++i)
-      shared.push_back({neighbors_->memory(i), &neighbors_->bell(i)});
+    for (int i = 0; i < local_peers_->size(); ++i)
+      shared.push_back({local_peers_->memory(i), &local_peers_->bell(i)});
     inside_ = std::make_unique<ShmBackend>(ranks, std::move(shared), index, piece_bytes);
     across_ =
         std::make_unique<InterNodeBackend>(messenger_, node_of, inside_->arena(), piece_bytes);
@@ -78,7 +78,7 @@ class MadeUpHosts {
 
  private:
   messenger::MpiMessenger messenger_;
-  std::unique_ptr<node::LocalGroup> neighbors_{};
+  std::unique_ptr<node::LocalGroup> local_peers_{};
   std::unique_ptr<ShmBackend> inside_{};
   std::unique_ptr<InterNodeBackend> across_{};
 };

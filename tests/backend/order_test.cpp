@@ -51,7 +51,7 @@ TEST_F(BackendOrder, BatchesUnderWayAtOnceNeedNotBeSteppedAlike) {
         integers.emplace_back(Lengths{length}, true, integer_value).add_to(batch);
         break;
       case 2:
-        batch.kind.type = OperationType::broadcast_text;
+        batch.kind.type = OperationType::broadcast_string;
         texts.emplace_back(rank_ == i % size_ ? static_cast<std::size_t>(5 * length) : 1, 'a');
         batch.tensors.push_back(&text_members.emplace_back(BatchTensor{.text = &texts.back()}));
         break;

@@ -112,7 +112,7 @@ TEST(BroadcastPieces, OfATextBeginWithItsLength) {
     const BatchTensor of_root{.text = &sent};
     const BatchTensor of_other{.text = &received};
     Batch batch;
-    batch.kind.type = OperationType::broadcast_text;
+    batch.kind.type = OperationType::broadcast_string;
     batch.tensors = {&of_root};
     BroadcastPieces root(batch, true, 64);
     batch.tensors = {&of_other};
@@ -137,7 +137,7 @@ TEST(BroadcastPieces, OfATextBeginWithItsLength) {
 
 TEST(BroadcastPieces, OfATextTakeOneText) {
   Batch batch;
-  batch.kind.type = OperationType::broadcast_text;
+  batch.kind.type = OperationType::broadcast_string;
   EXPECT_THROW(BroadcastPieces(batch, true, 64), InvalidArgument);
 }
 

@@ -44,7 +44,8 @@ TEST_F(CpuRouting, SharedMemoryInsideAHostAndMpiBetweenHosts) {
     const std::vector<int> own_host = ranks_of_own_host(node_of);
     for (const Descriptor& kind :
          {allreduce_of(ReduceOp::sum), operation_of(OperationType::allgather),
-          operation_of(OperationType::broadcast_text, rank_), operation_of(OperationType::barrier)})
+          operation_of(OperationType::broadcast_string, rank_),
+          operation_of(OperationType::barrier)})
       EXPECT_EQ(router.route_of(among(kind, own_host)), Route::shared_memory);
     EXPECT_EQ(router.route_of(among(allreduce_of(ReduceOp::adasum), own_host)), Route::mpi);
     EXPECT_EQ(router.route_of(batch_of(allreduce_of(ReduceOp::sum))), Route::mpi);

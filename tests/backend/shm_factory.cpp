@@ -11,11 +11,11 @@
 namespace kolo::internal::backend {
 namespace {
 
-std::vector<node::LocalPeer> neighbors_in(const node::LocalGroup& host) {
-  std::vector<node::LocalPeer> neighbors;
+std::vector<node::LocalPeer> local_peers_in(const node::LocalGroup& host) {
+  std::vector<node::LocalPeer> local_peers;
   for (int index = 0; index < host.size(); ++index)
-    neighbors.push_back({host.memory(index), &host.bell(index)});
-  return neighbors;
+    local_peers.push_back({host.memory(index), &host.bell(index)});
+  return local_peers;
 }
 
 std::vector<int> all_ranks(int size) {
@@ -29,7 +29,7 @@ class OnThisHost : public Backend {
  public:
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
       : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), 4096)),
-        backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes, 0,
+        backend_(all_ranks(host_.size()), local_peers_in(host_), host_.index(), piece_bytes, 0,
                  ShmBackend::default_cache_share, made_up_nodes(KOLO_TEST_NODES, host_.size())) {}
 
   [[nodiscard]] std::unique_ptr<Execution> start(Batch batch) override {

@@ -15,12 +15,12 @@
 namespace kolo::internal::backend {
 namespace {
 
-std::vector<node::LocalPeer> neighbors_in(const node::LocalGroup& host) {
-  std::vector<node::LocalPeer> neighbors;
+std::vector<node::LocalPeer> local_peers_in(const node::LocalGroup& host) {
+  std::vector<node::LocalPeer> local_peers;
   for (int index = 0; index < host.size(); ++index)
-    neighbors.push_back(
+    local_peers.push_back(
         {host.memory(index), &host.bell(index), host.heap(index), host.other_process(index)});
-  return neighbors;
+  return local_peers;
 }
 
 std::vector<int> all_ranks(int size) {
@@ -45,7 +45,7 @@ class OnThisHost : public Backend {
  public:
   OnThisHost(MPI_Comm comm, std::int64_t piece_bytes)
       : host_(node::share_memory(comm, ShmBackend::bytes_needed(piece_bytes), heap_bytes)),
-        backend_(all_ranks(host_.size()), neighbors_in(host_), host_.index(), piece_bytes, 0,
+        backend_(all_ranks(host_.size()), local_peers_in(host_), host_.index(), piece_bytes, 0,
                  host_.cache_share(), made_up_nodes(KOLO_TEST_NODES, host_.size())) {
     array_memory() = arrays_in(host_.own_heap(), host_.index());
   }

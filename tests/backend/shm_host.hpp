@@ -26,12 +26,12 @@ class ShmHost {
       bells_.push_back(std::make_unique<node::Doorbell>(words_[i], node::Doorbell::open()));
       heaps_.push_back(std::make_unique_for_overwrite<Line[]>(heap_bytes / sizeof(Line)));
     }
-    std::vector<node::LocalPeer> neighbors;
+    std::vector<node::LocalPeer> local_peers;
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      neighbors.push_back(
+      local_peers.push_back(
           {segments_[i][0].bytes, bells_[i].get(), {heaps_[i][0].bytes, heap_bytes}});
     for (std::size_t i = 0; i < ranks_.size(); ++i)
-      backends_.push_back(std::make_unique<ShmBackend>(ranks_, neighbors, static_cast<int>(i),
+      backends_.push_back(std::make_unique<ShmBackend>(ranks_, local_peers, static_cast<int>(i),
                                                        piece_bytes, 0,
                                                        ShmBackend::default_cache_share, nodes));
   }

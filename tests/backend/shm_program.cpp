@@ -155,9 +155,9 @@ class Broadcast : public Task {
   Tensors<std::int32_t> tensors_;
 };
 
-class TextBroadcast : public Task {
+class StringBroadcast : public Task {
  public:
-  TextBroadcast(const Step& step, int rank)
+  StringBroadcast(const Step& step, int rank)
       : Task(step, rank), text_(rank == step.kind.root ? expected() : "before") {
     member_.text = &text_;
   }
@@ -288,7 +288,7 @@ void choose_reduction(Random& random, Step& step) {
 std::vector<Step> random_program(const Mixture& mixture, std::uint64_t seed) {
   constexpr std::array<std::int64_t, 10> lengths{0, 0, 1, 3, 60, 64, 65, 300, 2000, 5000};
   constexpr std::array types{OperationType::allreduce, OperationType::reducescatter,
-                             OperationType::broadcast, OperationType::broadcast_text,
+                             OperationType::broadcast, OperationType::broadcast_string,
                              OperationType::allgather, OperationType::alltoall,
                              OperationType::barrier};
   Random random(seed);
@@ -306,7 +306,7 @@ std::vector<Step> random_program(const Mixture& mixture, std::uint64_t seed) {
     step.joins = sequence / 8;
     step.salt = random.below(1000);
     choose_reduction(random, step);
-    const bool text = step.kind.type == OperationType::broadcast_text;
+    const bool text = step.kind.type == OperationType::broadcast_string;
     const std::int64_t tensors = text ? 1 : random.below(5);
     for (std::int64_t i = 0; i < tensors; ++i)
       step.lengths.push_back(mixture.scale * random.one_of(lengths));
@@ -331,7 +331,7 @@ std::unique_ptr<Task> make_task(const Step& step, int rank) {
     case OperationType::allreduce: return std::make_unique<Allreduce>(step, rank);
     case OperationType::reducescatter: return std::make_unique<Reducescatter>(step, rank);
     case OperationType::broadcast: return std::make_unique<Broadcast>(step, rank);
-    case OperationType::broadcast_text: return std::make_unique<TextBroadcast>(step, rank);
+    case OperationType::broadcast_string: return std::make_unique<StringBroadcast>(step, rank);
     case OperationType::allgather:
     case OperationType::alltoall: return std::make_unique<Gather>(step, rank);
     default: return std::make_unique<Barrier>(step, rank);

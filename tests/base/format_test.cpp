@@ -48,8 +48,8 @@ TEST(Format, DescriptorsLeaveDefaultsOut) {
   EXPECT_EQ(to_string(Descriptor{
                 .type = OperationType::broadcast, .tensors = {{DType::i64, {7}}}, .root = 2}),
             "broadcast i64 [7] from rank 2");
-  EXPECT_EQ(to_string(Descriptor{.type = OperationType::broadcast_text, .root = 0}),
-            "text broadcast from rank 0");
+  EXPECT_EQ(to_string(Descriptor{.type = OperationType::broadcast_string, .root = 0}),
+            "string broadcast from rank 0");
 }
 
 TEST(Format, DescriptorsSayWhatIsNotDefault) {

@@ -234,7 +234,7 @@ bool succeeds(const Operation& operation) {
     case Kind::alltoall:
     case Kind::reducescatter: return operation.present == operation.members;
     case Kind::broadcast:
-    case Kind::broadcast_text: return is_present(operation, operation.root);
+    case Kind::broadcast_string: return is_present(operation, operation.root);
     default: return true;
   }
 }

@@ -42,7 +42,7 @@ Execution::Execution(const Operation& operation, const ProcessSet& set, int rank
     if (own_.kind == Kind::reducescatter) shape = output(own_, i, rank).shape;
     outputs_.push_back(make_buffer(own_.tensors[i].dtype, shape));
   }
-  if (own_.kind == Kind::broadcast_text) text_ = input_text(own_, rank);
+  if (own_.kind == Kind::broadcast_string) text_ = input_text(own_, rank);
   counts_.resize(tensors);
 }
 
@@ -54,7 +54,7 @@ void Execution::submit() {
     case Kind::allgather:
     case Kind::alltoall: return submit_gathering();
     case Kind::broadcast: return submit_broadcast();
-    case Kind::broadcast_text:
+    case Kind::broadcast_string:
       future_ = broadcast_async(text_, own_.root, {.name = own_.name, .process_set = set_});
       return;
     case Kind::barrier: future_ = barrier_async({.name = own_.name, .process_set = set_}); return;
@@ -95,7 +95,7 @@ bool Execution::run_at_once() {
         broadcast(inputs_.front().const_view(), outputs_.front().view(), own_.root, options);
       }
       return true;
-    case Kind::broadcast_text: broadcast(text_, own_.root, options); return true;
+    case Kind::broadcast_string: broadcast(text_, own_.root, options); return true;
     case Kind::barrier: barrier({.name = own_.name, .process_set = set_}); return true;
     default: return false;
   }
@@ -217,7 +217,7 @@ std::string Execution::finish() {
 }
 
 std::string Execution::check_success() const {
-  if (own_.kind == Kind::broadcast_text)
+  if (own_.kind == Kind::broadcast_string)
     return text_ == input_text(meant_, meant_.root) ? "" : "wrong text";
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const Buffer expected = output(meant_, i, rank_);
@@ -253,7 +253,7 @@ std::string Execution::check_failure(const std::exception_ptr& error) const {
 std::string Execution::check_inputs() const {
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i] != input(own_, i, rank_)) return fmt::format("input {} was changed", i);
-  if (own_.kind == Kind::broadcast_text && text_ != input_text(own_, rank_))
+  if (own_.kind == Kind::broadcast_string && text_ != input_text(own_, rank_))
     return "the text was changed";
   return "";
 }

@@ -33,7 +33,7 @@ const char* name_of(Kind kind) {
     case Kind::allgather: return "allgather";
     case Kind::alltoall: return "alltoall";
     case Kind::broadcast: return "broadcast";
-    case Kind::broadcast_text: return "broadcast of text";
+    case Kind::broadcast_string: return "broadcast of a string";
     default: return "barrier";
   }
 }
@@ -163,10 +163,11 @@ class Maker {
     Operation operation;
     operation.kind = random_.one_of({Kind::allreduce, Kind::allreduce, Kind::allreduce,
                                      Kind::reducescatter, Kind::allgather, Kind::alltoall,
-                                     Kind::broadcast, Kind::broadcast_text, Kind::barrier});
+                                     Kind::broadcast, Kind::broadcast_string, Kind::barrier});
     operation.in_place = random_.once_in(2);
     if (reduces(operation.kind)) make_reduction(operation);
-    if (operation.kind == Kind::barrier || operation.kind == Kind::broadcast_text) return operation;
+    if (operation.kind == Kind::barrier || operation.kind == Kind::broadcast_string)
+      return operation;
     const bool single = operation.kind == Kind::alltoall || operation.kind == Kind::broadcast;
     for (int i = single || random_.once_in(2) ? 1 : random_.between(2, 4); i > 0; --i)
       operation.tensors.push_back(make_tensor(operation));
@@ -223,7 +224,7 @@ class Maker {
         possible.push_back(mistake);
     if (operation.tensors.size() > 1) possible.push_back(Mistake::number_of_tensors);
     const bool broadcasts =
-        operation.kind == Kind::broadcast || operation.kind == Kind::broadcast_text;
+        operation.kind == Kind::broadcast || operation.kind == Kind::broadcast_string;
     if (broadcasts) possible.push_back(Mistake::root);
     if (possible.empty()) return;
     operation.mistake = random_.one_of(possible);

@@ -17,7 +17,7 @@ enum class Kind : std::uint8_t {
   allgather,
   alltoall,
   broadcast,
-  broadcast_text,
+  broadcast_string,
   barrier,
 };
 

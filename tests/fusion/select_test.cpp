@@ -41,7 +41,7 @@ TEST(Fusible, OnlyShapesAndStepsMayDiffer) {
 }
 
 TEST(Fusible, TextsAndBarriersTravelAlone) {
-  const Descriptor text{.type = OperationType::broadcast_text, .root = 0};
+  const Descriptor text{.type = OperationType::broadcast_string, .root = 0};
   EXPECT_FALSE(fusible(text, text));
   EXPECT_FALSE(fusible(Descriptor{}, Descriptor{}));
   Descriptor alone = allreduce(1);

@@ -62,7 +62,7 @@ std::vector<Seed> report_seeds() {
   seeds.push_back(seed_of("report-departures", departures));
   ReadinessReport late;
   late.lags.push_back({{.name = "late"},
-                       OperationType::broadcast_text,
+                       OperationType::broadcast_string,
                        sample_ranks(),
                        std::chrono::milliseconds(61000)});
   late.statuses = {sample_status(), {}};

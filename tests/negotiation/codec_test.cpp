@@ -48,7 +48,7 @@ ReadinessReport some_report() {
   message.ready.push_back({{.number = 5, .set = 12}, {{Descriptor{}, RankSet::of(1)}}});
   message.departures.push_back({4, "an exception: \"x\""});
   message.lags.push_back(
-      {{.name = "late"}, OperationType::broadcast_text, ranks, std::chrono::milliseconds(61000)});
+      {{.name = "late"}, OperationType::broadcast_string, ranks, std::chrono::milliseconds(61000)});
   return message;
 }
 

@@ -106,7 +106,7 @@ TEST_F(NeighborhoodTest, EachSeesTheOthersMemory) {
 }
 
 TEST_F(NeighborhoodTest, BellsRingAcrossProcesses) {
-  // A word goes round: each rank sleeps until its own has come as far as its neighbor's.
+  // A word goes round: each rank sleeps until its own has come as far as its local_peer's.
   constexpr int rounds = 200;
   const LocalGroup host = share(4096);
   const auto word = [&](int index) -> std::atomic<int>& {

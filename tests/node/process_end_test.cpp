@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A neighbor whose process is killed.
+// A local_peer whose process is killed.
 #include <gmock/gmock.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -54,7 +54,7 @@ std::uint64_t receive_number(int socket) {
   }
 }
 
-/// A neighbor is seen to live, then is killed.
+/// A local_peer is seen to live, then is killed.
 void lose_a_neighbor() {
   std::array<int, 2> sockets{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets.data()), 0);
@@ -110,7 +110,7 @@ TEST(NeighborhoodOfProcesses, KnowsItWithoutPidfds) {
   EXPECT_EQ(status, 0);
 }
 
-/// A neighbor that does not see its own. Says what it has become by its exit status.
+/// A local_peer that does not see its own. Says what it has become by its exit status.
 [[noreturn]] void be_a_neighbor_in_another_namespace(int socket) {
   constexpr int both = CLONE_NEWUSER | CLONE_NEWPID;
   if (::unshare(CLONE_NEWPID) != 0 && ::unshare(both) != 0) {

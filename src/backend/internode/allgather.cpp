@@ -181,7 +181,7 @@ class Allgather : public shm::Pipeline {
       if (place == index()) continue;
       shm::ScatterList<std::byte>& list = incoming_[static_cast<std::size_t>(place)];
       std::vector<int> shared = counterparts_.cared_for(place);
-      shared.insert(shared.begin(), counterparts_.neighbors()[static_cast<std::size_t>(place)]);
+      shared.insert(shared.begin(), counterparts_.local_peers()[static_cast<std::size_t>(place)]);
       for (const int rank : shared)
         for (const Section& section : block_of(rank)) list.add(section.data, section.bytes);
       most = std::max(most, list.left());

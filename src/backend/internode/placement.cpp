@@ -42,14 +42,14 @@ Counterparts::Counterparts(std::span<const int> ranks, const Placement& placemen
     std::vector<int>& indices = hosts_.emplace_back();
     for (const int rank : host) indices.push_back(index_of(rank));
   }
-  own_place_ =
-      static_cast<int>(std::ranges::find(neighbors(), index_of(own_rank)) - neighbors().begin());
+  own_place_ = static_cast<int>(std::ranges::find(local_peers(), index_of(own_rank)) -
+                                local_peers().begin());
 }
 
 std::vector<int> Counterparts::cared_for(int place, int host) const {
   std::vector<int> found;
   for (auto other = static_cast<std::size_t>(place); other < on(host).size();
-       other += neighbors().size())
+       other += local_peers().size())
     found.push_back(on(host)[other]);
   return found;
 }

@@ -38,7 +38,7 @@ class Counterparts {
   [[nodiscard]] int hosts() const { return static_cast<int>(hosts_.size()); }
   [[nodiscard]] int own_host() const { return own_host_; }
   /// Of this rank's host.
-  [[nodiscard]] std::span<const int> neighbors() const { return on(own_host_); }
+  [[nodiscard]] std::span<const int> local_peers() const { return on(own_host_); }
   /// The rank on that host which takes care of this one.
   [[nodiscard]] int on_behalf_of_this(int host) const {
     return on(host)[static_cast<std::size_t>(own_place_) % on(host).size()];

@@ -44,7 +44,7 @@ std::unique_ptr<Execution> MpiBackend::start(Batch batch) {
     case OperationType::allgather:
     case OperationType::alltoall: return mpi::make_gather(endpoint_, std::move(batch));
     case OperationType::broadcast:
-    case OperationType::broadcast_text: return mpi::make_broadcast(endpoint_, std::move(batch));
+    case OperationType::broadcast_string: return mpi::make_broadcast(endpoint_, std::move(batch));
     case OperationType::join:
     case OperationType::add_process_set:
     case OperationType::remove_process_set: break;

@@ -26,8 +26,8 @@ std::size_t Arena::bytes_needed(std::int64_t slot_bytes) {
 
 std::vector<WriteFence::Peer> Arena::gates() const {
   std::vector<WriteFence::Peer> gates;
-  for (const LocalPeer& neighbor : neighbors_)
-    gates.push_back({reinterpret_cast<WriteGate*>(neighbor.memory), neighbor.process});
+  for (const LocalPeer& local_peer : local_peers_)
+    gates.push_back({reinterpret_cast<WriteGate*>(local_peer.memory), local_peer.process});
   return gates;
 }
 

@@ -87,9 +87,9 @@ class Arena {
   /// Batches are cut into pieces of at most `piece_bytes`, unless a collective chooses another
   /// size; no piece has more than `slot_bytes`. `cache_share` is as LocalGroup has it. All are the
   /// same on all ranks.
-  Arena(std::vector<LocalPeer> neighbors, int index, std::int64_t piece_bytes,
+  Arena(std::vector<LocalPeer> local_peers, int index, std::int64_t piece_bytes,
         std::int64_t slot_bytes, std::int64_t cache_share)
-      : neighbors_(std::move(neighbors)),
+      : local_peers_(std::move(local_peers)),
         index_(index),
         piece_bytes_(piece_bytes),
         slot_bytes_(slot_bytes),
@@ -111,10 +111,10 @@ class Arena {
   /// Of this rank, for writes into the heaps of others.
   [[nodiscard]] WriteFence& fence() { return fence_; }
   [[nodiscard]] std::span<std::byte> heap(int index) const {
-    return neighbors_[static_cast<std::size_t>(index)].heap;
+    return local_peers_[static_cast<std::size_t>(index)].heap;
   }
   void ring(int index) const {
-    neighbors_[static_cast<std::size_t>(index)].bell->ring(node::WakeReason::data);
+    local_peers_[static_cast<std::size_t>(index)].bell->ring(node::WakeReason::data);
   }
 
   /// The batches of this rank use a lane one after another, in the order of these calls.
@@ -144,11 +144,11 @@ class Arena {
 
   /// Begins with its gate, then the counters and deposits of all lanes, then the slots.
   [[nodiscard]] std::byte* memory(int index) const {
-    return neighbors_[static_cast<std::size_t>(index)].memory;
+    return local_peers_[static_cast<std::size_t>(index)].memory;
   }
   [[nodiscard]] std::vector<WriteFence::Peer> gates() const;
 
-  std::vector<LocalPeer> neighbors_;
+  std::vector<LocalPeer> local_peers_;
   int index_;
   std::int64_t piece_bytes_;
   std::int64_t slot_bytes_;

@@ -13,11 +13,11 @@
 
 namespace kolo::internal::backend {
 
-ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
+ShmBackend::ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> local_peers, int index,
                        std::int64_t piece_bytes, std::int64_t slot_bytes, std::int64_t cache_share,
                        shm::NumaNodes nodes)
     : ranks_(std::move(ranks)),
-      arena_(std::move(neighbors), index, piece_bytes, std::max(piece_bytes, slot_bytes),
+      arena_(std::move(local_peers), index, piece_bytes, std::max(piece_bytes, slot_bytes),
              cache_share),
       nodes_(std::move(nodes)) {
   const auto min = std::max<std::int64_t>(64, 8 * static_cast<std::int64_t>(ranks_.size()));
@@ -80,7 +80,7 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
     case OperationType::alltoall:
       return shm::make_gather(arena_, std::move(batch), std::move(local_ranks));
     case OperationType::broadcast:
-    case OperationType::broadcast_text:
+    case OperationType::broadcast_string:
       return shm::make_broadcast(arena_, std::move(batch), std::move(local_ranks));
     case OperationType::join:
     case OperationType::add_process_set:

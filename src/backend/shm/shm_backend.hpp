@@ -26,11 +26,11 @@ class ShmBackend : public Backend {
     return shm::Arena::bytes_needed(slot_bytes);
   }
 
-  /// `ranks` are the host's ranks by index, `neighbors` their memory, and `index` is this rank's.
+  /// `ranks` are the host's ranks by index, `local_peers` their memory, and `index` is this rank's.
   /// `piece_bytes`, the same on all ranks, is at least 64 and a multiple of 8, and at least 8 for
   /// each rank. Slots may be larger, for other backends that share the arena. `nodes` has a node
   /// for each rank, or none at all.
-  ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> neighbors, int index,
+  ShmBackend(std::vector<int> ranks, std::vector<shm::LocalPeer> local_peers, int index,
              std::int64_t piece_bytes = default_piece_bytes, std::int64_t slot_bytes = 0,
              std::int64_t cache_share = default_cache_share, shm::NumaNodes nodes = {});
 

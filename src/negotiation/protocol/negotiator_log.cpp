@@ -20,7 +20,7 @@ bool is_defined_without(const Descriptor& descriptor, const RankSet& absent) {
     case OperationType::alltoall:
     case OperationType::reducescatter: return absent.empty();
     case OperationType::broadcast:
-    case OperationType::broadcast_text: return !absent.contains(descriptor.root);
+    case OperationType::broadcast_string: return !absent.contains(descriptor.root);
     case OperationType::allreduce:
     case OperationType::allgather:
     case OperationType::barrier:

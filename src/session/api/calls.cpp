@@ -163,7 +163,7 @@ std::shared_ptr<Operation> submit(const BroadcastCall& call, bool waits) {
 }
 
 std::shared_ptr<Operation> submit(const TextBroadcastCall& call, bool waits) {
-  Request request(OperationType::broadcast_text, call.options);
+  Request request(OperationType::broadcast_string, call.options);
   request.add_text(call.text);
   request.set_root(call.root);
   return std::move(request).submit(waits);

@@ -15,11 +15,11 @@
 #include "base/format.hpp"
 #include "base/log.hpp"
 #include "kolo/error.hpp"
-#include "session/job/alone.hpp"
 #include "session/job/fork_guard.hpp"
 #include "session/job/job.hpp"
 #include "session/job/launcher.hpp"
 #include "session/job/mpi_environment.hpp"
+#include "session/job/single_process.hpp"
 
 namespace kolo::internal::session {
 namespace {
@@ -149,7 +149,7 @@ std::shared_ptr<Engine> start_over_mpi(const StartArguments& arguments) {
 
 std::shared_ptr<Engine> start_alone(const StartArguments& arguments) {
   announce_departures();
-  Alone world;
+  SingleProcess world;
   return start_engine(world, arguments);
 }
 
@@ -163,7 +163,7 @@ bool is_for_others(const Error& error, int rank) {
 std::shared_ptr<Engine> start_in_job(const StartArguments& arguments) {
   announce_departures();
   while (true) {
-    rendezvous::Rendezvous& world = meet_job();
+    rendezvous::Rendezvous& world = join_generation();
     try {
       return start_engine(world, arguments);
     } catch (const PeerLeft& error) {
@@ -219,9 +219,9 @@ void start_session(const StartArguments& arguments) {
   const bool over_mpi = arguments.communicator != nullptr;
   const bool in_job =
       !over_mpi && (started_by_kolorun() || (find_serverless_job() && !mpi_has_company()));
-  std::shared_ptr<Engine> started = in_job                    ? start_in_job(arguments)
-                                    : over_mpi || !is_alone() ? start_over_mpi(arguments)
-                                                              : start_alone(arguments);
+  std::shared_ptr<Engine> started = in_job                             ? start_in_job(arguments)
+                                    : over_mpi || !is_single_process() ? start_over_mpi(arguments)
+                                                                       : start_alone(arguments);
   begin_step_epoch();
   const std::lock_guard lock(current.mutex);
   current.arguments = arguments;

@@ -7,7 +7,7 @@
 
 namespace kolo::internal::session {
 
-void Engine::between_passes(const std::function<void()>& work) {
+void Engine::run_on_driver(const std::function<void()>& work) {
   require_outside_pass("");  // before `work_` is stored: nothing would take it back
   std::exception_ptr error;
   const std::function<void()> guarded = [&] {
@@ -26,7 +26,7 @@ void Engine::between_passes(const std::function<void()>& work) {
 }
 
 void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
-  between_passes([&] {
+  run_on_driver([&] {
     if (recorder_.timeline() != nullptr)
       throw InvalidArgument("a timeline is being written already: stop it first", "",
                             {topology_.rank});
@@ -36,7 +36,7 @@ void Engine::start_timeline(std::shared_ptr<diagnostics::Timeline> timeline) {
 
 void Engine::stop_timeline() {
   std::shared_ptr<diagnostics::Timeline> timeline;
-  between_passes([&] {
+  run_on_driver([&] {
     timeline = recorder_.timeline();
     recorder_.set_timeline(nullptr);
   });
@@ -47,7 +47,7 @@ void Engine::stop_timeline() {
 
 std::string Engine::write_flight_record(const std::string& path) {
   std::string written;
-  between_passes([&] { written = progress_engine_.write_flight_record(path); });
+  run_on_driver([&] { written = progress_engine_.write_flight_record(path); });
   return written;
 }
 

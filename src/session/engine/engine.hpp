@@ -117,7 +117,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   bool wait_until(const Condition& met, TimePoint deadline);
   /// The driver does the work after its next pass; waits until it is done. Throws what the work
   /// throws. For state that only the driver may touch.
-  void between_passes(const std::function<void()>& work);
+  void run_on_driver(const std::function<void()>& work);
   // By the driver.
   /// Moves the session forward once. True if anything moved.
   bool progress();

@@ -49,7 +49,7 @@ void ProgressEngine::periodic_checks() {
       check_interruption())
     return;
   send_heartbeats();
-  if (std::optional<Failure> stall = watch_.check(obstacles(), now_))
+  if (std::optional<Failure> stall = watch_.check(pending_waits(), now_))
     return fail_session(*std::move(stall));
   if (parent_ < 0 && board_.blocked(now_) > 1) negotiator_.on_blocked(board_.read_all(now_));
 }
@@ -154,30 +154,32 @@ std::string ProgressEngine::describe(const Running& running) const {
                      bytes > 0.0 ? ", " + diagnostics::in_bytes(bytes) : "");
 }
 
-std::vector<Obstacle> ProgressEngine::obstacles() {
-  std::vector<Obstacle> obstacles;
+std::vector<PendingWait> ProgressEngine::pending_waits() {
+  std::vector<PendingWait> pending_waits;
   if (executing()) {
     const Running& oldest = running_.front();
     backend::Awaited awaited = oldest.execution->waits_for();
-    obstacles.push_back({describe(oldest), oldest.operations.front()->key().name, oldest.moved_at,
-                         RankSet::of(awaited.ranks), std::move(awaited.what)});
+    pending_waits.push_back({describe(oldest), oldest.operations.front()->key().name,
+                             oldest.moved_at, RankSet::of(awaited.ranks), std::move(awaited.what)});
   }
   RankSet stopping = negotiator_.awaited_by_plan();
   if (stopping.empty()) {
     plan_awaited_since_ = now_;
   } else {
-    obstacles.push_back({"the end of a plan", "", plan_awaited_since_, std::move(stopping),
-                         "to stop following it"});
+    pending_waits.push_back({"the end of a plan", "", plan_awaited_since_, std::move(stopping),
+                             "to stop following it"});
   }
-  if (std::optional<Obstacle> ranks = unresponsive_ranks()) obstacles.push_back(*std::move(ranks));
-  if (!obstacles.empty()) return obstacles;
-  if (std::optional<Obstacle> above = unresponsive_parent()) obstacles.push_back(*std::move(above));
-  return obstacles;
+  if (std::optional<PendingWait> ranks = unresponsive_ranks())
+    pending_waits.push_back(*std::move(ranks));
+  if (!pending_waits.empty()) return pending_waits;
+  if (std::optional<PendingWait> above = unresponsive_parent())
+    pending_waits.push_back(*std::move(above));
+  return pending_waits;
 }
 
 /// After leaving, this rank waits for the others as long as they work, but not forever if they do
 /// not respond.
-std::optional<Obstacle> ProgressEngine::unresponsive_ranks() {
+std::optional<PendingWait> ProgressEngine::unresponsive_ranks() {
   RankSet silent;
   if (leaving_) {
     for (const RankStatus& status : board_.read_all(now_)) {
@@ -194,23 +196,23 @@ std::optional<Obstacle> ProgressEngine::unresponsive_ranks() {
     others_awaited_since_ = now_;
     return std::nullopt;
   }
-  return Obstacle{"the end of the session", "", others_awaited_since_, silent, "to leave it"};
+  return PendingWait{"the end of the session", "", others_awaited_since_, silent, "to leave it"};
 }
 
-std::optional<Obstacle> ProgressEngine::oldest_waiting() const {
+std::optional<PendingWait> ProgressEngine::oldest_waiting() const {
   const Pending* oldest = nullptr;
   for (const Pending& pending : negotiating_)
     if (pending.operation != nullptr && (oldest == nullptr || pending.since < oldest->since))
       oldest = &pending;
   if (oldest == nullptr) return std::nullopt;
   const Key& key = oldest->operation->key();
-  return Obstacle{negotiation::operation_in_words(oldest->operation->descriptor().type, key),
-                  key.name, oldest->since};
+  return PendingWait{negotiation::operation_in_words(oldest->operation->descriptor().type, key),
+                     key.name, oldest->since};
 }
 
 /// This rank's, or of any that learns from it what is agreed.
-std::optional<Obstacle> ProgressEngine::oldest_waiting_on_host() const {
-  std::optional<Obstacle> oldest = oldest_waiting();
+std::optional<PendingWait> ProgressEngine::oldest_waiting_on_host() const {
+  std::optional<PendingWait> oldest = oldest_waiting();
   for (const RankStatus& status : board_.read_all(now_)) {
     if (status.rank == rank_ || status.ended || status.operations.empty()) continue;
     const negotiation::WaitingOperation& its = status.operations.front();
@@ -221,19 +223,19 @@ std::optional<Obstacle> ProgressEngine::oldest_waiting_on_host() const {
 }
 
 /// Where the rank above answers nothing, the root will not report what is late here.
-std::optional<Obstacle> ProgressEngine::unresponsive_parent() const {
+std::optional<PendingWait> ProgressEngine::unresponsive_parent() const {
   if (parent_ < 0 || !board_.shows(parent_)) return unresponsive_ancestor();
-  std::optional<Obstacle> oldest = oldest_waiting();
+  std::optional<PendingWait> oldest = oldest_waiting();
   if (!oldest || !watch_.is_silent(parent_, now_)) return std::nullopt;
   oldest->awaited = RankSet::of(parent_);
   oldest->awaits = "to pass on what is agreed";
   return oldest;
 }
 
-std::optional<Obstacle> ProgressEngine::unresponsive_ancestor() const {
+std::optional<PendingWait> ProgressEngine::unresponsive_ancestor() const {
   const std::optional<HeartbeatMonitor::Silence> silence = heartbeat_.silence(now_);
   if (!silence) return std::nullopt;
-  std::optional<Obstacle> oldest = oldest_waiting_on_host();
+  std::optional<PendingWait> oldest = oldest_waiting_on_host();
   if (!oldest && leaving_) oldest = {"the end of the session", "", silence->since};
   if (!oldest) return std::nullopt;
   oldest->since = std::max(oldest->since, silence->since);

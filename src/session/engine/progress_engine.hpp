@@ -140,13 +140,13 @@ class ProgressEngine {
   [[nodiscard]] bool check_ended_processes();
   [[nodiscard]] bool check_interruption();
   void publish_status();
-  [[nodiscard]] std::vector<Obstacle> obstacles();
+  [[nodiscard]] std::vector<PendingWait> pending_waits();
   // The operation that waits longest; the ranks it waits for are filled in later.
-  [[nodiscard]] std::optional<Obstacle> oldest_waiting() const;
-  [[nodiscard]] std::optional<Obstacle> oldest_waiting_on_host() const;
-  [[nodiscard]] std::optional<Obstacle> unresponsive_parent() const;
-  [[nodiscard]] std::optional<Obstacle> unresponsive_ancestor() const;
-  [[nodiscard]] std::optional<Obstacle> unresponsive_ranks();
+  [[nodiscard]] std::optional<PendingWait> oldest_waiting() const;
+  [[nodiscard]] std::optional<PendingWait> oldest_waiting_on_host() const;
+  [[nodiscard]] std::optional<PendingWait> unresponsive_parent() const;
+  [[nodiscard]] std::optional<PendingWait> unresponsive_ancestor() const;
+  [[nodiscard]] std::optional<PendingWait> unresponsive_ranks();
   [[nodiscard]] std::string describe(const Running& running) const;
 
   negotiation::Negotiator negotiator_;

@@ -53,7 +53,7 @@ void ProgressEngine::fail_session(Failure failure, int reported_by) noexcept {
   if (failure.kind == FailureKind::stalled) {
     lost_a_process_ = true;
     ignoring_errors([&] {
-      const RankSet awaited = watch_.awaited_for_long(obstacles(), now_);
+      const RankSet awaited = watch_.awaited_for_long(pending_waits(), now_);
       if (!awaited.empty()) links_.accuse(awaited, failure.message);
     });
   }

@@ -10,31 +10,33 @@
 
 namespace kolo::internal::session {
 
-std::optional<Failure> Watch::check(const std::vector<Obstacle>& obstacles, TimePoint now) {
+std::optional<Failure> Watch::check(const std::vector<PendingWait>& pending_waits, TimePoint now) {
   std::erase_if(warned_, [&](const auto& warned) {
-    return std::ranges::find(obstacles, warned.first, &Obstacle::what) == obstacles.end();
+    return std::ranges::find(pending_waits, warned.first, &PendingWait::what) ==
+           pending_waits.end();
   });
-  for (const Obstacle& obstacle : obstacles) {
-    const auto age = now - obstacle.since;
+  for (const PendingWait& pending_wait : pending_waits) {
+    const auto age = now - pending_wait.since;
     if (limits_.shutdown.count() != 0 && age >= limits_.shutdown)
-      return Failure{FailureKind::stalled, describe(obstacle, now, true), obstacle.tensor,
-                     obstacle.awaited};
+      return Failure{FailureKind::stalled, describe(pending_wait, now, true), pending_wait.tensor,
+                     pending_wait.awaited};
     if (limits_.warning.count() == 0 || age < limits_.warning) continue;
-    Warning& last = warned_[obstacle.what];
+    Warning& last = warned_[pending_wait.what];
     if (last.at != TimePoint{} && now - last.at < limits_.warning) continue;
     last.at = now;
-    std::string text = describe(obstacle, now, false);
+    std::string text = describe(pending_wait, now, false);
     if (std::exchange(last.text, text) != text && is_mine_to_report(now))
-      log(LogLevel::warning, describe(obstacle, now, true));
+      log(LogLevel::warning, describe(pending_wait, now, true));
   }
   return std::nullopt;
 }
 
-RankSet Watch::awaited_for_long(const std::vector<Obstacle>& obstacles, TimePoint now) const {
+RankSet Watch::awaited_for_long(const std::vector<PendingWait>& pending_waits,
+                                TimePoint now) const {
   RankSet awaited;
-  for (const Obstacle& obstacle : obstacles)
-    if (limits_.shutdown.count() != 0 && 2 * (now - obstacle.since) >= limits_.shutdown)
-      awaited.insert(obstacle.awaited);
+  for (const PendingWait& pending_wait : pending_waits)
+    if (limits_.shutdown.count() != 0 && 2 * (now - pending_wait.since) >= limits_.shutdown)
+      awaited.insert(pending_wait.awaited);
   return awaited.without(RankSet::of(rank_));
 }
 
@@ -43,22 +45,24 @@ bool Watch::is_silent(int rank, TimePoint now) const {
   return status.process != 0 && status.silent();
 }
 
-std::string Watch::describe(const Obstacle& obstacle, TimePoint now, bool times) const {
+std::string Watch::describe(const PendingWait& pending_wait, TimePoint now, bool times) const {
   negotiation::Statuses statuses;
   for (negotiation::RankStatus& status : board_.read_all(now))
     statuses.emplace(status.rank, std::move(status));
   RankSet seen;
   for (const auto& [rank, status] : statuses) seen.insert(RankSet::of(rank));
-  std::string text = obstacle.what;
+  std::string text = pending_wait.what;
   if (times) {
-    const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - obstacle.since);
+    const auto age =
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - pending_wait.since);
     text += " has not moved for " + negotiation::in_seconds(age);
   }
   text += ": it waits for ";
-  if (!obstacle.awaited.empty()) text += negotiation::ranks_in_words(obstacle.awaited) + ' ';
-  text += obstacle.awaits.empty() ? "to go on" : obstacle.awaits;
+  if (!pending_wait.awaited.empty())
+    text += negotiation::ranks_in_words(pending_wait.awaited) + ' ';
+  text += pending_wait.awaits.empty() ? "to go on" : pending_wait.awaits;
   // Ranks of other hosts are not visible here; their own hosts report them.
-  return text + negotiation::describe(obstacle.awaited.common(seen), statuses, {}, times);
+  return text + negotiation::describe(pending_wait.awaited.common(seen), statuses, {}, times);
 }
 
 bool Watch::is_mine_to_report(TimePoint now) const {

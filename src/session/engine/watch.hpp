@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Watches obstacles outside negotiation: a batch in progress, a plan that does not end, a rank
+// Watches pending_waits outside negotiation: a batch in progress, a plan that does not end, a rank
 // above that does not respond.
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace kolo::internal::session {
 
 /// What this rank waits for. It becomes a failure if it lasts.
-struct Obstacle {
+struct PendingWait {
   std::string what;    // that waits: `batch 7 (allreduce "x", 4.0 MB)`
   std::string tensor;  // "": none
   std::chrono::steady_clock::time_point since;
@@ -22,7 +22,7 @@ struct Obstacle {
   std::string awaits{};  // "to deposit piece 3"
 };
 
-/// If several ranks of a host meet the same obstacle, the lowest responsive one reports it.
+/// If several ranks of a host meet the same pending_wait, the lowest responsive one reports it.
 class Watch {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
@@ -34,13 +34,14 @@ class Watch {
   Watch(const StatusBoard& board, int rank, const Limits& limits)
       : board_(board), rank_(rank), limits_(limits) {}
 
-  /// Call this ten times a second with all obstacles. Warns once of each that lasts, and again if
-  /// its description has changed. Returns the stall if one has lasted too long.
-  [[nodiscard]] std::optional<Failure> check(const std::vector<Obstacle>& obstacles, TimePoint now);
+  /// Call this ten times a second with all pending_waits. Warns once of each that lasts, and again
+  /// if its description has changed. Returns the stall if one has lasted too long.
+  [[nodiscard]] std::optional<Failure> check(const std::vector<PendingWait>& pending_waits,
+                                             TimePoint now);
 
   /// The ranks for which this one has waited for at least half of the time that is a stall: another
   /// rank's watch may have found it first.
-  [[nodiscard]] RankSet awaited_for_long(const std::vector<Obstacle>& obstacles,
+  [[nodiscard]] RankSet awaited_for_long(const std::vector<PendingWait>& pending_waits,
                                          TimePoint now) const;
 
   /// Whether a rank on the board neither does nor answers anything.
@@ -52,7 +53,8 @@ class Watch {
     TimePoint at{};
   };
 
-  [[nodiscard]] std::string describe(const Obstacle& obstacle, TimePoint now, bool times) const;
+  [[nodiscard]] std::string describe(const PendingWait& pending_wait, TimePoint now,
+                                     bool times) const;
   [[nodiscard]] bool is_mine_to_report(TimePoint now) const;
 
   const StatusBoard& board_;

@@ -122,7 +122,7 @@ void connect() {
 
 }  // namespace
 
-rendezvous::Rendezvous& meet_job() {
+rendezvous::Rendezvous& join_generation() {
   if (place.completed)
     throw InvalidArgument(
         "an elastic job cannot start a session after kolo::elastic::run returns, because other "

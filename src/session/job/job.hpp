@@ -22,19 +22,19 @@ namespace kolo::internal::session {
 /// is lost meanwhile; ShutDown if the job is over; BackendError if the server cannot be reached or
 /// refuses this process, or cannot serve; InvalidArgument after `declare_complete` in an elastic
 /// job.
-[[nodiscard]] rendezvous::Rendezvous& meet_job();
+[[nodiscard]] rendezvous::Rendezvous& join_generation();
 
-/// The last session has ended as all ranks have agreed. Otherwise the next call of `meet_job` ends
-/// it for those that still start it.
+/// The last session has ended as all ranks have agreed. Otherwise the next call of
+/// `join_generation` ends it for those that still start it.
 void end_generation();
 
-/// True if the job goes on without lost processes. False before the first `meet_job`.
+/// True if the job goes on without lost processes. False before the first `join_generation`.
 [[nodiscard]] bool is_elastic_job();
 
 /// The number of the session among those of the job, from 1 on.
 [[nodiscard]] std::uint64_t generation_of_job();
 
-/// The number of this process's newest commit, for the next calls of `meet_job`. Rank 0 of a
+/// The number of this process's newest commit, for the next calls of `join_generation`. Rank 0 of a
 /// session is one of those with the highest.
 void offer_commit(std::uint64_t number);
 

@@ -186,7 +186,7 @@ void require_all_processes(int mpi_processes) {
   }
 }
 
-bool is_alone() {
+bool is_single_process() {
   if (text_in(choice_variable) == "none") return true;
   if (built_with_mpi()) return false;
   require_all_processes(1);

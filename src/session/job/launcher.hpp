@@ -29,7 +29,7 @@ struct ServerlessJob {
 
 /// Where neither of these is the case: true if this process is to be the only rank, without MPI:
 /// by KOLO_LAUNCHER=none, and in a build without MPI. There it throws as `require_all_processes`.
-[[nodiscard]] bool is_alone();
+[[nodiscard]] bool is_single_process();
 
 /// `mpi_processes`: the number of processes that MPI sees. Throws InvalidArgument, which names the
 /// variables, if MPI sees this process alone although its launcher has started several: each of

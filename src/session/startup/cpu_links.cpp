@@ -29,28 +29,28 @@ std::unique_ptr<messenger::Messenger> choose_messenger(std::unique_ptr<messenger
 }  // namespace
 
 CpuLinks::CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
-                   const Topology& topology, std::unique_ptr<node::LocalGroup> neighbors,
+                   const Topology& topology, std::unique_ptr<node::LocalGroup> local_peers,
                    std::unique_ptr<transport::SocketTransport> sockets,
                    const std::vector<int>& sharing_node_of)
     : mpi_(std::move(mpi)),
-      neighbors_(std::move(neighbors)),
+      local_peers_(std::move(local_peers)),
       sockets_(std::move(sockets)),
       over_fabric_(fabric != nullptr),
       messenger_(choose_messenger(std::move(fabric), mpi_.get(), sockets_.get())),
-      all_are_neighbors_(neighbors_ != nullptr && topology.local_size == topology.size),
+      all_are_local_peers_(local_peers_ != nullptr && topology.local_size == topology.size),
       ranks_of_host_(ranks_of_host(topology, topology.rank)),
       has_processor_to_poll_(over_fabric_ && node::own_processors().size() > ranks_of_host_.size()),
       transport_(mpi_ != nullptr ? &mpi_->control() : nullptr, sockets_.get(), messenger_.get()),
       backend_(messenger_.get()) {
   const bool by_host = backend::InterNodeBackend::is_of_use(sharing_node_of);
-  if (neighbors_ != nullptr) {
+  if (local_peers_ != nullptr) {
     share_memory();
   } else {
     own_bell_.emplace(own_word_, node::Doorbell::open());
     if (by_host) use_private_memory(topology.rank);
   }
   watch_network();
-  if (!all_are_neighbors_ && by_host) backend_.use_hosts(sharing_node_of);
+  if (!all_are_local_peers_ && by_host) backend_.use_hosts(sharing_node_of);
 }
 
 /// The bell watches one descriptor.
@@ -71,8 +71,8 @@ void CpuLinks::watch_network() {
     }
     descriptor = network_.get();
   }
-  if (neighbors_ != nullptr)
-    neighbors_->watch(descriptor);
+  if (local_peers_ != nullptr)
+    local_peers_->watch(descriptor);
   else
     own_bell_->watch(descriptor);
 }
@@ -95,60 +95,60 @@ void CpuLinks::use_private_memory(int rank) {
 }
 
 void CpuLinks::share_memory() {
-  const HostMemory memory = lay_out_memory(!all_are_neighbors_);
+  const HostMemory memory = lay_out_memory(!all_are_local_peers_);
   status_offset_ = memory.status;
   const auto parts_at = [&](std::size_t offset) {
     std::vector<node::LocalPeer> parts;
-    parts.reserve(static_cast<std::size_t>(neighbors_->size()));
-    for (int index = 0; index < neighbors_->size(); ++index)
-      parts.push_back({neighbors_->memory(index) + offset, &neighbors_->bell(index),
-                       neighbors_->heap(index), neighbors_->other_process(index)});
+    parts.reserve(static_cast<std::size_t>(local_peers_->size()));
+    for (int index = 0; index < local_peers_->size(); ++index)
+      parts.push_back({local_peers_->memory(index) + offset, &local_peers_->bell(index),
+                       local_peers_->heap(index), local_peers_->other_process(index)});
     return parts;
   };
-  shm_transport_.emplace(parts_at(memory.rings), neighbors_->index(), ranks_of_host_);
-  transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_neighbors_);
-  shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), neighbors_->index(),
+  shm_transport_.emplace(parts_at(memory.rings), local_peers_->index(), ranks_of_host_);
+  transport_.use_memory(*shm_transport_, ranks_of_host_, all_are_local_peers_);
+  shm_backend_.emplace(ranks_of_host_, parts_at(memory.backend), local_peers_->index(),
                        backend::ShmBackend::default_piece_bytes, memory.slot_bytes,
-                       neighbors_->cache_share(),
-                       backend::shm::NumaNodes{.of_ranks = neighbors_->numa_nodes()});
+                       local_peers_->cache_share(),
+                       backend::shm::NumaNodes{.of_ranks = local_peers_->numa_nodes()});
   backend_.use_memory(*shm_backend_);
-  if (!all_are_neighbors_) return;
+  if (!all_are_local_peers_) return;
   std::vector<SharedPlanBoard::Peer> places;
-  places.reserve(static_cast<std::size_t>(neighbors_->size()));
-  for (int index = 0; index < neighbors_->size(); ++index)
+  places.reserve(static_cast<std::size_t>(local_peers_->size()));
+  for (int index = 0; index < local_peers_->size(); ++index)
     places.push_back(
-        {reinterpret_cast<SharedPlanBoard::Word*>(neighbors_->memory(index) + memory.board),
-         &neighbors_->bell(index)});
-  board_.emplace(std::move(places), neighbors_->index());
+        {reinterpret_cast<SharedPlanBoard::Word*>(local_peers_->memory(index) + memory.board),
+         &local_peers_->bell(index)});
+  board_.emplace(std::move(places), local_peers_->index());
 }
 
 const node::Doorbell& CpuLinks::bell() const {
-  return neighbors_ == nullptr ? *own_bell_ : neighbors_->own_bell();
+  return local_peers_ == nullptr ? *own_bell_ : local_peers_->own_bell();
 }
 
 std::shared_ptr<node::SharedHeap> CpuLinks::heap() const {
-  return neighbors_ == nullptr ? nullptr : neighbors_->own_heap();
+  return local_peers_ == nullptr ? nullptr : local_peers_->own_heap();
 }
 
 std::string CpuLinks::data_path() const {
   std::string network = over_fabric_ ? "fabric" : "mpi";
-  if (neighbors_ == nullptr) return network;
-  return all_are_neighbors_ ? "shm" : "shm+" + network;
+  if (local_peers_ == nullptr) return network;
+  return all_are_local_peers_ ? "shm" : "shm+" + network;
 }
 
 std::vector<StatusBoard::Seat> CpuLinks::seats() const {
   std::vector<StatusBoard::Seat> seats;
-  if (neighbors_ == nullptr) return seats;
-  for (int index = 0; index < neighbors_->size(); ++index)
+  if (local_peers_ == nullptr) return seats;
+  for (int index = 0; index < local_peers_->size(); ++index)
     seats.push_back(
-        {ranks_of_host_[static_cast<std::size_t>(index)], neighbors_->process(index),
-         reinterpret_cast<node::StatusPage*>(neighbors_->memory(index) + status_offset_),
-         &neighbors_->bell(index)});
+        {ranks_of_host_[static_cast<std::size_t>(index)], local_peers_->process(index),
+         reinterpret_cast<node::StatusPage*>(local_peers_->memory(index) + status_offset_),
+         &local_peers_->bell(index)});
   return seats;
 }
 
 std::vector<node::FileDescriptor> CpuLinks::other_processes() const {
-  return neighbors_ == nullptr ? std::vector<node::FileDescriptor>{} : neighbors_->others();
+  return local_peers_ == nullptr ? std::vector<node::FileDescriptor>{} : local_peers_->others();
 }
 
 void CpuLinks::abandon() {
@@ -163,8 +163,8 @@ void CpuLinks::abandon() {
 
 std::vector<int> CpuLinks::lost_ranks() const {
   std::vector<int> lost;
-  if (neighbors_ == nullptr) return lost;
-  for (const int index : neighbors_->ended())
+  if (local_peers_ == nullptr) return lost;
+  for (const int index : local_peers_->ended())
     lost.push_back(ranks_of_host_[static_cast<std::size_t>(index)]);
   return lost;
 }

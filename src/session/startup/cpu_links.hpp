@@ -25,17 +25,17 @@
 
 namespace kolo::internal::session {
 
-/// If all ranks are neighbors MPI is not called any more, but for Adasum. With sockets between
+/// If all ranks are local_peers MPI is not called any more, but for Adasum. With sockets between
 /// hosts it is called only for data, and not even for that if libfabric carries data. Without
 /// sockets, it carries control messages too, and is polled.
 class CpuLinks : public Links {
  public:
-  /// `fabric` carries data instead of MPI; null: MPI does. Without both, all ranks are neighbors,
-  /// and without `mpi` there are sockets. `neighbors` may be null, on all ranks of the host alike;
-  /// `sockets` and `fabric`, on all ranks alike. `sharing_node_of`: for each rank, the lowest of
-  /// those that share memory with it, which is the rank itself if none do.
+  /// `fabric` carries data instead of MPI; null: MPI does. Without both, all ranks are local_peers,
+  /// and without `mpi` there are sockets. `local_peers` may be null, on all ranks of the host
+  /// alike; `sockets` and `fabric`, on all ranks alike. `sharing_node_of`: for each rank, the
+  /// lowest of those that share memory with it, which is the rank itself if none do.
   CpuLinks(std::unique_ptr<OverMpi> mpi, std::unique_ptr<messenger::Messenger> fabric,
-           const Topology& topology, std::unique_ptr<node::LocalGroup> neighbors,
+           const Topology& topology, std::unique_ptr<node::LocalGroup> local_peers,
            std::unique_ptr<transport::SocketTransport> sockets,
            const std::vector<int>& sharing_node_of);
   /// Says goodbye to other hosts, and waits for theirs, but not for long.
@@ -79,23 +79,23 @@ class CpuLinks : public Links {
   void use_private_memory(int rank);
 
   std::unique_ptr<OverMpi> mpi_;  // null: nothing is over MPI
-  std::unique_ptr<node::LocalGroup> neighbors_;
+  std::unique_ptr<node::LocalGroup> local_peers_;
   std::unique_ptr<transport::SocketTransport> sockets_;
   bool over_fabric_;
-  std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks are neighbors
+  std::unique_ptr<messenger::Messenger> messenger_;  // null: all ranks are local_peers
   node::FileDescriptor network_{};                   // readable if sockets or messenger are
   std::vector<int> of_messenger_{};                  // those of its descriptors that are watched
-  bool all_are_neighbors_;
+  bool all_are_local_peers_;
   bool abandoned_ = false;
   std::vector<int> ranks_of_host_;
   bool has_processor_to_poll_;
-  std::size_t status_offset_ = 0;             // in each neighbor's memory
-  node::BellWord own_word_{};                 // without neighbors
-  std::optional<node::Doorbell> own_bell_{};  // without neighbors
-  std::vector<CacheLine> own_memory_{};       // without neighbors
+  std::size_t status_offset_ = 0;             // in each local_peer's memory
+  node::BellWord own_word_{};                 // without local_peers
+  std::optional<node::Doorbell> own_bell_{};  // without local_peers
+  std::vector<CacheLine> own_memory_{};       // without local_peers
   std::optional<transport::ShmTransport> shm_transport_{};
   std::optional<backend::ShmBackend> shm_backend_{};
-  std::optional<SharedPlanBoard> board_{};  // if all ranks are neighbors
+  std::optional<SharedPlanBoard> board_{};  // if all ranks are local_peers
   std::function<std::optional<Failure>()> find_interruption_{};
   Accuse accuse_{};
   CpuTransport transport_;

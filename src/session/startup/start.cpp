@@ -149,7 +149,7 @@ Topology find_topology(int rank, std::span<const HostRecord> records) {
 /// What the ranks of this host have together, null if they share no memory, and what came of it on
 /// all hosts.
 struct SharedMemorySetup {
-  std::unique_ptr<node::LocalGroup> neighbors{};
+  std::unique_ptr<node::LocalGroup> local_peers{};
   MemoryVerdict verdict{};
 };
 
@@ -164,7 +164,7 @@ SharedMemorySetup set_up_memory(Rendezvous& world, std::span<const HostRecord> r
     for (const int rank : ranks_of_host(topology, topology.rank))
       group.inboxes.push_back(records[static_cast<std::size_t>(rank)].inbox);
     attempt(problem, [&] {
-      setup.neighbors =
+      setup.local_peers =
           std::make_unique<node::LocalGroup>(std::move(*own.memory), group, [&] { world.check(); });
     });
   }
@@ -173,7 +173,7 @@ SharedMemorySetup set_up_memory(Rendezvous& world, std::span<const HostRecord> r
   throw_if_any(setup.verdict.errors);
   if (!setup.verdict.shared_by(topology.rank)) {
     // Sockets may need the descriptors.
-    setup.neighbors.reset();
+    setup.local_peers.reset();
     own.memory.reset();
   }
   return setup;
@@ -269,7 +269,7 @@ std::unique_ptr<CpuLinks> make_links(std::unique_ptr<OverMpi> mpi,
                                      SharedMemorySetup& memory, Setup& setup) {
   if (mpi != nullptr) mpi->max_tag = std::ranges::min(records, {}, &HostRecord::max_tag).max_tag;
   return std::make_unique<CpuLinks>(std::move(mpi), std::move(setup.fabric), topology,
-                                    std::move(memory.neighbors),
+                                    std::move(memory.local_peers),
                                     make_sockets(records.front(), std::move(setup.connections)),
                                     memory.verdict.sharing_node_of(topology));
 }

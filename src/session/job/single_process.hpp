@@ -10,7 +10,7 @@
 
 namespace kolo::internal::session {
 
-class Alone : public rendezvous::Rendezvous {
+class SingleProcess : public rendezvous::Rendezvous {
  public:
   [[nodiscard]] int rank() const override { return 0; }
   [[nodiscard]] int size() const override { return 1; }
