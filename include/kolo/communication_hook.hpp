@@ -185,7 +185,7 @@ class KOLO_EXPORT CommunicationHook {
 struct Int8Options {
   /// Elements that share a scale: a multiple of 16, at most 65536.
   int block = 256;
-  /// Units with fewer elements are left to the allreduce.
+  /// Buckets with fewer elements are left to the allreduce.
   std::int64_t min_elements = 1024;
   /// Adds the rounding error to the next gradient.
   bool error_feedback = true;

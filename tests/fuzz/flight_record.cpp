@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// PendingReduction records as kolo-diagnose reads them, and its diagnosis of each.
+// Flight records as kolo-diagnose reads them, and its diagnosis of each.
 #include "diagnostics/recorder.hpp"
 
 #include <unistd.h>

@@ -53,8 +53,7 @@ int run(int argc, char** argv) {
       "  kolo-diagnose kolo-flight-*.jsonl",
       "kolo-diagnose");
   app.footer("Exit status: 0; 2 if a file could not be read or the command line cannot be used.");
-  app.add_option("FILE", files, "PendingReduction records of one session, one of each rank")
-      ->required();
+  app.add_option("FILE", files, "Flight records of one session, one of each rank")->required();
   app.add_flag("--json", json, "Print JSON");
   app.set_version_flag("--version", "kolo-diagnose " + std::string(kolo::version));
   try {

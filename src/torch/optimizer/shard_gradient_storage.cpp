@@ -31,21 +31,21 @@ const ShardGradientStorage::State* ShardGradientStorage::find_state(std::size_t 
 }
 
 // Also if a module has zeroed it: then it is another tensor with the same memory.
-bool ShardGradientStorage::has_stand_in(std::size_t slot) const {
+bool ShardGradientStorage::has_placeholder(std::size_t slot) const {
   const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
   const State* state = find_state(slot);
-  return state != nullptr && state->left == Left::stand_in && gradient.defined() &&
+  return state != nullptr && state->left == Left::placeholder && gradient.defined() &&
          gradient.layout() == at::kStrided &&
          gradient.storage().unsafeGetStorageImpl() ==
-             state->stand_in.storage().unsafeGetStorageImpl();
+             state->placeholder.storage().unsafeGetStorageImpl();
 }
 
 bool ShardGradientStorage::has_gradient(std::size_t slot) const {
-  return parameters()[slot].tensor.grad().defined() && !has_stand_in(slot);
+  return parameters()[slot].tensor.grad().defined() && !has_placeholder(slot);
 }
 
 // A program may zero gradients through its module, which does not know of the parts, or set others.
-void ShardGradientStorage::follow_program(std::size_t slot) {
+void ShardGradientStorage::sync_with_module(std::size_t slot) {
   const at::NoGradGuard no_grad;
   State& state = state_of(slot);
   ::torch::Tensor& sum = shards_->of_whole(parameters()[slot].tensor).part.mutable_grad();
@@ -53,9 +53,9 @@ void ShardGradientStorage::follow_program(std::size_t slot) {
   const ::torch::Tensor& gradient = parameters()[slot].tensor.grad();
   if (!gradient.defined()) {
     sum.reset();
-  } else if (has_stand_in(slot)) {
-    follow_stand_in(slot);
-  } else if (state.left == Left::stand_in) {
+  } else if (has_placeholder(slot)) {
+    sync_placeholder(slot);
+  } else if (state.left == Left::placeholder) {
     sum.reset();  // another gradient takes its place
   } else if (state.version != unknown && gradient._version() != state.version &&
              is_zero(gradient)) {
@@ -66,7 +66,7 @@ void ShardGradientStorage::follow_program(std::size_t slot) {
 
 // All elements of the stand-in are one number: the program has zeroed it, or filled it with
 // another.
-void ShardGradientStorage::follow_stand_in(std::size_t slot) {
+void ShardGradientStorage::sync_placeholder(std::size_t slot) {
   State& state = state_of(slot);
   ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
   if (gradient._version() == state.version) return;
@@ -80,45 +80,45 @@ void ShardGradientStorage::follow_stand_in(std::size_t slot) {
   }
 }
 
-void ShardGradientStorage::follow_program() {
-  for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_program(slot);
+void ShardGradientStorage::sync_with_module() {
+  for (std::size_t slot = 0; slot < parameters().size(); ++slot) sync_with_module(slot);
 }
 
 void ShardGradientStorage::take_replaced() {
   const at::NoGradGuard no_grad;
   for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
-    if (state_of(slot).left != Left::stand_in || !has_gradient(slot)) continue;
+    if (state_of(slot).left != Left::placeholder || !has_gradient(slot)) continue;
     take_unreduced(slot, /*expected=*/false);
-    put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+    put_placeholder(slot, std::numeric_limits<double>::quiet_NaN());
   }
 }
 
-void ShardGradientStorage::remove_stand_in(std::size_t slot) {
+void ShardGradientStorage::remove_placeholder(std::size_t slot) {
   State& state = state_of(slot);
   ::torch::Tensor& gradient = parameters()[slot].tensor.mutable_grad();
-  if (has_stand_in(slot)) gradient.reset();
-  state.stand_in.reset();
+  if (has_placeholder(slot)) gradient.reset();
+  state.placeholder.reset();
   state.left = Left::nothing;
 }
 
-void ShardGradientStorage::put_stand_in(std::size_t slot, double value) {
+void ShardGradientStorage::put_placeholder(std::size_t slot, double value) {
   const ::torch::Tensor& whole = parameters()[slot].tensor;
   State& state = state_of(slot);
-  state.stand_in =
+  state.placeholder =
       own_tensor(at::full({}, value, whole.options().requires_grad(false)).expand(whole.sizes()));
-  state.version = state.stand_in._version();
-  state.left = Left::stand_in;
-  whole.mutable_grad() = state.stand_in;
+  state.version = state.placeholder._version();
+  state.left = Left::placeholder;
+  whole.mutable_grad() = state.placeholder;
 }
 
 void ShardGradientStorage::make_room(std::size_t slot) {
-  follow_program(slot);
-  remove_stand_in(slot);
+  sync_with_module(slot);
+  remove_placeholder(slot);
 }
 
 void ShardGradientStorage::accumulate_locally(std::size_t slot) {
-  follow_program(slot);
-  remove_stand_in(slot);
+  sync_with_module(slot);
+  remove_placeholder(slot);
   state_of(slot).left = Left::local_gradient;
   state_of(slot).version = unknown;
 }
@@ -138,9 +138,10 @@ void ShardGradientStorage::forget() {
 void ShardGradientStorage::clear() {
   for (std::size_t slot = 0; slot < parameters().size(); ++slot) {
     parameters()[slot].tensor.mutable_grad().reset();
-    state_of(slot).stand_in.reset();
+    state_of(slot).placeholder.reset();
     state_of(slot).left = Left::nothing;
-    if (shards_->of_whole(parameters()[slot].tensor).part.grad().defined()) put_stand_in(slot, 0.0);
+    if (shards_->of_whole(parameters()[slot].tensor).part.grad().defined())
+      put_placeholder(slot, 0.0);
   }
 }
 
@@ -218,7 +219,7 @@ Future<void> ShardGradientStorage::submit(std::size_t slot,
   return future;
 }
 
-void ShardGradientStorage::landed(std::size_t slot, int round) {
+void ShardGradientStorage::completed(std::size_t slot, int round) {
   state_of(slot).parts.at(static_cast<std::size_t>(round)).gradient.reset();
 }
 
@@ -230,8 +231,9 @@ void ShardGradientStorage::detach(std::size_t slot) {
   const ::torch::Tensor& part = shards_->of_whole(whole).part;
   // As on the other ranks, which have a gradient.
   if (!part.grad().defined() && !state.parts.empty()) part.mutable_grad() = at::zeros_like(part);
-  if (!part.grad().defined() || has_stand_in(slot)) return;
-  if (!whole.grad().defined()) return put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+  if (!part.grad().defined() || has_placeholder(slot)) return;
+  if (!whole.grad().defined())
+    return put_placeholder(slot, std::numeric_limits<double>::quiet_NaN());
   state.left = Left::local_gradient;
   state.version = whole.grad()._version();
 }
@@ -270,7 +272,7 @@ void ShardGradientStorage::close(std::size_t slot, bool keep) {
   }
   if (parts.empty() && !sum.defined()) take_unreduced(slot, expected);
   if (sum.defined() && !has_gradient(slot))
-    put_stand_in(slot, std::numeric_limits<double>::quiet_NaN());
+    put_placeholder(slot, std::numeric_limits<double>::quiet_NaN());
 }
 
 }  // namespace kolo::internal

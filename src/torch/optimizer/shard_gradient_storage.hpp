@@ -27,7 +27,7 @@ class ShardGradientStorage : public TorchGradientStorage {
                        std::shared_ptr<ParameterShards> shards);
 
   /// Changes the gradients of parts as the program has changed what it sees of them: the stand-ins.
-  void follow_program();
+  void sync_with_module();
   /// Takes gradients that the program has set since they were reduced, as they are.
   void take_replaced();
   /// Removes whole gradients. Zeros stand in where the part's gradient is zero.
@@ -37,12 +37,12 @@ class ShardGradientStorage : public TorchGradientStorage {
     return describe(Sharding::state_and_gradients);
   }
   [[nodiscard]] bool ends_steps_together() const override { return true; }
-  void prepare_end() override { follow_program(); }
+  void prepare_end() override { sync_with_module(); }
   void make_room(std::size_t slot) override;
   void accumulate_locally(std::size_t slot) override;
   void accumulated_locally(std::size_t slot) override;
   void require_unmixed() const override {}
-  void forget_changed() override { follow_program(); }
+  void forget_changed() override { sync_with_module(); }
   void require_reducible(std::size_t slot, bool grouped) const override;
   void require_disjoint() const override {}  // nothing is reduced in place
   void forget() override;
@@ -58,7 +58,7 @@ class ShardGradientStorage : public TorchGradientStorage {
   void scale(std::size_t slot, double factor) override;
   void cancel(std::size_t slot) override;
   Future<void> submit(std::size_t slot, const detail::GroupedAllreduceCall& call) override;
-  void landed(std::size_t slot, int round) override;
+  void completed(std::size_t slot, int round) override;
   void close(std::size_t slot, bool keep) override;
   void detach(std::size_t slot) override;
 
@@ -68,22 +68,22 @@ class ShardGradientStorage : public TorchGradientStorage {
     ::torch::Tensor result;    // this rank's part of the sum
   };
   static constexpr std::int64_t unknown = -1;
-  enum class Left : std::uint8_t { nothing, stand_in, local_gradient };
+  enum class Left : std::uint8_t { nothing, placeholder, local_gradient };
   struct State {
     std::deque<Part> parts{};   // one for each round of the pass
     Left left = Left::nothing;  // in the parameter's gradient
-    ::torch::Tensor stand_in{};
+    ::torch::Tensor placeholder{};
     std::int64_t version = unknown;  // of what was left
   };
 
   [[nodiscard]] State& state_of(std::size_t slot);
   [[nodiscard]] const State* find_state(std::size_t slot) const;
-  [[nodiscard]] bool has_stand_in(std::size_t slot) const;
+  [[nodiscard]] bool has_placeholder(std::size_t slot) const;
   [[nodiscard]] bool has_gradient(std::size_t slot) const;
-  void follow_program(std::size_t slot);
-  void follow_stand_in(std::size_t slot);
-  void remove_stand_in(std::size_t slot);
-  void put_stand_in(std::size_t slot, double value);
+  void sync_with_module(std::size_t slot);
+  void sync_placeholder(std::size_t slot);
+  void remove_placeholder(std::size_t slot);
+  void put_placeholder(std::size_t slot, double value);
   void take_unreduced(std::size_t slot, bool expected);
 
   std::shared_ptr<ParameterShards> shards_;

@@ -27,7 +27,7 @@ bool is_sparse(const ::torch::Tensor& gradient) { return gradient.layout() == at
   return sum.add_(part);
 }
 
-/// Keeps the reduced sparse gradient where the source finds it.
+/// Keeps the reduced sparse gradient where the storage finds it.
 class SparsePart : public OwnReduction {
  public:
   SparsePart(const ::torch::Tensor& gradient, std::int64_t sparse_dims,

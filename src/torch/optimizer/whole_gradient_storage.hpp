@@ -22,26 +22,26 @@ class WholeGradientStorage : public TorchGradientStorage {
   [[nodiscard]] bool ends_steps_together() const override { return true; }
 
   void make_room(std::size_t slot) override {
-    follow_program(slot);
+    sync_with_module(slot);
     TorchGradientStorage::make_room(slot);
   }
   void accumulate_locally(std::size_t slot) override {
-    follow_program(slot);
+    sync_with_module(slot);
     TorchGradientStorage::accumulate_locally(slot);
   }
   [[nodiscard]] int content(std::size_t slot) const override {
-    follow_program(slot);
+    sync_with_module(slot);
     return TorchGradientStorage::content(slot);
   }
 
   // A program that knows the optimizer as LibTorch's removes only the gradients of parts. It may
   // have set others then.
-  void follow_program() const {
-    for (std::size_t slot = 0; slot < parameters().size(); ++slot) follow_program(slot);
+  void sync_with_module() const {
+    for (std::size_t slot = 0; slot < parameters().size(); ++slot) sync_with_module(slot);
   }
 
  private:
-  void follow_program(std::size_t slot) const {
+  void sync_with_module(std::size_t slot) const {
     ParameterShard& shard = shards_->of_whole(parameters()[slot].tensor);
     if (!shard.shares_gradient || shard.part.grad().defined()) return;
     if (is_reduced(parameters()[slot])) shard.whole.mutable_grad().reset();

@@ -76,7 +76,7 @@ class HookChain {
   /// How many operations were submitted: of an ended chain, the same on all ranks.
   [[nodiscard]] int operations() const noexcept { return operations_; }
   [[nodiscard]] bool ended() const noexcept { return pending_.empty() && next_ == stages_.size(); }
-  [[nodiscard]] const std::string& bucket() const noexcept { return calls_.unit; }
+  [[nodiscard]] const std::string& bucket() const noexcept { return calls_.bucket; }
   /// What the hook has thrown on this rank: its message. Empty if it has not.
   [[nodiscard]] const std::string& thrown() const noexcept { return thrown_; }
   /// The error of an operation, which all ranks get.

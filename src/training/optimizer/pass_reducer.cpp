@@ -28,9 +28,9 @@ void require_disjoint(const char* subject, std::size_t uses,
       second);
 }
 
-PassReducer::PassReducer(GradientSource& source, const DistributedOptimizerOptions& options,
+PassReducer::PassReducer(GradientStorage& storage, const DistributedOptimizerOptions& options,
                          bool counted)
-    : source_(source),
+    : storage_(storage),
       options_(options),
       claim_(options.hook),
       counted_(counted),
@@ -86,8 +86,8 @@ void PassReducer::forget_passes() {
 PassReducer::Cut PassReducer::drop_before_join() noexcept {
   if (step_.is_cut_by_join()) {
     // The program may have filled the memory of the gradients anew.
-    for (const Flight& flight : flights_)
-      if (flight.chain) flight.chain->drop();
+    for (const PendingReduction& pending : pending_)
+      if (pending.chain) pending.chain->drop();
     finish();
     error_ = nullptr;
     forget_passes();
@@ -102,9 +102,9 @@ PassReducer::Cut PassReducer::drop_before_join() noexcept {
 }
 
 void PassReducer::rejoin() noexcept {
-  for (const Flight& flight : flights_)
-    if (flight.chain) flight.chain->drop();
-  if (active_ || !flights_.empty()) finish();
+  for (const PendingReduction& pending : pending_)
+    if (pending.chain) pending.chain->drop();
+  if (active_ || !pending_.empty()) finish();
   failed_ = active_ = false;
   error_ = nullptr;
   forget_passes();
@@ -120,7 +120,7 @@ void PassReducer::begin(bool reducing) {
 
 bool PassReducer::is_complete(const Bucket& bucket) const {
   return std::all_of(bucket.slots.begin(), bucket.slots.end(),
-                     [&](std::size_t slot) { return fresh_[slot] || !source_.takes_part(slot); });
+                     [&](std::size_t slot) { return fresh_[slot] || !storage_.takes_part(slot); });
 }
 
 void PassReducer::ready(std::size_t slot) {
@@ -128,10 +128,10 @@ void PassReducer::ready(std::size_t slot) {
   Bucket& bucket = buckets_[bucket_of_[slot]];
   // The ranks agree on the order of operations by name, so buckets may become ready in any order.
   if (is_complete(bucket)) submit(bucket);
-  note_landed();
+  note_completed();
   if (options_.hook)
-    for (const Flight& flight : flights_)
-      if (flight.chain) flight.chain->poll();
+    for (const PendingReduction& pending : pending_)
+      if (pending.chain) pending.chain->poll();
 }
 
 bool PassReducer::is_submitted(std::size_t slot) const {
@@ -152,7 +152,7 @@ std::string PassReducer::operation_name(const Bucket& bucket, int round) const {
 void PassReducer::submit(Bucket& bucket) {
   std::vector<std::size_t> slots;
   for (const std::size_t slot : bucket.slots)
-    if (source_.takes_part(slot)) slots.push_back(slot);
+    if (storage_.takes_part(slot)) slots.push_back(slot);
   if (!is_member_) {
     apply_factor(bucket);
   } else if (slots.empty()) {
@@ -170,23 +170,24 @@ void PassReducer::submit_group(Bucket& bucket, const std::vector<std::size_t>& s
   const std::int64_t number = step_.of_operation();
   const std::string name = operation_name(bucket, bucket.rounds);
   std::vector<TensorView> views;
-  Flight flight{.slots = slots, .unit = bucket_of_[slots.front()], .round = bucket.rounds};
+  PendingReduction pending{
+      .slots = slots, .bucket = bucket_of_[slots.front()], .round = bucket.rounds};
   try {
-    if (slots.size() == 1) flight.own = source_.open_own(slots.front(), factor_, name, number);
-    if (!flight.own) {
-      for (const std::size_t slot : slots) views.push_back(source_.open(slot, factor_));
+    if (slots.size() == 1) pending.own = storage_.open_own(slots.front(), factor_, name, number);
+    if (!pending.own) {
+      for (const std::size_t slot : slots) views.push_back(storage_.open(slot, factor_));
       if (is_for_hook(views)) {
-        flight.chain = begin_chain(bucket, slots, views);
+        pending.chain = begin_chain(bucket, slots, views);
       } else {
-        flight.future = allreduce(slots.front(), name, views);
+        pending.future = allreduce(slots.front(), name, views);
       }
     }
   } catch (...) {
-    for (std::size_t i = 0; i < views.size(); ++i) source_.cancel(slots[i]);
+    for (std::size_t i = 0; i < views.size(); ++i) storage_.cancel(slots[i]);
     throw;
   }
   step_.begin();
-  flights_.push_back(std::move(flight));
+  pending_.push_back(std::move(pending));
 }
 
 Future<void> PassReducer::allreduce(std::size_t slot, const std::string& name,
@@ -197,13 +198,13 @@ Future<void> PassReducer::allreduce(std::size_t slot, const std::string& name,
                                           .postscale = postscale(options_),
                                           .compression = options_.compression,
                                           .process_set = options_.process_set};
-  return source_.submit(slot, {views, allreduce, step_.of_operation()});
+  return storage_.submit(slot, {views, allreduce, step_.of_operation()});
 }
 
 // Outside the process set, nothing is reduced.
 void PassReducer::apply_factor(Bucket& bucket) {
   for (const std::size_t slot : bucket.slots)
-    if (source_.takes_part(slot)) source_.scale(slot, factor_);
+    if (storage_.takes_part(slot)) storage_.scale(slot, factor_);
 }
 
 void PassReducer::submit_rest() {
@@ -252,7 +253,7 @@ void PassReducer::submit_missing() noexcept {
   }
   const bool unknown = counted_ && is_member_ && !counts_agreed_;
   for (std::size_t slot = 0; slot < bucket_of_.size() && !unknown; ++slot)
-    source_.expect(slot, counts_[1 + buckets_.size() + slot]);
+    storage_.expect(slot, counts_[1 + buckets_.size() + slot]);
   for (std::size_t u = 0; u < buckets_.size(); ++u) {
     // If the ranks could not agree, each submits everything once, so that all get an answer.
     const int wanted = unknown || !counted_ ? 1 : counts_[1 + u];
@@ -288,8 +289,8 @@ void PassReducer::fail_pass() noexcept {
   }
   failed_ = true;
   // If another rank's backward has thrown, its hooks have refused, and these go on until then.
-  for (const Flight& flight : flights_)
-    if (flight.chain && !(counts_submitted_ && knows_failure())) flight.chain->abort();
+  for (const PendingReduction& pending : pending_)
+    if (pending.chain && !(counts_submitted_ && knows_failure())) pending.chain->abort();
   // One round of everything, before the counts, which tell the others of it. What else they have
   // submitted is not known before the counts are. If the others have these, they wait for no more.
   for (Bucket& bucket : buckets_)
@@ -298,13 +299,13 @@ void PassReducer::fail_pass() noexcept {
   submit_counts();
   if (are_counted) submit_hook_status();  // for no count tells the others
   for (std::size_t slot = 0; slot < bucket_of_.size(); ++slot)
-    attempt([&] { source_.detach(slot); });
+    attempt([&] { storage_.detach(slot); });
 }
 
 void PassReducer::settle() noexcept {
   if (!failed_) return;
   // If the session has refused everything, the other ranks know nothing of this pass.
-  if (counts_submitted_ || !flights_.empty()) submit_missing();
+  if (counts_submitted_ || !pending_.empty()) submit_missing();
   finish();
   failed_ = false;
   error_ = nullptr;  // of a pass whose error the program has already

@@ -31,9 +31,9 @@ class OwnReduction {
 };
 
 /// Where gradients are. They are known by their position, the slot.
-class GradientSource {
+class GradientStorage {
  public:
-  virtual ~GradientSource() = default;
+  virtual ~GradientStorage() = default;
 
   /// False for a gradient that nobody reduces, such as that of a frozen parameter.
   [[nodiscard]] virtual bool takes_part(std::size_t /*slot*/) const { return true; }
@@ -63,7 +63,7 @@ class GradientSource {
   }
   /// The operation of this round of the pass is done with the memory of its `open`. Not told of
   /// every operation before `close`.
-  virtual void landed(std::size_t /*slot*/, int /*round*/) {}
+  virtual void completed(std::size_t /*slot*/, int /*round*/) {}
   /// All operations of the pass are done. Puts the result in place if `keep`.
   virtual void close(std::size_t /*slot*/, bool /*keep*/) {}
   /// True if a step ends with an operation under the name of the counts. If it meets the counts of
@@ -82,7 +82,7 @@ KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
                                   const std::function<MemoryUse(std::size_t)>& use_of,
                                   const std::function<std::string(std::size_t)>& name_of_slot);
 
-/// Units, rounds and passes. A bucket is what one operation reduces: a gradient, or a group of
+/// Buckets, rounds and passes. A bucket is what one operation reduces: a gradient, or a group of
 /// them. A pass ends when all gradients are final. Within a pass, a gradient may accumulate again
 /// after its bucket was submitted: the bucket then has a further round.
 ///
@@ -95,8 +95,8 @@ KOLO_EXPORT void require_disjoint(const char* subject, std::size_t uses,
 class PassReducer {
  public:
   /// `counted`: whether the ranks agree on the rounds. If not, every pass reduces every bucket
-  /// once. `source` must outlive this object.
-  KOLO_EXPORT PassReducer(GradientSource& source, const DistributedOptimizerOptions& options,
+  /// once. `storage` must outlive this object.
+  KOLO_EXPORT PassReducer(GradientStorage& storage, const DistributedOptimizerOptions& options,
                           bool counted);
   KOLO_EXPORT ~PassReducer();
   PassReducer(const PassReducer&) = delete;
@@ -187,7 +187,7 @@ class PassReducer {
     std::size_t first_place = 0;  // for hooks; changes with the slots
     int rounds = 0;               // that this rank has submitted in this pass
   };
-  struct Flight {
+  struct PendingReduction {
     std::vector<std::size_t> slots{};
     std::size_t bucket = 0;
     int round = 0;
@@ -209,13 +209,13 @@ class PassReducer {
                                                        const std::vector<std::size_t>& slots,
                                                        const std::vector<TensorView>& views);
   [[nodiscard]] bool reach_hooks(int operations) noexcept;
-  [[nodiscard]] int refused(const Flight& flight) const;
+  [[nodiscard]] int refused(const PendingReduction& pending) const;
   [[nodiscard]] bool knows_failure() const { return counts_agreed_ && counts_[0] > 0; }
   void submit_hook_status() noexcept;
   void take_hook_status() noexcept;
-  void note_landed();
-  void wait_for(Flight& flight);
-  void finish_flights() noexcept;
+  void note_completed();
+  void wait_for(PendingReduction& pending);
+  void finish_pending() noexcept;
   void apply_factor(Bucket& bucket);
   void refuse_frozen(Bucket& bucket);
   void fill_counts();
@@ -225,7 +225,7 @@ class PassReducer {
   void attempt(const std::function<void()>& action) noexcept;
   void leave_pass();
 
-  GradientSource& source_;
+  GradientStorage& storage_;
   DistributedOptimizerOptions options_;
   detail::HookClaim claim_;
   bool counted_;
@@ -257,8 +257,8 @@ class PassReducer {
   std::int32_t hook_status_ = 0;  // above 0: tells the lowest rank whose hook has thrown
   Future<void> hook_status_future_{};
   bool hook_status_due_ = true;
-  std::vector<Flight> flights_;
-  std::size_t landed_ = 0;  // the first flights that the source was told of
+  std::vector<PendingReduction> pending_;
+  std::size_t completed_ = 0;  // the first pending reductions that the storage was told of
 };
 
 }  // namespace kolo::internal

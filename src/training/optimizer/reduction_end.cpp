@@ -28,7 +28,7 @@ void PassReducer::fill_counts() {
     counts_[0] = options_.process_set.size() - options_.process_set.rank();
     for (const PendingReduction& pending : pending_)
       if (pending.chain && pending.round == 0)
-        counts_[refused + pending.unit] = pending.chain->operations();
+        counts_[refused + pending.bucket] = pending.chain->operations();
   }
   for (std::size_t u = 0; u < buckets_.size(); ++u) {
     const Bucket& bucket = buckets_[u];

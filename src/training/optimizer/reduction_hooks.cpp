@@ -40,7 +40,7 @@ std::unique_ptr<HookChain> PassReducer::begin_chain(const Bucket& bucket,
   const std::string name = name_in_pass(bucket, bucket.rounds);
   const double members = options_.op == ReduceOp::average ? options_.process_set.size() : 1.0;
   auto chain = std::make_unique<HookChain>(HookChain::Calls{
-      .unit = bucket.name,
+      .bucket = bucket.name,
       .rank = rank(),
       .process_set = options_.process_set,
       .name_of =
@@ -65,7 +65,7 @@ std::unique_ptr<HookChain> PassReducer::begin_chain(const Bucket& bucket,
 
 int PassReducer::refused(const PendingReduction& pending) const {
   if (!counts_submitted_ || !counts_agreed_ || pending.round > 0) return 0;
-  return counts_[1 + buckets_.size() + bucket_of_.size() + pending.unit];
+  return counts_[1 + buckets_.size() + bucket_of_.size() + pending.bucket];
 }
 
 // Returns whether any bucket takes that many operations. All ranks find the same.
