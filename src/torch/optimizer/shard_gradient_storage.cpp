@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
-#include "torch/optimizer/shard_source.hpp"
+#include "torch/optimizer/shard_gradient_storage.hpp"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -13,7 +13,7 @@
 
 #include "torch/gpu_stream.hpp"
 #include "torch/tensor_view.hpp"
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 

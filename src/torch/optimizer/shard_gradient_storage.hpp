@@ -11,7 +11,7 @@
 
 #include "torch/optimizer/parameter_shards.hpp"
 #include "torch/optimizer/torch_gradient_storage.hpp"
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 namespace kolo::internal {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/ivalue.h>  // first: see kolo/torch/optimizer.hpp
 
-#include "torch/optimizer/gradient_source.hpp"
+#include "torch/optimizer/torch_gradient_storage.hpp"
 
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/count_nonzero.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/optimizer/reduction_core.hpp"
+#include "training/optimizer/pass_reducer.hpp"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "training/optimizer/parts_gather.hpp"
+#include "training/optimizer/shard_gather.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
