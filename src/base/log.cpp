@@ -18,7 +18,7 @@
 namespace kolo::internal {
 namespace {
 
-/// Kolo's own logger, not in spdlog's registry: the program may have tally own there.
+/// Kolo's own logger. It is not in spdlog's registry, where the program may register the same name.
 spdlog::logger& logger() {
   // Never destroyed, since threads and exit handlers may still write when statics are gone.
   static spdlog::logger* const instance = [] {
@@ -31,7 +31,7 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-/// Both list the same levels in the same order.
+/// Converts by value: both enumerations list the same levels in the same order.
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   static_assert(enumerator_count<LogLevel> == spdlog::level::n_levels &&
                 static_cast<int>(LogLevel::warning) == spdlog::level::warn &&
@@ -40,7 +40,7 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 }
 
 struct Limited {
-  std::mutex mutex;  // of `limit`
+  std::mutex mutex;  // guards `limit`
   LogLimit limit;
 };
 
