@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caches that the ranks of a host share out among them.
+// The second-level caches of a host, and the share of each rank.
 #pragma once
 
 #include <array>
@@ -10,15 +10,16 @@ namespace kolo::internal::node {
 
 /// The second-level caches of the processors that a rank may use.
 struct Caches {
-  static constexpr int max_processors = 1024;  // others are left out
+  static constexpr int max_processors = 1024;  // processors with higher numbers are left out
 
-  std::int64_t bytes = 0;                                     // of each; 0 if not known
-  std::array<std::uint64_t, max_processors / 64> known_by{};  // their first processors, as bits
+  std::int64_t bytes = 0;  // the size of each cache; 0 if not known
+  /// One bit for each cache: the number of its first processor.
+  std::array<std::uint64_t, max_processors / 64> known_by{};
 
   void add(int first_processor);
 };
 
-/// The part of the caches of all ranks that each rank has, in bytes. At most one cache.
+/// The bytes of cache for each rank if the ranks share their caches equally; at most one cache.
 [[nodiscard]] std::int64_t cache_share(std::span<const Caches> of_ranks);
 
 }  // namespace kolo::internal::node

@@ -6,10 +6,10 @@
 
 namespace kolo::internal::node {
 
-/// The text of the operating system for an error number.
+/// The operating system's text for an error number.
 [[nodiscard]] std::string error_text(int error);
 
-/// Throws BackendError, with the failed call and the text of errno.
+/// Throws BackendError with the name of the failed call and the text of errno.
 [[noreturn]] void throw_system_error(const char* doing);
 
 }  // namespace kolo::internal::node

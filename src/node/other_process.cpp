@@ -30,7 +30,8 @@ namespace {
 
 }  // namespace
 
-// Not seen here, it would count as ended at once, or its end would never be noticed.
+// A process that cannot be seen from here would count as ended at once, or its end would never be
+// noticed. The constructor refuses it.
 OtherProcess::OtherProcess(pid_t pid)
     : pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))), pid_(pid) {
   int error = errno;
@@ -46,7 +47,8 @@ bool OtherProcess::ended() const noexcept {
   return ::poll(&end, 1, 0) == 1 && (end.revents & POLLIN) != 0;
 }
 
-/// A descriptor is of one process; a number may belong to another since.
+/// A pidfd refers to one process for good. A process number may be reused, hence the check of
+/// `ended`.
 void OtherProcess::kill() const noexcept {
   if (pid_ == 0) return;
   if (pidfd_.valid()) {

@@ -10,28 +10,28 @@
 
 namespace kolo::internal::node {
 
-/// Thread-safe.
+/// Follows the process by a pidfd, or by /proc if the kernel has none. Thread-safe.
 class OtherProcess {
  public:
-  /// Of this process itself: it never ends.
+  /// Represents this process itself, which never counts as ended.
   OtherProcess() = default;
-  /// Throws BackendError if this process cannot see it.
+  /// Throws BackendError if this process cannot see `pid`.
   explicit OtherProcess(pid_t pid);
 
-  /// Its number, as seen here.
+  /// The process number in this PID namespace.
   [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Readable once it has ended. Not valid where there are none: in kernels before 5.3, and under
-  /// some seccomp filters.
+  /// Readable once the process has ended. Not valid in kernels before 5.3 and under some seccomp
+  /// filters, which have no pidfds.
   [[nodiscard]] const FileDescriptor& pidfd() const { return pidfd_; }
-  /// However it did.
+  /// True if the process has ended, for whatever reason.
   [[nodiscard]] bool ended() const noexcept;
-  /// Sends SIGKILL, if it has not ended.
+  /// Sends SIGKILL unless the process has ended.
   void kill() const noexcept;
 
  private:
   FileDescriptor pidfd_{};
   pid_t pid_ = 0;
-  std::uint64_t started_ = 0;  // as `start_of_process` has it
+  std::uint64_t started_ = 0;  // from `start_of_process`
 };
 
 }  // namespace kolo::internal::node

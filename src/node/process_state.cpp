@@ -22,14 +22,14 @@ namespace {
 
 using StatText = std::array<char, 512>;
 
-/// What the file of a process or thread has after the name, beginning with the state. Empty if
-/// there is no such file, and errno has the reason.
+/// The fields after the name in the `stat` file of a process or thread; the first is the state.
+/// Empty if there is no such file; errno then has the reason.
 std::string_view read_stat(const char* path, StatText& text) noexcept {
   const FileDescriptor file(::open(path, O_RDONLY | O_CLOEXEC));
   if (!file.valid()) return {};
   const ssize_t length = ::read(file.get(), text.data(), text.size());
   if (length <= 0) return {};
-  // "pid (name) state ...", and a name may contain anything.
+  // The format is "pid (name) state ...". A name may contain anything, so search from the end.
   const std::string_view line(text.data(), static_cast<std::size_t>(length));
   const std::size_t name_end = line.rfind(") ");
   errno = 0;
@@ -66,7 +66,7 @@ ProcessState process_state(pid_t process) noexcept {
 }
 
 std::uint64_t start_of_process(pid_t process) noexcept {
-  constexpr int fields_before = 19;  // from the state on
+  constexpr int fields_before = 19;  // fields from the state to the start time
   StatText text;
   std::string_view stat = read_stat(path_of_process(process).data(), text);
   for (int field = 0; field < fields_before; ++field) {

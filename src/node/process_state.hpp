@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of a process according to the operating system.
+// The state of a process, read from /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -10,17 +10,16 @@
 
 namespace kolo::internal::node {
 
-/// Asks /proc. Never throws.
+/// Never throws: a state that cannot be read is `unknown`.
 [[nodiscard]] ProcessState process_state(pid_t process) noexcept;
 
-/// When the process was started, in the kernel's units; 0 if it cannot be seen.
+/// The start time of the process, in the kernel's units; 0 if the process cannot be seen.
 [[nodiscard]] std::uint64_t start_of_process(pid_t process) noexcept;
-/// Asks /proc whether the process that started then has ended. Its number may belong to another
-/// since.
+/// True if the process that started at `started` has ended, even if its number has been reused.
 [[nodiscard]] bool process_ended(pid_t process, std::uint64_t started) noexcept;
 
-/// Whether a thread of this process other than the caller runs, or would if it had a processor.
-/// False if it cannot be seen.
+/// True if a thread of this process other than the caller runs, or is ready to run and waits for a
+/// processor. False if /proc cannot be read.
 [[nodiscard]] bool other_threads_run() noexcept;
 
 }  // namespace kolo::internal::node

@@ -12,7 +12,8 @@
 namespace kolo::internal::node {
 namespace {
 
-// hwloc must not bind this thread to each processor in turn. The rest is of no use here.
+// Flags for fast loading. hwloc must not bind this thread to each processor in turn, and its
+// distances, memory attributes and CPU kinds are not used.
 constexpr unsigned long quickly = HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING |
                                   HWLOC_TOPOLOGY_FLAG_NO_DISTANCES |
                                   HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS | HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
@@ -22,7 +23,7 @@ struct Free {
 };
 using Bitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, Free>;
 
-/// Null if the processor is not known.
+/// The second-level cache of the processor; null if hwloc does not know it.
 hwloc_obj_t cache_of(hwloc_topology_t topology, int processor) {
   if (topology == nullptr) return nullptr;
   hwloc_obj* const found = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
@@ -61,7 +62,7 @@ Processors::Topology Processors::load(const char* description) {
 
 Processors Processors::of_this_host() {
   Topology topology = load(nullptr);
-  // The environment may make hwloc describe another host.
+  // Environment variables may make hwloc describe another host; then it is not used.
   if (topology != nullptr && hwloc_topology_is_thissystem(topology.get()) == 0) topology.reset();
   return Processors(std::move(topology));
 }
@@ -76,7 +77,8 @@ Caches Processors::caches_of(std::span<const int> processors) const {
     const hwloc_obj* const cache = cache_of(topology_.get(), processor);
     if (caches.bytes == 0 && cache != nullptr)
       caches.bytes = static_cast<std::int64_t>(cache->attr->cache.size);
-    // Of the complete set: ranks in different cgroups know a common cache by the same number.
+    // The complete set includes processors that this cgroup hides, so ranks in different cgroups
+    // give a shared cache the same number.
     caches.add(cache == nullptr ? processor : hwloc_bitmap_first(cache->complete_cpuset));
   }
   return caches;
@@ -94,7 +96,7 @@ int Processors::numa_node_of(std::span<const int> processors) const {
         (found == nullptr ||
          hwloc_bitmap_weight(node->cpuset) < hwloc_bitmap_weight(found->cpuset)))
       found = node;
-  // The kernel's number, which ranks in different cgroups have in common.
+  // The kernel's number is the same for ranks in different cgroups.
   return found == nullptr ? -1 : static_cast<int>(found->os_index);
 }
 

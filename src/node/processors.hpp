@@ -17,20 +17,20 @@ namespace kolo::internal::node {
 /// The numbers of the processors that this thread may use.
 [[nodiscard]] std::vector<int> own_processors();
 
-/// What hwloc knows of a host. Where it knows nothing, every processor has a cache of its own and
-/// no node has any.
+/// hwloc's description of a host. If hwloc knows nothing, every processor counts as having its own
+/// cache, and there are no NUMA nodes.
 class Processors {
  public:
-  /// Of this host. Loading takes milliseconds.
+  /// Describes this host. Loading takes milliseconds.
   [[nodiscard]] static Processors of_this_host();
-  /// As hwloc_topology_set_synthetic describes a host, for tests.
+  /// Describes a host in the notation of hwloc_topology_set_synthetic, for tests.
   [[nodiscard]] static Processors synthetic(const std::string& description);
 
-  /// Of these processors.
+  /// The second-level caches of the given processors.
   [[nodiscard]] Caches caches_of(std::span<const int> processors) const;
-  /// The number of the one node that has all of these processors; -1 if there is none, or none is
-  /// known. Of several, the one with the fewest processors: memory without processors of its own is
-  /// a node of all that are near it.
+  /// The number of the NUMA node that contains all of these processors; -1 if there is none or none
+  /// is known. If several do, the one with the fewest processors: memory that has no processors of
+  /// its own appears as a node of all processors near it.
   [[nodiscard]] int numa_node_of(std::span<const int> processors) const;
 
  private:
@@ -40,7 +40,7 @@ class Processors {
   using Topology = std::unique_ptr<hwloc_topology, Destroy>;
 
   explicit Processors(Topology topology) : topology_(std::move(topology)) {}
-  /// Null if hwloc fails. `description` is null for this host.
+  /// Null if hwloc fails. A null `description` means this host.
   static Topology load(const char* description);
 
   Topology topology_;
