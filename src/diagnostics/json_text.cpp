@@ -15,7 +15,7 @@ unsigned byte_at(std::string_view text, std::size_t place) {
   return place < text.size() ? static_cast<unsigned char>(text[place]) : 0U;
 }
 
-/// The bytes of the UTF-8 character that begins there; 0 if none does.
+/// The length of the valid UTF-8 character at `place`; 0 if there is none.
 std::size_t character_at(std::string_view text, std::size_t place) {
   const unsigned first = byte_at(text, place);
   if (first < 0x80) return 1;

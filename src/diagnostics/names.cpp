@@ -46,7 +46,8 @@ std::uint32_t Names::add(std::string_view text, std::uint32_t set, std::size_t h
   return id;
 }
 
-/// So that the table is at most a quarter full: what follows pays for it.
+/// Forgets old names and resizes the table to be at most a quarter full. It may be half full before
+/// the next call, so the cost is spread over the additions in between.
 void Names::make_room(std::uint64_t use) {
   bool forgot = false;
   for (std::uint32_t id = 0; id < entries_.size(); ++id) {

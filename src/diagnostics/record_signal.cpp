@@ -14,20 +14,19 @@
 namespace kolo::internal::diagnostics {
 namespace {
 
-// A handler may touch no more than a lock-free atomic. Relaxed: nothing but the number is passed
-// on.
+// A signal handler may access only lock-free atomics. Relaxed: nothing but the number is passed on.
 std::atomic<unsigned> signals{0};
 static_assert(std::atomic<unsigned>::is_always_lock_free);
 
-// A program may install a handler of its own on top of the one here, and call the latter from it.
-// Then the one here stays when its session ends. The next session's goes on top of both: if it were
-// the same function, that and the program's would call each other forever. So each has a function
-// of its own.
+// The program may install a handler of its own on top of Kolo's, and call Kolo's from it. Then
+// Kolo's handler stays installed when its session ends, and the next session installs another one
+// on top of both. With a single handler function, that function and the program's would call each
+// other forever. So each session's handler is a function of its own.
 constexpr std::size_t max_handlers = 16;
 
-/// What was there before each handler was installed.
+/// The action that each handler replaced.
 std::array<struct sigaction, max_handlers> before;
-/// The handler that counts; those below it may be called too.
+/// The number of the handler that counts signals; handlers below it may be called too.
 std::atomic<std::size_t> counting{0};
 
 template <std::size_t number>
@@ -52,10 +51,10 @@ constexpr std::array<Handler, max_handlers> handlers_of(
 constexpr std::array<Handler, max_handlers> handlers =
     handlers_of(std::make_index_sequence<max_handlers>());
 
-/// Handlers from this one on are in no chain. One session at a time, so without a lock.
+/// Handlers from this number on are in no chain. Needs no lock, since one session exists at a time.
 std::size_t first_unused = 0;
 
-/// The number of an installed handler, if it is one of these.
+/// The number of an installed action if it is one of these handlers.
 std::optional<std::size_t> number_of(const struct sigaction& installed) {
   if ((installed.sa_flags & SA_SIGINFO) == 0) return std::nullopt;
   const auto found = std::ranges::find(handlers, installed.sa_sigaction);
@@ -71,7 +70,7 @@ RecordSignal::RecordSignal(int signal) : signal_(signal) {
   struct sigaction now {};
   ::sigaction(signal_, nullptr, &now);
   if (const std::optional<std::size_t> own = number_of(now)) {
-    // One that was left behind, and the program has removed what was on top of it.
+    // The handler of an earlier session is on top again: the program has removed its own.
     counting.store(*own, std::memory_order_relaxed);
     return;
   }
@@ -83,7 +82,8 @@ RecordSignal::RecordSignal(int signal) : signal_(signal) {
     signal_ = 0;
     return;
   }
-  // In two calls, so that the handler never runs before it knows the one that was there.
+  // Reading and installing are separate calls: the handler must know its predecessor before it
+  // runs.
   before[first_unused] = now;
   counting.store(first_unused, std::memory_order_relaxed);
   struct sigaction mine {};
@@ -94,7 +94,7 @@ RecordSignal::RecordSignal(int signal) : signal_(signal) {
   ++first_unused;
 }
 
-/// Unless another handler was installed since.
+/// Leaves the chain alone if the program has installed another handler since.
 RecordSignal::~RecordSignal() {
   if (signal_ == 0) return;
   struct sigaction now {};

@@ -37,7 +37,7 @@ double Histogram::mean() const noexcept {
 }
 
 std::uint64_t Histogram::quantile(double q) const noexcept {
-  std::uint64_t all = 0;  // not `count`, which may be of another moment
+  std::uint64_t all = 0;  // not `count`, which may have been read at another moment
   for (const std::uint64_t bucket : buckets) all += bucket;
   const double wanted = q * static_cast<double>(all);
   std::uint64_t below = 0;

@@ -9,7 +9,7 @@
 namespace kolo::internal::diagnostics {
 namespace {
 
-// The driver never rings: that would cost it more than a span does.
+// The writer polls: a wake-up would cost the driver more than the span itself.
 constexpr std::chrono::milliseconds poll_interval{10};
 constexpr std::size_t max_buffered = 1 << 16;  // bytes
 

@@ -98,7 +98,7 @@ void TimelineFile::flush() {
   buffer_.clear();
 }
 
-/// Over the end that was there, and, if it is the last part, with an end of its own.
+/// Overwrites the previous ending. With `last`, the text is followed by a new ending.
 void TimelineFile::append(File& file, std::string_view events, bool last) {
   std::string text(events);
   if (last) text += ending;
