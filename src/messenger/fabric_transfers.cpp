@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the messages of a peer become transfers, and transfers messages.
+// Sends messages as transfers of libfabric, and makes messages of arriving transfers.
 #include <fmt/format.h>
 #include <sys/uio.h>
 
@@ -19,7 +19,7 @@ void FabricMessenger::send(FabricChannel& channel, int rank, Tag tag, const std:
   ++under_way_;
   Peer& peer = peers_.at(static_cast<std::size_t>(rank));
   ++peer.under_way;
-  if (!peer.endpoint) return report_loss(peer, "before a transfer");  // which never completes
+  if (!peer.endpoint) return report_loss(peer, "before a transfer");  // the transfer never ends
   if (bytes <= window_ - (peer.sent_unasked - peer.consumed_there)) {
     peer.sent_unasked += bytes;
     return put(peer, {{Kind::data, 0, tag, bytes, 0}, data, &channel, token});
@@ -64,10 +64,10 @@ void FabricMessenger::deliver(Peer& peer, const Receive& receive, const std::byt
   consume(peer, bytes);
 }
 
-/// Tells the sender before its window is closed.
+/// Reports consumed bytes to the sender before its window is exhausted.
 void FabricMessenger::consume(Peer& peer, std::int64_t bytes) {
   peer.consumed_here += bytes;
-  // One that waits to be sent will tell of this too.
+  // Every header reports consumed bytes, so a waiting one makes a separate report unnecessary.
   const bool waits =
       std::ranges::any_of(peer.outbox, [](const Outgoing& one) { return !one.header_sent; });
   if (!waits && peer.consumed_here - peer.consumed_reported >= window_ / 4)
@@ -112,6 +112,8 @@ void FabricMessenger::take_inline(Peer& peer, const Header& header, const std::b
 }
 
 void FabricMessenger::expect_payload(Peer& peer, const Header& header) {
+  // libfabric fills posted receives in order, and the sender sends the payload right after its
+  // header. So the next receive on this connection takes the payload, directly at its destination.
   const bool unasked = header.kind == Kind::data;
   peer.arriving_unasked = unasked ? header.bytes : 0;
   peer.target = unasked ? peer.inbox.take_receive(header.tag) : peer.inbox.take_granted(header.id);
