@@ -15,7 +15,7 @@
 namespace kolo::internal::backend {
 namespace {
 
-// Elements: slices begin at multiples of it, so that they are aligned.
+// Slices start at multiples of this many elements, so that they are aligned.
 constexpr std::int64_t granularity = 16;
 
 int index_of(int rank, const Batch& batch, fmt::format_string<int&> otherwise) {
@@ -122,7 +122,7 @@ std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
   std::string reason = "the allocator gave none";
   try {
     memory = tensor.allocate(rows_of_set);
-  } catch (...) {  // the program's own
+  } catch (...) {  // thrown by the program's allocator
     memory = nullptr;
     reason = message_of_current_exception();
   }
@@ -163,7 +163,7 @@ Windows::Windows(const Batch& batch, std::int64_t bytes)
       bytes_(bytes) {}
 
 bool Windows::next(Window& window) {
-  // The first rank has the most rows.
+  // The first rank has the most rows, so it decides whether any are left.
   while (tensor_ < tensors_.size() &&
          offset_ >= rows_of(*tensors_[tensor_], 0, size_) * tensors_[tensor_]->row_elements) {
     ++tensor_;

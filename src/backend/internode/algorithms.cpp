@@ -7,15 +7,15 @@
 namespace kolo::internal::backend::internode {
 namespace {
 
-/// What an owner may send to save a message's latency.
+/// The bytes that an owner may send in addition to save the latency of a message.
 constexpr std::int64_t max_bytes_to_save_latency = 16 << 10;
 
 }  // namespace
 
 InterNodeAlgorithm select_algorithm(int owners, std::int64_t elements, DType wire) {
   using enum InterNodeAlgorithm;
-  // Between two, the network carries as much with either, but half types are shorter as
-  // results.
+  // Between two owners, `whole` and `direct` send equally many bytes, unless the type is half:
+  // results are then shorter than partial results.
   if (owners == 2) return is_half(wire) ? direct : whole;
   const std::int64_t bytes = elements * signed_size_of(combined_type(wire));
   if (owners > max_owners_at_once) return bytes <= max_bytes_to_save_latency ? doubling : halving;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the algorithm that reduces a slice between hosts.
+// The choice of the algorithm by which owners reduce a slice between hosts.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace kolo::internal::backend::internode {
 
-/// All of them combine the hosts in the same order, with the same bits.
+/// All algorithms combine the hosts in the same order, and so give the same bits.
 enum class InterNodeAlgorithm : std::uint8_t {
-  whole,   ///< Each owner sends its input to each other: the time of one message. Few owners only.
-  direct,  ///< Each reduces a section for all: the time of two messages, sent to all at once.
-  doubling,  ///< Each exchanges all with a few owners after others: log2 of the owners times.
-  halving,   ///< Each exchanges ever shorter parts with ever fewer others, and the results back.
+  whole,     ///< Each owner sends its input to every other: one message time. For few owners.
+  direct,    ///< Each owner reduces one section and sends it to all: two message times.
+  doubling,  ///< Each owner exchanges everything with a few others per step: log2(owners) steps.
+  halving,   ///< Each owner exchanges shrinking parts, then collects results the other way.
 };
 
-/// Among more owners, messages to all at once take longer than a few after one another.
+/// With more owners, messages to all at once take longer than a few messages in sequence.
 inline constexpr int max_owners_at_once = 8;
 
-/// For so many owners, at least two, and elements, whose results are of type `wire`.
+/// Selects for at least two owners, and for elements whose results are of type `wire`.
 [[nodiscard]] InterNodeAlgorithm select_algorithm(int owners, std::int64_t elements, DType wire);
 
 }  // namespace kolo::internal::backend::internode

@@ -6,14 +6,15 @@
 
 namespace kolo::internal::backend::shm {
 
-/// Call this when this rank has read a part of another rank's slot that no other rank will read
-/// after it. Writes each cache line back unchanged, so that only this core has the line. Otherwise
-/// the rank whose slot it is, when it next writes there, would first have to invalidate this core's
-/// copy, which takes four to six times as long.
+/// Call this after reading a part of another rank's slot that no other rank will read afterwards.
+/// It writes each cache line back unchanged, so that only this core has the line. Otherwise the
+/// owner of the slot, on its next write, would first have to invalidate this core's copy, which
+/// takes four to six times as long.
 inline void take_over(std::byte* part, std::int64_t bytes) {
   constexpr std::uintptr_t line = 64;
   const auto first = reinterpret_cast<std::uintptr_t>(part);
-  // The first byte of the part, then that of each further line: no byte outside of the part.
+  // Touch the first byte of the part, then that of each further line, but no byte outside of the
+  // part.
   for (std::uintptr_t at = first; at < first + static_cast<std::uintptr_t>(bytes);
        at = (at / line + 1) * line) {
     volatile std::byte& byte = part[at - first];

@@ -64,7 +64,7 @@ std::unique_ptr<Execution> ShmBackend::start(Batch batch) {
   const int own = own_index(batch);
   shm::LocalRanks local_ranks = local_ranks_of(batch);
   switch (batch.kind.type) {
-    case OperationType::barrier:  // all ranks have called it: an allreduce of no tensors
+    case OperationType::barrier:  // runs as an allreduce without tensors
     case OperationType::allreduce:
       if (is_adasum(batch))
         return shm::make_adasum(arena_, std::move(batch), std::move(local_ranks));

@@ -6,8 +6,8 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Tensors lie in the buffer one after the other. The only tensor of its type is reduced in place
-/// unless it is compressed.
+/// Packs tensors of a type into the buffer one after the other. A tensor that is the only one of
+/// its type is reduced in place unless it is compressed.
 class Allreduce : public PackedReduction {
  public:
   using PackedReduction::PackedReduction;

@@ -8,7 +8,7 @@
 namespace kolo::internal::backend::nccl {
 namespace {
 
-/// Each tensor in place; NCCL runs the broadcasts of a group together.
+/// Broadcasts each tensor in place. NCCL runs the broadcasts of a group together.
 class Broadcast : public GpuExecution {
  public:
   using GpuExecution::GpuExecution;

@@ -20,7 +20,7 @@ std::string to_text(int version) {
 void check_versions(const Versions& versions) {
   if (versions.driver == 0)
     throw InvalidArgument("this machine has no CUDA driver, and so no GPU that can be used");
-  // Within a major version an older driver runs programs of a newer runtime.
+  // Within a major version, an older driver runs programs of a newer runtime.
   if (versions.driver / 1000 < versions.runtime / 1000)
     throw InvalidArgument(
         fmt::format("the CUDA driver is for CUDA {}, which is older than the CUDA {} that this "
@@ -91,7 +91,7 @@ void Gpu::finish(std::chrono::nanoseconds timeout) {
 }
 
 void Gpu::await(std::span<const BatchTensor* const> tensors, StreamHandle stream) {
-  std::map<std::uint64_t, const ReadyMark*> last;  // of each stream, by its id
+  std::map<std::uint64_t, const ReadyMark*> last;  // the last mark of each stream
   for (const BatchTensor* tensor : tensors) {
     if (tensor->ready == nullptr) continue;
     const ReadyMark*& mark = last[tensor->ready->stream()];
