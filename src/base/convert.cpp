@@ -13,6 +13,7 @@ namespace kolo::internal::HWY_NAMESPACE {
 #if KOLO_HAVE_VECTORS
 namespace {
 
+/// Converts while whole pairs of vectors remain, and returns the number of converted elements.
 template <class From, class To>
 std::int64_t convert_between(const std::byte* HWY_RESTRICT from, std::int64_t elements,
                              std::byte* HWY_RESTRICT to) {

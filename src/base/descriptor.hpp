@@ -37,9 +37,9 @@ inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 59;
 /// Maximum length of a name: one message may carry thousands of them, and its size is limited.
 inline constexpr std::size_t max_name_bytes = 64 << 10;
 
-/// The product of the lengths, without those of 0 and a first `any_length`. Nothing if a length is
-/// negative or the product exceeds `max_tensor_elements`. A length of 0 counts as 1, so that
-/// products of some of the lengths fit too.
+/// The product of the lengths. Lengths of 0 and a first `any_length` count as 1, so that products
+/// of some of the lengths fit too. Returns nothing if a length is negative or the product exceeds
+/// `max_tensor_elements`.
 [[nodiscard]] constexpr std::optional<std::int64_t> extent_of(
     std::span<const std::int64_t> lengths) {
   std::int64_t extent = 1;

@@ -29,11 +29,13 @@ std::size_t distance(const std::string& a, const std::string& b) {
 std::string nearest_name(const std::string& wanted, std::span<const std::string> names) {
   constexpr std::size_t max_length = 256;  // longer names are not compared: the cost is quadratic
   std::string nearest;
+  // At most a third of the characters may differ, or one in a short name.
   std::size_t min_distance = std::max<std::size_t>(wanted.size() / 3, 1) + 1;
   for (const std::string& name : names) {
     if (name.empty() || name == wanted || std::max(name.size(), wanted.size()) > max_length)
       continue;
     const std::size_t apart = distance(wanted, name);
+    // With as many changes as characters, nothing of the name would remain.
     if (apart >= min_distance || apart >= std::min(wanted.size(), name.size())) continue;
     min_distance = apart;
     nearest = name;
