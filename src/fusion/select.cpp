@@ -56,6 +56,7 @@ std::vector<std::size_t> select_batch(std::size_t count,
     const Descriptor& next = ready(i);
     if (!fusible(first, next)) continue;
     const std::int64_t bytes = bytes_of(next);
+    // A smaller operation behind this one may still fit.
     if (bytes > room) {
       ++passed_over;
       continue;

@@ -11,8 +11,8 @@
 
 namespace kolo::internal::fusion {
 
-/// True for alltoalls, string broadcasts, barriers, joins, changes of process sets, and operations
-/// that ask for it. They are executed in batches of one.
+/// True for alltoalls, string broadcasts, barriers, joins, changes of process sets, operations
+/// without tensors, and operations that ask for it. They are executed in batches of one.
 [[nodiscard]] bool travels_alone(const Descriptor& descriptor);
 
 /// True if the two operations can share a batch: neither travels alone, and they have the same
