@@ -27,6 +27,7 @@ std::int64_t cache_share(std::span<const Caches> of_ranks) {
   if (bytes == 0) bytes = default_bytes;
   std::int64_t count = 0;
   for (const std::uint64_t bits : all.known_by) count += std::popcount(bits);
+  // All caches together are divided equally, but a rank cannot use more than one at a time.
   return std::min(bytes, bytes * std::max<std::int64_t>(count, 1) / std::ssize(of_ranks));
 }
 

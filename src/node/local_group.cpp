@@ -101,6 +101,7 @@ std::vector<int> LocalGroup::ended() const {
   std::vector<pollfd> processes;
   for (const Mapped& local_peer : local_peers_)
     processes.push_back({.fd = local_peer.process.pidfd().get(), .events = POLLIN, .revents = 0});
+  // `poll` ignores negative descriptors: processes without a pidfd are looked up in /proc below.
   ::poll(processes.data(), processes.size(), 0);
   std::vector<int> ended;
   for (int index = 0; index < size(); ++index) {

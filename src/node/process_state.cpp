@@ -81,6 +81,7 @@ std::uint64_t start_of_process(pid_t process) noexcept {
 
 bool process_ended(pid_t process, std::uint64_t started) noexcept {
   if (process_state(process) == ProcessState::ended) return true;
+  // The number may belong to a later process, which has another start time.
   const std::uint64_t start = start_of_process(process);
   return started != 0 && start != 0 && start != started;
 }
