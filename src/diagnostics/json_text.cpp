@@ -23,6 +23,7 @@ std::size_t character_at(std::string_view text, std::size_t place) {
   if (length == 0 || first > 0xF4) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte_at(text, place + i) & 0xC0) != 0x80) return 0;
+  // Other overlong forms, surrogates and code points above U+10FFFF show in the second byte.
   const unsigned second = byte_at(text, place + 1);
   const bool overlong = (first == 0xE0 && second < 0xA0) || (first == 0xF0 && second < 0x90);
   const bool outside = (first == 0xED && second > 0x9F) || (first == 0xF4 && second > 0x8F);

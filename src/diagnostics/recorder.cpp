@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t max_notes = 64;
 
-/// A smaller batch takes so little time that the driver's pass begins and ends at the same time for
-/// all purposes of a timeline: its end needs no clock read.
+/// A smaller batch counts as done at the beginning of the driver's pass, which saves a clock read:
+/// it takes hardly any time.
 constexpr std::int64_t min_timed_bytes = 64 << 10;
 
 /// Phases of one kind that are closer to each other are shown as one.
@@ -96,6 +96,7 @@ Tag Recorder::submitted(const Subject& subject, TimePoint now, const Tag& previo
           .bytes = subject.bytes,
           .type = descriptor.type,
           .dtype = descriptor.tensors.empty() ? DType::u8 : descriptor.tensors.front().dtype};
+  // A name keeps its number until names are forgotten.
   const bool known = previous.name != no_name && previous.losses == names_.losses();
   tag.name = known ? previous.name
                    : names_.find(subject.name, static_cast<std::uint32_t>(subject.set),
@@ -147,6 +148,7 @@ void Recorder::finished(const Tag& tag, std::uint64_t batch, const BatchTimes& t
 void Recorder::answered(const Tag& tag, TimePoint now) {
   counters_.by_type[static_cast<std::size_t>(tag.type)].operations.add();
   end_operation(EventKind::finished, tag, no_batch, {now, now});
+  // After a join, all ranks count the operations of each name from 0 again.
   if (tag.type == OperationType::join) ++round_;
 }
 
@@ -238,6 +240,7 @@ void Recorder::add_up_phases(const Open& open, std::uint64_t whole, TimePoint no
                   .type = open.batch.type,
                   .dtype = open.batch.dtype});
   }
+  // The time outside of phases is spent waiting for other ranks.
   counters_.waiting.add(whole - std::min(whole, spent));
   show_last_phase(open);
 }
@@ -251,6 +254,7 @@ void Recorder::plans(std::uint64_t begun, std::uint64_t batches, bool live, Time
   counters_.plans.set(begun);
   if (in_plan_) note(EventKind::plan_ended, "", now, begun);
   if (begins) note(EventKind::plan_begun, "", now, begun);
+  // The plan has begun and ended since the last call.
   if (begins && !live) note(EventKind::plan_ended, "", now, begun);
   in_plan_ = live;
 }
