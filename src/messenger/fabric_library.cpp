@@ -188,6 +188,8 @@ FabricGreeting make_greeting(const transport::Secret& secret, bool is_answer, in
   std::array<std::array<std::uint64_t, 2>, 2> keys{};
   static_assert(sizeof keys == sizeof secret);
   std::memcpy(keys.data(), secret.data(), sizeof keys);
+  // The message includes the direction and both ranks, so that no proof can be replayed as another.
+  // Two hashes with different keys make it 128 bits long.
   const std::array<std::uint64_t, 2> message{
       is_answer ? 2U : 1U,
       std::uint64_t{static_cast<std::uint32_t>(from)} << 32 | static_cast<std::uint32_t>(to)};
@@ -199,6 +201,7 @@ bool read_event(fid_eq& events, FabricEvent& event) {
   alignas(fi_eq_cm_entry) std::array<std::byte, sizeof(fi_eq_cm_entry) + max_private_data> buffer{};
   const auto bytes = ::fi_eq_read(&events, &event.kind, buffer.data(), buffer.size(), 0);
   if (bytes == -FI_EAVAIL) {
+    // The queue hands out error events by a separate call.
     fi_eq_err_entry error{};
     if (::fi_eq_readerr(&events, &error, 0) <= 0) return false;
     event.object = error.fid;

@@ -82,6 +82,8 @@ bool FabricMessenger::release(Channel& given) noexcept {
   if (channel.under_way_ > 0 && !closed_) {
     for (Peer& peer : peers_)
       if (peer.endpoint) {
+        // Receives without a message can be withdrawn. If a transfer with the peer has begun, only
+        // closing the connection keeps the network from accessing the channel's memory.
         peer.under_way -= peer.inbox.withdraw(channel);
         if (peer.inbox.receives(channel) || sends(peer, channel) ||
             (peer.target && peer.target->channel == &channel))
@@ -118,6 +120,7 @@ std::vector<int> FabricMessenger::descriptors() const {
 bool FabricMessenger::may_sleep() {
   if (closed_) return true;
   read_events();
+  // Uncollected tokens are work that no descriptor shows.
   if (uncollected_ > 0) return false;
   std::array<fid*, 2> queues{&domain_.events->fid, &domain_.completions->fid};
   return ::fi_trywait(domain_.fabric.get(), queues.data(), queues.size()) == FI_SUCCESS;
@@ -167,6 +170,7 @@ bool FabricMessenger::drive() {
   if (closed_) return false;
   driven_ = true;
   const bool moved = read_completions();
+  // Events are rare, so most calls without completions do not look for them.
   if (!moved && ++quiet_ % calls_between_events == 0) read_events();
   if (blocked_ > 0)
     for (Peer& peer : peers_) flush(peer);

@@ -13,7 +13,7 @@ using node::check_mpi;
 
 using namespace std::chrono_literals;
 
-// After a batch, MPI is called continuously for the first time, then at the second interval.
+// After a batch, MPI is called continuously for `lively_for`, then at intervals.
 constexpr auto lively_for = 200ms;
 constexpr auto activity_interval = 100ms;
 constexpr auto max_gap = 2s;  // a longer gap between calls means that the process was suspended
