@@ -84,6 +84,7 @@ DType combined_type(DType wire, DType result) {
   return result == DType::f64 ? DType::f64 : DType::f32;
 }
 
+/// The prescale applies once, on the inner level; the postscale and the divisor on the outer one.
 reduction::Arithmetic inner_arithmetic(const Batch& batch, DType wire, DType combined) {
   reduction::Arithmetic arithmetic = arithmetic_of(batch, wire, combined);
   arithmetic.postscale = 1.0;
@@ -135,6 +136,7 @@ std::byte* allocate(const Batch& batch, const BatchTensor& tensor,
 
 Slice slice_of(std::int64_t elements, int index, int size) {
   std::int64_t each = (elements + size - 1) / size;
+  // Short tensors are divided without alignment, so that more ranks take part.
   if (each >= granularity) each = (each + granularity - 1) / granularity * granularity;
   const std::int64_t begin = std::min(index * each, elements);
   return {begin, std::min(each, elements - begin)};

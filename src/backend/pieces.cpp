@@ -114,6 +114,7 @@ BroadcastPieces::~BroadcastPieces() {
 NextPiece BroadcastPieces::next(Piece& piece) {
   if (cutter_.next(piece)) return NextPiece::piece;
   if (text_cut_) return NextPiece::none;
+  // The text is cut once its length, the first piece, has arrived.
   if (!length_arrived_ && !is_root_) return NextPiece::later;
   text_cut_ = true;
   cutter_ = Cutter({run_of(text_->data(), *length_)}, piece_bytes_);

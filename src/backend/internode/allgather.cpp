@@ -65,6 +65,7 @@ class Allgather : public shm::Pipeline {
   NextPiece begin(std::size_t /*number*/) override {
     if (round_ == Round::before) begin_rows();
     while (begun_ == pieces_) {
+      // A round begins only when the previous one is complete: its memory and lists are reused.
       if (read_ < pieces_ || is_transferring()) return NextPiece::later;
       if (round_ == Round::data) return NextPiece::none;
       begin_data();

@@ -68,8 +68,7 @@ class Allreduce : public shm::SlicedAllreduce {
         continue;
       }
       done = false;
-      // The next slice of the piece uses the same lanes, so it must wait until this one has sent
-      // all.
+      // The next slice uses the same lanes, so it waits until this one has sent everything.
       if (!owned.between_hosts->has_sent_all()) break;
     }
     if (!done) return moved ? Progress::moved : Progress::waiting;

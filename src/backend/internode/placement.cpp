@@ -46,6 +46,7 @@ Counterparts::Counterparts(std::span<const int> ranks, const Placement& placemen
                                 local_peers().begin());
 }
 
+/// On a host with more ranks than this one, several ranks fall to the same place.
 std::vector<int> Counterparts::cared_for(int place, int host) const {
   std::vector<int> found;
   for (auto other = static_cast<std::size_t>(place); other < on(host).size();

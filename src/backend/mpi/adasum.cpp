@@ -60,6 +60,7 @@ class Adasum : public Collective {
 
   [[nodiscard]] Progress step() override {
     const bool moved = exchange().step();
+    // A round's vectors are combined or overwritten only after all its transfers are complete.
     if (pending_ > 0) return moved ? Progress::moved : Progress::waiting;
     switch (stage_) {
       case Stage::prepare:

@@ -23,6 +23,7 @@ class Broadcast : public PiecewiseCollective {
     int bit = 1;
     while (bit < size() && (place & bit) == 0) bit *= 2;
     if (place != 0) parent_ = (place - bit + root_) % size();
+    // The child with the largest subtree is served first, since its data has the longest way.
     for (int step = bit / 2; step > 0; step /= 2)
       if (place + step < size()) children_.push_back((place + step + root_) % size());
   }

@@ -51,12 +51,14 @@ void Exchange::add(const Key& key, const Transfer& transfer) {
   if (transfer.bytes == 0) return;
   const std::int64_t chunks = (transfer.bytes + endpoint_.piece_bytes - 1) / endpoint_.piece_bytes;
   *transfer.pending += static_cast<int>(chunks);
+  // Nodes of a map do not move, so tokens may point to their flow.
   const auto found = flows_.try_emplace(key).first;
   found->second.key = &found->first;
   found->second.waiting.push_back(transfer);
   post(found->second);
 }
 
+/// Posts chunks of the flow in order, up to the limit of chunks in flight.
 void Exchange::post(Flow& flow) {
   while (flow.under_way < max_under_way(endpoint_.size) && flow.first < flow.waiting.size()) {
     Transfer& transfer = flow.waiting[flow.first];

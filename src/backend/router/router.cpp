@@ -62,6 +62,7 @@ class Router::Deferred : public Execution {
   ~Deferred() override {
     std::erase(owner_.held_back_, this);
     if (on_gpu_) --owner_.gpu_executions_;
+    // An abandoned batch leaves kernels on the stream that only an abort ends.
     if (on_gpu_ && execution_ != nullptr && !done_ && owner_.nccl_) owner_.nccl_->abort();
   }
   Deferred(const Deferred&) = delete;
@@ -201,6 +202,7 @@ bool Router::advance() {
 
 bool Router::advance_first() {
   bool moved = false;
+  // Batches start strictly in their order, which is the same on all ranks.
   while (!held_back_.empty() && !held_back_.front()->failed()) {
     if (agreement_) {
       const Progress progress = agreement_->infos.step();

@@ -44,7 +44,8 @@ class LevelledAllreduce : public SlicedAllreduce {
   }
 
  private:
-  /// Reports the ranks of other groups first: a counterpart may itself wait for ranks of its group.
+  /// Ranks of any group that have not deposited are reported before counterparts, which may
+  /// themselves be waiting for these ranks.
   [[nodiscard]] Awaited combining_waits_for() const override {
     if (Awaited refused = SlicedAllreduce::combining_waits_for(); !refused.ranks.empty())
       return refused;

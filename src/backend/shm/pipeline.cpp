@@ -44,7 +44,7 @@ void Pipeline::prepare() {
   work_ = 0;
   while (work_ < max_work && can_deposit()) {
     deposit_next();
-    // No bell is rung: only ranks that have begun the batch wait, and they look at both counters.
+    // No bell is rung: ranks that sleep until the deposit is there are woken by `start_prepared`.
     arena_.counters(arena_.index(), lane_).prepared.publish({batch_.mark, deposited_});
   }
   if (batch_.observer != nullptr) prepared_until_ = std::chrono::steady_clock::now();

@@ -82,6 +82,7 @@ Deposit SlicedAllreduce::choose_deposit(const PieceState& state) {
   const fusion::Part& part = state.piece.parts.front();
   const auto input = offset_in_heap(part.input);
   const auto output = offset_in_heap(part.output);
+  // Owners read the input and write the output, so both must lie in the heap.
   if (!input || !output) return {};
   return {true, *input, *output};
 }
@@ -95,6 +96,7 @@ void SlicedAllreduce::deposit(std::size_t number) {
   if (state.alone || !state.direct) {
     pack(number, {0, all});
   } else {
+    // The owner reads its own slices from the tensors, so only the other owners' slices are packed.
     std::int64_t packed = 0;
     for (int place = index(); place < state.slices; place += size()) {
       const Slice own = slice(number, place);
@@ -239,6 +241,8 @@ void SlicedAllreduce::collect_alone(std::size_t number) {
   const Piece& piece = pieces_[number].piece;
   const reduction::Arithmetic arithmetic = arithmetic_of(batch(), piece.wire);
   find_inputs(number, {0, piece.elements});
+  // Converting pieces are `alone` only for a single rank, so no other rank reads this slot.
+  // `collect` then converts the result into the tensors.
   if (converts(piece)) {
     std::byte* const own = at(number, index(), 0);
     return reduce(number, arithmetic, {0, piece.elements}, own, {&own, 1});

@@ -66,6 +66,7 @@ bool Worker::stop(std::chrono::nanoseconds patience) {
   const bool stopped =
       shared_->changed.wait_for(lock, patience, [this] { return shared_->stopped; });
   lock.unlock();
+  // A thread that has not stopped is detached by the destructor.
   if (stopped) shared_->thread.join();
   return stopped;
 }
@@ -74,6 +75,7 @@ void Worker::post(std::function<void()> work) {
   const std::lock_guard lock(shared_->mutex);
   shared_->work.push_back(std::move(work));
   if (!shared_->thread.joinable())
+    // The thread shares the ownership of its state, since it may outlive the worker.
     shared_->thread = std::thread([shared = shared_] { shared->run(); });
   shared_->changed.notify_all();
 }
@@ -224,6 +226,7 @@ void Communicator::begin_to_make() {
                 });
     return;
   }
+  // ncclCommShrink requires that nothing is in progress on the parent.
   if (!parent_->ready() || !parent_->idle()) return;
   std::vector<int> excluded;  // indices among the parent's ranks
   for (int place = 0; place < parent_->size(); ++place)
@@ -267,8 +270,7 @@ std::byte* Communicator::buffer(std::size_t bytes) {
   constexpr std::size_t min_bytes = std::size_t{1} << 20;
   std::vector<CommState::Buffer>& buffers = state_->buffers;
   if (buffers.empty() || buffers.back().bytes < bytes) {
-    // Smaller buffers stay: the stream may still use them, and together they are no larger than
-    // this.
+    // Smaller buffers stay: the stream may still use them, and they add up to no more than this.
     const std::size_t size = std::bit_ceil(std::max(bytes, min_bytes));
     CommState::Buffer& made = buffers.emplace_back();
     try {

@@ -58,6 +58,7 @@ Progress GpuExecution::step() {
       case Stage::calling: return finish_calling();
       case Stage::running:
         if (!gpu().runtime()->is_done(done_.get())) {
+          // Throws if NCCL has failed, in which case the kernels may never end.
           static_cast<void>(communicator().ready());
           return Progress::waiting;
         }
@@ -84,6 +85,7 @@ Progress GpuExecution::prepare_and_call() {
       !retire_others())
     return Progress::waiting;
   called_at_ = std::chrono::steady_clock::now();
+  // The stream waits for the tensors, not this thread.
   gpu().await(batch_.tensors, stream());
   stage_ = Stage::calling;
   communicator().begin_use();

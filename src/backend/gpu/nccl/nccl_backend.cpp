@@ -83,11 +83,11 @@ bool NcclBackend::is_over(const Entry& entry, const Batch& batch) {
   return entry.place >= kept || batch.joins > entry.used_after + 1;
 }
 
-/// The communicators to retire once all ranks of the batch's set are back. These are communicators
-/// that lack ranks of the set, unless the next epoch will need them if ranks join in the same
-/// order; a version of NCCL that cannot shrink could not create them again. Communicators without
-/// batches that derive from a retired one are retired too: other ranks may never create their part
-/// of a communicator that is made again.
+/// The communicators to retire once all ranks of the batch's set are back: those that lack ranks of
+/// the set, unless the next epoch will need them if ranks join in the same order. If NCCL cannot
+/// shrink, none is retired, since it could not be created again. Communicators without batches
+/// whose parent is retired are retired too, and get another parent: other ranks may never create
+/// the old one again.
 std::vector<Communicator*> NcclBackend::to_retire(const Batch& batch) {
   std::vector<Communicator*> found;
   if (batch.ranks != batch.set || !library().can_shrink()) return found;

@@ -230,6 +230,7 @@ class Staged : public Execution {
     Progress progress = Progress::waiting;
     for (StagedChunk& chunk : chunks_) {
       if (chunk.step() != Progress::waiting) progress = Progress::moved;
+      // The CPU's backend executes chunks in order, so no later chunk can be reduced earlier.
       if (!chunk.is_returning()) break;
     }
     while (!chunks_.empty() && chunks_.front().is_done()) chunks_.pop_front();
