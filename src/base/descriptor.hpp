@@ -30,7 +30,7 @@ enum class OperationType : std::uint8_t {
 /// Stands for the first length of a shape where ranks may differ in it: allgather and alltoall.
 inline constexpr std::int64_t any_length = std::numeric_limits<std::int64_t>::min();
 
-/// Maximum number of elements of a tensor, and of all tensors of an operation. Its limit keeps
+/// Maximum number of elements of a tensor, and of all tensors of an operation. The limit keeps
 /// counts of elements and of bytes within an int64.
 inline constexpr std::int64_t max_tensor_elements = std::int64_t{1} << 59;
 
