@@ -76,9 +76,8 @@ HostLock& one_at_a_time() {
   return lock;
 }
 
-bool is_small(std::size_t bytes) {
-  return bytes <= std::size_t{64} << 10;
-}  // up to the largest page size
+/// True for blocks up to the largest page size, which are reserved without the lock of the host.
+bool is_small(std::size_t bytes) { return bytes <= std::size_t{64} << 10; }
 
 std::string no_memory(std::size_t bytes, int error) {
   const AvailableMemory available = available_memory();

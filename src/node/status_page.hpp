@@ -26,7 +26,7 @@ class StatusPage {
   /// Independent words: each can be read without regard to the others.
   struct Words {
     std::atomic<std::int64_t> progressed;  // time of the last progress: steady clock, nanoseconds
-    std::atomic<std::int64_t> submitted;   // time of the last submission, likewise; 0: none
+    std::atomic<std::int64_t> submitted;   // time of the last submission; 0: none
     std::atomic<std::uint32_t> flags;
     std::atomic<std::uint32_t> alarm;  // set by other ranks: check for failures at once
   };
