@@ -83,12 +83,12 @@ struct Span {
   bool failed = false;
 };
 
-/// Numbers of tracks, which the format calls threads. Operations on one track never overlap.
+/// Numbers of tracks, which the format calls threads. Operations on one track never overlap. Named
+/// tracks belong to one name; unnamed operations, and names beyond a limit, use the shared tracks.
 inline constexpr std::uint32_t session_track = 1;
 inline constexpr std::uint32_t dropped_track = 2;
 inline constexpr std::uint32_t first_batch_track = 10;
-inline constexpr std::uint32_t first_shared_track =
-    1000;  // for operations without a track of their own
+inline constexpr std::uint32_t first_shared_track = 1000;
 inline constexpr std::uint32_t first_named_track = 100000;
 
 /// Longer names of operations are cut.
