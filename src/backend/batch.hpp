@@ -16,7 +16,7 @@ namespace kolo::internal::backend {
 /// The index of `rank` in the batch's `ranks`. Throws InvalidArgument if it is not among them.
 [[nodiscard]] int index_of(int rank, const Batch& batch);
 
-/// The index of the broadcast's root in the batch's `ranks`. Throws InvalidArgument likewise.
+/// The index of the broadcast's root in the batch's `ranks`. Throws InvalidArgument if it has none.
 [[nodiscard]] int root_index(const Batch& batch);
 
 /// The text of a string broadcast. Throws InvalidArgument unless there is exactly one.

@@ -66,7 +66,7 @@ enum class NextPiece : std::uint8_t { piece, later, none };
 /// text, so the first piece is the length, from which the other ranks derive the rest.
 class BroadcastPieces {
  public:
-  /// Throws InvalidArgument for a string broadcast that has not exactly one text.
+  /// Throws InvalidArgument for a string broadcast without exactly one text.
   BroadcastPieces(const Batch& batch, bool is_root, std::int64_t piece_bytes);
   /// Leaks the memory of the length if it has not arrived: the network may still access it.
   ~BroadcastPieces();

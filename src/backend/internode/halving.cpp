@@ -15,10 +15,9 @@ namespace {
 /// group. The next step divides that part, within groups whose owners come from different groups of
 /// this step. After the last step each owner has combined one section of the slice. The results
 /// travel through the same groups in reverse order.
-/// section of the slice after the last step. Results go through the same groups, the last first.
+///
 /// The network carries as many bytes as with `direct`, in fewer messages: an owner of 64 sends 12
 /// instead of 126. If the number of owners is prime, both algorithms are the same.
-/// of each, and not 126. If their number is prime, this is the direct algorithm.
 class HalvingReduction : public InterNodeReduction {
  public:
   explicit HalvingReduction(const SliceTask& task) : InterNodeReduction(task) {

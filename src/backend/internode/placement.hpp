@@ -38,11 +38,11 @@ class Counterparts {
   [[nodiscard]] int own_host() const { return own_host_; }
   /// The ranks of this rank's host.
   [[nodiscard]] std::span<const int> local_peers() const { return on(own_host_); }
-  /// The rank of that host that takes care of this rank.
+  /// The rank of `host` that takes care of this rank.
   [[nodiscard]] int on_behalf_of_this(int host) const {
     return on(host)[static_cast<std::size_t>(own_place_) % on(host).size()];
   }
-  /// The ranks of that host of which the rank at `place` of this host takes care.
+  /// The ranks of `host` in the care of the rank at `place` of this host.
   [[nodiscard]] std::vector<int> cared_for(int place, int host) const;
   /// The same for all other hosts, starting with the next host.
   [[nodiscard]] std::vector<int> cared_for(int place) const;

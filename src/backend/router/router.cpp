@@ -121,7 +121,7 @@ class Router::Deferred : public Execution {
 
   Router& owner_;
   bool on_gpu_;
-  Batch batch_;  // moved from when it starts
+  Batch batch_;  // empty once it has started
   std::unique_ptr<Execution> execution_{};
   std::exception_ptr error_{};
   bool done_ = false;

@@ -18,7 +18,7 @@ namespace {
 /// Each rank reduces shorter pieces entirely, which takes one wait instead of two.
 constexpr std::int64_t max_bytes_alone_of_each_rank = 2 << 10;
 
-/// With shorter slices, more messages would cost more than more ranks save.
+/// Shorter slices would cost more in messages than additional ranks save.
 constexpr std::int64_t min_slice_bytes = 16 << 10;
 
 /// Shorter parts are packed first, since reducing them one by one takes longer.

@@ -15,9 +15,8 @@ namespace kolo::internal::backend::shm {
 
 /// Lies in each rank's memory and is initially zero.
 struct WriteGate {
-  alignas(
-      64) std::atomic<std::uint64_t> sections;    // odd while this rank writes into others' memory
-  alignas(64) std::atomic<std::uint32_t> closed;  // not 0: this rank's memory must not be written
+  alignas(64) std::atomic<std::uint64_t> sections;  // odd while this rank is in a section
+  alignas(64) std::atomic<std::uint32_t> closed;    // not 0: this rank's memory must not be written
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 

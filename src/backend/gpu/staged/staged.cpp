@@ -32,7 +32,7 @@ bool can_go_apart(const Descriptor& kind) {
 /// Takes one chunk from the device to pinned memory, through the CPU's backend, and back.
 class StagedChunk {
  public:
-  /// The chunk is the part `part` of the batch's sequence. All arguments must outlive it.
+  /// The chunk runs as part `part` of the batch's sequence. All arguments must outlive it.
   StagedChunk(Gpu& gpu, Backend& cpu, const Batch& batch, int rank, std::uint32_t part)
       : gpu_(gpu), cpu_(cpu), batch_(batch), rank_(rank), part_(part) {}
   ~StagedChunk() {
