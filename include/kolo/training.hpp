@@ -8,8 +8,5 @@
 #include "kolo/training/learning_rate.hpp"
 #include "kolo/training/loss_scale.hpp"
 #include "kolo/training/metrics.hpp"
-#include "kolo/training/plateau.hpp"
-#include "kolo/training/progress_bar.hpp"
 #include "kolo/training/safetensors.hpp"
 #include "kolo/training/sampler.hpp"
-#include "kolo/training/shared_failure.hpp"

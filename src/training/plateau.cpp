@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/training/plateau.hpp"
+#include "kolo/training/learning_rate.hpp"
 
 #include <algorithm>
 #include <cmath>

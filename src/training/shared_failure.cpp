@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kolo/training/shared_failure.hpp"
-
 #include <exception>
 #include <string>
 #include <vector>

@@ -1,13 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// DistributedGradients for LibTorch's modules.
+// Gradients of LibTorch modules: reduction without a wrapped optimizer, clipping, and shared
+// memory.
 #pragma once
 
+// clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
+#include <ATen/core/ivalue.h>
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "kolo/export.hpp"
 #include "kolo/torch/optimizer.hpp"
 
-// After kolo/torch/optimizer.hpp, as clang 14 needs it.
-#include <torch/nn/module.h>
-
 namespace kolo {
+
+namespace internal {
+class SharedBlocks;
+}
 
 /// Reduces the gradients of a module's parameters; its optimizers need no wrapper:
 ///
@@ -39,6 +53,71 @@ class DistributedGradients {
  private:
   detail::GradientReducer::Groups groups_;
   detail::GradientReducer reducer_;
+};
+
+struct ClipOptions {
+  double norm_type = 2.0;         ///< The p of the p-norm; positive. Infinity: maximum norm.
+  bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is not finite.
+};
+
+namespace detail {
+
+KOLO_EXPORT double clip_grad_norm(const std::vector<::torch::optim::OptimizerParamGroup>& groups,
+                                  double max_norm, const ClipOptions& options,
+                                  const ProcessSet& set);
+
+}  // namespace detail
+
+/// Calls the optimizer's `synchronize`, then scales the gradients if their joint norm exceeds
+/// `max_norm`. Returns the norm before scaling. Call `optimizer.step()` afterwards:
+///
+///     loss.backward();
+///     kolo::clip_grad_norm(optimizer, 1.0);
+///     optimizer.step();
+///
+/// The norm and the gradients have the same bits on every rank of the optimizer's set. Collective
+/// in that set, like `synchronize`. Throws InvalidArgument, on this rank, if `max_norm` or the norm
+/// type is not positive, and the errors of `synchronize`.
+template <typename Base>
+  requires std::derived_from<Base, ::torch::optim::Optimizer>
+double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,
+                      const ClipOptions& options = {}) {
+  optimizer.synchronize();
+  return detail::clip_grad_norm(optimizer.param_groups(), max_norm, options,
+                                optimizer.process_set());
+}
+
+/// While this object exists, the gradients that LibTorch allocates for this module are in memory
+/// that the ranks of the host share. Kolo then reduces them in place, with fewer copies:
+///
+///     const kolo::Session session;
+///     const kolo::SharedGradients shared(*model);
+///
+/// LibTorch does not tell its allocator what a tensor is for. So every CPU tensor that is allocated
+/// during a backward pass and has exactly as many bytes as one of the parameters is in shared
+/// memory: gradients, and some temporary tensors. Parameters smaller than 4 KiB are ignored. The
+/// memory of a freed tensor is kept for the next one of the same size until this object is
+/// destroyed. Tensors stay valid after that, and after the session ends. Where ranks cannot share
+/// memory, or there is not enough of it, ordinary memory is used. A forked child sees later
+/// changes of its parent's gradients, as of a SharedVector.
+///
+/// Construct it after the module has its final dtypes, and a new one in each session. It changes
+/// the allocator of the whole process; set one of your own, with `c10::SetCPUAllocator`, before.
+/// The constructor throws NotInitialized outside a session, and InvalidArgument if an allocator of
+/// the program cannot be replaced. Ranks may differ in it. Thread-safe. Neither movable nor
+/// copyable.
+class SharedGradients {
+ public:
+  KOLO_EXPORT explicit SharedGradients(const ::torch::nn::Module& module);
+  KOLO_EXPORT ~SharedGradients();
+  SharedGradients(const SharedGradients&) = delete;
+  SharedGradients& operator=(const SharedGradients&) = delete;
+
+  /// Bytes that it has allocated: in use by tensors, and kept for reuse.
+  [[nodiscard]] KOLO_EXPORT std::size_t bytes() const;
+
+ private:
+  std::shared_ptr<internal::SharedBlocks> blocks_;
 };
 
 }  // namespace kolo

@@ -25,7 +25,7 @@
 #include "kolo/export.hpp"
 #include "kolo/optimizer.hpp"
 #include "kolo/sharded_optimizer.hpp"
-#include "kolo/torch/clip_gradients.hpp"
+#include "kolo/torch/gradients.hpp"
 #include "kolo/torch/optimizer.hpp"
 #include "kolo/torch/state.hpp"
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes parameters, buffers, optimizer state and other LibTorch objects equal on all ranks before
-// training.
+// Preparations for training with LibTorch: this rank's device, and parameters, buffers, optimizer
+// state and other objects that are equal on all ranks.
 #pragma once
 
 // clang 14 can read LibTorch 1.13 in C++20 only if this comes first.
 #include <ATen/core/ivalue.h>
 
+#include <c10/core/Device.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 #include <torch/ordered_dict.h>
 #include <torch/serialize.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <string>
@@ -21,6 +23,11 @@
 #include "kolo/torch/checkpoint.hpp"
 
 namespace kolo {
+
+/// The device that this rank should use. If Kolo and LibTorch support CUDA and there is a GPU: the
+/// GPU with index `local_rank()` modulo the number of visible GPUs. Otherwise the CPU. In an
+/// elastic job, where `local_rank()` changes, a process keeps its GPU.
+[[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
 /// Parameters with their names, such as "0.weight". The names must be equal on all ranks.
 using NamedParameters = std::vector<std::pair<std::string, ::torch::Tensor>>;
