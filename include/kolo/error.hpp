@@ -88,14 +88,16 @@ class KOLO_EXPORT NotInitialized : public Error {
 };
 
 /// Runs `work` on every rank of the set. If `work` throws on any rank, every rank throws Error with
-/// the message of the lowest failed rank; `ranks()` lists all failed ranks. Collective. Errors that
-/// end the session or the set (PeerLeft, Stalled, ShutDown, BackendError, NotInitialized) are
-/// rethrown unchanged, because the other ranks get their own errors.
+/// the message of the lowest failed rank; `ranks()` lists all failed ranks. Without this function,
+/// a rank that fails alone leaves the others waiting in their next collective. Errors that end the
+/// session or the set (PeerLeft, Stalled, ShutDown, BackendError, NotInitialized) are rethrown
+/// unchanged, because the other ranks get their own errors. Collective; one call at a time per set.
 KOLO_EXPORT void on_every_rank(const std::function<void()>& work, const ProcessSet& set = {});
 
 /// Runs `work` on world rank `root`, a member of the set, while the others wait. If `work` throws,
-/// every rank throws Error with the same message. `work` must not call collectives of the set.
-/// Collective. Throws InvalidArgument for a root outside the set.
+/// every rank throws Error with the same message; errors that end the session or the set are
+/// rethrown unchanged on the root. `work` must not call collectives of the set. Collective; one
+/// call at a time per set. Throws InvalidArgument for a root outside the set.
 KOLO_EXPORT void on_one_rank(int root, const std::function<void()>& work,
                              const ProcessSet& set = {});
 

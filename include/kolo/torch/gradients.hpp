@@ -40,14 +40,15 @@ class DistributedGradients {
   DistributedGradients(const DistributedGradients&) = delete;
   DistributedGradients& operator=(const DistributedGradients&) = delete;
 
-  /// Backward passes stay on this rank while the guard lives. The next pass that reduces includes
-  /// their gradients.
+  /// Returns a guard. While it lives, backward passes accumulate gradients on this rank only. The
+  /// next pass that reduces includes their gradients.
   [[nodiscard]] NoSync no_sync() const { return reducer_.no_sync(); }
 
   /// Reduces the gradients of passes that stayed on this rank. Collective if there are any.
   KOLO_EXPORT void synchronize();
 
-  /// Like DistributedOptimizer's.
+  /// Call it after a new session has begun; see DistributedOptimizer's `rejoin`. Collective in the
+  /// world.
   KOLO_EXPORT void rejoin();
 
  private:
@@ -55,6 +56,7 @@ class DistributedGradients {
   detail::GradientReducer reducer_;
 };
 
+/// Options of `clip_grad_norm`.
 struct ClipOptions {
   double norm_type = 2.0;         ///< The p of the p-norm; positive. Infinity: maximum norm.
   bool refuse_nonfinite = false;  ///< Throw Error, on all ranks, for a norm that is not finite.
@@ -87,25 +89,25 @@ double clip_grad_norm(DistributedOptimizer<Base>& optimizer, double max_norm,
                                 optimizer.process_set());
 }
 
-/// While this object exists, the gradients that LibTorch allocates for this module are in memory
-/// that the ranks of the host share. Kolo then reduces them in place, with fewer copies:
+/// Places the gradients that LibTorch allocates for a module in memory that the ranks of the host
+/// share, as long as this object lives. Kolo reduces such gradients in place, with fewer copies:
 ///
 ///     const kolo::Session session;
 ///     const kolo::SharedGradients shared(*model);
 ///
-/// LibTorch does not tell its allocator what a tensor is for. So every CPU tensor that is allocated
-/// during a backward pass and has exactly as many bytes as one of the parameters is in shared
-/// memory: gradients, and some temporary tensors. Parameters smaller than 4 KiB are ignored. The
-/// memory of a freed tensor is kept for the next one of the same size until this object is
-/// destroyed. Tensors stay valid after that, and after the session ends. Where ranks cannot share
-/// memory, or there is not enough of it, ordinary memory is used. A forked child sees later
-/// changes of its parent's gradients, as of a SharedVector.
+/// LibTorch does not tell its allocator the purpose of a tensor. So every CPU tensor that is
+/// allocated during a backward pass and has exactly as many bytes as one of the parameters is in
+/// shared memory: gradients, and some temporary tensors. Parameters smaller than 4 KiB are ignored.
+/// The memory of a freed tensor is kept for the next tensor of the same size until this object is
+/// destroyed. Tensors stay valid after that, and after the session ends. If ranks cannot share
+/// memory, or there is not enough of it, ordinary memory is used. A forked child sees later changes
+/// to its parent's gradients, as with SharedVector.
 ///
 /// Construct it after the module has its final dtypes, and a new one in each session. It changes
-/// the allocator of the whole process; set one of your own, with `c10::SetCPUAllocator`, before.
-/// The constructor throws NotInitialized outside a session, and InvalidArgument if an allocator of
-/// the program cannot be replaced. Ranks may differ in it. Thread-safe. Neither movable nor
-/// copyable.
+/// the allocator of the whole process; set an allocator of your own, with `c10::SetCPUAllocator`,
+/// before. The constructor throws NotInitialized outside a session, and InvalidArgument if an
+/// allocator of the program cannot be replaced. Not every rank needs to construct one. Thread-safe.
+/// Neither movable nor copyable.
 class SharedGradients {
  public:
   KOLO_EXPORT explicit SharedGradients(const ::torch::nn::Module& module);
@@ -113,7 +115,7 @@ class SharedGradients {
   SharedGradients(const SharedGradients&) = delete;
   SharedGradients& operator=(const SharedGradients&) = delete;
 
-  /// Bytes that it has allocated: in use by tensors, and kept for reuse.
+  /// The number of bytes that this object has allocated: in use by tensors, or kept for reuse.
   [[nodiscard]] KOLO_EXPORT std::size_t bytes() const;
 
  private:

@@ -24,9 +24,9 @@
 
 namespace kolo {
 
-/// The device that this rank should use. If Kolo and LibTorch support CUDA and there is a GPU: the
-/// GPU with index `local_rank()` modulo the number of visible GPUs. Otherwise the CPU. In an
-/// elastic job, where `local_rank()` changes, a process keeps its GPU.
+/// The device that this rank should use: the GPU with index `local_rank()` modulo the number of
+/// visible GPUs, or the CPU if there is no GPU or if Kolo or LibTorch lacks CUDA. In an elastic
+/// job, where `local_rank()` changes, a process keeps its GPU. Needs a session.
 [[nodiscard]] KOLO_EXPORT ::torch::Device local_device();
 
 /// Parameters with their names, such as "0.weight". The names must be equal on all ranks.

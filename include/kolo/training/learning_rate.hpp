@@ -14,6 +14,7 @@
 
 namespace kolo {
 
+/// Options of LearningRateWarmup.
 struct LearningRateWarmupOptions {
   double from = 0.0;       ///< The learning rate at step 0.
   double to = 0.0;         ///< The learning rate from step `steps` on.
@@ -26,6 +27,7 @@ class LearningRateWarmup {
  public:
   /// Throws InvalidArgument if `steps` is negative.
   KOLO_EXPORT explicit LearningRateWarmup(const LearningRateWarmupOptions& options);
+  /// The learning rate of step `step`, counted from 0.
   [[nodiscard]] KOLO_EXPORT double operator()(std::int64_t step) const;
 
  private:
@@ -38,7 +40,8 @@ struct LearningRateMilestone {
   double factor = 1.0;
 };
 
-/// Durations are in epochs of `steps_per_epoch` steps. To count in steps, leave that at 1.
+/// Options of LearningRateSchedule. Durations are in epochs of `steps_per_epoch` steps; to count in
+/// steps, leave `steps_per_epoch` at 1.
 struct LearningRateScheduleOptions {
   double peak = 0.0;         ///< Rate after warm-up: usually one rank's rate times `kolo::size()`.
   double warmup_from = 0.0;  ///< Rate at step 0 if there is a warm-up.
@@ -128,6 +131,7 @@ class BestMetric {
 
 }  // namespace detail
 
+/// Options of ReduceOnPlateau.
 struct ReduceOnPlateauOptions {
   double learning_rate = 0.0;  ///< Initial rate; positive.
   Improvement improvement{};
@@ -168,6 +172,7 @@ class ReduceOnPlateau {
   std::int64_t cooling_ = 0;
 };
 
+/// Options of EarlyStopping.
 struct EarlyStoppingOptions {
   Improvement improvement{.threshold = 0.0};
   int patience = 10;         ///< Updates without improvement to tolerate; the next one stops.
@@ -181,8 +186,9 @@ class EarlyStopping {
   /// Throws InvalidArgument for an invalid option and names it.
   KOLO_EXPORT explicit EarlyStopping(const EarlyStoppingOptions& options);
 
-  /// As `ReduceOnPlateau::update`, but returns true if training should stop, and again in every
-  /// later call. Collective.
+  /// Call it after each validation, with the arguments of `ReduceOnPlateau::update`. Returns true
+  /// if training should stop, and again in every later call. Collective. Throws the errors of
+  /// `average`.
   KOLO_EXPORT bool update(double metric, double weight = 1.0);
 
   [[nodiscard]] bool stopped() const { return bad_ > options_.patience; }
@@ -191,7 +197,8 @@ class EarlyStopping {
   /// The best average so far.
   [[nodiscard]] std::optional<double> best() const { return best_.best(); }
 
-  /// As `ReduceOnPlateau::state` and `load`.
+  /// Save and restore the state for a checkpoint, without the options. `load` throws
+  /// InvalidArgument unless the string came from `state`.
   [[nodiscard]] KOLO_EXPORT std::string state() const;
   KOLO_EXPORT void load(const std::string& state);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The factor of the loss in mixed precision.
+// LossScale: the factor of the loss in mixed precision.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 namespace kolo {
 
+/// Options of LossScale.
 struct LossScaleOptions {
   double initial = 65536.0;             ///< From 2^-100 to 2^100, like all later scales.
   double growth_factor = 2.0;           ///< Above 1.

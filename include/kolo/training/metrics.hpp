@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averages of metrics over the ranks, and a progress bar.
+// Averages of metrics over the ranks that have not joined (see `join`), and a progress bar.
 #pragma once
 
 #include <cstdint>
@@ -64,10 +64,11 @@ class MetricAverage {
   [[nodiscard]] std::size_t index_of(const std::string& name) const;
 
   std::vector<std::string> names_;
-  std::vector<double> sums_;  // of value * count
+  std::vector<double> sums_;  // sums of value * count
   std::vector<double> counts_;
 };
 
+/// Options of ProgressBar.
 struct ProgressBarOptions {
   std::string title{};     ///< Printed before the bar.
   std::int64_t total = 0;  ///< Total number of steps; 0: print nothing.
