@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers for training loops, for any framework: averaged metrics, learning-rate schedules,
-// loss scales, samplers, background loading, checkpoints, safetensors files and a progress bar.
+// early stopping, loss scales, samplers, background loading, checkpoints, safetensors files and a
+// progress bar.
 #pragma once
 
 #include "kolo/training/background_loader.hpp"

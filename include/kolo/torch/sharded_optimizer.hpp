@@ -66,7 +66,7 @@ class ShardedReducer {
   /// Reduces the gradients that backward has not reduced. The shards then have gradients.
   KOLO_EXPORT void synchronize(Optimizer& optimizer);
   KOLO_EXPORT void adopt(Optimizer& optimizer);
-  /// Like `synchronize`. Throws Mismatch if a rank has joined.
+  /// Calls `synchronize`. Throws Mismatch if a rank has joined.
   KOLO_EXPORT void begin_step(Optimizer& optimizer);
   /// Gathers the parameters after the shards were updated.
   KOLO_EXPORT void end_step();

@@ -52,8 +52,9 @@ KOLO_EXPORT void broadcast_buffers(::torch::nn::Module& module, int root,
                                    const ProcessSet& set = {});
 
 /// Copies the state of `root`'s optimizer (such as momentum) and the options of its parameter
-/// groups (such as the learning rate) to every rank. Collective. Throws Mismatch on every rank,
-/// before anything changes, if the optimizers' classes, groups or parameters differ.
+/// groups (such as the learning rate) to every rank. `root` is a world rank and a member of the
+/// set. Collective. Throws Mismatch on every rank, before anything changes, if the optimizers'
+/// classes, groups or parameters differ, and InvalidArgument for a ShardedOptimizer.
 KOLO_EXPORT void broadcast_optimizer_state(::torch::optim::Optimizer& optimizer, int root,
                                            const ProcessSet& set = {});
 

@@ -35,6 +35,7 @@ class LossScale {
   /// Throws InvalidArgument for an invalid option and names it.
   KOLO_EXPORT explicit LossScale(const LossScaleOptions& options = {});
 
+  /// The factor by which to multiply the next loss.
   [[nodiscard]] double value() const { return value_; }
 
   /// Adapts the scale after a step. `overflow`: whether a gradient had an infinity or a NaN.
